@@ -1,0 +1,104 @@
+# One runner for everything. `make` alone prints what there is.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+BIN := .venv/bin
+BROKER ?= local
+SEEDS ?= 1000
+ARGS ?=
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z.-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+# The virtual environment. Versions and hashes come from requirements/*.lock; ackd itself is installed
+# editable, so that a changed file counts at once. Only Python 3.11+ with its venv module is needed.
+.venv/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "ackd needs Python 3.11 or newer; $(PYTHON) is older. Try: make PYTHON=python3.12 ..."; exit 1; }
+	@$(PYTHON) -m venv .venv \
+	  || { rm -rf .venv; echo "Python's venv module is missing; on Debian: apt-get install python3-venv"; exit 1; }
+	@touch $@
+
+.venv/.run: requirements/run.lock pyproject.toml | .venv/.made
+	@echo "installing what ackd runs on"
+	@$(BIN)/pip install -q --require-hashes -r requirements/run.lock
+	@$(BIN)/pip install -q --no-deps --no-build-isolation -e .
+	@touch $@
+
+.venv/.dev: requirements/dev.lock .venv/.run
+	@echo "installing the tools for tests"
+	@$(BIN)/pip install -q --require-hashes -r requirements/dev.lock
+	@touch $@
+
+.PHONY: .venv
+.venv: .venv/.dev ## make the virtual environment with all tools
+
+# A real Kafka is started by the tests' own means, which an installed ackd does not have.
+OWN_KAFKA := --parts tests.support.parts
+
+.PHONY: demo
+demo: .venv/.$(if $(filter kafka,$(BROKER)),dev,run) ## the main job in a minute; BROKER=kafka starts a real Kafka for it
+	@$(BIN)/python -m ackd demo --broker $(BROKER) $(if $(filter kafka,$(BROKER)),$(OWN_KAFKA)) $(ARGS)
+
+.PHONY: run
+run: .venv/.run ## start the sidecar; ARGS="--config my.toml"
+	@$(BIN)/ackd serve $(ARGS)
+
+.PHONY: test
+test: .venv/.dev ## every test, on real brokers and stores; ARGS="-k name"
+	@tests/support/apt.sh
+	@ACKD_TEST_REQUIRE_ALL=1 $(BIN)/pytest $(ARGS)
+
+.PHONY: test-fast
+test-fast: .venv/.dev ## the tests that need no broker and little time
+	@$(BIN)/pytest -m "not slow and not kafka and not redis" $(ARGS)
+
+.PHONY: lint
+lint: .venv/.dev ## ruff (rules and format) and mypy strict, tests included
+	@status=0; \
+	$(BIN)/ruff check . || status=1; \
+	$(BIN)/ruff format --check -q . || status=1; \
+	$(BIN)/mypy || status=1; \
+	exit $$status
+
+.PHONY: format
+format: .venv/.dev ## let ruff format and fix what it can
+	@$(BIN)/ruff check --fix-only -q .
+	@$(BIN)/ruff format .
+
+.PHONY: docs
+docs: .venv/.dev ## write the reference pages in docs/ from the code
+	@for page in commands configuration metrics problems routes; do \
+	  $(BIN)/ackd docs $$page > docs/$$page.md; done
+	@$(BIN)/python -m tests.tidy.states_page
+
+.PHONY: bench
+bench: .venv/.dev ## measure receive and settle on a real broker; writes into .cache/bench
+	@$(BIN)/python -m tests.bench $(ARGS)
+
+.PHONY: torture
+torture: .venv/.dev ## 60 random kills of sidecars, broker, store and application under load, and a verdict
+	@$(BIN)/python -m ackd torture --start kafka $(OWN_KAFKA) --kills 60 --json .cache/chaos/torture.json $(ARGS)
+
+.PHONY: simulate
+simulate: .venv/.dev ## the seeded simulator; SEEDS=n
+	@$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(ARGS)
+
+.PHONY: lock
+lock: .venv/.dev ## refresh requirements/*.lock from pyproject.toml; ARGS=--upgrade for newer versions
+	@$(BIN)/uv pip compile -q $(LOCK_FLAGS) --group dev -o requirements/dev.lock pyproject.toml $(ARGS)
+	@$(BIN)/uv pip compile -q $(LOCK_FLAGS) --group build -c requirements/dev.lock \
+	  -o requirements/run.lock pyproject.toml
+
+LOCK_FLAGS := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
+  --no-header --extra kafka --extra local --extra uvloop
+
+.PHONY: clean
+clean: ## remove the environment, caches and everything built
+	@rm -rf .venv .cache dist build .pytest_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
