@@ -1,0 +1,1 @@
+"""The command `ackd`: serve, check, demo, torture, and what prints documents."""

@@ -1,0 +1,116 @@
+"""The command `ackd`: finds the sub-command, runs it, and turns failures into an exit code.
+
+Every sub-command is a module with `add_arguments(parser)` and `run(arguments) -> int`; only the one
+that was called is imported, so that `ackd version` does not wait for a broker's client library.
+Mistakes of the user are told in plain words; a traceback means a bug of ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ackd import __version__
+from ackd.cli import exits
+from ackd.config.mistakes import MistakesError
+from ackd.errors import AckdError, BrokerError, BugError, ConfigError, StoreError
+
+LOG = logging.getLogger("ackd.cli")
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One sub-command and the module that holds it."""
+
+    name: str
+    text: str
+    module: str
+
+
+COMMANDS = (
+    Command("serve", "run the sidecar", "ackd.cli.serve"),
+    Command(
+        "check",
+        "check the configuration and print what is in effect, with sources",
+        "ackd.cli.check",
+    ),
+    Command("demo", "watch the main job in a minute, on a broker of its own", "ackd.cli.demo"),
+    Command(
+        "torture", "kill parts of a deployment and check that no promise breaks", "ackd.cli.torture"
+    ),
+    Command("openapi", "print the OpenAPI document of the HTTP API", "ackd.cli.openapi"),
+    Command("docs", "print a reference page made from the source", "ackd.cli.docs"),
+    Command("version", "print the version", "ackd.cli.version"),
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line; the exit code. `argv` None = this process's arguments."""
+    words = sys.argv[1:] if argv is None else list(argv)
+    arguments = _parse(words)
+    try:
+        code = _module(arguments.command).run(arguments)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return exits.INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; the interpreter must not complain at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return exits.DONE
+    except (AckdError, OSError) as error:
+        return _explain(error)
+    return int(code)
+
+
+def build_parser(chosen: str | None = None) -> argparse.ArgumentParser:
+    """The parser; only the `chosen` command's arguments are filled in."""
+    parser = argparse.ArgumentParser(
+        prog="ackd",
+        description="Leases messages of Kafka and other brokers over HTTP, and keeps every ack.",
+        epilog=exits.EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"ackd {__version__}")
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, title="commands"
+    )
+    for each in COMMANDS:
+        sub = commands.add_parser(
+            each.name, help=each.text, description=f"{each.text.capitalize()}.", allow_abbrev=False
+        )
+        if each.name == chosen:
+            _module(each.name).add_arguments(sub)
+    return parser
+
+
+def _parse(words: list[str]) -> argparse.Namespace:
+    names = {each.name for each in COMMANDS}
+    chosen = next((word for word in words if word in names), None)
+    return build_parser(chosen).parse_args(words)
+
+
+def _module(name: str) -> exits.CommandModule:
+    command = next(each for each in COMMANDS if each.name == name)
+    module: exits.CommandModule = importlib.import_module(command.module)
+    return module
+
+
+def _explain(error: AckdError | OSError) -> int:
+    """Tell a failure; where a traceback helps somebody (a bug), it is shown."""
+    if isinstance(error, BugError):
+        LOG.error("ackd broke a rule of its own; please report it", exc_info=error)
+        return exits.FAILED
+    print(f"ackd: {error}", file=sys.stderr)
+    if isinstance(error, MistakesError):
+        return exits.CONFIG
+    if isinstance(error, ConfigError) and not isinstance(error.__cause__, OSError):
+        # Behind an OSError (an address in use, say) another try may help; here it will not.
+        return exits.CONFIG
+    away = isinstance(error, ConfigError | BrokerError | StoreError | OSError)
+    return exits.UNREACHABLE if away else exits.FAILED

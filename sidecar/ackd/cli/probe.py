@@ -1,0 +1,110 @@
+"""Tries the parts that a configuration names: store, brokers, topics; each for a bounded time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from ackd.config.adapters import find_adapter
+from ackd.config.mistakes import without_user_info
+from ackd.config.schema import BrokerSettings, Settings
+from ackd.errors import AckdError
+from ackd.ports import Broker
+from ackd.store.build import open_store
+
+TRY_S_MAX = 20.0
+
+Level = Literal["ok", "warn", "FAILED"]
+OK: Level = "ok"
+WARN: Level = "warn"
+FAILED: Level = "FAILED"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What became of one try."""
+
+    part: str
+    level: Level
+    detail: str
+
+
+async def probe(settings: Settings) -> list[Result]:
+    """Try everything, side by side; results in the order of the configuration."""
+    tries = [_store(settings)]
+    tries += [_broker(settings, name, broker) for name, broker in settings.brokers.items()]
+    return [result for results in await asyncio.gather(*tries) for result in results]
+
+
+async def _store(settings: Settings) -> list[Result]:
+    part = f"store {without_user_info(settings.store.url)}"
+    try:
+        store = open_store(settings.store, settings.state_dir)
+    except AckdError as error:
+        return [Result(part, FAILED, str(error))]
+    try:
+        await _bounded(store.start())
+        troubles = [each for each in store.troubles() if not each.cleared]
+    except (AckdError, TimeoutError) as error:
+        return [Result(part, FAILED, _said(error))]
+    finally:
+        await store.close()
+    # As in readiness: what the store itself reports is for the operator, and does not hold it back.
+    return [Result(part, OK, "answers"), *(Result(part, WARN, each.detail) for each in troubles)]
+
+
+def _said(error: AckdError | TimeoutError) -> str:
+    return str(error) or f"no answer in {TRY_S_MAX:.0f} s"
+
+
+async def _broker(settings: Settings, name: str, broker: BrokerSettings) -> list[Result]:
+    part = f"broker {name} ({broker.adapter})"
+    try:
+        # Loading a client library reads files.
+        adapter = await asyncio.to_thread(find_adapter, broker.adapter)
+        opened = adapter.open(name, broker.options)
+    except AckdError as error:
+        return [Result(part, FAILED, str(error))]
+    try:
+        await _bounded(opened.start())
+        results = [Result(part, OK, f"cluster {await _bounded(opened.cluster_id())}")]
+        results += [
+            Result(part, FAILED, trouble.detail)
+            for trouble in opened.troubles()
+            if not trouble.cleared
+        ]
+        topics = [
+            (subscription, topic)
+            for subscription, each in settings.subscriptions.items()
+            if each.broker == name
+            for topic in each.topics
+        ]
+        for subscription, topic in topics:
+            results.append(await _topic(opened, subscription, topic))
+    except (AckdError, TimeoutError) as error:
+        return [Result(part, FAILED, _said(error))]
+    finally:
+        await opened.close()
+    return results
+
+
+async def _topic(broker: Broker, subscription: str, topic: str) -> Result:
+    part = f"subscription {subscription}, topic {topic}"
+    if topic.startswith("^"):
+        return Result(part, OK, "a regular expression; topics may come and go")
+    try:
+        count = await _bounded(broker.partitions(topic))
+    except AckdError as error:
+        return Result(part, FAILED, str(error))
+    if count is None:
+        # Not a failure: a topic may be made later, by its first publisher.
+        return Result(part, WARN, "is not there yet")
+    return Result(part, OK, f"{count} partition{'' if count == 1 else 's'}")
+
+
+async def _bounded(work: Awaitable[T]) -> T:
+    return await asyncio.wait_for(work, TRY_S_MAX)

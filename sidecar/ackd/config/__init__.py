@@ -1,0 +1,1 @@
+"""Configuration: the schema of every setting, and the loader that finds every mistake."""

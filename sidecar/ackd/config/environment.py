@@ -1,0 +1,139 @@
+"""Settings from the environment: `ACKD_SUBSCRIPTIONS__ORDERS__LEASE_MS=45s`.
+
+The parts between `__` are the key path in capitals. A section's name (`orders`) is matched with
+what the file has, `-` and `.` being `_`; else it is taken in lower case. A value is text for the
+setting's own kind; a list is `a,b` or a TOML array, a table or section an inline TOML table.
+
+A misspelt variable is a mistake, as in the file. Not ours, and passed over: `ACKD_TEST_...`, and
+what Kubernetes sets for a Service named `ackd` (`ACKD_SERVICE_HOST`, `ACKD_PORT_7080_TCP`).
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+
+from ackd.config.fields import Kind, Spec, specs
+from ackd.config.mistakes import EnvPlace, FilePlace, Mistake, Path, dotted, nearest
+from ackd.config.schema import Settings
+
+PREFIX = "ACKD_"
+CONFIG = "ACKD_CONFIG"
+
+_FOREIGN = re.compile(
+    r"ACKD_(?:TEST_.*"
+    r"|(?:[A-Z0-9_]+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_[A-Z0-9_]+)?"
+    r"|PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?))"
+)
+
+
+class EnvText(str):
+    """A value from the environment: text that still has to become the setting's kind."""
+
+    __slots__ = ()
+
+
+def overlay(
+    tree: dict[str, object],
+    origins: dict[Path, FilePlace | EnvPlace],
+    environ: Mapping[str, str],
+) -> list[Mistake]:
+    """Put the environment's settings into the tree of the file, over what is there."""
+    mistakes: list[Mistake] = []
+    # Shorter names first: a whole section given at once comes before one key of it.
+    for name in sorted(environ, key=lambda name: (name.count("__"), name)):
+        if not name.startswith(PREFIX) or name == CONFIG or _FOREIGN.fullmatch(name):
+            continue
+        path, hint = _resolve(name.removeprefix(PREFIX).split("__"), tree)
+        if path is None:
+            mistakes.append(Mistake("", "unknown variable", EnvPlace(name), hint=hint))
+            continue
+        if not _put(tree, path, EnvText(environ[name])):
+            problem = f"{dotted(path[:-1])} is not a table, so nothing can be set in it"
+            mistakes.append(Mistake("", problem, EnvPlace(name)))
+            continue
+        for below in [each for each in origins if each[: len(path)] == path]:
+            del origins[below]
+        origins[path] = EnvPlace(name)
+    return mistakes
+
+
+def _put(tree: dict[str, object], path: Path, value: EnvText) -> bool:
+    node = tree
+    for part in path[:-1]:
+        below = node.setdefault(str(part), {})
+        if isinstance(below, EnvText):
+            below = node[str(part)] = _inline(below)
+        if not isinstance(below, dict):
+            return False
+        node = below
+    node[str(path[-1])] = value
+    return True
+
+
+def _inline(text: EnvText) -> object:
+    """The table that a variable gave for a whole section; the text when it is none."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return text
+
+
+def _resolve(parts: list[str], tree: Mapping[str, object]) -> tuple[Path | None, str | None]:
+    """The key path of a variable's parts, or None and the variable that may be meant."""
+    fields: Iterable[Spec] = specs(Settings)
+    node: object = tree
+    path: Path = ()
+    rest = iter(parts)
+    for part in rest:
+        names = [spec.name for spec in fields]
+        spec = next((spec for spec in fields if spec.name.upper() == part), None)
+        if spec is None:
+            return None, _hint(parts, len(path), names)
+        path, node = (*path, spec.name), _below(node, spec.name)
+        if spec.kind is Kind.SECTION and spec.section is not None:
+            fields = specs(spec.section)
+        elif spec.kind is Kind.SECTIONS and spec.section is not None:
+            name = next(rest, None)
+            if name is None:
+                break
+            key = _section_name(name, node)
+            path, node, fields = (*path, key), _below(node, key), specs(spec.section)
+        else:
+            return _leaf(path, spec, rest)
+    return path, None
+
+
+def _leaf(path: Path, spec: Spec, rest: Iterator[str]) -> tuple[Path | None, str | None]:
+    """Below an adapter's options one more part is allowed; what it means the adapter knows."""
+    more = list(rest)
+    if not more:
+        return path, None
+    if spec.kind is Kind.OPTIONS and len(more) == 1:
+        return (*path, more[0].lower()), None
+    return None, None
+
+
+def _section_name(part: str, node: object) -> str:
+    names = node if isinstance(node, dict) else {}
+    for name in names:
+        if re.sub(r"[^A-Z0-9]", "_", str(name).upper()) == part:
+            return str(name)
+    return part.lower()
+
+
+def _below(node: object, key: str) -> object:
+    return node.get(key) if isinstance(node, dict) else None
+
+
+def _hint(parts: list[str], index: int, names: list[str]) -> str | None:
+    found = nearest(parts[index], [name.upper() for name in names])
+    if found is None:
+        return None
+    return PREFIX + "__".join([*parts[:index], found, *parts[index + 1 :]])
+
+
+def variable(path: Path) -> str:
+    """The variable of a key path, for documentation."""
+    return PREFIX + "__".join(re.sub(r"[^A-Z0-9<>]", "_", str(part).upper()) for part in path)

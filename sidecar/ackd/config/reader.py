@@ -1,0 +1,236 @@
+"""Builds the settings from the merged tree of file and environment, and goes on after each mistake.
+
+A value that can't be used is replaced by its default, so that the rest can still be read and every
+mistake is found in one run; the settings are only handed out when there was none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path as FilePath
+from typing import Any, TypeVar, cast
+
+from ackd.config.adapters import Adapter, adapter_names, check_options, find_adapter
+from ackd.config.environment import EnvText
+from ackd.config.fields import Kind, Spec, specs
+from ackd.config.mistakes import EnvPlace, FilePlace, Mistake, Path, dotted, nearest, shown
+from ackd.config.schema import NAME, NAME_DOC, BrokerSettings, Settings
+from ackd.config.values import Wrong, convert, from_env
+from ackd.errors import ConfigError
+
+S = TypeVar("S")
+
+# Stands in for a required value that is missing or wrong; never leaves a failed load.
+_STAND_IN: Mapping[Kind, object] = {
+    Kind.BOOL: False,
+    Kind.INT: 0,
+    Kind.FLOAT: 0.0,
+    Kind.TEXT: "",
+    Kind.PATH: FilePath(),
+    Kind.LIST: (),
+}
+
+
+@dataclass(slots=True)
+class Reader:
+    """One reading. `folder` is where relative paths of the file start."""
+
+    origins: Mapping[Path, FilePlace | EnvPlace]
+    folder: FilePath
+    check_files: bool = True
+    mistakes: list[Mistake] = field(default_factory=list)
+    wrong: set[Path] = field(default_factory=set)
+    sources: dict[str, str] = field(default_factory=dict)
+    _state_dir: FilePath = field(default_factory=FilePath)
+
+    def settings(self, tree: Mapping[str, object]) -> Settings:
+        """The whole; look at `mistakes` afterwards."""
+        return replace(self.section(Settings, tree, ()), sources=self.sources)
+
+    def section(self, cls: type[S], raw: object, path: Path) -> S:
+        """A dataclass from a table, defaults filled in."""
+        table = self._table_of(raw, path)
+        known = specs(cls)
+        self._unknown_keys(table, known, path)
+        values: dict[str, object] = {}
+        for spec in known:
+            if spec.kind is Kind.OPTIONS:
+                continue
+            here = (*path, spec.name)
+            values[spec.name] = self._field(spec, table, here)
+            if here == ("state_dir",):
+                self._state_dir = cast("FilePath", values[spec.name])
+        built = cls(**values)
+        if isinstance(built, BrokerSettings):
+            options = self._options(built.adapter, table, path)
+            return cast("S", replace(built, options=options))
+        return built
+
+    def mistake(
+        self,
+        path: Path,
+        problem: str,
+        *,
+        value: str | None = None,
+        allowed: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        """Note a mistake at a key path; its place is that of the nearest key that stands there."""
+        self.wrong.add(path)
+        self.mistakes.append(
+            Mistake(dotted(path), problem, self.origin(path), value, allowed, hint)
+        )
+
+    def origin(self, path: Path) -> FilePlace | EnvPlace | None:
+        """Where a key path, or what it is in, was set; None for defaults."""
+        for length in range(len(path), 0, -1):
+            found = self.origins.get(path[:length])
+            if found is not None:
+                return found
+        return None
+
+    def given(self, path: Path) -> bool:
+        """Whether the operator set this, rather than leaving the default."""
+        return self.sources.get(dotted(path), "default") != "default"
+
+    def clean(self, *paths: Path) -> bool:
+        """Whether no mistake was found at, in or around these key paths."""
+        return not any(
+            bad[: len(path)] == path or path[: len(bad)] == bad
+            for path in paths
+            for bad in self.wrong
+        )
+
+    def _field(self, spec: Spec, table: Mapping[str, object], path: Path) -> object:
+        if spec.kind is Kind.SECTION:
+            return self.section(cast("type[Any]", spec.section), table.get(spec.name, {}), path)
+        if spec.kind is Kind.SECTIONS:
+            return self._sections(spec, table.get(spec.name, {}), path)
+        if spec.name not in table:
+            if spec.required and path[:-1] not in self.wrong:
+                self.mistake(path, f"is required: {spec.doc}" if spec.doc else "is required")
+            self.sources[dotted(path)] = "default"
+            return self._located(spec, self._default(spec), path, given=False)
+        origin = self.origin(path)
+        self.sources[dotted(path)] = "env" if isinstance(origin, EnvPlace) else "file"
+        if origin is None:
+            self.sources[dotted(path)] = "default"
+        try:
+            return self._located(spec, convert(spec, table[spec.name]), path, given=True)
+        except Wrong as wrong:
+            self._refuse(spec, table[spec.name], path, wrong)
+            return self._default(spec)
+
+    def _refuse(self, spec: Spec, raw: object, path: Path, wrong: Wrong) -> None:
+        if wrong.index is not None:
+            path = (*path, wrong.index)
+            if isinstance(raw, EnvText):
+                raw = from_env(spec, raw)
+            if isinstance(raw, list):
+                raw = raw[wrong.index]
+        hint = nearest(raw, spec.choices) if isinstance(raw, str) else None
+        value = None if spec.secret or spec.kind is Kind.TABLE else shown(raw)
+        allowed = spec.allowed(item=wrong.index is not None)
+        self.mistake(path, wrong.problem, value=value, allowed=allowed, hint=hint)
+
+    def _default(self, spec: Spec) -> object:
+        return _STAND_IN.get(spec.kind, {}) if spec.required else spec.default()
+
+    def _located(self, spec: Spec, value: object, path: Path, *, given: bool) -> object:
+        """Make a path absolute, and see that a file which must be read can be read."""
+        if spec.kind is not Kind.PATH or not isinstance(value, FilePath):
+            return value
+        if str(value).startswith("~"):
+            try:
+                value = value.expanduser()
+            except RuntimeError:
+                self.mistake(path, "no home folder for ~", value=shown(str(value)))
+        if spec.facts.get("base") == "state_dir":
+            value = self._state_dir / value
+        elif given:
+            here = isinstance(self.origin(path), EnvPlace)
+            value = (FilePath.cwd() if here else self.folder) / value
+        if given and self.check_files and spec.name.endswith("_file"):
+            self._readable(value, path)
+        return value
+
+    def _readable(self, file: FilePath, path: Path) -> None:
+        try:
+            with file.open("rb") as opened:
+                empty = not opened.read(1)
+        except OSError as error:
+            problem = f"can't be read: {error.strerror or error}"
+            self.mistake(path, problem, value=shown(str(file)))
+        else:
+            if empty:
+                self.mistake(path, "the file is empty", value=shown(str(file)))
+
+    def _sections(self, spec: Spec, raw: object, path: Path) -> dict[str, object]:
+        table = self._table_of(raw, path)
+        most = spec.facts.get("len_max")
+        if most is not None and len(table) > most:
+            self.mistake(path, f"has more than {most} names")
+        built: dict[str, object] = {}
+        for name, each in table.items():
+            here = (*path, name)
+            if not re.fullmatch(NAME, name):
+                self.mistake(here, "not a name", allowed=NAME_DOC)
+            built[name] = self.section(cast("type[Any]", spec.section), each, here)
+        return built
+
+    def _table_of(self, raw: object, path: Path) -> dict[str, object]:
+        if isinstance(raw, EnvText):
+            try:
+                raw = from_env(_ANY_SECTION, raw)
+            except Wrong as wrong:
+                self.mistake(path, wrong.problem)
+                return {}
+        if isinstance(raw, dict):
+            return raw
+        self.mistake(path, "expected a table (a section)", value=shown(raw))
+        return {}
+
+    def _unknown_keys(
+        self, table: Mapping[str, object], known: tuple[Spec, ...], path: Path
+    ) -> None:
+        names = [spec.name for spec in known]
+        for key in table:
+            if key not in names:
+                # The value stays out of the report: a misspelt key may hold a password.
+                hint = nearest(key, names)
+                self.mistake(
+                    (*path, key),
+                    "unknown key",
+                    allowed=None if hint else ", ".join(names),
+                    hint=hint,
+                )
+
+    def _options(self, name: str, table: Mapping[str, object], path: Path) -> object:
+        """The adapter's own options; the adapter's dataclass says what they are."""
+        if not self.clean((*path, "adapter")):
+            return None
+        try:
+            adapter: Adapter = find_adapter(name)
+            specs(adapter.options)
+        except (ConfigError, TypeError) as error:
+            names = adapter_names()
+            detail = error.detail if isinstance(error, ConfigError) else str(error)
+            self.mistake(
+                (*path, "adapter"),
+                detail,
+                value=shown(name),
+                allowed=None if name in names else ", ".join(names) or None,
+                hint=None if name in names else nearest(name, names),
+            )
+            return None
+        here = (*path, "options")
+        options = self.section(adapter.options, table.get("options", {}), here)
+        problem = check_options(adapter, options) if self.clean(here) else None
+        if problem is not None:
+            self.mistake(here, problem)
+        return options
+
+
+_ANY_SECTION = next(spec for spec in specs(Settings) if spec.kind is Kind.SECTION)

@@ -1,0 +1,181 @@
+"""Rules between settings: what each value alone can't tell.
+
+A rule is skipped while one of its values has a mistake of its own, so that one slip is one line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from ackd.config.address import TcpAddress, parse_address
+from ackd.config.mistakes import Path, nearest, shown
+from ackd.config.reader import Reader
+from ackd.config.schema import Settings, StoreSettings, SubscriptionSettings
+from ackd.config.store_url import StoreTarget, parse_store_url
+from ackd.config.units import format_duration
+
+LEASE_KEY_BYTES_MIN = 16
+
+Parsed = TypeVar("Parsed")
+
+
+def check(settings: Settings, reader: Reader) -> None:
+    """Note every broken rule with the reader."""
+    _listen(settings, reader)
+    _store(settings, reader)
+    _lease_key(settings, reader)
+    for name, each in settings.subscriptions.items():
+        _subscription(settings, each, reader, ("subscriptions", name))
+    _shared_topics(settings, reader)
+    publish = settings.publish
+    paths: tuple[Path, Path] = (("publish", "backoff_ms"), ("publish", "backoff_ms_max"))
+    if reader.clean(*paths) and publish.backoff_ms > publish.backoff_ms_max:
+        _above(reader, paths, publish.backoff_ms, publish.backoff_ms_max)
+
+
+def _above(reader: Reader, paths: tuple[Path, Path], value_ms: int, most_ms: int) -> None:
+    """One duration is above the other; the report points at the one that was set."""
+    at = 0 if reader.given(paths[0]) else 1
+    words = (
+        f"{format_duration(value_ms)} is more than {paths[1][-1]} ({format_duration(most_ms)})",
+        f"{format_duration(most_ms)} is less than {paths[0][-1]} ({format_duration(value_ms)})",
+    )
+    reader.mistake(paths[at], words[at])
+
+
+def _listen(settings: Settings, reader: Reader) -> None:
+    server = settings.server
+    both = (
+        ("listen", server.listen, "token_file", server.token_file),
+        ("admin_listen", server.admin_listen, "admin_token_file", server.admin_token_file),
+    )
+    for key, text, token_key, token_file in both:
+        path = ("server", key)
+        address = _parsed(reader, path, text, parse_address)
+        if address is None or address.local or token_file is not None:
+            continue
+        if reader.clean(("server", token_key)):
+            reader.mistake(
+                path,
+                f"others can reach this address, so `server.{token_key}` is required",
+                value=shown(text),
+            )
+    if reader.clean(("server", "listen"), ("server", "admin_listen")):
+        data, admin = parse_address(server.listen), parse_address(server.admin_listen)
+        free = isinstance(data, TcpAddress) and data.port == 0
+        if data == admin and not free:
+            path = ("server", "admin_listen")
+            reader.mistake(path, "the same address as `server.listen`", value=shown(str(admin)))
+
+
+def _parsed(reader: Reader, path: Path, text: str, parse: Callable[[str], Parsed]) -> Parsed | None:
+    if not reader.clean(path):
+        return None
+    try:
+        return parse(text)
+    except ValueError as error:
+        reader.mistake(path, str(error), value=shown(text))
+        return None
+
+
+def _store(settings: Settings, reader: Reader) -> None:
+    store = settings.store
+    target = _parsed(reader, ("store", "url"), store.url, parse_store_url)
+    if (store.tls_cert_file is None) is not (store.tls_key_file is None):
+        missing = "tls_cert_file" if store.tls_cert_file is None else "tls_key_file"
+        given = "tls_key_file" if store.tls_cert_file is None else "tls_cert_file"
+        if reader.clean(("store", missing), ("store", given)):
+            reader.mistake(("store", given), f"needs `store.{missing}` as well")
+    if target is None:
+        return
+    for key in _without_effect(settings, target):
+        # At its default it says nothing (as in a file that `ackd check` has printed).
+        changed = getattr(store, key) != getattr(StoreSettings(), key)
+        if changed and reader.clean(("store", key)):
+            reader.mistake(("store", key), f"has no effect with `url = {shown(store.url)}`")
+    if store.durability == "replicated" and target.kind in ("embedded", "memory"):
+        path = ("store", "durability")
+        if reader.clean(path):
+            problem = f"a store `{target.kind}` has no replicas"
+            reader.mistake(path, problem, value=shown(store.durability), allowed="everysec, always")
+
+
+def _without_effect(settings: Settings, target: StoreTarget) -> Iterable[str]:
+    """Settings that the chosen kind of store would silently pass over."""
+    if target.kind in ("embedded", "memory"):
+        yield from ("username", "password_file")
+    if not target.tls:
+        yield from ("tls_ca_file", "tls_cert_file", "tls_key_file")
+    if settings.store.durability != "replicated":
+        yield "replicas_min"
+
+
+def _lease_key(settings: Settings, reader: Reader) -> None:
+    file = settings.lease_key_file
+    if file is None or not reader.check_files or not reader.clean(("lease_key_file",)):
+        return
+    with file.open("rb") as opened:
+        lines = [line.strip() for line in opened.read(4096).splitlines()[:2]]
+    if len(lines[0]) < LEASE_KEY_BYTES_MIN or 0 < len(lines[-1]) < LEASE_KEY_BYTES_MIN:
+        problem = f"a secret has less than {LEASE_KEY_BYTES_MIN} bytes"
+        reader.mistake(("lease_key_file",), problem, value=shown(str(file)))
+
+
+def _subscription(
+    settings: Settings, each: SubscriptionSettings, reader: Reader, path: Path
+) -> None:
+    lease: tuple[Path, Path] = ((*path, "lease_ms"), (*path, "lease_ms_max"))
+    if reader.clean(*lease) and each.lease_ms > each.lease_ms_max:
+        _above(reader, lease, each.lease_ms, each.lease_ms_max)
+    if reader.clean((*path, "start"), (*path, "start_timestamp_ms")):
+        timed = each.start == "timestamp"
+        if timed and each.start_timestamp_ms is None:
+            reader.mistake((*path, "start"), '"timestamp" needs `start_timestamp_ms` as well')
+        if not timed and each.start_timestamp_ms is not None:
+            problem = f"has no effect with `start = {shown(each.start)}`"
+            reader.mistake((*path, "start_timestamp_ms"), problem)
+    _broker_of(settings, each, reader, (*path, "broker"))
+    _topics(each, reader, (*path, "topics"))
+
+
+def _broker_of(settings: Settings, each: SubscriptionSettings, reader: Reader, path: Path) -> None:
+    if not reader.clean(path) or each.broker in settings.brokers:
+        return
+    names = ", ".join(settings.brokers)
+    if each.broker == "":
+        reader.mistake(path, "is required: there are several brokers", allowed=names)
+        return
+    hint = nearest(each.broker, settings.brokers)
+    reader.mistake(path, "no such broker", value=shown(each.broker), allowed=names, hint=hint)
+
+
+def _topics(each: SubscriptionSettings, reader: Reader, path: Path) -> None:
+    if not reader.clean(path):
+        return
+    seen: set[str] = set()
+    for index, topic in enumerate(each.topics):
+        if topic in seen:
+            reader.mistake((*path, index), "the same topic twice", value=shown(topic))
+        seen.add(topic)
+        if topic.startswith("^"):
+            try:
+                re.compile(topic)
+            except (re.error, RecursionError, OverflowError) as error:
+                problem = f"not a regular expression: {error}"
+                reader.mistake((*path, index), problem, value=shown(topic))
+
+
+def _shared_topics(settings: Settings, reader: Reader) -> None:
+    """Two subscriptions of one group on one topic would undo each other's progress."""
+    owner: dict[tuple[str, str, str], str] = {}
+    for name, each in settings.subscriptions.items():
+        path: Path = ("subscriptions", name)
+        if not reader.clean((*path, "topics"), (*path, "group"), (*path, "broker")):
+            continue
+        for index, topic in enumerate(each.topics):
+            first = owner.setdefault((each.broker, each.group, topic), name)
+            if first != name:
+                problem = f"subscription {first!r} of the same group has this topic already"
+                reader.mistake((*path, "topics", index), problem, value=shown(topic))

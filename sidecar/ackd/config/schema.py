@@ -1,0 +1,397 @@
+"""Every setting of ackd with its type, default, bounds and documentation: the one source of all.
+
+The dataclasses have the shape of the configuration file: `[subscriptions.orders] lease_ms = 30000`
+is `settings.subscriptions["orders"].lease_ms`, and `ACKD_SUBSCRIPTIONS__ORDERS__LEASE_MS` in the
+environment. Durations are integer milliseconds, sizes integer bytes. See `ackd.options` for the
+metadata convention. There is no setting without an effect.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from ackd.options import about, computed, setting
+
+SECOND_MS = 1_000
+MINUTE_MS = 60 * SECOND_MS
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+NAME_DOC = "1 to 100 letters, digits, `.`, `_` or `-`, the first one a letter or digit"
+
+# Delays of retries by attempt (10 s, 30 s, then RocketMQ's ladder up to 2 h); the last repeats.
+RETRY_DELAYS_MS = (
+    10 * SECOND_MS,
+    30 * SECOND_MS,
+    *(minutes * MINUTE_MS for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
+    1 * HOUR_MS,
+    2 * HOUR_MS,
+)
+
+Durability = Literal["everysec", "always", "replicated"]
+Start = Literal["latest", "earliest", "timestamp"]
+Payload = Literal["json", "text", "binary"]
+ForeignCommit = Literal["accept", "refuse"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+LogFormat = Literal["json", "text"]
+
+
+def default_state_dir() -> Path:
+    """`$XDG_STATE_HOME/ackd`, else `~/.local/state/ackd`, else (no home) `.ackd` right here."""
+    given = os.environ.get("XDG_STATE_HOME", "")
+    if Path(given).is_absolute():
+        return Path(given) / "ackd"
+    try:
+        return Path.home() / ".local" / "state" / "ackd"
+    except RuntimeError:
+        return Path.cwd() / ".ackd"
+
+
+def default_identity() -> str:
+    """The host name, with what an identity can't hold replaced by `-`."""
+    name = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).lstrip("._-")
+    return name[:100] or "ackd"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """The HTTP side: where it listens, who may call, and the bounds of a request."""
+
+    listen: str = setting(
+        "127.0.0.1:7080",
+        "Where applications connect: `host:port`, `[v6]:port` or `unix:/path`. Port 0 takes a free "
+        "one. An address that others can reach needs `token_file`.",
+    )
+    admin_listen: str = setting(
+        "127.0.0.1:7081",
+        "Where operators and probes connect (health, metrics, admin calls); forms as in `listen`. "
+        "An address that others can reach needs `admin_token_file`.",
+    )
+    token_file: Path | None = setting(
+        None,
+        "File with the bearer token of the data port (its first line). Read again when it changes.",
+    )
+    admin_token_file: Path | None = setting(
+        None,
+        "File with the bearer token of the admin port. `/livez` and `/readyz` answer without it.",
+    )
+    body_bytes_max: int = setting(
+        16 * MIB, "Largest request body; a larger one is answered 413.", min=KIB, max=GIB
+    )
+    wait_ms_max: int = setting(
+        20 * SECOND_MS,
+        "Longest wait of a receive; longer ones are cut to it.",
+        min=0,
+        max=MINUTE_MS,
+    )
+    receive_max: int = setting(1000, "Most messages in one receive.", min=1, max=10_000)
+    settle_max: int = setting(1000, "Most items in one settle.", min=1, max=10_000)
+    drain_ms: int = setting(
+        10 * SECOND_MS,
+        "How long a stopping sidecar goes on serving settles before it exits.",
+        min=0,
+        max=10 * MINUTE_MS,
+    )
+    head_timeout_ms: int = setting(
+        10 * SECOND_MS,
+        "How long a client may take to send a request's line and headers.",
+        min=100,
+        max=10 * MINUTE_MS,
+    )
+    body_timeout_ms: int = setting(
+        30 * SECOND_MS,
+        "How long a client may take to send a body, or to go on reading an answer.",
+        min=100,
+        max=HOUR_MS,
+    )
+    keepalive_timeout_ms: int = setting(
+        75 * SECOND_MS,
+        "How long an idle connection is kept for the next request.",
+        min=0,
+        max=HOUR_MS,
+    )
+    connections_max: int = setting(
+        1000, "Most connections at once on the data port; more are closed.", min=1, max=100_000
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """The store that keeps leases, attempts and finished offsets: Redis or Valkey."""
+
+    url: str = setting(
+        "embedded",
+        "`embedded` (a Valkey of ackd's own, data in `state_dir`), `redis://host:port/db`, "
+        "`rediss://` (TLS), `unix:///path`, `sentinel://h1:26379,h2:26379/name`, "
+        "`cluster://h1:6379,h2:6379` (with TLS `sentinels://`, `clusters://`), or `memory` (keeps "
+        "nothing over a restart: for trying only). No user or password in here.",
+    )
+    prefix: str = setting(
+        "ackd",
+        "First part of every key.",
+        pattern=r"[A-Za-z0-9._:-]{1,64}",
+        pattern_doc="1 to 64 letters, digits, `.`, `_`, `-` or `:`",
+    )
+    username: str | None = setting(None, "ACL user.", len_min=1, len_max=200)
+    password_file: Path | None = setting(None, "File with the password (its first line).")
+    tls_ca_file: Path | None = setting(
+        None, "Certificate authorities to trust (PEM); default: the system's."
+    )
+    tls_cert_file: Path | None = setting(None, "Client certificate (PEM); needs `tls_key_file`.")
+    tls_key_file: Path | None = setting(None, "Client key (PEM); needs `tls_cert_file`.")
+    durability: Durability = setting(
+        "everysec",
+        "What a settle waits for: the server's memory with AOF `everysec`, its disk (`always`), or "
+        "`replicas_min` replicas (`replicated`).",
+    )
+    replicas_min: int = setting(
+        1, "How many replicas must have a write with `replicated`.", min=1, max=10
+    )
+    timeout_ms: int = setting(
+        2 * SECOND_MS,
+        "How long a call may take before its outcome counts as unknown (503).",
+        min=50,
+        max=MINUTE_MS,
+    )
+    grace_ms: int = setting(
+        5 * SECOND_MS,
+        "How long expiry waits after the store was away, so that applications can settle first.",
+        min=0,
+        max=5 * MINUTE_MS,
+    )
+    batch_max: int = setting(
+        1500, "Most items in one script call (a call collects what arrives).", min=1, max=1900
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSettings:
+    """A connection to a broker: which adapter, and that adapter's own options."""
+
+    adapter: str = field(
+        metadata=about(
+            "Name of the adapter, an entry point of the group `ackd.adapters`.",
+            len_min=1,
+            len_max=100,
+        )
+    )
+    options: object = setting(None, "The adapter's own settings; see its section.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionSettings:
+    """A named consumer of topics by one group; all sidecars of a group use the same settings."""
+
+    broker: str = setting(
+        "", "Name of a section of `brokers`; may be left out when there is only one.", len_max=100
+    )
+    topics: tuple[str, ...] = field(
+        metadata=about(
+            "Topics to consume; one that starts with `^` is a regular expression.",
+            len_min=1,
+            len_max=1000,
+        )
+    )
+    group: str = setting(
+        "", "The broker's consumer group; default: the subscription's name.", len_max=255
+    )
+    lease_ms: int = setting(
+        30 * SECOND_MS,
+        "How long a lease lasts when the receive names no other time.",
+        min=100,
+        max=12 * HOUR_MS,
+    )
+    lease_ms_max: int = setting(
+        12 * HOUR_MS,
+        "Longest lease that a receive or an extend may ask for, counted from the call.",
+        min=100,
+        max=12 * HOUR_MS,
+    )
+    attempts_max: int = setting(
+        16, "Retries after the first delivery (16: delivered up to 17 times).", min=0, max=10_000
+    )
+    retry_delays_ms: tuple[int, ...] = setting(
+        RETRY_DELAYS_MS,
+        "Delay before each retry, by attempt; the last one repeats.",
+        min=0,
+        max=7 * DAY_MS,
+        len_min=1,
+        len_max=100,
+    )
+    start: Start = setting(
+        "latest", "Where a new group starts; a group with progress always resumes there."
+    )
+    start_timestamp_ms: int | None = setting(
+        None,
+        'With `start = "timestamp"`: Unix time in ms, or in the file a date-time with an offset.',
+        min=0,
+        max=253_402_300_799_999,
+    )
+    payload: Payload = setting(
+        "json",
+        "Which field of a JSON answer carries the value; what does not fit goes out as `base64`.",
+    )
+    foreign_commit: ForeignCommit = setting(
+        "accept",
+        "Whether a commit by somebody else moves the group (an operator's reset) or is undone.",
+    )
+    in_flight_max: int = setting(
+        100_000, "Most messages under lease at once, per sidecar.", min=1, max=10_000_000
+    )
+    window_bytes_max: int = setting(
+        64 * MIB,
+        "Most bytes of message bodies held in memory; beyond it fetching pauses.",
+        min=MIB,
+        max=64 * GIB,
+    )
+    buffer_max: int = setting(
+        10_000, "Most messages fetched ahead and not yet handed out.", min=1, max=1_000_000
+    )
+    commit_interval_ms: int = setting(
+        SECOND_MS,
+        "Least time between two commits of progress to the broker.",
+        min=10,
+        max=MINUTE_MS,
+    )
+    static_id: str | None = setting(
+        None,
+        "Stable name of this member for static membership (classic protocol); only where every "
+        "sidecar has a name of its own that survives a restart.",
+        pattern=r"[A-Za-z0-9._-]{1,249}",
+        pattern_doc="1 to 249 letters, digits, `.`, `_` or `-`",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishSettings:
+    """Publishing through ackd: retries, pressure, and how long an idempotency key is remembered."""
+
+    idempotency_ms: int = setting(
+        DAY_MS,
+        "How long the answer to an `Idempotency-Key` is kept.",
+        min=SECOND_MS,
+        max=7 * DAY_MS,
+    )
+    idempotency_max: int = setting(
+        100_000, "Most idempotency keys kept at once; more are answered 429.", min=1, max=10_000_000
+    )
+    retries_max: int = setting(
+        2, "Tries at once after a first one that was certainly not stored.", min=0, max=10
+    )
+    backoff_ms: int = setting(
+        SECOND_MS,
+        "First pause when the broker is under pressure; each further one is 1.6 times longer.",
+        min=1,
+        max=2 * MINUTE_MS,
+    )
+    backoff_ms_max: int = setting(
+        2 * MINUTE_MS, "Longest pause under pressure.", min=1, max=10 * MINUTE_MS
+    )
+    timeout_ms: int = setting(
+        30 * SECOND_MS,
+        "How long a publish may take in all, retries included.",
+        min=100,
+        max=10 * MINUTE_MS,
+    )
+    in_flight_max: int = setting(
+        10_000,
+        "Most messages being published at once; more are answered 429.",
+        min=1,
+        max=1_000_000,
+    )
+    in_flight_bytes_max: int = setting(
+        64 * MIB,
+        "Most bytes being published at once; more are answered 429.",
+        min=KIB,
+        max=16 * GIB,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TelemetrySettings:
+    """What ackd tells about itself."""
+
+    log_level: LogLevel = setting("info", "Least level of log lines that are written.")
+    log_format: LogFormat = setting("json", "One JSON object a line, or text for people.")
+    metrics: bool = setting(True, "Serve Prometheus metrics at `/metrics` on the admin port.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The whole configuration. Without any file: embedded store, local broker, one subscription."""
+
+    state_dir: Path = computed(
+        default_state_dir,
+        about(
+            "Folder for the embedded store and the local broker; one running sidecar per folder.",
+            default_doc="`$XDG_STATE_HOME/ackd`, else `~/.local/state/ackd`",
+        ),
+    )
+    identity: str = computed(
+        default_identity,
+        about(
+            "Name of this sidecar: different for each one on a store, the same after a restart.",
+            pattern=NAME,
+            pattern_doc=NAME_DOC,
+            default_doc="the host name",
+        ),
+    )
+    lease_key_file: Path | None = setting(
+        None,
+        "File with the secret that signs lease tokens (first line, at least 16 bytes), the same "
+        "for all sidecars of a store; a second line is the one before, still accepted. Default: a "
+        "random one kept in the store.",
+    )
+    server: ServerSettings = computed(ServerSettings, about("The HTTP side."))
+    store: StoreSettings = computed(StoreSettings, about("The store."))
+    brokers: Mapping[str, BrokerSettings] = computed(
+        dict,
+        about(
+            "Connections to brokers, by name.",
+            len_max=100,
+            default_doc="one named `local` with the adapter `local`",
+        ),
+    )
+    subscriptions: Mapping[str, SubscriptionSettings] = computed(
+        dict,
+        about(
+            "Subscriptions, by name.",
+            len_max=1000,
+            default_doc="when no broker is configured either: `default` on the topic `default`",
+        ),
+    )
+    publish: PublishSettings = computed(PublishSettings, about("Publishing."))
+    telemetry: TelemetrySettings = computed(TelemetrySettings, about("Telemetry."))
+    # Where each value comes from, by key path: "file", "env" or "default". Filled by the loader.
+    sources: Mapping[str, str] = field(
+        default_factory=dict, compare=False, repr=False, metadata={"internal": True}
+    )
+
+    def sources_below(self, path: str) -> dict[str, str]:
+        """Sources of one section's settings (`subscriptions.orders`), keyed by what follows it."""
+        start = f"{path}."
+        return {
+            key.removeprefix(start): value
+            for key, value in self.sources.items()
+            if key.startswith(start)
+        }
+
+
+def resolved(settings: Settings) -> Settings:
+    """Fill in what depends on other settings: a subscription's broker (the only one) and group."""
+    only = next(iter(settings.brokers)) if len(settings.brokers) == 1 else ""
+    filled = {
+        name: replace(each, broker=each.broker or only, group=each.group or name)
+        for name, each in settings.subscriptions.items()
+    }
+    return replace(settings, subscriptions=filled)

@@ -1,0 +1,155 @@
+"""Finished offsets as a bitmap in chunks of 2^15 offsets (4 KiB each).
+
+The only structure of those measured without a bad case: a stuck head with 100,000 finished offsets
+above it costs 13 KB, sparse acks cost no more than dense ones, and releasing the head is a byte
+scan. Bits are numbered as Redis numbers them (SETBIT): offset 0 is the top bit of byte 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+CHUNK_SHIFT = 15
+CHUNK_OFFSETS = 1 << CHUNK_SHIFT
+CHUNK_BYTES = CHUNK_OFFSETS >> 3
+_MASK = CHUNK_OFFSETS - 1
+_FULL = b"\xff"
+
+
+class ChunkedBitmap:
+    """A set of offsets. Chunks that were never touched take no memory."""
+
+    __slots__ = ("chunks",)
+
+    def __init__(self) -> None:
+        self.chunks: dict[int, bytearray] = {}
+
+    def __contains__(self, offset: int) -> bool:
+        chunk = self.chunks.get(offset >> CHUNK_SHIFT)
+        if chunk is None:
+            return False
+        low = offset & _MASK
+        return bool(chunk[low >> 3] & (0x80 >> (low & 7)))
+
+    def add(self, offset: int) -> None:
+        """Mark one offset."""
+        chunk = self.chunks.get(offset >> CHUNK_SHIFT)
+        if chunk is None:
+            chunk = self.chunks[offset >> CHUNK_SHIFT] = bytearray(CHUNK_BYTES)
+        low = offset & _MASK
+        chunk[low >> 3] |= 0x80 >> (low & 7)
+
+    def add_range(self, start: int, end: int) -> None:
+        """Mark [start, end). Whole bytes are filled at once, so that a wide hole is cheap."""
+        while start < end:
+            index = start >> CHUNK_SHIFT
+            stop = min(end, (index + 1) << CHUNK_SHIFT)
+            if start & 7 == 0 and stop - start >= 8:  # noqa: PLR2004 - bits of a byte
+                chunk = self.chunks.setdefault(index, bytearray(CHUNK_BYTES))
+                first, count = (start & _MASK) >> 3, (stop - start) >> 3
+                chunk[first : first + count] = _FULL * count
+                start += count << 3
+            else:
+                self.add(start)
+                start += 1
+
+    def full(self, start: int, count: int) -> bool:
+        """Whether `count` whole bytes from `start` (a multiple of 8) on, in one chunk, are set."""
+        chunk = self.chunks.get(start >> CHUNK_SHIFT)
+        first = (start & _MASK) >> 3
+        return chunk is not None and chunk[first : first + count] == _FULL * count
+
+    def first_clear(self, offset: int) -> int:
+        """The smallest offset >= `offset` that is not marked."""
+        while True:
+            chunk = self.chunks.get(offset >> CHUNK_SHIFT)
+            if chunk is None:
+                return offset
+            low = offset & _MASK
+            byte = chunk[low >> 3] | (0xFF00 >> (low & 7) & 0xFF)
+            if byte != 0xFF:  # noqa: PLR2004 - all bits of a byte
+                return (offset & ~7) + 8 - (byte ^ 0xFF).bit_length()
+            start = (low >> 3) + 1
+            full = CHUNK_BYTES - start - len(chunk[start:].lstrip(_FULL))
+            offset = ((offset >> 3) + 1 + full) << 3
+
+    def load(self, index: int, data: bytes) -> None:
+        """Merge a chunk as the store holds it (shorter than 4 KiB = the rest is clear)."""
+        chunk = self.chunks.get(index)
+        padded = data.ljust(CHUNK_BYTES, b"\0")
+        if chunk is None:
+            self.chunks[index] = bytearray(padded)
+        else:
+            merged = int.from_bytes(chunk, "big") | int.from_bytes(padded, "big")
+            chunk[:] = merged.to_bytes(CHUNK_BYTES, "big")
+
+    def drop_below(self, offset: int) -> list[int]:
+        """Forget chunks that lie wholly below `offset`; returns their indices."""
+        dead = sorted(index for index in self.chunks if (index + 1) << CHUNK_SHIFT <= offset)
+        for index in dead:
+            del self.chunks[index]
+        return dead
+
+    def minus(self, other: ChunkedBitmap, start: int) -> list[int]:
+        """Offsets at or above `start` that are marked here and not there, in order."""
+        missing = []
+        for index in sorted(self.chunks):
+            there = other.chunks.get(index)
+            bits = int.from_bytes(self.chunks[index], "big")
+            if there is not None:
+                bits &= ~int.from_bytes(there, "big")
+            end = (index + 1) << CHUNK_SHIFT
+            while bits:
+                top = bits.bit_length()
+                missing.append(end - top)
+                bits ^= 1 << (top - 1)
+        return [offset for offset in missing if offset >= start]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.chunks.clear()
+
+    def ranges(self, start: int) -> Iterator[tuple[int, int]]:
+        """Marked ranges [a, b) at or above `start`, in order."""
+        for index in sorted(self.chunks):
+            base = index << CHUNK_SHIFT
+            position = max(base, start)
+            while position < base + CHUNK_OFFSETS:
+                first = self._first_set(position, base + CHUNK_OFFSETS)
+                if first is None:
+                    break
+                end = self.first_clear(first)
+                yield first, end
+                if end > base + CHUNK_OFFSETS:
+                    start = end
+                    break
+                position = end
+
+    def _first_set(self, offset: int, end: int) -> int | None:
+        chunk = self.chunks[offset >> CHUNK_SHIFT]
+        low = offset & _MASK
+        byte = chunk[low >> 3] & (0xFF >> (low & 7))
+        if byte:
+            return (offset & ~7) + 8 - byte.bit_length()
+        start = (low >> 3) + 1
+        rest = chunk[start:]
+        skipped = len(rest) - len(rest.lstrip(b"\0"))
+        if skipped == len(rest):
+            return None
+        found = start + skipped
+        result = (offset & ~_MASK) + (found << 3) + 8 - chunk[found].bit_length()
+        return result if result < end else None
+
+    def count(self) -> int:
+        """How many offsets are marked."""
+        return sum(int.from_bytes(chunk, "big").bit_count() for chunk in self.chunks.values())
+
+    def highest(self) -> int | None:
+        """The largest marked offset."""
+        for index in sorted(self.chunks, reverse=True):
+            stripped = self.chunks[index].rstrip(b"\0")
+            if stripped:
+                last = stripped[-1]
+                lowest_bit = (last & -last).bit_length() - 1
+                return (index << CHUNK_SHIFT) + (len(stripped) << 3) - 1 - lowest_bit
+        return None

@@ -1,0 +1,58 @@
+"""Names of things: partitions of a topic, and the ledger that a group keeps for each of them.
+
+A ledger belongs to (cluster, subscription, topic identity, partition). The topic's *identity* is
+part of it and not only its name, because a deleted and re-created topic starts again at offset 0
+(rule R1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import NamedTuple
+
+TOPIC_ID_BYTES = 16
+
+
+class TopicPartition(NamedTuple):
+    """A partition as the broker names it. `topic` is the name, `partition` counts from 0."""
+
+    topic: str
+    partition: int
+
+
+class LedgerKey(NamedTuple):
+    """Whose record this is. `topic_id` has exactly 16 bytes (Kafka: the topic's UUID, KIP-516)."""
+
+    cluster: str
+    subscription: str
+    topic_id: bytes
+    partition: int
+
+    def text(self) -> str:
+        """The key as it stands in the store and in logs."""
+        return f"{self.cluster}:{self.subscription}:{self.topic_id.hex()}:{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class SidecarId:
+    """One run of one sidecar: a stable `name` and the `boot` number that the store gave this
+    run.
+    """
+
+    name: str
+    boot: int
+
+    def text(self) -> str:
+        """The form that is kept in the store as owner of a ledger."""
+        return f"{self.name}#{self.boot}"
+
+
+def topic_id_of(identity: str) -> bytes:
+    """Make a 16-byte topic identity for brokers that have no UUID of their own."""
+    return blake2b(identity.encode(), digest_size=TOPIC_ID_BYTES).digest()
+
+
+def message_id(topic: str, partition: int, offset: int) -> str:
+    """The public id of a message: `orders/3/2101`."""
+    return f"{topic}/{partition}/{offset}"

@@ -1,0 +1,321 @@
+"""The owner's view of one partition: what is fetched, ready, leased, waiting, finished.
+
+The record in the store is the truth about leases and finished offsets; this is the cache that
+decides what to ask the store for. It alone knows the log: bodies, holes (rule R7), where fetching
+stands.
+
+Every method is an event; what has to be done comes out of `drain()`. `now_ms` is the owner's
+monotonic clock. A store time is translated with the pair (now_ms, store_ms) of the reply that
+brought it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from heapq import heappop, heappush
+
+from ackd.core.bitmap import ChunkedBitmap
+from ackd.core.effects import Effect, FetchFrom
+from ackd.core.entry import HOLD_OF, STATE_AFTER, UNKNOWN_RTERM, B, Entry, Hold
+from ackd.core.repair import Before, Repair, compare
+from ackd.core.states import Outcome, State
+from ackd.core.timers import Timers
+from ackd.core.window import Window
+from ackd.core.wire import Finish, JournalEntry, Result, Snapshot
+
+SKIP_MIN_OFFSETS = 1_000
+"""A finished stretch at least this long is skipped by a new fetch; a shorter one is read over."""
+
+
+class Ledger(Window[B]):
+    """One partition. `watermark` is the smallest unfinished offset, `confirmed` what the store has
+    of it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.confirmed = 0
+        self.position = 0
+        self.session = 0
+        self.dirty = False
+        self.opened_epoch = -1
+        self._shared = (0, 0, 0, 0)
+
+    # --- from the store: the whole record
+
+    def opened(self, snapshot: Snapshot, now_ms: int) -> Repair:
+        """Take over what the store says; bodies that are held stay, if their offset is unfinished.
+
+        If this ledger was open before, in the same epoch, then what the store had confirmed to it
+        and does not have any more (rollback, R9, R10) is merged back: the answer says how.
+        """
+        before = Before(self.entries, self.finished, self.confirmed)
+        same = self.opened_epoch == snapshot.epoch
+        self.opened_epoch = snapshot.epoch
+        self.entries, self._bodiless, self._ready, self._timers = {}, {}, [], Timers()
+        self.leased = self.waiting = self.bytes = 0
+        self.watermark = self.confirmed = snapshot.watermark
+        self.finished = ChunkedBitmap()
+        for index, data in snapshot.chunks.items():
+            self.finished.load(index, data)
+        for slot in snapshot.slots:
+            entry: Entry[B] = Entry(None)
+            entry.attempt, entry.fence, entry.first_s = slot.attempt, slot.fence, slot.first_s
+            entry.rterm = slot.rterm
+            old = before.entries.get(slot.offset)
+            entry.gone = old is not None and old.gone
+            self.entries[slot.offset] = entry
+            self._bodiless[slot.offset] = None
+            self._hold(slot.offset, entry, slot.state, slot.when_ms, snapshot.now_ms, now_ms)
+        repair = self._merge(before) if same else Repair([], 0, [], [])
+        for offset, old in before.entries.items():
+            if old.body is not None and offset >= self.watermark and offset not in self.finished:
+                self._arrived(offset, old.body)
+        self.dirty = False
+        self._advance()
+        self._fetch_again()
+        return repair
+
+    def _fetch_again(self) -> None:
+        """What was passed and is unfinished again, without a body here, has to be fetched anew."""
+        offset = self.finished.first_clear(self.watermark)
+        while offset < self.position:
+            entry = self.entries.get(offset)
+            if entry is None or (entry.body is None and not entry.gone):
+                self._effects.append(FetchFrom(offset))
+                return
+            offset = self.finished.first_clear(offset + 1)
+
+    def _merge(self, before: Before[B]) -> Repair:
+        repair = compare(before, self.entries, self.finished, self.watermark)
+        for offset in repair.finished:
+            self._finish(offset)
+        for lease in repair.leases:
+            self._keep_lease(*lease)
+        if repair.watermark:
+            self.watermark = repair.watermark
+            for offset in [o for o in self.entries if o < repair.watermark]:
+                self._finish(offset)
+        return repair
+
+    # --- from the broker
+
+    def fetching(self, session: int, offset: int) -> None:
+        """A new fetch session starts at `offset`; records of earlier ones don't count any more."""
+        self.session = session
+        self.position = offset
+
+    def fetched(self, session: int, records: Sequence[B]) -> int:
+        """Records of the current session, in offset order. Returns how many became ready."""
+        if session != self.session:
+            return 0
+        before = len(self._ready)
+        for record in records:
+            offset = record.offset
+            if offset < self.position:
+                continue
+            if offset > self.position:
+                self._hole(self.position, offset)
+            self.position = offset + 1
+            if offset >= self.watermark and offset not in self.finished:
+                self._arrived(offset, record)
+        self._skip()
+        return len(self._ready) - before
+
+    def end_reached(self, session: int, offset: int) -> None:
+        """Nothing more below `offset`: what was not seen of it is a hole (a transaction marker,
+        say).
+        """
+        if session == self.session and offset > self.position:
+            self._hole(self.position, offset)
+            self.position = offset
+
+    def _arrived(self, offset: int, record: B) -> None:
+        entry = self.entries.get(offset)
+        if entry is None:
+            entry = self.entries[offset] = Entry(record)
+            self.bytes += entry.size
+            heappush(self._ready, offset)
+        elif entry.body is None:
+            self._bodiless.pop(offset, None)
+            entry.body, entry.size = record, record.size()
+            self.bytes += entry.size
+            if entry.hold is Hold.READY:
+                heappush(self._ready, offset)
+            elif entry.hold is Hold.DEAD:
+                self._send_dead(offset, entry)
+
+    def expired(self, log_start: int) -> int:
+        """Retention removed all below `log_start`; bodies that are held can still be handed out.
+
+        Returns how many unfinished messages are lost by it.
+        """
+        start = max(self.position, self.watermark)
+        if start >= log_start:
+            return 0
+        known = sum(
+            min(end, log_start) - first
+            for first, end in self.finished.ranges(start)
+            if first < log_start
+        )
+        self._hole(start, log_start, Finish.EXPIRED)
+        self.position = log_start
+        return log_start - start - known
+
+    def _hole(self, start: int, end: int, reason: int = 0) -> None:
+        """The log does not have [start, end). A lease in it is kept until it ends (rule R7).
+
+        At or above the position only messages without a body are known: leases of earlier owners.
+        """
+        start = max(start, self.watermark)
+        for offset in sorted(o for o in self._bodiless if start <= o < end):
+            self._finish_range(start, offset, reason)
+            start = offset + 1
+            entry = self.entries[offset]
+            entry.gone = True
+            if entry.hold is Hold.READY:
+                self._vanish(offset)
+            elif entry.hold is Hold.DEAD:
+                self._send_dead(offset, entry)
+        self._finish_range(start, end, reason)
+        self._advance()
+
+    def _skip(self) -> None:
+        """Don't fetch a long finished stretch again."""
+        following = self.finished.first_clear(self.position)
+        if following - self.position >= SKIP_MIN_OFFSETS:
+            self._effects.append(FetchFrom(following))
+
+    # --- handing out
+
+    @property
+    def ready(self) -> int:
+        """At most so many can be handed out now (an upper bound: entries that changed are weeded
+        out late).
+        """
+        return len(self._ready)
+
+    def take(self, most: int, bytes_max: int) -> list[int]:
+        """Choose messages to grant, smallest offset first. The first one is given whatever its
+        size.
+        """
+        taken: list[int] = []
+        total = 0
+        while self._ready and len(taken) < most:
+            entry = self.entries.get(self._ready[0])
+            if entry is None or entry.hold is not Hold.READY or entry.body is None:
+                heappop(self._ready)
+                continue
+            total += entry.size
+            if taken and total > bytes_max:
+                break
+            entry.hold = Hold.GRANTING
+            taken.append(heappop(self._ready))
+        return taken
+
+    def granted(
+        self, offset: int, result: Result, rterm: int, store_ms: int, now_ms: int
+    ) -> Entry[B] | None:
+        """The store's answer to a grant. Returns the entry if it is leased now.
+
+        A lease counts even if the record was read again while the request waited to be sent.
+        """
+        entry = self.entries.get(offset)
+        granted = result.outcome is Outcome.GRANTED
+        if entry is None or (entry.hold is not Hold.GRANTING and not granted):
+            return None
+        match result.outcome:
+            case Outcome.GRANTED:
+                self._let_go(entry)
+                entry.hold = Hold.LEASED
+                self.leased += 1
+                if result.fence != self._shared[0] or result.when_ms != self._shared[1]:
+                    due_ms = now_ms + result.when_ms - store_ms
+                    self._shared = (result.fence, result.when_ms, due_ms, result.first_s)
+                # Leases of one receive share their numbers: 100,000 open ones take 13 MB less.
+                entry.fence, entry.when_ms, entry.due_ms, first_s = self._shared
+                entry.first_s = first_s if first_s == result.first_s else result.first_s
+                entry.attempt, entry.rterm = result.attempt, rterm
+                self._timers.add(entry.due_ms, offset)
+                return entry
+            case Outcome.HELD:
+                self._see(entry, result.fence)
+                entry.attempt = result.attempt
+                state = result.state if result.state in HOLD_OF else State.WAITING
+                self._hold(offset, entry, state, result.when_ms, store_ms, now_ms)
+            case Outcome.FINISHED:
+                self._finish(offset)
+                self._advance()
+            case _:
+                self._see(entry, result.fence)
+                entry.attempt = result.attempt
+                self._hold(offset, entry, result.state, result.when_ms, store_ms, now_ms)
+        return None
+
+    def not_granted(self, offsets: Iterable[int]) -> None:
+        """The store decided nothing: they are ready as before."""
+        for offset in offsets:
+            entry = self.entries.get(offset)
+            if entry is not None and entry.hold is Hold.GRANTING:
+                self._make_ready(offset, entry)
+
+    # --- settles, own and others'
+
+    def settled(
+        self,
+        offset: int,
+        outcome: Outcome,
+        fence: int,
+        when_ms: int,
+        store_ms: int,
+        now_ms: int,
+        rterm: int | None = None,
+    ) -> None:
+        """A settle that the store confirmed. `fence` (and `rterm`, if known) is that of the
+        lease.
+        """
+        if outcome is Outcome.ACKED or outcome is Outcome.ALREADY_ACKED:
+            self._finish(offset)
+            self._advance()
+            return
+        entry = self.entries.get(offset)
+        state = STATE_AFTER.get(outcome)
+        if entry is None or state is None or fence < entry.fence:
+            return
+        if entry.hold is Hold.GRANTING or (entry.hold is Hold.DEAD and fence == entry.fence):
+            return  # the grant's own answer tells; a repeated `dead` sends no second copy
+        self._see(entry, fence)
+        if rterm is not None:
+            entry.rterm = rterm
+        self._hold(offset, entry, state, when_ms, store_ms, now_ms)
+
+    @staticmethod
+    def _see(entry: Entry[B], fence: int) -> None:
+        """A lease that this owner did not grant: its rollback term is not known here."""
+        if entry.fence != fence:
+            entry.fence, entry.rterm = fence, UNKNOWN_RTERM
+
+    def journal(self, entries: Iterable[JournalEntry], store_ms: int, now_ms: int) -> None:
+        """Settles that other sidecars served (rule R16)."""
+        for item in entries:
+            self.settled(item.offset, item.outcome, item.fence, item.when_ms, store_ms, now_ms)
+
+    def dead_sent(self, offset: int) -> None:
+        """The dead-letter copy is durable and the record says finished."""
+        self._finish(offset)
+        self._advance()
+
+    # --- progress
+
+    def store_confirmed(self, watermark: int) -> None:
+        """A reply's watermark: only this may be committed to the broker (R16)."""
+        self.confirmed = max(self.confirmed, watermark)
+
+    def dropped(self, committed: int) -> None:
+        """The broker has `committed`: bits below it are not needed any more."""
+        self.finished.drop_below(min(committed, self.watermark))
+
+    def drain(self) -> list[Effect]:
+        """What has to be done now, in order; empty after it."""
+        effects, self._effects = self._effects, []
+        return effects

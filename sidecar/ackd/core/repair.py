@@ -1,0 +1,58 @@
+"""What an owner's memory says against a record that was read again (rules R9, R10, R12)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Generic, NamedTuple
+
+from ackd.core.bitmap import ChunkedBitmap
+from ackd.core.entry import UNKNOWN_RTERM, B, Entry, Hold
+
+
+class Repair(NamedTuple):
+    """What a re-read record lacks or has too much, from the memory of its owner.
+
+    `finished`: offsets to replay. `watermark`: to advance to, 0 = it is right. `orphans`: (offset,
+    fence, rterm, attempt) of leases whose grant was never answered, so nobody holds their tokens:
+    to be released (R12). `leases`: (offset, fence, rterm, attempt, due_ms) that the store forgot
+    while their holders work on: to be extended.
+    """
+
+    finished: list[int]
+    watermark: int
+    orphans: list[tuple[int, int, int, int]]
+    leases: list[tuple[int, int, int, int, int]]
+
+
+class Before(NamedTuple, Generic[B]):
+    """What an owner knew before it read the record again."""
+
+    entries: dict[int, Entry[B]]
+    finished: ChunkedBitmap
+    confirmed: int
+
+
+def compare(
+    before: Before[B], entries: Mapping[int, Entry[B]], finished: ChunkedBitmap, watermark: int
+) -> Repair:
+    """What the record of now (`entries`, `finished`, `watermark`) lacks or has too much."""
+    orphans, leases = [], []
+    for offset, old in before.entries.items():
+        if offset < watermark or offset in finished:
+            continue
+        now = entries.get(offset)
+        if old.hold is Hold.GRANTING and now is not None and now.fence > old.fence:
+            orphans.append((offset, now.fence, now.rterm, now.attempt))
+        elif (
+            old.hold is Hold.LEASED
+            and old.rterm != UNKNOWN_RTERM
+            and (now is None or _forgot(old, now))
+        ):
+            leases.append((offset, old.fence, old.rterm, old.attempt, old.due_ms))
+    behind = before.confirmed if before.confirmed > watermark else 0
+    return Repair(before.finished.minus(finished, watermark), behind, orphans, leases)
+
+
+def _forgot(old: Entry[B], now: Entry[B]) -> bool:
+    """The record shows an earlier lease, or this one before it was extended."""
+    return now.fence < old.fence or (now.fence == old.fence and now.when_ms < old.when_ms)

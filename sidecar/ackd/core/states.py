@@ -1,0 +1,161 @@
+"""The one transition table: what each verb does to a message in each phase.
+
+`record` decides with it, the Lua script gets it as generated text, and the diagram in the docs is
+drawn from it. Rules R15 and R17 of the hard cases are rows of this table, not code.
+
+The phase is the stored state seen at the store's time: a lease whose deadline has passed is
+EXPIRED, a finished offset is ACKED (or GONE, when it was finished in another way than by an ack).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import NamedTuple
+
+
+class State(IntEnum):
+    """What a slot stores. FINISHED is never stored: the bit in the bitmap says it."""
+
+    READY = 0
+    LEASED = 1
+    WAITING = 2
+    RELEASED = 3
+    DEAD = 4
+    FINISHED = 9
+
+
+class Phase(IntEnum):
+    """A state as it looks at a moment."""
+
+    READY = 0
+    LEASED = 1
+    WAITING = 2
+    RELEASED = 3
+    DEAD = 4
+    EXPIRED = 5
+    ACKED = 6
+    GONE = 7
+
+
+class Verb(IntEnum):
+    """What is done to one offset, or to a range. The first seven go through the table.
+
+    LOOK reads. HOLE finishes a range that the log does not have, ADVANCE moves the watermark, DROP
+    frees chunks below it, REPLAY repeats a confirmed finish after a rollback, RESET starts a new
+    epoch, SETTLED ends the wait for replays.
+    """
+
+    GRANT = 1
+    ACK = 2
+    RETRY = 3
+    EXTEND = 4
+    DEAD = 5
+    RELEASE = 6
+    FINISH = 7
+    LOOK = 8
+    HOLE = 9
+    ADVANCE = 10
+    DROP = 11
+    REPLAY = 12
+    RESET = 13
+    SETTLED = 14
+
+
+class Outcome(IntEnum):
+    """What became of it."""
+
+    GRANTED = 1
+    ACKED = 2
+    ALREADY_ACKED = 3
+    RETRYING = 4
+    EXTENDED = 5
+    DEAD = 6
+    RELEASED = 7
+    LOST = 8
+    HELD = 9
+    FINISHED = 10
+    DONE = 11
+    REFUSED = 12
+
+
+class Step(NamedTuple):
+    """A row's right side: the answer, the state after it, and whether anything is written."""
+
+    outcome: Outcome
+    state: State
+    changes: bool = True
+
+
+def _same(outcome: Outcome, state: State) -> Step:
+    return Step(outcome, state, changes=False)
+
+
+TABLE: dict[tuple[Phase, Verb], Step] = {
+    # Handing out. HELD: not now (the slot says until when).
+    (Phase.READY, Verb.GRANT): Step(Outcome.GRANTED, State.LEASED),
+    (Phase.RELEASED, Verb.GRANT): Step(Outcome.GRANTED, State.LEASED),
+    (Phase.EXPIRED, Verb.GRANT): Step(Outcome.GRANTED, State.LEASED),
+    (Phase.LEASED, Verb.GRANT): _same(Outcome.HELD, State.LEASED),
+    # Only when it is due; the record asks for the time first.
+    (Phase.WAITING, Verb.GRANT): Step(Outcome.GRANTED, State.LEASED),
+    (Phase.DEAD, Verb.GRANT): _same(Outcome.REFUSED, State.DEAD),
+    (Phase.ACKED, Verb.GRANT): _same(Outcome.FINISHED, State.FINISHED),
+    (Phase.GONE, Verb.GRANT): _same(Outcome.FINISHED, State.FINISHED),
+    # A live lease: everything counts.
+    (Phase.LEASED, Verb.ACK): Step(Outcome.ACKED, State.FINISHED),
+    (Phase.LEASED, Verb.RETRY): Step(Outcome.RETRYING, State.WAITING),
+    (Phase.LEASED, Verb.EXTEND): Step(Outcome.EXTENDED, State.LEASED),
+    (Phase.LEASED, Verb.DEAD): Step(Outcome.DEAD, State.DEAD),
+    (Phase.LEASED, Verb.RELEASE): Step(Outcome.RELEASED, State.RELEASED),
+    # Past the deadline but not handed on: a late ack counts, a late extend revives (R17).
+    (Phase.EXPIRED, Verb.ACK): Step(Outcome.ACKED, State.FINISHED),
+    (Phase.EXPIRED, Verb.EXTEND): Step(Outcome.EXTENDED, State.LEASED),
+    # A repeat gets the same answer until the message is handed on.
+    (Phase.WAITING, Verb.RETRY): _same(Outcome.RETRYING, State.WAITING),
+    (Phase.RELEASED, Verb.RELEASE): _same(Outcome.RELEASED, State.RELEASED),
+    (Phase.DEAD, Verb.DEAD): _same(Outcome.DEAD, State.DEAD),
+    (Phase.ACKED, Verb.ACK): _same(Outcome.ALREADY_ACKED, State.FINISHED),
+    # The copy in the dead-letter topic is durable: the owner finishes the original.
+    (Phase.DEAD, Verb.FINISH): Step(Outcome.DONE, State.FINISHED),
+}
+"""Every (phase, verb) that is not listed is `LOST` and changes nothing."""
+
+LOST = Step(Outcome.LOST, State.READY, changes=False)
+
+LATE_PHASE = Phase.EXPIRED
+"""Settles that succeed in this phase are answered with `late`."""
+
+
+def step(phase: Phase, verb: Verb) -> Step:
+    """Look the table up."""
+    return TABLE.get((phase, verb), LOST)
+
+
+def lua_table() -> str:
+    """The table as a Lua string, because a table of tables would be built anew by every call.
+
+    Two bytes for each phase * 16 + verb: the outcome, and state * 2 + (1 if something changes).
+    """
+    cells = bytearray()
+    for index in range(len(Phase) * 16):
+        row = TABLE.get((Phase(index // 16), Verb(index % 16)), LOST) if _is_verb(index) else LOST
+        cells += bytes((row.outcome, row.state * 2 + row.changes))
+    return '"' + "".join(f"\\{cell:03d}" for cell in cells) + '"'
+
+
+def _is_verb(index: int) -> bool:
+    return index % 16 in set(Verb)
+
+
+_ENDS = {Verb.ACK: Phase.ACKED.name.lower(), Verb.FINISH: Phase.GONE.name.lower()}
+
+
+def mermaid() -> str:
+    """The diagram in the docs, drawn from the table."""
+    lines = ["stateDiagram-v2"]
+    for (phase, verb), s in sorted(TABLE.items()):
+        if s.changes:
+            target = _ENDS.get(verb, s.state.name.lower())
+            lines.append(f"    {phase.name.lower()} --> {target}: {verb.name.lower()}")
+    lines.append("    leased --> expired: deadline passes")
+    return "\n".join(lines)

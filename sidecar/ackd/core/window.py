@@ -1,0 +1,152 @@
+"""The messages of one partition above its watermark, and how they move between their states.
+
+What moves them (the broker, the store, the applications) is the business of `ledger`.
+"""
+
+from __future__ import annotations
+
+from heapq import heappush
+from typing import Generic, TypeGuard
+
+from ackd.core.bitmap import ChunkedBitmap
+from ackd.core.effects import Effect, FinishRange, SendDead
+from ackd.core.entry import HOLD_OF, B, Entry, Hold
+from ackd.core.states import State
+from ackd.core.timers import Timers
+from ackd.core.wire import Finish
+
+
+class Window(Generic[B]):
+    """Entries, finished offsets, what is ready, what is due.
+
+    `lapsed`: how many leases ended at each moment, for whoever measures; it empties it.
+    """
+
+    def __init__(self) -> None:
+        self.entries: dict[int, Entry[B]] = {}
+        self.finished = ChunkedBitmap()
+        self.watermark = 0
+        self.grace_until_ms = 0
+        self.leased = 0
+        self.waiting = 0
+        self.bytes = 0
+        self.lapsed: dict[int, int] = {}
+        self._bodiless: dict[int, None] = {}
+        self._ready: list[int] = []
+        self._timers = Timers()
+        self._effects: list[Effect] = []
+
+    def _keep_lease(self, offset: int, fence: int, rterm: int, attempt: int, due_ms: int) -> None:
+        """A lease that the store forgot is a lease until its holder's deadline (I3, I4)."""
+        entry = self.entries.get(offset)
+        if entry is None:
+            entry = self.entries[offset] = Entry(None)
+            self._bodiless[offset] = None
+        self._let_go(entry)
+        entry.hold = Hold.LEASED
+        self.leased += 1
+        entry.fence, entry.rterm, entry.attempt, entry.due_ms = fence, rterm, attempt, due_ms
+        self._timers.add(due_ms, offset)
+
+    def _hold(
+        self, offset: int, entry: Entry[B], state: State, when_ms: int, store_ms: int, now_ms: int
+    ) -> None:
+        """Set where a message is, from the store's state of it."""
+        self._let_go(entry)
+        entry.hold = HOLD_OF.get(state, Hold.READY)
+        entry.when_ms = when_ms
+        if entry.hold is Hold.READY:
+            self._make_ready(offset, entry)
+        elif entry.hold is Hold.DEAD:
+            self._send_dead(offset, entry)
+        else:
+            self.leased += entry.hold is Hold.LEASED
+            self.waiting += entry.hold is Hold.WAITING
+            entry.due_ms = now_ms + when_ms - store_ms
+            self._timers.add(entry.due_ms, offset)
+
+    def _send_dead(self, offset: int, entry: Entry[B]) -> None:
+        """Give the copy out as soon as there is a body, or certainly none will come."""
+        if entry.body is not None or entry.gone:
+            self._effects.append(SendDead(offset, entry.fence, entry.attempt))
+
+    def _let_go(self, entry: Entry[B]) -> None:
+        if entry.hold is Hold.LEASED:
+            self.leased -= 1
+        elif entry.hold is Hold.WAITING:
+            self.waiting -= 1
+
+    def _make_ready(self, offset: int, entry: Entry[B]) -> None:
+        entry.hold = Hold.READY
+        if entry.gone:
+            self._vanish(offset)
+        elif entry.body is not None:
+            heappush(self._ready, offset)
+
+    def _finish_range(self, start: int, end: int, reason: int) -> None:
+        if start < end:
+            self.finished.add_range(start, end)
+            self._effects.append(FinishRange(start, end, reason))
+
+    def _vanish(self, offset: int) -> None:
+        """A message that was handed out before, whose record compaction has removed.
+
+        It is finished once the store has said that nobody holds it (`vanished`).
+        """
+        self.entries[offset].hold = Hold.GRANTING
+        self._effects.append(FinishRange(offset, offset + 1, Finish.VANISHED))
+
+    def vanished(self, offset: int) -> None:
+        """The store finished a message that the log does not have any more."""
+        self._finish(offset)
+        self._advance()
+
+    def _finish(self, offset: int) -> None:
+        self.finished.add(offset)
+        entry = self.entries.pop(offset, None)
+        if entry is not None:
+            self._bodiless.pop(offset, None)
+            self._let_go(entry)
+            self.bytes -= entry.size
+
+    def _advance(self) -> None:
+        # Bits beyond the position are true finishes of earlier fetches, so it may pass over it.
+        if self.watermark in self.finished:
+            self.watermark = self.finished.first_clear(self.watermark)
+
+    # --- time
+
+    def tick(self, now_ms: int) -> int:
+        """Leases that ended and waits that are over become ready. Returns how many.
+
+        Before `grace_until_ms` no lease ends: the store was away, and its holder may have been told
+        503 (R23).
+        """
+        woken = 0
+        for due_ms, offset in self._timers.passed(now_ms):
+            entry = self.entries.get(offset)
+            if not _waits(entry, due_ms):
+                continue
+            if entry.hold is Hold.LEASED:
+                if now_ms < self.grace_until_ms:
+                    entry.due_ms = self.grace_until_ms
+                    self._timers.add(entry.due_ms, offset)
+                    continue
+                self.lapsed[due_ms] = self.lapsed.get(due_ms, 0) + 1
+            self._let_go(entry)
+            self._make_ready(offset, entry)
+            woken += 1
+        return woken
+
+    def next_due_ms(self) -> int | None:
+        """When `tick` has something to do next."""
+        return self._timers.next(lambda due, offset: _waits(self.entries.get(offset), due))
+
+
+def _waits(entry: Entry[B] | None, due_ms: int) -> TypeGuard[Entry[B]]:
+    """It is leased or delayed until just then (a timer that was overtaken is not taken back)."""
+    return (
+        entry is not None
+        and entry.due_ms == due_ms
+        and (entry.hold is Hold.LEASED or entry.hold is Hold.WAITING)
+    )

@@ -1,0 +1,1 @@
+"""The engine: performs what the core decides, against a store, a broker and a clock."""

@@ -1,0 +1,277 @@
+"""What the engine offers to whoever serves it (HTTP today): plain values in and out.
+
+Nothing here knows about HTTP. `Engine` is implemented by `ackd.engine.runtime.Runtime`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from ackd.errors import AckdError
+from ackd.ports import Capabilities, Outgoing, Record, Stored
+
+
+class Verb(StrEnum):
+    """What a settle item asks for (`do` on the wire)."""
+
+    ACK = "ack"
+    RETRY = "retry"
+    EXTEND = "extend"
+    DEAD = "dead"
+    RELEASE = "release"
+
+
+class Status(StrEnum):
+    """What became of a settle item (`status` on the wire)."""
+
+    ACKED = "acked"
+    ALREADY_ACKED = "already_acked"
+    RETRYING = "retrying"
+    EXTENDED = "extended"
+    DEAD = "dead"
+    RELEASED = "released"
+    LOST = "lost"
+    INVALID = "invalid"
+    UNAVAILABLE = "unavailable"
+
+
+@dataclass(slots=True)
+class SettleItem:
+    """One settle. `lease_ms` is for extend, `delay_ms` (None = by the schedule) and `count` for
+    retry.
+    """
+
+    lease: str
+    do: Verb
+    delay_ms: int | None = None
+    lease_ms: int | None = None
+    reason: str | None = None
+    count: bool = True
+
+
+@dataclass(slots=True)
+class SettleResult:
+    """The answer to one item, in the order of the request.
+
+    `now_state`/`now_attempt` say where the message is when the lease is lost. `error` is set for
+    `invalid` and `unavailable` and carries the problem's type.
+    """
+
+    status: Status
+    late: bool = False
+    deadline_ms: int | None = None
+    due_ms: int | None = None
+    now_state: str | None = None
+    now_attempt: int | None = None
+    error: AckdError | None = None
+
+
+@dataclass(slots=True)
+class ReceiveRequest:
+    """Ask for up to `max` messages, wait at most `wait_ms` for the first one.
+
+    `lease_ms` None = the subscription's. `bytes_max` bounds the sum of the messages' sizes (the
+    first one is always given). `attempt_id`: a repeat gets the same leases (rule R21). `holder`
+    names the caller for `explain` (an address, say).
+    """
+
+    max: int = 1
+    wait_ms: int = 0
+    lease_ms: int | None = None
+    bytes_max: int | None = None
+    attempt_id: str | None = None
+    holder: str = ""
+
+
+@dataclass(slots=True)
+class Delivery:
+    """A message under a lease."""
+
+    lease: str
+    topic: str
+    partition: int
+    record: Record
+    attempt: int
+    attempts_max: int
+    first_seen_ms: int
+    deadline_ms: int
+
+    @property
+    def id(self) -> str:
+        """`orders/3/2101`."""
+        return f"{self.topic}/{self.partition}/{self.record.offset}"
+
+
+@dataclass(slots=True)
+class Received:
+    """The answer to a receive.
+
+    `paused` and `limited_by` say why it is empty. Call `abandon()` when not one byte of the answer
+    was handed to the transport: the leases go back uncounted (rule R21).
+    """
+
+    messages: list[Delivery]
+    limited_by: str | None = None
+    paused: Mapping[str, object] | None = None
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PublishRequest:
+    """Messages for one topic. `idempotency_key` is only allowed with exactly one message or one
+    batch.
+    """
+
+    messages: Sequence[Outgoing]
+    idempotency_key: str | None = None
+    fingerprint: bytes = b""
+
+
+@dataclass(slots=True)
+class Published:
+    """One result per message: where it is stored, or the error why it isn't."""
+
+    results: list[Stored | AckdError]
+    replayed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One line of readiness: `ok` False means that it holds readiness back."""
+
+    name: str
+    ok: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionView:
+    """A subscription as configured and as it is. `settings` and `sources` have the same keys."""
+
+    name: str
+    broker: str
+    adapter: str
+    topics: tuple[str, ...]
+    group: str
+    state: str
+    payload: str
+    settings: Mapping[str, object]
+    sources: Mapping[str, str]
+    capabilities: Capabilities
+
+
+@dataclass(slots=True)
+class LeaseView:
+    """`state`: leased, acked, retrying, dead or lost. `deadline_ms` while leased, `due_ms` while
+    retrying. `late`: leased, past its deadline, and not handed on yet.
+    """
+
+    state: str
+    attempt: int
+    deadline_ms: int | None = None
+    due_ms: int | None = None
+    late: bool = False
+
+
+@dataclass(slots=True)
+class PartitionLag:
+    """Progress of one partition. Offsets; -1 = not known here. `owner` is the sidecar that
+    grants.
+    """
+
+    topic: str
+    partition: int
+    owner: str
+    end: int
+    committed: int
+    watermark: int
+    done_above: int
+    ready: int
+    leased: int
+    retrying: int
+    oldest_age_ms: int | None
+
+
+@dataclass(slots=True)
+class InFlight:
+    """A message that is leased or waits for its retry. `since_ms` = first handed out, Unix time."""
+
+    id: str
+    state: str
+    attempt: int
+    holder: str
+    since_ms: int
+    deadline_ms: int | None = None
+    due_ms: int | None = None
+
+
+@dataclass(slots=True)
+class Held:
+    """What holds one partition's progress, and how and when it will be released."""
+
+    topic: str
+    partition: int
+    watermark: int
+    head: InFlight | None
+    released_by: str
+
+
+@dataclass(slots=True)
+class Explanation:
+    """`limits`: what keeps messages from being handed out now, in words, the strongest first."""
+
+    subscription: str
+    partitions: list[Held] = field(default_factory=list)
+    limits: list[str] = field(default_factory=list)
+
+
+class Engine(Protocol):
+    """The whole of what can be asked. Every method may raise `AckdError`."""
+
+    def subscriptions(self) -> list[SubscriptionView]:
+        """All configured subscriptions."""
+
+    def subscription(self, name: str) -> SubscriptionView:
+        """One of them. Raises UnknownSubscriptionError."""
+
+    async def receive(self, name: str, request: ReceiveRequest) -> Received:
+        """Lease messages. Cancelling the call gives back what it had been granted."""
+
+    async def abandon(self, received: Received) -> None:
+        """Give leases back, uncounted, of an answer of which not one byte was handed over (R21)."""
+
+    async def settle(self, items: Sequence[SettleItem]) -> list[SettleResult]:
+        """Settle leases of any subscription; one result per item, never raises for a single
+        item.
+        """
+
+    async def settle_and_receive(
+        self, items: Sequence[SettleItem], name: str, request: ReceiveRequest
+    ) -> tuple[list[SettleResult], Received | AckdError]:
+        """The joined call. If a settle is unavailable, nothing is received (StoreError instead); a
+        receive that fails hides no settle. Raises UnknownSubscriptionError, BadParameterError.
+        """
+
+    async def lease(self, token: str) -> LeaseView:
+        """Look at a lease without changing it."""
+
+    async def publish(self, broker: str | None, request: PublishRequest) -> Published:
+        """Publish; `broker` None = the only one, or the one whose subscription has the topic."""
+
+    async def explain(self, name: str) -> Explanation:
+        """What holds each partition's progress."""
+
+    async def in_flight(self, name: str, older_ms: int, limit: int) -> list[InFlight]:
+        """Leased and waiting messages, oldest first."""
+
+    async def lag(self, name: str) -> list[PartitionLag]:
+        """Progress per partition."""
+
+    def readiness(self) -> list[Reason]:
+        """Broker, store and partitions of every subscription; also `draining`."""
+
+    def info(self) -> Mapping[str, object]:
+        """Version, identity, uptime, adapters."""

@@ -1,0 +1,39 @@
+"""What every part of the engine is given: store, clock, identity, keys, metrics."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ackd.core.lease import LeaseKeys
+from ackd.ports import Clock, Store
+from ackd.store.flusher import Flusher
+from ackd.telemetry.metrics import Metrics
+
+
+class SystemClock:
+    """`ackd.ports.Clock` of this machine."""
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds that never go back."""
+        return time.monotonic_ns() // 1_000_000
+
+    def wall_ms(self) -> int:
+        """Unix time in milliseconds."""
+        return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Shared by all subscriptions of a sidecar. `random_bits(n)` gives n random bits."""
+
+    store: Store
+    flusher: Flusher
+    clock: Clock
+    identity: str
+    keys: LeaseKeys
+    metrics: Metrics
+    grace_ms: int
+    random_bits: Callable[[int], int] = secrets.randbits

@@ -1,0 +1,281 @@
+"""Handing out: waiting receives on one side, partitions with ready messages on the other.
+
+First come, first served on the side of the callers, in turn on the side of the partitions. A lease
+starts when the store grants it, after a caller has asked; nothing that waits in here can expire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ackd.core.states import Verb
+from ackd.core.wire import Op, Reply, Verdict
+from ackd.engine.api import Delivery, Received, ReceiveRequest
+from ackd.engine.context import Context
+from ackd.engine.partition import Partition
+from ackd.engine.waiters import Waiter, WaitingLine
+from ackd.errors import DrainingError, PressureError, StoreError
+
+if TYPE_CHECKING:
+    from ackd.engine.subscription import Subscription
+
+RESUME_SHARE = 2
+"""Fetching goes on when buffers have fallen to one part in this many (pausing drops a prefetch)."""
+
+
+class HandOut:
+    """Grants leases to waiting receives of one subscription."""
+
+    def __init__(self, subscription: Subscription, context: Context) -> None:
+        self._subscription = subscription
+        self._settings = subscription.settings
+        self._context = context
+        self.line = WaitingLine()
+        self._turn: deque[Partition] = deque()
+        self._paused: dict[Partition, None] = {}
+        self._granting = 0
+        self.stopped = False
+        self.full = False
+
+    # --- receiving
+
+    async def receive(
+        self, request: ReceiveRequest, started: Callable[[Waiter], None] | None = None
+    ) -> Received:
+        """Wait for messages; `started` is told the waiter. Raises DrainingError, StoreError,
+        PressureError. May be cancelled.
+        """
+        waiter = self.enter(request, started)
+        return await self.answer(waiter)
+
+    def enter(
+        self, request: ReceiveRequest, started: Callable[[Waiter], None] | None = None
+    ) -> Waiter:
+        """Join the line and ask for leases at once, if there is something; `answer` waits for it.
+
+        Raises DrainingError, PressureError. A waiter that nobody awaits has to `leave`.
+        """
+        self._check_open()
+        if self.line.full:
+            raise PressureError("too many receive calls are waiting")
+        loop = asyncio.get_running_loop()
+        waiter = Waiter(request, loop.create_future(), loop.time())
+        self.line.join(waiter)
+        if started is not None:
+            started(waiter)
+        self.serve()
+        if request.wait_ms > 0:
+            waiter.timer = loop.call_later(request.wait_ms / 1000, self._timed_out, waiter)
+        elif not waiter.grants:
+            waiter.answer()
+        return waiter
+
+    def leave(self, waiter: Waiter) -> None:
+        """Nobody wants the answer any more: what was granted, or will be, goes back."""
+        waiter.gone = True
+        if waiter.timer is not None:
+            waiter.timer.cancel()
+        self.give_back(waiter.deliveries)
+
+    async def answer(self, waiter: Waiter) -> Received:
+        """What a waiter that has entered gets. Raises DrainingError, StoreError."""
+        try:
+            messages = await waiter.future
+        except asyncio.CancelledError:
+            self.leave(waiter)
+            raise
+        if not messages:
+            self._check_open()
+            return Received([], limited_by=self.limit())
+        metrics, name = self._context.metrics, self._subscription.name
+        wait_s = asyncio.get_running_loop().time() - waiter.start_s
+        metrics.receive_wait.at(name).observe(wait_s)
+        metrics.delivered_bytes.at(name).inc(waiter.size())
+        return Received(messages)
+
+    def _check_open(self) -> None:
+        if self.stopped:
+            raise DrainingError
+
+    def _timed_out(self, waiter: Waiter) -> None:
+        """The wait is over; grants that are under way are waited for (the store's time-out bounds
+        it).
+        """
+        waiter.timer = None
+        if not waiter.grants:
+            waiter.answer()
+
+    def ready(self, partition: Partition) -> None:
+        """A partition has messages to hand out."""
+        if not partition.queued and partition.ledger.ready:
+            partition.queued = True
+            self._turn.append(partition)
+        if len(self.line):
+            self.serve()
+
+    def serve(self) -> None:
+        """Ask for leases for as many waiting receives as there are messages for."""
+        while (waiter := self.line.first()) is not None:
+            if not self._grant(waiter):
+                return
+            self.line.served()
+
+    def _grant(self, waiter: Waiter) -> bool:
+        """Ask for leases for one receive, from partitions in turn; False if there is nothing."""
+        request = waiter.request
+        room = self._settings.in_flight_max - self._granting - self.in_flight()
+        self.full = room <= 0
+        most = min(request.max, room)
+        bytes_left = request.bytes_max if request.bytes_max is not None else 1 << 62
+        before = waiter.grants
+        for _ in range(len(self._turn)):
+            if most <= 0 or (waiter.grants > before and bytes_left <= 0):
+                break
+            partition = self._turn.popleft()
+            offsets = partition.ledger.take(most, bytes_left) if partition.grantable else []
+            partition.queued = bool(partition.ledger.ready) and partition.grantable
+            if partition.queued:
+                self._turn.append(partition)
+            if offsets:
+                most -= len(offsets)
+                size = sum(partition.ledger.entries[o].size for o in offsets)
+                bytes_left -= size
+                self._ask(waiter, partition, offsets, size)
+        return waiter.grants > before
+
+    def _ask(self, waiter: Waiter, partition: Partition, offsets: list[int], size: int) -> None:
+        lease_ms = waiter.request.lease_ms or self._settings.lease_ms
+        group = partition.next_grant()
+        ops = partition.upkeep()
+        first = len(ops)
+        ops += [Op(Verb.GRANT, offset, arg=lease_ms, group=group) for offset in offsets]
+        waiter.grants += 1
+        waiter.asked += len(offsets)
+        waiter.asked_bytes += size
+        self._granting += len(offsets)
+        future = self._context.flusher.submit(partition.handle, ops)
+        until_ms = self._context.clock.monotonic_ms() + lease_ms
+        future.add_done_callback(partial(self._landed, waiter, partition, offsets, first, until_ms))
+
+    def _landed(
+        self,
+        waiter: Waiter,
+        partition: Partition,
+        offsets: Sequence[int],
+        first: int,
+        until_ms: int,
+        future: asyncio.Future[Reply],
+    ) -> None:
+        """A request for leases was answered; the last one of a receive answers that.
+
+        At `until_ms` the leases may have ended: a sidecar that was frozen meanwhile must not hand
+        out what another one may have granted since (R21).
+        """
+        waiter.grants -= 1
+        self._granting -= len(offsets)
+        error = future.exception()
+        if error is None and self._context.clock.monotonic_ms() < until_ms:
+            self._collect(waiter, partition, offsets, first, future.result())
+        if waiter.grants:
+            return
+        if waiter.gone:
+            self.give_back(waiter.deliveries)
+        elif waiter.deliveries or (waiter.timer is None and error is None):
+            waiter.answer()
+        elif isinstance(error, StoreError):
+            waiter.fail(error)
+        elif self.stopped:
+            waiter.answer()
+        else:
+            self.line.return_first(waiter)
+            self.serve()
+
+    def _collect(
+        self,
+        waiter: Waiter,
+        partition: Partition,
+        offsets: Sequence[int],
+        first: int,
+        reply: Reply,
+    ) -> None:
+        if reply.verdict is not Verdict.OK:
+            return
+        attempts_max = self._settings.attempts_max + 1
+        for index, offset in enumerate(offsets, first):
+            delivery = partition.delivery(offset, reply, index, attempts_max)
+            if delivery is not None:
+                waiter.deliveries.append(delivery)
+        if waiter.request.holder:
+            partition.holder_of(offsets, waiter.request.holder)
+
+    # --- giving back
+
+    def give_back(self, deliveries: Sequence[Delivery]) -> None:
+        """Release leases that nobody holds, uncounted (R21). If that fails, they run out by
+        themselves.
+        """
+        for delivery in deliveries:
+            token = self._context.keys.open(delivery.lease)
+            ledger = (token.topic_id, token.partition)
+            partition = self._subscription.ownership.by_ledger.get(ledger)
+            if partition is not None:
+                partition.tell(
+                    Op(Verb.RELEASE, token.offset, token.fence, token.rterm, token.attempt)
+                )
+
+    # --- bounds
+
+    def in_flight(self) -> int:
+        """Messages under lease now, of the partitions that this sidecar owns."""
+        return sum(each.ledger.leased for each in self._subscription.owned.values())
+
+    def held(self) -> tuple[int, int]:
+        """(messages ready, bytes of bodies held)."""
+        owned = self._subscription.owned.values()
+        return sum(e.ledger.ready for e in owned), sum(e.ledger.bytes for e in owned)
+
+    def throttle(self) -> None:
+        """Pause fetching when enough is held, resume when half of it is gone (I8)."""
+        ready, size = self.held()
+        ready_max, bytes_max = self._settings.buffer_max, self._settings.window_bytes_max
+        if not self._paused and (ready >= ready_max or size >= bytes_max):
+            for partition in self._subscription.owned.values():
+                self._subscription.consumer.pause(partition.tp)
+                self._paused[partition] = None
+        elif (
+            self._paused
+            and ready <= ready_max // RESUME_SHARE
+            and (size <= bytes_max - bytes_max // 10)
+        ):
+            for partition in self._paused:
+                if not partition.closed:
+                    self._subscription.consumer.resume(partition.tp)
+            self._paused.clear()
+
+    def limit(self) -> str | None:
+        """Why nothing was handed out, in a word."""
+        if self.stopped:
+            return "draining"
+        owned = self._subscription.owned
+        if not owned:
+            return "no-partitions"
+        if self.full:
+            return "in-flight"
+        if any(not partition.grantable for partition in owned.values()):
+            return "store"
+        if self._paused and not any(p.ledger.ready for p in owned.values()):
+            return "window-bytes"
+        return None
+
+    def waiting(self) -> int:
+        """Messages that wait for their retry."""
+        return sum(each.ledger.waiting for each in self._subscription.owned.values())
+
+    def stop(self) -> None:
+        """Hand out nothing new; whoever waits is answered."""
+        self.stopped = True
+        self.line.end_all()

@@ -1,0 +1,153 @@
+"""Looking at a subscription: progress, what is in flight, what holds it up and why. Changes
+nothing.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from heapq import nsmallest
+
+from ackd.core.entry import Entry, Hold
+from ackd.engine.api import Explanation, Held, InFlight, PartitionLag
+from ackd.engine.context import Context
+from ackd.engine.partition import Partition
+from ackd.engine.subscription import Subscription
+from ackd.errors import BrokerError
+from ackd.ports import Record
+
+_HOLD_NAMES = {
+    Hold.READY: "ready",
+    Hold.GRANTING: "ready",
+    Hold.LEASED: "leased",
+    Hold.WAITING: "retrying",
+    Hold.DEAD: "dead",
+}
+
+
+class Inspector:
+    """Reads what the owner knows; partitions of other sidecars are named with their owner only."""
+
+    def __init__(self, subscription: Subscription, context: Context) -> None:
+        self._subscription = subscription
+        self._context = context
+
+    # --- progress
+
+    async def lag(self) -> list[PartitionLag]:
+        """Progress of every partition that this sidecar owns, and the owners of the others."""
+        rows = []
+        for partition in self._subscription.owned.values():
+            with suppress(BrokerError):  # the last known end is better than no answer
+                _, partition.end = await self._subscription.consumer.log_range(partition.tp)
+            rows.append(self._row(partition))
+        return sorted(rows + self._others(), key=lambda row: (row.topic, row.partition))
+
+    def _row(self, partition: Partition) -> PartitionLag:
+        ledger = partition.ledger
+        holds = [entry.hold for entry in ledger.entries.values()]
+        return PartitionLag(
+            topic=partition.tp.topic,
+            partition=partition.tp.partition,
+            owner=self._context.identity,
+            end=partition.end,
+            committed=partition.committed,
+            watermark=ledger.watermark,
+            done_above=sum(end - start for start, end in ledger.finished.ranges(ledger.watermark)),
+            ready=sum(hold in (Hold.READY, Hold.GRANTING) for hold in holds),
+            leased=ledger.leased,
+            retrying=sum(hold is Hold.WAITING for hold in holds),
+            oldest_age_ms=self._oldest_age_ms(partition),
+        )
+
+    def _oldest_age_ms(self, partition: Partition) -> int | None:
+        """Age of the message at the watermark, by its publish time."""
+        entry = partition.ledger.entries.get(partition.ledger.watermark)
+        if entry is None or entry.body is None:
+            return None
+        return max(self._context.clock.wall_ms() - entry.body.timestamp_ms, 0)
+
+    def _others(self) -> list[PartitionLag]:
+        names = {i.topic_id.hex(): i.topic for i in self._subscription.ownership.topics.values()}
+        rows = []
+        for member in self._subscription.presence.view.alive:
+            for text in member.owned:
+                _, topic_hex, number = text.rsplit(":", 2)
+                topic = names.get(topic_hex, topic_hex)
+                rows.append(
+                    PartitionLag(topic, int(number), member.name, -1, -1, -1, 0, 0, 0, 0, None)
+                )
+        return rows
+
+    # --- messages
+
+    def in_flight(self, older_ms: int, limit: int) -> list[InFlight]:
+        """Leased, waiting and dead messages that were first handed out at least `older_ms` ago."""
+        before_ms = self._context.clock.wall_ms() - older_ms
+        found = [
+            (entry.first_s, offset, partition, entry)
+            for partition in self._subscription.owned.values()
+            for offset, entry in partition.ledger.entries.items()
+            if entry.hold in (Hold.LEASED, Hold.WAITING, Hold.DEAD)
+            and entry.first_s * 1000 <= before_ms
+        ]
+        oldest = nsmallest(limit, found, key=lambda item: (item[0], item[2].tp, item[1]))
+        return [self._view(partition, offset, entry) for _, offset, partition, entry in oldest]
+
+    def _view(self, partition: Partition, offset: int, entry: Entry[Record]) -> InFlight:
+        tp = partition.tp
+        return InFlight(
+            id=f"{tp.topic}/{tp.partition}/{offset}",
+            state=_HOLD_NAMES[entry.hold],
+            attempt=entry.attempt,
+            holder=entry.holder,
+            since_ms=entry.first_s * 1000,
+            deadline_ms=entry.when_ms if entry.hold is Hold.LEASED else None,
+            due_ms=entry.when_ms if entry.hold is Hold.WAITING else None,
+        )
+
+    # --- explaining
+
+    def explain(self) -> Explanation:
+        """What holds each partition's progress, and what limits handing out now."""
+        name = self._subscription.name
+        partitions = [self._held(p) for _, p in sorted(self._subscription.owned.items())]
+        return Explanation(name, partitions, self._limits())
+
+    def _held(self, partition: Partition) -> Held:
+        ledger = partition.ledger
+        entry = ledger.entries.get(ledger.watermark)
+        head = None if entry is None else self._view(partition, ledger.watermark, entry)
+        tp = partition.tp
+        return Held(tp.topic, tp.partition, ledger.watermark, head, self._release(partition, entry))
+
+    def _release(self, partition: Partition, entry: Entry[Record] | None) -> str:
+        if partition.ledger.dirty:
+            return "the record is being read again"
+        if entry is None:
+            return "nothing holds it: everything fetched so far is finished"
+        match entry.hold:
+            case Hold.LEASED:
+                return "an ack, or the end of its lease"
+            case Hold.WAITING:
+                return "handed out again when its delay is over"
+            case Hold.DEAD:
+                return "finished as soon as its copy is in the dead-letter topic"
+            case Hold.READY | Hold.GRANTING:
+                return (
+                    "handed out to the next receive"
+                    if entry.body is not None
+                    else "fetched from the broker, then handed out"
+                )
+
+    def _limits(self) -> list[str]:
+        subscription = self._subscription
+        health, limits = subscription.health, []
+        if health.superseded:
+            limits.append("another process runs under this sidecar's name")
+        if not health.store_ok:
+            limits.append(f"store away: {health.detail}")
+        limits += [f"{t.code}: {t.detail}" for t in subscription.troubles.values()]
+        word = subscription.hand_out.limit()
+        if word is not None:
+            limits.append(word)
+        return limits

@@ -1,0 +1,262 @@
+"""Which partitions this sidecar may grant from: taking them, reading them again, letting them
+go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from ackd.core.effects import SendDead
+from ackd.core.ids import LedgerKey, SidecarId, TopicPartition
+from ackd.core.states import Verb
+from ackd.core.wire import Op
+from ackd.engine.context import Context
+from ackd.engine.partition import Hooks, Partition
+from ackd.engine.recover import NotYetError, Recovery, Wish
+from ackd.engine.start import StartPositions
+from ackd.engine.tasks import Tasks
+from ackd.errors import BrokerError, StoreError
+from ackd.ports import TopicInfo
+
+if TYPE_CHECKING:
+    from ackd.engine.subscription import Subscription
+
+LOG = logging.getLogger("ackd.engine")
+
+RETRY_MS = 250
+RETAKE_MS = 2_500
+
+
+class Ownership:
+    """The owned partitions of one subscription. The store's term is the right, this is its
+    cache.
+    """
+
+    def __init__(self, subscription: Subscription, context: Context) -> None:
+        self._subscription = subscription
+        self._consumer = subscription.consumer
+        self._context = context
+        self.me = SidecarId(context.identity, 0)
+        self.owned: dict[TopicPartition, Partition] = {}
+        self.by_ledger: dict[tuple[bytes, int], Partition] = {}
+        self.topics: dict[str, TopicInfo] = {}
+        self.nominated: dict[TopicPartition, None] = {}
+        self._tasks = Tasks(f"ownership.{subscription.name}")
+        self._opening: dict[TopicPartition, None] = {}
+        self._retake: dict[TopicPartition, int] = {}
+        self._start = StartPositions(
+            subscription.name, subscription.settings, self._consumer, context.store
+        )
+        self._hooks = Hooks(
+            ready=subscription.hand_out.ready,
+            reload=self._reload,
+            lost=self._fenced,
+            dead=self._dead,
+            due=subscription.sweeper.due,
+        )
+
+    # --- taking
+
+    def nominate(self, tp: TopicPartition) -> None:
+        """The group assigned it to this sidecar."""
+        self.nominated[tp] = None
+        self._retake.pop(tp, None)
+        self.take(tp)
+
+    def take(self, tp: TopicPartition) -> None:
+        """Start taking a partition, unless that is so or under way."""
+        if tp in self.owned or tp in self._opening or self._subscription.health.superseded:
+            return
+        self._opening[tp] = None
+        self._tasks.start(self._open(tp), f"open.{tp.topic}.{tp.partition}")
+
+    def later(self, tp: TopicPartition) -> None:
+        """Try to take a partition (again) after a pause, if it is still ours to take."""
+        self._retake[tp] = self._context.clock.monotonic_ms() + RETAKE_MS
+
+    def retry_takes(self) -> None:
+        """Take what `later` has put off, now that its time has come."""
+        now_ms = self._context.clock.monotonic_ms()
+        for tp, at_ms in list(self._retake.items()):
+            if at_ms <= now_ms:
+                del self._retake[tp]
+                if tp in self.nominated:
+                    self.take(tp)
+
+    async def take_orphans(self, orphans: list[str]) -> None:
+        """Take ledgers (as texts) whose owner is dead. Raises BrokerError."""
+        if not self.topics:
+            await self._read_topics()
+        by_id = {info.topic_id.hex(): info.topic for info in self.topics.values()}
+        for text in orphans:
+            _, topic_hex, number = text.rsplit(":", 2)
+            topic = by_id.get(topic_hex)
+            if topic is not None:
+                self.take(TopicPartition(topic, int(number)))
+
+    async def _open(self, tp: TopicPartition) -> None:
+        """Take one partition, as often as it needs, unless the wish is over."""
+        try:
+            while True:
+                try:
+                    await self._open_once(tp)
+                except NotYetError as error:
+                    LOG.info("%s: %s", tp, error.detail)
+                    if tp not in self.nominated:
+                        return  # else it was nominated meanwhile: try again as that
+                except (StoreError, BrokerError) as error:
+                    self._subscription.health.detail = f"opening {tp}: {error.detail}"
+                    if tp not in self.nominated:
+                        return
+                    await asyncio.sleep(RETRY_MS / 1000)
+                else:
+                    self._subscription.health.detail = ""
+                    return
+        finally:
+            self._opening.pop(tp, None)
+
+    async def _open_once(self, tp: TopicPartition) -> None:
+        info = await self._topic(tp.topic)
+        key = LedgerKey(
+            self._subscription.cluster, self._subscription.name, info.topic_id, tp.partition
+        )
+        partition = Partition(tp, key, self._context, self._consumer, self._hooks)
+        wish = self._wish(tp, await self._start.of(tp, info))
+        must_commit = await Recovery(self._context, self._consumer, partition).take(wish, tp)
+        if tp in self.nominated and must_commit:
+            await self._subscription.committer.commit([partition], always=True)
+        if wish.nominated and tp not in self.nominated:
+            return
+        current = self.topics.get(tp.topic)
+        if current is None or current.topic_id != info.topic_id:
+            raise BrokerError(f"topic {tp.topic!r} was made again meanwhile")
+        self.owned[tp] = partition
+        self.by_ledger[key.topic_id, key.partition] = partition
+        self._context.metrics.takeovers.at(self._subscription.name).inc()
+        partition.start_fetching()
+        self.settle_repairs()
+        self._subscription.presence.beat_soon()
+        self._subscription.sweeper.wake()
+        self._subscription.hand_out.serve()
+
+    def _wish(self, tp: TopicPartition, start: int) -> Wish:
+        return Wish(
+            owner=self.me,
+            start=start,
+            nominated=tp in self.nominated,
+            accept_foreign=self._subscription.settings.foreign_commit == "accept",
+            estimate_ms=self._subscription.presence.estimate_ms(),
+        )
+
+    async def _topic(self, topic: str) -> TopicInfo:
+        if topic not in self.topics:
+            await self._read_topics()
+        info = self.topics.get(topic)
+        if info is None:
+            raise BrokerError(f"the broker does not tell about topic {topic!r}")
+        return info
+
+    async def topic_is_gone(self, topic_id: bytes) -> bool:
+        """The broker has no topic of this identity any more: nobody will open its ledgers again."""
+        try:
+            await self._read_topics()
+        except BrokerError:
+            return False
+        return bool(self.topics) and all(i.topic_id != topic_id for i in self.topics.values())
+
+    async def _read_topics(self) -> None:
+        self.topics = {each.topic: each for each in await self._consumer.topics()}
+
+    # --- letting go
+
+    def drop(self, partition: Partition) -> None:
+        """Stop granting and fetching; the record stays as it is for whoever comes next."""
+        partition.closed = True
+        if self.owned.get(partition.tp) is partition:
+            del self.owned[partition.tp]
+            self.by_ledger.pop((partition.key.topic_id, partition.key.partition), None)
+            self._consumer.stop_fetch(partition.tp)
+
+    def drop_all(self) -> None:
+        """Let go of everything."""
+        for partition in list(self.owned.values()):
+            self.drop(partition)
+
+    def replaced(self, topic: str, topic_id: bytes | None) -> None:
+        """A topic was deleted and (if `topic_id`) made again: others (R1)."""
+        self.topics.pop(topic, None)
+        for tp, partition in list(self.owned.items()):
+            if tp.topic == topic and partition.key.topic_id != topic_id:
+                self.drop(partition)
+                self.take(tp)
+            elif tp.topic == topic:
+                partition.start_fetching()  # its sessions have ended with the old topic's
+
+    async def truncated(self, partition: Partition, log_end: int) -> None:
+        """The log ends before our position (unclean election): what is finished above its end
+        belonged to other messages (R1). Raises StoreError, BrokerError.
+        """
+        await self._read_topics()
+        info = self.topics.get(partition.tp.topic)
+        if info is None or info.topic_id != partition.key.topic_id:
+            self.replaced(partition.tp.topic, info.topic_id if info else None)
+            return
+        ledger = partition.ledger
+        start = min(ledger.watermark, log_end)
+        kept = [(a, min(b, log_end)) for a, b in ledger.finished.ranges(start) if a < log_end]
+        ops = [Op(Verb.RESET, start), *(Op(Verb.HOLE, a, arg=b) for a, b in kept)]
+        LOG.error("%s: the log was truncated to %d", partition.tp, log_end)
+        await self._context.flusher.submit(partition.handle, ops)
+        self.drop(partition)
+        self.take(partition.tp)
+
+    def _fenced(self, partition: Partition) -> None:
+        LOG.info("another sidecar owns %s now", partition.tp)
+        self.drop(partition)
+        if partition.tp in self.nominated:
+            self.later(partition.tp)
+
+    # --- reading again
+
+    def _reload(self, partition: Partition) -> None:
+        self._tasks.start(self._reread(partition), f"reread.{partition.tp.topic}")
+
+    async def _reread(self, partition: Partition) -> None:
+        recovery = Recovery(self._context, self._consumer, partition)
+        while not partition.closed:
+            try:
+                await recovery.reread(self._wish(partition.tp, 0))
+            except NotYetError:
+                self._fenced(partition)
+            except StoreError as error:
+                self._subscription.health.detail = f"{partition.tp}: {error.detail}"
+                partition.ledger.dirty = True
+                await asyncio.sleep(RETRY_MS / 1000)
+            else:
+                partition.perform()
+                self.settle_repairs()
+                self._subscription.hand_out.serve()
+                return
+
+    def settle_repairs(self) -> None:
+        """Granting goes on once every living sidecar has replayed, or the wait for it is over
+        (R10).
+        """
+        now_ms = self._context.clock.monotonic_ms()
+        all_in = self._subscription.presence.all_replayed()
+        for partition in self.owned.values():
+            if partition.repairing and not partition.ledger.dirty:
+                if all_in:
+                    partition.tell(Op(Verb.SETTLED, 0))
+                if all_in or now_ms >= partition.repair_until_ms:
+                    partition.repairing = False
+                    self._subscription.hand_out.ready(partition)
+
+    def _dead(self, partition: Partition, effect: SendDead) -> None:
+        self._subscription.dead_letters.send(partition, effect)
+
+    async def stop(self) -> None:
+        """End what is under way."""
+        await self._tasks.stop()

@@ -1,0 +1,261 @@
+"""An owned partition: its ledger, its place in the flusher, and what the ledger decides, done."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ackd.core.effects import FetchFrom, FinishRange, SendDead
+from ackd.core.entry import Hold
+from ackd.core.ids import LedgerKey, TopicPartition
+from ackd.core.lease import Signer
+from ackd.core.ledger import Ledger
+from ackd.core.record import REPAIR_WAIT_MS
+from ackd.core.repair import Repair
+from ackd.core.states import Outcome, Verb
+from ackd.core.wire import Call, Finish, Op, Reply, Snapshot, Verdict
+from ackd.engine.api import Delivery
+from ackd.engine.context import Context
+from ackd.errors import StoreError, StoreUnknownError
+from ackd.ports import Consumer, Record
+from ackd.store.flusher import LedgerHandle
+
+LOG = logging.getLogger("ackd.engine")
+
+REPAIR_BATCH = 1_000
+_SETTLES = frozenset({Verb.ACK, Verb.RETRY, Verb.EXTEND, Verb.DEAD, Verb.RELEASE})
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What a partition tells its subscription."""
+
+    ready: Callable[[Partition], None]
+    reload: Callable[[Partition], None]
+    lost: Callable[[Partition], None]
+    dead: Callable[[Partition, SendDead], None]
+    due: Callable[[int], None]
+
+
+class Partition:
+    """Listens to every reply about its record; never raises into the flusher."""
+
+    def __init__(
+        self, tp: TopicPartition, key: LedgerKey, context: Context, consumer: Consumer, hooks: Hooks
+    ) -> None:
+        self.tp = tp
+        self.key = key
+        self.ledger: Ledger[Record] = Ledger()
+        self.handle = LedgerHandle(key, listener=self)
+        self.closed = False
+        self.queued = False
+        self.repairing = False
+        self.repair_until_ms = 0
+        self.epoch = 0
+        self.version = 0
+        self.committed = -1
+        self.end = -1
+        self.reasons: dict[int, str] = {}
+        self.signer: Signer = context.keys.signer(key.subscription, key.topic_id, key.partition)
+        self._context = context
+        self._consumer = consumer
+        self._hooks = hooks
+        self._pending: list[Op] = []
+        self._grants = 0
+
+    # --- opening
+
+    def opened(self, snapshot: Snapshot) -> Repair:
+        """Take the record over. Fetching starts with `start_fetching`."""
+        self.epoch, self.version = snapshot.epoch, snapshot.version
+        if snapshot.moved:
+            self.repairing = True
+            self.repair_until_ms = self._context.clock.monotonic_ms() + REPAIR_WAIT_MS
+        return self.ledger.opened(snapshot, self._context.clock.monotonic_ms())
+
+    def start_fetching(self) -> None:
+        """Fetch from the watermark; what is finished above it is skipped as it comes."""
+        start = self.ledger.finished.first_clear(self.ledger.watermark)
+        self.ledger.fetching(self._consumer.fetch_from(self.tp, start), start)
+        self.perform()
+
+    async def repair(self, repair: Repair) -> None:
+        """Write back what the store forgot, and release what nobody got. Raises StoreError.
+
+        A ledger that was let go meanwhile did not hear who got what: it must not release.
+        """
+        if self.closed:
+            return
+        now_ms = self._context.clock.monotonic_ms()
+        ops = [Op(Verb.REPLAY, offset) for offset in repair.finished]
+        if repair.watermark:
+            ops.append(Op(Verb.ADVANCE, repair.watermark))
+        ops += [
+            Op(Verb.EXTEND, offset, fence, rterm, attempt, max(due_ms - now_ms, 1), counted=False)
+            for offset, fence, rterm, attempt, due_ms in repair.leases
+        ]
+        ops += [Op(Verb.RELEASE, *orphan) for orphan in repair.orphans]
+        for start in range(0, len(ops), REPAIR_BATCH):
+            part = ops[start : start + REPAIR_BATCH]
+            reply = await self._context.flusher.submit(self.handle, part)
+            if reply.verdict is not Verdict.OK:
+                raise StoreError(f"repair was refused: {reply.verdict.name}")
+
+    # --- granting
+
+    def next_grant(self) -> int:
+        """A number for the grants of one receive: they get one fence of their own."""
+        self._grants = (self._grants + 1) & 0x7FFF
+        return self._grants
+
+    def upkeep(self) -> list[Op]:
+        """Holes and the watermark, to travel with the next call."""
+        ops = [op for op in self._pending if op.arg > self.ledger.watermark]
+        self._pending = []
+        if self.ledger.watermark > self.ledger.confirmed:
+            ops.append(Op(Verb.ADVANCE, self.ledger.watermark))
+        return ops
+
+    def flush(self, *more: Op) -> asyncio.Future[Reply]:
+        """Tell the store what is to be told. A failure puts it back (`failed`)."""
+        return self._context.flusher.submit(self.handle, [*self.upkeep(), *more])
+
+    def tell(self, *more: Op) -> None:
+        """`flush` without waiting: the listener deals with whatever comes of it."""
+        self.flush(*more).add_done_callback(_seen)
+
+    @property
+    def grantable(self) -> bool:
+        """Messages may be handed out now."""
+        return not (self.closed or self.ledger.dirty or self.repairing)
+
+    @property
+    def has_upkeep(self) -> bool:
+        """Something to tell the store even if nobody asks for messages."""
+        return bool(self._pending) or self.ledger.watermark > self.ledger.confirmed
+
+    def delivery(self, offset: int, reply: Reply, index: int, attempts_max: int) -> Delivery | None:
+        """The message of a grant that landed, None if it was not granted."""
+        result = reply.results[index]
+        entry = self.ledger.entries.get(offset)
+        if result.outcome is not Outcome.GRANTED or entry is None or entry.body is None:
+            return None
+        token = self.signer.token(offset, result.fence, reply.rterm, result.attempt)
+        return Delivery(
+            token,
+            self.tp.topic,
+            self.tp.partition,
+            entry.body,
+            result.attempt,
+            attempts_max,
+            result.first_s * 1000,
+            result.when_ms,
+        )
+
+    # --- the flusher's listener
+
+    def landed(self, call: Call, reply: Reply) -> None:
+        """The store decided (or refused) a call of this partition."""
+        if self.closed:
+            return
+        if reply.verdict is not Verdict.OK:
+            self._refused(call, reply)
+            return
+        now_ms, store_ms, ledger = self._context.clock.monotonic_ms(), reply.now_ms, self.ledger
+        for op, result in zip(call.ops, reply.results, strict=True):
+            if op.verb is Verb.GRANT:
+                ledger.granted(op.offset, result, reply.rterm, store_ms, now_ms)
+            elif op.verb in _SETTLES:
+                ledger.settled(
+                    op.offset,
+                    result.outcome,
+                    result.fence,
+                    result.when_ms,
+                    store_ms,
+                    now_ms,
+                    op.rterm,
+                )
+            elif op.verb is Verb.HOLE and op.group == Finish.VANISHED:
+                self._vanished(op, kept=result.when_ms)
+        ledger.store_confirmed(reply.watermark)
+        if reply.version < self.version or reply.journal is None:
+            LOG.warning("%s: record went back or journal was trimmed; reading it again", self.tp)
+            self.reload()
+        else:
+            self.version = reply.version
+            ledger.journal(reply.journal, store_ms, now_ms)
+        self.perform()
+
+    def _vanished(self, op: Op, *, kept: int) -> None:
+        """The log lacks a message; it is over unless somebody revived its lease meanwhile (R7)."""
+        if kept:
+            self.reload()
+        else:
+            self.ledger.vanished(op.offset)
+
+    def failed(self, call: Call, error: StoreError) -> None:
+        """No answer. An unknown outcome makes the cache worthless until it is read again (R12)."""
+        if self.closed:
+            return
+        self._put_back(call, granted_too=not isinstance(error, StoreUnknownError))
+        if isinstance(error, StoreUnknownError):
+            self.reload()
+        else:
+            self.perform()  # what was put back waits for the next receive
+
+    def _refused(self, call: Call, reply: Reply) -> None:
+        if reply.verdict is Verdict.FENCED:
+            self._hooks.lost(self)
+            return
+        self._put_back(call, granted_too=True)
+        LOG.info("%s: call refused (%s); reading the record again", self.tp, reply.verdict.name)
+        self.reload()
+
+    def _put_back(self, call: Call, *, granted_too: bool) -> None:
+        """Holes are told again; messages are ready again if certainly nothing was decided."""
+        self._pending += [op for op in call.ops if op.verb is Verb.HOLE]
+        if granted_too:
+            self.ledger.not_granted(op.offset for op in call.ops if op.verb is Verb.GRANT)
+
+    def reload(self) -> None:
+        """Nothing is granted from here on until the record was read again."""
+        if not self.ledger.dirty:
+            self.ledger.dirty = True
+            self._hooks.reload(self)
+
+    # --- effects
+
+    def perform(self) -> None:
+        """Do what the ledger decided, then tell the subscription what changed."""
+        for effect in self.ledger.drain():
+            match effect:
+                case FetchFrom(offset):
+                    self.ledger.fetching(self._consumer.fetch_from(self.tp, offset), offset)
+                case FinishRange(start, end, reason):
+                    self._pending.append(Op(Verb.HOLE, start, arg=end, group=reason))
+                    if reason == Finish.VANISHED:
+                        self._context.metrics.vanished.at(self.key.subscription).inc()
+                case SendDead():
+                    self._hooks.dead(self, effect)
+        if self.ledger.ready and not self.queued:
+            self._hooks.ready(self)
+        due_ms = self.ledger.next_due_ms()
+        if due_ms is not None:
+            self._hooks.due(due_ms)
+
+    # --- looking
+
+    def holder_of(self, offsets: Sequence[int], holder: str) -> None:
+        """Remember who asked, for `explain`."""
+        for offset in offsets:
+            entry = self.ledger.entries.get(offset)
+            if entry is not None and entry.hold is Hold.LEASED:
+                entry.holder = holder
+
+
+def _seen(future: asyncio.Future[Reply]) -> None:
+    """Look at an outcome that nobody waits for: the listener has dealt with it."""
+    if not future.cancelled():
+        future.exception()

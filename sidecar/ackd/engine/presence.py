@@ -1,0 +1,196 @@
+"""This sidecar's heartbeat, and what it hears of the others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ackd.core.ids import SidecarId
+from ackd.engine.context import Context
+from ackd.engine.drift import Drift
+from ackd.engine.members import HEARTBEAT_MS, Note, View, behind, read_note, write_note
+from ackd.engine.tasks import Tasks
+from ackd.errors import BrokerError, StoreError
+
+if TYPE_CHECKING:
+    from ackd.engine.subscription import Subscription
+
+LOG = logging.getLogger("ackd.engine")
+
+REREAD_POLL_MS = 20
+HANDED_MAX = 10_000
+CLOCK_TOLERANCE_MS = 250
+
+
+class Presence:
+    """Registers, beats, takes over from the silent ones, and notices a change of the server run."""
+
+    def __init__(self, subscription: Subscription, context: Context, note: Note) -> None:
+        self._subscription = subscription
+        self._context = context
+        self._note = note
+        self._rejoining = ""
+        self._soon = asyncio.Event()
+        self.view = View(context.identity, 0)
+        self.drift = Drift(subscription.name, note.settings)
+        self.replayed_run = ""
+        self.replay: Callable[[str], Awaitable[None]] | None = None
+        self._tasks = Tasks(f"presence.{subscription.name}")
+        self._seen_ms = (0, 0)
+        self._inherited: dict[str, None] = {}
+        self._beating_since_ms = 0
+
+    async def register(self) -> None:
+        """Get a boot number, and what an earlier run of the same name left. Raises StoreError.
+
+        Its entry is read before the first own heartbeat replaces it (a beat of boot 0 writes
+        nothing over a newer one), and is carried on in this one's note until somebody owns the
+        ledgers.
+        """
+        name, store = self._context.identity, self._context.store
+        boot = await store.register(self._subscription.name, name)
+        before = await store.heartbeat(self._subscription.name, name, 0, (), "")
+        self._inherited = dict.fromkeys(
+            text for each in before.members if each.name == name for text in behind(each)
+        )
+        self._subscription.ownership.me = SidecarId(name, boot)
+        self.view = View(name, boot)
+        self._beating_since_ms = self._context.clock.monotonic_ms()
+        self.replayed_run = self._context.store.run
+        self._subscription.health.store_ok = True
+
+    async def run(self) -> None:
+        """Beat until cancelled."""
+        health = self._subscription.health
+        while True:
+            try:
+                await self._beat()
+                self._store_back()
+            except StoreError as error:
+                self._beating_since_ms = self._context.clock.monotonic_ms()
+                health.store_ok = False
+                health.detail = f"heartbeat: {error.detail}"
+            except BrokerError as error:
+                health.detail = f"taking over: {error.detail}"
+            self._subscription.ownership.retry_takes()
+            self._soon.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(HEARTBEAT_MS / 1000):
+                    await self._soon.wait()
+
+    def handed_over(self, texts: list[str]) -> None:
+        """These ledgers were given away; until somebody owns them, the others should know (R5)."""
+        self._note.handed = [*self._note.handed, *texts][-HANDED_MAX:]
+        self.beat_soon()
+
+    def beat_soon(self) -> None:
+        """What this sidecar owns has changed: tell it at once, so that a crash finds it written."""
+        self._soon.set()
+
+    def _store_back(self) -> None:
+        """After the store was away, no lease ends before the grace is over (R23)."""
+        health = self._subscription.health
+        if not health.store_ok:
+            until_ms = self._context.clock.monotonic_ms() + self._context.grace_ms
+            for partition in self._subscription.owned.values():
+                partition.ledger.grace_until_ms = until_ms
+            self._subscription.sweeper.wake()
+        health.store_ok = True
+
+    async def _beat(self) -> None:
+        if self._note.left:
+            return  # the last word was what is left behind
+        subscription, ownership = self._subscription, self._subscription.ownership
+        owned = [partition.key.text() for partition in ownership.owned.values()]
+        self._note.run = self.replayed_run
+        gone = self.view.taken().union(owned)
+        for text in gone:
+            self._inherited.pop(text, None)
+        given = [text for text in self._note.handed if text not in gone]
+        self._note.handed = list(dict.fromkeys([*given, *self._inherited]))
+        me = ownership.me
+        members = await self._context.store.heartbeat(
+            subscription.name, me.name, me.boot, owned, write_note(self._note)
+        )
+        if members.superseded:
+            self._superseded()
+            return
+        self._seen_ms = (members.now_ms, self._context.clock.monotonic_ms())
+        beating_ms = self._context.clock.monotonic_ms() - self._beating_since_ms
+        self.view.update(members, self._note.handed, beating_ms)
+        self.drift.look((each.name, read_note(each.note).settings) for each in self.view.alive)
+        self._rejoin()
+        ownership.settle_repairs()
+        for member in self.view.forgettable(owned):
+            if member.name != me.name:
+                await self._context.store.forget(subscription.name, member.name, member.boot)
+        taken = self.view.taken()
+        mine = [text for text in self._inherited if text not in taken]
+        orphans = list(dict.fromkeys([*mine, *self.view.orphans()]))
+        if orphans:
+            await ownership.take_orphans(orphans)
+
+    def _rejoin(self) -> None:
+        """After a change of the server run: read every record again and replay; then say so
+        (R10).
+        """
+        run = self._context.store.run
+        if not run or run == self.replayed_run:
+            return
+        owned = self._subscription.ownership.owned.values()
+        if run != self._rejoining:
+            self._rejoining = run
+            for partition in list(owned):
+                partition.reload()
+            self._tasks.start(self._replay(run), "replay")
+
+    async def _replay(self, run: str) -> None:
+        """Repeat confirmed acks, wait for the own records, then say that this sidecar is done."""
+        if self.replay is not None:
+            await self.replay(self._subscription.name)
+        while any(p.ledger.dirty for p in self._subscription.owned.values()):  # noqa: ASYNC110 - many ends
+            await asyncio.sleep(REREAD_POLL_MS / 1000)
+        if run == self._rejoining:
+            self.replayed_run = run
+            self._subscription.ownership.settle_repairs()
+            self.beat_soon()
+
+    def estimate_ms(self) -> int:
+        """What the store's clock should show now at most, by its last heartbeat; 0 = not known.
+
+        A jump ahead beyond it is taken out of the logical clock (R23); the tolerance keeps the time
+        that a call takes from adding up over restarts.
+        """
+        store_ms, local_ms = self._seen_ms
+        passed_ms = self._context.clock.monotonic_ms() - local_ms
+        return store_ms and store_ms + passed_ms + CLOCK_TOLERANCE_MS
+
+    def all_replayed(self) -> bool:
+        """This sidecar and every other living one have replayed to the server run of now."""
+        run = self._context.store.run
+        return bool(run) and self.replayed_run == run and self.view.all_replayed(run)
+
+    def _superseded(self) -> None:
+        """A newer process has our name: stop granting, fail readiness, don't fight (R24)."""
+        subscription = self._subscription
+        if not subscription.health.superseded:
+            LOG.error("another process runs under the name %s", self._context.identity)
+        subscription.health.superseded = True
+        subscription.ownership.drop_all()
+
+    async def leave(self) -> None:
+        """Say that this sidecar has gone and what it leaves behind. Raises StoreError."""
+        owned = self._subscription.ownership.owned.values()
+        texts = [partition.key.text() for partition in owned]
+        self._note.left = True
+        me = self._subscription.ownership.me
+        await self._context.store.heartbeat(
+            self._subscription.name, me.name, me.boot, texts, write_note(self._note)
+        )
+
+    async def stop(self) -> None:
+        """End what is under way."""
+        await self._tasks.stop()

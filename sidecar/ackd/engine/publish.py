@@ -1,0 +1,239 @@
+"""Publishing: tries, pauses under pressure, and answers that are remembered by idempotency key.
+
+After RocketMQ's documented client rules: a first try and two more at once for what was certainly
+not stored, on another partition only where nobody chose one (R20); under pressure exponential
+pauses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import msgspec
+from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_delay
+from tenacity.wait import wait_base
+
+from ackd.config.schema import PublishSettings
+from ackd.engine.api import Published, PublishRequest
+from ackd.engine.context import Context
+from ackd.errors import (
+    AckdError,
+    BrokerError,
+    IdempotencyMismatchError,
+    IdempotencyRunningError,
+    NotSupportedError,
+    OutcomeUnknownError,
+    PressureError,
+    PublishRefusedError,
+)
+from ackd.ports import Broker, Failure, NotStored, Outgoing, PublishResult, Stored
+
+GROWTH = 1.6
+JITTER = 0.2
+RUNNING_EXTRA_MS = 5_000
+
+
+class Backoff(wait_base):
+    """1 s, then 1.6 times longer each, with 20 % of chance, never above the limit."""
+
+    def __init__(self, settings: PublishSettings) -> None:
+        self._settings = settings
+
+    def __call__(self, retry_state: RetryCallState) -> float:
+        """Seconds before the next try."""
+        pause_ms = self._settings.backoff_ms * GROWTH ** (retry_state.attempt_number - 1)
+        pause_ms = min(pause_ms, self._settings.backoff_ms_max)
+        return pause_ms * random.uniform(1 - JITTER, 1 + JITTER) / 1000  # noqa: S311 - no secret
+
+
+class Remembered(msgspec.Struct, omit_defaults=True):
+    """What is kept under an idempotency key.
+
+    `results` None: still running, or its sidecar died meanwhile if `until_ms` (Unix time) is over.
+    """
+
+    fingerprint: bytes
+    until_ms: int = 0
+    results: list[tuple[str, int, int]] | None = None
+
+
+class Publisher:
+    """Publishes to one broker."""
+
+    def __init__(
+        self, name: str, broker: Broker, settings: PublishSettings, context: Context
+    ) -> None:
+        self._name = name
+        self._broker = broker
+        self._settings = settings
+        self._context = context
+        self._messages = 0
+        self._bytes = 0
+        self._kept: deque[int] = deque()
+
+    async def publish(self, request: PublishRequest) -> Published:
+        """Publish all; per message a result. Raises PressureError and the idempotency errors."""
+        if request.idempotency_key is None:
+            return Published(await self._bounded(request.messages))
+        name = f"idem:{self._name}:{request.idempotency_key}"
+        self._make_room()
+        now_ms = self._context.clock.wall_ms()
+        entry = Remembered(
+            request.fingerprint, now_ms + self._settings.timeout_ms + RUNNING_EXTRA_MS
+        )
+        store, keep_ms = self._context.store, self._settings.idempotency_ms
+        there = await store.put_new(name, msgspec.json.encode(entry), keep_ms)
+        if there is not None:
+            return await self._replay(name, there, request.fingerprint, now_ms)
+        try:
+            results = await self._bounded(request.messages)
+        except PressureError:
+            await store.delete(name)
+            raise
+        stored = [(s.topic, s.partition, s.offset) for s in results if isinstance(s, Stored)]
+        if len(stored) == len(results):
+            entry.results = stored
+            await store.put(name, msgspec.json.encode(entry), keep_ms)
+        else:
+            # A repeat with the same key tries again; what is in doubt was answered 504.
+            await store.delete(name)
+        return Published(results)
+
+    def _make_room(self) -> None:
+        """Bound the keys that this sidecar keeps in the store (I8)."""
+        now_ms = self._context.clock.monotonic_ms()
+        while self._kept and self._kept[0] <= now_ms:
+            self._kept.popleft()
+        if len(self._kept) >= self._settings.idempotency_max:
+            raise PressureError("too many idempotency keys are kept")
+        self._kept.append(now_ms + self._settings.idempotency_ms)
+
+    async def _replay(self, name: str, there: bytes, fingerprint: bytes, now_ms: int) -> Published:
+        """The first answer again; a first request whose sidecar died is `outcome-unknown` once."""
+        entry = msgspec.json.decode(there, type=Remembered)
+        if entry.fingerprint != fingerprint:
+            raise IdempotencyMismatchError
+        if entry.results is not None:
+            return Published([Stored(*each) for each in entry.results], replayed=True)
+        if now_ms < entry.until_ms:
+            raise IdempotencyRunningError
+        await self._context.store.delete(name)
+        raise OutcomeUnknownError("the first request with this key was cut off by a crash")
+
+    async def _bounded(self, messages: Sequence[Outgoing]) -> list[Stored | AckdError]:
+        """Refuse at once what would exceed the bounds (I8)."""
+        size = sum(len(m.value or b"") + len(m.key or b"") for m in messages)
+        if (
+            self._messages + len(messages) > self._settings.in_flight_max
+            or self._bytes + size > self._settings.in_flight_bytes_max
+        ):
+            raise PressureError("too many messages are being published at once")
+        self._messages += len(messages)
+        self._bytes += size
+        try:
+            with self._context.metrics.publish_seconds.at(self._name).time():
+                return await self._publish(messages)
+        finally:
+            self._messages -= len(messages)
+            self._bytes -= size
+
+    async def _publish(self, messages: Sequence[Outgoing]) -> list[Stored | AckdError]:
+        results: list[Stored | AckdError | None] = [self._check(m) for m in messages]
+        todo = [index for index, result in enumerate(results) if result is None]
+        if todo:
+            for index, result in zip(
+                todo, await self._tries([messages[i] for i in todo]), strict=True
+            ):
+                results[index] = result if isinstance(result, Stored) else _error(result)
+        for each in results:
+            self._count(each)
+        return [each or BrokerError() for each in results]
+
+    def _check(self, message: Outgoing) -> AckdError | None:
+        able = self._broker.capabilities
+        if message.delay_ms and not able.delayed_publish:
+            return NotSupportedError(f"{able.name} can't delay a message")
+        if message.delay_ms > able.delay_max_ms:
+            return NotSupportedError(f"{able.name} delays by at most {able.delay_max_ms} ms")
+        if message.partition is not None and not able.explicit_partition:
+            return NotSupportedError(f"{able.name} takes no explicit partition")
+        if len(message.value or b"") > able.value_bytes_max:
+            return PublishRefusedError(f"the value is larger than {able.value_bytes_max} bytes")
+        return None
+
+    async def _tries(self, messages: list[Outgoing]) -> list[PublishResult]:
+        """Try, try again at once what was certainly not stored, then pause under pressure."""
+        results: list[PublishResult] = await self._again(messages, [], _first)
+        for _ in range(self._settings.retries_max):
+            results = await self._again(messages, results, _not_stored)
+        retrying = AsyncRetrying(
+            stop=stop_after_delay(self._settings.timeout_ms / 1000),
+            wait=Backoff(self._settings),
+            retry=retry_if_result(lambda each: any(_pressure(result) for result in each)),
+            retry_error_callback=lambda state: state.outcome.result() if state.outcome else results,
+            sleep=asyncio.sleep,
+        )
+        if any(_pressure(result) for result in results):
+            state = results
+
+            async def once() -> list[PublishResult]:
+                nonlocal state
+                state = await self._again(messages, state, _pressure)
+                return state
+
+            await asyncio.sleep(self._settings.backoff_ms / 1000)
+            results = await retrying(once)
+        return results
+
+    async def _again(
+        self,
+        messages: list[Outgoing],
+        before: list[PublishResult],
+        wanted: Callable[[PublishResult], bool],
+    ) -> list[PublishResult]:
+        """Publish once more what `wanted` says, in the old order; the broker chooses partitions
+        anew.
+        """
+        if not before:
+            return await self._broker.publish(messages)
+        which = [index for index, result in enumerate(before) if wanted(result)]
+        if not which:
+            return before
+        self._context.metrics.publish_retries.at(self._name).inc(len(which))
+        after = list(before)
+        fresh = await self._broker.publish([messages[index] for index in which])
+        for index, result in zip(which, fresh, strict=True):
+            after[index] = result
+        return after
+
+    def _count(self, result: Stored | AckdError | None) -> None:
+        outcome = "stored" if isinstance(result, Stored) else result.type if result else "bug"
+        self._context.metrics.published.at(self._name, outcome).inc()
+
+
+def _first(_: PublishResult) -> bool:
+    return True
+
+
+def _not_stored(result: PublishResult) -> bool:
+    return isinstance(result, NotStored) and result.failure is Failure.NOT_STORED
+
+
+def _pressure(result: PublishResult) -> bool:
+    return isinstance(result, NotStored) and result.failure is Failure.PRESSURE
+
+
+def _error(result: NotStored) -> AckdError:
+    detail = f"{result.code}: {result.detail}"
+    match result.failure:
+        case Failure.UNKNOWN:
+            return OutcomeUnknownError(detail)
+        case Failure.REFUSED:
+            return PublishRefusedError(detail)
+        case Failure.PRESSURE:
+            return PressureError(detail)
+        case Failure.NOT_STORED:
+            return BrokerError(detail)

@@ -1,0 +1,193 @@
+"""Taking a partition: what the store, the broker's committed position and the log say, put
+together.
+
+The order of belief: an operator's reset (a commit that ackd did not make) wins over the store, the
+store wins over ackd's own commit, and that wins over the start policy (rules R1, R6, R8).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from ackd.core.ids import LedgerKey, SidecarId, TopicPartition
+from ackd.core.progress import Progress, decode
+from ackd.core.states import Verb
+from ackd.core.wire import Op, Open, Snapshot, Verdict
+from ackd.engine.context import Context
+from ackd.engine.partition import Partition
+from ackd.errors import StoreDataError, StoreError
+from ackd.ports import Committed, Consumer
+
+LOG = logging.getLogger("ackd.engine")
+
+INCARNATION_BITS = 48
+RTERM_BITS = 16
+
+
+class NotYetError(StoreError):
+    """This partition can only be taken by the member that the group nominates."""
+
+    type = "not-nominated"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How to take a partition. `start`: where a new record starts. `nominated`: may commit."""
+
+    owner: SidecarId
+    start: int
+    nominated: bool
+    accept_foreign: bool
+    estimate_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the broker said. `foreign`: somebody else's commit. `ours`: metadata that fits the
+    position.
+    """
+
+    committed: Committed
+    ours: Progress | None
+    foreign: bool
+
+
+def judge(key: LedgerKey, committed: Committed) -> Found:
+    """Whose commit is this? Ranges count only if they were written for this very position (R8)."""
+    progress = decode(committed.metadata) if committed.offset >= 0 else None
+    if progress is not None and progress.of_earlier_topic(key.cluster, key.topic_id):
+        # Ours, for a topic that was deleted since: its offsets mean nothing here (R1).
+        return Found(Committed(-1, ""), None, foreign=False)
+    if progress is not None and not progress.fits(key.cluster, key.topic_id, committed.offset):
+        progress = None
+    return Found(committed, progress, committed.offset >= 0 and progress is None)
+
+
+class Recovery:
+    """Opens one partition's record and brings it in line with the broker."""
+
+    def __init__(self, context: Context, consumer: Consumer, partition: Partition) -> None:
+        self._context = context
+        self._consumer = consumer
+        self._partition = partition
+
+    def request(self, wish: Wish, create_at: int | None, term: int = 0) -> Open:
+        """The store call that takes (term 0) or re-reads the record."""
+        return Open(
+            key=self._partition.key,
+            owner=wish.owner.text(),
+            rterm=self._context.random_bits(RTERM_BITS),
+            incarnation=self._context.random_bits(INCARNATION_BITS) | 1,
+            grace_ms=self._context.grace_ms,
+            create_at=create_at,
+            term=term,
+            estimate_ms=wish.estimate_ms,
+        )
+
+    async def take(self, wish: Wish, tp: TopicPartition) -> bool:
+        """Take ownership. True if progress has to be committed before anything is handed out.
+
+        Raises StoreError, BrokerError; NotYetError when only a nominated member may decide.
+        """
+        key = self._partition.key
+        found = judge(key, (await self._consumer.committed([tp]))[tp])
+        if found.foreign and not wish.nominated:
+            raise NotYetError("somebody else's commit has to be judged by the nominated member")
+        start = found.committed.offset if found.committed.offset >= 0 else wish.start
+        snapshot = await self._open(self.request(wish, start if wish.nominated else None))
+        must_commit = await self._reconcile(wish, found, snapshot)
+        if must_commit or snapshot.lost_chunks:
+            snapshot = await self._open(self.request(wish, None, snapshot.term))
+        repair = self._partition.opened(snapshot)
+        await self._partition.repair(repair)
+        return must_commit
+
+    async def _open(self, request: Open) -> Snapshot:
+        snapshot = await self._context.flusher.open(request, self._partition.handle)
+        if snapshot.verdict is not Verdict.OK:
+            raise StoreDataError(f"{self._partition.tp}: the record is {snapshot.verdict.name}")
+        if snapshot.moved:
+            self._context.metrics.possible_rollbacks.at().inc()
+        return snapshot
+
+    async def _reconcile(self, wish: Wish, found: Found, snapshot: Snapshot) -> bool:
+        """Make the record agree with the committed position. True if it was changed by that."""
+        ops: list[Op] = []
+        if snapshot.lost_chunks:
+            self._data_lost("chunks of finished offsets are gone")
+            ops += [Op(Verb.REPLAY, index << 15, arg=1) for index in snapshot.lost_chunks]
+        if snapshot.created:
+            if found.ours is not None:
+                self._data_lost("the record is gone; starting from the committed position")
+                ops += _merge(found.ours)
+            await self._write(ops)
+            return True
+        if found.foreign and found.committed.offset != snapshot.watermark:
+            ops += self._foreign(wish, found.committed.offset)
+        elif found.ours is not None and _ahead(found.ours, snapshot):
+            LOG.warning("%s: the store is behind its own commit", self._partition.tp)
+            self._context.metrics.possible_rollbacks.at().inc()
+            ops.append(Op(Verb.ADVANCE, found.ours.base))
+            ops += _merge(found.ours)
+        await self._write(ops)
+        return bool(ops) or found.foreign
+
+    def _foreign(self, wish: Wish, position: int) -> list[Op]:
+        name, metrics = self._partition.key.subscription, self._context.metrics
+        decision = "accepted" if wish.accept_foreign else "refused"
+        metrics.foreign_commits.at(name, decision).inc()
+        LOG.warning(
+            "%s: somebody committed offset %d in this group: %s",
+            self._partition.tp,
+            position,
+            decision,
+        )
+        return [Op(Verb.RESET, position)] if wish.accept_foreign else []
+
+    async def _write(self, ops: list[Op]) -> None:
+        if ops:
+            reply = await self._context.flusher.submit(self._partition.handle, ops)
+            if reply.verdict is not Verdict.OK:
+                raise StoreError(f"{self._partition.tp}: {reply.verdict.name}")
+
+    def _data_lost(self, what: str) -> None:
+        LOG.error("%s: store data lost: %s", self._partition.tp, what)
+        self._context.metrics.store_data_lost.at().inc()
+
+    async def reread(self, wish: Wish) -> None:
+        """Read the record again under the same term, after an unknown outcome or a change of the
+        server run, and write back what the owner knows better. Raises StoreError.
+        """
+        ledger, handle = self._partition.ledger, self._partition.handle
+        snapshot = await self._context.flusher.open(self.request(wish, None, handle.term), handle)
+        ours = wish.owner.text()
+        if snapshot.verdict is Verdict.ABSENT:
+            self._data_lost("the record is gone; rebuilt from memory")
+        # Fenced by ourselves: the answer to the rebuilding was lost.
+        again = snapshot.verdict is Verdict.FENCED and snapshot.previous_owner == ours
+        if snapshot.verdict is Verdict.ABSENT or again:
+            request = self.request(wish, ledger.watermark)
+            snapshot = await self._context.flusher.open(request, handle)
+            ledger.opened_epoch = snapshot.epoch
+        if snapshot.verdict is Verdict.FENCED:
+            raise NotYetError("another sidecar owns the partition")
+        if snapshot.verdict is not Verdict.OK:
+            raise StoreDataError(f"{self._partition.tp}: the record is {snapshot.verdict.name}")
+        if snapshot.moved:
+            self._context.metrics.possible_rollbacks.at().inc()
+        if snapshot.lost_chunks:
+            self._data_lost("chunks of finished offsets are gone")
+            await self._write(
+                [Op(Verb.REPLAY, index << 15, arg=1) for index in snapshot.lost_chunks]
+            )
+        await self._partition.repair(self._partition.opened(snapshot))
+
+
+def _merge(progress: Progress) -> list[Op]:
+    return [Op(Verb.HOLE, start, arg=end) for start, end in progress.ranges]
+
+
+def _ahead(progress: Progress, snapshot: Snapshot) -> bool:
+    """The broker has a later position of the same epoch than the store: the store went back."""
+    return progress.epoch >= snapshot.epoch and progress.base > snapshot.watermark

@@ -1,0 +1,391 @@
+"""The whole sidecar without its HTTP side: store, brokers, subscriptions; start, drain, stop."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+
+from ackd import __version__
+from ackd.config.adapters import find_adapter
+from ackd.config.schema import Settings, SubscriptionSettings
+from ackd.core.lease import LeaseKeys
+from ackd.engine.api import (
+    Explanation,
+    InFlight,
+    LeaseView,
+    PartitionLag,
+    Published,
+    PublishRequest,
+    Reason,
+    Received,
+    ReceiveRequest,
+    SettleItem,
+    SettleResult,
+    Status,
+    SubscriptionView,
+)
+from ackd.engine.attempts import Attempts
+from ackd.engine.context import Context, SystemClock
+from ackd.engine.drift import settings_marks
+from ackd.engine.gauges import Gauges
+from ackd.engine.inspect import Inspector
+from ackd.engine.members import Note
+from ackd.engine.publish import Publisher
+from ackd.engine.readiness import readiness
+from ackd.engine.secret import load_keys
+from ackd.engine.settle import Settler
+from ackd.engine.subscription import Subscription
+from ackd.engine.tasks import Tasks
+from ackd.engine.waiters import Waiter
+from ackd.engine.watched import Watched
+from ackd.errors import (
+    AckdError,
+    BadParameterError,
+    BrokerError,
+    BrokerFatalError,
+    StoreError,
+    StoreSetupError,
+    UnknownSubscriptionError,
+)
+from ackd.ports import Broker, Clock, Store
+from ackd.store.build import open_store
+from ackd.store.flusher import Flusher
+from ackd.telemetry.metrics import Metrics
+
+LOG = logging.getLogger("ackd.engine")
+
+RETRY_MS = 500
+DRAIN_POLL_MS = 20
+
+
+class Runtime:
+    """Implements `ackd.engine.api.Engine`. Build, `start`, use, `drain`, `stop`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        store: Store | None = None,
+        brokers: Mapping[str, Broker] | None = None,
+        clock: Clock | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self.settings = settings
+        self.metrics = metrics or Metrics()
+        self._clock = clock or SystemClock()
+        self._store = Watched(store or open_store(settings.store, settings.state_dir), self.metrics)
+        self._brokers = dict(brokers) if brokers is not None else open_brokers(settings)
+        self._up: dict[str, asyncio.Event] = {name: asyncio.Event() for name in self._brokers}
+        self._broker_errors: dict[str, str] = {}
+        self._tasks = Tasks("runtime")
+        self._started_ms = self._clock.monotonic_ms()
+        self._subscriptions: dict[str, Subscription] = {}
+        self._attempts: dict[str, Attempts] = {}
+        self._publishers: dict[str, Publisher] = {}
+        self._draining = False
+        self._flusher = Flusher(self._store, batch_max=settings.store.batch_max)
+        self._settler: Settler | None = None
+        self._gauges = Gauges(
+            self.metrics, self._clock, self._store, self._brokers, self._up, self._subscriptions
+        )
+        self._gauges.attach(settings.identity)
+
+    # --- life
+
+    async def start(self) -> None:
+        """Connect the store (waiting for it if it is away) and start everything else.
+
+        Brokers and groups are joined in the background: `readiness` says how far they are.
+        Raises StoreSetupError, ConfigError.
+        """
+        context = await self._connect()
+        for name, each in self.settings.subscriptions.items():
+            self._subscriptions[name] = self._build(name, each, context)
+        self._settler = Settler(self._subscriptions, context)
+        for name, subscription in self._subscriptions.items():
+            self._attempts[name] = Attempts(subscription, context, self._settler)
+        for name, broker in self._brokers.items():
+            self._publishers[name] = Publisher(name, broker, self.settings.publish, context)
+            self._tasks.start(self._start_broker(name, broker), f"broker.{name}")
+        for name in self._subscriptions:
+            self._tasks.start(self._run(name, context), f"subscription.{name}")
+        self._tasks.start(self._gauges.run(), "gauges")
+
+    async def _connect(self) -> Context:
+        keys = await self._load_keys()
+        self._tasks.start(self._flusher.run(), "flusher")
+        return Context(
+            store=self._store,
+            flusher=self._flusher,
+            clock=self._clock,
+            identity=self.settings.identity,
+            keys=keys,
+            metrics=self.metrics,
+            grace_ms=self.settings.store.grace_ms,
+        )
+
+    async def _load_keys(self) -> LeaseKeys:
+        while True:
+            try:
+                await self._store.start()
+                return await load_keys(self._store, self.settings.lease_key_file)
+            except StoreSetupError:
+                raise
+            except StoreError as error:
+                LOG.warning("the store is away: %s", error.detail)
+                await asyncio.sleep(RETRY_MS / 1000)
+
+    def _build(self, name: str, settings: SubscriptionSettings, context: Context) -> Subscription:
+        note = Note(version=__version__, settings=settings_marks(name, settings))
+        broker = self._brokers[settings.broker]
+        return Subscription(name, settings, broker, context, cluster="", note=note)
+
+    async def _start_broker(self, name: str, broker: Broker) -> None:
+        while not self._up[name].is_set():
+            try:
+                await broker.start()
+            except BrokerError as error:
+                if self._broker_errors.get(name) != error.detail:
+                    LOG.warning("broker %s: %s", name, error.detail)
+                self._broker_errors[name] = error.detail
+                await asyncio.sleep(RETRY_MS / 1000)
+            else:
+                self._broker_errors.pop(name, None)
+                self._up[name].set()
+
+    async def _run(self, name: str, context: Context) -> None:
+        """Keep one subscription running; one whose broker client died is made anew."""
+        while True:
+            subscription = self._subscriptions[name]
+            await self._up[subscription.settings.broker].wait()
+            try:
+                subscription.cluster = await subscription.broker.cluster_id()
+                if self._settler is not None:
+                    subscription.presence.replay = self._settler.replay
+                await subscription.run()
+            except* BrokerFatalError as group:
+                LOG.warning("%s: %s; joining anew", name, group.exceptions[0])
+            except* BrokerError as group:
+                LOG.warning("%s: %s", name, group.exceptions[0])
+            await asyncio.sleep(RETRY_MS / 1000)
+            self._subscriptions[name] = self._build(name, subscription.settings, context)
+            if self._settler is not None:
+                self._attempts[name] = Attempts(self._subscriptions[name], context, self._settler)
+
+    async def drain(self) -> None:
+        """Hand out nothing new; returns when nothing is leased any more. Settles go on."""
+        self._draining = True
+        for subscription in self._subscriptions.values():
+            subscription.hand_out.stop()
+        while any(s.hand_out.in_flight() for s in self._subscriptions.values()):  # noqa: ASYNC110 - by settles of any sidecar
+            await asyncio.sleep(DRAIN_POLL_MS / 1000)
+
+    async def stop(self) -> None:
+        """Commit progress, leave the groups, close everything. Never raises, bounded."""
+        self._draining = True
+        await asyncio.gather(*(each.leave() for each in self._subscriptions.values()))
+        await self._tasks.stop()
+        await asyncio.gather(*(each.close() for each in self._brokers.values()))
+        await self._store.close()
+
+    # --- the facade
+
+    def _of(self, name: str) -> Subscription:
+        subscription = self._subscriptions.get(name)
+        if subscription is None:
+            raise UnknownSubscriptionError(f"there is no subscription {name!r} here")
+        return subscription
+
+    def _settling(self) -> Settler:
+        if self._settler is None:
+            raise StoreError("the store is not connected yet")
+        return self._settler
+
+    async def receive(self, name: str, request: ReceiveRequest) -> Received:
+        """Lease messages."""
+        subscription = self._of(name)
+        self._check_lease(subscription, request.lease_ms)
+        try:
+            if request.attempt_id is not None:
+                received = await self._attempts[name].receive(request.attempt_id, request)
+            else:
+                received = await subscription.hand_out.receive(request)
+        except asyncio.CancelledError:
+            self.metrics.receives.at(name, "cancelled").inc()
+            raise
+        except AckdError:
+            self.metrics.receives.at(name, "error").inc()
+            raise
+        self._count(name, received)
+        return received
+
+    @staticmethod
+    def _check_lease(subscription: Subscription, lease_ms: int | None) -> None:
+        most = subscription.settings.lease_ms_max
+        if lease_ms is not None and not 0 < lease_ms <= most:
+            raise BadParameterError(f"lease_ms must be 1 to {most}")
+
+    def _count(self, name: str, received: Received) -> None:
+        messages, metrics = received.messages, self.metrics
+        outcome = "replayed" if received.replayed else "messages" if messages else "empty"
+        metrics.receives.at(name, outcome).inc()
+        if messages and not received.replayed:
+            again = sum(message.attempt > 1 for message in messages)
+            metrics.deliveries.at(name, "first").inc(len(messages) - again)
+            if again:
+                metrics.deliveries.at(name, "again").inc(again)
+
+    async def abandon(self, received: Received) -> None:
+        """Give leases back of an answer that was not sent (R21)."""
+        for subscription in self._subscriptions.values():
+            subscription.hand_out.give_back(received.messages)
+
+    async def settle(self, items: Sequence[SettleItem]) -> list[SettleResult]:
+        """Settle leases."""
+        return await self._settling().settle(items)
+
+    async def settle_and_receive(
+        self, items: Sequence[SettleItem], name: str, request: ReceiveRequest
+    ) -> tuple[list[SettleResult], Received | AckdError]:
+        """Settle, then receive, in one flush of the store."""
+        settling, hand_out = self._settling(), self._of(name).hand_out
+        self._check_lease(self._of(name), request.lease_ms)
+        if request.attempt_id is not None:
+            return await self._one_after_the_other(items, name, request)
+        entered: list[Waiter] = []
+        refused: list[AckdError] = []
+
+        def enter() -> None:
+            try:
+                entered.append(hand_out.enter(request))
+            except AckdError as error:
+                refused.append(error)
+
+        try:
+            results = await settling.settle(items, enter)
+        except BaseException:
+            for waiter in entered:
+                hand_out.leave(waiter)
+            raise
+        if refused:
+            self.metrics.receives.at(name, "error").inc()
+            return results, refused[0]
+        if any(result.status is Status.UNAVAILABLE for result in results):
+            hand_out.leave(entered[0])
+            return results, StoreError()
+        try:
+            received = await hand_out.answer(entered[0])
+        except AckdError as error:
+            self.metrics.receives.at(name, "error").inc()
+            return results, error
+        self._count(name, received)
+        return results, received
+
+    async def _one_after_the_other(
+        self, items: Sequence[SettleItem], name: str, request: ReceiveRequest
+    ) -> tuple[list[SettleResult], Received | AckdError]:
+        results = await self.settle(items)
+        if any(result.status is Status.UNAVAILABLE for result in results):
+            return results, StoreError()
+        try:
+            return results, await self.receive(name, request)
+        except AckdError as error:
+            return results, error
+
+    async def lease(self, token: str) -> LeaseView:
+        """Look at a lease."""
+        return await self._settling().look(token)
+
+    async def publish(self, broker: str | None, request: PublishRequest) -> Published:
+        """Publish to a broker: the named one, the only one, or the one that has the topic
+        subscribed.
+        """
+        publisher = self._publishers.get(broker or self._broker_for(request))
+        if publisher is None:
+            raise BadParameterError(f"there is no broker {broker!r}")
+        return await publisher.publish(request)
+
+    def _broker_for(self, request: PublishRequest) -> str:
+        if len(self._publishers) == 1:
+            return next(iter(self._publishers))
+        topic = request.messages[0].topic if request.messages else ""
+        names = {s.broker for s in self.settings.subscriptions.values() if topic in s.topics}
+        if len(names) != 1:
+            raise BadParameterError(f"say which broker: none or several have the topic {topic!r}")
+        return names.pop()
+
+    async def explain(self, name: str) -> Explanation:
+        """What holds each partition's progress."""
+        return Inspector(self._of(name), self._context_of(name)).explain()
+
+    async def in_flight(self, name: str, older_ms: int, limit: int) -> list[InFlight]:
+        """Leased and waiting messages, oldest first."""
+        return Inspector(self._of(name), self._context_of(name)).in_flight(older_ms, limit)
+
+    async def lag(self, name: str) -> list[PartitionLag]:
+        """Progress per partition."""
+        return await Inspector(self._of(name), self._context_of(name)).lag()
+
+    def _context_of(self, name: str) -> Context:
+        return self._subscriptions[name].context
+
+    def subscriptions(self) -> list[SubscriptionView]:
+        """All subscriptions."""
+        return [self.subscription(name) for name in self.settings.subscriptions]
+
+    def subscription(self, name: str) -> SubscriptionView:
+        """One subscription as configured."""
+        settings = self.settings.subscriptions.get(name)
+        if settings is None:
+            raise UnknownSubscriptionError(f"there is no subscription {name!r} here")
+        broker = self._brokers[settings.broker]
+        return SubscriptionView(
+            name=name,
+            broker=settings.broker,
+            adapter=broker.capabilities.name,
+            topics=settings.topics,
+            group=settings.group or name,
+            state=self._state(name),
+            payload=settings.payload,
+            settings={each.name: getattr(settings, each.name) for each in fields(settings)},
+            sources=self.settings.sources_below(f"subscriptions.{name}"),
+            capabilities=broker.capabilities,
+        )
+
+    def _state(self, name: str) -> str:
+        if self._draining:
+            return "draining"
+        subscription = self._subscriptions.get(name)
+        if subscription is None or not subscription.health.joined:
+            return "starting"
+        return "running" if subscription.owned else "idle"
+
+    def readiness(self) -> list[Reason]:
+        """Store, brokers, subscriptions."""
+        return readiness(
+            self._store,
+            self._brokers,
+            self._broker_errors,
+            self._subscriptions,
+            draining=self._draining,
+        )
+
+    def info(self) -> Mapping[str, object]:
+        """Version, identity, uptime, adapters."""
+        return {
+            "version": __version__,
+            "identity": self.settings.identity,
+            "uptime_ms": self._clock.monotonic_ms() - self._started_ms,
+            "brokers": {name: each.capabilities.name for name, each in self._brokers.items()},
+            "subscriptions": list(self.settings.subscriptions),
+        }
+
+
+def open_brokers(settings: Settings) -> dict[str, Broker]:
+    """Build every configured broker. Raises ConfigError."""
+    return {
+        name: find_adapter(each.adapter).open(name, each.options)
+        for name, each in settings.brokers.items()
+    }

@@ -1,0 +1,344 @@
+"""Settling leases: tokens in, results out, in order. Any sidecar settles any lease of its
+subscriptions.
+
+An answer is given only when the store's decision is durable (I7, R11); what could not be decided is
+`unavailable`. A lease of a partition that another sidecar owns is settled in the same record; that
+owner reads it in the record's journal (R16).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from ackd.core.ids import LedgerKey
+from ackd.core.lease import BadTokenError, Token, UnknownKeyError, subscription_hash
+from ackd.core.states import Outcome, State
+from ackd.core.states import Verb as CoreVerb
+from ackd.core.wire import Op, Reply, Result, Verdict
+from ackd.engine.api import LeaseView, SettleItem, SettleResult, Status, Verb
+from ackd.engine.context import Context
+from ackd.engine.partition import Partition
+from ackd.engine.subscription import Subscription
+from ackd.errors import (
+    BadLeaseTokenError,
+    BadParameterError,
+    LeaseLostError,
+    StoreError,
+    UnknownSubscriptionError,
+)
+from ackd.store.flusher import LedgerHandle
+
+RETRY_MS = 50
+TRIES = 40
+"""A record that is being re-read or taken over is asked again; about two seconds, then 503."""
+HANDLES_MAX = 10_000
+RECENT_MS = 10_000
+RECENT_MAX = 100_000
+REPLAY_WAIT_MS = 10_000
+REPLAY_BATCH = 1_000
+
+_VERBS: Mapping[Verb, CoreVerb] = {
+    Verb.ACK: CoreVerb.ACK,
+    Verb.RETRY: CoreVerb.RETRY,
+    Verb.EXTEND: CoreVerb.EXTEND,
+    Verb.DEAD: CoreVerb.DEAD,
+    Verb.RELEASE: CoreVerb.RELEASE,
+}
+_STATUSES: Mapping[Outcome, Status] = {
+    Outcome.ACKED: Status.ACKED,
+    Outcome.ALREADY_ACKED: Status.ALREADY_ACKED,
+    Outcome.RETRYING: Status.RETRYING,
+    Outcome.EXTENDED: Status.EXTENDED,
+    Outcome.DEAD: Status.DEAD,
+    Outcome.RELEASED: Status.RELEASED,
+}
+_STATE_NAMES: Mapping[State, str] = {
+    State.READY: "ready",
+    State.LEASED: "leased",
+    State.WAITING: "retrying",
+    State.RELEASED: "ready",
+    State.DEAD: "dead",
+    State.FINISHED: "finished",
+}
+
+
+@dataclass(slots=True)
+class _Ask:
+    """One item that goes to the store."""
+
+    index: int
+    subscription: Subscription
+    token: Token
+    op: Op
+    verb: Verb
+
+
+class Settler:
+    """Settles for all subscriptions of this sidecar."""
+
+    def __init__(self, subscriptions: Mapping[str, Subscription], context: Context) -> None:
+        self._names = {subscription_hash(name): name for name in subscriptions}
+        self._subscriptions = subscriptions
+        self._context = context
+        self._handles: OrderedDict[LedgerKey, LedgerHandle] = OrderedDict()
+        self._recent: deque[tuple[int, LedgerKey, list[int]]] = deque()
+        self._recent_count = 0
+
+    # --- settling
+
+    async def settle(
+        self, items: Sequence[SettleItem], submitted: Callable[[], None] = lambda: None
+    ) -> list[SettleResult]:
+        """Settle; results in the order of the items. Never raises for an item.
+
+        `submitted` is called when the store was asked, before anything is awaited: what it asks of
+        the store travels in the same flush.
+        """
+        results: list[SettleResult | None] = [None] * len(items)
+        asks: list[_Ask] = []
+        for index, item in enumerate(items):
+            ask = self._read(index, item)
+            if isinstance(ask, SettleResult):
+                results[index] = ask
+            else:
+                asks.append(ask)
+        pending = [(group, self._submit(group)) for group in _grouped(asks).values()]
+        submitted()
+        if pending:
+            await self._ask_all(pending, items, results)
+        self._count(asks, results)
+        return [each or _unavailable(StoreError()) for each in results]
+
+    def _read(self, index: int, item: SettleItem) -> _Ask | SettleResult:
+        """Check one item without the store."""
+        try:
+            token = self._context.keys.open(item.lease)
+        except BadTokenError:
+            return SettleResult(Status.INVALID, error=BadLeaseTokenError())
+        except UnknownKeyError:
+            return SettleResult(Status.LOST, now_state="unknown", error=LeaseLostError())
+        name = self._names.get(token.subscription)
+        if name is None:
+            return SettleResult(Status.INVALID, error=UnknownSubscriptionError())
+        subscription = self._subscriptions[name]
+        arg = self._argument(item, token, subscription)
+        if isinstance(arg, BadParameterError):
+            return SettleResult(Status.INVALID, error=arg)
+        op = Op(
+            _VERBS[item.do],
+            token.offset,
+            token.fence,
+            token.rterm,
+            token.attempt,
+            arg,
+            counted=item.count,
+        )
+        return _Ask(index, subscription, token, op, item.do)
+
+    @staticmethod
+    def _argument(item: SettleItem, token: Token, of: Subscription) -> int | BadParameterError:
+        settings = of.settings
+        if item.do is Verb.EXTEND:
+            lease_ms = settings.lease_ms if item.lease_ms is None else item.lease_ms
+            if not 0 < lease_ms <= settings.lease_ms_max:
+                return BadParameterError(f"lease_ms must be 1 to {settings.lease_ms_max}")
+            return lease_ms
+        if item.do is Verb.RETRY:
+            if item.delay_ms is not None:
+                return item.delay_ms
+            delays = settings.retry_delays_ms
+            return delays[min(max(token.attempt - 1, 0), len(delays) - 1)]
+        return 0
+
+    async def _ask_all(
+        self,
+        pending: list[tuple[list[_Ask], asyncio.Future[Reply]]],
+        items: Sequence[SettleItem],
+        results: list[SettleResult | None],
+    ) -> None:
+        """Wait for the store's answers, one per partition; a call that was refused is repeated."""
+        for _ in range(TRIES):
+            again: list[_Ask] = []
+            for group, future in pending:
+                try:
+                    reply = await future
+                except StoreError as error:
+                    for ask in group:
+                        results[ask.index] = _unavailable(error)
+                    continue
+                if reply.verdict is not Verdict.OK:
+                    again += group
+                    continue
+                for ask, result in zip(group, reply.results, strict=True):
+                    results[ask.index] = self._result(ask, items[ask.index], result)
+                self._remember(group, reply)
+            if not again:
+                return
+            await asyncio.sleep(RETRY_MS / 1000)
+            pending = [(group, self._submit(group)) for group in _grouped(again).values()]
+        for group, future in pending:
+            future.cancel()
+            if await group[0].subscription.ownership.topic_is_gone(group[0].token.topic_id):
+                for ask in group:
+                    results[ask.index] = SettleResult(
+                        Status.LOST, now_state="deleted", error=LeaseLostError()
+                    )
+
+    def _submit(self, group: list[_Ask]) -> asyncio.Future[Reply]:
+        return self._context.flusher.submit(self._handle(group[0]), [ask.op for ask in group])
+
+    def _handle(self, ask: _Ask) -> LedgerHandle:
+        """The owner's handle if this sidecar owns the partition, else one for foreign settles."""
+        token = ask.token
+        partition = self._owned(ask)
+        if partition is not None:
+            return partition.handle
+        key = LedgerKey(
+            ask.subscription.cluster, ask.subscription.name, token.topic_id, token.partition
+        )
+        handle = self._handles.get(key)
+        if handle is None:
+            handle = self._handles[key] = LedgerHandle(key)
+            if len(self._handles) > HANDLES_MAX:
+                self._handles.popitem(last=False)
+        return handle
+
+    @staticmethod
+    def _owned(ask: _Ask) -> Partition | None:
+        token = ask.token
+        return ask.subscription.ownership.by_ledger.get((token.topic_id, token.partition))
+
+    def _result(self, ask: _Ask, item: SettleItem, result: Result) -> SettleResult:
+        status = _STATUSES.get(result.outcome)
+        if status is None:
+            return SettleResult(
+                Status.LOST,
+                now_state=_STATE_NAMES[result.state],
+                now_attempt=result.attempt or None,
+                error=LeaseLostError(),
+            )
+        partition = self._owned(ask)
+        if status is Status.DEAD and partition is not None and item.reason:
+            partition.reasons.setdefault(ask.token.offset, item.reason)
+        return SettleResult(
+            status,
+            late=result.late,
+            deadline_ms=result.when_ms if status is Status.EXTENDED else None,
+            due_ms=result.when_ms if status is Status.RETRYING else None,
+        )
+
+    def _count(self, asks: Sequence[_Ask], results: Sequence[SettleResult | None]) -> None:
+        metrics = self._context.metrics
+        counts: dict[tuple[str, str, str], int] = {}
+        for ask in asks:
+            result = results[ask.index]
+            status = Status.UNAVAILABLE if result is None else result.status
+            key = (ask.subscription.name, ask.verb.value, status.value)
+            counts[key] = counts.get(key, 0) + 1
+            if result is not None and result.late and ask.verb is Verb.ACK:
+                metrics.late_acks.at(ask.subscription.name).inc()
+        for (name, verb, status_name), count in counts.items():
+            metrics.settles.at(name, verb, status_name).inc(count)
+            if status_name == Status.LOST:
+                metrics.lost_settles.at(name, verb).inc(count)
+
+    # --- looking
+
+    async def look(self, text: str) -> LeaseView:
+        """Where a lease is. Raises BadLeaseTokenError, UnknownSubscriptionError, StoreError."""
+        ask = self._read(0, SettleItem(text, Verb.ACK))
+        if isinstance(ask, SettleResult):
+            if ask.status is Status.LOST:
+                return LeaseView("lost", 0)
+            raise ask.error or BadLeaseTokenError()
+        op = ask.op._replace(verb=CoreVerb.LOOK)
+        for _ in range(TRIES):
+            reply = await self._context.flusher.submit(self._handle(ask), [op])
+            if reply.verdict is Verdict.OK:
+                return _view(reply.results[0])
+            await asyncio.sleep(RETRY_MS / 1000)
+        if await ask.subscription.ownership.topic_is_gone(ask.token.topic_id):
+            return LeaseView("lost", 0)
+        raise StoreError("the record is being taken over")
+
+    # --- after a rollback (R10)
+
+    def _remember(self, group: Sequence[_Ask], reply: Reply) -> None:
+        """Keep confirmed acks, of own partitions too: a rollback may forget the term."""
+        offsets = [
+            ask.op.offset
+            for ask, result in zip(group, reply.results, strict=True)
+            if result.outcome is Outcome.ACKED
+        ]
+        if not offsets:
+            return
+        now_ms = self._context.clock.monotonic_ms()
+        self._recent.append((now_ms, self._handle(group[0]).key, offsets))
+        self._recent_count += len(offsets)
+        while self._recent_count > RECENT_MAX or self._recent[0][0] < now_ms - RECENT_MS:
+            self._recent_count -= len(self._recent.popleft()[2])
+
+    async def replay(self, name: str) -> None:
+        """The store's server run changed: repeat what it had confirmed to us (R10).
+
+        A record takes replays once its owner has re-opened it; after `REPLAY_WAIT_MS` nobody waits
+        for that any more.
+        """
+        by_key: dict[LedgerKey, list[Op]] = {}
+        for _, key, offsets in self._recent:
+            if key.subscription == name:
+                ops = by_key.setdefault(key, [])
+                ops += [Op(CoreVerb.REPLAY, offset) for offset in offsets]
+        end_ms = self._context.clock.monotonic_ms() + REPLAY_WAIT_MS
+        # Side by side: a record that nobody has re-opened yet must not keep the others waiting.
+        await asyncio.gather(*(self._replay_all(key, ops, end_ms) for key, ops in by_key.items()))
+
+    async def _replay_all(self, key: LedgerKey, ops: list[Op], end_ms: int) -> None:
+        for start in range(0, len(ops), REPLAY_BATCH):
+            await self._replay(LedgerHandle(key), ops[start : start + REPLAY_BATCH], end_ms)
+
+    async def _replay(self, handle: LedgerHandle, ops: list[Op], end_ms: int) -> None:
+        while True:
+            try:
+                reply = await self._context.flusher.submit(handle, ops)
+                if reply.verdict is Verdict.OK:
+                    return
+            except StoreError:
+                pass  # away again: the next change of the run, or the end of the wait, decides
+            if self._context.clock.monotonic_ms() >= end_ms:
+                return
+            await asyncio.sleep(RETRY_MS / 1000)
+
+
+def _grouped(asks: Sequence[_Ask]) -> dict[tuple[bytes, bytes, int], list[_Ask]]:
+    groups: dict[tuple[bytes, bytes, int], list[_Ask]] = {}
+    for ask in asks:
+        token = ask.token
+        groups.setdefault((token.subscription, token.topic_id, token.partition), []).append(ask)
+    return groups
+
+
+def _unavailable(error: StoreError) -> SettleResult:
+    return SettleResult(Status.UNAVAILABLE, error=error)
+
+
+_LOOKS: Mapping[Outcome, str] = {
+    Outcome.ALREADY_ACKED: "acked",
+    Outcome.HELD: "leased",
+    Outcome.RETRYING: "retrying",
+    Outcome.DEAD: "dead",
+}
+
+
+def _view(result: Result) -> LeaseView:
+    state = _LOOKS.get(result.outcome, "lost")
+    return LeaseView(
+        state,
+        result.attempt,
+        deadline_ms=result.when_ms if state == "leased" else None,
+        due_ms=result.when_ms if state == "retrying" else None,
+        late=result.late,
+    )

@@ -1,0 +1,240 @@
+"""One subscription on this sidecar: its parts, and the loop over the broker's events."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from ackd.config.schema import SubscriptionSettings
+from ackd.core.ids import TopicPartition
+from ackd.engine.commit import Committer
+from ackd.engine.context import Context
+from ackd.engine.dead import DeadLetters
+from ackd.engine.handout import HandOut
+from ackd.engine.members import Note
+from ackd.engine.ownership import RETRY_MS, Ownership
+from ackd.engine.partition import Partition
+from ackd.engine.presence import Presence
+from ackd.engine.sweep import Sweeper
+from ackd.errors import AckdError, BrokerError, BrokerFatalError, StoreError
+from ackd.ports import (
+    Broker,
+    Consumer,
+    ConsumerEvent,
+    ConsumerSpec,
+    EndReached,
+    Fetched,
+    Lost,
+    Nominated,
+    OutOfRange,
+    Revoked,
+    TopicReplaced,
+    Trouble,
+)
+
+LOG = logging.getLogger("ackd.engine")
+
+HANDOVER_MS = 2_000
+
+
+@dataclass(slots=True)
+class Health:
+    """What readiness asks of a subscription."""
+
+    joined: bool = False
+    nominated_once: bool = False
+    superseded: bool = False
+    store_ok: bool = False
+    detail: str = ""
+
+
+class Subscription:
+    """Owns partitions (`ownership`), feeds their ledgers, hands out through `hand_out`."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: SubscriptionSettings,
+        broker: Broker,
+        context: Context,
+        *,
+        cluster: str,
+        note: Note | None = None,
+    ) -> None:
+        self.name = name
+        self.settings = settings
+        self.broker = broker
+        self.cluster = cluster
+        self.troubles: dict[str, Trouble] = {}
+        self.health = Health()
+        self.consumer: Consumer = broker.consumer(
+            ConsumerSpec(
+                group=settings.group or name,
+                topics=settings.topics,
+                client_id=context.identity,
+                static_id=settings.static_id,
+            )
+        )
+        self.context = context
+        self.hand_out = HandOut(self, context)
+        self.dead_letters = DeadLetters(self, context)
+        self.sweeper = Sweeper(self, context)
+        self.committer = Committer(self, context)
+        self.presence = Presence(self, context, note or Note())
+        self.ownership = Ownership(self, context)
+
+    @property
+    def owned(self) -> dict[TopicPartition, Partition]:
+        """The partitions that this sidecar grants from."""
+        return self.ownership.owned
+
+    # --- life
+
+    async def run(self) -> None:
+        """Work until cancelled. Store and broker may come and go meanwhile."""
+        try:
+            await self._until_done(self.presence.register)
+            await self._until_done(self.consumer.start)
+            self.health.joined = True
+            async with asyncio.TaskGroup() as group:
+                for part in (
+                    self._consume,
+                    self.presence.run,
+                    self.sweeper.run,
+                    self.committer.run,
+                    self.dead_letters.run,
+                ):
+                    group.create_task(part())
+        finally:
+            self.hand_out.stop()
+            await self.presence.stop()
+            await self.ownership.stop()
+            await self.consumer.close()
+
+    async def _until_done(self, step: Callable[[], Awaitable[None]]) -> None:
+        """Try a step of the start until it works; readiness says meanwhile why it does not."""
+        while True:
+            try:
+                await step()
+            except (StoreError, BrokerError) as error:
+                self.health.detail = f"{error.type}: {error.detail}"
+                await asyncio.sleep(RETRY_MS / 1000)
+            else:
+                self.health.detail = ""
+                return
+
+    async def leave(self) -> None:
+        """A clean stop: progress told to store and broker, then others are told that we go."""
+        self.hand_out.stop()
+        try:
+            async with asyncio.timeout(HANDOVER_MS / 1000):
+                try:
+                    await self._hand_over(list(self.owned.values()))
+                finally:
+                    await self.presence.leave()
+                    self.ownership.drop_all()
+        except (AckdError, TimeoutError) as error:
+            LOG.info("%s: left without the last commit (%s); the store knows", self.name, error)
+
+    async def _hand_over(self, partitions: list[Partition]) -> None:
+        await self.sweeper.flush(partitions)
+        await self.committer.commit(partitions)
+
+    # --- the broker's events
+
+    async def _consume(self) -> None:
+        while True:
+            try:
+                events = await self.consumer.events()
+            except BrokerError as error:
+                self.troubles["consumer"] = Trouble("consumer", error.detail)
+                await asyncio.sleep(RETRY_MS / 1000)
+                continue
+            for event in events:
+                await self._on(event)
+            self.hand_out.serve()
+
+    async def _on(self, event: ConsumerEvent) -> None:
+        match event:
+            case Fetched():
+                self._fetched(event)
+            case EndReached(tp, session, offset):
+                partition = self.owned.get(tp)
+                if partition is not None:
+                    partition.ledger.end_reached(session, offset)
+                    partition.end = max(partition.end, offset)
+                    partition.perform()
+            case OutOfRange():
+                await self._out_of_range(event)
+            case Nominated(partitions):
+                self.health.nominated_once = True
+                for tp in partitions:
+                    self.ownership.nominate(tp)
+            case Revoked(partitions):
+                await self._revoked(event, partitions)
+            case Lost(partitions):
+                for tp in partitions:
+                    self.ownership.nominated.pop(tp, None)
+            case TopicReplaced(topic, topic_id):
+                LOG.warning("topic %s was deleted and made again", topic)
+                self.ownership.replaced(topic, topic_id)
+            case Trouble():
+                self._trouble(event)
+
+    def _fetched(self, event: Fetched) -> None:
+        partition = self.owned.get(event.partition)
+        if partition is None:
+            return
+        partition.ledger.fetched(event.session, event.records)
+        partition.end = max(partition.end, event.records[-1].offset + 1)
+        partition.perform()
+        self.context.metrics.fetched.at(self.name).inc(len(event.records))
+        self.hand_out.throttle()
+
+    def _trouble(self, event: Trouble) -> None:
+        if event.cleared:
+            self.troubles.pop(event.code, None)
+            return
+        if event.code not in self.troubles:
+            LOG.warning("%s: broker trouble %s: %s", self.name, event.code, event.detail)
+        self.troubles[event.code] = event
+        if event.fatal:
+            raise BrokerFatalError(f"{event.code}: {event.detail}")
+
+    async def _revoked(self, event: Revoked, partitions: tuple[TopicPartition, ...]) -> None:
+        """Hand over in good order, bounded; unflushed is safe too, the store knows (R34)."""
+        gone = [self.owned[tp] for tp in partitions if tp in self.owned]
+        try:
+            async with asyncio.timeout(HANDOVER_MS / 1000):
+                await self._hand_over(gone)
+        except (AckdError, TimeoutError) as error:
+            LOG.info("%s: revoked without a last commit: %s", self.name, error)
+        finally:
+            for tp in partitions:
+                self.ownership.nominated.pop(tp, None)
+            for partition in gone:
+                self.ownership.drop(partition)
+            self.presence.handed_over([partition.key.text() for partition in gone])
+            event.done()
+
+    async def _out_of_range(self, event: OutOfRange) -> None:
+        partition = self.owned.get(event.partition)
+        if partition is None or partition.ledger.session != event.session:
+            return
+        ledger = partition.ledger
+        if ledger.position >= event.log_start:
+            try:
+                await self.ownership.truncated(partition, event.log_end)
+            except (StoreError, BrokerError):
+                self.ownership.drop(partition)
+                self.ownership.later(event.partition)
+            return
+        lost = ledger.expired(event.log_start)
+        if lost:
+            LOG.error("%s: %d unfinished messages deleted by retention", event.partition, lost)
+            self.context.metrics.expired_by_retention.at(self.name).inc(lost)
+        start = ledger.finished.first_clear(event.log_start)
+        ledger.fetching(self.consumer.fetch_from(event.partition, start), start)
+        partition.perform()

@@ -1,0 +1,105 @@
+"""One timer for everything that is due: leases that end, waits that are over, news for the
+store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ackd.engine.context import Context
+from ackd.engine.partition import Partition
+
+if TYPE_CHECKING:
+    from ackd.engine.subscription import Subscription
+
+JOURNAL_MS = 50
+"""With other sidecars alive, an owner asks for their settles at least this often (R16)."""
+UPKEEP_MS = 100
+IDLE_MS = 1_000
+
+
+class Sweeper:
+    """Wakes exactly when the next deadline passes (I4); nothing is found by scanning."""
+
+    def __init__(self, subscription: Subscription, context: Context) -> None:
+        self._subscription = subscription
+        self._context = context
+        self._kick = asyncio.Event()
+        self._planned_ms = 0
+
+    def due(self, due_ms: int) -> None:
+        """Something is due at `due_ms` (monotonic); wake up earlier if that is before the plan."""
+        if due_ms < self._planned_ms:
+            self._kick.set()
+
+    def wake(self) -> None:
+        """Plan anew."""
+        self._kick.set()
+
+    async def run(self) -> None:
+        """Sleep, wake, tick, until cancelled."""
+        upkeep_ms = journal_ms = 0
+        while True:
+            now_ms = self._context.clock.monotonic_ms()
+            owned = list(self._subscription.owned.values())
+            for partition in owned:
+                self._tick(partition, now_ms)
+            if now_ms >= upkeep_ms:
+                upkeep_ms = now_ms + UPKEEP_MS
+                self._upkeep(owned)
+            if now_ms >= journal_ms and self._subscription.presence.view.alive:
+                journal_ms = now_ms + JOURNAL_MS
+                self._ask(owned)
+            self._subscription.hand_out.throttle()
+            await self._sleep(owned, now_ms)
+
+    def _tick(self, partition: Partition, now_ms: int) -> None:
+        if partition.ledger.dirty or not self._subscription.health.store_ok:
+            return
+        if partition.ledger.tick(now_ms):
+            self._measure(partition, now_ms)
+            partition.perform()
+            self._subscription.hand_out.ready(partition)
+
+    def _measure(self, partition: Partition, now_ms: int) -> None:
+        """Leases that ran out, and how long after their deadline that was found (I4)."""
+        lapsed = partition.ledger.lapsed
+        if lapsed:
+            name, metrics = self._subscription.name, self._context.metrics
+            lateness = metrics.deadline_lateness.at(name)
+            for due_ms, count in lapsed.items():
+                lateness.observe((now_ms - due_ms) / 1000, count)
+            metrics.lease_expiries.at(name).inc(sum(lapsed.values()))
+            lapsed.clear()
+
+    def _upkeep(self, owned: Sequence[Partition]) -> None:
+        for partition in owned:
+            if partition.has_upkeep and not partition.ledger.dirty:
+                partition.tell()
+
+    def _ask(self, owned: Sequence[Partition]) -> None:
+        for partition in owned:
+            if partition.ledger.entries and not partition.ledger.dirty:
+                partition.tell()
+
+    async def _sleep(self, owned: Sequence[Partition], now_ms: int) -> None:
+        self._kick.clear()
+        busy = any(partition.ledger.entries or partition.has_upkeep for partition in owned)
+        most = IDLE_MS
+        if busy:
+            most = JOURNAL_MS if self._subscription.presence.view.alive else UPKEEP_MS
+        dues = [due for p in owned if not p.ledger.dirty and (due := p.ledger.next_due_ms())]
+        if not self._subscription.health.store_ok:
+            dues = []
+        self._planned_ms = min([now_ms + most, *dues])
+        try:
+            async with asyncio.timeout(max(self._planned_ms - now_ms, 1) / 1000):
+                await self._kick.wait()
+        except TimeoutError:
+            pass
+
+    async def flush(self, partitions: Sequence[Partition]) -> None:
+        """Tell the store all that is to be told, and wait. Raises StoreError."""
+        await asyncio.gather(*[p.flush() for p in partitions if p.has_upkeep])

@@ -1,0 +1,256 @@
+"""One tree of errors. Each has a stable `type`, an HTTP status and a docstring that is its message.
+
+`ClientError`: the caller is wrong. `BrokerError`, `StoreError`: the other side is away or refuses.
+`BugError`: we are wrong. Servers map them to RFC 9457 problems without a second table.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class AckdError(Exception):
+    """Something went wrong."""
+
+    type: ClassVar[str] = "error"
+    status: ClassVar[int] = 500
+    retry_after_s: ClassVar[int | None] = None
+
+    def __init__(self, detail: str = "", **facts: object) -> None:
+        self.detail = detail or (type(self).__doc__ or "").strip()
+        self.facts = facts
+        super().__init__(self.detail)
+
+    @classmethod
+    def title(cls) -> str:
+        """The general sentence for this type of error (its docstring)."""
+        return (cls.__doc__ or "").strip().splitlines()[0]
+
+
+class ClientError(AckdError):
+    """The request is wrong."""
+
+    type = "bad-request"
+    status = 400
+
+
+class BadBodyError(ClientError):
+    """The body can't be read as what its content type says."""
+
+    type = "bad-body"
+
+
+class BadParameterError(ClientError):
+    """A parameter is missing, of the wrong kind or out of range."""
+
+    type = "bad-parameter"
+    status = 422
+
+
+class UnauthorizedError(ClientError):
+    """The bearer token is missing or wrong."""
+
+    type = "unauthorized"
+    status = 401
+
+
+class ForbiddenError(ClientError):
+    """Web pages may not call a sidecar that has no token."""
+
+    type = "forbidden"
+    status = 403
+
+
+class NotFoundError(ClientError):
+    """There is nothing here."""
+
+    type = "not-found"
+    status = 404
+
+
+class UnknownSubscriptionError(NotFoundError):
+    """No subscription of this name is configured on this sidecar."""
+
+    type = "unknown-subscription"
+
+
+class UnknownTopicError(NotFoundError):
+    """The broker has no topic of this name."""
+
+    type = "unknown-topic"
+
+
+class MethodNotAllowedError(ClientError):
+    """This address does not take this method."""
+
+    type = "method-not-allowed"
+    status = 405
+
+
+class NotAcceptableError(ClientError):
+    """None of the accepted media types can be made here."""
+
+    type = "not-acceptable"
+    status = 406
+
+
+class RequestTimeoutError(ClientError):
+    """The request did not arrive in time."""
+
+    type = "request-timeout"
+    status = 408
+
+
+class LeaseLostError(ClientError):
+    """The lease has ended and the message went on without it; it will not come back."""
+
+    type = "lease-lost"
+    status = 410
+
+
+class BodyTooLargeError(ClientError):
+    """The body is larger than the configured limit."""
+
+    type = "body-too-large"
+    status = 413
+
+
+class UnsupportedMediaTypeError(ClientError):
+    """The content type is not one that this address reads."""
+
+    type = "unsupported-media-type"
+    status = 415
+
+
+class BadLeaseTokenError(ClientError):
+    """The lease token is cut, changed or not from this ackd."""
+
+    type = "bad-lease-token"
+    status = 422
+
+
+class IdempotencyMismatchError(ClientError):
+    """The idempotency key was used before with another payload."""
+
+    type = "idempotency-mismatch"
+    status = 422
+
+
+class IdempotencyRunningError(ClientError):
+    """The first request with this idempotency key is still running."""
+
+    type = "idempotency-running"
+    status = 409
+    retry_after_s = 1
+
+
+class AttemptMismatchError(ClientError):
+    """The attempt_id was used before with other parameters."""
+
+    type = "attempt-mismatch"
+    status = 422
+
+
+class NotSupportedError(ClientError):
+    """The broker behind this subscription can't do that."""
+
+    type = "not-supported"
+    status = 422
+
+
+class PressureError(ClientError):
+    """Too much at once; try again a little later."""
+
+    type = "too-many-requests"
+    status = 429
+    retry_after_s = 1
+
+
+class TooManyConnectionsError(AckdError):
+    """All connections that this sidecar may hold are in use."""
+
+    type = "too-many-connections"
+    status = 503
+    retry_after_s = 1
+
+
+class StartingError(AckdError):
+    """This sidecar is starting: its store and brokers are not connected yet."""
+
+    type = "starting"
+    status = 503
+    retry_after_s = 1
+
+
+class DrainingError(AckdError):
+    """This sidecar is stopping and hands out nothing new."""
+
+    type = "draining"
+    status = 503
+    retry_after_s = 1
+
+
+class ConfigError(AckdError):
+    """The configuration has mistakes."""
+
+    type = "bad-configuration"
+
+
+class BrokerError(AckdError):
+    """The broker is away or refuses."""
+
+    type = "broker-unavailable"
+    status = 503
+    retry_after_s = 1
+
+
+class BrokerFatalError(BrokerError):
+    """The broker client can't go on and has to be made anew."""
+
+    type = "broker-fatal"
+
+
+class PublishRefusedError(ClientError):
+    """The broker refuses this message for good."""
+
+    type = "publish-refused"
+    status = 422
+
+
+class OutcomeUnknownError(BrokerError):
+    """The broker's answer was lost: the message may or may not be stored."""
+
+    type = "outcome-unknown"
+    status = 504
+
+
+class StoreError(AckdError):
+    """The store is away: nothing was decided."""
+
+    type = "store-unavailable"
+    status = 503
+    retry_after_s = 1
+
+
+class StoreUnknownError(StoreError):
+    """The store's answer was lost: the call may or may not have been applied."""
+
+    type = "store-outcome-unknown"
+
+
+class StoreDataError(StoreError):
+    """The store has lost data that it should have, or holds data of another layout."""
+
+    type = "store-data"
+
+
+class StoreSetupError(StoreError):
+    """The store's own configuration can't keep ackd's promise."""
+
+    type = "store-setup"
+
+
+class BugError(AckdError):
+    """ackd broke a rule of its own; please report it."""
+
+    type = "bug"

@@ -1,0 +1,1 @@
+"""The HTTP side of ackd: two ports, one table of routes, nothing that decides about messages."""

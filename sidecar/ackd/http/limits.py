@@ -1,0 +1,91 @@
+"""The bounds of a server (invariant I8): connections, bytes of bodies, bytes of unread answers,
+time.
+
+Memory at worst, per port: `connections_max` times what one may hold (128 KiB of a body that nobody
+took yet, one read of up to 256 KiB, 64 KiB of an answer), plus `bodies` plus `unread`. The last two
+are shared budgets, so a thousand clients with huge bodies get 429 instead of a thousand times
+`body_bytes_max`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+
+KIB = 1024
+MIB = 1024 * KIB
+
+# A body below this is not counted: the connection's own buffer holds it anyway.
+BODY_FREE_BYTES = 64 * KIB
+BODIES_FACTOR = 4
+BODIES_BYTES_MIN = 16 * MIB
+# Answers that clients don't read: beyond this, receive waits (it never answers 429).
+UNREAD_BYTES_MAX = 64 * MIB
+# What a receive gives at most when it names no `bytes_max`, and the most that it may name.
+ANSWER_BYTES_DEFAULT = 4 * MIB
+ANSWER_BYTES_MAX = 32 * MIB
+
+
+class Budget:
+    """Bytes that may be held at once. One that is larger than all of it passes when nothing else is
+    held.
+    """
+
+    __slots__ = ("_room", "held", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.held = 0
+        self._room = asyncio.Event()
+        self._room.set()
+
+    def take(self, size: int) -> bool:
+        """Hold `size` more bytes; False when there is no room."""
+        if self.held and self.held + size > self.limit:
+            return False
+        self.force(size)
+        return True
+
+    def force(self, size: int) -> None:
+        """Hold bytes that exist already, room or not."""
+        self.held += size
+        if self.held >= self.limit:
+            self._room.clear()
+
+    def give(self, size: int) -> None:
+        """Bytes are free again."""
+        self.held -= size
+        if self.held < self.limit:
+            self._room.set()
+
+    @property
+    def full(self) -> bool:
+        """Whether nothing more fits."""
+        return self.held >= self.limit
+
+    async def room(self, timeout_s: float) -> bool:
+        """Wait until something fits again; False when it took longer than `timeout_s`."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._room.wait()
+        except TimeoutError:
+            return False
+        return True
+
+
+@dataclass(slots=True)
+class Limits:
+    """One port's bounds. Times in seconds, because asyncio wants them so."""
+
+    connections_max: int
+    body_bytes_max: int
+    head_timeout_s: float
+    body_timeout_s: float
+    keepalive_timeout_s: float
+    write_timeout_s: float
+    bodies: Budget = field(init=False)
+    unread: Budget = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.bodies = Budget(max(BODIES_BYTES_MIN, BODIES_FACTOR * self.body_bytes_max))
+        self.unread = Budget(UNREAD_BYTES_MAX)

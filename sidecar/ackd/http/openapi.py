@@ -1,0 +1,173 @@
+"""The OpenAPI 3.1 document, made from the table of routes and the structs behind it.
+
+Each port serves the part that it answers; `ackd openapi` prints the whole.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import is_dataclass
+from http import HTTPStatus
+from typing import cast
+
+import msgspec
+from msgspec import Struct
+
+from ackd import __version__
+from ackd.http.model import LEASE_CHARS_MAX, Problem
+from ackd.http.problems import MEDIA_TYPE
+from ackd.http.router import Answer, Content, Param, Port, Route
+
+Json = dict[str, object]
+
+_REF = "#/components/schemas/{name}"
+_TAGS = {
+    "receive": "Lease messages.",
+    "settle": "Say what became of them.",
+    "publish": "Put messages into topics.",
+    "look": "See where things stand; never changes anything.",
+    "health": "For probes and scrapers (admin port).",
+    "documents": "What this sidecar says about itself.",
+}
+_VARIABLES: dict[str, Json] = {
+    "subscription": {"type": "string", "minLength": 1},
+    "topic": {"type": "string", "minLength": 1},
+    "lease": {"type": "string", "minLength": 1, "maxLength": LEASE_CHARS_MAX},
+    "problem": {"type": "string", "pattern": "^[a-z-]+$"},
+}
+_BODY_PROBLEMS = (400, 408, 413, 415, 429)
+_GENERAL_PROBLEMS = (422,)
+_GUARDED_PROBLEMS = (401, 403)
+
+
+def document(port: Port | None = None) -> Json:
+    """The document for one port, or (None) for both together."""
+    from ackd.http.routes import ROUTES  # noqa: PLC0415  one of its handlers serves this
+
+    return build([route for route in ROUTES if port is None or port in route.ports])
+
+
+def build(routes: Iterable[Route]) -> Json:
+    """The document for these routes."""
+    routes = tuple(routes)
+    kinds = _kinds(routes)
+    _, schemas = msgspec.json.schema_components(kinds, ref_template=_REF, schema_hook=_anything)
+    paths: dict[str, Json] = {}
+    for route in routes:
+        # Both ports have an `/openapi.json`; the first one stands for it in the joint document.
+        paths.setdefault(route.path, {}).setdefault(route.method.lower(), _operation(route))
+    used = {route.tag for route in routes}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "ackd",
+            "version": __version__,
+            "summary": "Lease messages over HTTP, settle each one by itself.",
+            "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
+        },
+        "tags": [
+            {"name": name, "description": text} for name, text in _TAGS.items() if name in used
+        ],
+        "security": [{}, {"token": []}],
+        "paths": paths,
+        "components": {
+            "schemas": cast("Json", schemas),
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+    }
+
+
+def _anything(kind: type) -> Json:
+    """`object` in a dataclass: any JSON value."""
+    if kind is object:
+        return {"description": "Any JSON value."}
+    raise NotImplementedError(kind)
+
+
+def _kinds(routes: Iterable[Route]) -> list[type]:
+    found: dict[type, None] = {Problem: None}
+    for route in routes:
+        contents = [*route.body, *(each for answer in route.answers for each in answer.content)]
+        for content in contents:
+            if _named(content.kind):
+                found[cast("type", content.kind)] = None
+    return list(found)
+
+
+def _named(kind: object) -> bool:
+    return isinstance(kind, type) and (issubclass(kind, Struct) or is_dataclass(kind))
+
+
+def _operation(route: Route) -> Json:
+    operation: Json = {
+        "operationId": route.name,
+        "summary": route.text,
+        "tags": [route.tag],
+        "x-ackd-ports": list(route.ports),
+        "responses": _responses(route),
+    }
+    if route.open:
+        operation["security"] = []
+    parameters = [_variable(name) for name in route.variables]
+    parameters += [_parameter(param) for param in route.params]
+    if parameters:
+        operation["parameters"] = parameters
+    if route.body:
+        operation["requestBody"] = {
+            "required": route.body_required,
+            "content": {each.media_type: _media(each) for each in route.body},
+        }
+    return operation
+
+
+def _variable(name: str) -> Json:
+    return {"name": name, "in": "path", "required": True, "schema": _VARIABLES[name]}
+
+
+def _parameter(param: Param) -> Json:
+    return {
+        "name": param.name,
+        "in": param.where,
+        "required": False,
+        "description": param.text,
+        "schema": param.schema,
+    }
+
+
+def _media(content: Content) -> Json:
+    kind = content.kind
+    if _named(kind):
+        return {"schema": {"$ref": _REF.format(name=cast("type", kind).__name__)}}
+    if kind is bytes:
+        return {}
+    return {"schema": {"type": "string" if kind is str else "object"}}
+
+
+def problem_statuses(route: Route) -> list[int]:
+    """Every status with a problem document that this route may answer."""
+    found = {*route.problems, *_GENERAL_PROBLEMS}
+    if not route.open:
+        found.update(_GUARDED_PROBLEMS)
+    if route.body:
+        found.update(_BODY_PROBLEMS)
+    return sorted(found)
+
+
+def _responses(route: Route) -> Json:
+    responses: Json = {str(answer.status): _answer(answer) for answer in route.answers}
+    problem: Json = {MEDIA_TYPE: {"schema": {"$ref": _REF.format(name="Problem")}}}
+    for status in problem_statuses(route):
+        text = re.sub(r"\s+", " ", HTTPStatus(status).phrase)
+        responses.setdefault(str(status), {"description": f"{text}.", "content": problem})
+    responses["default"] = {"description": "Any other problem.", "content": problem}
+    return responses
+
+
+def _answer(answer: Answer) -> Json:
+    described: Json = {"description": answer.text}
+    if answer.content:
+        described["content"] = {each.media_type: _media(each) for each in answer.content}
+    if answer.headers:
+        described["headers"] = {name: {"schema": {"type": "string"}} for name in answer.headers}
+    return described

@@ -1,0 +1,146 @@
+"""Problem documents (RFC 9457): how every error leaves ackd.
+
+`type` is the relative reference `/problems/<type>`; it is stable, and the sidecar serves a page
+there that explains it. `docs` names the same section of the documentation. `title` is the error
+class's own docstring, so there is no second table. Further members are the facts that the error
+carries, and `errors` lists every field that is wrong, each with a JSON Pointer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import orjson
+
+from ackd import errors
+from ackd.errors import AckdError, BadParameterError, BugError
+
+MEDIA_TYPE = "application/problem+json"
+DOCS = "docs/problems.md"
+
+# Members that RFC 9457 or this module defines: an error's facts can't replace them.
+RESERVED = frozenset({"type", "title", "status", "detail", "docs", "instance"})
+
+# What a caller can do about it. The key is the error's `type`.
+ADVICE = {
+    "bad-request": "The request line or headers can't be read. Compare with the examples.",
+    "bad-body": "Send JSON (UTF-8) that fits the schema in `/openapi.json`.",
+    "bad-parameter": "`errors` names each field that is wrong, and why.",
+    "unauthorized": "Send `Authorization: Bearer <token>` with the content of the token file.",
+    "forbidden": "Web pages may not call a sidecar without a token; set `token_file`.",
+    "not-found": "`/openapi.json` lists the addresses; some are on the admin port.",
+    "unknown-subscription": "`GET /v1/subscriptions` lists the names that are configured here.",
+    "unknown-topic": "Create the topic at the broker, or correct its name.",
+    "method-not-allowed": "The `Allow` header lists the methods of this address.",
+    "not-acceptable": "Change `Accept`; JSON is always possible.",
+    "request-timeout": "Send the request faster, or in smaller parts.",
+    "lease-lost": "Drop the work: the message is finished, or somebody else has it now.",
+    "body-too-large": "Send less at once, or raise `server.body_bytes_max`.",
+    "unsupported-media-type": "Set `Content-Type: application/json` (`curl --json` does).",
+    "bad-lease-token": "Send the lease exactly as it was received.",
+    "idempotency-mismatch": "Use a new idempotency key for other content.",
+    "idempotency-running": "Wait for the first request, then repeat it with the same key.",
+    "attempt-mismatch": "Use a new `attempt_id`, or repeat exactly the same request.",
+    "not-supported": "`GET /v1/subscriptions/{subscription}` lists what the broker can do.",
+    "too-many-requests": "Wait for `Retry-After`, then try again; nothing was done.",
+    "starting": "Try again; `/readyz` on the admin port says what it waits for.",
+    "draining": "Repeat it at another sidecar, or after the restart; settling still works here.",
+    "broker-unavailable": "Repeat after `Retry-After`; acks keep working meanwhile.",
+    "broker-fatal": "ackd connects anew by itself; `/readyz` says what is wrong.",
+    "publish-refused": "The broker will never take this message: `detail` says why.",
+    "outcome-unknown": "Repeat with the same `Idempotency-Key`, or check by a consumer.",
+    "store-unavailable": "Repeat after `Retry-After`; the lease keeps running meanwhile.",
+    "store-outcome-unknown": "Repeat: settling is idempotent.",
+    "store-data": "An operator has to look at the store; `/readyz` says what is wrong.",
+    "store-setup": "Correct the store's configuration as `detail` says.",
+    "too-many-connections": "Keep connections alive and share them, or raise `connections_max`.",
+    "bad-configuration": "Run `ackd check`.",
+    "bug": "Please report it with the log lines of that moment.",
+    "error": "See `detail`.",
+}
+
+
+_PREFACE = """\
+Every error is a problem document (RFC 9457, `application/problem+json`). `type` is stable: decide
+by it, not by `title` or `detail`. The sidecar explains it at that address, too:
+`curl localhost:7080/problems/lease-lost`. This page is made from the source (`ackd docs`)."""
+
+
+def problem(error: AckdError) -> dict[str, object]:
+    """The document's members, in the order in which people read them."""
+    members: dict[str, object] = {
+        "type": f"/problems/{error.type}",
+        "title": error.title(),
+        "status": error.status,
+        "detail": error.detail,
+    }
+    members.update(
+        {name: fact for name, fact in error.facts.items() if name not in RESERVED},
+    )
+    members["docs"] = f"{DOCS}#{error.type}"
+    return members
+
+
+def encode(error: AckdError) -> bytes:
+    """The document as JSON. A fact that JSON can't hold is written as text."""
+    members = problem(error)
+    try:
+        return orjson.dumps(members, default=str)
+    except TypeError:
+        # Text of a client that is not UTF-8 (lone surrogates), or deeper than JSON should be.
+        return orjson.dumps({name: _tame(value) for name, value in members.items()})
+
+
+def _tame(value: object) -> object:
+    if isinstance(value, int) and -(2**53) < value < 2**53:
+        return value
+    return str(value).encode("utf-8", "replace").decode()
+
+
+def retry_after(error: AckdError) -> str | None:
+    """Seconds for the Retry-After header; an error's own `retry_after_s` fact wins."""
+    fact = error.facts.get("retry_after_s", error.retry_after_s)
+    return None if fact is None else str(fact)
+
+
+def field_errors(faults: Sequence[tuple[str, str]]) -> BadParameterError:
+    """One error for all wrong fields; each fault is (JSON Pointer or `query:x`/`header:x`, why)."""
+    first = "; ".join(f"{where or 'the body'}: {why}" for where, why in faults[:3])
+    more = f" (and {len(faults) - 3} more)" if len(faults) > 3 else ""  # noqa: PLR2004  as above
+    return BadParameterError(
+        first + more, errors=[{"pointer": where, "detail": why} for where, why in faults]
+    )
+
+
+def bug() -> BugError:
+    """What a caller may know of an unexpected failure: nothing but that it happened."""
+    return BugError("ackd failed on this request; its log has the details.")
+
+
+def known() -> Iterator[type[AckdError]]:
+    """Every error class, parents first, in the order of the source."""
+    for value in vars(errors).values():
+        if isinstance(value, type) and issubclass(value, AckdError):
+            yield value
+
+
+def page(kind: str) -> str | None:
+    """The page behind `/problems/<kind>`, as plain text; None when there is no such problem."""
+    for error in known():
+        if error.type == kind:
+            return f"{kind} ({error.status})\n\n{error.title()}\n\n{ADVICE[kind]}\n"
+    return None
+
+
+def catalogue() -> str:
+    """`docs/problems.md`: every problem with its status and what to do about it."""
+    lines = ["# Problems", "", _PREFACE, ""]
+    seen = set()
+    for error in known():
+        if error.type in seen:
+            continue
+        seen.add(error.type)
+        wait = error.retry_after_s
+        status = f"Status {error.status}{'' if wait is None else ', with `Retry-After`'}."
+        lines += [f"## {error.type}", "", f"{status} {error.title()} {ADVICE[error.type]}", ""]
+    return "\n".join(lines)

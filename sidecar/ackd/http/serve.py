@@ -1,0 +1,92 @@
+"""`ackd serve`: engine and ports from start to a draining stop.
+
+SIGTERM or SIGINT starts the drain: `/readyz` turns to 503, receives are answered 503, waiting ones
+end, and settles are served until nothing is leased any more or `server.drain_ms` has passed. A
+second signal ends the drain at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import signal
+from collections.abc import Callable, Coroutine
+
+from ackd.config.schema import Settings
+from ackd.engine.runtime import Runtime
+from ackd.errors import AckdError
+from ackd.http.listen import Listener
+
+LOG = logging.getLogger("ackd.http")
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+async def serve(settings: Settings, *, started: Callable[[Listener], None] | None = None) -> None:
+    """Run until a signal asks to stop. Raises ConfigError, StoreError, BrokerError at the start.
+
+    `started` is called once the data port is open.
+    """
+    stop = asyncio.Event()
+    hurry = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, _signalled, stop, hurry)
+    runtime = Runtime(settings)
+    listener = Listener(runtime, settings.server, runtime.metrics)
+    listener.service.starting = True
+    try:
+        await listener.start()
+        if await _first(runtime.start(), stop):
+            listener.service.starting = False
+            await listener.open_data()
+            LOG.info(
+                "listening on %s, admin on %s", listener.address("data"), listener.address("admin")
+            )
+            if started is not None:
+                started(listener)
+            # What exists now lives as long as the process: the collector needn't look at it again.
+            gc.collect()
+            gc.freeze()
+            await stop.wait()
+            LOG.info("draining for at most %d ms", settings.server.drain_ms)
+            listener.service.draining = True
+            await _drain(runtime, hurry, settings.server.drain_ms)
+    finally:
+        await listener.stop()
+        await runtime.stop()
+        for number in SIGNALS:
+            loop.remove_signal_handler(number)
+    LOG.info("stopped")
+
+
+def _signalled(stop: asyncio.Event, hurry: asyncio.Event) -> None:
+    (hurry if stop.is_set() else stop).set()
+
+
+async def _first(work: Coroutine[None, None, None], stop: asyncio.Event) -> bool:
+    """Do `work` unless `stop` comes first; whether it was done."""
+    return await _race(work, stop, None)
+
+
+async def _drain(runtime: Runtime, hurry: asyncio.Event, drain_ms: int) -> None:
+    """Let the engine drain within its time. A failure is logged: the stop goes on."""
+    try:
+        if not await _race(runtime.drain(), hurry, drain_ms / 1000):
+            LOG.warning("drain cut short")
+    except AckdError as error:
+        LOG.warning("drain failed: %s", error)
+
+
+async def _race(
+    work: Coroutine[None, None, None], end: asyncio.Event, timeout_s: float | None
+) -> bool:
+    """Run `work` until it is done, `end` is set or the time is over; whether it was done."""
+    async with asyncio.TaskGroup() as group:
+        working = group.create_task(work)
+        ending = group.create_task(end.wait())
+        await asyncio.wait({working, ending}, timeout=timeout_s, return_when="FIRST_COMPLETED")
+        done = working.done()
+        working.cancel()
+        ending.cancel()
+    return done

@@ -1,0 +1,168 @@
+"""What all handlers share, and what one of them is called with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING, cast
+from urllib.parse import parse_qsl
+
+from aiohttp.web import BaseRequest
+
+from ackd.config.schema import ServerSettings
+from ackd.engine.api import Engine, Received
+from ackd.errors import AckdError
+from ackd.http.codec import DeliveryEncoder
+from ackd.http.limits import Limits
+from ackd.http.problems import field_errors
+from ackd.http.server import LOG, Connection
+from ackd.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from ackd.http.router import Route
+
+Spawn = Callable[[Coroutine[None, None, None]], object]
+
+WORKER_CHARS_MAX = 100
+_QUERY_FIELDS_MAX = 20
+_DIGITS_MAX = 15
+
+
+class Service:
+    """The engine and what HTTP adds to it; one per process, shared by both ports.
+
+    `spawn` runs something that must outlive its request, in a task that somebody holds.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        settings: ServerSettings,
+        metrics: Metrics,
+        *,
+        spawn: Spawn,
+    ) -> None:
+        self.engine = engine
+        self.settings = settings
+        self.metrics = metrics
+        self.starting = False
+        self.draining = False
+        self._spawn = spawn
+        self._encoders: dict[str, DeliveryEncoder] = {}
+
+    def encoder(self, subscription: str) -> DeliveryEncoder:
+        """How this subscription's messages are written. Raises UnknownSubscriptionError."""
+        known = self._encoders.get(subscription)
+        if known is None:
+            known = DeliveryEncoder(self.engine.subscription(subscription).payload)
+            self._encoders[subscription] = known
+        return known
+
+    def abandon(self, received: Received) -> None:
+        """Give back the leases of an answer that nobody got a byte of (R21)."""
+        if received.messages:
+            self._spawn(self._abandon(received))
+
+    async def _abandon(self, received: Received) -> None:
+        try:
+            await self.engine.abandon(received)
+        except AckdError as error:
+            # The store is away: the leases end at their deadlines, as for a client that died.
+            LOG.warning("could not give %d leases back: %s", len(received.messages), error)
+
+
+def limits_of(settings: ServerSettings) -> Limits:
+    """One port's bounds out of the settings."""
+    return Limits(
+        connections_max=settings.connections_max,
+        body_bytes_max=settings.body_bytes_max,
+        head_timeout_s=settings.head_timeout_ms / 1000,
+        body_timeout_s=settings.body_timeout_ms / 1000,
+        keepalive_timeout_s=settings.keepalive_timeout_ms / 1000,
+        write_timeout_s=settings.body_timeout_ms / 1000,
+    )
+
+
+class Call:
+    """One request on its way. `params` are the variable parts of the path, in order."""
+
+    __slots__ = ("body", "held", "params", "query_text", "request", "route", "service")
+
+    def __init__(
+        self,
+        service: Service,
+        request: BaseRequest,
+        route: Route,
+        params: Sequence[str],
+        query_text: str,
+    ) -> None:
+        self.service = service
+        self.request = request
+        self.route = route
+        self.params = params
+        self.query_text = query_text
+        self.body = b""
+        # Bytes of the budget for bodies that this request holds until it is answered.
+        self.held = 0
+
+    @property
+    def connection(self) -> Connection:
+        """The connection that it came on."""
+        return cast("Connection", self.request.protocol)
+
+    def header(self, name: str) -> str:
+        """A header's value, empty without it."""
+        return self.request.headers.get(name, "")
+
+    def one_header(self, name: str) -> str | None:
+        """A header that may stand once only. Raises BadParameterError."""
+        values = self.request.headers.getall(name, ())
+        if len(values) > 1:
+            raise field_errors([(f"header:{name}", "This header may be sent once only.")])
+        return values[0] if values else None
+
+    def query(self, *names: str) -> dict[str, str]:
+        """The query's fields; only those named, and once each. Raises BadParameterError."""
+        if not self.query_text:
+            return {}
+        try:
+            pairs = parse_qsl(
+                self.query_text, keep_blank_values=True, max_num_fields=_QUERY_FIELDS_MAX
+            )
+        except ValueError as error:
+            raise field_errors([("query", "Too many fields.")]) from error
+        found: dict[str, str] = {}
+        faults = []
+        for name, value in pairs:
+            if name not in names:
+                faults.append((f"query:{name}", "There is no such parameter here."))
+            elif name in found:
+                faults.append((f"query:{name}", "This parameter may be sent once only."))
+            found[name] = value
+        if faults:
+            raise field_errors(faults)
+        return found
+
+    def worker(self) -> str:
+        """Who asks, for `explain`: what the header `Ackd-Worker` says, else the address."""
+        name = self.request.headers.get("Ackd-Worker")
+        if name is not None:
+            return name.encode("ascii", "replace").decode()[:WORKER_CHARS_MAX]
+        peer = self.connection.peername
+        return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "unix"
+
+
+def number(fields: dict[str, str], name: str, default: int, low: int, high: int) -> int:
+    """A whole number of the query within its bounds. Raises BadParameterError."""
+    text = fields.get(name)
+    if text is None:
+        return default
+    value = whole(text)
+    if value is None or not low <= value <= high:
+        why = f"Expected a whole number from {low} to {high}."
+        raise field_errors([(f"query:{name}", why)])
+    return value
+
+
+def whole(text: str) -> int | None:
+    """A number of ASCII digits; None for anything else, and for one that no bound here reaches."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX else None

@@ -1,0 +1,71 @@
+"""The ports: what the engine asks of a broker, a store and a clock. Adapters implement them.
+
+Two rules hold for every implementation:
+
+* **Nomination is not ownership.** A broker's assignment (a consumer group's, say) only *nominates*
+  a sidecar for a partition. The right to hand out messages is the store's ownership term (rule R5).
+  So the fetching side (`Consumer.fetch_from`, `Consumer.stop_fetch`) works for every partition,
+  nominated or not.
+* **One stream of events.** Everything that the consumer has to say comes in order through
+  `Consumer.events()`, so that the engine can be run under a simulator.
+"""
+
+from __future__ import annotations
+
+from ackd.ports.broker import (
+    Broker,
+    Capabilities,
+    Failure,
+    NotStored,
+    Outgoing,
+    PublishResult,
+    Stored,
+)
+from ackd.ports.clock import Clock
+from ackd.ports.consumer import Committed, Consumer, ConsumerSpec, StartPolicy, TopicInfo
+from ackd.ports.events import (
+    ConsumerEvent,
+    Done,
+    EndReached,
+    Fetched,
+    Headers,
+    Lost,
+    Nominated,
+    OutOfRange,
+    Record,
+    Revoked,
+    TopicReplaced,
+)
+from ackd.ports.store import Member, Members, Store
+from ackd.ports.trouble import Trouble
+
+__all__ = [
+    "Broker",
+    "Capabilities",
+    "Clock",
+    "Committed",
+    "Consumer",
+    "ConsumerEvent",
+    "ConsumerSpec",
+    "Done",
+    "EndReached",
+    "Failure",
+    "Fetched",
+    "Headers",
+    "Lost",
+    "Member",
+    "Members",
+    "Nominated",
+    "NotStored",
+    "OutOfRange",
+    "Outgoing",
+    "PublishResult",
+    "Record",
+    "Revoked",
+    "StartPolicy",
+    "Store",
+    "Stored",
+    "TopicInfo",
+    "TopicReplaced",
+    "Trouble",
+]

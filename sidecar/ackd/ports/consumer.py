@@ -1,0 +1,95 @@
+"""One subscription's side of a broker: fetching, and reading and committing progress."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+from ackd.core.ids import TopicPartition
+from ackd.ports.events import ConsumerEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A group's committed position. `offset` -1 = none. `metadata` as stored, without a trailing
+    NUL.
+    """
+
+    offset: int
+    metadata: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic of the subscription: its identity (16 bytes) and how many partitions it has."""
+
+    topic: str
+    topic_id: bytes
+    partitions: int
+
+
+class StartPolicy(Enum):
+    """Where a group that has no progress yet starts."""
+
+    LATEST = "latest"
+    EARLIEST = "earliest"
+    TIMESTAMP = "timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSpec:
+    """What to consume. A topic that starts with `^` is a regular expression."""
+
+    group: str
+    topics: tuple[str, ...]
+    client_id: str
+    static_id: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+
+class Consumer(Protocol):
+    """One subscription's side of the broker. All calls are made from one event loop."""
+
+    async def start(self) -> None:
+        """Join the group; returns at once, nominations come as events. Raises BrokerError."""
+
+    async def events(self) -> list[ConsumerEvent]:
+        """Wait for the next events (at least one). The buffer behind it is bounded."""
+
+    def fetch_from(self, partition: TopicPartition, offset: int) -> int:
+        """Start (or restart) fetching at `offset`; returns the new session number, larger than
+        before.
+        """
+
+    def stop_fetch(self, partition: TopicPartition) -> None:
+        """Stop fetching this partition; what is buffered of it is dropped."""
+
+    def pause(self, partition: TopicPartition) -> None:
+        """Hold back further records of this partition; the session goes on at `resume`."""
+
+    def resume(self, partition: TopicPartition) -> None:
+        """End `pause`."""
+
+    async def topics(self) -> list[TopicInfo]:
+        """The topics that the subscription matches now. Raises BrokerError."""
+
+    async def committed(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, Committed]:
+        """The group's committed positions, read without being a member. Raises BrokerError."""
+
+    async def commit(self, positions: Mapping[TopicPartition, Committed]) -> None:
+        """Commit and wait for the broker's answer. Raises BrokerError, also when no longer a
+        member.
+        """
+
+    async def log_range(self, partition: TopicPartition) -> tuple[int, int]:
+        """(first offset, end offset) of the partition's log now. Raises BrokerError."""
+
+    async def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
+        """First offset with a timestamp >= `timestamp_ms`; the end offset if there is none."""
+
+    async def close(self) -> None:
+        """Leave the group and free everything. Never raises, bounded in time."""

@@ -1,0 +1,121 @@
+"""Messages as they are fetched, and what a consumer says, in the order in which it happened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from ackd.core.ids import TopicPartition
+from ackd.ports.trouble import Trouble
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+@dataclass(slots=True)
+class Record:
+    """One message as fetched. `timestamp_ms` is the broker's; key and value may be absent
+    (tombstone).
+    """
+
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    timestamp_ms: int
+
+    def size(self) -> int:
+        """Bytes of key, value and headers (bounds are counted in these)."""
+        total = len(self.value or b"") + len(self.key or b"")
+        for name, value in self.headers:
+            total += len(name) + len(value or b"")
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class Nominated:
+    """The group assigned these partitions to this sidecar."""
+
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(slots=True)
+class Revoked:
+    """The group takes these partitions away in good order. Call `done()` when progress is handed
+    over.
+
+    The adapter waits for `done()` for a bounded time only (rule R34: at most 2 s).
+    """
+
+    partitions: tuple[TopicPartition, ...]
+    _done: Done
+
+    def done(self) -> None:
+        """Tell the adapter that the hand-over is finished; may be called more than once."""
+        self._done.set()
+
+
+class Done(Protocol):
+    """What `Revoked` calls back; safe to call from the event loop's thread."""
+
+    def set(self) -> None:
+        """Mark as done."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The group took these partitions away without asking (session ended). Nothing may be
+    committed.
+    """
+
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Records of one partition in offset order, from one uninterrupted fetch `session`.
+
+    `session` is the number that `fetch_from` returned; it changes with every seek or re-assignment,
+    and holes between offsets are only holes within one session (rule R7). The first record of a
+    session is the first existing one at or after the offset that was asked for.
+    """
+
+    partition: TopicPartition
+    session: int
+    records: list[Record]
+
+
+@dataclass(frozen=True, slots=True)
+class EndReached:
+    """The session has read everything below `offset` (holes up to there included)."""
+
+    partition: TopicPartition
+    session: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfRange:
+    """The offset asked for is not in the log [`log_start`, `log_end`): retention or truncation."""
+
+    partition: TopicPartition
+    session: int
+    log_start: int
+    log_end: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReplaced:
+    """The topic was deleted and made again under its name: another identity, another ledger (rule
+    R1).
+
+    All its sessions have ended and their buffered records are dropped; `topics()` knows the new
+    one.
+    """
+
+    topic: str
+    topic_id: bytes
+
+
+ConsumerEvent = (
+    Nominated | Revoked | Lost | Fetched | EndReached | OutOfRange | TopicReplaced | Trouble
+)

@@ -1,0 +1,91 @@
+"""Where leases, progress and the members of a subscription are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from ackd.core.wire import Call, Open, Reply, Snapshot
+from ackd.ports.trouble import Trouble
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One sidecar of a subscription as the store knows it.
+
+    `silent_ms`: time since its last heartbeat by the store's clock. `run`: the server run on which
+    it last replayed (R10). `owned`: ledger keys' texts that it owns. `note`: settings hash and
+    version.
+    """
+
+    name: str
+    boot: int
+    silent_ms: int
+    run: str
+    owned: tuple[str, ...]
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """The answer to a heartbeat. `superseded`: a newer boot of the same name is registered
+    (R24).
+    """
+
+    now_ms: int
+    members: tuple[Member, ...]
+    superseded: bool
+
+
+class Store(Protocol):
+    """Where leases and progress are kept. Every method raises StoreError when nothing was decided,
+    StoreUnknownError when the call may have been applied (R12), StoreDataError, StoreSetupError.
+    Every success means that the configured durability was reached (R11).
+    """
+
+    @property
+    def run(self) -> str:
+        """Names the server run that is connected now ("" = not connected). A change is a possible
+        rollback.
+        """
+
+    async def start(self) -> None:
+        """Connect; check layout, eviction policy and durability. Raises StoreError,
+        StoreSetupError.
+        """
+
+    async def apply(self, calls: Sequence[Call]) -> list[Reply]:
+        """One flush: each call is decided atomically (they are of different partitions)."""
+
+    async def open(self, request: Open) -> Snapshot:
+        """Take or re-read a partition's record."""
+
+    async def register(self, subscription: str, name: str) -> int:
+        """A new boot number for this run of the sidecar `name` (larger than all before)."""
+
+    async def heartbeat(
+        self, subscription: str, name: str, boot: int, owned: Sequence[str], note: str
+    ) -> Members:
+        """Say that this sidecar lives and what it owns; hear of the others. Bounded by `owned`."""
+
+    async def forget(self, subscription: str, name: str, boot: int) -> None:
+        """Remove a member (its own clean stop, or a dead one whose partitions were taken)."""
+
+    async def get(self, name: str) -> bytes | None:
+        """A small value by name (`name` is below the prefix)."""
+
+    async def put(self, name: str, value: bytes, ttl_ms: int | None = None) -> None:
+        """Set a value."""
+
+    async def put_new(self, name: str, value: bytes, ttl_ms: int | None = None) -> bytes | None:
+        """Set a value unless there is one; returns the one that was there, None if it was set."""
+
+    async def delete(self, name: str) -> None:
+        """Remove a value."""
+
+    def troubles(self) -> list[Trouble]:
+        """What an operator should know, for readiness."""
+
+    async def close(self) -> None:
+        """Disconnect (an embedded server is stopped cleanly). Never raises, bounded."""

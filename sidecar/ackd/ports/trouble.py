@@ -1,0 +1,18 @@
+"""What an operator should read: every port tells of it in the same words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something an operator should read; shown in readiness until `cleared` under the same `code`.
+
+    `fatal` means that the consumer can't go on by itself and has to be made anew.
+    """
+
+    code: str
+    detail: str
+    fatal: bool = False
+    cleared: bool = False

@@ -1,0 +1,1 @@
+"""The stores: Redis or Valkey (embedded or external) and memory, one contract."""

@@ -1,0 +1,74 @@
+-- ledger, 3: chunks in memory. A page is a whole chunk, or a part of it when the call is small.
+local PAGE_BITS, PAGE_SLOTS
+local b_pages, s_pages = {}, {}
+local b_made, s_made = {}, {} -- chunks that this call creates
+local b_gone, s_gone = {}, {} -- chunks that are listed and not there (R14)
+local any_gone, all_listed = false, false
+local b_dirty, s_dirty = {}, {}
+local filled = {} -- slot chunks -> a page: a byte of their bits became full
+local unlisted = {} -- chunks that go
+
+local function listed(field)
+  local there = lists[field]
+  if there == nil then
+    there = not all_listed and call("HEXISTS", META, field) == 1
+    lists[field] = there
+  end
+  return there
+end
+
+local function b_page(offset)
+  local index = floor(offset / PAGE_BITS)
+  local page = b_pages[index]
+  if page then return page end
+  local c = floor(offset / Size.BITS_CHUNK)
+  page = { c = c, at = (index * PAGE_BITS - c * Size.BITS_CHUNK) / 8, d = {} }
+  b_pages[index] = page
+  if not b_made[c] and listed("b" .. c) then
+    local data = call("GETRANGE", BASE .. "b" .. c, page.at, page.at + PAGE_BITS / 8 - 1)
+    if data ~= "" then
+      page.data = data
+    else
+      b_gone[c], any_gone = true, true
+    end
+  end
+  return page
+end
+
+local function s_page(offset)
+  local index = floor(offset / PAGE_SLOTS)
+  local page = s_pages[index]
+  if page then return page end
+  local c = floor(offset / Size.SLOTS_CHUNK)
+  page = { c = c, at = (index * PAGE_SLOTS - c * Size.SLOTS_CHUNK) * Size.SLOT, d = {} }
+  s_pages[index] = page
+  if not s_made[c] and listed("s" .. c) then
+    local from = page.at
+    local data = call("GETRANGE", BASE .. "s" .. c, from, from + PAGE_SLOTS * Size.SLOT - 1)
+    if data ~= "" then
+      page.data = data
+    else
+      s_gone[c], any_gone = true, true
+    end
+  end
+  return page
+end
+
+-- A byte of the bits: its page, its place there, its value and the weight of the offset's bit.
+local function bits_of(offset)
+  local low = offset % PAGE_BITS
+  local page = b_pages[(offset - low) / PAGE_BITS] or b_page(offset)
+  local at = (low - low % 8) / 8
+  return page, at, page.d[at] or page.data and byte(page.data, at + 1) or 0, 2 ^ (7 - low % 8)
+end
+
+local function finish(offset)
+  local page, at, value, weight = bits_of(offset)
+  make("b", b_made, lists, page)
+  if value % (weight * 2) < weight then
+    value = value + weight
+    page.d[at] = value
+    touch(page, at, b_dirty)
+    if value == 255 then filled[floor(offset / Size.SLOTS_CHUNK)] = page end
+  end
+end

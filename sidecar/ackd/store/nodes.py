@@ -1,0 +1,247 @@
+"""Servers and which of them keeps a key: one fixed server, a Sentinel's primary, a cluster's nodes.
+
+Each server has two connections: one for flushes, one for everything else, so that a long read of a
+takeover does not hold up settles. Both must have seen the same server run; the first one that meets
+a new run makes the other connect again before its next call (R9).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+from typing import Protocol
+
+from redis.asyncio.connection import AbstractConnection
+from redis.crc import key_slot
+
+from ackd.errors import StoreError, StoreSetupError
+from ackd.store.connect import Access, Answer, Link
+
+Address = tuple[str, int]
+Find = Callable[[], Awaitable[Callable[[], AbstractConnection]]]
+Greet = Callable[[Link], Awaitable[None]]
+"""Called on each new connection before it is used; raises StoreError when it won't do."""
+
+
+class ElsewhereError(StoreError):
+    """The server can't be reached, or another one serves the key now; nothing was decided."""
+
+
+class Node:
+    """One server. `find` says how to connect now (a Sentinel may name another server each time)."""
+
+    def __init__(self, access: Access, find: Find, greet: Greet) -> None:
+        self._find = find
+        self._greet = greet
+        self._dial: Callable[[], AbstractConnection] | None = None
+        self.run = ""
+        self.had_replicas = False
+        self._flush = Link(access, self._make)
+        self._aux = Link(access, self._make)
+        self._aux_lock = asyncio.Lock()
+
+    @property
+    def connected(self) -> bool:
+        """Whether one of its connections is open."""
+        return self._flush.open or self._aux.open
+
+    async def flush_link(self) -> Link:
+        """The connection for flushes; the flusher has one in flight."""
+        return await self._ready(self._flush)
+
+    @asynccontextmanager
+    async def aux_link(self) -> AsyncIterator[Link]:
+        """The other connection, for one user at a time."""
+        async with self._aux_lock:
+            yield await self._ready(self._aux)
+
+    async def _ready(self, link: Link) -> Link:
+        if link.open and link.server is not None and link.server.run == self.run:
+            return link
+        try:
+            self._dial = await self._find()
+            await link.connect()
+            await self._greet(link)
+        except BaseException as error:
+            await link.close()
+            if isinstance(error, StoreError) and not isinstance(error, StoreSetupError):
+                raise ElsewhereError(error.detail) from error
+            raise
+        if link.server is None:
+            raise ElsewhereError("the store closed the connection at once")
+        self.run = link.server.run
+        self.had_replicas |= link.server.replicas > 0
+        return link
+
+    def _make(self) -> AbstractConnection:
+        if self._dial is None:
+            raise StoreError("the store has no address yet")
+        return self._dial()
+
+    async def close(self) -> None:
+        """Drop both connections."""
+        await self._flush.close()
+        await self._aux.close()
+
+
+class Topology(Protocol):
+    """Which node keeps a key."""
+
+    @property
+    def together(self) -> bool:
+        """Whether one script call may touch any keys of a node (in a cluster: of one hash slot)."""
+
+    def node(self, key: str) -> Node:
+        """The node of a key; raises StoreError when that is not known."""
+
+    def nodes(self) -> list[Node]:
+        """All nodes that keep something."""
+
+    async def start(self) -> None:
+        """Learn the nodes. Raises StoreError."""
+
+    async def moved(self) -> bool:
+        """The map is old, or a node failed: learn it again; whether it changed.
+
+        Raises StoreError.
+        """
+
+
+class Single:
+    """One place for all keys."""
+
+    together = True
+
+    def __init__(self, access: Access, find: Find, greet: Greet) -> None:
+        self._node = Node(access, find, greet)
+
+    def node(self, key: str) -> Node:
+        """The node."""
+        return self._node
+
+    def nodes(self) -> list[Node]:
+        """The node."""
+        return [self._node]
+
+    async def start(self) -> None:
+        """Nothing to learn."""
+
+    async def moved(self) -> bool:
+        """Nothing to learn: the next connection asks again."""
+        return False
+
+
+def fixed(dial: Callable[[], AbstractConnection]) -> Find:
+    """Always the same address."""
+
+    async def find() -> Callable[[], AbstractConnection]:
+        return dial
+
+    return find
+
+
+def by_sentinel(access: Access, sentinels: tuple[Address, ...], service: str) -> Find:
+    """Ask the Sentinels, in turn, who the primary is."""
+
+    async def find() -> Callable[[], AbstractConnection]:
+        errors = []
+        for address in sentinels:
+            try:
+                host, port = await _primary(access, address, service)
+            except StoreError as error:
+                errors.append(f"{address[0]}:{address[1]}: {error}")
+                continue
+            return partial(access.tcp, host, port)
+        raise StoreError(f"no Sentinel names a primary of {service!r}: {'; '.join(errors)}")
+
+    return find
+
+
+async def _primary(access: Access, address: Address, service: str) -> Address:
+    """Sentinels have users of their own: without ours first, then (if they want one) with it."""
+    bare = replace(access, username=None, password_file=None, db=0)
+    command = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service)
+    answer = await _ask_once(bare, address, command)
+    if access.password_file is not None and isinstance(answer, Exception):
+        answer = await _ask_once(replace(access, db=0), address, command)
+    if isinstance(answer, Exception):
+        raise StoreError(str(answer))
+    if not isinstance(answer, list):
+        raise StoreError("knows no such service")
+    return answer[0].decode(), int(answer[1])
+
+
+async def _ask_once(access: Access, address: Address, command: tuple[str, ...]) -> Answer:
+    link = Link(access, partial(access.tcp, *address))
+    try:
+        await link.connect(identify=False)
+        return (await link.ask([command]))[0]
+    finally:
+        await link.close()
+
+
+class Cluster:
+    """Nodes by hash slot, learnt from any node that answers."""
+
+    together = False
+
+    def __init__(self, access: Access, seeds: tuple[Address, ...], greet: Greet) -> None:
+        self._access = access
+        self._greet = greet
+        self._seeds = seeds
+        self._nodes: dict[Address, Node] = {}
+        self._slots: list[tuple[int, int, Address]] = []
+
+    def node(self, key: str) -> Node:
+        """The primary of the key's slot, as far as the map says."""
+        slot = key_slot(key.encode())
+        for first, last, address in self._slots:
+            if first <= slot <= last:
+                return self._nodes[address]
+        raise StoreError(f"the cluster serves nobody's slot {slot}")
+
+    def _at(self, address: Address) -> Node:
+        node = self._nodes.get(address)
+        if node is None:
+            find = fixed(partial(self._access.tcp, *address))
+            node = self._nodes[address] = Node(self._access, find, self._greet)
+        return node
+
+    def nodes(self) -> list[Node]:
+        """The primaries in the order of their slots."""
+        return [self._nodes[address] for address in dict.fromkeys(a for _, _, a in self._slots)]
+
+    async def start(self) -> None:
+        """Read the map."""
+        await self.moved()
+
+    async def moved(self) -> bool:
+        """Read the map from the first node that answers: known ones, then the configured ones."""
+        known = [address for _, _, address in self._slots]
+        errors = []
+        for address in dict.fromkeys((*known, *self._seeds)):
+            try:
+                answer = await _ask_once(self._access, address, ("CLUSTER", "SLOTS"))
+            except StoreError as error:
+                errors.append(f"{address[0]}:{address[1]}: {error}")
+                continue
+            if isinstance(answer, list) and answer:
+                return await self._learn(answer, address)
+            errors.append(f"{address[0]}:{address[1]}: {answer!r}")
+        raise StoreError(f"no node of the cluster answers: {'; '.join(errors)}")
+
+    async def _learn(self, answer: list[list[Answer]], asked: Address) -> bool:
+        slots = []
+        for first, last, primary, *_ in answer:
+            host, port = primary[0], primary[1]
+            address = (host.decode() if host else asked[0], int(port))
+            self._at(address)
+            slots.append((int(first), int(last), address))
+        changed, self._slots = slots != self._slots, slots
+        live = {address for _, _, address in slots}
+        for address in [a for a in self._nodes if a not in live]:
+            await self._nodes.pop(address).close()
+        return changed

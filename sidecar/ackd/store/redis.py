@@ -1,0 +1,363 @@
+"""The store on Redis or Valkey: one server, behind Sentinel, or a cluster; embedded too.
+
+Nothing is repeated here but what was surely not executed: an unknown script (NOSCRIPT) and a call
+that went to the wrong node of a cluster. During the move of a hash slot a call is refused and not
+sent after its keys (ASK): half of a record's keys may be on either side then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from hashlib import blake2b
+from typing import Protocol
+
+from redis import exceptions
+
+from ackd.core.wire import Call, Open, Reply, Snapshot
+from ackd.errors import StoreDataError, StoreError
+from ackd.ports import Members, Trouble
+from ackd.store import codec
+from ackd.store.answers import checked, moving, replies
+from ackd.store.connect import RUN_BYTES, Answer, Command, Link
+from ackd.store.durable import Barrier, look
+from ackd.store.flusher import PartlyError
+from ackd.store.keys import Keys
+from ackd.store.nodes import ElsewhereError, Node, Topology
+from ackd.store.scripts import APPLY, MEMBERS, OPEN, Script
+
+LOG = logging.getLogger("ackd.store")
+TRIES = 3
+LOOK_EVERY_S = 10.0
+CALLS_MAX = 100
+"""Most calls of one script, so that other clients of the server get their turn."""
+
+
+_Ask = Callable[[Node, Link], Awaitable[Answer]]
+
+
+class Supervisor(Protocol):
+    """Who runs an embedded server."""
+
+    def troubles(self) -> list[Trouble]:
+        """What is wrong with it."""
+
+    async def stop(self) -> None:
+        """Stop it cleanly; never raises, bounded."""
+
+
+class RedisStore:
+    """`ackd.ports.Store` on servers. Made by `ackd.store.build`."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        keys: Keys,
+        barrier: Barrier,
+        supervisor: Supervisor | None = None,
+    ) -> None:
+        self._topology = topology
+        self._keys = keys
+        self._barrier = barrier
+        self._supervisor = supervisor
+        self._troubles: list[Trouble] = []
+        self._away: Trouble | None = None
+        self._looked_s = 0.0
+
+    @property
+    def run(self) -> str:
+        """One text for the runs of all servers; "" while none is connected."""
+        nodes = self._topology.nodes()
+        if not any(node.connected for node in nodes):
+            return ""
+        runs = [node.run for node in nodes]
+        if len(runs) == 1:
+            return runs[0]
+        return blake2b(" ".join(runs).encode(), digest_size=RUN_BYTES).hexdigest()
+
+    async def start(self) -> None:
+        """Connect to every server and look at its configuration."""
+        try:
+            await self._topology.start()
+            for node in self._topology.nodes():
+                await node.flush_link()
+            await self._look()
+        except StoreError as error:
+            self._note(error)
+            raise
+
+    # --- calls
+
+    async def apply(self, calls: Sequence[Call]) -> list[Reply]:
+        """One flush. When it went differently for different calls, `PartlyError` says so."""
+        answers: list[Reply | StoreError] = [ElsewhereError()] * len(calls)
+        names = [self._keys.ledger(call.key) for call in calls]
+        pending = list(range(len(calls)))
+        for _ in range(TRIES):
+            await self._spread(calls, names, pending, answers)
+            pending = [i for i in pending if isinstance(answers[i], ElsewhereError)]
+            if not pending or not await self._moved():
+                break
+        failed = [answer for answer in answers if isinstance(answer, StoreError)]
+        self._note(failed[0] if failed else None)
+        if not failed:
+            return [answer for answer in answers if isinstance(answer, Reply)]
+        if len(failed) == len(calls) and len({type(error) for error in failed}) == 1:
+            raise failed[0]
+        raise PartlyError(answers)
+
+    async def _spread(
+        self,
+        calls: Sequence[Call],
+        names: Sequence[str],
+        pending: Sequence[int],
+        answers: list[Reply | StoreError],
+    ) -> None:
+        """Send each call to its node, the nodes side by side."""
+        groups: dict[Node, list[int]] = {}
+        for index in pending:
+            try:
+                groups.setdefault(self._topology.node(names[index]), []).append(index)
+            except StoreError as error:
+                answers[index] = ElsewhereError(error.detail)
+
+        async def send(node: Node, indices: list[int]) -> None:
+            try:
+                got = await self._flush(
+                    node, [names[i] for i in indices], [calls[i] for i in indices]
+                )
+            except StoreError as error:
+                for index in indices:
+                    answers[index] = error
+            else:
+                for index, answer in zip(indices, got, strict=True):
+                    answers[index] = answer
+
+        if len(groups) == 1:
+            for node, indices in groups.items():
+                await send(node, indices)
+            return
+        async with asyncio.TaskGroup() as tasks:
+            for node, indices in groups.items():
+                tasks.create_task(send(node, indices))
+
+    async def _flush(
+        self, node: Node, names: Sequence[str], calls: Sequence[Call]
+    ) -> list[Reply | StoreError]:
+        """One script call for all, unless their keys may be in different hash slots."""
+        link = await node.flush_link()
+        run = node.run.encode()
+        most = CALLS_MAX if self._topology.together else 1
+        sizes: list[int] = []
+        commands: list[Command] = []
+        for start in range(0, len(calls), most):
+            keys = names[start : start + most]
+            args = [codec.encode_call(call, run) for call in calls[start : start + most]]
+            commands.append(("EVALSHA", APPLY.sha, len(keys), *keys, *args))
+            sizes.append(len(keys))
+        answers = await self._ask(link, commands, [APPLY] * len(commands), by_replica=False)
+        got: list[Reply | StoreError] = []
+        for answer, size in zip(answers, sizes, strict=True):
+            got += replies(answer, size)
+        if any(isinstance(reply, StoreError) and moving(reply) for reply in got):
+            await link.close()
+        return got
+
+    async def _ask(
+        self,
+        link: Link,
+        commands: Sequence[Command],
+        scripts: Sequence[Script],
+        *,
+        by_replica: bool,
+    ) -> list[Answer | StoreError]:
+        """Send commands with the barrier behind them; scripts that are not known are sent again."""
+        if link.server is None:
+            raise StoreError("not connected")
+        barrier = self._barrier.commands(link.server, by_replica=by_replica)
+        said = await link.ask([*commands, *barrier])
+        short = self._barrier.shortfall(barrier, said[len(commands) :])
+        answers = [checked(answer, short) for answer in said[: len(commands)]]
+        unknown = [
+            i
+            for i, a in enumerate(said[: len(commands)])
+            if isinstance(a, exceptions.NoScriptError)
+        ]
+        if unknown:
+            sources = dict.fromkeys(scripts[i] for i in unknown)
+            again: list[Command] = [("SCRIPT", "LOAD", script.source) for script in sources]
+            again += [commands[i] for i in unknown]
+            said = (await link.ask([*again, *barrier]))[len(sources) :]
+            short = self._barrier.shortfall(barrier, said[len(unknown) :])
+            for index, answer in zip(unknown, said, strict=False):
+                answers[index] = checked(answer, short)
+        return answers
+
+    async def open(self, request: Open) -> Snapshot:
+        """Take or re-read a record, on the connection that flushes do not use."""
+        name = self._keys.ledger(request.key)
+
+        async def ask(node: Node, link: Link) -> Answer:
+            command = ("EVALSHA", OPEN.sha, 1, name, codec.encode_open(request, node.run.encode()))
+            return await self._one(node, link, command, OPEN, ownership=True)
+
+        return codec.decode_snapshot(await self._on(name, ask))
+
+    async def _on(self, name: str, ask: _Ask) -> Answer:
+        """Ask the node of a key; again when the key turns out to be elsewhere."""
+        error: StoreError = ElsewhereError()
+        for _ in range(TRIES):
+            try:
+                node = self._topology.node(name)
+                async with node.aux_link() as link:
+                    answer = await ask(node, link)
+            except ElsewhereError as elsewhere:
+                error = elsewhere
+                if not await self._moved():
+                    break
+            except StoreError as other:
+                error = other
+                break
+            else:
+                self._note(None)
+                return answer
+        self._note(error)
+        raise error
+
+    async def _one(
+        self,
+        node: Node,
+        link: Link,
+        command: Command,
+        script: Script,
+        *,
+        ownership: bool = False,
+    ) -> Answer:
+        answers = await self._ask(
+            link, [command], [script], by_replica=ownership and node.had_replicas
+        )
+        answer = answers[0]
+        if isinstance(answer, StoreError):
+            if moving(answer):
+                await link.close()
+            raise answer
+        return answer
+
+    # --- members
+
+    async def register(self, subscription: str, name: str) -> int:
+        """A boot number; at least the store's time, so that a rollback gives no number twice."""
+        answer = await self._members(subscription, "register", name, 0)
+        return int(answer)
+
+    async def heartbeat(
+        self, subscription: str, name: str, boot: int, owned: Sequence[str], note: str
+    ) -> Members:
+        """Say that this sidecar lives; now and then look at the servers' configuration too."""
+        loop = asyncio.get_running_loop()
+        if loop.time() - self._looked_s > LOOK_EVERY_S:
+            await self._look()
+        entry = codec.encode_member(self.run, owned, note)
+        answer = await self._members(subscription, "heartbeat", name, boot, entry)
+        return codec.decode_members(answer)
+
+    async def forget(self, subscription: str, name: str, boot: int) -> None:
+        """Remove a member."""
+        await self._members(subscription, "forget", name, boot)
+
+    async def _members(
+        self, subscription: str, what: str, name: str, boot: int, entry: bytes = b""
+    ) -> Answer:
+        key = self._keys.members(subscription)
+
+        async def ask(node: Node, link: Link) -> Answer:
+            command = ("EVALSHA", MEMBERS.sha, 1, key, what, name, boot, entry)
+            return await self._one(node, link, command, MEMBERS, ownership=True)
+
+        return await self._on(key, ask)
+
+    # --- small values
+
+    async def get(self, name: str) -> bytes | None:
+        """Read a value."""
+        answer = await self._value(name, "GET")
+        if answer is None or isinstance(answer, bytes):
+            return answer
+        raise StoreDataError(f"the value {name} is not a string")
+
+    async def put(self, name: str, value: bytes, ttl_ms: int | None = None) -> None:
+        """Set a value."""
+        await self._value(name, "SET", value, *_ttl(ttl_ms))
+
+    async def put_new(self, name: str, value: bytes, ttl_ms: int | None = None) -> bytes | None:
+        """Set a value unless there is one. It may run out between two looks, so look again."""
+        for _ in range(TRIES):
+            if await self._value(name, "SET", value, "NX", *_ttl(ttl_ms)) is not None:
+                return None
+            there = await self.get(name)
+            if there is not None:
+                return there
+        raise StoreError(f"the value {name} comes and goes")
+
+    async def delete(self, name: str) -> None:
+        """Remove a value."""
+        await self._value(name, "DEL")
+
+    async def _value(self, name: str, verb: str, *words: str | bytes | int) -> Answer:
+        key = self._keys.value(name)
+
+        async def ask(node: Node, link: Link) -> Answer:
+            return await self._one(node, link, (verb, key, *words), APPLY)
+
+        return await self._on(key, ask)
+
+    # --- health
+
+    def troubles(self) -> list[Trouble]:
+        """What was seen last: the connection, the configuration, the embedded server."""
+        found = [self._away] if self._away is not None else []
+        if self._supervisor is not None:
+            found += self._supervisor.troubles()
+        return found + self._troubles
+
+    async def _look(self) -> None:
+        """Ask all servers for what they can't promise, and whether they are still the same run."""
+        found: dict[str, Trouble] = {}
+        for node in self._topology.nodes():
+            async with node.aux_link() as link:
+                run = node.run
+                for trouble in await look(link, self._barrier):
+                    found.setdefault(trouble.code, trouble)
+                if await link.identify() != run:
+                    await link.close()
+        self._troubles = list(found.values())
+        self._looked_s = asyncio.get_running_loop().time()
+
+    def _note(self, error: StoreError | None) -> None:
+        if error is None:
+            if self._away is not None:
+                LOG.info("the store answers again")
+            self._away = None
+        elif self._away is None or self._away.detail != error.detail:
+            LOG.warning("the store failed: %s", error.detail)
+            self._away = Trouble(error.type, error.detail)
+
+    async def _moved(self) -> bool:
+        """Learn the map again; whether there is anything to try again."""
+        try:
+            return await self._topology.moved()
+        except StoreError as error:
+            LOG.warning("the cluster's map can't be read: %s", error.detail)
+            return False
+
+    async def close(self) -> None:
+        """Disconnect and stop an embedded server."""
+        for node in self._topology.nodes():
+            await node.close()
+        if self._supervisor is not None:
+            await self._supervisor.stop()
+
+
+def _ttl(ttl_ms: int | None) -> tuple[str | int, ...]:
+    return () if ttl_ms is None else ("PX", ttl_ms)

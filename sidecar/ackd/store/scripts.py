@@ -1,0 +1,76 @@
+"""The Lua scripts as they are sent: parts joined, names replaced by the core's own numbers.
+
+The transition table and all numbers come from `ackd.core`, so that the script can't drift from the
+record that it implements.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+from hashlib import sha1
+from importlib.resources import files
+
+from ackd.core import record, slot, states, upkeep, wire
+from ackd.core.bitmap import CHUNK_BYTES
+from ackd.store import codec
+
+_NUMBERS: dict[str, dict[str, int]] = {
+    "Layout": {"NOW": record.LAYOUT},
+    "Size": {
+        "BITS_CHUNK": 8 * CHUNK_BYTES,
+        "BYTES_CHUNK": CHUNK_BYTES,
+        "SLOTS_CHUNK": 1 << upkeep.SLOT_CHUNK_SHIFT,
+        "SLOT": codec.SLOT_BYTES,
+        "OP": codec.OP_BYTES,
+    },
+    "Bound": {
+        "ATTEMPT_MAX": record.ATTEMPT_MAX,
+        "JOURNAL_MAX": record.JOURNAL_MAX,
+        "REPAIR_WAIT_MS": record.REPAIR_WAIT_MS,
+        "RELEASES_MAX": slot.RELEASES_MAX,
+        "EXCEPTIONS_KEEP_MS": upkeep.EXCEPTIONS_KEEP_MS,
+    },
+}
+_ENUMS: tuple[type[IntEnum], ...] = (
+    states.State,
+    states.Phase,
+    states.Verb,
+    states.Outcome,
+    wire.Verdict,
+    wire.Finish,
+)
+_NUMBERS |= {enum.__name__: {m.name: int(m) for m in enum} for enum in _ENUMS}
+_NAME = re.compile(r"\b(" + "|".join(_NUMBERS) + r")\.([A-Z_]+)\b")
+_TABLE = "--[[TABLE]] nil"
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script and the SHA-1 by which the server knows it (EVALSHA)."""
+
+    name: str
+    source: bytes
+    sha: bytes
+
+    @classmethod
+    def of(cls, name: str, source: str) -> Script:
+        """Make one of its text."""
+        data = source.encode()
+        return cls(name, data, sha1(data, usedforsecurity=False).hexdigest().encode())
+
+
+def source(*parts: str) -> str:
+    """Join `.lua` files of this folder and fill in numbers and the table."""
+    folder = files("ackd.store")
+    text = "\n".join((folder / f"{part}.lua").read_text() for part in parts)
+    text = text.replace(_TABLE, states.lua_table())
+    return _NAME.sub(lambda match: str(_NUMBERS[match[1]][match[2]]), text)
+
+
+APPLY_PARTS = ("prelude", "tools", "state", "chunks", "decide", "upkeep", "ledger")
+APPLY = Script.of("apply", source(*APPLY_PARTS))
+OPEN = Script.of("open", source("prelude", "open"))
+MEMBERS = Script.of("members", source("members"))
+ALL = (APPLY, OPEN, MEMBERS)

@@ -1,0 +1,189 @@
+-- ledger, 5: the owner's upkeep (core/upkeep.py); each verb gives the number that goes into the
+-- result, or false when a chunk is lost. Most calls have none: making these functions would cost them.
+local upkeep, list_all
+if any_busy then
+local function forget_chunk(kind, c)
+  local pages, made, per = b_pages, b_made, Size.BITS_CHUNK / PAGE_BITS
+  if kind == "s" then pages, made, per = s_pages, s_made, Size.SLOTS_CHUNK / PAGE_SLOTS end
+  if kind == "b" and not made[c] and call("EXISTS", BASE .. "b" .. c) == 0 then
+    b_gone[c], any_gone = true, true -- the call's other items must still see it
+  end
+  forget(pages, made, per, c, lists, unlisted, kind .. c)
+end
+
+local FULL = string.rep("\255", Size.BYTES_CHUNK)
+
+local function finished(offset)
+  local _, _, value, weight = bits_of(offset)
+  return value % (weight * 2) >= weight
+end
+
+list_all = function()
+  if all_listed then return end
+  all_listed = true
+  for _, field in ipairs(call("HKEYS", META)) do
+    if #field > 1 and lists[field] == nil then lists[field] = true end
+  end
+end
+
+-- Listed chunks of a kind with first <= number <= last, in order.
+local function chunks(kind, first, last)
+  local found = {}
+  if last - first <= 64 then
+    for c = first, last do
+      if listed(kind .. c) then found[#found + 1] = c end
+    end
+    return found
+  end
+  list_all()
+  for field, there in pairs(lists) do
+    if there and sub(field, 1, 1) == kind then
+      local c = tonumber(sub(field, 2))
+      if c >= first and c <= last then found[#found + 1] = c end
+    end
+  end
+  table.sort(found)
+  return found
+end
+
+local function finish_range(start, stop)
+  while start < stop do
+    if start % 8 ~= 0 or stop - start < 8 then
+      finish(start)
+      start = start + 1
+    else
+      local page = b_page(start)
+      local first = (start % PAGE_BITS) / 8
+      local bytes = math.min(floor((stop - start) / 8), PAGE_BITS / 8 - first)
+      make("b", b_made, lists, page)
+      if bytes == Size.BYTES_CHUNK then
+        page.data, page.d = FULL, {}
+        touch(page, 0, b_dirty)
+        touch(page, Size.BYTES_CHUNK - 1, b_dirty)
+        page.whole = true
+      else
+        for at = first, first + bytes - 1 do page.d[at] = 255 end
+        touch(page, first, b_dirty)
+        touch(page, first + bytes - 1, b_dirty)
+      end
+      for c = floor(start / Size.SLOTS_CHUNK), floor((start + bytes * 8 - 1) / Size.SLOTS_CHUNK) do
+        filled[c] = page
+      end
+      start = start + bytes * 8
+    end
+  end
+end
+
+-- The raw slot of an offset, nil if there is none, its page and its place there.
+local function raw_slot(offset)
+  local page = s_page(offset)
+  local at = offset % PAGE_SLOTS
+  local raw = page.d[at]
+  if not raw and page.data and byte(page.data, at * Size.SLOT + 1) ~= 0 then
+    raw = sub(page.data, at * Size.SLOT + 1, (at + 1) * Size.SLOT)
+  end
+  return raw, page, at
+end
+
+upkeep = {}
+
+upkeep[Verb.HOLE] = function(offset, arg, group)
+  local kept, start = 0, max(offset, watermark)
+  for c = floor(offset / Size.BITS_CHUNK), max(floor(offset / Size.BITS_CHUNK),
+      floor((arg - 1) / Size.BITS_CHUNK)) do
+    if listed("b" .. c) then b_page(c * Size.BITS_CHUNK) end
+    if b_gone[c] then return false end
+  end
+  if start >= arg then return 0 end
+  for _, c in ipairs(chunks("s", floor(start / Size.SLOTS_CHUNK), floor((arg - 1) / Size.SLOTS_CHUNK))) do
+    s_page(c * Size.SLOTS_CHUNK)
+    if s_gone[c] then return false end
+    for o = max(start, c * Size.SLOTS_CHUNK), math.min(arg, (c + 1) * Size.SLOTS_CHUNK) - 1 do
+      local raw = raw_slot(o)
+      if raw and not finished(o) then
+        local state, _, _, _, _, when_ms = unpack_(SLOT, raw)
+        finish_range(start, o)
+        start = o + 1
+        if state == State.DEAD or state == State.LEASED and when_ms > now then
+          kept = kept + 1
+        else
+          odd[o] = now * 4 + (group ~= 0 and group or Finish.VANISHED)
+          finish(o)
+        end
+      end
+    end
+  end
+  finish_range(start, arg)
+  return kept
+end
+
+upkeep[Verb.ADVANCE] = function(offset)
+  watermark = max(watermark, offset)
+  if not odd_cleared then
+    local oldest = "(" .. number((now - Bound.EXCEPTIONS_KEEP_MS) * 4)
+    for _, member in ipairs(call("ZRANGEBYSCORE", BASE .. "x", "-inf", oldest, "LIMIT", 0, 5000)) do
+      local o = tonumber(member)
+      if o < watermark and odd[o] == nil then
+        odd[o] = false
+        odd_gone[#odd_gone + 1] = member
+      end
+    end
+  end
+  return 0
+end
+
+upkeep[Verb.DROP] = function(offset)
+  local limit = math.min(offset, watermark)
+  local border = floor(limit / Size.SLOTS_CHUNK)
+  if border <= dropped then return 0 end
+  dropped = border
+  for _, c in ipairs(chunks("s", 0, border - 1)) do forget_chunk("s", c) end
+  for _, c in ipairs(chunks("b", 0, floor(limit / Size.BITS_CHUNK) - 1)) do forget_chunk("b", c) end
+  return 0
+end
+
+upkeep[Verb.REPLAY] = function(offset, arg)
+  if arg == 0 then
+    if offset >= watermark then finish(offset) end
+    return 0
+  end
+  local page = b_page(offset)
+  make("b", b_made, lists, page)
+  dropped = 0
+  local per = Size.BITS_CHUNK / Size.SLOTS_CHUNK
+  for _, c in ipairs(chunks("s", page.c * per, (page.c + 1) * per - 1)) do
+    if not s_made[c] and call("EXISTS", BASE .. "s" .. c) == 0 then forget_chunk("s", c) end
+  end
+  return 0
+end
+
+upkeep[Verb.RESET] = function(offset)
+  list_all()
+  for _, c in ipairs(chunks("s", 0, 2 ^ 53)) do
+    local kept = {}
+    for o = max(offset, c * Size.SLOTS_CHUNK), (c + 1) * Size.SLOTS_CHUNK - 1 do
+      local raw = raw_slot(o)
+      if raw and o >= watermark and not finished(o) then
+        local state, _, _, _, _, when_ms = unpack_(SLOT, raw)
+        if state == State.LEASED and when_ms > now then kept[o] = raw end
+      end
+    end
+    forget_chunk("s", c)
+    for o, raw in pairs(kept) do
+      local page = s_page(o)
+      make("s", s_made, lists, page)
+      page.d[o % PAGE_SLOTS] = raw
+      touch(page, o % PAGE_SLOTS, s_dirty)
+    end
+  end
+  for _, c in ipairs(chunks("b", 0, 2 ^ 53)) do forget_chunk("b", c) end
+  epoch, fence_floor, watermark, dropped = epoch + 1, h_fence, offset, 0
+  odd, odd_gone, odd_cleared = {}, {}, true
+  return 0
+end
+
+upkeep[Verb.SETTLED] = function()
+  repair_until = 0
+  return 0
+end
+end

@@ -1,0 +1,1 @@
+"""What ackd tells about itself: log lines and metrics."""

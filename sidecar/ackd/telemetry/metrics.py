@@ -1,0 +1,281 @@
+"""Prometheus metrics: each name with labels and help, once; `docs/metrics.md` is made from here.
+
+Two rules keep them harmless. Labels are bounded: a family has at most `SERIES_MAX` label sets,
+further ones are counted under `_other` (invariant I8). And a family keeps its series at hand, so
+that the hot path does one dictionary look-up and one addition.
+
+Units are Prometheus' own (seconds, bytes), although ackd counts in integer milliseconds elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    ProcessCollector,
+    disable_created_metrics,
+)
+from prometheus_client.exposition import choose_encoder
+
+from ackd.telemetry import log
+from ackd.telemetry.histogram import Histogram
+
+SERIES_MAX = 2000
+OTHER = "_other"
+
+LATENCY_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+ITEMS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+
+Kind = TypeVar("Kind", Counter, Gauge, Histogram)
+
+
+class Family(Generic[Kind]):
+    """One metric with all its series. `at` gives the series of some label values."""
+
+    def __init__(
+        self, parent: Kind, kind: str, name: str, text: str, labels: Sequence[str]
+    ) -> None:
+        self.kind = kind
+        self.name = name
+        self.text = text
+        self.labels = tuple(labels)
+        self._parent: Kind = parent
+        self._series: dict[tuple[str, ...], Kind] = {}
+
+    def at(self, *values: str) -> Kind:
+        """The series of these label values, in the order of `labels`; bounded by `SERIES_MAX`."""
+        series = self._series.get(values)
+        if series is None:
+            series = self._make(values)
+        return series
+
+    def drop(self, *values: str) -> None:
+        """Forget a series: a gauge of a partition that is no longer ours must not stand still."""
+        if self.labels and self._series.pop(values, None) is not None:
+            self._parent.remove(*values)
+
+    def _make(self, values: tuple[str, ...]) -> Kind:
+        if len(values) != len(self.labels):
+            message = f"{self.name} has the labels {self.labels}, got {len(values)} values"
+            raise ValueError(message)
+        if not self.labels:
+            self._series[values] = self._parent
+            return self._parent
+        other = (OTHER,) * len(self.labels)
+        if len(self._series) >= SERIES_MAX and values != other:
+            return self.at(*other)
+        series: Kind = self._parent.labels(*values)
+        self._series[values] = series
+        return series
+
+
+class Metrics:
+    """All metrics of one ackd process, in a registry of their own."""
+
+    def __init__(self) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]
+        self.registry = CollectorRegistry(auto_describe=True)
+        ProcessCollector(registry=self.registry)
+        self._families: list[Family[Counter] | Family[Gauge] | Family[Histogram]] = []
+        self._log_dropped: dict[str, int] = defaultdict(int)
+        self._before: list[Callable[[], None]] = []
+        self._define_work()
+        self._define_progress()
+        self._define_parts()
+
+    def _define_work(self) -> None:
+        """What applications asked for and got."""
+        of = "subscription"
+        self.receives = self._counter(
+            "ackd_receives",
+            "Receive calls, by outcome: messages, empty, replayed, cancelled, error.",
+            (of, "outcome"),
+        )
+        self.receive_wait = self._histogram(
+            "ackd_receive_wait_seconds", "How long a receive waited for its first message.", (of,)
+        )
+        self.waiters = self._gauge("ackd_waiters", "Receive calls that are waiting now.", (of,))
+        self.deliveries = self._counter(
+            "ackd_deliveries", "Messages handed out under a lease: first, or again.", (of, "kind")
+        )
+        self.delivered_bytes = self._counter(
+            "ackd_delivered_bytes", "Bytes of key, value and headers handed out.", (of,)
+        )
+        self.settles = self._counter(
+            "ackd_settles",
+            "Settled items, by what was asked for and what became of it.",
+            (of, "do", "status"),
+        )
+        self.late_acks = self._counter(
+            "ackd_late_acks",
+            "Acks that came after the deadline and still counted: leases are too short.",
+            (of,),
+        )
+        self.lost_settles = self._counter(
+            "ackd_lost_settles",
+            "Settles that came when the message had gone on without them: work done for nothing.",
+            (of, "do"),
+        )
+        self.lease_expiries = self._counter(
+            "ackd_lease_expiries", "Leases that ran out without being settled.", (of,)
+        )
+        self.deadline_lateness = self._histogram(
+            "ackd_deadline_lateness_seconds",
+            "How long after its deadline an expired message could be handed out again (I4).",
+            (of,),
+        )
+        self.published = self._counter(
+            "ackd_published",
+            "Messages published, by outcome: stored, refused, not-stored, unknown, pressure.",
+            ("broker", "outcome"),
+        )
+        self.publish_seconds = self._histogram(
+            "ackd_publish_seconds", "How long a publish took, retries included.", ("broker",)
+        )
+        self.publish_retries = self._counter(
+            "ackd_publish_retries", "Further tries after a first one failed.", ("broker",)
+        )
+
+    def _define_progress(self) -> None:
+        """Where the groups stand."""
+        of = "subscription"
+        each = (of, "topic", "partition")
+        self.lag = self._gauge(
+            "ackd_lag_messages",
+            "Offsets between the smallest unfinished one and the log's end (asked every 10 s).",
+            each,
+        )
+        self.oldest_unfinished = self._gauge(
+            "ackd_oldest_unfinished_age_seconds",
+            "Time since the oldest unfinished message was first handed out; 0 without one.",
+            each,
+        )
+        self.watermark = self._gauge(
+            "ackd_watermark_offset", "The smallest unfinished offset; standing still is bad.", each
+        )
+        self.in_flight = self._gauge("ackd_in_flight", "Messages under lease now.", (of,))
+        self.ready = self._gauge("ackd_ready", "Messages that can be handed out now.", (of,))
+        self.waiting = self._gauge("ackd_waiting", "Messages that wait for their retry.", (of,))
+        self.window_bytes = self._gauge(
+            "ackd_window_bytes", "Bytes of message bodies held (bound: window_bytes_max).", (of,)
+        )
+        self.fetched = self._counter("ackd_fetched", "Messages fetched from the broker.", (of,))
+        self.partitions_owned = self._gauge(
+            "ackd_partitions_owned", "Partitions that this sidecar may hand out.", (of,)
+        )
+        self.settings_differ = self._gauge(
+            "ackd_settings_differ",
+            "Living sidecars of the subscription with other semantic settings. Alert on it.",
+            (of,),
+        )
+        self.takeovers = self._counter(
+            "ackd_takeovers", "Times that ownership of a partition was taken.", (of,)
+        )
+        self.commits = self._counter(
+            "ackd_commits", "Commits of progress to the broker: done or failed.", (of, "outcome")
+        )
+        self.foreign_commits = self._counter(
+            "ackd_foreign_commits",
+            "Commits in our group that ackd did not make (resets, other consumers).",
+            (of, "decision"),
+        )
+        self.expired_by_retention = self._counter(
+            "ackd_messages_expired_by_retention",
+            "Unfinished messages that the broker deleted before they were acked. Alert on it.",
+            (of,),
+        )
+        self.vanished = self._counter(
+            "ackd_vanished", "Handed-out messages that the broker no longer has.", (of,)
+        )
+
+    def _define_parts(self) -> None:
+        """Store, brokers, HTTP, and ackd itself."""
+        self.info = self._gauge(
+            "ackd_info", "1, with version and identity.", ("version", "identity")
+        )
+        self.store_up = self._gauge("ackd_store_up", "1 while the store answers.", ())
+        self.store_call_seconds = self._histogram(
+            "ackd_store_call_seconds", "How long a call took, failed ones too.", ("call",)
+        )
+        self.store_batch_items = self._histogram(
+            "ackd_store_batch_items", "Items that one script call decided.", ("call",), ITEMS
+        )
+        self.store_outages = self._counter(
+            "ackd_store_outages", "Times that the store went away or refused to serve.", ()
+        )
+        self.store_unknown = self._counter(
+            "ackd_store_unknown_outcomes", "Calls whose answer was lost (R12).", ("call",)
+        )
+        self.possible_rollbacks = self._counter(
+            "ackd_possible_rollbacks",
+            "Times that the store may have lost its newest writes (failover, old backup).",
+            (),
+        )
+        self.store_data_lost = self._counter(
+            "ackd_store_data_lost", "Times that data which must be in the store was not.", ()
+        )
+        self.broker_up = self._gauge("ackd_broker_up", "1 while the broker answers.", ("broker",))
+        self.http_requests = self._counter(
+            "ackd_http_requests",
+            "HTTP requests; route is the template, not the address.",
+            ("port", "method", "route", "status"),
+        )
+        self.http_seconds = self._histogram(
+            "ackd_http_request_seconds", "How long a request took, waits included.", ("route",)
+        )
+        self.http_connections = self._gauge(
+            "ackd_http_connections", "Open connections, by port: data, admin.", ("port",)
+        )
+        self.http_refused = self._counter(
+            "ackd_http_refused_connections", "Connections closed at once: too many.", ("port",)
+        )
+        self.log_dropped = self._counter(
+            "ackd_log_lines_dropped",
+            "Log lines not written: repeated too often, reader too slow, malformed.",
+            ("reason",),
+        )
+
+    @property
+    def families(self) -> Sequence[Family[Counter] | Family[Gauge] | Family[Histogram]]:
+        """Every metric, in the order of the documentation."""
+        return tuple(self._families)
+
+    def before_scrape(self, fill: Callable[[], None]) -> None:
+        """Call `fill` before each scrape: for gauges that are cheaper to read than to keep."""
+        self._before.append(fill)
+
+    def render(self, accept: str) -> tuple[bytes, str]:
+        """The exposition for a scraper's Accept header, and its content type."""
+        for fill in self._before:
+            fill()
+        for reason, count in tuple(log.DROPPED.items()):
+            self.log_dropped.at(reason).inc(count - self._log_dropped[reason])
+            self._log_dropped[reason] = count
+        encoder, content_type = choose_encoder(accept)
+        return encoder(self.registry), content_type
+
+    def _counter(self, name: str, text: str, labels: Sequence[str]) -> Family[Counter]:
+        parent = Counter(name, text, labels, registry=self.registry)
+        family = Family(parent, "counter", f"{name}_total", text, labels)
+        self._families.append(family)
+        return family
+
+    def _gauge(self, name: str, text: str, labels: Sequence[str]) -> Family[Gauge]:
+        parent = Gauge(name, text, labels, registry=self.registry)
+        family = Family(parent, "gauge", name, text, labels)
+        self._families.append(family)
+        return family
+
+    def _histogram(
+        self, name: str, text: str, labels: Sequence[str], buckets: Sequence[float] = LATENCY_S
+    ) -> Family[Histogram]:
+        parent = Histogram(name, text, labels, buckets)
+        self.registry.register(parent)
+        family = Family(parent, "histogram", name, text, labels)
+        self._families.append(family)
+        return family

@@ -1,0 +1,26 @@
+"""`docs/metrics.md`, made from the metrics themselves; a test fails when it is not up to date."""
+
+from __future__ import annotations
+
+from ackd.telemetry.metrics import OTHER, SERIES_MAX, Metrics
+
+INTRO = f"""\
+# Metrics
+
+This page is made from the source: `ackd docs metrics`. The admin port serves them at `/metrics`
+(Prometheus text or OpenMetrics, by `Accept`), with the usual `process_` metrics of the sidecar
+beside them. A metric has at most {SERIES_MAX} label sets; further ones are counted under `{OTHER}`.
+
+| name | kind | labels | meaning |
+|---|---|---|---|
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    rows = [
+        f"| `{family.name}` | {family.kind} | {', '.join(f'`{each}`' for each in family.labels)} "
+        f"| {family.text} |"
+        for family in Metrics().families
+    ]
+    return INTRO + "\n".join(rows) + "\n"

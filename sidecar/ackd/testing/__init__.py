@@ -1,0 +1,46 @@
+# ruff: noqa: E402 -- the registration below has to come first
+"""The contract suite for adapters: what every broker must do, as test classes to subclass.
+
+An adapter's tests give a fixture `lab` (see `Lab`) and subclass the five classes; docs/adapters.md
+shows it whole. Needs pytest and pytest-asyncio, which ackd itself does not install.
+"""
+
+import pytest
+
+# Before the modules are imported: a failed `assert` in them then says what was compared.
+pytest.register_assert_rewrite(
+    *(
+        f"ackd.testing.{name}"
+        for name in (
+            "connection",
+            "fetching",
+            "group",
+            "lab",
+            "progress",
+            "publishing",
+            "reader",
+            "wait",
+        )
+    )
+)
+
+from ackd.testing.connection import ConnectionContract
+from ackd.testing.fetching import FetchContract
+from ackd.testing.group import GroupContract
+from ackd.testing.lab import Bench, Lab, NotPossibleError, OtherProcess
+from ackd.testing.progress import ProgressContract
+from ackd.testing.publishing import PublishContract
+from ackd.testing.reader import Reader
+
+__all__ = [
+    "Bench",
+    "ConnectionContract",
+    "FetchContract",
+    "GroupContract",
+    "Lab",
+    "NotPossibleError",
+    "OtherProcess",
+    "ProgressContract",
+    "PublishContract",
+    "Reader",
+]
