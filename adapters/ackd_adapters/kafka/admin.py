@@ -1,0 +1,275 @@
+"""Questions to the cluster, without a group and without blocking the loop.
+
+The client answers by futures from a thread of its own; `AdminQuestions` waits for them on the loop,
+repeats what is worth repeating (a leader that just moved) inside one bound, and maps the errors.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.cimpl import NewTopic
+
+from ackd.core.ids import TopicPartition
+from ackd.errors import BrokerError
+from ackd.ports import Committed, TopicInfo
+from ackd_adapters.kafka import errors
+from ackd_adapters.kafka.config import KafkaOptions, check_files, common
+from ackd_adapters.kafka.worker import settled
+
+T = TypeVar("T")
+RETRY_S = 0.1
+EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+VISIBLE_S = 10.0
+# Keys of `ensure_topic`'s settings that are no topic settings of Kafka's.
+PARTITIONS_KEY = "partitions"
+REPLICATION_KEY = "replication_factor"
+
+
+@dataclass(slots=True)
+class RangeQuestion:
+    """A question for the two ends of a partition's log, under way. `used` = somebody took it."""
+
+    first: Future[int]
+    end: Future[int]
+    used: bool = False
+
+    def done(self) -> bool:
+        """Whether both answers are there."""
+        return self.first.done() and self.end.done()
+
+
+class AdminQuestions:
+    """One admin client, shared by all consumers of a connection."""
+
+    def __init__(self, options: KafkaOptions) -> None:
+        self._timeout_s = options.request_timeout_ms / 1000
+        self._isolation = (
+            IsolationLevel.READ_COMMITTED
+            if options.isolation_level == "read_committed"
+            else IsolationLevel.READ_UNCOMMITTED
+        )
+        self._options = options
+        self._client: AdminClient | None = None
+        # For the one question that has no future: all topics of the cluster.
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="ackd-admin")
+
+    async def start(self) -> None:
+        """Make the client, in a thread because files are read. Raises `ConfigError`."""
+
+        def make() -> AdminClient:
+            check_files(self._options)
+            return AdminClient(dict(common(self._options)))  # type: ignore[arg-type]
+
+        try:
+            self._client = await settled(self._pool.submit(make))
+        except (KafkaException, ValueError, TypeError) as error:
+            raise errors.config_error(error) from error
+
+    @property
+    def client(self) -> AdminClient:
+        """The client. Raises `BrokerError` before `start` and after `close`."""
+        if self._client is None:
+            raise BrokerError("not connected")
+        return self._client
+
+    def close(self) -> None:
+        """Forget the client; questions under way are answered or time out by themselves."""
+        self._client = None
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def poll(self) -> None:
+        """Let the client forward its log lines; called from a thread now and then."""
+        if self._client is not None:
+            self._client.poll(0)
+
+    async def cluster_id(self) -> str:
+        """The cluster's own id. Raises `BrokerError`."""
+
+        async def ask() -> str:
+            about = await settled(self.client.describe_cluster(request_timeout=self._timeout_s))
+            return str(about.cluster_id)
+
+        return await self._asked("cluster id", ask)
+
+    async def topic_names(self) -> list[str]:
+        """All topics. Raises `BrokerError`."""
+
+        async def ask() -> list[str]:
+            client = self.client
+            found = self._pool.submit(
+                lambda: list(client.list_topics(timeout=self._timeout_s).topics)
+            )
+            return await settled(found)
+
+        return await self._asked("topics", ask)
+
+    def describe(self, names: Sequence[str]) -> dict[str, Future[TopicInfo]]:
+        """Begin to ask for topics; a future fails with `KafkaException` where there is none."""
+        if not names:
+            return {}
+        asked = self.client.describe_topics(
+            TopicCollection(list(names)), request_timeout=self._timeout_s
+        )
+        return {name: _mapped(future, _topic_info) for name, future in asked.items()}
+
+    async def topics(self, names: Sequence[str]) -> list[TopicInfo]:
+        """Those of `names` that exist. Raises `BrokerError`."""
+
+        async def ask() -> list[TopicInfo]:
+            found = []
+            for future in self.describe(names).values():
+                try:
+                    found.append(await settled(future))
+                except KafkaException as error:
+                    if not errors.is_code(error, errors.UNKNOWN_TOPIC):
+                        raise
+            return found
+
+        return await self._asked("topics", ask)
+
+    async def committed(
+        self, group: str, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, Committed]:
+        """A group's committed positions. Raises `BrokerError`."""
+        if not partitions:
+            return {}
+
+        async def ask() -> dict[TopicPartition, Committed]:
+            wanted = [ClientPartition(*each) for each in partitions]
+            asked = self.client.list_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=self._timeout_s
+            )
+            answer = await settled(next(iter(asked.values())))
+            found = {}
+            for each in answer.topic_partitions:
+                if each.error is not None:
+                    raise KafkaException(each.error)
+                # Other clients see a NUL after what this client wrote; who knows what they write.
+                metadata = (each.metadata or "").removesuffix("\0")
+                found[TopicPartition(each.topic, each.partition)] = Committed(
+                    max(each.offset, -1), metadata
+                )
+            return found
+
+        return await self._asked("committed positions", ask)
+
+    async def offset(
+        self, partition: TopicPartition, spec: OffsetSpec, *, committed_only: bool = True
+    ) -> int:
+        """An offset by `spec`; -1 when there is none. Raises `BrokerError`.
+
+        `committed_only`: the end is where readers of this connection's isolation level are held.
+        """
+
+        async def ask() -> int:
+            return await settled(self._ask_offset(partition, spec, committed_only=committed_only))
+
+        return await self._asked(f"offset of {partition.topic}/{partition.partition}", ask)
+
+    def ask_range(self, partition: TopicPartition) -> RangeQuestion:
+        """Begin to ask for the whole log, open transactions included. Raises `BrokerError`."""
+        return RangeQuestion(
+            self._ask_offset(partition, EARLIEST, committed_only=False),
+            self._ask_offset(partition, LATEST, committed_only=False),
+        )
+
+    def _ask_offset(
+        self, partition: TopicPartition, spec: OffsetSpec, *, committed_only: bool
+    ) -> Future[int]:
+        asked = self.client.list_offsets(
+            {ClientPartition(*partition): spec},
+            isolation_level=(
+                self._isolation if committed_only else IsolationLevel.READ_UNCOMMITTED
+            ),
+            request_timeout=self._timeout_s,
+        )
+        return _mapped(next(iter(asked.values())), _offset)
+
+    async def log_range(
+        self, partition: TopicPartition, *, committed_only: bool = True
+    ) -> tuple[int, int]:
+        """(first offset, end). Raises `BrokerError`."""
+        first = await self.offset(partition, EARLIEST)
+        end = await self.offset(partition, LATEST, committed_only=committed_only)
+        return first, max(first, end)
+
+    async def create(self, topic: str, settings: Mapping[str, str]) -> None:
+        """Create a topic unless it is there; wait until it is seen. Raises `BrokerError`."""
+        config = dict(settings)
+        partitions = int(config.pop(PARTITIONS_KEY, "-1"))
+        replication = int(config.pop(REPLICATION_KEY, "-1"))
+        new = NewTopic(topic, partitions, replication, config=config)
+
+        async def ask() -> None:
+            asked = self.client.create_topics([new], request_timeout=self._timeout_s)
+            try:
+                await settled(asked[topic])
+            except KafkaException as error:
+                if not errors.is_code(error, frozenset({KafkaError.TOPIC_ALREADY_EXISTS})):
+                    raise
+
+        await self._asked(f"create {topic}", ask)
+        try:
+            async with asyncio.timeout(VISIBLE_S):
+                while not await self.topics([topic]):  # noqa: ASYNC110  the other side has no events
+                    await asyncio.sleep(RETRY_S)
+        except TimeoutError:
+            raise BrokerError(f"create {topic}: made, but not seen in time") from None
+
+    async def _asked(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
+        """Ask until there is an answer, a final refusal, or the time is up."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._timeout_s
+        while True:
+            try:
+                return await ask()
+            except KafkaException as error:
+                if not errors.is_code(error, errors.RETRIABLE) or loop.time() > until:
+                    raise errors.broker_error(what, error) from error
+            await asyncio.sleep(RETRY_S)
+
+
+def _offset(found: object) -> int:
+    return int(found.offset)  # type: ignore[attr-defined]
+
+
+def _topic_info(found: object) -> TopicInfo:
+    """From the client's description."""
+    identity = found.topic_id  # type: ignore[attr-defined]
+    parts = (identity.get_most_significant_bits(), identity.get_least_significant_bits())
+    raw = b"".join((part & (2**64 - 1)).to_bytes(8, "big") for part in parts)
+    return TopicInfo(found.name, raw, len(found.partitions))  # type: ignore[attr-defined]
+
+
+def _mapped(source: Future[object], change: Callable[[object], T]) -> Future[T]:
+    """A future of the changed result."""
+    target: Future[T] = Future()
+
+    def relay(done: Future[object]) -> None:
+        error = done.exception()
+        if error is not None:
+            target.set_exception(error)
+            return
+        try:
+            target.set_result(change(done.result()))
+        except Exception as wrong:  # noqa: BLE001  must not vanish in the client's thread
+            target.set_exception(wrong)
+
+    source.add_done_callback(relay)
+    return target

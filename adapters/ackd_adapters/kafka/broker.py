@@ -1,0 +1,122 @@
+"""One connection to a Kafka cluster: what the engine sees of it (`ackd.ports.Broker`)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from ackd.errors import BrokerError
+from ackd.ports import (
+    Capabilities,
+    Consumer,
+    ConsumerSpec,
+    Outgoing,
+    PublishResult,
+    StartPolicy,
+    Trouble,
+)
+from ackd_adapters.kafka.admin import AdminQuestions
+from ackd_adapters.kafka.config import KafkaOptions, check_spec
+from ackd_adapters.kafka.consumer import KafkaConsumer
+from ackd_adapters.kafka.health import Troubles
+from ackd_adapters.kafka.publish import Publisher
+
+LOG = logging.getLogger("ackd.kafka")
+
+# 4096 is the broker's default `offset.metadata.max.bytes`; the client adds a NUL of its own.
+COMMIT_METADATA_CHARS = 4095
+# The limit counts a batch's header (61 bytes) and a record's framing too, and key and headers.
+FRAMING_BYTES = 512
+
+CAPABILITIES = Capabilities(
+    name="kafka",
+    order_within_partition=True,
+    explicit_partition=True,
+    delayed_publish=False,
+    delay_max_ms=0,
+    start_policies=frozenset(StartPolicy),
+    seek_by_time=True,
+    commit_metadata_chars=COMMIT_METADATA_CHARS,
+    value_bytes_max=1024 * 1024 - FRAMING_BYTES,
+)
+
+
+class KafkaBroker:
+    """See `ackd.ports.Broker`."""
+
+    def __init__(self, name: str, options: KafkaOptions) -> None:
+        self.name = name
+        self.capabilities = Capabilities(
+            name=CAPABILITIES.name,
+            order_within_partition=CAPABILITIES.order_within_partition,
+            explicit_partition=CAPABILITIES.explicit_partition,
+            delayed_publish=CAPABILITIES.delayed_publish,
+            delay_max_ms=CAPABILITIES.delay_max_ms,
+            start_policies=CAPABILITIES.start_policies,
+            seek_by_time=CAPABILITIES.seek_by_time,
+            commit_metadata_chars=CAPABILITIES.commit_metadata_chars,
+            value_bytes_max=options.message_bytes_max - FRAMING_BYTES,
+        )
+        self._options = options
+        self._troubles = Troubles(self._log_trouble)
+        self._admin = AdminQuestions(options)
+        self._publisher = Publisher(options, self._troubles, self._admin)
+        self._cluster_id: str | None = None
+        self._made = False
+
+    async def start(self) -> None:
+        """See the port. Called again when it failed; the clients are made once and reconnect.
+
+        A second set would be fatal: librdkafka does not survive that a client is destroyed while a
+        thread polls it or a question is under way.
+        """
+        if not self._made:
+            await self._admin.start()
+            await self._publisher.start()
+            self._made = True
+        try:
+            self._cluster_id = await self._admin.cluster_id()
+        except BrokerError as error:
+            # The reason (a wrong password, say) is told to the producer's error callback.
+            reasons = "; ".join(trouble.detail for trouble in self.troubles())
+            if not reasons:
+                raise
+            raise BrokerError(f"{error.detail} ({reasons})", **error.facts) from error
+
+    async def cluster_id(self) -> str:
+        """See the port."""
+        if self._cluster_id is None:
+            self._cluster_id = await self._admin.cluster_id()
+        return self._cluster_id
+
+    def consumer(self, spec: ConsumerSpec) -> Consumer:
+        """See the port. Raises `ConfigError` when the spec asks for what can't be."""
+        check_spec(self._options, spec)
+        return KafkaConsumer(self._options, spec, self._admin)
+
+    async def publish(self, messages: Sequence[Outgoing]) -> list[PublishResult]:
+        """See the port."""
+        return await self._publisher.publish(messages)
+
+    async def partitions(self, topic: str) -> int | None:
+        """See the port."""
+        found = await self._admin.topics([topic])
+        return found[0].partitions if found else None
+
+    async def ensure_topic(self, topic: str, settings: Mapping[str, str]) -> None:
+        """See the port. `partitions`, `replication_factor`: the broker's defaults if absent."""
+        if await self.partitions(topic) is None:
+            await self._admin.create(topic, settings)
+
+    def troubles(self) -> list[Trouble]:
+        """See the port."""
+        return self._troubles.now()
+
+    async def close(self) -> None:
+        """See the port."""
+        await self._publisher.close()
+        self._admin.close()
+
+    def _log_trouble(self, trouble: Trouble) -> None:
+        state = "over" if trouble.cleared else "began"
+        LOG.warning("broker %s: %s %s: %s", self.name, trouble.code, state, trouble.detail)

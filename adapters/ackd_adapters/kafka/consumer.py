@@ -1,0 +1,318 @@
+"""One subscription's side of Kafka, on the event loop: two clients in two threads, one stream.
+
+The *member* belongs to the group and only nominates and commits; the *fetcher* reads what the
+engine asks for, nominated or not. So a rebalance never disturbs fetching, and a takeover does not
+wait for the group (rule R5). See docs/adr/0003-kafka-client.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
+from confluent_kafka.admin._listoffsets import OffsetSpec
+
+from ackd.core.ids import TopicPartition
+from ackd.errors import BrokerError, BugError, OutcomeUnknownError
+from ackd.ports import (
+    Committed,
+    ConsumerEvent,
+    ConsumerSpec,
+    EndReached,
+    Fetched,
+    OutOfRange,
+    TopicInfo,
+    TopicReplaced,
+    Trouble,
+)
+from ackd_adapters.kafka import errors
+from ackd_adapters.kafka.admin import AdminQuestions, RangeQuestion
+from ackd_adapters.kafka.config import KafkaOptions, fetch_properties, member_properties
+from ackd_adapters.kafka.fetcher import Fetcher
+from ackd_adapters.kafka.health import Troubles
+from ackd_adapters.kafka.mailbox import Item, Mailbox, call_loop
+from ackd_adapters.kafka.member import Member
+from ackd_adapters.kafka.names import is_pattern, matching
+from ackd_adapters.kafka.worker import settled
+
+RANGE_RETRY_S = 0.5
+
+
+@dataclass(slots=True)
+class _Lane:
+    """One partition that is fetched. `next` = first offset not handed to the engine yet."""
+
+    session: int
+    stretch: int
+    next: int
+    paused: bool = False
+
+
+class KafkaConsumer:
+    """See `ackd.ports.Consumer`."""
+
+    def __init__(self, options: KafkaOptions, spec: ConsumerSpec, admin: AdminQuestions) -> None:
+        self._options = options
+        self._spec = spec
+        self._admin = admin
+        self._lanes: dict[TopicPartition, _Lane] = {}
+        self._session = 0
+        self._stretch = 0
+        self._topic_ids: dict[str, bytes] = {}
+        self._closed = False
+        self._check_timer: asyncio.TimerHandle | None = None
+        self._troubles = Troubles(self._post)
+        self._loop = asyncio.get_running_loop()
+        self._mailbox = Mailbox(self._loop, options.fetch_records_max, options.fetch_bytes_max)
+        self._fetcher = Fetcher(
+            spec.group,
+            lambda: fetch_properties(options, spec),
+            self._mailbox,
+            self._troubles,
+            lambda *facts: call_loop(self._loop, self._ask_range, *facts),
+        )
+        self._member = Member(
+            spec.group,
+            lambda: member_properties(options, spec),
+            spec.topics,
+            options.topics_refresh_ms,
+            self._troubles,
+            self._post,
+        )
+
+    async def start(self) -> None:
+        """See the port."""
+        await self._fetcher.start()
+        await self._member.start()
+        self._schedule_check()
+
+    def troubles(self) -> list[Trouble]:
+        """What is wrong with this consumer now."""
+        return self._troubles.now()
+
+    def room(self) -> tuple[int, int]:
+        """Records and bytes that the buffer still takes; 0 or less when full."""
+        return self._mailbox.room()
+
+    async def close(self) -> None:
+        """See the port."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._check_timer is not None:
+            self._check_timer.cancel()
+        self._mailbox.close()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._fetcher.close())
+            group.create_task(self._member.close())
+
+    # --- events -------------------------------------------------------------------------------
+
+    async def events(self) -> list[ConsumerEvent]:
+        """See the port. Raises `BrokerError` once the consumer is closed."""
+        while await self._mailbox.wait():
+            found = [item.event for item in self._mailbox.take() if self._is_due(item)]
+            if found:
+                return found
+        raise BrokerError("the consumer is closed")
+
+    def _post(self, event: ConsumerEvent) -> None:
+        self._mailbox.put([Item(event)])
+
+    def _is_due(self, item: Item) -> bool:
+        """Whether an event may be handed out; what an ended stretch left behind may not."""
+        event = item.event
+        if item.stretch is None or not isinstance(event, Fetched | EndReached | OutOfRange):
+            return True
+        lane = self._lanes.get(event.partition)
+        if lane is None or lane.stretch != item.stretch or lane.paused:
+            return False
+        if isinstance(event, Fetched):
+            lane.next = event.records[-1].offset + 1
+        elif isinstance(event, EndReached):
+            lane.next = max(lane.next, event.offset)
+        return True
+
+    # --- fetching -----------------------------------------------------------------------------
+
+    def fetch_from(self, partition: TopicPartition, offset: int) -> int:
+        """See the port."""
+        self._session += 1
+        lane = _Lane(self._session, 0, offset)
+        self._lanes[partition] = lane
+        self._begin(partition, lane)
+        return lane.session
+
+    def stop_fetch(self, partition: TopicPartition) -> None:
+        """See the port."""
+        if self._lanes.pop(partition, None) is not None:
+            self._fetcher.end(partition)
+
+    def pause(self, partition: TopicPartition) -> None:
+        """See the port. What is buffered of it is dropped, and read again after `resume`."""
+        lane = self._lanes.get(partition)
+        if lane is not None and not lane.paused:
+            lane.paused = True
+            self._fetcher.end(partition)
+
+    def resume(self, partition: TopicPartition) -> None:
+        """See the port."""
+        lane = self._lanes.get(partition)
+        if lane is not None and lane.paused:
+            lane.paused = False
+            self._begin(partition, lane)
+
+    def _begin(self, partition: TopicPartition, lane: _Lane) -> None:
+        self._stretch += 1
+        lane.stretch = self._stretch
+        self._fetcher.begin(partition, lane.next, lane.session, lane.stretch)
+
+    def _ask_range(
+        self, partition: TopicPartition, stretch: int, position: int, detail: str
+    ) -> None:
+        """The fetcher stopped at `position`: find out whether it is really out of the log."""
+        lane = self._lanes.get(partition)
+        if self._closed or lane is None or lane.stretch != stretch:
+            return
+        try:
+            question = self._admin.ask_range(partition)
+        except BrokerError:
+            return
+
+        def answered(_: Future[int]) -> None:
+            if question.done():
+                call_loop(
+                    self._loop, self._on_range, partition, stretch, position, detail, question
+                )
+
+        question.first.add_done_callback(answered)
+        question.end.add_done_callback(answered)
+
+    def _on_range(
+        self,
+        partition: TopicPartition,
+        stretch: int,
+        position: int,
+        detail: str,
+        question: RangeQuestion,
+    ) -> None:
+        lane = self._lanes.get(partition)
+        if self._closed or lane is None or lane.stretch != stretch or question.used:
+            return
+        question.used = True
+        try:
+            first, end = question.first.result(), question.end.result()
+        except KafkaException:
+            self._loop.call_later(
+                RANGE_RETRY_S, self._ask_range, partition, stretch, position, detail
+            )
+            return
+        truncated = "truncat" in detail.lower()
+        if truncated:
+            self._troubles.report(
+                f"fetch/truncated/{partition.topic}/{partition.partition}", detail
+            )
+        if first <= position <= end and not truncated:
+            # A leader that had not caught up yet, say. Nothing was skipped: go on where it stopped.
+            self._fetcher.begin(partition, position, lane.session, stretch)
+            return
+        event = OutOfRange(partition, lane.session, first, end)
+        self._mailbox.put([Item(event, stretch)])
+
+    # --- topics and their identity --------------------------------------------------------------
+
+    async def topics(self) -> list[TopicInfo]:
+        """See the port."""
+        names: Sequence[str] = self._spec.topics
+        if any(is_pattern(topic) for topic in names):
+            names = matching(self._spec.topics, await self._admin.topic_names())
+        found = await self._admin.topics(names)
+        for each in found:
+            self._identify(each)
+        return found
+
+    def _schedule_check(self) -> None:
+        self._check_timer = self._loop.call_later(
+            self._options.topics_refresh_ms / 1000, self._check_topics
+        )
+
+    def _check_topics(self) -> None:
+        """Ask for the identity of what is fetched: the client reads on in a topic made again."""
+        if self._closed:
+            return
+        self._schedule_check()
+        try:
+            asked = self._admin.describe(sorted({each.topic for each in self._lanes}))
+        except (BrokerError, KafkaException):
+            return
+        for name, future in asked.items():
+
+            def relay(done: Future[TopicInfo], name: str = name) -> None:
+                call_loop(self._loop, self._on_checked, name, done)
+
+            future.add_done_callback(relay)
+
+    def _on_checked(self, name: str, answer: Future[TopicInfo]) -> None:
+        error = answer.exception()
+        if self._closed:
+            return
+        codes = {
+            f"topics/unknown/{name}": errors.UNKNOWN_TOPIC,
+            f"topics/not-authorized/{name}": errors.TOPIC_REFUSED,
+        }
+        if error is None:
+            self._troubles.clear(*codes)
+            self._identify(answer.result())
+            return
+        # The fetching client waits in silence for a topic that it can't see.
+        for code, meant in codes.items():
+            if errors.is_code(error, meant):
+                self._troubles.report(code, errors.broker_error(name, error).detail)
+
+    def _identify(self, found: TopicInfo) -> None:
+        known = self._topic_ids.get(found.topic)
+        self._topic_ids[found.topic] = found.topic_id
+        if known is None or known == found.topic_id:
+            return
+        for partition in [each for each in self._lanes if each.topic == found.topic]:
+            self.stop_fetch(partition)
+        self._post(TopicReplaced(found.topic, found.topic_id))
+
+    # --- positions ------------------------------------------------------------------------------
+
+    async def committed(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, Committed]:
+        """See the port."""
+        return await self._admin.committed(self._spec.group, partitions)
+
+    async def commit(self, positions: Mapping[TopicPartition, Committed]) -> None:
+        """See the port. `OutcomeUnknownError` when there is no answer in time."""
+        if self._closed:
+            raise BrokerError("the consumer is closed")
+        if not positions:
+            return
+        wanted = []
+        for partition, position in positions.items():
+            if "\0" in position.metadata:
+                raise BugError("commit metadata with a NUL would be cut there")
+            wanted.append(ClientPartition(*partition, position.offset, position.metadata))
+        answer = self._member.commit(wanted)
+        try:
+            async with asyncio.timeout(self._options.request_timeout_ms / 1000):
+                await settled(answer)
+        except TimeoutError:
+            raise OutcomeUnknownError("commit: the broker did not answer in time") from None
+
+    async def log_range(self, partition: TopicPartition) -> tuple[int, int]:
+        """See the port. With `read_committed` the end is where open transactions begin."""
+        return await self._admin.log_range(partition)
+
+    async def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
+        """See the port."""
+        found = await self._admin.offset(partition, OffsetSpec.for_timestamp(timestamp_ms))
+        return found if found >= 0 else (await self.log_range(partition))[1]

@@ -1,0 +1,232 @@
+"""The fetching thread: a consumer that is no member of any group and reads what it is told to.
+
+Partitions are added and taken away with `incremental_assign` and `incremental_unassign`, which need
+no subscription and leave the other partitions alone (measured: docs/adr/0003-kafka-client.md). A
+*stretch* is one such assignment; the loop numbers them, so that what an earlier one left in the
+mailbox is told apart. `pause` is no librdkafka pause but the end of a stretch: both throw away what
+was prefetched, and so there is one mechanism to trust.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from confluent_kafka import Consumer as Client
+from confluent_kafka import KafkaError, Message
+from confluent_kafka import TopicPartition as ClientPartition
+
+from ackd.core.ids import TopicPartition
+from ackd.ports import EndReached, Fetched, Headers, Record
+from ackd_adapters.kafka.config import Properties
+from ackd_adapters.kafka.errors import END_OF_PARTITION, OUT_OF_RANGE, code_name
+from ackd_adapters.kafka.health import ClientHealth, Troubles
+from ackd_adapters.kafka.mailbox import Item, Mailbox
+from ackd_adapters.kafka.worker import Worker
+
+POLL_S = 0.02
+IDLE_S = 0.2
+CONSUME_MAX = 500
+
+# partition, stretch, position, detail
+OutOfRangeHandler = Callable[[TopicPartition, int, int, str], None]
+
+
+@dataclass(slots=True)
+class _Stretch:
+    """What is being read of one partition. `next` = the least offset that may come."""
+
+    session: int
+    number: int
+    next: int
+    records: list[Record] = field(default_factory=list)
+    size_bytes: int = 0
+
+
+class Fetcher(Worker):
+    """Decodes records into the mailbox as long as there is room in it.
+
+    `on_out_of_range` is called from this thread.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        properties: Callable[[], Properties],
+        mailbox: Mailbox,
+        troubles: Troubles,
+        on_out_of_range: OutOfRangeHandler,
+    ) -> None:
+        super().__init__(f"ackd-fetch-{name}")
+        self._properties = properties
+        self._mailbox = mailbox
+        self._timestamp_ms = -1
+        self._health = ClientHealth(troubles, "fetch")
+        self._troubles = troubles
+        self._on_out_of_range = on_out_of_range
+        self._client: Client
+        self._stretches: dict[TopicPartition, _Stretch] = {}
+        self._record_bytes = 1024
+        # Collected from the commands of one turn, so that 1000 partitions are one call.
+        self._to_start: dict[TopicPartition, _Stretch] = {}
+        self._to_stop: set[TopicPartition] = set()
+        mailbox.on_room = lambda: self.commands.put(lambda: None)
+
+    # --- commands, put by the loop ------------------------------------------------------------
+
+    def begin(self, partition: TopicPartition, offset: int, session: int, stretch: int) -> None:
+        """Read from `offset`; ends what was read of this partition before."""
+        made = _Stretch(session, stretch, offset)
+        self.commands.put(lambda: self._begin(partition, made))
+
+    def end(self, partition: TopicPartition) -> None:
+        """Read this partition no more."""
+        self.commands.put(lambda: self._end(partition))
+
+    def _begin(self, partition: TopicPartition, made: _Stretch) -> None:
+        self._end(partition)
+        self._to_start[partition] = made
+
+    def _end(self, partition: TopicPartition) -> None:
+        self._to_start.pop(partition, None)
+        if partition in self._stretches:
+            self._to_stop.add(partition)
+
+    # --- the thread ---------------------------------------------------------------------------
+
+    def open_client(self) -> None:
+        """Make the consumer; it connects in the background."""
+        self._client = Client(self._properties() | {"error_cb": self._health.on_error})
+
+    def close_client(self) -> None:
+        """Close without any goodbye: there is no membership."""
+        self._client.close()
+
+    def on_crash(self, error: BaseException) -> None:
+        """Tell; the consumer has to be made anew."""
+        if not self.closing or self._stretches:
+            self._troubles.report("fetch/crash", repr(error), fatal=True)
+
+    def step(self) -> None:
+        """Apply commands, consume what there is, hand it over."""
+        self._apply()
+        some = next(iter(self._stretches), None)
+        self._health.probe(self._client, some.topic if some else None)
+        if some is None:
+            self._client.poll(0)
+            self.wait_command(IDLE_S)
+            return
+        room_records, room_bytes = self._mailbox.room()
+        if room_records <= 0 or room_bytes <= 0:
+            # librdkafka's own queue is bounded, so not consuming is all the back pressure needed.
+            self.wait_command(POLL_S)
+            return
+        fitting = max(room_bytes // self._record_bytes, 1)
+        first = self._client.poll(POLL_S)
+        if first is None:
+            return
+        rest = self._client.consume(min(CONSUME_MAX, room_records, fitting), 0)
+        self._deliver([first, *rest])
+
+    def _apply(self) -> None:
+        """Do what the commands of this turn come to."""
+        self.serve_commands()
+        if self._to_stop:
+            self._client.incremental_unassign([ClientPartition(*each) for each in self._to_stop])
+            for partition in self._to_stop:
+                del self._stretches[partition]
+            self._to_stop.clear()
+        if self._to_start:
+            self._client.incremental_assign(
+                [ClientPartition(*each, made.next) for each, made in self._to_start.items()]
+            )
+            self._stretches |= self._to_start
+            self._to_start.clear()
+
+    def _deliver(self, messages: list[Message]) -> None:
+        """Sort by partition, keep the order within each, put it all with one wake-up."""
+        items: list[Item] = []
+        open_: dict[TopicPartition, _Stretch] = {}
+        for message in messages:
+            partition = TopicPartition(message.topic() or "", _int(message.partition()))
+            stretch = self._stretches.get(partition)
+            error = message.error()
+            if error is not None:
+                self._on_message_error(partition, stretch, message, error, items)
+            elif stretch is not None:
+                offset = _int(message.offset())
+                # A session never goes back, whatever the client does after a reconnect.
+                if offset >= stretch.next:
+                    self._add(stretch, offset, message)
+                    open_[partition] = stretch
+        total = size = 0
+        for partition, stretch in open_.items():
+            total += len(stretch.records)
+            size += stretch.size_bytes
+            self._flush(partition, stretch, items)
+        if total:
+            self._record_bytes = max(size // total, 1)
+        if items:
+            self._mailbox.put(items)
+        if self._health.topics_in_trouble:
+            for item in items:
+                if isinstance(item.event, Fetched | EndReached):
+                    self._health.topic_works(item.event.partition.topic)
+
+    def _add(self, stretch: _Stretch, offset: int, message: Message) -> None:
+        key, value = message.key(), message.value()
+        size = (len(value) if value else 0) + (len(key) if key else 0)
+        found = message.headers()
+        headers: Headers = ()
+        if found:
+            headers = tuple(found)  # type: ignore[arg-type]
+            for name, content in headers:
+                size += len(name) + (len(content) if content else 0)
+        timestamp_ms = message.timestamp()[1]
+        if timestamp_ms == self._timestamp_ms:
+            timestamp_ms = self._timestamp_ms  # one number for all of a millisecond
+        else:
+            self._timestamp_ms = timestamp_ms
+        stretch.records.append(Record(offset, key, value, headers, timestamp_ms))
+        stretch.size_bytes += size
+        stretch.next = offset + 1
+
+    @staticmethod
+    def _flush(partition: TopicPartition, stretch: _Stretch, items: list[Item]) -> None:
+        """What is collected of a partition becomes one event."""
+        if stretch.records:
+            event = Fetched(partition, stretch.session, stretch.records)
+            items.append(
+                Item(event, stretch.number, len(stretch.records), stretch.size_bytes),
+            )
+            stretch.records = []
+            stretch.size_bytes = 0
+
+    def _on_message_error(
+        self,
+        partition: TopicPartition,
+        stretch: _Stretch | None,
+        message: Message,
+        error: KafkaError,
+        items: list[Item],
+    ) -> None:
+        code = error.code()
+        if code == END_OF_PARTITION or code in OUT_OF_RANGE:
+            if stretch is None:
+                return
+            self._flush(partition, stretch, items)
+            if code == END_OF_PARTITION:
+                end = max(_int(message.offset()), stretch.next)
+                stretch.next = end
+                items.append(Item(EndReached(partition, stretch.session, end), stretch.number))
+            else:
+                self._end(partition)
+                self._on_out_of_range(partition, stretch.number, stretch.next, error.str())
+        elif partition.topic:
+            self._health.on_topic_error(partition.topic, error)
+        else:
+            self._troubles.report(f"fetch/client/{code_name(error)}", error.str())
+
+
+def _int(value: int | None) -> int:
+    return -1 if value is None else value

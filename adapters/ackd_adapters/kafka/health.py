@@ -1,0 +1,147 @@
+"""Open troubles: told once when they begin and once when they are over.
+
+librdkafka says when something breaks and never when it works again. So while the connection is in
+trouble, the thread that polls a client asks a small question every second; an answer ends it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import KafkaError, KafkaException
+
+from ackd.ports import Trouble
+from ackd_adapters.kafka import errors
+
+PROBE_INTERVAL_S = 1.0
+PROBE_TIMEOUT_S = 1.0
+
+
+class Troubles:
+    """What is wrong now, by code. `tell` hears every beginning and end, from whatever thread."""
+
+    def __init__(self, tell: Callable[[Trouble], None]) -> None:
+        self._tell = tell
+        self._open: dict[str, Trouble] = {}
+        self._lock = threading.Lock()
+
+    def report(self, code: str, detail: str, *, fatal: bool = False) -> None:
+        """Something is wrong; told only when this code is not open yet."""
+        trouble = Trouble(code, detail, fatal=fatal)
+        with self._lock:
+            known = self._open.get(code)
+            if known is not None and known.fatal >= fatal:
+                return
+            self._open[code] = trouble
+        self._tell(trouble)
+
+    def clear(self, *codes: str) -> None:
+        """These are over, where they were open."""
+        with self._lock:
+            ended = [self._open.pop(code) for code in codes if code in self._open]
+        for trouble in ended:
+            self._tell(Trouble(trouble.code, trouble.detail, fatal=trouble.fatal, cleared=True))
+
+    def clear_all(self, prefix: str) -> None:
+        """Everything whose code starts so, but what is fatal, is over."""
+        with self._lock:
+            codes = [
+                code
+                for code, trouble in self._open.items()
+                if code.startswith(prefix) and not trouble.fatal
+            ]
+        self.clear(*codes)
+
+    def now(self) -> list[Trouble]:
+        """All that are open."""
+        with self._lock:
+            return list(self._open.values())
+
+    def any(self, prefix: str = "") -> bool:
+        """Whether there is an open one that is not fatal and whose code starts so."""
+        with self._lock:
+            return any(
+                code.startswith(prefix) and not trouble.fatal
+                for code, trouble in self._open.items()
+            )
+
+
+class ClientHealth:
+    """The connection of one client; all calls come from the thread that polls it.
+
+    Codes are `<role>/<broker's name of the error>`, then `/<topic>` where it concerns one.
+    """
+
+    def __init__(self, troubles: Troubles, role: str) -> None:
+        self.troubles = troubles
+        self.role = role
+        self.fatal = False
+        self._connection = f"{role}/connection/"
+        self._topic = f"{role}/topic/"
+        self._last_detail = ""
+        self._suspicion: tuple[str, str] | None = None
+        self._probed_at = 0.0
+        # Read for every batch of records, so a plain attribute and not a look under the lock.
+        self.topics_in_trouble: set[str] = set()
+
+    def on_error(self, error: KafkaError) -> None:
+        """The client's `error_cb`: connections, credentials, fatal errors."""
+        code = error.code()
+        if errors.is_fatal(error):
+            self.fatal = True
+            self.troubles.report(self._code("fatal", error), error.str(), fatal=True)
+        elif code in errors.PASSING:
+            self._last_detail = error.str()
+        elif code == errors.ALL_BROKERS_DOWN:
+            # Also said of connections that are long replaced: believed when a question fails.
+            detail = f"{error.str()}: {self._last_detail}" if self._last_detail else error.str()
+            self._suspicion = (self._code("connection", error), detail)
+        elif code in errors.CONNECTION:
+            self.troubles.report(self._code("connection", error), error.str())
+        else:
+            self.troubles.report(self._code("client", error), error.str())
+
+    def on_topic_error(self, topic: str, error: KafkaError) -> None:
+        """A message with an error in it that concerns a topic."""
+        self.topics_in_trouble.add(topic)
+        self.troubles.report(self._code("topic", error, topic), error.str())
+
+    def topic_works(self, topic: str) -> None:
+        """Something came from this topic."""
+        if topic in self.topics_in_trouble:
+            self.topics_in_trouble.discard(topic)
+            ended = [
+                trouble.code
+                for trouble in self.troubles.now()
+                if trouble.code.startswith(self._topic) and trouble.code.endswith(f"/{topic}")
+            ]
+            self.troubles.clear(*ended)
+
+    def probe(self, client: Any, topic: str | None) -> None:
+        """While the connection is in trouble: ask something once a second (blocks <= 1 s)."""
+        if self._suspicion is None and not self.troubles.any(self._connection):
+            return
+        if time.monotonic() < self._probed_at + PROBE_INTERVAL_S:
+            return
+        suspicion, self._suspicion = self._suspicion, None
+        try:
+            if topic is None:
+                client.list_topics(timeout=PROBE_TIMEOUT_S)
+            else:
+                client.list_topics(topic, timeout=PROBE_TIMEOUT_S)
+        except KafkaException:
+            if suspicion is not None:
+                self.troubles.report(*suspicion)
+            return
+        finally:
+            self._probed_at = time.monotonic()
+        self._last_detail = ""
+        self.troubles.clear_all(self._connection)
+        self.troubles.clear_all(f"{self.role}/client/")
+
+    def _code(self, kind: str, error: KafkaError, topic: str = "") -> str:
+        name = errors.code_name(error).lower().replace("_", "-")
+        return f"{self.role}/{kind}/{name}" + (f"/{topic}" if topic else "")

@@ -1,0 +1,221 @@
+"""The member's thread: belongs to the group, hears which partitions it is nominated for, commits.
+
+It fetches nothing: its partitions stay paused for ever. Regular expressions are resolved here and
+not by librdkafka or the broker, because those read them differently (KIP-848 wants the whole name
+to match, classic a part) and know nothing of ackd's own topics.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from confluent_kafka import Consumer as Client
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import TopicPartition as ClientPartition
+
+from ackd.core.ids import TopicPartition
+from ackd.errors import BrokerError
+from ackd.ports import ConsumerEvent, Lost, Nominated, Revoked
+from ackd_adapters.kafka import errors
+from ackd_adapters.kafka.config import Properties
+from ackd_adapters.kafka.health import ClientHealth, Troubles
+from ackd_adapters.kafka.names import is_pattern, matching
+from ackd_adapters.kafka.worker import Command, Worker
+
+POLL_S = 0.02
+REVOKE_WAIT_S = 2.0
+RESOLVE_S = 1.0
+_IGNORED = errors.OUT_OF_RANGE | {errors.END_OF_PARTITION}
+
+Positions = list[ClientPartition]
+
+
+class _HandOver:
+    """`Revoked.done()` from the loop; wakes the thread that waits in the rebalance callback."""
+
+    def __init__(self, wake: Callable[[Command], None]) -> None:
+        self.over = False
+        self._wake = wake
+
+    def set(self) -> None:
+        """The engine has handed over."""
+        self.over = True
+        self._wake(lambda: None)
+
+
+class Member(Worker):
+    """`post` hears nominations, revocations and losses in their order, from this thread."""
+
+    def __init__(
+        self,
+        name: str,
+        properties: Callable[[], Properties],
+        topics: tuple[str, ...],
+        refresh_ms: int,
+        troubles: Troubles,
+        post: Callable[[ConsumerEvent], None],
+    ) -> None:
+        super().__init__(f"ackd-member-{name}")
+        self._properties = properties
+        self._topics = topics
+        self._patterns = any(is_pattern(topic) for topic in topics)
+        self._refresh_s = refresh_ms / 1000
+        self._troubles = troubles
+        self._health = ClientHealth(troubles, "member")
+        self._post = post
+        self._client: Client
+        self._subscribed: list[str] = []
+        self._refresh_at = 0.0
+        self._revoking = False
+        self._commit: Future[None] | None = None
+
+    def commit(self, positions: Positions) -> Future[None]:
+        """Put a commit; the future has the broker's answer, however late that comes.
+
+        One at a time: a commit that the client repeats by itself could otherwise land after a newer
+        one and take the group back.
+        """
+        answer: Future[None] = Future()
+        self.commands.put(lambda: self._begin_commit(positions, answer))
+        return answer
+
+    # --- the thread ---------------------------------------------------------------------------
+
+    def open_client(self) -> None:
+        """Make the consumer and subscribe to what is named; patterns follow in the first turn."""
+        callbacks = {"error_cb": self._health.on_error, "on_commit": self._on_commit}
+        self._client = Client(self._properties() | callbacks)
+        if not self._patterns:
+            self._subscribe(list(self._topics))
+
+    def step(self) -> None:
+        """Look for new topics now and then; poll, which calls the callbacks."""
+        if self._patterns and time.monotonic() >= self._refresh_at:
+            self._resolve()
+        message = self._client.poll(POLL_S)
+        error = None if message is None else message.error()
+        if message is not None and error is not None and error.code() not in _IGNORED:
+            self._on_message_error(message.topic() or "", error)
+        self._health.probe(self._client, self._subscribed[0] if self._subscribed else None)
+
+    def close_client(self) -> None:
+        """Leave the group. A commit under way is answered first, or given up by the client."""
+        self._client.close()
+        if self._commit is not None:
+            _fail(self._commit, BrokerError("commit: the consumer was closed"))
+
+    def on_crash(self, error: BaseException) -> None:
+        """Tell; the consumer has to be made anew."""
+        self._troubles.report("member/crash", repr(error), fatal=True)
+
+    def _resolve(self) -> None:
+        """Ask which topics there are and subscribe to those that match."""
+        self._refresh_at = time.monotonic() + self._refresh_s
+        try:
+            existing = list(self._client.list_topics(timeout=RESOLVE_S).topics)
+        except KafkaException:
+            return
+        wanted = matching(self._topics, existing)
+        if wanted != self._subscribed:
+            self._subscribe(wanted)
+
+    def _subscribe(self, topics: list[str]) -> None:
+        self._subscribed = topics
+        if topics:
+            self._client.subscribe(
+                topics,
+                on_assign=self._on_assign,
+                on_revoke=self._on_revoke,
+                on_lost=self._on_lost,
+            )
+        else:
+            self._client.unsubscribe()
+
+    def _on_message_error(self, topic: str, error: KafkaError) -> None:
+        if errors.is_fatal(error):
+            self._health.on_error(error)
+        elif topic or error.code() in errors.UNKNOWN_TOPIC:
+            self._health.on_topic_error(topic or ",".join(self._subscribed), error)
+        else:
+            name = errors.code_name(error).lower().replace("_", "-")
+            self._troubles.report(f"member/group/{name}", error.str())
+
+    # --- rebalances, called inside `poll` -----------------------------------------------------
+
+    def _on_assign(self, client: Client, partitions: Positions) -> None:
+        """Take them, paused: with a start of our own, librdkafka asks for no committed offset."""
+        client.incremental_assign([ClientPartition(p.topic, p.partition, 0) for p in partitions])
+        client.pause(partitions)
+        self._troubles.clear_all("member/group/")
+        for topic in {partition.topic for partition in partitions}:
+            self._health.topic_works(topic)
+        if partitions:
+            self._post(Nominated(_ours(partitions)))
+
+    def _on_revoke(self, client: Client, partitions: Positions) -> None:
+        """Let the engine hand over and commit, at most 2 s (rule R34), then give them back."""
+        if partitions and not self.closing:
+            done = _HandOver(self.commands.put)
+            self._post(Revoked(_ours(partitions), done))
+            until = time.monotonic() + REVOKE_WAIT_S
+            self._revoking = True
+            while not (done.over or self._is_closing()) and time.monotonic() < until:
+                self.wait_command(max(until - time.monotonic(), 0))
+            self._revoking = False
+        client.incremental_unassign(partitions)
+
+    def _is_closing(self) -> bool:
+        """`close` may come while the callback waits."""
+        return self.closing
+
+    def _on_lost(self, client: Client, partitions: Positions) -> None:
+        """Gone already: tell, wait for nobody."""
+        if partitions and not self.closing:
+            self._post(Lost(_ours(partitions)))
+        client.incremental_unassign(partitions)
+
+    # --- commits ------------------------------------------------------------------------------
+
+    def _begin_commit(self, positions: Positions, answer: Future[None]) -> None:
+        if self.closing:
+            _fail(answer, BrokerError("commit: the consumer is closed"))
+            return
+        if self._commit is not None and not self._revoking:
+            _fail(answer, BrokerError("commit: an earlier one has no answer yet"))
+            return
+        try:
+            if self._revoking:
+                # `poll` is what would call `on_commit`, and we are inside it. The coordinator was
+                # there a moment ago: it told us to revoke.
+                done = self._client.commit(offsets=positions, asynchronous=False)
+                _finish(answer, None, done or [])
+            else:
+                self._client.commit(offsets=positions, asynchronous=True)
+                self._commit = answer
+        except KafkaException as error:
+            _fail(answer, errors.broker_error("commit", error))
+
+    def _on_commit(self, error: KafkaError | None, partitions: Positions) -> None:
+        answer, self._commit = self._commit, None
+        if answer is not None:
+            _finish(answer, error, partitions)
+
+
+def _finish(answer: Future[None], error: KafkaError | None, partitions: Positions) -> None:
+    """Success only when no partition failed."""
+    failed = error or next((each.error for each in partitions if each.error is not None), None)
+    if failed is None:
+        answer.set_result(None)
+    else:
+        _fail(answer, errors.broker_error("commit", KafkaException(failed)))
+
+
+def _fail(answer: Future[None], error: BrokerError) -> None:
+    if not answer.done():
+        answer.set_exception(error)
+
+
+def _ours(partitions: Positions) -> tuple[TopicPartition, ...]:
+    return tuple(sorted(TopicPartition(each.topic, each.partition) for each in partitions))

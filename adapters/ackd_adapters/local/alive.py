@@ -1,0 +1,108 @@
+"""Whether the processes that share a queue are alive, without a clock of their own in common.
+
+Each open queue holds a lock on a file in `members/`. The kernel drops the lock when the process
+ends, however it ends, so a killed member is noticed at the next look. A *frozen* process keeps its
+lock; therefore it also writes a growing number into the file, and whoever sees the same number for
+`session_ms` of its **own** time takes the process for gone. Time during which the observer itself
+stood still doesn't count: a process that wakes from a freeze must not declare the others dead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+FOLDER: Final = "members"
+LOOK_MS: Final = 200
+"""How often the others are looked at, and how often the own number grows."""
+_BEAT_BYTES: Final = 8
+
+
+@dataclass(slots=True)
+class _Seen:
+    beat: bytes
+    silent_ms: int
+
+
+class Instance:
+    """This process's own sign of life. Made and used in the writer's thread."""
+
+    def __init__(self, queue: Path) -> None:
+        self._folder = queue / FOLDER
+        self._folder.mkdir(exist_ok=True)
+        self.name = secrets.token_hex(8)
+        self._beat = 0
+        draft = self._folder / f".{self.name}"
+        self._handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._handle, fcntl.LOCK_EX)
+        self.beat()
+        # Under its real name the file is locked from the first moment on: nobody takes it for dead.
+        draft.rename(self._folder / self.name)
+        self._remove_dead_files()
+
+    def beat(self) -> None:
+        """Show that this process runs."""
+        self._beat += 1
+        os.pwrite(self._handle, self._beat.to_bytes(_BEAT_BYTES, "big"), 0)
+
+    def close(self) -> None:
+        """Take the sign of life away."""
+        (self._folder / self.name).unlink(missing_ok=True)
+        os.close(self._handle)
+
+    def _remove_dead_files(self) -> None:
+        for path in self._folder.iterdir():
+            if not path.name.startswith(".") and look(path) is None:
+                path.unlink(missing_ok=True)
+
+
+def look(path: Path) -> bytes | None:
+    """What the process behind this file wrote last; None when it has ended."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return os.pread(handle, _BEAT_BYTES, 0)
+    else:
+        return None
+    finally:
+        os.close(handle)
+
+
+class Watch:
+    """What one process knows of the others. `session_ms`: how long a frozen one is waited for."""
+
+    def __init__(self, queue: Path, own: str, session_ms: int) -> None:
+        self._folder = queue / FOLDER
+        self._own = own
+        self._session_ms = session_ms
+        self._seen: dict[str, _Seen] = {}
+        self._looked_ms: int | None = None
+
+    def dead(self, names: set[str], now_ms: int) -> set[str]:
+        """Which of these processes are gone. `now_ms` is monotonic."""
+        passed = 0 if self._looked_ms is None else min(now_ms - self._looked_ms, 2 * LOOK_MS)
+        self._looked_ms = now_ms
+        self._seen = {name: seen for name, seen in self._seen.items() if name in names}
+        return {name for name in names if name != self._own and self._is_dead(name, passed)}
+
+    def _is_dead(self, name: str, passed_ms: int) -> bool:
+        beat = look(self._folder / name)
+        if beat is None:
+            with contextlib.suppress(OSError):
+                (self._folder / name).unlink(missing_ok=True)
+            return True
+        seen = self._seen.get(name)
+        if seen is None or seen.beat != beat:
+            self._seen[name] = _Seen(beat, 0)
+            return False
+        seen.silent_ms += passed_ms
+        return seen.silent_ms >= self._session_ms

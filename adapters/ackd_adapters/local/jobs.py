@@ -1,0 +1,34 @@
+"""The general job for the writer: a function that runs in its transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ackd.errors import BrokerError, BugError
+from ackd_adapters.local.log import Transaction
+
+
+class Call:
+    """Runs `work` in the transaction; `answer` gets None once it is durable, or the error."""
+
+    weight = 0
+
+    def __init__(
+        self,
+        work: Callable[[Transaction], None],
+        answer: Callable[[BrokerError | BugError | None], None],
+    ) -> None:
+        self._work = work
+        self._answer = answer
+
+    def run(self, tx: Transaction) -> None:
+        """Do the work."""
+        self._work(tx)
+
+    def succeed(self) -> None:
+        """It is durable."""
+        self._answer(None)
+
+    def fail(self, error: BrokerError | BugError) -> None:
+        """It has no effect, or perhaps (OutcomeUnknownError)."""
+        self._answer(error)
