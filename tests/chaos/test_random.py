@@ -1,0 +1,38 @@
+"""Random kills, freezes and cuts under load (I1, I2, I3, I4, I7). Longer: `make torture`.
+
+The seed is new in each run and printed with a failure; `CHAOS_SEED` repeats one.
+"""
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+from ackd.torture.nemesis import Temper
+from ackd.torture.parts import Local
+from ackd.torture.run import Course
+from tests.chaos.judged import CALM_S, assert_kept, judge, setup_for
+from tests.chaos.world import KafkaAt
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+SEED = int(os.environ.get("CHAOS_SEED", "0")) or random.randrange(1, 10**6)
+TEMPER = Temper(pause_ms=1_200, frozen_ms=2_500)
+
+
+@pytest.mark.kafka
+def test_ten_kills_on_kafka(at_kafka: KafkaAt, folder: Path) -> None:
+    setup = setup_for(at_kafka, folder, f"random-{random.randrange(10**6)}", sidecars=2)
+    course = Course(seed=SEED, kills=10, temper=TEMPER, calm_s=CALM_S)
+    verdict = judge(setup, course, hurt_broker=True, name="random-kafka")
+    assert_kept(verdict, at_least=200, seed=SEED)
+    assert verdict.faults >= 10
+
+
+def test_six_kills_of_a_sidecar_with_its_own_store(folder: Path) -> None:
+    """The default set-up: embedded store, local queue, one sidecar, nothing else."""
+    setup = setup_for(Local(folder), folder, "random", sidecars=1, store="embedded")
+    course = Course(seed=SEED, kills=6, temper=TEMPER, calm_s=CALM_S)
+    verdict = judge(setup, course, name="random-local")
+    assert_kept(verdict, at_least=200, seed=SEED)

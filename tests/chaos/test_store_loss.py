@@ -1,0 +1,108 @@
+"""The store's data lost or rolled back: a case of its own, with its own expected counts.
+
+No promise about acked messages can hold without the data. What must hold: nothing is lost (I1), it
+is loud, and as little as possible comes again: what the sidecars remember and what the commit
+metadata says still counts (design section 8; R9, R10).
+"""
+
+import asyncio
+import random
+import shutil
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from ackd.torture.child import Part
+from ackd.torture.history import Kind, Recorder
+from ackd.torture.nemesis import Nemesis
+from ackd.torture.parts import Sidecar, Valkey
+from ackd.torture.run import Course
+from tests.chaos.judged import CALM_S, assert_kept, judge, setup_for
+from tests.chaos.world import Http, KafkaAt, offsets, produce, world
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(150)]
+
+
+def metric(sidecar: Sidecar, name: str) -> float:
+    """The sum of a counter's series."""
+    with urllib.request.urlopen(f"{sidecar.admin_url}/metrics", timeout=5) as answer:  # noqa: S310
+        lines = answer.read().decode().splitlines()
+    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+
+
+def test_store_flushed_while_the_sidecar_lives(at_kafka: KafkaAt, folder: Path) -> None:
+    """The sidecar repairs the record from its memory: not one acked message comes again."""
+    with world(at_kafka, folder, lease_ms=5_000) as deployment:
+        produce(at_kafka.kafka, deployment.topic, 1_000)
+        sidecar = deployment.sidecar("s1")
+        client = Http(sidecar)
+        held = client.receive_until(lambda found: len(found) >= 1_000, 30)
+        by_offset = dict(zip(offsets(held), (each["lease"] for each in held), strict=True))
+        kept = {0, 400, 999}
+        done = [lease for at, lease in by_offset.items() if at not in kept]
+        assert set(client.settle(done)) == {"acked"}
+        assert deployment.store is not None
+        assert deployment.store.ask("FLUSHALL").startswith(b"+OK")
+        again = client.receive_until(lambda found: len(found) >= len(kept), 40, lease_ms=30_000)
+        again += client.quiet(5.0)
+        assert set(offsets(again)) == kept
+        assert len(again) == len(kept)
+        loud = metric(sidecar, "ackd_store_data_lost_total")
+        assert loud + metric(sidecar, "ackd_possible_rollbacks_total") > 0
+
+
+def test_store_gone_with_the_sidecar(at_kafka: KafkaAt, folder: Path) -> None:
+    """Nobody remembers but the broker: the committed position and the ranges in its metadata."""
+    with world(at_kafka, folder, lease_ms=60_000, commit_interval_ms=100) as deployment:
+        produce(at_kafka.kafka, deployment.topic, 1_000)
+        sidecar = deployment.sidecar("s1")
+        client = Http(sidecar)
+        held = client.receive_until(lambda found: len(found) >= 1_000, 30)
+        by_offset = dict(zip(offsets(held), (each["lease"] for each in held), strict=True))
+        stuck = {100, 500}
+        done = [lease for at, lease in by_offset.items() if at not in stuck]
+        assert set(client.settle(done)) == {"acked"}
+        assert sidecar.terminate() == 0, "an orderly stop commits the progress"
+        assert deployment.store is not None
+        deployment.store.kill()
+        shutil.rmtree(deployment.store.folder)
+        deployment.store.start()
+        sidecar.start()
+        again = Http(sidecar).receive_until(lambda found: len(found) >= len(stuck), 40)
+        again += Http(sidecar).quiet(4.0)
+        assert set(offsets(again)) == stuck, "I1: both come; the ranges keep the other 998 away"
+
+
+def test_store_rolled_back_under_load(at_kafka: KafkaAt, folder: Path) -> None:
+    """An old copy of the data is put back, as by a failover to a replica that was behind (R9, R10).
+
+    Living sidecars replay what they confirmed in the last seconds, so nothing comes again here
+    either; were something to, it counts as excused, and this says how many.
+    """
+    setup = setup_for(
+        at_kafka, folder, f"rollback-{random.randrange(10**6)}", sidecars=2, proxied=False
+    )
+
+    async def roll_back(nemesis: Nemesis, _: Sequence[Part]) -> None:
+        store = next(part for part in nemesis.parts if isinstance(part, Valkey))
+        copy = folder / "copy"
+        await asyncio.to_thread(shutil.copytree, store.folder, copy)
+        await asyncio.sleep(2.0)
+        with Recorder(folder / "history" / "loss.ndjson", "loss") as recorder:
+            recorder.note(Kind.DATA_LOST, note="roll back")
+            recorder.flush()
+            await asyncio.to_thread(store.kill)
+            await asyncio.to_thread(shutil.rmtree, store.folder)
+            await asyncio.to_thread(shutil.copytree, copy, store.folder)
+            await asyncio.to_thread(store.start)
+            await asyncio.sleep(3.0)
+            recorder.note(Kind.HEALED, note="roll back")
+        await asyncio.sleep(2.0)
+
+    verdict = judge(
+        setup, Course(seed=3, workers=0, calm_s=CALM_S), script=roll_back, name="store-rolled-back"
+    )
+    assert_kept(verdict, at_least=300)
+    assert verdict.count("excused") == 0

@@ -1,0 +1,63 @@
+"""First message in less than 3 s after kill -9, on a broker with default group time-outs (R5)."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.world import Http, KafkaAt, World, offsets, produce, world
+
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(120)]
+
+LIMIT_S = 3.0
+BACKLOG = 2_000
+Figure = Callable[[str, float], None]
+
+
+def warm(deployment: World, at_kafka: KafkaAt) -> set[int]:
+    """Half of a backlog is acked: the group runs, there is something to come."""
+    produce(at_kafka.kafka, deployment.topic, BACKLOG)
+    client = Http(deployment.sidecar("s1"))
+    found = client.receive_until(lambda got: len(got) >= 500, 30, most=100, lease_ms=60_000)
+    assert set(client.settle([each["lease"] for each in found])) == {"acked"}
+    return set(offsets(found))
+
+
+def first_message(client: Http, since: float) -> tuple[float, list[int]]:
+    """Seconds from `since` to the first message, and which came."""
+    while not (found := client.receive(most=10, wait_ms=200)):
+        assert time.monotonic() - since < 30
+        time.sleep(0.005)
+    return time.monotonic() - since, offsets(found)
+
+
+@pytest.mark.parametrize("embedded", [True, False], ids=["embedded", "external"])
+def test_restart_after_kill_9(
+    at_kafka: KafkaAt, folder: Path, figure: Figure, *, embedded: bool
+) -> None:
+    """Counted from the start of the new process."""
+    with world(at_kafka, folder, embedded=embedded) as deployment:
+        acked = warm(deployment, at_kafka)
+        sidecar = deployment.sidecar("s1")
+        sidecar.kill()
+        since = time.monotonic()
+        sidecar.launch()
+        seconds, found = first_message(Http(sidecar), since)
+        kind = "embedded" if embedded else "external"
+        figure(f"first_message_after_restart_{kind}_s", round(seconds, 2))
+        assert not acked & set(found)
+        assert seconds < LIMIT_S
+
+
+def test_takeover_by_another_sidecar(at_kafka: KafkaAt, folder: Path, figure: Figure) -> None:
+    """Counted from the kill: nobody tells the other one that its neighbour is dead."""
+    with world(at_kafka, folder) as deployment:
+        acked = warm(deployment, at_kafka)
+        other = deployment.sidecar("s2")
+        deployment.sidecar("s1").kill()
+        since = time.monotonic()
+        seconds, found = first_message(Http(other), since)
+        figure("first_message_after_takeover_s", round(seconds, 2))
+        assert not acked & set(found)
+        assert seconds < LIMIT_S

@@ -1,0 +1,232 @@
+"""A small deployment for fault tests: sidecars and a store on a given broker, and plain clients.
+
+Everything here is black-box: `ackd serve` processes, HTTP, and the broker's own client.
+"""
+
+import contextlib
+import http.client
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+from confluent_kafka import Producer
+
+from ackd.torture.child import BrokerPart
+from ackd.torture.parts import Sidecar, SidecarPlan, Valkey, Value
+from tests.support.kafka import Kafka
+
+_numbers = itertools.count(1)
+
+
+@dataclass
+class KafkaAt:
+    """A Kafka that a fixture owns, as a broker part: `proxied` goes through its proxy."""
+
+    kafka: Kafka
+    proxied: bool = False
+    adapter: str = "kafka"
+    name: str = "kafka"
+
+    def options(self) -> dict[str, str | int]:
+        """How to connect."""
+        way = self.kafka.proxied_bootstrap if self.proxied else self.kafka.bootstrap
+        return {"bootstrap_servers": way}
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        """Make a topic."""
+        self.kafka.create_topic(name, partitions=partitions)
+
+    def start(self) -> None:
+        """Start it again after a kill; nothing when it runs."""
+        if not self.kafka.node.process.running:
+            self.kafka.node.start()
+            self.kafka.wait_ready()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.kafka.node.kill()
+
+    def freeze(self) -> None:
+        """SIGSTOP."""
+        self.kafka.node.freeze()
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        self.kafka.node.thaw()
+
+    def stop(self) -> None:
+        """It belongs to the fixture."""
+
+
+@dataclass
+class World:
+    """Sidecars on one broker and one store. Use `world(...)`, which stops them all."""
+
+    broker: BrokerPart
+    folder: Path
+    topic: str
+    store: Valkey | None
+    subscription: Mapping[str, Value] = field(default_factory=dict)
+    store_settings: Mapping[str, Value] = field(default_factory=dict)
+    store_url: str = ""
+    sidecars: dict[str, Sidecar] = field(default_factory=dict)
+
+    def sidecar(self, name: str = "s1", *, start: bool = True) -> Sidecar:
+        """The sidecar of this name; made (and started) when it is asked for first."""
+        if name not in self.sidecars:
+            url = self.store_url or ("embedded" if self.store is None else self.store.url)
+            plan = SidecarPlan(
+                broker=self.broker,
+                store_url=url,
+                topic=self.topic,
+                sub="orders",
+                group=f"{self.topic}-group",
+                subscription=self.subscription,
+                store=self.store_settings,
+                # Leases are left open on purpose; nobody will settle them at the end.
+                server={"drain_ms": 500},
+            )
+            self.sidecars[name] = Sidecar(name, plan, self.folder)
+            if start:
+                self.sidecars[name].start()
+        return self.sidecars[name]
+
+
+@contextlib.contextmanager
+def world(
+    broker: BrokerPart,
+    folder: Path,
+    *,
+    partitions: int = 1,
+    embedded: bool = False,
+    store_settings: Mapping[str, Value] | None = None,
+    **subscription: Value,
+) -> Iterator[World]:
+    """A topic of its own, and a store of its own unless `embedded`."""
+    topic = f"chaos-{next(_numbers)}-{time.time_ns() % 1_000_000_000}"
+    broker.create_topic(topic, partitions)
+    store = None if embedded else Valkey(folder)
+    found = World(broker, folder, topic, store, subscription, store_settings or {})
+    try:
+        if store is not None:
+            store.start()
+        yield found
+    finally:
+        Http.close_all()
+        for each in found.sidecars.values():
+            each.stop()
+        if store is not None:
+            store.stop()
+
+
+class Http:
+    """A plain client with one connection, made again when it breaks; `world` closes them all."""
+
+    _all: ClassVar[list["Http"]] = []
+
+    def __init__(self, sidecar: Sidecar, timeout_s: float = 10.0) -> None:
+        self.port = sidecar.port
+        self.timeout_s = timeout_s
+        self.headers: dict[str, str] = {}
+        self._connection: http.client.HTTPConnection | None = None
+        self._all.append(self)
+
+    @classmethod
+    def close_all(cls) -> None:
+        """Close every client's connection."""
+        while cls._all:
+            cls._all.pop().close()
+
+    def post(self, path: str, body: Mapping[str, object]) -> tuple[int, Any]:
+        """(status, decoded answer); status 0 when there was no answer."""
+        try:
+            if self._connection is None:
+                self._connection = http.client.HTTPConnection(
+                    "127.0.0.1", self.port, timeout=self.timeout_s
+                )
+            kind = {"content-type": "application/json"}
+            self._connection.request("POST", path, json.dumps(body).encode(), kind)
+            answer = self._connection.getresponse()
+            raw = answer.read()
+            self.headers = {name.lower(): value for name, value in answer.getheaders()}
+            return answer.status, json.loads(raw) if raw else None
+        except (OSError, http.client.HTTPException):
+            self.close()
+            return 0, None
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def receive(self, most: int = 1000, wait_ms: int = 500, **more: object) -> list[dict[str, Any]]:
+        """Messages; an empty list also when there was no answer."""
+        body = {"max": most, "wait_ms": wait_ms, **more}
+        status, answer = self.post("/v1/subscriptions/orders/receive", body)
+        return list(answer["messages"]) if status == 200 else []
+
+    def settle(self, leases: Sequence[str], do: str = "ack", **more: object) -> list[str]:
+        """The status of each; at most 1000 at a time go over the wire."""
+        found: list[str] = []
+        for at in range(0, len(leases), 1000):
+            items = [{"lease": lease, "do": do, **more} for lease in leases[at : at + 1000]]
+            status, answer = self.post("/v1/settle", {"items": items})
+            assert status == 200, (status, answer)
+            found += [result["status"] for result in answer["results"]]
+        return found
+
+    def receive_until(
+        self, enough: Callable[[list[dict[str, Any]]], bool], within_s: float, **more: object
+    ) -> list[dict[str, Any]]:
+        """Receive until what came is enough; AssertionError when that takes too long."""
+        found: list[dict[str, Any]] = []
+        end = time.monotonic() + within_s
+        while not enough(found):
+            assert time.monotonic() < end, f"only {len(found)} messages within {within_s} s"
+            found += self.receive(**more)  # type: ignore[arg-type]  # options by name
+        return found
+
+    def quiet(self, for_s: float) -> list[dict[str, Any]]:
+        """What comes while nothing should: an empty list is good news."""
+        found: list[dict[str, Any]] = []
+        end = time.monotonic() + for_s
+        while time.monotonic() < end:
+            found += self.receive(wait_ms=300)
+            if not found:
+                time.sleep(0.01)  # an answer without waiting must not make this a busy loop
+        return found
+
+
+def produce(kafka: Kafka, topic: str, count: int, *, first: int = 0, pad: int = 0) -> None:
+    """Put messages onto a topic with the broker's own client; all are confirmed."""
+    failed: list[str] = []
+    producer = Producer(
+        {
+            "bootstrap.servers": kafka.bootstrap,
+            "linger.ms": 20,
+            "queue.buffering.max.messages": 500_000,
+            "log_level": 0,
+        }
+    )
+
+    def confirmed(error: object, _: object) -> None:
+        if error is not None:
+            failed.append(str(error))
+
+    for number in range(first, first + count):
+        value = json.dumps({"msg": f"m{number}", "pad": "x" * pad}).encode()
+        producer.produce(topic, value, on_delivery=confirmed)
+        if number % 1000 == 0:
+            producer.poll(0)
+    assert producer.flush(60) == 0
+    assert not failed, failed[:3]
+
+
+def offsets(messages: Sequence[Mapping[str, Any]]) -> list[int]:
+    """Offsets of what came, from the ids `topic/partition/offset`."""
+    return [int(each["id"].rpartition("/")[2]) for each in messages]

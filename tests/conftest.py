@@ -1,0 +1,134 @@
+"""Fixtures for all tests: real servers, and two watchmen (no blocked event loop, no orphan)."""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import psutil
+import pytest
+from blockbuster import blockbuster_ctx
+from hypothesis import HealthCheck, settings
+
+from tests.support import kafka as kafka_support
+from tests.support import reaper
+from tests.support import redis as redis_support
+from tests.support.kafka import Kafka, KafkaOptions
+from tests.support.redis import (
+    Flavour,
+    RedisCluster,
+    RedisOptions,
+    RedisSentinel,
+    RedisServer,
+    binary,
+)
+from tests.support.require import require
+
+settings.register_profile(
+    "ackd",
+    deadline=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=True,  # the same examples everywhere; a run by hand may ask for others
+    database=None,
+)
+settings.load_profile("ackd")
+
+KafkaFactory = Callable[[KafkaOptions], Kafka]
+RedisFactory = Callable[[RedisOptions], RedisServer]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_orphans() -> Iterator[None]:
+    """Fail the run when a process that a test started is still there at its end."""
+    yield
+    mine = psutil.Process(os.getpid()).children(recursive=True)
+    left = [child.cmdline() for child in mine if child.pid != reaper.helper_pid()]
+    assert not left, f"processes left behind: {left}"
+
+
+@pytest.fixture(autouse=True)
+def no_blocking_calls(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail an async test in which our own code blocks the event loop (file, socket, sleep)."""
+    if not asyncio.iscoroutinefunction(getattr(request, "function", None)):
+        yield
+        return
+    with blockbuster_ctx(["ackd", "ackd_adapters"]) as watch:
+        # Prometheus' process collector reads /proc, which is memory and no disk.
+        for name in ("io.BufferedReader.read", "os.listdir"):
+            if name in watch.functions:
+                watch.functions[name].can_block_in("process_collector.py", "collect")
+        yield
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Iterator[Kafka]:
+    """One Kafka for the whole run, with fast groups. Do not hurt it; use topics of your own."""
+    require(kafka_support.missing())
+    with Kafka() as started:
+        yield started
+
+
+@pytest.fixture
+def own_kafka() -> Iterator[KafkaFactory]:
+    """Start a Kafka that the test may kill, cut and freeze; stopped at its end."""
+    require(kafka_support.missing())
+    kafka_support.install()  # here, because the first time may take longer than a test may
+    with ExitStack() as stack:
+        yield lambda options: stack.enter_context(Kafka(options))
+
+
+def _session_redis(flavour: Flavour, *, tls: bool = False) -> Iterator[RedisServer]:
+    require(redis_support.missing(flavour))
+    with RedisServer(RedisOptions(binary(flavour), tls=tls, users=TLS_USERS if tls else ())) as it:
+        yield it
+
+
+TLS_USERS = ("user ackd on >ackd-secret ~* &* +@all -@admin -@dangerous +info +config|get",)
+
+
+@pytest.fixture(scope="session")
+def valkey() -> Iterator[RedisServer]:
+    """The embedded kind of server, for the whole run. Use keys of your own; do not hurt it."""
+    yield from _session_redis(Flavour.VALKEY)
+
+
+@pytest.fixture(scope="session")
+def redis7() -> Iterator[RedisServer]:
+    """A Redis of the system (7.0 on Debian 12), for the whole run."""
+    yield from _session_redis(Flavour.REDIS)
+
+
+@pytest.fixture(scope="session")
+def redis62() -> Iterator[RedisServer]:
+    """Redis 6.2, the oldest supported, for the whole run."""
+    yield from _session_redis(Flavour.OLDEST)
+
+
+@pytest.fixture(scope="session")
+def redis_tls() -> Iterator[RedisServer]:
+    """A Redis behind TLS with the user `ackd`, password `ackd-secret`; no default user."""
+    yield from _session_redis(Flavour.REDIS, tls=True)
+
+
+@pytest.fixture(scope="session")
+def redis_sentinel() -> Iterator[RedisSentinel]:
+    """A primary, a replica and three Sentinels, for the whole run. Do not make it fail over."""
+    require(redis_support.missing(Flavour.REDIS))
+    with RedisSentinel(binary(Flavour.REDIS)) as started:
+        yield started
+
+
+@pytest.fixture(scope="session")
+def redis_cluster() -> Iterator[RedisCluster]:
+    """A cluster of three primaries, for the whole run."""
+    require(redis_support.missing(Flavour.REDIS))
+    with RedisCluster(binary(Flavour.REDIS)) as started:
+        yield started
+
+
+@pytest.fixture
+def own_redis() -> Iterator[RedisFactory]:
+    """Start servers that the test may kill, freeze and empty; stopped at its end."""
+    with ExitStack() as stack:
+        yield lambda options: stack.enter_context(RedisServer(options))

@@ -1,0 +1,70 @@
+"""A sidecar's view of one partition, for tests of the store's contract."""
+
+from dataclasses import dataclass, field
+from itertools import count
+
+from ackd.core.ids import LedgerKey
+from ackd.core.states import Outcome, Verb
+from ackd.core.wire import Call, Op, Open, Reply, Result, Snapshot, Verdict
+from ackd.ports import Store
+
+_numbers = count(1)
+
+
+def fresh_key(partition: int = 0) -> LedgerKey:
+    """A partition that no other test uses."""
+    return LedgerKey("cluster:{1}", f"sub-{next(_numbers)}", bytes(range(16)), partition)
+
+
+@dataclass
+class Owner:
+    """Opens a partition and sends calls as its owner."""
+
+    store: Store
+    key: LedgerKey = field(default_factory=fresh_key)
+    name: str = "me#1"
+    term: int = 0
+    seq: int = 0
+    rterm: int = 0
+
+    async def open(self, *, again: bool = False, create_at: int | None = 0) -> Snapshot:
+        """Take it (or read it again under the same term)."""
+        request = Open(
+            self.key,
+            self.name,
+            rterm=next(_numbers) & 0xFFFF,
+            incarnation=next(_numbers),
+            grace_ms=0,
+            create_at=create_at,
+            term=self.term if again else 0,
+        )
+        snapshot = await self.store.open(request)
+        if snapshot.verdict is Verdict.OK:
+            self.term, self.seq, self.rterm = snapshot.term, snapshot.seq, snapshot.rterm
+        return snapshot
+
+    async def call(self, *ops: Op, journal_from: int = 0) -> Reply:
+        """One call as the owner."""
+        self.seq += 1
+        call = Call(self.key, list(ops), self.term, self.seq, journal_from=journal_from)
+        return (await self.store.apply([call]))[0]
+
+    async def foreign(self, *ops: Op) -> Reply:
+        """One call as somebody else."""
+        return (await self.store.apply([Call(self.key, list(ops))]))[0]
+
+    async def grant(self, *offsets: int, lease_ms: int = 60_000) -> list[Op]:
+        """Lease offsets; returns an ACK for each, to be sent or changed."""
+        reply = await self.call(*(Op(Verb.GRANT, o, arg=lease_ms, group=1) for o in offsets))
+        assert reply.verdict is Verdict.OK
+        assert [r.outcome for r in reply.results] == [Outcome.GRANTED] * len(offsets)
+        return [
+            Op(Verb.ACK, offset, result.fence, reply.rterm, result.attempt)
+            for offset, result in zip(offsets, reply.results, strict=True)
+        ]
+
+    async def one(self, op: Op) -> Result:
+        """One item as the owner."""
+        reply = await self.call(op)
+        assert reply.verdict is Verdict.OK
+        return reply.results[0]

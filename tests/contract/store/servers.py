@@ -1,0 +1,40 @@
+"""Servers of a test's own and stores on them that give up soon."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from ackd.config.schema import Durability, StoreSettings
+from ackd.ports import Store
+from ackd.store.build import open_store
+from tests.support.paths import REPO
+from tests.support.redis import Flavour, RedisOptions, binary
+
+TIMEOUT_MS = 400
+
+
+def redis7(**config: str) -> RedisOptions:
+    """A server of the system."""
+    return RedisOptions(
+        binary(Flavour.REDIS), config={k.replace("_", "-"): v for k, v in config.items()}
+    )
+
+
+def connect(port: int, durability: Durability = "everysec", replicas_min: int = 1) -> Store:
+    """A store on a port, with a short time-out."""
+    settings = StoreSettings(
+        url=f"redis://127.0.0.1:{port}/0",
+        timeout_ms=TIMEOUT_MS,
+        durability=durability,
+        replicas_min=replicas_min,
+    )
+    return open_store(settings, REPO)
+
+
+@asynccontextmanager
+async def started(store: Store) -> AsyncIterator[Store]:
+    """Started, and closed at the end."""
+    try:
+        await store.start()
+        yield store
+    finally:
+        await store.close()

@@ -1,0 +1,300 @@
+"""The Lua script against the reference record: random calls, a clock that the test sets.
+
+The scripts run unchanged but for one line: instead of asking the server for the time they read it
+from a key. Replies, errors and everything that a takeover reads must be the same, call by call.
+"""
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import redis
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ackd.core.bitmap import CHUNK_BYTES
+from ackd.core.ids import LedgerKey
+from ackd.core.record import Record
+from ackd.core.states import Outcome, Verb
+from ackd.core.wire import Call, Finish, Op, Open, Reply, Snapshot, Verdict
+from ackd.store import codec, scripts
+from ackd.store.keys import Keys
+from tests.support.redis import Flavour, RedisOptions, RedisServer, binary, missing
+from tests.support.require import require
+
+TIME = 'redis.call("TIME")'
+CLOCK_KEY = "test:clock"
+START_US = 1_800_000_000_000_000
+CHUNK = 1 << 15
+RUNS = [b"run-a", b"run-b"]
+SETTLES = [Verb.ACK, Verb.RETRY, Verb.EXTEND, Verb.DEAD, Verb.RELEASE, Verb.LOOK]
+PLAIN = {
+    "advance": Verb.ADVANCE,
+    "drop": Verb.DROP,
+    "reset": Verb.RESET,
+    "settled": Verb.SETTLED,
+}
+WEIGHTS = [30, 45, 5, 8, 3, 4, 3, 1, 1]
+BASES = [0, 40, 2_000, CHUNK - 20, CHUNK + 300, 3 * CHUNK + 5]
+
+
+def _with_clock(*parts: str) -> str:
+    text = scripts.source(*parts)
+    assert text.count(TIME) == 1
+    read = f'(function() local us = redis.call("GET", "{CLOCK_KEY}") '
+    return text.replace(TIME, read + "return {math.floor(us / 1000000), us % 1000000} end)()")
+
+
+@dataclass
+class Pair:
+    """The same record twice: in Python and on a server."""
+
+    client: Any
+    key: LedgerKey
+    now_us: int = START_US
+    run: bytes = RUNS[0]
+    record: Record | None = None
+    term: int = 0
+    seq: int = 0
+    tokens: list[tuple[int, int, int, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.meta = Keys("test").ledger(self.key)
+        self._apply = self.client.register_script(_with_clock(*scripts.APPLY_PARTS))
+        self._open = self.client.register_script(_with_clock("prelude", "open"))
+
+    def open(self, request: Open) -> Snapshot:
+        """Open both, compare, return the answer."""
+        self.client.set(CLOCK_KEY, self.now_us)
+        answer = self._open(keys=[self.meta], args=[codec.encode_open(request, self.run)])
+        got = codec.decode_snapshot(answer)
+        record, created = self.record, self.record is None
+        if record is None:
+            if request.create_at is None:
+                assert got.verdict is Verdict.ABSENT
+                return got
+            record = Record.create(request, request.create_at, self.run.decode())
+        want = record.open(request, self.now_us, self.run.decode(), created=created)
+        assert got == want
+        if got.verdict is Verdict.OK:
+            self.record, self.term, self.seq = record, got.term, got.seq
+        return got
+
+    def apply(self, call: Call) -> Reply:
+        """Apply to both, compare, return the answer."""
+        self.client.set(CLOCK_KEY, self.now_us)
+        (data,) = self._apply(keys=[self.meta], args=[codec.encode_call(call, self.run)])
+        return self.check(call, data)
+
+    def check(self, call: Call, data: bytes) -> Reply:
+        """Let the record decide the call too; the script's answer must be the same."""
+        got = codec.decode_reply(data)
+        want = (
+            Reply(Verdict.ABSENT)
+            if self.record is None
+            else self.record.apply(call, self.now_us, self.run.decode())
+        )
+        assert got == want
+        for op, result in zip(call.ops, got.results, strict=False):
+            if result.outcome is Outcome.GRANTED:
+                self.tokens.append((op.offset, result.fence, got.rterm, result.attempt))
+        return got
+
+    def lose_chunk(self, kind: str, index: int) -> None:
+        """Evict one chunk on both sides (slots have no counterpart in the reference)."""
+        self.client.delete(f"{self.meta[:-1]}{kind}{index}")
+        if kind == "b" and self.record is not None:
+            self.record.finished.chunks.pop(index, None)
+
+
+def _settle(rng: random.Random, pair: Pair, offset: int) -> Op:
+    """With a token that was given out, at times a wrong one."""
+    if not pair.tokens:
+        return Op(Verb.ACK, offset, 5, 5, 1)
+    offset, fence, rterm, attempt = rng.choice(pair.tokens[-40:])
+    if rng.random() < 0.1:
+        fence += rng.choice([-1, 1, 10**9])
+    if rng.random() < 0.1:
+        rterm ^= 1
+    verb = rng.choice([Verb.ACK, *SETTLES])
+    return Op(
+        verb, offset, fence, rterm, attempt, rng.choice([0, 1, 60, 500]), 0, rng.random() < 0.7
+    )
+
+
+def _hole(rng: random.Random, offset: int) -> Op:
+    length = rng.choice([0, 1, 5, 5, 5, 7, 9, 300, 300])
+    if rng.random() < 0.15:
+        length = rng.choice([CHUNK, 4 * CHUNK, 80 * CHUNK])
+    return Op(Verb.HOLE, offset, arg=offset + length, group=rng.choice([0, int(Finish.EXPIRED)]))
+
+
+def random_op(rng: random.Random, pair: Pair) -> Op:
+    """An operation that is likely to meet something."""
+    offset = rng.choice(BASES) + int(rng.expovariate(1 / 12))
+    kind = rng.choices(["grant", "settle", "finish", "hole", "replay", *PLAIN], WEIGHTS)[0]
+    match kind:
+        case "grant":
+            return Op(Verb.GRANT, offset, arg=rng.choice([1, 50, 400]), group=rng.randrange(3))
+        case "settle":
+            return _settle(rng, pair, offset)
+        case "finish":
+            op = _settle(rng, pair, offset)
+            return op._replace(verb=Verb.FINISH, arg=int(rng.choice(list(Finish))))
+        case "hole":
+            return _hole(rng, offset)
+        case "replay":
+            return Op(Verb.REPLAY, offset, arg=int(rng.random() < 0.3))
+        case _:
+            return Op(PLAIN[kind], offset)
+
+
+def random_open(rng: random.Random, pair: Pair) -> Open:
+    """Take over, or read again."""
+    return Open(
+        pair.key,
+        owner=rng.choice(["a#1", "b#2"]),
+        rterm=rng.randrange(1 << 16),
+        incarnation=rng.randrange(1, 1 << 48),
+        grace_ms=rng.choice([0, 100]),
+        create_at=rng.choice([0, 30, None]),
+        term=rng.choice([0, 0, pair.term, pair.term, 5]),
+        estimate_ms=rng.choice([0, pair.now_us // 1000 - 200, pair.now_us // 1000 + 200]),
+    )
+
+
+def random_call(rng: random.Random, pair: Pair) -> Call:
+    """As the owner or as somebody else, with any number of operations."""
+    owner = rng.random() < 0.7
+    pair.seq += owner
+    count = rng.choice([0, 1, 2, 5, 16, 17, 60])
+    return Call(
+        pair.key,
+        [random_op(rng, pair) for _ in range(count)],
+        term=pair.term if owner else 0,
+        seq=pair.seq - (rng.random() < 0.03) if owner else 0,
+        incarnation=rng.choice([0, 0, 0, 77]) if rng.random() < 0.05 else 0,
+        journal_from=rng.choice([0, 1, 5, pair.record.journal_next])
+        if owner and pair.record
+        else 0,
+    )
+
+
+def random_step(rng: random.Random, pair: Pair) -> None:
+    """One call, opening, failover, loss or jump of the clock."""
+    pair.now_us += rng.choice([0, 1, 900, 20_000, 120_000, -40_000])
+    kind = rng.random()
+    if kind < 0.04:
+        pair.open(random_open(rng, pair))
+    elif kind < 0.05:
+        pair.run = rng.choice(RUNS)
+    elif kind < 0.06:
+        pair.lose_chunk("b", rng.choice([0, 1, 3]))
+    elif kind < 0.065:
+        pair.now_us += 3_700_000_000
+    else:
+        pair.apply(random_call(rng, pair))
+
+
+@pytest.fixture(scope="module", params=list(Flavour), ids=lambda flavour: flavour.value)
+def client(request: pytest.FixtureRequest) -> Iterator[Any]:
+    require(missing(request.param))
+    with (
+        RedisServer(RedisOptions(binary(request.param), fsync=None)) as server,
+        redis.Redis(host="127.0.0.1", port=server.port, protocol=2) as connected,
+    ):
+        yield connected
+
+
+def _story(client: Any, seed: int, steps: int) -> Pair:
+    client.flushall()
+    rng = random.Random(seed)
+    pair = Pair(client, LedgerKey("cl{u}ster", "sub:s", bytes(range(16)), seed % 7))
+    if rng.random() < 0.9:
+        pair.open(Open(pair.key, "a#1", 3, 9, 50, create_at=rng.choice([0, 30])))
+    for _ in range(steps):
+        random_step(rng, pair)
+    pair.open(Open(pair.key, "last#1", 3, 9, 50, create_at=0))
+    return pair
+
+
+@settings(max_examples=60)
+@given(seed=st.integers(0, 2**32), steps=st.integers(1, 60))
+@pytest.mark.timeout(120)
+def test_the_script_decides_like_the_record(client: Any, seed: int, steps: int) -> None:
+    _story(client, seed, steps)
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 2**32), steps=st.integers(1, 30))
+@pytest.mark.timeout(120)
+def test_the_calls_of_a_flush_are_decided_as_if_alone(client: Any, seed: int, steps: int) -> None:
+    """One script call for several partitions: refused ones, lost chunks and upkeep among them."""
+    client.flushall()
+    rng = random.Random(seed)
+    pairs = [Pair(client, LedgerKey("c", "s", bytes(16), number)) for number in range(4)]
+    for pair in pairs[:3]:
+        pair.open(Open(pair.key, "a#1", 3, 9, 50, create_at=rng.choice([0, 30])))
+    for _ in range(steps):
+        random_step(rng, rng.choice(pairs))
+        now_us = max(pair.now_us for pair in pairs)
+        client.set(CLOCK_KEY, now_us)
+        together = rng.sample(pairs, rng.randrange(1, 5))
+        calls = [random_call(rng, pair) for pair in together]
+        answers = pairs[0]._apply(
+            keys=[pair.meta for pair in together],
+            args=[codec.encode_call(c, pair.run) for c, pair in zip(calls, together, strict=True)],
+        )
+        for pair, call, data in zip(together, calls, answers, strict=True):
+            pair.now_us = now_us
+            pair.check(call, data)
+    for pair in pairs:
+        pair.open(Open(pair.key, "last#1", 3, 9, 50, create_at=0))
+
+
+def test_no_key_of_a_record_has_a_ttl_and_chunks_are_whole(client: Any) -> None:
+    """R14: a missing key must show, so none ends by itself and each chunk has its full length."""
+    seen = set()
+    for seed in range(12):
+        pair = _story(client, seed, 40)
+        for name in client.keys("test:v1:*"):
+            assert client.ttl(name) == -1
+            assert name.startswith(pair.meta[:-1].encode())
+            suffix = name[len(pair.meta) - 1 :].decode()
+            seen.add(suffix[0])
+            if suffix[0] == "b":
+                assert client.strlen(name) == CHUNK_BYTES
+            if suffix[0] == "s":
+                assert client.strlen(name) == 256 * 23
+            if suffix[0] in "bs":
+                assert client.hexists(pair.meta, suffix)
+    assert seen == set("mbsxj")
+
+
+def test_r14_a_lost_slot_chunk_is_reported_and_made_good(client: Any) -> None:
+    client.flushall()
+    pair = Pair(client, LedgerKey("c", "s", bytes(16), 0))
+    pair.open(Open(pair.key, "a#1", 3, 9, 0, create_at=0))
+
+    def call(*ops: Op) -> Reply:
+        pair.seq += 1
+        (data,) = pair._apply(
+            keys=[pair.meta],
+            args=[codec.encode_call(Call(pair.key, list(ops), pair.term, pair.seq), pair.run)],
+        )
+        return codec.decode_reply(data)
+
+    assert call(Op(Verb.GRANT, 300, arg=1000, group=1)).results[0].outcome is Outcome.GRANTED
+    pair.lose_chunk("s", 1)
+    assert call(Op(Verb.GRANT, 301, arg=1000, group=1)).verdict is Verdict.CHUNK_LOST
+    assert call(Op(Verb.HOLE, 0, arg=1000)).verdict is Verdict.CHUNK_LOST
+    assert call(Op(Verb.GRANT, 5, arg=1000, group=1)).verdict is Verdict.OK
+    request = Open(pair.key, "a#1", 3, 9, 0, term=pair.term)
+    answer = pair._open(keys=[pair.meta], args=[codec.encode_open(request, pair.run)])
+    snapshot = codec.decode_snapshot(answer)
+    assert snapshot.lost_chunks == [0]
+    pair.seq = snapshot.seq
+    assert call(Op(Verb.REPLAY, 0, arg=1)).verdict is Verdict.OK
+    assert call(Op(Verb.GRANT, 301, arg=1000, group=1)).results[0].outcome is Outcome.GRANTED

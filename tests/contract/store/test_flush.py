@@ -1,0 +1,75 @@
+"""Several calls in one flush: one script call, and yet each is decided alone."""
+
+import pytest
+
+from ackd.core.states import Outcome, Verb
+from ackd.core.wire import Call, Op, Reply, Verdict
+from ackd.errors import StoreDataError, StoreError, StoreUnknownError
+from ackd.store.flusher import PartlyError
+from ackd.store.keys import Keys
+from ackd.store.redis import CALLS_MAX
+from tests.conftest import RedisFactory
+from tests.contract.store.owner import Owner
+from tests.contract.store.servers import connect, redis7, started
+
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(60)]
+
+
+async def test_i7_a_full_server_refuses_calls_of_a_flush_one_by_one(
+    own_redis: RedisFactory,
+) -> None:
+    """What frees memory goes through although another call of the same flush is refused."""
+    server = own_redis(redis7())
+    async with started(connect(server.port)) as store:
+        full, relief = Owner(store), Owner(store)
+        await full.open()
+        await relief.open()
+        *acks, last = await relief.grant(*range(256))
+        await relief.call(*acks)
+        with server.client() as client:
+            client.config_set("maxmemory", "1mb")
+            grant = Call(full.key, [Op(Verb.GRANT, 1, arg=1000, group=1)], full.term, full.seq + 1)
+            frees = Call(relief.key, [last], relief.term, relief.seq + 1)
+            with pytest.raises(PartlyError) as caught:
+                await store.apply([grant, frees])
+            client.config_set("maxmemory", "0")
+        refused, freed = caught.value.answers
+        assert isinstance(refused, StoreError)
+        assert not isinstance(refused, StoreUnknownError)
+        assert isinstance(freed, Reply)
+        assert freed.results[0].outcome is Outcome.ACKED
+        assert (await full.open(again=True)).slots == []
+
+
+async def test_a_call_that_fails_leaves_the_others_of_its_flush_alone(
+    own_redis: RedisFactory,
+) -> None:
+    server = own_redis(redis7())
+    async with started(connect(server.port)) as store:
+        owners = [Owner(store) for _ in range(3)]
+        for owner in owners:
+            await owner.open()
+        with server.client() as client:
+            client.set(Keys("ackd").ledger(owners[1].key), "theirs")
+        grant = [Op(Verb.GRANT, 1, arg=1000, group=1)]
+        with pytest.raises(PartlyError) as caught:
+            await store.apply([Call(o.key, grant, o.term, o.seq + 1) for o in owners])
+        before, failed, after = caught.value.answers
+        assert isinstance(failed, StoreDataError)
+        assert isinstance(before, Reply)
+        assert isinstance(after, Reply)
+        assert before.results[0].outcome is after.results[0].outcome is Outcome.GRANTED
+
+
+async def test_a_flush_of_more_calls_than_one_script_takes(own_redis: RedisFactory) -> None:
+    server = own_redis(redis7())
+    async with started(connect(server.port)) as store:
+        owner = Owner(store)
+        await owner.open()
+        calls = [Call(Owner(store).key, []) for _ in range(2 * CALLS_MAX)]
+        calls.append(Call(owner.key, [Op(Verb.GRANT, 9, arg=1000, group=1)], owner.term, 2))
+        with server.client() as client:
+            client.script_flush()
+        replies = await store.apply(calls)
+        assert {reply.verdict for reply in replies[:-1]} == {Verdict.ABSENT}
+        assert replies[-1].results[0].outcome is Outcome.GRANTED

@@ -1,0 +1,104 @@
+"""The demo as a stranger runs it: it ends well, says so, and leaves nothing behind."""
+
+import os
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from ackd.cli import demo, exits
+from ackd.demo.board import Board
+from ackd.demo.story import HERE, Story
+from ackd.torture.checker import Finding, Verdict
+from tests.support import kafka as kafka_support
+from tests.support.paths import REPO, remove_run_dir, run_dir
+from tests.support.require import require
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(150)]
+
+
+def play(*arguments: str) -> str:
+    """Run it in a folder for temporary files of its own; what it printed."""
+    temp = run_dir("demo")
+    try:
+        began = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, "-m", "ackd", "demo", *arguments],
+            cwd=REPO,
+            env={**os.environ, "TMPDIR": str(temp)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        seconds = time.monotonic() - began
+        assert done.returncode == exits.DONE, done.stdout + done.stderr
+        assert done.stderr == ""
+        assert list(temp.iterdir()) == [], "nothing is left behind"
+        left = [p.cmdline() for p in psutil.process_iter() if str(temp) in " ".join(_words(p))]
+        assert left == []
+        if "kafka" not in arguments:
+            assert seconds < 60
+        return done.stdout
+    finally:
+        remove_run_dir(temp)
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+def assert_ledger(output: str) -> None:
+    facts: dict[str, str] = {}
+    for line in output.splitlines():
+        if "│" in line:
+            name, _, value = line.partition("│")
+            facts[name.strip()] = value.strip()
+    assert facts["orders published"] == facts["delivered"] == facts["acked"] == "60"
+    assert facts["acked again"] == facts["lost"] == "0"
+    # The hanging worker's order and the killed worker's, at least.
+    assert int(facts["redelivered, as they were not acked"]) >= 2
+    assert "Every promise kept." in output
+    for word in ("hangs on order-", "kill -9 of python-2", "kill -9 of ackd itself", "is back"):
+        assert word in output
+
+
+def test_demo_with_python_alone() -> None:
+    """Embedded store and local queue."""
+    assert_ledger(play())
+
+
+@pytest.mark.kafka
+def test_demo_on_kafka() -> None:
+    """`make demo BROKER=kafka` starts a real one."""
+    require(kafka_support.missing())
+    assert_ledger(play("--broker", "kafka", "--parts", "tests.support.parts"))
+
+
+def test_broken_promise_is_told_and_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The verdict decides the exit code: one acked order that came again is enough."""
+
+    async def broken(_: Story) -> Verdict:
+        verdict = Verdict(confirmed=60, delivered=60, acked=60, drained=True)
+        case = Finding("acked_then_redelivered", "orders", "order-7", "orders/0/6", "attempt 2")
+        verdict.findings[case.word].append(case)
+        return verdict
+
+    monkeypatch.setattr(Story, "play", broken)
+    assert _run_demo() == exits.BROKEN_PROMISE
+    assert "A promise was broken." in capsys.readouterr().out
+
+
+def _run_demo() -> int:
+    from ackd.cli.main import build_parser  # noqa: PLC0415
+
+    assert Board().all_done()
+    assert (HERE / "worker.sh").exists()
+    return demo.run(build_parser("demo").parse_args(["demo", "--plain"]))

@@ -1,0 +1,57 @@
+"""`ackd torture` as a command: against sidecars that run already, and with parts of its own."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ackd.cli import exits
+from ackd.torture.parts import Local, Sidecar, SidecarPlan
+from tests.support.paths import REPO, remove_run_dir, run_dir
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+
+def torture(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command."""
+    return subprocess.run(
+        [sys.executable, "-m", "ackd", "torture", *arguments],
+        cwd=REPO,
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+
+
+def test_against_a_running_sidecar(tmp_path: Path) -> None:
+    """By URL: load and a verdict; the sidecar is not hurt."""
+    folder = run_dir("torture")
+    plan = SidecarPlan(broker=Local(folder), store_url="embedded", topic="tortured")
+    sidecar = Sidecar("s1", plan, folder)
+    try:
+        sidecar.start()
+        done = torture(
+            *("--url", sidecar.url, "--topic", "tortured", "--sub", "orders", "--seed", "5"),
+            *("--seconds", "4", "--lease-ms", "1000", "--json", str(tmp_path / "verdict.json")),
+        )
+        assert done.returncode == exits.DONE, done.stdout + done.stderr
+        assert sidecar.running
+        assert sidecar.starts == 1
+    finally:
+        sidecar.stop()
+        remove_run_dir(folder)
+    found = json.loads((tmp_path / "verdict.json").read_text())
+    assert found["kept"]
+    assert found["about"]["seed"] == 5
+    assert found["acked"] == found["delivered"] >= found["confirmed"] > 100
+    assert "seed 5" in done.stdout
+
+
+def test_says_what_it_needs() -> None:
+    assert torture().returncode == exits.CONFIG
+    done = torture("--start", "kafka")
+    assert done.returncode == exits.UNREACHABLE
+    assert "--kafka" in done.stderr

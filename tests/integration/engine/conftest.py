@@ -1,0 +1,121 @@
+"""Whole sidecars in this process, on the shared Kafka and a store that they have in common."""
+
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+
+import pytest
+
+from ackd.config.schema import BrokerSettings, Settings, SubscriptionSettings
+from ackd.engine.api import Delivery, ReceiveRequest, SettleItem, SettleResult, Status, Verb
+from ackd.engine.runtime import Runtime
+from ackd.store.memory import Data, MemoryStore
+from ackd_adapters.kafka import KafkaOptions, adapter
+from tests.support.kafka import Kafka
+from tests.support.wait import wait_until_async
+
+_numbers = itertools.count(1)
+NAME = "work"
+
+
+@dataclass
+class Sidecar:
+    """One running sidecar with one subscription, and what a test does with it."""
+
+    runtime: Runtime
+    seen: list[Delivery] = field(default_factory=list)
+
+    async def ready(self) -> None:
+        """Wait until it says so."""
+
+        async def ok() -> bool:
+            return all(reason.ok for reason in self.runtime.readiness())
+
+        await wait_until_async(ok, "the sidecar to be ready", timeout_s=20)
+
+    async def receive(self, most: int = 100, wait_ms: int = 5000) -> list[Delivery]:
+        """One receive."""
+        got = await self.runtime.receive(NAME, ReceiveRequest(max=most, wait_ms=wait_ms))
+        self.seen += got.messages
+        return got.messages
+
+    async def drain(self, quiet_ms: int = 1500) -> list[int]:
+        """Receive and ack until nothing comes for a while; the offsets that came."""
+        offsets: list[int] = []
+        while messages := await self.receive(wait_ms=quiet_ms if offsets else 8000):
+            offsets += [message.record.offset for message in messages]
+            await self.settle(messages, Verb.ACK)
+        return offsets
+
+    async def settle(self, messages: Sequence[Delivery], do: Verb) -> list[SettleResult]:
+        """Settle; everything must succeed."""
+        items = [SettleItem(message.lease, do) for message in messages]
+        results = await self.runtime.settle(items)
+        assert all(r.status is not Status.UNAVAILABLE for r in results)
+        return results
+
+    async def watermarks(self) -> dict[int, int]:
+        """Watermark by partition, of those that this sidecar owns."""
+        return {row.partition: row.watermark for row in await self.runtime.lag(NAME)}
+
+    async def committed(self) -> dict[int, int]:
+        """What was committed to the broker, by partition."""
+        return {row.partition: row.committed for row in await self.runtime.lag(NAME)}
+
+
+StartSidecar = Callable[..., Awaitable[Sidecar]]
+
+
+@pytest.fixture
+def data() -> Data:
+    """The contents of the store that the test's sidecars share."""
+    return Data()
+
+
+@pytest.fixture
+async def start(kafka: Kafka, data: Data) -> AsyncIterator[StartSidecar]:
+    """Start a sidecar on a topic; stopped at the end unless the test did so."""
+    async with AsyncExitStack() as stack:
+
+        async def started(
+            topic: str, group: str, *, store: Data | None = None, name: str = "", **more: object
+        ) -> Sidecar:
+            settings = SubscriptionSettings(
+                broker="k",
+                topics=(topic,),
+                group=group,
+                **{"start": "earliest", "commit_interval_ms": 100, **more},  # type: ignore[arg-type]
+            )
+            identity = name or f"sidecar-{next(_numbers)}"
+            options = KafkaOptions(bootstrap_servers=kafka.bootstrap, topics_refresh_ms=500)
+            runtime = Runtime(
+                Settings(
+                    identity=identity,
+                    brokers={"k": BrokerSettings(adapter="kafka")},
+                    subscriptions={NAME: settings},
+                ),
+                store=MemoryStore(store or data),
+                brokers={"k": adapter.open("k", options)},
+            )
+            stack.push_async_callback(runtime.stop)
+            await runtime.start()
+            sidecar = Sidecar(runtime)
+            await sidecar.ready()
+            return sidecar
+
+        yield started
+
+
+@pytest.fixture
+def topic(kafka: Kafka, request: pytest.FixtureRequest) -> Callable[..., str]:
+    """Make a topic with a name of its own."""
+    base = request.node.name.split("[")[0].removeprefix("test_")[:60]
+
+    def made(partitions: int = 1, **config: str) -> str:
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        return kafka.create_topic(
+            f"{base}.{next(_numbers)}", partitions=partitions, config=settings
+        )
+
+    return made

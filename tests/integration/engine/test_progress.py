@@ -1,0 +1,287 @@
+"""A group's progress on a real Kafka: start, holes, retention, resets, lost store data (I1, I2)."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+
+from ackd.core.progress import decode
+from ackd.engine.api import Verb
+from ackd.store.memory import Data
+from tests.integration.engine.conftest import Sidecar, StartSidecar
+from tests.support.kafka import Kafka
+from tests.support.kafka.fill import fill
+from tests.support.wait import wait_until_async
+
+pytestmark = pytest.mark.kafka
+MakeTopic = Callable[..., str]
+
+
+async def put(kafka: Kafka, topic: str, count: int, first: int = 0, partition: int = 0) -> None:
+    """Publish `count` messages with their number as value."""
+    values = [b"%d" % number for number in range(first, first + count)]
+    await asyncio.to_thread(fill, kafka.bootstrap, topic, partition, values)
+
+
+async def committed(kafka: Kafka, group: str, topic: str) -> TopicPartition:
+    """The group's committed position as an operator's tool sees it."""
+
+    def read() -> TopicPartition:
+        asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0)])
+        future = kafka.admin().list_consumer_group_offsets([asked])[group]
+        return future.result(10).topic_partitions[0]  # type: ignore[no-any-return]
+
+    return await asyncio.to_thread(read)
+
+
+async def reset(kafka: Kafka, group: str, topic: str, offset: int) -> None:
+    """What `kafka-consumer-groups --reset-offsets` does, as soon as the group is empty."""
+
+    def write() -> bool:
+        where = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, offset)])
+        try:
+            kafka.admin().alter_consumer_group_offsets([where])[group].result(10)
+        except KafkaException as error:
+            if error.args[0].code() not in (
+                KafkaError.UNKNOWN_MEMBER_ID,
+                KafkaError.NON_EMPTY_GROUP,
+            ):
+                raise
+            return False
+        return True
+
+    await wait_until_async(lambda: asyncio.to_thread(write), "the group to be empty", timeout_s=10)
+
+
+async def until_committed(kafka: Kafka, group: str, topic: str, offset: int) -> TopicPartition:
+    """Wait for a committed offset."""
+    last: list[TopicPartition] = []
+
+    async def there() -> bool:
+        last[:] = [await committed(kafka, group, topic)]
+        return last[0].offset == offset
+
+    await wait_until_async(there, f"offset {offset} to be committed", timeout_s=10)
+    return last[0]
+
+
+async def test_i1_compacted_topic_drains_and_commits_to_the_end(
+    kafka: Kafka, start: StartSidecar, topic: MakeTopic
+) -> None:
+    name = topic(cleanup_policy="compact", segment_ms="100", min_cleanable_dirty_ratio="0.01")
+
+    def write() -> None:
+        producer = Producer({"bootstrap.servers": kafka.bootstrap})
+        for number in range(300):
+            producer.produce(name, b"%d" % number, key=b"%d" % (number % 7))
+        producer.flush(10)
+
+    def survivors() -> list[int]:
+        reader = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "look"})
+        reader.assign([TopicPartition(name, 0, 0)])
+        found: list[int] = []
+        for _ in range(50):
+            found += [m.offset() or 0 for m in reader.consume(1000, 0.1) if m.error() is None]
+            if found and found[-1] >= 900:
+                break
+        reader.close()
+        return found
+
+    for _ in range(3):
+        await asyncio.to_thread(write)
+        await asyncio.sleep(0.2)  # a new segment begins with the next write
+
+    async def compacted() -> bool:
+        await asyncio.to_thread(write)
+        left = await asyncio.to_thread(survivors)
+        return len(left) < left[-1] // 2
+
+    await wait_until_async(compacted, "Kafka to compact", timeout_s=25)
+    sidecar = await start(name, name)
+    came = await sidecar.drain()
+    assert len(came) == len(set(came))
+    end = (await sidecar.watermarks())[0]
+    assert came[-1] == end - 1
+    await until_committed(kafka, name, name, end)
+
+
+async def test_i1_transactions_drain_to_the_end_behind_the_marker(
+    kafka: Kafka, start: StartSidecar, topic: MakeTopic
+) -> None:
+    name = topic()
+
+    def write() -> None:
+        producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": name})
+        producer.init_transactions(20)
+        for round_ in range(6):
+            producer.begin_transaction()
+            for number in range(50):
+                producer.produce(name, b"%d" % number, partition=0)
+            producer.flush(20)
+            if round_ % 2:
+                producer.abort_transaction(20)
+            else:
+                producer.commit_transaction(20)
+
+    await asyncio.to_thread(write)
+    sidecar = await start(name, name)
+    came = await sidecar.drain()
+    assert len(came) == 150
+    assert await sidecar.watermarks() == {0: 306}
+    await until_committed(kafka, name, name, 306)
+
+
+async def test_r6_latest_is_resolved_once_and_new_partitions_start_at_their_beginning(
+    kafka: Kafka, start: StartSidecar, topic: MakeTopic
+) -> None:
+    name = topic()
+    await put(kafka, name, 10)
+    first = await start(name, name, start="latest")
+    await first.runtime.stop()
+    await put(kafka, name, 5, first=10)
+    second = await start(name, name, start="latest")
+    assert await second.drain() == [10, 11, 12, 13, 14]
+
+
+async def test_i2_ranges_in_the_commit_narrow_what_comes_after_the_store_was_lost(
+    kafka: Kafka, start: StartSidecar, topic: MakeTopic
+) -> None:
+    name = topic()
+    await put(kafka, name, 50)
+    first = await start(name, name)
+    messages = [m for _ in range(5) for m in await first.receive(most=10)]
+    assert len(messages) == 50
+    done = [m for m in messages if m.record.offset not in (3, 20)]
+    await first.settle(done, Verb.ACK)
+    found = await until_committed(kafka, name, name, 3)
+    progress = decode((found.metadata or "").rstrip("\0"))
+    assert progress is not None
+    assert progress.ranges == ((4, 20), (21, 50))
+    await first.runtime.stop()
+    second = await start(name, name, store=Data())
+    assert await second.drain() == [3, 20]
+    lost = second.runtime.metrics.store_data_lost.at()
+    assert lost._value.get() == 1
+
+
+async def test_r8_an_operators_reset_wins_once_and_acks_after_it_are_kept(
+    kafka: Kafka, start: StartSidecar, topic: MakeTopic
+) -> None:
+    name = topic()
+    await put(kafka, name, 20)
+    first = await start(name, name)
+    assert len(await first.drain()) == 20
+    await until_committed(kafka, name, name, 20)
+    await first.runtime.stop()
+    await reset(kafka, name, name, 5)
+    second = await start(name, name)
+    assert await second.drain() == list(range(5, 20))
+    await second.runtime.stop()
+    third = await start(name, name)
+    assert await third.receive(wait_ms=1500) == []
+
+
+async def test_r8_a_refused_foreign_commit_changes_nothing(
+    kafka: Kafka, start: StartSidecar, topic: MakeTopic
+) -> None:
+    name = topic()
+    await put(kafka, name, 20)
+    first = await start(name, name)
+    await first.drain()
+    await first.runtime.stop()
+    await reset(kafka, name, name, 5)
+    second = await start(name, name, foreign_commit="refuse")
+    assert await second.receive(wait_ms=1500) == []
+    await until_committed(kafka, name, name, 20)
+
+
+async def test_r1_a_topic_made_again_is_another_one(
+    kafka: Kafka, start: StartSidecar, topic: MakeTopic
+) -> None:
+    name = topic()
+    await put(kafka, name, 30)
+    first = await start(name, name)
+    assert len(await first.drain()) == 30
+    await asyncio.to_thread(kafka.delete_topics, [name])
+    await asyncio.to_thread(kafka.create_topic, name, partitions=1, config={})
+    await put(kafka, name, 3, first=100)
+    assert await first.drain() == [0, 1, 2]
+
+
+async def test_i1_messages_deleted_by_retention_are_counted_and_progress_goes_on(
+    kafka: Kafka, start: StartSidecar, topic: MakeTopic
+) -> None:
+    name = topic()
+    await put(kafka, name, 10)
+    first = await start(name, name)
+    assert len(await first.drain()) == 10
+    await first.runtime.stop()
+    await put(kafka, name, 20, first=10)
+
+    def delete() -> None:
+        futures = kafka.admin().delete_records([TopicPartition(name, 0, 25)])
+        for future in futures.values():
+            future.result(10)
+
+    await asyncio.to_thread(delete)
+    second = await start(name, name)
+    assert await second.drain() == [25, 26, 27, 28, 29]
+    expired = second.runtime.metrics.expired_by_retention.at("work")
+    assert expired._value.get() == 15
+    assert await second.watermarks() == {0: 30}
+
+
+async def test_a_plain_group_is_adopted_where_it_stands(
+    kafka: Kafka, start: StartSidecar, topic: MakeTopic
+) -> None:
+    name = topic()
+    await put(kafka, name, 20)
+
+    def consume() -> None:
+        plain = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": name})
+        plain.commit(offsets=[TopicPartition(name, 0, 12)], asynchronous=False)
+        plain.close()
+
+    await asyncio.to_thread(consume)
+    sidecar = await start(name, name)
+    assert await sidecar.drain() == list(range(12, 20))
+
+
+async def test_i3_two_sidecars_share_and_settle_for_each_other(
+    kafka: Kafka, start: StartSidecar, topic: MakeTopic
+) -> None:
+    name = topic(4)
+    for partition in range(4):
+        await put(kafka, name, 25, partition=partition)
+    one = await start(name, name)
+    messages = [m for _ in range(4) for m in await one.receive(most=25)]
+    assert len(messages) == 100
+    two = await start(name, name)
+
+    def owned(sidecar: Sidecar) -> set[tuple[str, int]]:
+        return set(sidecar.runtime._subscriptions["work"].owned)
+
+    async def shared() -> bool:
+        return len(owned(two)) == 2 and len(owned(one)) == 2
+
+    await wait_until_async(shared, "both to own two partitions", timeout_s=15)
+    assert not owned(one) & owned(two)
+    # Each settles what the other one owns now; owners hear of it and move on (R16).
+    await two.settle(messages[:50], Verb.ACK)
+    await one.settle(messages[50:], Verb.ACK)
+
+    async def all_done() -> bool:
+        rows = await one.runtime.lag("work") + await two.runtime.lag("work")
+        return all(row.watermark in (25, -1) for row in rows)
+
+    await wait_until_async(all_done, "every watermark at the end", timeout_s=5)
+    assert await one.receive(wait_ms=300) == []
+    assert await two.receive(wait_ms=300) == []

@@ -1,0 +1,148 @@
+"""A real `ackd serve` process (local broker, real store) for tests that talk HTTP to it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.paths import remove_run_dir, run_dir
+from tests.support.ports import free_port, give_back
+from tests.support.proc import Process
+from tests.support.wait import wait_until
+
+CONFIG = """
+state_dir = "{folder}/state"
+
+[server]
+listen = "{listen}"
+admin_listen = "127.0.0.1:{admin_port}"
+wait_ms_max = 2000
+body_bytes_max = 1048576
+head_timeout_ms = 2000
+body_timeout_ms = 2000
+connections_max = 200
+drain_ms = 3000
+
+[brokers.local]
+adapter = "local"
+
+[subscriptions.orders]
+topics = ["orders"]
+start = "earliest"
+
+[subscriptions.images]
+topics = ["images"]
+start = "earliest"
+payload = "binary"
+"""
+TOPICS = ("orders", "images")
+
+
+@dataclass(slots=True)
+class Sidecar:
+    """A running sidecar: where it listens, its process and its folder."""
+
+    process: Process
+    listen: str
+    port: int
+    admin_port: int
+    folder: Path
+
+    @property
+    def url(self) -> str:
+        """The data port."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def admin_url(self) -> str:
+        """The admin port."""
+        return f"http://127.0.0.1:{self.admin_port}"
+
+    def ready(self) -> bool:
+        """Whether it says that it is."""
+        if not self.process.running:
+            raise AssertionError(self.process.log())
+        return call(self.admin_port, "GET", "/readyz")[0] == HTTPStatus.OK
+
+    def start(self) -> None:
+        """Start it and wait until it is ready."""
+        self.process.start()
+        wait_until(self.ready, "the sidecar is ready", timeout_s=20, ignoring=(OSError,))
+
+
+def sidecar_in(folder: Path, *, unix: bool = False) -> Sidecar:
+    """A sidecar with a folder of its own, not started yet."""
+    port, admin_port = free_port(), free_port()
+    listen = f"unix:{folder}/ackd.sock" if unix else f"127.0.0.1:{port}"
+    config = folder / "ackd.toml"
+    config.write_text(CONFIG.format(folder=folder, listen=listen, admin_port=admin_port))
+    argv: list[str | Path] = [sys.executable, "-m", "ackd", "serve", "--config", config]
+    process = Process(argv, log_path=folder / "log")
+    return Sidecar(process, listen, port, admin_port, folder)
+
+
+def call(
+    port: int, method: str, path: str, body: bytes = b"", **headers: str
+) -> tuple[int, dict[str, Any]]:
+    """One request on a connection of its own; (status, JSON of the answer). Raises OSError."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    with closing(HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+        connection.request(method, path, body, named)
+        answer = connection.getresponse()
+        raw = answer.read()
+    return answer.status, json.loads(raw) if raw else {}
+
+
+def make_topics(sidecar: Sidecar) -> bool:
+    """The local broker makes a topic with its first message."""
+    if not sidecar.process.running:
+        raise AssertionError(sidecar.process.log())
+    for topic in TOPICS:
+        status, _ = call(sidecar.port, "POST", f"/v1/topics/{topic}/messages", b"1")
+        if status != HTTPStatus.CREATED:
+            return False
+    return True
+
+
+def drop_all(sidecar: Sidecar) -> bool:
+    """Take and ack what `make_topics` left; True when there is nothing any more."""
+    lags = []
+    for topic in TOPICS:
+        base = f"/v1/subscriptions/{topic}"
+        _, answer = call(sidecar.port, "POST", f"{base}/receive", b'{"max":100}')
+        for message in answer.get("messages", ()):
+            call(sidecar.port, "POST", f"/v1/leases/{message['lease']}/ack")
+        lags += call(sidecar.port, "GET", f"{base}/lag")[1].get("partitions", ())
+    return bool(lags) and all(each["end"] == each["watermark"] for each in lags)
+
+
+@pytest.fixture(scope="module")
+def sidecar() -> Iterator[Sidecar]:
+    """One sidecar for the tests of a module. Do not stop it."""
+    folder = run_dir("http")
+    started = sidecar_in(folder)
+    started.process.start()
+    try:
+        wait_until(
+            lambda: make_topics(started),
+            "topics can be made",
+            timeout_s=20,
+            ignoring=(OSError,),
+        )
+        wait_until(started.ready, "the sidecar is ready", timeout_s=20, ignoring=(OSError,))
+        wait_until(lambda: drop_all(started), "the topics are empty", timeout_s=20)
+        yield started
+        assert started.process.running, started.process.log()
+    finally:
+        started.process.stop()
+        give_back(started.port, started.admin_port)
+        remove_run_dir(folder)

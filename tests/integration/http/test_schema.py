@@ -1,0 +1,43 @@
+"""Requests made from the OpenAPI document find no 5xx and nothing that is not documented."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import schemathesis
+from hypothesis import HealthCheck, Phase, settings
+from schemathesis.checks import CheckFunction, load_all_checks
+from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
+
+from ackd.http.openapi import document
+from tests.integration.http.conftest import Sidecar
+
+load_all_checks()
+
+# A lease, a subscription or a topic that fits the schema need not exist.
+SKIPPED: list[CheckFunction] = [positive_data_acceptance]
+# A raw publish takes any body, and headers that nobody knows are no mistake in HTTP.
+TAKES_ANYTHING = "/v1/topics/{topic}/messages"
+FEW = settings(
+    max_examples=40,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+
+data = schemathesis.openapi.from_dict(document("data"))
+admin = schemathesis.openapi.from_dict(document("admin"))
+
+
+@data.parametrize()
+@FEW
+def test_data_port_keeps_to_its_document(case: schemathesis.Case[Any], sidecar: Sidecar) -> None:
+    skipped = [*SKIPPED]
+    if case.path == TAKES_ANYTHING:
+        skipped.append(negative_data_rejection)
+    case.call_and_validate(base_url=sidecar.url, excluded_checks=skipped)
+
+
+@admin.parametrize()
+@FEW
+def test_admin_port_keeps_to_its_document(case: schemathesis.Case[Any], sidecar: Sidecar) -> None:
+    case.call_and_validate(base_url=sidecar.admin_url, excluded_checks=SKIPPED)

@@ -1,0 +1,61 @@
+"""`python -m tests.simulation`: run many seeds, or one again with its trace."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from time import monotonic
+
+from tests.simulation.plan import KINDS, Story
+from tests.simulation.run import Outcome, simulate
+
+FAILURES_MAX = 5
+
+
+def rerun(outcome: Outcome) -> str:
+    """What somebody needs to see the same again."""
+    return (
+        f"seed {outcome.seed}: {outcome.violation}\n{outcome.tail}\n"
+        f"again: python -m tests.simulation --seed {outcome.seed}"
+    )
+
+
+def main() -> int:
+    """Exit code 1 if a seed was found that breaks an invariant."""
+    parser = argparse.ArgumentParser(prog="tests.simulation", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=1000, help="how many seeds to run")
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--seed", type=int, help="only this seed, with the end of its trace")
+    parser.add_argument("--only", default="", help=f"only these faults: {','.join(KINDS)}")
+    parser.add_argument("--trace", type=int, default=80, help="lines of trace to print")
+    parser.add_argument("--about", default="", help="only lines of the trace with this text")
+    options = parser.parse_args()
+    story = Story(tuple(kind for kind in options.only.split(",") if kind))
+    if options.seed is not None:
+        outcome = simulate(options.seed, story, lines=options.trace, about=options.about)
+        print(outcome.tail)  # noqa: T201 - a command
+        print(outcome.summary())  # noqa: T201
+        return int(outcome.violation is not None)
+    return _many(options.first, options.seeds, story)
+
+
+def _many(first: int, count: int, story: Story) -> int:
+    started, failed, virtual_ms, acked = monotonic(), 0, 0, 0
+    for seed in range(first, first + count):
+        outcome = simulate(seed, story)
+        virtual_ms += outcome.virtual_ms
+        acked += outcome.acked
+        if outcome.violation is not None:
+            failed += 1
+            print(rerun(outcome), file=sys.stderr)  # noqa: T201
+            if failed >= FAILURES_MAX:
+                break
+    print(  # noqa: T201
+        f"{count} seeds, {virtual_ms // 60_000} simulated minutes, {acked} acks, {failed} failed, "
+        f"{monotonic() - started:.0f} s"
+    )
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,259 @@
+"""Simulated applications: they outlive sidecars with their leases, and misbehave as people do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ackd.engine.api import (
+    Delivery,
+    Received,
+    ReceiveRequest,
+    SettleItem,
+    SettleResult,
+    Status,
+    Verb,
+)
+from ackd.engine.runtime import Runtime
+from ackd.errors import AckdError
+from tests.simulation.process import Process
+from tests.simulation.sidecar import Sidecar
+from tests.simulation.world import World
+
+SETTLE_TRIES = 6
+SETTLE_TIMEOUT_MS = 4_000
+PATIENCE = 0.8
+"""How likely a settle that was unavailable goes with the next joined call, too."""
+
+
+class Told(Protocol):
+    """Hears what applications were told, at the moment when they read it."""
+
+    def delivered(self, by: Process, delivery: Delivery, asked_us: int) -> None:
+        """A message under a lease."""
+
+    def asked(self, item: SettleItem) -> None:
+        """A settle is on its way."""
+
+    def settled(
+        self, by: Process, item: SettleItem, result: SettleResult, asked_us: int
+    ) -> None:  # fmt: skip
+        """An answer to a settle."""
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """How an application works; the styles' weights are drawn per run."""
+
+    lease_ms: int
+    receive_max: int
+    wait_ms: int
+    weights: dict[str, int]
+    lease_given: bool
+    attempt_ids: bool
+    joined: bool
+
+
+class App:
+    """One application. `calm`: from now on it does what it should, at once."""
+
+    def __init__(
+        self, world: World, name: str, sidecars: Sequence[Sidecar], habits: Habits, told: Told
+    ) -> None:
+        self.world = world
+        self.name = name
+        self.calm = False
+        self._sidecars = sidecars
+        self._habits = habits
+        self._told = told
+        self._random = world.random(f"app/{name}")
+        self._attempts = 0
+        self._to_join: list[SettleItem] = []
+        self.process = Process(world, name)
+        self._past: list[Process] = []
+        self.process.loop.spawn(self._live(), "live")
+
+    def restart(self) -> None:
+        """The application dies and comes back; it has forgotten its leases."""
+        self.process.kill()
+        self._to_join = []
+        self._past.append(self.process)
+        self.process = Process(self.world, self.name, self.process.boot + 1)
+        self.process.loop.spawn(self._live(), "live")
+
+    def bury(self) -> None:
+        """The run is over."""
+        for process in (*self._past, self.process):
+            process.loop.bury()
+
+    # --- calls
+
+    async def _call(
+        self, sidecar: Sidecar, work: Callable[[Runtime], Awaitable[object]], timeout_ms: int
+    ) -> object:
+        """One HTTP request. Raises ConnectionError, TimeoutError, AckdError."""
+        process = self.process
+        future: asyncio.Future[Any] = process.loop.create_future()
+
+        def answer(result: object, error: Exception | None) -> None:
+            process.resolve(future, result, error)
+
+        request = sidecar.request(work, answer)
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await future
+        except (TimeoutError, asyncio.CancelledError):
+            sidecar.forget(request)
+            raise
+
+    async def _live(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            while True:
+                sidecar = self._random.choice(self._sidecars)
+                try:
+                    received, asked_us = await self._receive(sidecar)
+                except (AckdError, ConnectionError, TimeoutError):
+                    await asyncio.sleep(self._random.uniform(0.01, 0.3))
+                    continue
+                for delivery in received.messages:
+                    self._told.delivered(sidecar.process, delivery, asked_us)
+                    group.create_task(self._work(sidecar, delivery))
+                if not received.messages:
+                    await asyncio.sleep(self._random.uniform(0.0, 0.05))
+
+    async def _receive(self, sidecar: Sidecar) -> tuple[Received, int]:
+        habits, random = self._habits, self._random
+        wait_ms = random.randint(0, 50 if self.calm else habits.wait_ms)
+        self._attempts += 1
+        attempt_id = f"{self.name}-{self._attempts}" if habits.attempt_ids else None
+        request = ReceiveRequest(
+            max=random.randint(1, habits.receive_max),
+            wait_ms=wait_ms,
+            lease_ms=habits.lease_ms if habits.lease_given else None,
+            attempt_id=attempt_id,
+            holder=self.name,
+        )
+        asked_us = self.world.now_us
+        if self._to_join:
+            return await self._receive_joined(sidecar, request), asked_us
+        tries = 3 if attempt_id is not None else 1
+        while True:
+            tries -= 1
+            try:
+                result = await self._call(
+                    sidecar, lambda engine: engine.receive("orders", request), wait_ms + 1_500
+                )
+            except (ConnectionError, TimeoutError):
+                if not tries:
+                    raise
+                await asyncio.sleep(random.uniform(0.05, 1.0))
+                continue
+            assert isinstance(result, Received)
+            return result, asked_us
+
+    async def _receive_joined(self, sidecar: Sidecar, request: ReceiveRequest) -> Received:
+        """Settle what is finished and receive in one request; what fails is settled next time."""
+        items, self._to_join = self._to_join, []
+        asked_us, by = self.world.now_us, sidecar.process
+        for item in items:
+            self._told.asked(item)
+        try:
+            answer = await self._call(
+                sidecar,
+                lambda engine: engine.settle_and_receive(items, "orders", request),
+                request.wait_ms + 1_500,
+            )
+        except BaseException:
+            self._to_join += [item for item in items if self._random.random() < PATIENCE]
+            raise
+        assert isinstance(answer, tuple)
+        results, received = answer
+        for item, result in zip(items, results, strict=True):
+            self._told.settled(by, item, result, asked_us)
+            if result.status is Status.UNAVAILABLE and self._random.random() < PATIENCE:
+                self._to_join.append(item)
+        if isinstance(received, AckdError):
+            raise received
+        assert isinstance(received, Received)
+        return received
+
+    # --- work
+
+    async def _work(self, sidecar: Sidecar, delivery: Delivery) -> None:
+        random, lease_s = self._random, self._habits.lease_ms / 1000
+        weights = self._habits.weights
+        style = random.choices(list(weights), list(weights.values()))[0]
+        if self.calm:
+            style = "ack"
+        lease = delivery.lease
+        match style:
+            case "ack":
+                await asyncio.sleep(random.uniform(0, 0.2))
+                if self._habits.joined:
+                    self._to_join.append(SettleItem(lease, Verb.ACK))
+                    return
+                await self._settle(sidecar, SettleItem(lease, Verb.ACK))
+            case "slow" | "stale":
+                leases = (0.7, 2.5) if style == "slow" else (3, 12)
+                await asyncio.sleep(random.uniform(*leases) * lease_s)
+                await self._settle(sidecar, SettleItem(lease, Verb.ACK))
+            case "twice":
+                await self._settle(sidecar, SettleItem(lease, Verb.ACK))
+                await asyncio.sleep(random.uniform(0, 3) * lease_s)
+                await self._settle(sidecar, SettleItem(lease, Verb.ACK))
+            case "extend":
+                await self._extend(sidecar, lease)
+            case "retry":
+                await asyncio.sleep(random.uniform(0, 0.5) * lease_s)
+                delay_ms = random.choice([0, 50, 500, 2_000])
+                item = SettleItem(lease, Verb.RETRY, delay_ms=delay_ms, count=random.random() < 0.8)
+                await self._fail(sidecar, item)
+            case "dead":
+                await self._fail(sidecar, SettleItem(lease, Verb.DEAD, reason="poison"))
+            case "release":
+                await self._settle(sidecar, SettleItem(lease, Verb.RELEASE))
+            case _:
+                await asyncio.sleep(0)
+
+    async def _fail(self, sidecar: Sidecar, item: SettleItem) -> None:
+        """Give up on a message; every now and then another thread acks it nevertheless."""
+        await self._settle(sidecar, item)
+        if self._random.random() < 0.4:
+            await asyncio.sleep(self._random.uniform(0, 2) * self._habits.lease_ms / 1000)
+            await self._settle(sidecar, SettleItem(item.lease, Verb.ACK))
+
+    async def _extend(self, sidecar: Sidecar, lease: str) -> None:
+        """A heartbeat while it works; stops when it is told that the lease is lost."""
+        random, lease_ms = self._random, self._habits.lease_ms
+        for _ in range(random.randint(1, 6)):
+            await asyncio.sleep(random.uniform(0.3, 0.8) * lease_ms / 1000)
+            item = SettleItem(lease, Verb.EXTEND, lease_ms=lease_ms)
+            if await self._settle(sidecar, item) is Status.LOST:
+                return
+            if self.calm:
+                break
+        await self._settle(sidecar, SettleItem(lease, Verb.ACK))
+
+    async def _settle(self, sidecar: Sidecar, item: SettleItem) -> Status | None:
+        """Settle until there is an answer; every now and then at another sidecar."""
+        for _ in range(SETTLE_TRIES):
+            if self._random.random() < 0.35 or not sidecar.process.alive:
+                sidecar = self._random.choice(self._sidecars)
+            asked_us, by = self.world.now_us, sidecar.process
+            self._told.asked(item)
+            try:
+                results = await self._call(
+                    sidecar, lambda engine: engine.settle([item]), SETTLE_TIMEOUT_MS
+                )
+            except (AckdError, ConnectionError, TimeoutError):
+                await asyncio.sleep(self._random.uniform(0.02, 0.5))
+                continue
+            assert isinstance(results, list)
+            (result,) = results
+            self._told.settled(by, item, result, asked_us)
+            if result.status is not Status.UNAVAILABLE:
+                return Status(result.status)
+            await asyncio.sleep(self._random.uniform(0.02, 0.5))
+        return None

@@ -1,0 +1,145 @@
+"""Judges what brokers store and what applications are told, beside the store's decisions."""
+
+from __future__ import annotations
+
+from ackd.core.ids import TopicPartition
+from ackd.core.progress import decode
+from ackd.engine.api import Delivery, SettleItem, SettleResult, Status
+from ackd.engine.api import Verb as Do
+from ackd.ports import Committed, Headers
+from tests.simulation.book import Ack, Coordinate, Message, Place, read_token
+from tests.simulation.decisions import Decisions, name_of
+from tests.simulation.process import Process
+
+TOLD = {
+    Status.ACKED: "ACKED",
+    Status.RETRYING: "RETRYING",
+    Status.EXTENDED: "EXTENDED",
+    Status.DEAD: "DEAD",
+    Status.RELEASED: "RELEASED",
+}
+
+
+class Checker(Decisions):
+    """Sees everything: the store's decisions, commits, copies, and what applications read."""
+
+    # --- the broker
+
+    def committed(self, by: Process | None, tp: TopicPartition, committed: Committed) -> None:
+        """I1: what is committed is finished; so are the ranges beside it."""
+        topic = self.cluster.topics[tp.topic]
+        place = Place(topic.topic_id, tp.partition)
+        who = "operator" if by is None else by.name
+        self.world.note(who, "commit", tp.partition, committed.offset)
+        if by is None:
+            self.book.ledger(place).resets.append(committed.offset)
+            self.book.ledger(place).committed = (committed.offset, set())
+            return
+        progress = decode(committed.metadata)
+        if progress is None or not progress.fits(
+            self.cluster.name, topic.topic_id, committed.offset
+        ):
+            if progress is not None and progress.topic_id != topic.topic_id.hex():
+                return  # the topic was made again while this commit was on its way
+            self.world.fail(f"R8: commit of {committed.offset} without a fitting marker")
+            return
+        self.committed_topics.add(topic.topic_id)
+        ranges = {offset for a, b in progress.ranges for offset in range(a, b)}
+        self.book.ledger(place).committed = (committed.offset, ranges)
+        log = topic.logs[tp.partition]
+        for offset in log.records:
+            if offset < committed.offset or offset in ranges:
+                each = Coordinate(*place, offset)
+                if not self.done(each):
+                    self.world.fail(f"I1: {name_of(each)} committed and never finished")
+
+    def copied(self, headers: Headers, topic: str) -> None:
+        """A dead letter landed."""
+        if not topic.startswith("ackd.dead."):
+            return
+        fields = dict(headers)
+        origin, generation = fields["ackd-origin"], fields["ackd-generation"]
+        assert origin is not None
+        assert generation is not None
+        _, name, partition, offset = origin.decode().split("/")
+        holding = self._find(name, int(partition), int(offset), int(generation))
+        if holding is None:
+            self.world.fail(f"R2: a dead copy of {origin.decode()} that nobody asked for")
+            return
+        at, message = holding
+        self.world.note("broker", f"dead copy {at.partition}/{at.offset}", generation.decode())
+        if message.acked_us and not self.disturbed():
+            self.world.fail(f"R2: a dead copy of {name_of(at)}, which was acked")
+        message.copies.append(int(generation))
+
+    def _find(
+        self, name: str, partition: int, offset: int, fence: int
+    ) -> tuple[Coordinate, Message] | None:
+        for topic in (*self.cluster.topics.values(), *self.cluster.retired):
+            at = Coordinate(topic.topic_id, partition, offset)
+            message = self.book.messages.get(at)
+            if topic.name != name or message is None:
+                continue
+            if any(fence == holding.fence for holding in message.holdings.values()):
+                return at, message
+        return None
+
+    # --- what applications read (Told)
+
+    def delivered(self, by: Process, delivery: Delivery, asked_us: int) -> None:
+        """A lease was handed over."""
+        del asked_us
+        lease = read_token(delivery.lease)
+        message = self.book.message(lease.coordinate)
+        holding = message.holdings.get(lease.key)
+        at = lease.coordinate
+        self.world.note("app", f"got {at.partition}/{at.offset}", lease.fence, by.name)
+        if holding is None:
+            self.world.fail(f"I7: {name_of(at)} handed over without a grant")
+            return
+        self.delivered_count += 1
+        if holding.ended and not holding.asked:
+            self.world.fail(f"I4: {name_of(at)} handed over after its lease was given back")
+        holding.told(delivery.deadline_ms)
+        newest = message.newest
+        if newest is None or newest is holding or newest.granted_us < holding.granted_us:
+            return
+        if self.still_held(holding, newest.granted_ms) and newest.granted_us < holding.told_us:
+            self.world.fail(f"I3: {name_of(at)} handed over, but granted on already")
+
+    def asked(self, item: SettleItem) -> None:
+        """A settle is on its way."""
+        lease = read_token(item.lease)
+        holding = self.book.message(lease.coordinate).holdings.get(lease.key)
+        if holding is not None:
+            holding.asked.add(item.do.value)
+
+    def settled(
+        self, by: Process, item: SettleItem, result: SettleResult, asked_us: int
+    ) -> None:  # fmt: skip
+        """An answer was read."""
+        lease = read_token(item.lease)
+        at = lease.coordinate
+        message = self.book.message(at)
+        holding = message.holdings.get(lease.key)
+        self.world.note("app", f"read {at.partition}/{at.offset}", item.do, result.status, by.name)
+        # A new key after a loss of all data has the old one's id once in 256 times (R27).
+        invalid = result.status is Status.INVALID and not self.book.flushed_us
+        if invalid or holding is None:
+            self.world.fail(f"I7: a real token of {name_of(at)} is {result.status}")
+            return
+        needed = TOLD.get(Status(result.status))
+        if needed is not None and needed not in holding.outcomes:
+            self.world.fail(f"I7: {name_of(at)} answered {result.status}; no store decided so")
+        if result.status is Status.ALREADY_ACKED and not self.done(at):
+            self.world.fail(f"I7: {name_of(at)} answered already_acked; it never was")
+        dead = message.copies and not message.acked_us and not self.disturbed()
+        if result.status is Status.ALREADY_ACKED and dead:
+            self.world.fail(f"R15: {name_of(at)} answered already_acked; it is a dead letter")
+        acked = result.status in (Status.ACKED, Status.ALREADY_ACKED) and item.do is Do.ACK
+        if acked and message.acked_by is not None:
+            message.told.append(
+                Ack(message.acked_by, message.acked_us, self.world.now_us, message.acked_epoch)
+            )
+        if result.status is Status.EXTENDED and result.deadline_ms is not None:
+            holding.told(result.deadline_ms)

@@ -1,0 +1,321 @@
+"""Judges what the store decides, at the moment when it does: each invariant by its name."""
+
+from __future__ import annotations
+
+import json
+
+from ackd.core.bitmap import CHUNK_SHIFT
+from ackd.core.ids import LedgerKey
+from ackd.core.states import Outcome, Verb
+from ackd.core.wire import Call, Finish, Op, Open, Reply, Result, Snapshot, Verdict
+from tests.simulation.book import Ack, Book, Coordinate, Holding, Ledger, Message, Place
+from tests.simulation.log import Cluster, Topic
+from tests.simulation.process import Process
+from tests.simulation.world import World
+
+FOREIGN_MEMORY_US = 9_500_000
+"""Sidecars keep acks that they served for others' partitions at least ten seconds (R10)."""
+ENDING = {
+    Outcome.ACKED,
+    Outcome.RETRYING,
+    Outcome.DEAD,
+    Outcome.RELEASED,
+}
+
+
+class Decisions:
+    """The store's observer. `Checker` adds what brokers and applications see."""
+
+    def __init__(self, world: World, cluster: Cluster) -> None:
+        self.world = world
+        self.cluster = cluster
+        self.book = Book()
+        self.delivered_count = 0
+        self.acked_count = 0
+        self.committed_topics: set[bytes] = set()
+        self.calm = False
+
+    # --- the store's decisions (Observer)
+
+    def applied(self, by: Process, call: Call, reply: Reply) -> None:
+        """A call was decided."""
+        if reply.verdict is not Verdict.OK:
+            self.world.note(by.name, "refused", call.key.partition, reply.verdict.name)
+            return
+        for op, result in zip(call.ops, reply.results, strict=True):
+            coordinate = Coordinate(call.key.topic_id, call.key.partition, op.offset)
+            self._note(by, coordinate, op, result, reply)
+            match op.verb:
+                case Verb.GRANT:
+                    if result.outcome is Outcome.GRANTED:
+                        self._granted(by, coordinate, result, reply)
+                case Verb.HOLE | Verb.ADVANCE:
+                    self._passed(coordinate, op)
+                case Verb.REPLAY:
+                    known = op.arg or self.topic(call.key.topic_id) is None
+                    if not known and not self.done(coordinate):
+                        self.world.fail(f"I1: {name_of(coordinate)} replayed, but never finished")
+                case Verb.RESET:
+                    self._reset(call.key, op.offset, reply.epoch)
+                case Verb.FINISH:
+                    self._finished(coordinate, op, result)
+                case _:
+                    self._settled(by, coordinate, op, result, reply)
+
+    def _note(
+        self, by: Process, at: Coordinate, op: Op, result: Result, reply: Reply
+    ) -> None:  # fmt: skip
+        if op.verb in (Verb.DROP, Verb.SETTLED):
+            return
+        late = "late" if result.late else ""
+        self.world.note(
+            by.name, f"{op.verb.name.lower()} {at.partition}/{at.offset}", result.outcome.name,
+            late, "arg", op.arg, "fence", result.fence, "until", result.when_ms,
+            "now", reply.now_ms,
+        )  # fmt: skip
+
+    def _granted(self, by: Process, at: Coordinate, result: Result, reply: Reply) -> None:
+        message = self.book.message(at)
+        now_us = self.world.now_us
+        for holding in message.holdings.values():
+            if self.still_held(holding, reply.now_ms) and not self._forgotten(at, holding, by):
+                self.world.fail(
+                    f"I3: {name_of(at)} granted by {by.name} while fence {holding.fence} holds it "
+                    f"until {holding.told_ms} (now {reply.now_ms})"
+                )
+            if holding.fence == result.fence and holding.rterm == reply.rterm:
+                self.world.fail(f"R9: {name_of(at)} granted twice with fence {result.fence}")
+        for ack in message.told:
+            if not self._ack_excused(at, ack, reply.epoch):
+                self.world.fail(f"I2: {name_of(at)} granted again by {by.name} after its ack")
+        if message.copies and not self.disturbed():
+            self.world.fail(f"R2: {name_of(at)} granted although its dead copy is stored")
+        holding = Holding(result.fence, reply.rterm, by, now_us, reply.now_ms, result.when_ms)
+        holding.until(result.when_ms, reply.now_ms, now_us, by)
+        message.holdings[holding.fence, holding.rterm] = message.newest = holding
+
+    def still_held(self, holding: Holding, now_ms: int) -> bool:
+        """Somebody knows that he holds it, and neither he nor a fault has ended that (I3, I4)."""
+        since_us, now_us = holding.changed_us, self.world.now_us
+        if holding.ended or holding.told_ms <= now_ms or holding.told_us <= now_us:
+            return False
+        if self.book.flushed_since(since_us):
+            return False
+        return self.book.repaired_by(holding.told_by or holding.by, since_us, now_us)
+
+    def _forgotten(self, at: Coordinate, holding: Holding, by: Process) -> bool:
+        """A rollback lost the lease, and no owner's memory of it was there (I3: data loss)."""
+        lost = self.book.rolled_back(holding.changed_us, self.world.now_us)
+        if lost is None:
+            return False
+        return by is not holding.told_by or self.book.ledger(at.place).taken_us >= lost.at_us
+
+    def _outranked(self, message: Message, holding: Holding) -> bool:
+        """A rollback with a clock that is behind gave a smaller fence than before (R9)."""
+        return any(
+            each.fence > holding.fence and each.granted_us < holding.granted_us
+            for each in message.holdings.values()
+        )
+
+    def _ack_excused(self, at: Coordinate, ack: Ack, epoch: int) -> bool:
+        """The listed ways in which an acked message may come again (I2)."""
+        book, now_us = self.book, self.world.now_us
+        if epoch > ack.epoch:
+            return True  # `_reset` has made sure that an operator wanted this epoch
+        for base, ranges, at_us in book.ledger(at.place).losses:
+            if at_us > ack.applied_us and at.offset >= base and at.offset not in ranges:
+                return True
+        evicted = book.evicted.get((at.place, at.offset >> CHUNK_SHIFT))
+        if evicted is not None and evicted[0] >= ack.applied_us:
+            owner = evicted[1]
+            return owner is not ack.by or not owner.undisturbed_since(ack.applied_us)
+        lost = book.rolled_back(ack.applied_us, now_us)
+        if lost is not None and lost.at_us - ack.applied_us > FOREIGN_MEMORY_US:
+            return True
+        return not book.repaired_by(ack.by, ack.applied_us, now_us)
+
+    def _settled(
+        self, by: Process, at: Coordinate, op: Op, result: Result, reply: Reply
+    ) -> None:  # fmt: skip
+        message = self.book.message(at)
+        holding = message.holdings.get((op.fence, op.rterm))
+        if op.verb is Verb.LOOK or holding is None:
+            return
+        holding.outcomes.add(result.outcome.name)
+        if result.outcome is Outcome.LOST:
+            newest = holding is message.newest and not message.skipped
+            newest = newest and not self._outranked(message, holding)
+            newest = newest and reply.epoch == self.book.ledger(at.place).epoch
+            # A forgotten lease of a message that is in the log no more is beyond help.
+            kept = op.verb in (Verb.ACK, Verb.EXTEND) and not message.removed
+            sure = kept or not self._forgotten(at, holding, by)
+            if newest and sure and self.still_held(holding, reply.now_ms):
+                self.world.fail(f"I7: {name_of(at)} told lost to the holder of its live lease")
+            return
+        if result.outcome in ENDING:
+            self._ended(at, message, holding, op, reply)
+        if result.outcome is Outcome.EXTENDED:
+            holding.until(result.when_ms, reply.now_ms, self.world.now_us, by)
+        if result.outcome is Outcome.ACKED:
+            if message.copies and not self.disturbed():
+                self.world.fail(f"R2: {name_of(at)} acked although its dead copy is stored")
+            message.acked_us, message.acked_by = self.world.now_us, by
+            message.acked_epoch = reply.epoch
+            self.acked_count += 1
+
+    def _ended(
+        self, at: Coordinate, message: Message, holding: Holding, op: Op, reply: Reply
+    ) -> None:  # fmt: skip
+        """R17, I4: a lease is ended by its newest holder's own wish, or not at all."""
+        newest = message.newest
+        if newest is not None and holding is not newest and newest.granted_us > holding.granted_us:
+            now_us = self.world.now_us
+            lost = self.book.rolled_back(newest.granted_us, now_us)
+            if newest.fence < holding.fence:  # the clock went back with the store (R9)
+                lost = lost or self.book.rolled_back(holding.granted_us, now_us)
+            if lost is None and not newest.ended and op.verb is not Verb.ACK:
+                self.world.fail(f"R17: {name_of(at)}: {op.verb.name} by an older token counted")
+            if lost is None and self.still_held(newest, reply.now_ms):
+                self.world.fail(f"R17: {name_of(at)}: {op.verb.name} by an older token counted")
+        if holding.told_ms and op.verb.name.lower() not in holding.asked and not holding.ended:
+            self.world.fail(f"I4: {name_of(at)}: {op.verb.name} that its holder never asked for")
+        holding.ended = True
+
+    def disturbed(self) -> bool:
+        """The store forgot something, or an operator began an epoch: copies may be made again."""
+        book = self.book
+        epochs = any(ledger.epoch for ledger in book.ledgers.values())
+        return bool(book.rollbacks or book.flushed_us or book.evicted or epochs)
+
+    def _finished(self, at: Coordinate, op: Op, result: Result) -> None:
+        """R2, I1: the original of a dead letter ends after its copy."""
+        if result.outcome is not Outcome.DONE:
+            return
+        message = self.book.message(at)
+        if op.arg == Finish.DEAD and not message.copies:
+            self.world.fail(f"I1: {name_of(at)} finished as dead without a copy")
+        if op.arg == Finish.VANISHED and not self._gone(at):
+            self.world.fail(f"I1: {name_of(at)} finished as vanished, but it is in the log")
+
+    def _passed(self, at: Coordinate, op: Op) -> None:
+        """I1, R7: nothing unfinished is passed over by the watermark or marked as a hole."""
+        start = at.offset if op.verb is Verb.HOLE else 0
+        end = op.arg if op.verb is Verb.HOLE else at.offset
+        topic = self.topic(at.topic_id)
+        if topic is None:
+            return
+        for offset in topic.logs[at.partition].records:
+            if start <= offset < end:
+                each = at._replace(offset=offset)
+                if not self.done(each):
+                    what = "marked as a hole" if op.verb is Verb.HOLE else "below the watermark"
+                    self.world.fail(f"I1: {name_of(each)} is {what} and was never finished")
+
+    def _reset(self, key: LedgerKey, position: int, epoch: int) -> None:
+        """R8: every new epoch is one that an operator asked for."""
+        ledger = self.book.ledger(Place(key.topic_id, key.partition))
+        ledger.epoch = epoch
+        if position not in ledger.resets:
+            self.world.fail(f"R8: partition {key.partition} reset to {position} by nobody")
+            return
+        ledger.resets.remove(position)
+        self._skip_below(Place(key.topic_id, key.partition), position)
+
+    def _skip_below(self, place: Place, position: int) -> None:
+        topic = self.topic(place.topic_id)
+        if topic is not None:
+            for offset in topic.logs[place.partition].records:
+                if offset < position:
+                    self.book.message(Coordinate(*place, offset)).skipped = True
+
+    def opened(self, by: Process, request: Open, snapshot: Snapshot) -> None:
+        """A record was taken or read again."""
+        self.world.note(
+            by.name, "open", request.key.partition, snapshot.verdict.name, "term", snapshot.term,
+            "watermark", snapshot.watermark, "created" if snapshot.created else "",
+            "moved" if snapshot.moved else "",
+        )  # fmt: skip
+        if snapshot.verdict is not Verdict.OK:
+            return
+        place = Place(request.key.topic_id, request.key.partition)
+        ledger = self.book.ledger(place)
+        if not request.term:
+            ledger.taken_us = self.world.now_us
+        if snapshot.created:
+            ledger.epoch = 0
+            if snapshot.watermark in ledger.resets:
+                ledger.resets.remove(snapshot.watermark)
+                self._skip_below(place, snapshot.watermark)
+            if ledger.start < 0 or self._new_group(place):
+                ledger.start = snapshot.watermark
+            if ledger.created:
+                ledger.losses.append((*ledger.committed, self.world.now_us))
+            ledger.created = True
+            self._created(place, ledger, snapshot.watermark)
+
+    def _new_group(self, place: Place) -> bool:
+        """The store forgot the group before anything was granted or committed: it starts anew."""
+        book = self.book
+        if not book.rollbacks and not book.flushed_us:
+            return False
+        granted = any(
+            each.place == place and message.holdings for each, message in book.messages.items()
+        )
+        return not granted and place.topic_id not in self.committed_topics
+
+    def _created(self, place: Place, ledger: Ledger, start: int) -> None:
+        """I1, R6: a new record never starts above an unfinished message."""
+        topic = self.topic(place.topic_id)
+        for offset in () if topic is None else topic.logs[place.partition].records:
+            each = Coordinate(*place, offset)
+            if ledger.start <= offset < start and not self.done(each):
+                self.world.fail(f"I1: a new record starts above {name_of(each)}, never finished")
+
+    def value_set(self, name: str, value: bytes) -> None:
+        """The group's start is decided (R6)."""
+        self.world.note("store", "value", name, len(value))
+        if not name.startswith("start:"):
+            return
+        for field, position in json.loads(value).items():
+            topic_id, partition = field.split(":")
+            place = Place(bytes.fromhex(topic_id), int(partition))
+            ledger = self.book.ledger(place)
+            if ledger.start < 0 or self._new_group(place):
+                ledger.start = position
+
+    # --- shared
+
+    def removed(self, place: Place, offset: int) -> None:
+        """Compaction or retention took a message away."""
+        self.book.message(Coordinate(*place, offset)).removed = True
+
+    def done(self, at: Coordinate) -> bool:
+        """It may leave the unfinished set (I1)."""
+        message = self.book.messages.get(at)
+        if message is not None and message.done:
+            return True
+        return at.offset < self.book.ledger(at.place).start or self._hole(at)
+
+    def _hole(self, at: Coordinate) -> bool:
+        """The log has passed this offset and holds nothing there."""
+        topic = self.topic(at.topic_id)
+        if topic is None:
+            return False
+        log = topic.logs[at.partition]
+        return at.offset < log.end and at.offset not in log.records
+
+    def _gone(self, at: Coordinate) -> bool:
+        topic = self.topic(at.topic_id)
+        return topic is None or at.offset not in topic.logs[at.partition].records
+
+    def topic(self, topic_id: bytes) -> Topic | None:
+        """The topic of this identity, unless it was made again."""
+        for topic in self.cluster.topics.values():
+            if topic.topic_id == topic_id:
+                return topic
+        return None
+
+
+def name_of(at: Coordinate) -> str:
+    """For people."""
+    return f"message {at.topic_id.hex()[:4]}/{at.partition}/{at.offset}"

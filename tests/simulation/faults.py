@@ -1,0 +1,266 @@
+"""What goes wrong, and when: the acts of a plan, done to the parts of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ackd.core.ids import TopicPartition
+from ackd.core.progress import encode
+from ackd.ports import Committed
+from tests.simulation.book import Place, Rollback
+from tests.simulation.sidecar import Sidecar
+from tests.simulation.world import MS, S
+
+if TYPE_CHECKING:
+    from tests.simulation.run import Run
+
+TOPIC = "orders"
+
+
+class Nemesis:
+    """Does the acts. Everything it breaks it also mends, at the latest at `stop`."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._world = run.world
+        self._random = run.world.random("nemesis")
+        self._stopped = False
+        self._held: set[str] = set()
+
+    def schedule(self) -> None:
+        """Plan the acts."""
+        for act in self._run.plan.acts:
+            self._world.after(act.at_us, self._act, act.kind)
+
+    def _act(self, kind: str) -> None:
+        if not self._stopped:
+            act: Callable[[], None] = getattr(self, f"_{kind}")
+            act()
+
+    def stop(self) -> None:
+        """No more faults; everything comes up."""
+        run = self._run
+        self._stopped = True
+        run.server.faults.active = run.broker_faults.active = False
+        run.cluster.up = True
+        run.server.frozen_until_us = 0
+        if not run.server.up:
+            run.server.start(0)
+        for sidecar in run.sidecars:
+            self._held.discard(sidecar.name)
+            sidecar.process.loop.fuse = None
+            sidecar.process.thaw()
+            if sidecar.store is not None:
+                sidecar.store.cut = False
+            sidecar.boot()
+
+    # --- sidecars
+
+    def _sidecar(self) -> Sidecar:
+        return self._random.choice(self._run.sidecars)
+
+    def _boot_later(self, sidecar: Sidecar, most_ms: int = 4_000) -> None:
+        self._world.after(self._random.randint(20, most_ms) * MS, self._boot, sidecar)
+
+    def _boot(self, sidecar: Sidecar) -> None:
+        if sidecar.name not in self._held:
+            sidecar.boot()
+
+    def _kill(self) -> None:
+        sidecar = self._sidecar()
+        sidecar.kill()
+        self._boot_later(sidecar)
+
+    def _fuse(self) -> None:
+        """Dies in mid-action, between any two steps of its loop."""
+        sidecar = self._sidecar()
+        sidecar.process.loop.fuse = self._random.randint(0, 400)
+
+        def fused() -> None:
+            sidecar.kill()
+            self._boot_later(sidecar)
+
+        sidecar.process.loop.on_fuse = fused
+
+    def _stop(self) -> None:
+        sidecar = self._sidecar()
+        sidecar.stop()
+        self._boot_later(sidecar, 8_000)
+
+    def _freeze(self) -> None:
+        """A zombie: everybody else goes on meanwhile."""
+        process = self._sidecar().process
+        process.freeze()
+        self._world.after(self._random.randint(200, 12_000) * MS, process.thaw)
+
+    def _cut(self) -> None:
+        """One sidecar can't reach the store."""
+        sidecar = self._sidecar()
+        store = sidecar.store
+        if store is not None:
+            store.cut = True
+            sidecar.process.disturb()
+            self._world.after(self._random.randint(100, 5_000) * MS, setattr, store, "cut", False)
+
+    def _app(self) -> None:
+        self._random.choice(self._run.apps).restart()
+
+    # --- store
+
+    def _lost(self) -> int:
+        return self._random.choice([0, 0, 1, 2, 5, 20, 60])
+
+    def _store_restart(self) -> None:
+        server = self._run.server
+        if server.up:
+            server.restart()
+            delay_us = self._random.randint(50, 3_000) * MS
+            self._world.after(delay_us, self._come_up, self._lost())
+
+    def _come_up(self, lost: int) -> None:
+        if not self._run.server.up:
+            self._roll_back(lost, silent=False)
+
+    def _store_failover(self) -> None:
+        if self._run.server.up:
+            self._run.server.clock_us += self._random.choice([0, 0, -3 * S, 40 * MS])
+            self._roll_back(self._lost(), silent=False)
+
+    def _store_silent(self) -> None:
+        if self._run.server.up:
+            self._roll_back(self._lost(), silent=True)
+
+    def _roll_back(self, lost: int, *, silent: bool) -> None:
+        from_us = self._run.server.start(lost, silent=silent)
+        if from_us is not None:
+            self._run.checker.book.rollbacks.append(Rollback(from_us, self._world.now_us, silent))
+
+    def _store_freeze(self) -> None:
+        self._run.server.freeze(self._random.randint(50, 4_000) * MS)
+
+    def _clock(self) -> None:
+        self._run.server.step_clock(self._random.choice([-20 * S, -2 * S, 300 * MS, 2 * S, 20 * S]))
+
+    def _flush(self) -> None:
+        run = self._run
+        book = run.checker.book
+        for number in range(run.plan.partitions):
+            tp = TopicPartition(TOPIC, number)
+            place = Place(run.cluster.topics[TOPIC].topic_id, number)
+            base, ranges = run.committed_progress(tp)
+            book.ledger(place).losses.append((base, ranges, self._world.now_us))
+        book.flushed_us.append(self._world.now_us)
+        run.server.flush()
+
+    def _evict(self) -> None:
+        run = self._run
+        evicted = run.server.evict(self._random)
+        if evicted is not None:
+            key, index = evicted
+            place = Place(key.topic_id, key.partition)
+            owner = run.owner_of(key)
+            run.checker.book.evicted[place, index] = (self._world.now_us, owner)
+
+    def _net(self) -> None:
+        faults, random = self._run.server.faults, self._random
+        faults.request_lost = random.choice([0, 0.02, 0.1])
+        faults.request_late = random.choice([0, 0.02, 0.1])
+        faults.answer_lost = random.choice([0, 0.02, 0.1])
+        faults.slow = random.choice([0, 0.05, 0.3])
+        faults.active = True
+        self._world.after(random.randint(200, 4_000) * MS, setattr, faults, "active", False)
+
+    # --- broker
+
+    def _broker_net(self) -> None:
+        faults, random = self._run.broker_faults, self._random
+        faults.request_lost = random.choice([0, 0.1, 0.3])
+        faults.request_late = random.choice([0, 0.1, 0.3])
+        faults.answer_lost = random.choice([0, 0.1, 0.3])
+        faults.active = True
+        self._world.after(random.randint(200, 6_000) * MS, setattr, faults, "active", False)
+
+    def _broker_down(self) -> None:
+        cluster = self._run.cluster
+        self._world.note("broker", "down")
+        cluster.up = False
+        self._world.after(self._random.randint(200, 4_000) * MS, setattr, cluster, "up", True)
+
+    def _rebalance(self) -> None:
+        self._run.group.shuffle()
+
+    def _remake(self) -> None:
+        run = self._run
+        known = any(ledger.start >= 0 for ledger in run.checker.book.ledgers.values())
+        topic = run.cluster.remake(TOPIC)
+        for number in range(run.plan.partitions if known else 0):
+            run.checker.book.ledger(Place(topic.topic_id, number)).start = 0
+
+    def _reset(self) -> None:
+        """An operator stops everything, waits for the sessions to end, and sets a position."""
+        self._operator(self._plain)
+
+    def _copied(self) -> None:
+        """Metadata of another cluster, beside a translated offset (R8-S2)."""
+        self._operator(self._mirrored)
+
+    def _operator(self, metadata: Callable[[TopicPartition, int], str]) -> None:
+        run = self._run
+        for sidecar in run.sidecars:
+            self._held.add(sidecar.name)
+            sidecar.kill()
+
+        def commit() -> None:
+            if self._stopped or run.group.members:
+                return
+            tp = TopicPartition(TOPIC, self._random.randrange(run.plan.partitions))
+            log = run.cluster.log(tp)
+            position = self._random.randint(log.start, log.end)
+            committed = Committed(position, metadata(tp, position))
+            run.group.commit(None, None, {tp: committed})
+
+        def go_on() -> None:
+            for sidecar in run.sidecars:
+                self._held.discard(sidecar.name)
+                self._boot_later(sidecar, 1_000)
+
+        wait_us = run.group.session_us + 1_000 * MS
+        self._world.after(wait_us, commit)
+        self._world.after(wait_us + 1, go_on)
+
+    def _plain(self, tp: TopicPartition, position: int) -> str:
+        del tp, position
+        return ""
+
+    def _mirrored(self, tp: TopicPartition, position: int) -> str:
+        """Ranges that would mean other messages here."""
+        cluster = self._run.cluster
+        identity = cluster.topics[tp.topic].topic_id
+        ranges = [(position + 1, position + 50)]
+        if self._random.random() < 0.5:
+            return encode("another", identity, 0, position, 1, ranges, 4_095)
+        ranges = [(position + 8, position + 50)]
+        return encode(cluster.name, identity, 0, position + 7, 1, ranges, 4_095)
+
+    # --- logs
+
+    def _log(self) -> TopicPartition:
+        return TopicPartition(TOPIC, self._random.randrange(self._run.plan.partitions))
+
+    def _compact(self) -> None:
+        tp = self._log()
+        log = self._run.cluster.log(tp)
+        for offset in list(log.records)[:-1]:
+            if self._random.random() < 0.3:
+                self._run.remove(tp, offset)
+        log.skip(self._random.randint(0, 3))
+
+    def _retain(self) -> None:
+        tp = self._log()
+        log = self._run.cluster.log(tp)
+        if log.end:
+            start = self._random.randint(log.start, log.end)
+            for offset in [each for each in log.records if each < start]:
+                self._run.remove(tp, offset)
+            log.retain(start)

@@ -1,0 +1,279 @@
+"""Planted mistakes: each breaks one rule in production code, and the simulator has to notice.
+
+A simulator that finds nothing proves little unless it is known what it would find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+from ackd.core import record as record_module
+from ackd.core import states, upkeep
+from ackd.core.entry import HOLD_OF, Hold
+from ackd.core.ledger import Ledger
+from ackd.core.progress import Progress
+from ackd.core.record import Record
+from ackd.core.states import Outcome, Phase, State, Step, Verb
+from ackd.core.wire import Call, JournalEntry, Op, Open
+from ackd.engine import api
+from ackd.engine.commit import Committer
+from ackd.engine.dead import DeadLetters
+from ackd.engine.ownership import Ownership
+from ackd.engine.partition import Partition
+from ackd.engine.runtime import Runtime
+from ackd.engine.settle import Settler
+from ackd.engine.start import StartPositions
+from ackd.errors import StoreError, StoreUnknownError
+from tests.simulation.plan import ANY, Story
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A mistake. `story`: what it needs to matter."""
+
+    name: str
+    rule: str
+    plant: Callable[[], Any]
+    story: Story = ANY
+
+
+def _with(*faults: str, style: str = "", **settings: int) -> Story:
+    return Story(faults, tuple(settings.items()), style)
+
+
+def _row(phase: Phase, verb: Verb, row: Step) -> Any:
+    return patch.dict(states.TABLE, {(phase, verb): row})
+
+
+# --- core: the record
+
+
+@contextmanager
+def _grant_without_deadline() -> Iterator[None]:
+    """The store does not look at the deadline, and a new owner does not either."""
+    row = Step(Outcome.GRANTED, State.LEASED)
+    waits = {State.WAITING: Hold.WAITING, State.DEAD: Hold.DEAD}
+    with (
+        _row(Phase.LEASED, Verb.GRANT, row),
+        patch.object(Record, "_held_until", lambda *_: 0),
+        patch.dict(HOLD_OF, waits, clear=True),
+    ):
+        yield
+
+
+def _ack_after_dead() -> Any:
+    return _row(Phase.DEAD, Verb.ACK, Step(Outcome.ACKED, State.FINISHED))
+
+
+@contextmanager
+def _fences_from_memory() -> Iterator[None]:
+    """After a rollback the same number, under the same term, is given to somebody else."""
+
+    def of(self: Any, group: int) -> int:
+        fence: int = self._of.setdefault(group, self._record.fence + 1)
+        self._record.fence = max(self._record.fence, fence)
+        return fence
+
+    rejoin = Record._rejoin
+
+    def keep_term(self: Record, request: Open, now_us: int, run: str) -> bool:
+        rterm, moved = self.rterm, rejoin(self, request, now_us, run)
+        self.rterm = rterm
+        return moved
+
+    with (
+        patch.object(record_module._Fences, "of", of),
+        patch.object(Record, "_rejoin", keep_term),
+    ):
+        yield
+
+
+def _exceptions_forgotten() -> Any:
+    original = Record.phase
+
+    def phase(self: Record, offset: int, now_ms: int) -> Phase:
+        found = original(self, offset, now_ms)
+        return Phase.ACKED if found is Phase.GONE else found
+
+    return patch.object(Record, "phase", phase)
+
+
+def _any_token() -> Any:
+    return patch.object(Record, "_seen_by", lambda _self, _op, phase, _slot: phase)
+
+
+def _reset_drops_leases() -> Any:
+    original = upkeep.reset
+
+    def reset(record: Record, op: Op, now_ms: int) -> int:
+        original(record, op, now_ms)
+        record.slots = {}
+        return 0
+
+    return patch.dict(upkeep.VERBS, {Verb.RESET: reset})
+
+
+# --- core: the ledger
+
+
+def _watermark_over_a_gap() -> Any:
+    def advance(self: Ledger[Any]) -> None:
+        highest = self.finished.highest()
+        if highest is not None and highest >= self.watermark:
+            self.watermark = highest + 1
+
+    return patch.object(Ledger, "_advance", advance)
+
+
+def _journal_ignored() -> Any:
+    def journal(self: Ledger[Any], entries: Sequence[JournalEntry], *_: int) -> None:
+        del self, entries
+
+    return patch.object(Ledger, "journal", journal)
+
+
+# --- engine
+
+
+@contextmanager
+def _no_repair() -> Iterator[None]:
+    async def repair(self: Partition, found: object) -> None:
+        del self, found
+
+    async def replay(self: Settler, name: str) -> None:
+        del self, name
+
+    with patch.object(Partition, "repair", repair), patch.object(Settler, "replay", replay):
+        yield
+
+
+def _unknown_is_nothing() -> Any:
+    def failed(self: Partition, call: Call, error: StoreError) -> None:
+        if not isinstance(error, StoreUnknownError):
+            self._put_back(call, granted_too=True)
+
+    return patch.object(Partition, "failed", failed)
+
+
+def _answered_before() -> Any:
+    original = Settler.settle
+
+    async def settle(
+        self: Settler, items: Sequence[api.SettleItem], *rest: Any
+    ) -> list[api.SettleResult]:
+        results = await original(self, items, *rest)
+        for item, result in zip(items, results, strict=True):
+            if item.do is api.Verb.ACK and result.status is api.Status.UNAVAILABLE:
+                result.status = api.Status.ACKED
+        return results
+
+    return patch.object(Settler, "settle", settle)
+
+
+def _dead_without_copy() -> Any:
+    async def store_copy(self: DeadLetters, *_: object) -> None:
+        del self
+
+    return patch.object(DeadLetters, "_store_copy", store_copy)
+
+
+def _start_resolved_again() -> Any:
+    original = StartPositions._load
+
+    async def load(self: StartPositions) -> dict[str, int]:
+        await original(self)
+        return await self._resolve()
+
+    return patch.object(StartPositions, "_load", load)
+
+
+def _any_metadata_fits() -> Any:
+    return patch.object(Progress, "fits", lambda *_: True)
+
+
+def _reset_not_committed() -> Any:
+    original = Committer.commit
+
+    async def commit(self: Committer, partitions: Sequence[Partition], **how: bool) -> None:
+        if not how.get("always"):
+            await original(self, partitions)
+
+    return patch.object(Committer, "commit", commit)
+
+
+def _seek_makes_holes() -> Any:
+    """Fetching starts above what is known, and the gap rule meets this seek."""
+
+    def start_fetching(self: Partition) -> None:
+        highest = self.ledger.finished.highest()
+        known = [*self.ledger.entries, -1 if highest is None else highest]
+        start = max(self.ledger.watermark, *(offset + 1 for offset in known))
+        session = self._consumer.fetch_from(self.tp, start)
+        self.ledger.fetching(session, self.ledger.watermark)
+        self.perform()
+
+    return patch.object(Partition, "start_fetching", start_fetching)
+
+
+def _replaced_unnoticed() -> Any:
+    return patch.object(Ownership, "replaced", lambda _self, _topic: None)
+
+
+def _given_back_although_sent() -> Any:
+    original = Runtime.receive
+
+    async def receive(self: Runtime, name: str, request: api.ReceiveRequest) -> api.Received:
+        received = await original(self, name, request)
+        self._of(name).hand_out.give_back(received.messages)
+        return received
+
+    return patch.object(Runtime, "receive", receive)
+
+
+MUTANTS = (
+    Mutant("a re-made topic is not noticed", "R1", _replaced_unnoticed, _with("remake")),
+    Mutant(
+        "an ack counts after dead", "R2", _ack_after_dead, _with("kill", "broker_net", style="dead")
+    ),
+    Mutant("a dead letter is finished without its copy", "R2", _dead_without_copy),
+    Mutant(
+        "the start is resolved at every start",
+        "R6",
+        _start_resolved_again,
+        _with("store_freeze", "kill", "cut"),
+    ),
+    Mutant("what a takeover does not fetch is a hole", "R7", _seek_makes_holes, _with("kill")),
+    Mutant("any commit metadata fits", "R8", _any_metadata_fits, _with("copied")),
+    Mutant(
+        "an accepted reset is not committed",
+        "R8",
+        _reset_not_committed,
+        _with("reset", "kill", "fuse", commit_ms=5_000),
+    ),
+    Mutant(
+        "a reset ends live leases",
+        "R8",
+        _reset_drops_leases,
+        _with("reset", lease_ms=8_000, session_ms=3_000),
+    ),
+    Mutant("fences come from memory", "R9", _fences_from_memory, _with("store_failover", "kill")),
+    Mutant("nothing is repaired after a rollback", "R10", _no_repair, _with("store_failover")),
+    Mutant("an ack is answered before the store", "R11", _answered_before, _with("net")),
+    Mutant("an unknown outcome is ignored", "R12", _unknown_is_nothing, _with("net")),
+    Mutant("below the watermark all is acked", "R15", _exceptions_forgotten),
+    Mutant("the journal is not read", "R16", _journal_ignored, _with(lease_ms=8_000, sidecars=2)),
+    Mutant("any token of a message counts", "R17", _any_token),
+    Mutant("a told lease is given back", "R21", _given_back_although_sent),
+    Mutant("the watermark passes over a gap", "I1", _watermark_over_a_gap),
+    Mutant(
+        "a grant does not ask for the deadline",
+        "I3",
+        _grant_without_deadline,
+        _with("rebalance", "kill"),
+    ),
+)
+"""The list to which every rule that the simulator guards adds at least one."""

@@ -1,0 +1,124 @@
+"""What a seed decides before the run starts: its size, settings and which faults it has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Literal
+
+from tests.simulation.world import MS, S, World
+
+KINDS = (
+    "kill",
+    "fuse",
+    "stop",
+    "freeze",
+    "cut",
+    "store_restart",
+    "store_failover",
+    "store_silent",
+    "store_freeze",
+    "clock",
+    "flush",
+    "evict",
+    "net",
+    "broker_net",
+    "broker_down",
+    "rebalance",
+    "remake",
+    "reset",
+    "copied",
+    "app",
+    "compact",
+    "retain",
+)
+RARE = ("flush", "evict", "remake", "reset", "copied", "store_silent", "retain")
+STYLES = ("ack", "slow", "stale", "twice", "extend", "retry", "dead", "release", "forget")
+STORE_LOSES = ("store_restart", "store_failover", "store_silent")
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """A fault of a kind at a moment."""
+
+    at_us: int
+    kind: str
+
+
+@dataclass(slots=True)
+class Plan:
+    """One run. Times in us from its start unless a name says otherwise."""
+
+    sidecars: int
+    partitions: int
+    apps: int
+    messages: int
+    faults_us: int
+    lease_ms: int
+    grace_ms: int
+    replicated: bool
+    start: Literal["latest", "earliest"]
+    before: int
+    buffer_max: int
+    batch_max: int
+    store_timeout_ms: int
+    skip_min: int
+    session_ms: int
+    commit_ms: int
+    weights: dict[str, int] = field(default_factory=dict)
+    acts: list[Act] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """What is not left to the seed: the kinds of faults (empty: it is), settings by name, and a
+    style that applications like.
+    """
+
+    faults: tuple[str, ...] = ()
+    settings: tuple[tuple[str, int], ...] = ()
+    style: str = ""
+
+
+ANY = Story()
+
+
+def draw(world: World, story: Story = ANY) -> Plan:
+    """Draw a plan."""
+    random = world.random("plan")
+    plan = Plan(
+        sidecars=random.choice([1, 2, 2, 3]),
+        partitions=random.choice([1, 1, 2, 3]),
+        apps=random.choice([1, 2, 3]),
+        messages=random.randint(20, 90),
+        faults_us=random.randint(5, 14) * S,
+        lease_ms=random.choice([700, 1_500, 3_000, 8_000]),
+        grace_ms=random.choice([0, 500, 1_500]),
+        replicated=random.random() < 0.3,
+        start=random.choice(["latest", "earliest"]),
+        before=random.choice([0, 5, 20]),
+        buffer_max=random.choice([1, 10, 1_000]),
+        batch_max=random.choice([1, 7, 1_500]),
+        store_timeout_ms=random.choice([100, 500, 1_500]),
+        skip_min=random.choice([2, 5, 1_000]),
+        session_ms=random.choice([3_000, 6_000, 10_000]),
+        commit_ms=random.choice([50, 200, 2_000]),
+        weights=_weights(random),
+    )
+    for name, value in story.settings:
+        setattr(plan, name, value)
+    if story.style:
+        plan.weights[story.style] = 10
+    for kind in story.faults or KINDS:
+        if random.random() < (1.0 if story.faults else 0.08 if kind in RARE else 0.25):
+            for _ in range(1 if kind in RARE else random.randint(1, 4)):
+                plan.acts.append(Act(random.randint(500 * MS, plan.faults_us), kind))
+    plan.acts.sort(key=lambda act: act.at_us)
+    return plan
+
+
+def _weights(random: Random) -> dict[str, int]:
+    """Some styles are left out in a run, others are frequent (swarm testing)."""
+    weights = {style: random.choice([0, 0, 1, 5]) for style in STYLES}
+    weights["ack"] = random.choice([3, 10, 30])
+    return weights

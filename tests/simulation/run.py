@@ -1,0 +1,303 @@
+"""One run: build the parts from the seed, let faults happen, then calm, drain and judge."""
+
+from __future__ import annotations
+
+import gc
+import logging
+from dataclasses import dataclass
+from unittest.mock import patch
+
+from ackd.config.schema import BrokerSettings, Settings, StoreSettings, SubscriptionSettings
+from ackd.core import ledger
+from ackd.core.ids import LedgerKey, TopicPartition
+from ackd.core.progress import decode
+from ackd.ports import Headers
+from tests.simulation.apps import App, Habits
+from tests.simulation.book import Coordinate, Place
+from tests.simulation.broker import BrokerFaults
+from tests.simulation.checker import Checker
+from tests.simulation.faults import TOPIC, Nemesis
+from tests.simulation.group import Group
+from tests.simulation.log import Cluster
+from tests.simulation.plan import ANY, Story, draw
+from tests.simulation.process import Process
+from tests.simulation.sidecar import Place as SidecarPlace
+from tests.simulation.sidecar import Sidecar
+from tests.simulation.store import StoreServer
+from tests.simulation.world import MS, START_US, S, Violation, World
+
+DRAIN_US = 150 * S
+NAME = "orders"
+WATCH_US = 100 * MS
+QUIET_US = 4 * S
+WATCH_TIMES = 6
+"""A watermark may stand over finished messages for this many looks; then it is stuck (R16)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run was like. `digest` is equal for equal runs."""
+
+    seed: int
+    digest: str
+    virtual_ms: int
+    events: int
+    delivered: int
+    acked: int
+    violation: str | None
+    tail: str
+
+    def summary(self) -> str:
+        """In one line."""
+        said = self.violation or "no violation"
+        return (
+            f"seed {self.seed}: {said}; {self.virtual_ms / 1000:.1f} simulated s, "
+            f"{self.delivered} delivered, {self.acked} acked, trace {self.digest}"
+        )
+
+
+class Run:
+    """The parts of one run."""
+
+    def __init__(self, seed: int, story: Story = ANY) -> None:
+        self.world = World(seed)
+        self.plan = draw(self.world, story)
+        self.cluster = Cluster(self.world)
+        self.cluster.on_append = self._appended
+        self.cluster.make(TOPIC, self.plan.partitions)
+        self.group = Group(self.world, self.cluster, (TOPIC,), self.plan.session_ms * MS)
+        self.checker = Checker(self.world, self.cluster)
+        self.group.on_commit.append(self.checker.committed)
+        self.server = StoreServer(self.world, self.checker, replicated=self.plan.replicated)
+        self.broker_faults = BrokerFaults()
+        self._random = self.world.random("traffic")
+        place = SidecarPlace(
+            self.world, self.server, self.cluster, self.group, self.broker_faults
+        )  # fmt: skip
+        self.sidecars = [
+            Sidecar(place, f"s{number}", self._settings(f"s{number}"), self.plan.store_timeout_ms)
+            for number in range(self.plan.sidecars)
+        ]
+        self.apps: list[App] = []
+        self._produced = 0
+
+    def _settings(self, identity: str) -> Settings:
+        plan = self.plan
+        subscription = SubscriptionSettings(
+            broker="broker",
+            topics=(TOPIC,),
+            group=NAME,
+            lease_ms=plan.lease_ms,
+            start=plan.start,
+            buffer_max=plan.buffer_max,
+            commit_interval_ms=plan.commit_ms,
+        )
+        return Settings(
+            identity=identity,
+            store=StoreSettings(url="memory", grace_ms=plan.grace_ms, batch_max=plan.batch_max),
+            brokers={"broker": BrokerSettings(adapter="simulated")},
+            subscriptions={NAME: subscription},
+        )
+
+    # --- what faults and checks ask
+
+    def owner_of(self, key: LedgerKey) -> Process | None:
+        """The process that owns a record."""
+        record = self.server.data.records.get(key)
+        for sidecar in self.sidecars:
+            subscription = sidecar.runtime and sidecar.runtime._subscriptions.get(NAME)
+            if record and subscription and record.owner == subscription.ownership.me.text():
+                return sidecar.process
+        return None
+
+    def committed_progress(self, tp: TopicPartition) -> tuple[int, set[int]]:
+        """The committed position and the offsets in the ranges beside it."""
+        committed = self.group.offsets.get(tp)
+        if committed is None:
+            return 0, set()
+        progress = decode(committed.metadata)
+        topic_id = self.cluster.topics[tp.topic].topic_id
+        if progress is None or not progress.fits(self.cluster.name, topic_id, committed.offset):
+            return committed.offset, set()
+        return committed.offset, {o for a, b in progress.ranges for o in range(a, b)}
+
+    def remove(self, tp: TopicPartition, offset: int) -> None:
+        """Compaction or retention."""
+        log = self.cluster.log(tp)
+        if offset in log.records:
+            self.checker.removed(
+                Place(self.cluster.topics[tp.topic].topic_id, tp.partition), offset
+            )
+            log.compact(offset)
+
+    def _appended(self, topic: str, headers: Headers) -> None:
+        self.checker.copied(headers, topic)
+
+    # --- traffic
+
+    def _produce(self) -> None:
+        partition = self._random.randrange(self.plan.partitions)
+        self.cluster.publish(TOPIC, partition, f"message {self._produced}".encode())
+        self._produced += 1
+        if self._random.random() < 0.05:
+            self.cluster.log(TopicPartition(TOPIC, partition)).skip(1)
+
+    # --- the run
+
+    def execute(self) -> None:
+        """Run to the end. Raises Violation."""
+        plan, world = self.plan, self.world
+        for _ in range(plan.before):
+            self._produce()
+        for number in range(plan.messages):
+            world.after(self._random.randint(0, plan.faults_us), self._produce)
+            del number
+        for sidecar in self.sidecars:
+            world.after(self._random.randint(0, 2_000) * MS, sidecar.boot)
+        habits_random = world.random("habits")
+        for number in range(plan.apps):
+            habits = Habits(
+                lease_ms=plan.lease_ms,
+                receive_max=habits_random.choice([1, 5, 20]),
+                wait_ms=habits_random.choice([0, 200, 2_000]),
+                weights=plan.weights,
+                lease_given=habits_random.random() < 0.5,
+                attempt_ids=habits_random.random() < 0.3,
+                joined=habits_random.random() < 0.3,
+            )
+            self.apps.append(App(world, f"app{number}", self.sidecars, habits, self.checker))
+        nemesis = Nemesis(self)
+        nemesis.schedule()
+        world.run(START_US + plan.faults_us)
+        nemesis.stop()
+        world.note("run", "calm")
+        for app in self.apps:
+            app.calm = True
+        world.after(QUIET_US, self._watch, {})
+        if not world.run(world.now_us + DRAIN_US, self._drained):
+            raise Violation(f"I5: not drained after {DRAIN_US // S} s: {self._standing()}")
+        world.run(world.now_us + 2 * S)
+        self._judge()
+
+    def _watch(self, stood: dict[LedgerKey, tuple[int, int]]) -> None:
+        """R16, I5: in calm, a watermark that could move does so, whoever served the ack."""
+        standing = {}
+        for key, record in self.server.data.records.items():
+            if key.topic_id == self.cluster.topics[TOPIC].topic_id:
+                mark = record.watermark
+                if mark in record.finished and self._settled_down(key):
+                    before, times = stood.get(key, (mark, 0))
+                    standing[key] = (mark, times + 1 if before == mark else 1)
+                    if standing[key][1] >= WATCH_TIMES:
+                        self.world.fail(
+                            f"R16: watermark stands at {key.partition}/{mark}, finished"
+                        )
+        self.world.after(WATCH_US, self._watch, standing)
+
+    def _settled_down(self, key: LedgerKey) -> bool:
+        """Its owner has had the partition, undisturbed, for a while."""
+        owner, since_us = self.owner_of(key), self.world.now_us - QUIET_US
+        taken_us = self.checker.book.ledger(Place(key.topic_id, key.partition)).taken_us
+        quiet = all(each.at_us < since_us for each in self.checker.book.rollbacks)
+        return quiet and taken_us < since_us and bool(owner and owner.undisturbed_since(since_us))
+
+    def _drained(self) -> bool:
+        if self.world.events % 64:
+            return False
+        return not self._standing()
+
+    def _standing(self) -> list[str]:
+        """Partitions whose progress has not reached their end."""
+        standing = []
+        topic = self.cluster.topics[TOPIC]
+        for number, log in enumerate(topic.logs):
+            key = LedgerKey(self.cluster.name, NAME, topic.topic_id, number)
+            record = self.server.data.records.get(key)
+            tp = TopicPartition(TOPIC, number)
+            committed = self.group.offsets.get(tp)
+            position = -1 if committed is None else committed.offset
+            # A record that was lost at rest is missed when there is something to hand out.
+            watermark = position if record is None else record.watermark
+            if watermark < log.end or position < log.end:
+                standing.append(
+                    f"partition {number}: end {log.end} watermark {watermark} committed {position}"
+                )
+        return standing
+
+    def _judge(self) -> None:
+        """I1: everything that exists was finished. I8: nothing was left behind."""
+        topic = self.cluster.topics[TOPIC]
+        for number, log in enumerate(topic.logs):
+            for offset in log.records:
+                at = Coordinate(topic.topic_id, number, offset)
+                if not self.checker.done(at):
+                    raise Violation(f"I1: message {number}/{offset} is lost: never finished")
+        for sidecar in self.sidecars:
+            runtime = sidecar.runtime
+            if runtime is None or not sidecar.process.alive:
+                continue
+            for subscription in runtime._subscriptions.values():
+                for partition in subscription.owned.values():
+                    left = len(partition.ledger.entries)
+                    if left:
+                        raise Violation(f"I8: {left} entries left in {sidecar.name}")
+
+    def bury(self) -> None:
+        """Take everything apart, so that the next run starts clean."""
+        self.world.clear()
+        for sidecar in self.sidecars:
+            sidecar.bury()
+        for app in self.apps:
+            app.bury()
+
+
+class _Alarm(logging.Handler):
+    """An error that the engine logs with a traceback is a bug that it survived."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Break the run off."""
+        if record.exc_info:
+            self._world.fail(f"bug: {record.getMessage()}: {record.exc_info[1]!r}")
+
+
+def simulate(
+    seed: int, story: Story = ANY, *, lines: int = 60, about: str = ""
+) -> Outcome:  # fmt: skip
+    """One run from a seed. `tail` has the last `lines` of the trace that have `about` in them."""
+    collecting = gc.isenabled()
+    gc.disable()
+    run = Run(seed, story)
+    logger = logging.getLogger("ackd")
+    before, alarm = logger.level, _Alarm(run.world)
+    logger.setLevel(logging.ERROR)
+    logger.addHandler(alarm)
+    logger.propagate = False
+    violation: str | None = None
+    try:
+        with patch.object(ledger, "SKIP_MIN_OFFSETS", run.plan.skip_min):
+            run.execute()
+    except Violation as found:
+        violation = str(found)
+    finally:
+        logger.removeHandler(alarm)
+        logger.setLevel(logging.CRITICAL + 1)
+        run.bury()
+        logger.setLevel(before)
+        logger.propagate = True
+        if collecting:
+            gc.enable()
+    world = run.world
+    return Outcome(
+        seed=seed,
+        digest=world.digest(),
+        virtual_ms=world.at_ms,
+        events=world.events,
+        delivered=run.checker.delivered_count,
+        acked=run.checker.acked_count,
+        violation=violation,
+        tail="" if violation is None and not about else world.tail(lines, about),
+    )

@@ -1,0 +1,199 @@
+"""A simulated sidecar: the production runtime in a process that can be killed and started again."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+
+from ackd.config.schema import Settings
+from ackd.engine.context import Context
+from ackd.engine.runtime import Runtime
+from ackd.ports import Broker, Clock, Store
+from ackd.telemetry.metrics import Metrics
+from tests.simulation.broker import BrokerFaults, SimBroker
+from tests.simulation.group import Group
+from tests.simulation.log import Cluster
+from tests.simulation.process import Process
+from tests.simulation.store import StoreServer
+from tests.simulation.store_client import SimStore
+from tests.simulation.world import MS, World
+
+METRICS = Metrics()
+"""Shared by all simulated sidecars: making the families costs more than a whole start."""
+
+Answer = Callable[[object, Exception | None], None]
+
+
+class SeededRuntime(Runtime):
+    """The runtime with random numbers from the seed."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        store: Store,
+        brokers: Mapping[str, Broker],
+        clock: Clock,
+        bits: Callable[[int], int],
+    ) -> None:
+        super().__init__(settings, store=store, brokers=brokers, clock=clock, metrics=METRICS)
+        self._bits = bits
+
+    async def _connect(self) -> Context:
+        return replace(await super()._connect(), random_bits=self._bits)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What all sidecars of a run share."""
+
+    world: World
+    server: StoreServer
+    cluster: Cluster
+    group: Group
+    broker_faults: BrokerFaults
+
+
+class Request:
+    """One HTTP request on its way. `cancel`: the client's connection is gone."""
+
+    def __init__(self, sidecar: Sidecar, answer: Answer) -> None:
+        self.answer = answer
+        self.gone = False
+        self._sidecar = sidecar
+        self._stop: Callable[[], object] | None = None
+
+    def start(self, work: Callable[[Runtime], Awaitable[object]]) -> None:
+        """It has arrived; runs in the sidecar's loop."""
+        sidecar = self._sidecar
+        if not self.gone and sidecar.runtime is not None:
+            self._stop = sidecar.process.loop.spawn(self._serve(sidecar.runtime, work), "http")
+
+    async def _serve(self, runtime: Runtime, work: Callable[[Runtime], Awaitable[object]]) -> None:
+        result: object = None
+        failure: Exception | None = None
+        try:
+            result = await work(runtime)
+        except Exception as error:  # noqa: BLE001 - what HTTP would answer, the client judges it
+            failure = error
+        if self.gone:
+            await self._sidecar.unsent(runtime, result)
+            return
+        self._sidecar.reply(self, result, failure)
+
+    def cancel(self) -> None:
+        """The client has gone; the handler is cancelled, as aiohttp does."""
+        self.gone = True
+        if self._stop is not None:
+            self._stop()
+
+
+class Sidecar:
+    """One sidecar over all its restarts."""
+
+    def __init__(self, place: Place, name: str, settings: Settings, store_timeout_ms: int) -> None:
+        self.place = place
+        self.name = name
+        self.settings = settings
+        self.process = Process(place.world, name)
+        self.process.loop.kill()
+        self.runtime: Runtime | None = None
+        self.past: list[Process] = []
+        self.store: SimStore | None = None
+        self._store_timeout_ms = store_timeout_ms
+        self._requests: dict[Request, None] = {}
+        self._random = place.world.random(f"http/{name}")
+
+    # --- life
+
+    def boot(self) -> None:
+        """Start a new process."""
+        if self.process.alive:
+            return
+        self.past.append(self.process)
+        place = self.place
+        process = self.process = Process(place.world, self.name, self.process.boot + 1)
+        process.loop.on_fuse = self.kill
+        random = place.world.random(f"bits/{self.name}/{process.boot}")
+        self.store = SimStore(place.server, process, self._store_timeout_ms)
+        broker = SimBroker(place.cluster, place.group, process, place.broker_faults)
+        self.runtime = SeededRuntime(
+            self.settings,
+            store=self.store,
+            brokers={"broker": broker},
+            clock=process,
+            bits=random.getrandbits,
+        )
+        place.world.note(self.name, "boot", process.boot)
+        process.loop.spawn(self.runtime.start(), "start")
+
+    def kill(self) -> None:
+        """The signal KILL: clients see their connections break."""
+        self.process.kill()
+        requests, self._requests = list(self._requests), {}
+        for request in requests:
+            self._later(request, None, ConnectionError("reset"))
+
+    def stop(self) -> None:
+        """A clean stop: drain is left out, progress is told, the process ends."""
+        runtime, process = self.runtime, self.process
+        if runtime is None or not process.running:
+            return
+
+        async def stop() -> None:
+            await runtime.stop()
+            self.kill()
+
+        self.place.world.note(self.name, "stops")
+        process.loop.spawn(stop(), "stop")
+
+    # --- requests
+
+    def request(self, work: Callable[[Runtime], Awaitable[object]], answer: Answer) -> Request:
+        """Send a request; `answer` is called in the world, at most once."""
+        request = Request(self, answer)
+        world, process = self.place.world, self.process
+        latency_us = self._random.randint(50, 2_000)
+        if not process.alive:
+            self._later(request, None, ConnectionError("refused"))
+            return request
+        self._requests[request] = None
+
+        def arrives() -> None:
+            process.post(request.start, work)
+
+        world.after(latency_us, arrives)
+        return request
+
+    def reply(self, request: Request, result: object, error: Exception | None) -> None:
+        """The handler is done; from here on the bytes are in the network."""
+        if self._requests.pop(request, 0) is None:
+            self._later(request, result, error)
+
+    def forget(self, request: Request) -> None:
+        """The client does not wait any more."""
+        self._requests.pop(request, None)
+        process = self.process
+        latency_us = self._random.randint(50, 5_000)
+        self.place.world.after(latency_us, process.post, request.cancel)
+
+    async def unsent(self, runtime: Runtime, result: object) -> None:
+        """Nobody got this answer. The HTTP side gives leases back if not a byte was sent (R21)."""
+        if self._random.random() < 0.7 and hasattr(result, "messages"):
+            await runtime.abandon(result)  # type: ignore[arg-type]
+
+    def _later(self, request: Request, result: object, error: Exception | None) -> None:
+        latency_us = self._random.randint(50, 2_000)
+        self.place.world.after(latency_us, request.answer, result, error)
+
+    def bury(self) -> None:
+        """The run is over."""
+        for process in (*self.past, self.process):
+            process.loop.bury()
+
+
+def settle_down(place: Place) -> None:
+    """No more faults in store and broker."""
+    place.server.faults.active = False
+    place.broker_faults.active = False
+    place.server.faults.latency_us = (100, 1 * MS)

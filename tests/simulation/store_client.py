@@ -1,0 +1,235 @@
+"""One sidecar's way to the simulated store: one connection at a time, calls in its order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeVar
+
+from ackd.core.wire import Call, Open, Reply, Snapshot
+from ackd.errors import StoreError, StoreUnknownError
+from ackd.ports import Members, Trouble
+from tests.simulation.process import Process
+from tests.simulation.store import StoreServer, Work
+from tests.simulation.world import MS
+
+T = TypeVar("T")
+LEASE_KEY = "lease-key"
+
+
+class Trip(Generic[T]):
+    """One call on its way to the server and back, on a connection to one run of it."""
+
+    def __init__(
+        self,
+        server: StoreServer,
+        process: Process,
+        work: Work[T],
+        seen: Callable[[T], None] | None,
+        fate: str,
+        latencies_us: tuple[int, int],
+    ) -> None:
+        self.future: asyncio.Future[Any] = process.loop.create_future()
+        self._server = server
+        self._generation = server.generation
+        self._process = process
+        self._work = work
+        self._seen = seen
+        self._fate = fate
+        self._latency_us, self._replica_us = latencies_us
+
+    def arrives(self) -> None:
+        """At the server: decided now, or when it wakes, or never."""
+        server, world = self._server, self._server.world
+        if server.frozen_until_us > world.now_us:
+            world.at(server.frozen_until_us, self.arrives)
+            return
+        if not server.up or server.generation != self._generation or self._fate == "lost":
+            return
+        result, number = server.execute(self._work)
+        if self._seen is not None:
+            self._seen(result)
+        if self._fate == "unanswered":
+            return
+        delay_us = self._latency_us + self._replica_us
+        if server.replicated:
+            world.after(delay_us, self._confirmed, number)
+        world.after(delay_us, self._answered, result)
+
+    def _confirmed(self, number: int) -> None:
+        """A replica has it; only then it is answered."""
+        if self._server.generation == self._generation:
+            self._server.confirmed = max(self._server.confirmed, number)
+
+    def _answered(self, result: T) -> None:
+        if self._server.generation == self._generation and self._server.up:
+            self._process.resolve(self.future, result, None)
+
+    def reset(self) -> None:
+        """The connection broke."""
+        self._process.resolve(self.future, None, StoreUnknownError("connection reset"))
+
+
+class SimStore:
+    """`ackd.ports.Store` of one process."""
+
+    def __init__(self, server: StoreServer, process: Process, timeout_ms: int) -> None:
+        self._server = server
+        self._process = process
+        self._timeout_us = timeout_ms * MS
+        self._random = server.world.random(f"net/{process.name}/{process.boot}")
+        self._generation = 0
+        self._arrival_us = 0
+        self._run = ""
+        self.cut = False
+
+    @property
+    def run(self) -> str:
+        """The run that the connection was made to."""
+        return self._run if self._generation else ""
+
+    # --- one call through the network
+
+    async def _call(self, work: Work[T], seen: Callable[[T], None] | None = None) -> T:
+        if self._process.loop.dead:
+            raise StoreError("dead")
+        if self._generation != self._server.generation:
+            self._break()  # the other end has closed it
+            await self._connect()
+        server, world = self._server, self._server.world
+        latency_us, fate = self._draw()
+        arrival_us = max(world.now_us + latency_us, self._arrival_us)
+        if fate == "late":
+            arrival_us = world.now_us + self._timeout_us + latency_us * 20
+        else:
+            self._arrival_us = arrival_us
+        back_us = self._draw()[0] if server.replicated else 0
+        trip = Trip(server, self._process, work, seen, fate, (latency_us, back_us))
+        if not self.cut:
+            world.at(arrival_us, trip.arrives)
+        server.waiting[trip] = None
+        try:
+            async with asyncio.timeout(self._timeout_us / 1_000_000):
+                result: T = await trip.future
+        except TimeoutError:
+            self._break()
+            raise StoreUnknownError("no answer in time") from None
+        except (asyncio.CancelledError, StoreUnknownError):
+            self._break()
+            raise
+        finally:
+            server.waiting.pop(trip, None)
+        return result
+
+    async def _connect(self) -> None:
+        await asyncio.sleep(self._draw()[0] / 1_000_000)
+        server = self._server
+        frozen = server.frozen_until_us > server.world.now_us
+        if not server.up or self.cut or frozen:
+            if frozen or self.cut:
+                await asyncio.sleep(self._timeout_us / 1_000_000)
+            raise StoreError("connection refused")
+        self._generation, self._run = server.generation, server.run
+        self._arrival_us = 0
+
+    def _break(self) -> None:
+        self._generation = 0
+
+    def _draw(self) -> tuple[int, str]:
+        faults, random = self._server.faults, self._random
+        latency_us = random.randint(*faults.latency_us)
+        if not faults.active:
+            return latency_us, ""
+        chance = random.random()
+        for rate, fate in (
+            (faults.request_lost, "lost"),
+            (faults.request_late, "late"),
+            (faults.answer_lost, "unanswered"),
+            (faults.slow, "slow"),
+        ):
+            if chance < rate:
+                if fate == "slow":
+                    return random.randint(*faults.slow_us), ""
+                return latency_us, fate
+            chance -= rate
+        return latency_us, ""
+
+    # --- ackd.ports.Store
+
+    async def start(self) -> None:
+        """Connect."""
+        if not self._generation:
+            await self._connect()
+
+    async def apply(self, calls: Sequence[Call]) -> list[Reply]:
+        """One flush."""
+        sent = [_copy(call) for call in calls]
+
+        def seen(replies: list[Reply]) -> None:
+            for call, reply in zip(sent, replies, strict=True):
+                self._server.observer.applied(self._process, call, reply)
+
+        return await self._call(lambda store: store.apply(sent), seen)
+
+    async def open(self, request: Open) -> Snapshot:
+        """Take or read again."""
+
+        def seen(snapshot: Snapshot) -> None:
+            self._server.observer.opened(self._process, request, snapshot)
+
+        return await self._call(lambda store: store.open(request), seen)
+
+    async def register(self, subscription: str, name: str) -> int:
+        """A boot number."""
+        return await self._call(lambda store: store.register(subscription, name))
+
+    async def heartbeat(
+        self, subscription: str, name: str, boot: int, owned: Sequence[str], note: str
+    ) -> Members:
+        """Live."""
+        return await self._call(
+            lambda store: store.heartbeat(subscription, name, boot, tuple(owned), note)
+        )
+
+    async def forget(self, subscription: str, name: str, boot: int) -> None:
+        """Remove a member."""
+        await self._call(lambda store: store.forget(subscription, name, boot))
+
+    async def get(self, name: str) -> bytes | None:
+        """A value."""
+        return await self._call(lambda store: store.get(name))
+
+    async def put(self, name: str, value: bytes, ttl_ms: int | None = None) -> None:
+        """Set a value."""
+        await self._call(
+            lambda store: store.put(name, value, ttl_ms),
+            lambda _: self._server.observer.value_set(name, value),
+        )
+
+    async def put_new(self, name: str, value: bytes, ttl_ms: int | None = None) -> bytes | None:
+        """Set a value once. The secret of the leases is made from the seed, not from the system."""
+        if name == LEASE_KEY:
+            value = self._random.randbytes(len(value))
+
+        def seen(there: bytes | None) -> None:
+            self._server.observer.value_set(name, value if there is None else there)
+
+        there = await self._call(lambda store: store.put_new(name, value, ttl_ms), seen)
+        return value if name == LEASE_KEY and there is None else there
+
+    async def delete(self, name: str) -> None:
+        """Remove a value."""
+        await self._call(lambda store: store.delete(name))
+
+    def troubles(self) -> list[Trouble]:
+        """None."""
+        return []
+
+    async def close(self) -> None:
+        """Nothing to free."""
+        self._break()
+
+
+def _copy(call: Call) -> Call:
+    """What was sent does not change any more."""
+    return Call(call.key, list(call.ops), call.term, call.seq, call.incarnation, call.journal_from)

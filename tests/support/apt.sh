@@ -1,0 +1,29 @@
+#!/bin/bash
+# What the tests on real servers need beside Python: Java and Maven for Kafka, redis-server for TLS,
+# Sentinel and Cluster. Installs what is missing when it may, else says what to do.
+set -euo pipefail
+
+packages=()
+command -v java >/dev/null || packages+=(default-jre-headless)
+command -v mvn >/dev/null || packages+=(maven)
+command -v redis-server >/dev/null || packages+=(redis-server)
+[ "${#packages[@]}" -eq 0 ] && exit 0
+
+if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+  echo "The tests on real servers need: ${packages[*]} (names of Debian)." >&2
+  echo "Install them, or run only the tests that need no servers: make test-fast" >&2
+  exit 1
+fi
+
+echo "installing ${packages[*]}"
+export DEBIAN_FRONTEND=noninteractive
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+# Servers are started by the tests themselves: RUNLEVEL=1 keeps the package from starting its own.
+{
+  apt-get update -qq &&
+    RUNLEVEL=1 apt-get install -y -qq --no-install-recommends "${packages[@]}"
+} >"$log" 2>&1 || {
+  cat "$log" >&2
+  exit 1
+}

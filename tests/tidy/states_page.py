@@ -1,0 +1,67 @@
+"""Writes `docs/states.md` from the transition table: `python -m tests.tidy.states_page`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ackd.core.states import LATE_PHASE, TABLE, Phase, State, Verb, mermaid, step
+
+PAGE = Path(__file__).parents[2] / "docs" / "states.md"
+VERBS = (
+    Verb.GRANT,
+    Verb.ACK,
+    Verb.RETRY,
+    Verb.EXTEND,
+    Verb.DEAD,
+    Verb.RELEASE,
+    Verb.FINISH,
+)
+
+HEAD = """# States of a message
+
+Drawn from the transition table in `sidecar/ackd/core/states.py` by `python -m
+tests.tidy.states_page`; a test fails when this page is older than the table.
+
+A *state* is what the store keeps of a message, a *phase* is how it looks at a moment of the store's
+clock. `expired` is a lease whose deadline has passed and that was not handed on; `acked` and `gone`
+(finished in another way: its copy is in the dead-letter topic, retention or compaction removed it)
+are one bit.
+
+```mermaid
+{diagram}
+```
+
+## What each request does in each phase
+
+As the holder of the newest token sees it. With an older token the message looks `gone`, unless it
+is acked. `grant` is the owner's request to hand a message out; while a message is `leased`, or
+`waiting` and not yet due, it answers *held*. `finish` is the owner's, after the dead-letter copy
+was stored. *lost* changes nothing. Settles that count in phase `expired` say `late`.
+
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    names = [verb.name.lower() for verb in VERBS]
+    lines = ["| phase | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
+    for phase in Phase:
+        cells = [_cell(phase, verb) for verb in VERBS]
+        lines.append(f"| {phase.name.lower()} | " + " | ".join(cells) + " |")
+    return HEAD.format(diagram=mermaid()) + "\n".join(lines) + "\n"
+
+
+def _cell(phase: Phase, verb: Verb) -> str:
+    row = step(phase, verb)
+    if (phase, verb) not in TABLE:
+        return "lost"
+    said = row.outcome.name.lower().replace("_", " ")
+    if not row.changes:
+        return said
+    target = "acked" if verb is Verb.ACK else "gone" if row.state is State.FINISHED else ""
+    late = ", late" if phase is LATE_PHASE and verb is not Verb.GRANT else ""
+    return f"**{said}**{late} → {target or row.state.name.lower()}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

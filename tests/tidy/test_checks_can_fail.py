@@ -1,0 +1,174 @@
+"""Every check finds a planted violation, and nothing in a clean copy of the same house."""
+
+import subprocess
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.tidy import checks, docs
+from tests.tidy.dependence import dependence
+from tests.tidy.feeding import unfed_metrics
+from tests.tidy.sources import Source, read_sources
+from tests.tidy.words import forbidden_words, tracked_files
+
+Check = Callable[[Iterable[Source]], Iterator[str]]
+SOURCE_CHECKS: list[Check] = [
+    dependence,
+    checks.file_size,
+    checks.function_size,
+    checks.annotated,
+    checks.module_docstring,
+    checks.any_in_ports,
+    unfed_metrics,
+]
+
+METRICS = '''"""."""
+class Metrics:
+    def __init__(self) -> None:
+        self.things = self._counter("ackd_things", "Things.", ())
+        self.lines = self._counter("ackd_lines", "Lines.", ())
+    def render(self) -> None:
+        self.lines.at().inc()
+'''
+FEEDS = "import asyncio\nfrom ackd.telemetry import metrics\nmetrics.things.at().inc()\n"
+CLEAN = {
+    "sidecar/ackd/__init__.py": '"""Root."""\n__version__ = "1"\n',
+    "sidecar/ackd/core/ids.py": '"""Ids."""\nimport enum\nfrom dataclasses import dataclass\n',
+    "sidecar/ackd/ports/__init__.py": '"""Ports."""\nfrom ackd.core import ids\n',
+    "sidecar/ackd/engine/run.py": '"""Run."""\nfrom ackd.ports import ids\n' + FEEDS,
+    "sidecar/ackd/http/app.py": '"""App."""\nimport aiohttp\nfrom ackd.engine import run\n',
+    "sidecar/ackd/cli/main.py": '"""Cli."""\nfrom ackd.http import app\n',
+    "sidecar/ackd/telemetry/metrics.py": METRICS,
+    "adapters/ackd_adapters/kafka/part.py": '"""Part."""\nimport confluent_kafka\n',
+    "adapters/ackd_adapters/kafka/__init__.py": '"""Kafka."""\nfrom . import part\n',
+    "tests/test_a.py": '"""Tests."""\n\n\ndef test_a() -> None:\n    assert True\n',
+}
+LONG_BODY = "    x = 1\n" * 70
+
+PLANTED: list[tuple[Check, str, str]] = [
+    (dependence, "sidecar/ackd/core/bad.py", '"""."""\nimport asyncio\n'),
+    (dependence, "sidecar/ackd/core/bad.py", '"""."""\nfrom time import time\n'),
+    (dependence, "sidecar/ackd/core/bad.py", '"""."""\nfrom ackd import ports\n'),
+    (dependence, "sidecar/ackd/core/bad.py", '"""."""\nfrom .. import ports\n'),
+    (dependence, "sidecar/ackd/core/bad.py", '"""."""\ndef f() -> None:\n    import random\n'),
+    (dependence, "sidecar/ackd/ports/__init__.py", '"""."""\nfrom ackd.engine.run import x\n'),
+    (dependence, "sidecar/ackd/store/bad.py", '"""."""\nimport ackd.engine.run\n'),
+    (dependence, "sidecar/ackd/engine/bad.py", '"""."""\nfrom ackd.http import app\n'),
+    (dependence, "sidecar/ackd/engine/bad.py", '"""."""\nimport redis.asyncio\n'),
+    (dependence, "sidecar/ackd/http/bad.py", '"""."""\nfrom ackd.cli.main import main\n'),
+    (dependence, "sidecar/ackd/new/bad.py", '"""."""\n'),
+    (dependence, "sidecar/ackd/engine/bad.py", '"""."""\nimport pytest\n'),
+    (dependence, "sidecar/ackd/engine/bad.py", '"""."""\nimport ackd.testing.lab\n'),
+    (dependence, "sidecar/ackd/torture/bad.py", '"""."""\nfrom ackd.core import ids\n'),
+    (dependence, "adapters/ackd_adapters/kafka/bad.py", '"""."""\nimport ackd.engine\n'),
+    (dependence, "adapters/ackd_adapters/local/bad.py", '"""."""\nimport confluent_kafka\n'),
+    (
+        dependence,
+        "adapters/ackd_adapters/local/bad.py",
+        '"""."""\nfrom ackd_adapters.kafka import part\n',
+    ),
+    (dependence, "spark_reports/ackd_reports/bad.py", '"""."""\nfrom ackd.core import ids\n'),
+    (checks.file_size, "sidecar/ackd/core/ids.py", '"""."""\n' + "x = 1\n" * 400),
+    (checks.function_size, "tests/test_a.py", f'"""."""\ndef f() -> None:\n{LONG_BODY}'),
+    (
+        checks.function_size,
+        "sidecar/ackd/core/ids.py",
+        f'"""."""\nclass A:\n    async def f(self) -> None:\n{LONG_BODY.replace("  x", "      x")}',
+    ),
+    (checks.annotated, "tests/test_a.py", '"""."""\ndef f(a) -> None: ...\n'),
+    (checks.annotated, "tests/test_a.py", '"""."""\ndef f(*, a) -> None: ...\n'),
+    (checks.annotated, "tests/test_a.py", '"""."""\ndef f(**a) -> None: ...\n'),
+    (checks.annotated, "tests/test_a.py", '"""."""\nclass A:\n    def f(self): ...\n'),
+    (checks.module_docstring, "sidecar/ackd/core/ids.py", "x = 1\n"),
+    (unfed_metrics, "sidecar/ackd/telemetry/metrics.py", METRICS.replace("things", "others")),
+    (unfed_metrics, "sidecar/ackd/engine/run.py", '"""."""\nmetrics.things.drop("a")\n'),
+    (unfed_metrics, "sidecar/ackd/engine/run.py", '"""."""\nengine.things.at("a")\n'),
+    (checks.any_in_ports, "sidecar/ackd/ports/a.py", '"""."""\nimport typing\nx: typing.Any\n'),
+    (
+        checks.any_in_ports,
+        "sidecar/ackd/ports/__init__.py",
+        '"""."""\nfrom typing import Any\ndef f(a: list[Any]) -> None: ...\n',
+    ),
+]
+
+
+def build(folder: Path, *changes: tuple[str, str]) -> Path:
+    """A small house in `folder`, clean but for the changes."""
+    for name, text in [*CLEAN.items(), *changes]:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize("check", SOURCE_CHECKS, ids=lambda check: check.__name__)
+def test_clean_house_passes(check: Check, tmp_path: Path) -> None:
+    assert list(check(read_sources(build(tmp_path)))) == []
+
+
+@pytest.mark.parametrize(
+    ("check", "name", "text"),
+    PLANTED,
+    ids=[f"{check.__name__}-{number}" for number, (check, _, _) in enumerate(PLANTED)],
+)
+def test_planted_violation_is_found(check: Check, name: str, text: str, tmp_path: Path) -> None:
+    found = list(check(read_sources(build(tmp_path, (name, text)))))
+    assert len(found) == 1, found
+
+
+def test_a_reason_lifts_a_bound(tmp_path: Path) -> None:
+    long_file = '"""."""\n# tidy: long-file -- a table\n' + "x = 1\n" * 400
+    long_function = f'"""."""\ndef f() -> None:  # tidy: long-function -- a table\n{LONG_BODY}'
+    house = build(tmp_path, ("sidecar/ackd/a.py", long_file), ("tests/test_a.py", long_function))
+    assert list(checks.file_size(read_sources(house))) == []
+    assert list(checks.function_size(read_sources(house))) == []
+
+
+def test_dead_module_is_found(tmp_path: Path) -> None:
+    points = ["ackd.cli.main:main", "ackd_adapters.kafka:adapter"]
+    house = build(tmp_path)
+    assert list(checks.dead_modules(read_sources(house), points)) == []
+    without = list(checks.dead_modules(read_sources(house), points[1:]))
+    assert [line.rpartition(" ")[2] for line in without] == ["ackd.cli.main"]
+    house = build(
+        tmp_path,
+        ("sidecar/ackd/core/dead.py", '"""."""\n'),
+        ("tests/test_a.py", '"""."""\nfrom ackd.core import dead\n'),
+        ("tests/helper.py", '"""."""\n'),
+    )
+    found = list(checks.dead_modules(read_sources(house), points))
+    assert [line.rpartition(" ")[2] for line in found] == ["ackd.core.dead", "tests.helper"]
+
+
+def test_forbidden_words_are_found(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True, timeout=10)
+    bad = tmp_path / "bad.md"
+    bad.write_text("run it in /ro" + "ot/x\nfrom https://py" + "pi.org/simple\nin /tm" + "p/x\n")
+    good = tmp_path / "good.md"
+    good.write_text("in ./wo" + "rk/x, $HOME/root/y and https://example.org/home/x\n")
+    assert len(list(forbidden_words(tracked_files(tmp_path)))) == 3
+    bad.write_text("the image's home is /ro" + "ot/x  # tidy: path -- the container's own\n")
+    assert list(forbidden_words(tracked_files(tmp_path))) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("[a](missing.md)", "missing.md"),
+        ("[a](#b)\n\n# b", ""),
+        ("[a](https://example.org)", ""),
+        ("```sh\nmake nothing\n```", "make nothing"),
+        ("```sh\nmake test\n```", ""),
+        ("```sh\nackd nothing --x\n```", "ackd nothing"),
+        ("```sh\nackd serve --config x\n```", ""),
+        ("`make nothing`", "make nothing"),
+        ("`make test ARGS=1`", ""),
+    ],
+)
+def test_broken_docs_are_found(text: str, complaint: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    found = list(docs.broken([page], targets={"test"}, command_exists={"serve"}.__contains__))
+    assert bool(found) == bool(complaint)
+    assert complaint in "".join(found)

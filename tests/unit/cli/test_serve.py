@@ -1,0 +1,116 @@
+"""`ackd serve` and `ackd check --connect` as processes: start, drain, and the exit codes."""
+
+import json
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ackd.cli import exits
+from tests.support.ports import free_port, give_back
+from tests.support.proc import Process
+from tests.support.wait import wait_until
+from tests.unit.cli.test_command import ackd, plain_environ
+
+TRYING = """\
+state_dir = "state"
+[server]
+listen = "127.0.0.1:{data}"
+admin_listen = "127.0.0.1:{admin}"
+drain_ms = 500
+[store]
+url = "memory"
+{more}
+"""
+
+
+@contextmanager
+def configured(folder: Path, more: str = "") -> Iterator[tuple[Path, int, int]]:
+    """A configuration file with free ports and parts that need no server."""
+    data, admin = free_port(), free_port()
+    file = folder / "ackd.toml"
+    file.write_text(TRYING.format(data=data, admin=admin, more=more))
+    try:
+        yield file, data, admin
+    finally:
+        give_back(data, admin)
+
+
+def serving(file: Path) -> Process:
+    """The command, its log beside the file."""
+    argv = [sys.executable, "-m", "ackd", "serve", "--config", str(file)]
+    return Process(argv, log_path=file.with_name("serve.log"), env=plain_environ())
+
+
+def ready(admin: int) -> bool:
+    """Whether the admin port says so."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{admin}/readyz", timeout=2) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def test_serve_starts_and_stops_in_good_order(tmp_path: Path) -> None:
+    with configured(tmp_path) as (file, _, admin):
+        process = serving(file)
+        process.start()
+        try:
+            wait_until(lambda: ready(admin), "the sidecar is ready", timeout_s=15)
+            assert process.terminate() == exits.DONE
+        finally:
+            process.stop()
+        log = [json.loads(line) for line in process.log_path.read_text().splitlines()]
+        assert log[-1]["message"] == "stopped"
+
+
+def test_an_address_in_use_is_told_in_one_line(tmp_path: Path) -> None:
+    with configured(tmp_path) as (file, data, _), socket.socket() as taken:
+        taken.bind(("127.0.0.1", data))
+        taken.listen()
+        done = ackd("serve", "--config", str(file))
+        assert done.returncode == exits.UNREACHABLE
+        assert str(data) in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_connect_tries_store_and_brokers_and_changes_nothing_else(tmp_path: Path) -> None:
+    with configured(tmp_path) as (file, _, _):
+        done = ackd("check", "--connect", "--quiet", "--config", str(file))
+        lines = done.stdout.splitlines()
+        assert [line.partition(":")[0] for line in lines if line.startswith("ok")] == [
+            "ok     store memory",
+            "ok     broker local (local)",
+        ]
+        assert "warn   subscription default, topic default: is not there yet" in lines
+        assert (done.returncode, done.stderr) == (exits.DONE, "")
+
+
+def test_connect_says_what_cannot_be_reached(tmp_path: Path) -> None:
+    port = free_port()
+    more = (
+        f'[brokers.k]\nadapter = "kafka"\n[brokers.k.options]\n'
+        f'bootstrap_servers = "127.0.0.1:{port}"\nrequest_timeout_ms = 1000\n'
+    )
+    with configured(tmp_path, more) as (file, _, _):
+        done = ackd("check", "--connect", "--quiet", "--config", str(file))
+    give_back(port)
+    (failed,) = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
+    assert failed.startswith("FAILED broker k (kafka): ")
+    assert (done.returncode, done.stderr) == (exits.UNREACHABLE, "")
+
+
+def test_interrupted_from_the_keyboard() -> None:
+    """Ctrl-C before the loop runs, or in a command without one, is no traceback."""
+    code = (
+        "import sys\nfrom ackd.cli import main, version\n"
+        "def run(arguments): raise KeyboardInterrupt\nversion.run = run\n"
+        "sys.exit(main.main(['version']))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=20
+    )
+    assert (done.returncode, done.stderr) == (exits.INTERRUPTED, "")

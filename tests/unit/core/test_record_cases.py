@@ -1,0 +1,58 @@
+"""Cases of the record that only show when time passes or data goes (R14, R17)."""
+
+from ackd.core.ids import LedgerKey
+from ackd.core.record import Record
+from ackd.core.states import Outcome, State, Verb
+from ackd.core.wire import Call, Op, Open, Reply, Verdict
+
+KEY = LedgerKey("c", "s", bytes(16), 0)
+NOW_US = 1_800_000_000_000_000
+CHUNK = 1 << 15
+
+
+class Driver:
+    """A record with a clock and an owner."""
+
+    def __init__(self) -> None:
+        self.now_us = NOW_US
+        request = Open(KEY, "me#1", rterm=7, incarnation=9, grace_ms=0, create_at=0)
+        self.record = Record.create(request, 0, "run")
+        snapshot = self.record.open(request, self.now_us, "run", created=True)
+        self.term, self.seq = snapshot.term, snapshot.seq
+
+    def call(self, *ops: Op) -> Reply:
+        """Apply as the owner."""
+        self.seq += 1
+        return self.record.apply(Call(KEY, list(ops), self.term, self.seq), self.now_us, "run")
+
+
+def test_a_message_that_waited_is_granted_when_it_is_due_and_not_before() -> None:
+    driver = Driver()
+    granted = driver.call(Op(Verb.GRANT, 1, arg=1000, group=1)).results[0]
+    retry = Op(Verb.RETRY, 1, granted.fence, 7, 1, arg=500)
+    assert driver.call(retry).results[0].outcome is Outcome.RETRYING
+    driver.now_us += 499_000
+    assert driver.call(Op(Verb.GRANT, 1, arg=1000, group=1)).results[0].outcome is Outcome.HELD
+    driver.now_us += 1_000
+    again = driver.call(Op(Verb.GRANT, 1, arg=1000, group=1)).results[0]
+    assert (again.outcome, again.state, again.attempt) == (Outcome.GRANTED, State.LEASED, 2)
+    assert driver.call(retry).results[0].outcome is Outcome.LOST
+
+
+def test_r14_a_hole_across_a_lost_chunk_does_not_hide_the_loss() -> None:
+    driver = Driver()
+    driver.call(Op(Verb.HOLE, CHUNK, arg=CHUNK + 10))
+    del driver.record.finished.chunks[1]
+    assert driver.call(Op(Verb.HOLE, 5, arg=3 * CHUNK)).verdict is Verdict.CHUNK_LOST
+    assert driver.call(Op(Verb.REPLAY, CHUNK, arg=1)).verdict is Verdict.OK
+    assert driver.call(Op(Verb.HOLE, 5, arg=3 * CHUNK)).verdict is Verdict.OK
+
+
+def test_r14_a_lost_chunk_below_the_watermark_is_no_longer_missed_once_dropped() -> None:
+    driver = Driver()
+    driver.call(Op(Verb.HOLE, 0, arg=CHUNK))
+    driver.call(Op(Verb.ADVANCE, CHUNK + 5))
+    del driver.record.finished.chunks[0]
+    assert driver.call(Op(Verb.LOOK, 3)).verdict is Verdict.CHUNK_LOST
+    assert driver.call(Op(Verb.DROP, CHUNK + 5)).verdict is Verdict.OK
+    assert driver.call(Op(Verb.LOOK, 3)).verdict is Verdict.OK

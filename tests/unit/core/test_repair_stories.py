@@ -1,0 +1,229 @@
+"""Stories about what is lost or unknown: answers, rollbacks, outages, chunks (R9-R12, R14, R23)."""
+
+from __future__ import annotations
+
+from ackd.core.bitmap import CHUNK_OFFSETS
+from ackd.core.repair import Repair
+from ackd.core.states import Verb
+from ackd.core.upkeep import EXCEPTIONS_KEEP_MS
+from ackd.core.wire import Call, Op, Open, Verdict
+from tests.unit.core.playbook import (
+    KEY,
+    LEASE_MS,
+    Play,
+    acks,
+    brings,
+    fetches,
+    finishes_dead,
+    forgets,
+    leases,
+    opens,
+    passes,
+    promotes,
+    repairs,
+    replicates,
+    settles,
+    watermark,
+    writes,
+)
+
+NOTHING = Repair([], 0, [], [])
+
+
+def test_the_lease_of_a_lost_answer_is_an_orphan() -> None:
+    """R12: nobody got the token, so the lease is given back, uncounted, and not waited for."""
+    assert (
+        Play()
+        >> brings(0, 1)
+        >> leases(1, heard=False) << []
+        >> opens("a", again=True)
+        >> repairs() << ["released"]
+        >> leases(2) << [0, 1]
+    )  # fmt: skip
+
+
+def test_a_grant_that_never_arrived_leaves_no_orphan() -> None:
+    """R12: the call was lost before the store: reading again makes the message ready."""
+    play = Play() >> brings(0) >> replicates() >> leases(1, heard=False)
+    play.record = play.copy
+    assert play >> opens("a", again=True) << NOTHING >> leases() << [0]
+
+
+def test_a_call_that_arrives_after_the_reread_is_stale() -> None:
+    """R12: a late grant can't slip in behind the owner's back."""
+    play = Play() >> brings(0)
+    late = Call(KEY, [Op(Verb.GRANT, 0, arg=LEASE_MS, group=1)])
+    owner = play.owner
+    owner.seq += 1
+    late.term, late.seq, late.incarnation = owner.term, owner.seq, owner.incarnation
+    assert play >> opens("a", again=True) << NOTHING
+    assert play.record.apply(late, play.now_ms * 1000, play.run).verdict is Verdict.STALE
+    assert play >> leases() << [0]
+
+
+def test_after_a_failover_the_confirmed_acks_are_replayed() -> None:
+    """R10, I2: the replica missed two acks and the watermark; the owner's memory has them."""
+    assert (
+        Play()
+        >> brings(0, 1, 2, 3)
+        >> leases(4)
+        >> replicates()
+        >> acks(0, 2) << "acked"
+        >> writes() << 1
+        >> promotes()
+        >> leases() << Verdict.MOVED
+        >> acks(3) << "moved"
+        >> opens("a", again=True)
+        >> repairs() << ["done"] * 3  # replay 0 and 2, watermark 1
+        >> acks(0) << "already_acked"
+        >> acks(2) << "already_acked"
+        >> acks(1, 3) << "acked"
+        >> writes() << 4
+    )  # fmt: skip
+
+
+def test_after_a_failover_a_forgotten_grant_is_kept() -> None:
+    """R9, I3: the replica never saw the grant; its holder is the newest, so it keeps the lease."""
+    assert (
+        Play()
+        >> brings(0)
+        >> replicates()
+        >> leases() << [0]
+        >> promotes()
+        >> opens("a", again=True)
+        >> repairs() << ["extended"]
+        >> leases() << []
+        >> acks(0) << "acked"
+    )  # fmt: skip
+
+
+def test_a_forgotten_grant_settles_even_when_the_sidecar_died_too() -> None:
+    """R9: the token itself is the witness: fence larger than the slot's."""
+    assert (
+        Play()
+        >> brings(0)
+        >> replicates()
+        >> leases() << [0]
+        >> promotes() >> forgets("a") >> opens("b")
+        >> acks(0) << "acked late"
+    )  # fmt: skip
+
+
+def test_a_fence_is_not_given_again_after_a_rollback() -> None:
+    """R9: clock and term of the rollback keep the tokens apart; the old holder settles nothing."""
+    play = Play() >> brings(0) >> replicates() >> leases() << [0]
+    assert (
+        play
+        >> promotes() >> forgets("a") >> opens("b") >> fetches() >> brings(0)
+        >> leases() << []  # everybody may replay first
+        >> passes(3_000)
+        >> leases() << [0]
+        >> acks(0, nth=0) << "lost"
+        >> acks(0, nth=1) << "acked"
+    )  # fmt: skip
+    (fence, rterm, _), (other, other_rterm, _) = play.tokens[0]
+    assert other > fence
+    assert other_rterm != rterm
+
+
+def test_after_an_outage_expiry_waits_for_the_grace() -> None:
+    """R23: who was answered 503 may settle first."""
+    assert (
+        Play()
+        >> brings(0)
+        >> leases()
+        >> passes(LEASE_MS)
+        >> replicates() >> promotes()
+        >> opens("a", grace_ms=10_000, again=True)
+        >> repairs()
+        >> leases() << []
+        >> acks(0) << "acked late"
+    )  # fmt: skip
+
+
+def test_the_clock_of_a_new_primary_ends_no_lease_early() -> None:
+    """R23, I4: a clock that is 40 s ahead is measured and taken out."""
+    play = Play() >> brings(0) >> leases()
+    before = play.record.clock_ms
+    request = Open(KEY, "a", rterm=9, incarnation=9, grace_ms=0, estimate_ms=before + 5)
+    snapshot = play.record.open(request, (before + 40_005) * 1000, "run-2", created=False)
+    assert snapshot.now_ms == before + 5
+    reply = play.record.apply(Call(KEY, []), (before + 60_000) * 1000, "run-2")
+    assert reply.now_ms == before + 20_000  # it goes on from there
+
+
+def test_the_clock_never_goes_back() -> None:
+    """R23: a clock that is behind stands until it has caught up."""
+    play = Play() >> brings(0) >> leases()
+    early = play.record.apply(Call(KEY, []), (play.now_ms - 5_000) * 1000, play.run)
+    assert early.now_ms == play.now_ms
+
+
+def test_a_lost_chunk_is_noticed_and_made_again() -> None:
+    """R14: eviction of one chunk is not a silent loss of 32,768 acks."""
+    play = Play() >> brings(0, 1, 2) >> leases(3) >> acks(1) << "acked"
+    del play.record.finished.chunks[0]
+    assert play >> acks(2) << "chunk_lost" >> opens("a", again=True)
+    assert play.last == Repair([1], 0, [], [])
+    made = play.call(Op(Verb.REPLAY, 0, arg=1), Op(Verb.REPLAY, 1), owner=play.owner)
+    assert made.verdict is Verdict.OK
+    assert play >> acks(1) << "already_acked" >> acks(2) << "acked"
+
+
+def test_lost_data_is_absent_and_not_empty() -> None:
+    """R14, I7: a record made anew has another incarnation; nothing of the old is settled in it."""
+    play = Play() >> brings(0) >> leases()
+    request = Open(KEY, "", rterm=3, incarnation=1234, grace_ms=0, create_at=0)
+    play.record = play.record.create(request, 0, play.run)
+    assert play >> acks(0) << "absent"
+
+
+def test_a_reset_opens_everything_again_but_live_leases_stay() -> None:
+    """R8, I3: a new epoch forgets what was finished; who works on a message keeps it."""
+    play = Play() >> brings(0, 1, 2, 3) >> leases(4) >> acks(0, 1) >> writes() << 2
+    play.as_owner(Op(Verb.RESET, 0))
+    play >> opens("a", again=True) << NOTHING
+    play.perform()
+    assert play.fetches == [0]  # bodies of what was finished are gone
+    assert (
+        play
+        >> fetches() << 0
+        >> brings(0, 1, 2, 3)
+        >> leases(9) << [0, 1]
+        >> acks(2) << "acked"
+        >> acks(0, nth=0) << "lost"  # a lease of the old epoch
+        >> acks(0, 1, 3) << "acked"
+        >> watermark() << 4
+    )  # fmt: skip
+
+
+def test_what_is_freed_is_below_the_committed_position_only() -> None:
+    """R16: chunks and slots go after the broker's commit, whole chunks at a time."""
+    play = Play()
+    finished = CHUNK_OFFSETS + 300
+    play.as_owner(Op(Verb.HOLE, 0, arg=finished), Op(Verb.ADVANCE, finished))
+    play.as_owner(Op(Verb.DROP, CHUNK_OFFSETS - 1))
+    assert sorted(play.record.finished.chunks) == [0, 1]
+    play.as_owner(Op(Verb.DROP, finished + 999_999))
+    assert sorted(play.record.finished.chunks) == [1]
+    assert play.record.listed == {1}
+
+
+def test_how_a_message_ended_is_forgotten_after_an_hour() -> None:
+    """R15, I8: the exceptions below the watermark are bounded by time."""
+    play = Play() >> brings(0) >> leases() >> settles(Verb.DEAD, 0)
+    assert play >> writes() << 0 >> finishes_dead(0) << "done" >> writes() << 1 >> acks(0) << "lost"
+    play.now_ms += EXCEPTIONS_KEEP_MS + 1
+    assert play >> writes() << 1
+    assert play.record.exceptions == {}
+
+
+def test_a_grant_that_was_sent_after_the_reread_counts() -> None:
+    """I3, R12: it waited in a queue meanwhile; its holder has it, so it is no orphan later."""
+    play = Play() >> brings(0, 1)
+    owner = play.owner
+    (offset,) = owner.ledger.take(1, 1 << 30)
+    play >> opens("a", again=True)
+    reply = play.as_owner(Op(Verb.GRANT, offset, arg=LEASE_MS, group=1))
+    owner.ledger.granted(offset, reply.results[0], reply.rterm, reply.now_ms, play.now_ms)
+    assert play >> leases(2) << [1] >> opens("a", again=True) << NOTHING

@@ -1,0 +1,77 @@
+"""The transition table is complete and means what the rules say (R15, R17)."""
+
+from __future__ import annotations
+
+import pytest
+
+from ackd.core import states
+from ackd.core.states import TABLE, Outcome, Phase, State, Verb, step
+
+SETTLES = (Verb.ACK, Verb.RETRY, Verb.EXTEND, Verb.DEAD, Verb.RELEASE)
+
+
+@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("verb", [*SETTLES, Verb.GRANT, Verb.FINISH])
+def test_every_phase_answers_every_verb(phase: Phase, verb: Verb) -> None:
+    """Nothing is undefined; what changes nothing leaves the state as it looks."""
+    row = step(phase, verb)
+    if row == states.LOST:
+        assert (phase, verb) not in TABLE
+        assert not row.changes
+    elif not row.changes:
+        over = phase in (Phase.ACKED, Phase.GONE)
+        assert row.state == (State.FINISHED if over else State(phase))
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_only_a_free_message_is_granted(phase: Phase) -> None:
+    """I3: the record asks a WAITING one for its time before it looks here."""
+    granted = step(phase, Verb.GRANT).outcome is Outcome.GRANTED
+    free = (Phase.READY, Phase.RELEASED, Phase.EXPIRED, Phase.WAITING)
+    assert granted == (phase in free)
+
+
+def test_only_acks_and_durable_copies_finish() -> None:
+    """I1: a message leaves the unfinished set by an ack or after its copy, in no other way."""
+    finishing = {(p, v) for (p, v), s in TABLE.items() if s.changes and s.state is State.FINISHED}
+    assert finishing == {
+        (Phase.LEASED, Verb.ACK),
+        (Phase.EXPIRED, Verb.ACK),
+        (Phase.DEAD, Verb.FINISH),
+    }
+
+
+def test_a_finished_message_never_changes() -> None:
+    """I2: no verb leads out of ACKED and GONE."""
+    for phase in (Phase.ACKED, Phase.GONE):
+        assert not any(step(phase, verb).changes for verb in Verb)
+
+
+def test_after_dead_no_ack_counts() -> None:
+    """R2: `dead` is the commit point of a send back."""
+    assert step(Phase.DEAD, Verb.ACK) == states.LOST
+    assert step(Phase.DEAD, Verb.EXTEND) == states.LOST
+
+
+def test_late_settles_are_exactly_ack_and_extend() -> None:
+    """R17: past the deadline retry, dead and release are lost."""
+    late = {verb for verb in SETTLES if step(Phase.EXPIRED, verb) != states.LOST}
+    assert late == {Verb.ACK, Verb.EXTEND}
+
+
+def test_the_script_gets_every_row() -> None:
+    """The Lua text carries the same table."""
+    cells = [int(cell) for cell in states.lua_table().strip('"').split("\\")[1:]]
+    assert len(cells) == 2 * 16 * len(Phase)
+    for phase in Phase:
+        for verb in range(16):
+            row = TABLE.get((phase, Verb(verb)), states.LOST) if verb in set(Verb) else states.LOST
+            at = 2 * (phase * 16 + verb)
+            assert cells[at : at + 2] == [row.outcome, row.state * 2 + row.changes]
+
+
+def test_states_and_phases_share_their_numbers() -> None:
+    """`Phase(state)` is used where a state is looked at."""
+    for state in State:
+        if state is not State.FINISHED:
+            assert Phase(state).name == state.name

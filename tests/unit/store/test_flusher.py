@@ -1,0 +1,287 @@
+"""The flusher on the memory store: order, fairness, bounds, and who hears what (R11, R12, R16)."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from ackd.core.ids import LedgerKey
+from ackd.core.states import Outcome, Verb
+from ackd.core.wire import Call, Op, Open, Reply, Verdict
+from ackd.errors import StoreError, StoreUnknownError
+from ackd.store.flusher import Flusher, LedgerHandle, PartlyError
+from ackd.store.memory import MemoryStore
+
+KEYS = [LedgerKey("c", "s", bytes(16), partition) for partition in range(4)]
+
+
+class SlowStore(MemoryStore):
+    """A memory store whose calls wait for the test."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.flushes: list[list[Call]] = []
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.error: StoreError | None = None
+
+    async def apply(self, calls: Sequence[Call]) -> list[Reply]:
+        """Note the flush, wait for the gate, fail if told so."""
+        self.flushes.append(list(calls))
+        await self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        return await super().apply(calls)
+
+
+class Notes:
+    """A listener that writes down what it hears."""
+
+    def __init__(self) -> None:
+        self.landings: list[tuple[Call, Reply]] = []
+        self.failures: list[tuple[Call, StoreError]] = []
+
+    def landed(self, call: Call, reply: Reply) -> None:
+        """Note an answer."""
+        self.landings.append((call, reply))
+
+    def failed(self, call: Call, error: StoreError) -> None:
+        """Note a failure."""
+        self.failures.append((call, error))
+
+
+@asynccontextmanager
+async def running(flusher: Flusher) -> AsyncIterator[None]:
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(flusher.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+
+def request(key: LedgerKey, term: int = 0) -> Open:
+    return Open(key, "me#1", rterm=7, incarnation=9, grace_ms=0, create_at=0, term=term)
+
+
+async def opened(flusher: Flusher, key: LedgerKey, notes: Notes | None = None) -> LedgerHandle:
+    handle = LedgerHandle(key, listener=notes)
+    snapshot = await flusher.open(request(key), handle)
+    assert snapshot.verdict is Verdict.OK
+    return handle
+
+
+def grant(offset: int, group: int = 1) -> Op:
+    return Op(Verb.GRANT, offset, arg=10_000, group=group)
+
+
+async def turns(count: int = 5) -> None:
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+async def test_what_arrives_meanwhile_becomes_one_call_per_partition() -> None:
+    store = SlowStore()
+    flusher = Flusher(store)
+    async with running(flusher):
+        first, second = [await opened(flusher, key) for key in KEYS[:2]]
+        store.gate.clear()
+        futures = [flusher.submit(first, [grant(1)])]
+        await turns()
+        futures += [flusher.submit(first, [grant(n)]) for n in (2, 3)]
+        futures += [flusher.submit(second, [grant(4), grant(5)])]
+        store.gate.set()
+        replies = await asyncio.gather(*futures)
+    assert [len(reply.results) for reply in replies] == [1, 1, 1, 2]
+    assert all(r.outcome is Outcome.GRANTED for reply in replies for r in reply.results)
+    assert [[len(c.ops) for c in calls] for calls in store.flushes] == [[1], [2, 2]]
+
+
+async def test_sequence_numbers_follow_the_order_of_sending() -> None:
+    store = SlowStore()
+    flusher = Flusher(store)
+    async with running(flusher):
+        handle = await opened(flusher, KEYS[0])
+        for offset in range(3):
+            assert (await flusher.submit(handle, [grant(offset)])).verdict is Verdict.OK
+    sent = [call.seq for calls in store.flushes for call in calls]
+    assert sent == sorted(set(sent))
+    assert sent[0] == 2  # the open itself had number 1
+
+
+async def test_r16_foreign_settles_reach_the_owners_listener_once() -> None:
+    store = SlowStore()
+    flusher = Flusher(store)
+    notes = Notes()
+    async with running(flusher):
+        handle = await opened(flusher, KEYS[0], notes)
+        other = LedgerHandle(KEYS[0])
+        granted = (await flusher.submit(handle, [grant(8)])).results[0]
+        rterm = notes.landings[0][1].rterm
+        ack = Op(Verb.ACK, 8, fence=granted.fence, rterm=rterm, attempt=1)
+        assert (await flusher.submit(other, [ack])).results[0].outcome is Outcome.ACKED
+        for _ in range(2):
+            await flusher.submit(handle, [])
+    journals = [[e.offset for e in reply.journal or []] for _, reply in notes.landings]
+    assert journals == [[], [8], []]
+
+
+async def test_owner_and_foreign_calls_of_one_partition_never_share_a_flush() -> None:
+    store = SlowStore()
+    flusher = Flusher(store)
+    async with running(flusher):
+        handle = await opened(flusher, KEYS[0])
+        other = LedgerHandle(KEYS[0])
+        await asyncio.gather(
+            flusher.submit(handle, [grant(1)]),
+            flusher.submit(other, [Op(Verb.LOOK, 1)]),
+            flusher.submit(handle, [grant(2)]),
+        )
+    for calls in store.flushes:
+        assert len({call.key for call in calls}) == len(calls)
+    assert sum(len(call.ops) for calls in store.flushes for call in calls) == 3
+
+
+async def test_a_busy_partition_leaves_room_for_the_others() -> None:
+    store = SlowStore()
+    flusher = Flusher(store, batch_max=4)
+    async with running(flusher):
+        busy, quiet = [await opened(flusher, key) for key in KEYS[:2]]
+        futures = [flusher.submit(busy, [grant(n)]) for n in range(40)]
+        futures.append(flusher.submit(quiet, [grant(0)]))
+        await asyncio.gather(*futures)
+    assert KEYS[1] in [call.key for call in store.flushes[0]]
+    assert all(sum(len(c.ops) for c in calls) <= 4 for calls in store.flushes)
+
+
+async def test_a_submission_larger_than_a_batch_travels_alone() -> None:
+    store = SlowStore()
+    flusher = Flusher(store, batch_max=4)
+    async with running(flusher):
+        handle = await opened(flusher, KEYS[0])
+        small = flusher.submit(handle, [grant(0)])
+        large = flusher.submit(handle, [grant(n) for n in range(1, 10)])
+        assert len((await small).results) == 1
+        assert len((await large).results) == 9
+    assert [sum(len(c.ops) for c in calls) for calls in store.flushes] == [1, 9]
+
+
+async def test_r12_an_unknown_outcome_reaches_every_submitter_and_the_listener() -> None:
+    store = SlowStore()
+    flusher = Flusher(store)
+    notes = Notes()
+    async with running(flusher):
+        handle = await opened(flusher, KEYS[0], notes)
+        store.error = StoreUnknownError("cut")
+        futures = [flusher.submit(handle, [grant(n)]) for n in range(3)]
+        errors = await asyncio.gather(*futures, return_exceptions=True)
+        assert [type(error) for error in errors] == [StoreUnknownError] * 3
+        assert len({id(error) for error in errors}) == 3
+        assert [type(error) for _, error in notes.failures] == [StoreUnknownError]
+        store.error = None
+        assert (await flusher.submit(handle, [grant(1)])).verdict is Verdict.OK
+
+
+async def test_a_flush_that_failed_in_parts_tells_each_its_own() -> None:
+    class HalfStore(SlowStore):
+        async def apply(self, calls: Sequence[Call]) -> list[Reply]:
+            """The last call's server does not answer."""
+            replies = await super().apply(calls)
+            raise PartlyError([*replies[:-1], StoreUnknownError("its node is frozen")])
+
+    store = HalfStore()
+    flusher = Flusher(store)
+    notes = Notes()
+    async with running(flusher):
+        first, second = [await opened(flusher, key, notes) for key in KEYS[:2]]
+        good, bad = flusher.submit(first, [grant(1)]), flusher.submit(second, [grant(1)])
+        assert (await good).results[0].outcome is Outcome.GRANTED
+        with pytest.raises(StoreUnknownError, match="frozen"):
+            await bad
+    assert [call.key for call, _ in notes.landings] == [KEYS[0]]
+    assert [call.key for call, _ in notes.failures] == [KEYS[1]]
+
+
+async def test_i8_the_queue_is_bounded() -> None:
+    store = SlowStore()
+    flusher = Flusher(store, queue_max=3)
+    async with running(flusher):
+        handle = await opened(flusher, KEYS[0])
+        store.gate.clear()
+        futures = [flusher.submit(handle, [grant(n)]) for n in range(3)]
+        with pytest.raises(StoreError, match="too much"):
+            await flusher.submit(handle, [grant(9)])
+        store.gate.set()
+        await asyncio.gather(*futures)
+        assert flusher.items_waiting == 0
+
+
+async def test_cancelled_before_its_turn_is_not_sent_and_in_flight_is_still_heard() -> None:
+    store = SlowStore()
+    flusher = Flusher(store)
+    notes = Notes()
+    async with running(flusher):
+        handle = await opened(flusher, KEYS[0], notes)
+        store.gate.clear()
+        flying = flusher.submit(handle, [grant(1)])
+        await turns()
+        waiting, kept = flusher.submit(handle, [grant(2)]), flusher.submit(handle, [grant(3)])
+        flying.cancel()
+        waiting.cancel()
+        store.gate.set()
+        assert (await kept).results[0].outcome is Outcome.GRANTED
+    offsets = [[op.offset for op in call.ops] for call, _ in notes.landings]
+    assert offsets == [[1], [3]]
+
+
+async def test_open_waits_for_the_partitions_call_and_holds_its_submissions_only() -> None:
+    store = SlowStore()
+    flusher = Flusher(store)
+    async with running(flusher), asyncio.TaskGroup() as group:
+        handle, other = [await opened(flusher, key) for key in KEYS[:2]]
+        store.gate.clear()
+        flying = flusher.submit(handle, [grant(1)])
+        await turns()
+        reading = group.create_task(flusher.open(request(KEYS[0], handle.term), handle))
+        await turns()
+        held = flusher.submit(handle, [grant(2)])
+        free = flusher.submit(other, [grant(1)])
+        assert not reading.done()
+        store.gate.set()
+        replies = await asyncio.gather(flying, held, free)
+        assert [reply.verdict for reply in replies] == [Verdict.OK] * 3
+        snapshot = await reading
+        assert [slot.offset for slot in snapshot.slots] == [1]
+
+
+async def test_a_stopped_flusher_fails_what_waits_and_refuses_more() -> None:
+    store = SlowStore()
+    flusher = Flusher(store)
+    async with running(flusher):
+        handle = await opened(flusher, KEYS[0])
+        store.gate.clear()
+        flying = flusher.submit(handle, [grant(1)])
+        await turns()
+        waiting = flusher.submit(handle, [grant(2)])
+    with pytest.raises(StoreUnknownError):
+        await flying
+    with pytest.raises(StoreError) as caught:
+        await waiting
+    assert not isinstance(caught.value, StoreUnknownError)
+    with pytest.raises(StoreError, match="stopped"):
+        await flusher.submit(handle, [grant(3)])
+
+
+async def test_idle_returns_when_everything_was_answered() -> None:
+    store = SlowStore()
+    flusher = Flusher(store)
+    async with running(flusher):
+        handle = await opened(flusher, KEYS[0])
+        futures = [flusher.submit(handle, [grant(n)]) for n in range(5)]
+        futures[2].cancel()
+        await flusher.idle()
+        done = [future.done() for future in futures]
+    with suppress(asyncio.CancelledError):
+        await futures[2]
+    assert done == [True] * 5
