@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from ackd.config.fields import Kind, Spec, specs
 from ackd.config.load import load_text
 from ackd.config.mistakes import FilePlace, MistakesError, dotted
-from ackd.config.schema import NAME, Settings, SubscriptionSettings, resolved
+from ackd.config.schema import NAME, Settings, resolved
 from ackd.config.show import as_toml, section_view
+from ackd.config.subscription import SubscriptionSettings
 
 FILE = Path("random.toml")
 PARTS = ("server", "store", "publish", "telemetry")

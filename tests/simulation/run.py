@@ -7,7 +7,8 @@ import logging
 from dataclasses import dataclass
 from unittest.mock import patch
 
-from ackd.config.schema import BrokerSettings, Settings, StoreSettings, SubscriptionSettings
+from ackd.config.schema import BrokerSettings, Settings, StoreSettings
+from ackd.config.subscription import SubscriptionSettings
 from ackd.core import ledger
 from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.progress import decode

@@ -12,11 +12,14 @@ from typing import TypeVar
 from ackd.config.address import TcpAddress, parse_address
 from ackd.config.mistakes import Path, nearest, shown
 from ackd.config.reader import Reader
-from ackd.config.schema import Settings, StoreSettings, SubscriptionSettings
+from ackd.config.schema import Settings, StoreSettings
 from ackd.config.store_url import StoreTarget, parse_store_url
-from ackd.config.units import format_duration
+from ackd.config.subscription import SubscriptionSettings
+from ackd.config.units import DAY_MS, format_duration
 
 LEASE_KEY_BYTES_MIN = 16
+RETENTION_MARGIN_MS = 7 * DAY_MS
+"""How much longer than the longest delay copies must be kept (rule R25)."""
 
 Parsed = TypeVar("Parsed")
 
@@ -136,8 +139,29 @@ def _subscription(
         if not timed and each.start_timestamp_ms is not None:
             problem = f"has no effect with `start = {shown(each.start)}`"
             reader.mistake((*path, "start_timestamp_ms"), problem)
+    _retry(each, reader, path)
     _broker_of(settings, each, reader, (*path, "broker"))
     _topics(each, reader, (*path, "topics"))
+
+
+def _retry(each: SubscriptionSettings, reader: Reader, path: Path) -> None:
+    """Copies must outlive the longest wait (R25), and a formula must not shrink."""
+    formula: tuple[Path, Path] = ((*path, "retry_backoff_ms"), (*path, "retry_backoff_ms_max"))
+    if not reader.clean(*formula):
+        return
+    if each.retry_backoff_ms > each.retry_backoff_ms_max:
+        _above(reader, formula, each.retry_backoff_ms, each.retry_backoff_ms_max)
+        return
+    kept: Path = (*path, "retry_topic_retention_ms")
+    if each.retry_topic and reader.clean(kept, (*path, "retry_delays_ms")):
+        formulated = each.retry_backoff_ms > 0
+        longest_ms = each.retry_backoff_ms_max if formulated else max(each.retry_delays_ms)
+        least_ms = longest_ms + RETENTION_MARGIN_MS
+        if each.retry_topic_retention_ms < least_ms:
+            problem = f"a copy may wait {format_duration(longest_ms)}, and a week must be left"
+            shown_text = format_duration(each.retry_topic_retention_ms)
+            text = f"at least {format_duration(least_ms)}"
+            reader.mistake(kept, problem, value=shown_text, allowed=text)
 
 
 def _broker_of(settings: Settings, each: SubscriptionSettings, reader: Reader, path: Path) -> None:

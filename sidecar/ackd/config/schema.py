@@ -16,32 +16,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from ackd.config.subscription import SubscriptionSettings
+from ackd.config.units import DAY_MS, GIB, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS
 from ackd.options import about, computed, setting
-
-SECOND_MS = 1_000
-MINUTE_MS = 60 * SECOND_MS
-HOUR_MS = 60 * MINUTE_MS
-DAY_MS = 24 * HOUR_MS
-KIB = 1024
-MIB = 1024 * KIB
-GIB = 1024 * MIB
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 NAME_DOC = "1 to 100 letters, digits, `.`, `_` or `-`, the first one a letter or digit"
 
-# Delays of retries by attempt (10 s, 30 s, then RocketMQ's ladder up to 2 h); the last repeats.
-RETRY_DELAYS_MS = (
-    10 * SECOND_MS,
-    30 * SECOND_MS,
-    *(minutes * MINUTE_MS for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
-    1 * HOUR_MS,
-    2 * HOUR_MS,
-)
-
 Durability = Literal["everysec", "always", "replicated"]
-Start = Literal["latest", "earliest", "timestamp"]
-Payload = Literal["json", "text", "binary"]
-ForeignCommit = Literal["accept", "refuse"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["json", "text"]
 
@@ -186,90 +168,6 @@ class BrokerSettings:
         )
     )
     options: object = setting(None, "The adapter's own settings; see its section.")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SubscriptionSettings:
-    """A named consumer of topics by one group; all sidecars of a group use the same settings."""
-
-    broker: str = setting(
-        "", "Name of a section of `brokers`; may be left out when there is only one.", len_max=100
-    )
-    topics: tuple[str, ...] = field(
-        metadata=about(
-            "Topics to consume; one that starts with `^` is a regular expression.",
-            len_min=1,
-            len_max=1000,
-        )
-    )
-    group: str = setting(
-        "", "The broker's consumer group; default: the subscription's name.", len_max=255
-    )
-    lease_ms: int = setting(
-        30 * SECOND_MS,
-        "How long a lease lasts when the receive names no other time.",
-        min=100,
-        max=12 * HOUR_MS,
-    )
-    lease_ms_max: int = setting(
-        12 * HOUR_MS,
-        "Longest lease that a receive or an extend may ask for, counted from the call.",
-        min=100,
-        max=12 * HOUR_MS,
-    )
-    attempts_max: int = setting(
-        16, "Retries after the first delivery (16: delivered up to 17 times).", min=0, max=10_000
-    )
-    retry_delays_ms: tuple[int, ...] = setting(
-        RETRY_DELAYS_MS,
-        "Delay before each retry, by attempt; the last one repeats.",
-        min=0,
-        max=7 * DAY_MS,
-        len_min=1,
-        len_max=100,
-    )
-    start: Start = setting(
-        "latest", "Where a new group starts; a group with progress always resumes there."
-    )
-    start_timestamp_ms: int | None = setting(
-        None,
-        'With `start = "timestamp"`: Unix time in ms, or in the file a date-time with an offset.',
-        min=0,
-        max=253_402_300_799_999,
-    )
-    payload: Payload = setting(
-        "json",
-        "Which field of a JSON answer carries the value; what does not fit goes out as `base64`.",
-    )
-    foreign_commit: ForeignCommit = setting(
-        "accept",
-        "Whether a commit by somebody else moves the group (an operator's reset) or is undone.",
-    )
-    in_flight_max: int = setting(
-        100_000, "Most messages under lease at once, per sidecar.", min=1, max=10_000_000
-    )
-    window_bytes_max: int = setting(
-        64 * MIB,
-        "Most bytes of message bodies held in memory; beyond it fetching pauses.",
-        min=MIB,
-        max=64 * GIB,
-    )
-    buffer_max: int = setting(
-        10_000, "Most messages fetched ahead and not yet handed out.", min=1, max=1_000_000
-    )
-    commit_interval_ms: int = setting(
-        SECOND_MS,
-        "Least time between two commits of progress to the broker.",
-        min=10,
-        max=MINUTE_MS,
-    )
-    static_id: str | None = setting(
-        None,
-        "Stable name of this member for static membership (classic protocol); only where every "
-        "sidecar has a name of its own that survives a restart.",
-        pattern=r"[A-Za-z0-9._-]{1,249}",
-        pattern_doc="1 to 249 letters, digits, `.`, `_` or `-`",
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

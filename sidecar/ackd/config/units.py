@@ -9,6 +9,14 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
+SECOND_MS = 1_000
+MINUTE_MS = 60 * SECOND_MS
+HOUR_MS = 60 * MINUTE_MS
+DAY_MS = 24 * HOUR_MS
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
 DURATIONS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 SIZES = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "B": 1}
 # Powers of ten are taken as well: whoever writes 16MB means it.

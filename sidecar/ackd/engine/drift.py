@@ -11,7 +11,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
 
-from ackd.config.schema import SubscriptionSettings
+from ackd.config.subscription import SubscriptionSettings
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -20,6 +20,11 @@ SEMANTIC = (
     "group",
     "attempts_max",
     "retry_delays_ms",
+    "retry_backoff_ms",
+    "retry_backoff_factor",
+    "retry_backoff_ms_max",
+    "stuck_after_ms",
+    "retry_topic",
     "start",
     "start_timestamp_ms",
     "foreign_commit",

@@ -9,7 +9,8 @@ from dataclasses import fields
 
 from ackd import __version__
 from ackd.config.adapters import find_adapter
-from ackd.config.schema import Settings, SubscriptionSettings
+from ackd.config.schema import Settings
+from ackd.config.subscription import SubscriptionSettings
 from ackd.core.lease import LeaseKeys
 from ackd.engine.api import (
     Explanation,

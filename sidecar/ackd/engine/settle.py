@@ -20,6 +20,7 @@ from ackd.core.states import Verb as CoreVerb
 from ackd.core.wire import Op, Reply, Result, Verdict
 from ackd.engine.api import LeaseView, SettleItem, SettleResult, Status, Verb
 from ackd.engine.context import Context
+from ackd.engine.delays import retry_delay_ms
 from ackd.engine.partition import Partition
 from ackd.engine.subscription import Subscription
 from ackd.errors import (
@@ -149,8 +150,7 @@ class Settler:
         if item.do is Verb.RETRY:
             if item.delay_ms is not None:
                 return item.delay_ms
-            delays = settings.retry_delays_ms
-            return delays[min(max(token.attempt - 1, 0), len(delays) - 1)]
+            return retry_delay_ms(settings, token.attempt)
         return 0
 
     async def _ask_all(

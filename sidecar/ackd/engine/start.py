@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ackd.config.schema import SubscriptionSettings
+from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import TopicPartition
 from ackd.ports import Consumer, Store, TopicInfo
 

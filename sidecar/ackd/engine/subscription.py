@@ -7,7 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from ackd.config.schema import SubscriptionSettings
+from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import TopicPartition
 from ackd.engine.commit import Committer
 from ackd.engine.context import Context

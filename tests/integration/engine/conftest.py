@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from ackd.config.schema import BrokerSettings, Settings, SubscriptionSettings
+from ackd.config.schema import BrokerSettings, Settings
+from ackd.config.subscription import SubscriptionSettings
 from ackd.engine.api import Delivery, ReceiveRequest, SettleItem, SettleResult, Status, Verb
 from ackd.engine.runtime import Runtime
 from ackd.store.memory import Data, MemoryStore

@@ -11,13 +11,8 @@ from aiohttp import ClientSession
 from prometheus_client.parser import text_string_to_metric_families
 
 from ackd.config.address import TcpAddress
-from ackd.config.schema import (
-    BrokerSettings,
-    ServerSettings,
-    Settings,
-    StoreSettings,
-    SubscriptionSettings,
-)
+from ackd.config.schema import BrokerSettings, ServerSettings, Settings, StoreSettings
+from ackd.config.subscription import SubscriptionSettings
 from ackd.engine import gauges
 from ackd.engine.api import Delivery, ReceiveRequest, SettleItem, SettleResult, Status, Verb
 from ackd.engine.runtime import Runtime

@@ -6,7 +6,8 @@ import pytest
 
 from ackd.config.load import load, load_text
 from ackd.config.mistakes import MistakesError
-from ackd.config.schema import MIB, Settings
+from ackd.config.schema import Settings
+from ackd.config.units import MIB
 from ackd.errors import ConfigError
 
 FILE = Path("ackd.toml")

@@ -10,7 +10,8 @@ import pytest
 
 from ackd.config.adapters import find_adapter
 from ackd.config.fields import Kind, Spec, Unit, specs
-from ackd.config.schema import RETRY_DELAYS_MS, Settings, SubscriptionSettings
+from ackd.config.schema import Settings
+from ackd.config.subscription import RETRY_DELAYS_MS, SubscriptionSettings
 from ackd.config.values import convert
 from ackd.options import setting
 

@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 
 import pytest
 
-from ackd.config.schema import SubscriptionSettings
+from ackd.config.subscription import SubscriptionSettings
 from ackd.engine.drift import SEMANTIC, Drift, settings_marks
 from ackd.engine.members import Note, read_note, write_note
 
@@ -14,7 +14,10 @@ BASE = SubscriptionSettings(topics=("a", "b"))
 # Each sidecar may have its own: resources, pace, names and forms of this one.
 OWN = {
     *("broker", "lease_ms", "lease_ms_max", "payload", "in_flight_max", "window_bytes_max"),
-    *("buffer_max", "commit_interval_ms", "static_id"),
+    *("buffer_max", "commit_interval_ms", "static_id", "spill_bytes_max"),
+    # Only who holds a partition decides by these, and only who makes the topic by those.
+    *("stuck_min_age_ms", "span_max"),
+    *("retry_topic_partitions", "retry_topic_replication", "retry_topic_retention_ms"),
 }
 
 

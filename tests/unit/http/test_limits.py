@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pytest
 
-from ackd.config.schema import KIB, MIB, ServerSettings
+from ackd.config.schema import ServerSettings
+from ackd.config.units import KIB, MIB
 from ackd.http.limits import BODY_FREE_BYTES
 from tests.support.wait import wait_until_async
 from tests.unit.http.conftest import Dial, Running, Start

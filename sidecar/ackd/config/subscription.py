@@ -1,0 +1,165 @@
+"""The settings of a subscription: what it reads, its leases, and what becomes of what fails."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ackd.config.units import DAY_MS, GIB, HOUR_MS, MIB, MINUTE_MS, SECOND_MS
+from ackd.options import about, setting
+
+# Delays of retries by attempt (10 s, 30 s, then RocketMQ's ladder up to 2 h); the last repeats.
+RETRY_DELAYS_MS = (
+    10 * SECOND_MS,
+    30 * SECOND_MS,
+    *(minutes * MINUTE_MS for minutes in (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30)),
+    1 * HOUR_MS,
+    2 * HOUR_MS,
+)
+
+Start = Literal["latest", "earliest", "timestamp"]
+Payload = Literal["json", "text", "binary"]
+ForeignCommit = Literal["accept", "refuse"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubscriptionSettings:
+    """A named consumer of topics by one group; all sidecars of a group use the same settings."""
+
+    broker: str = setting(
+        "", "Name of a section of `brokers`; may be left out when there is only one.", len_max=100
+    )
+    topics: tuple[str, ...] = field(
+        metadata=about(
+            "Topics to consume; one that starts with `^` is a regular expression.",
+            len_min=1,
+            len_max=1000,
+        )
+    )
+    group: str = setting(
+        "", "The broker's consumer group; default: the subscription's name.", len_max=255
+    )
+    lease_ms: int = setting(
+        30 * SECOND_MS,
+        "How long a lease lasts when the receive names no other time.",
+        min=100,
+        max=12 * HOUR_MS,
+    )
+    lease_ms_max: int = setting(
+        12 * HOUR_MS,
+        "Longest lease that a receive or an extend may ask for, counted from the call.",
+        min=100,
+        max=12 * HOUR_MS,
+    )
+    attempts_max: int = setting(
+        16,
+        "Retries after the first delivery (16: delivered up to 17 times, then a dead letter).",
+        min=0,
+        max=10_000,
+    )
+    retry_delays_ms: tuple[int, ...] = setting(
+        RETRY_DELAYS_MS,
+        "Delay before each retry, by attempt; the last one repeats.",
+        min=0,
+        max=7 * DAY_MS,
+        len_min=1,
+        len_max=100,
+    )
+    retry_backoff_ms: int = setting(
+        0,
+        "First delay of a formula that replaces `retry_delays_ms`; 0 leaves it to those.",
+        min=0,
+        max=DAY_MS,
+    )
+    retry_backoff_factor: float = setting(
+        2.0, "How many times longer than the one before each delay is.", min=1.0, max=100.0
+    )
+    retry_backoff_ms_max: int = setting(
+        2 * HOUR_MS, "The longest delay of the formula.", min=1, max=7 * DAY_MS
+    )
+    stuck_after_ms: int = setting(
+        MINUTE_MS,
+        "How long a message that was handed out may hold the progress of its partition before it "
+        "is sent back: copied to the retry topic. A live lease goes on there.",
+        min=100,
+        max=DAY_MS,
+    )
+    stuck_min_age_ms: int = setting(
+        10 * SECOND_MS,
+        "A message that holds more than `span_max` others is sent back after this (or its lease).",
+        min=100,
+        max=DAY_MS,
+    )
+    span_max: int = setting(
+        2000,
+        "How far ahead of an unfinished message others may be handed out before that message may "
+        "be sent back earlier than `stuck_after_ms`.",
+        min=1,
+        max=10_000_000,
+    )
+    retry_topic: bool = setting(
+        True,
+        "Send stuck messages back: a copy waits in the group's retry topic. Without it a message "
+        "that never finishes holds the progress of its partition for as long as that lasts.",
+    )
+    retry_topic_partitions: int = setting(
+        4, "Partitions of the retry topic when ackd makes it.", min=1, max=1024
+    )
+    retry_topic_replication: int = setting(
+        0, "Replicas of it when ackd makes it; 0 leaves that to the broker.", min=0, max=100
+    )
+    retry_topic_retention_ms: int = setting(
+        14 * DAY_MS,
+        "How long it keeps copies; at least a week more than the longest retry delay.",
+        min=HOUR_MS,
+        max=365 * DAY_MS,
+    )
+    spill_bytes_max: int = setting(
+        GIB,
+        "Most bytes on the local disk for the bodies of messages that wait long; beyond it they "
+        "stay in memory (`window_bytes_max`).",
+        min=0,
+        max=1024 * GIB,
+    )
+    start: Start = setting(
+        "latest", "Where a new group starts; a group with progress always resumes there."
+    )
+    start_timestamp_ms: int | None = setting(
+        None,
+        'With `start = "timestamp"`: Unix time in ms, or in the file a date-time with an offset.',
+        min=0,
+        max=253_402_300_799_999,
+    )
+    payload: Payload = setting(
+        "json",
+        "Which field of a JSON answer carries the value; what does not fit goes out as `base64`.",
+    )
+    foreign_commit: ForeignCommit = setting(
+        "accept",
+        "Whether a commit by somebody else moves the group (an operator's reset) or is undone.",
+    )
+    in_flight_max: int = setting(
+        100_000, "Most messages under lease at once, per sidecar.", min=1, max=10_000_000
+    )
+    window_bytes_max: int = setting(
+        64 * MIB,
+        "Most bytes of message bodies held in memory; beyond it fetching pauses.",
+        min=MIB,
+        max=64 * GIB,
+    )
+    buffer_max: int = setting(
+        10_000, "Most messages fetched ahead and not yet handed out.", min=1, max=1_000_000
+    )
+    commit_interval_ms: int = setting(
+        SECOND_MS,
+        "Least time between two commits of progress to the broker.",
+        min=10,
+        max=MINUTE_MS,
+    )
+    static_id: str | None = setting(
+        None,
+        "Stable name of this member for static membership (classic protocol); only where every "
+        "sidecar has a name of its own that survives a restart.",
+        pattern=r"[A-Za-z0-9._-]{1,249}",
+        pattern_doc="1 to 249 letters, digits, `.`, `_` or `-`",
+    )
