@@ -13,6 +13,7 @@ from ackd.config.mistakes import FilePlace, MistakesError, dotted
 from ackd.config.schema import NAME, Settings, resolved
 from ackd.config.show import as_toml, section_view
 from ackd.config.subscription import SubscriptionSettings
+from ackd.config.units import DAY_MS
 
 FILE = Path("random.toml")
 PARTS = ("server", "store", "publish", "telemetry")
@@ -80,6 +81,8 @@ def values(spec: Spec) -> st.SearchStrategy[Any]:
     """Values that a setting takes."""
     if spec.kind is Kind.BOOL:
         return st.booleans()
+    if spec.kind is Kind.FLOAT:
+        return st.floats(spec.facts["min"], spec.facts["max"])
     if Kind.INT in (spec.kind, spec.item):
         numbers = st.integers(spec.facts["min"], spec.facts["max"])
         few = st.lists(numbers, min_size=1, max_size=20).map(tuple)
@@ -119,6 +122,9 @@ def subscriptions(draw: st.DrawFn) -> SubscriptionSettings:
         "lease_ms_max": draw(st.integers(lease_ms, 43_200_000)),
         "start": start,
         "start_timestamp_ms": stamp,
+        "retry_backoff_ms": draw(st.integers(0, 60_000)),
+        "retry_backoff_ms_max": draw(st.integers(60_000, 604_800_000)),
+        "retry_topic_retention_ms": draw(st.integers(14 * DAY_MS, 365 * DAY_MS)),
     }
     made: SubscriptionSettings = draw(sections(SubscriptionSettings, fixed))
     return made
