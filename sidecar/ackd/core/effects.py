@@ -27,6 +27,47 @@ class SendDead:
 
 
 @dataclass(frozen=True, slots=True)
+class SendBack:
+    """The message has a home record now: store its copy in the retry topic, then finish it (R2).
+
+    The body is there, or certainly none will come (`Entry.gone`).
+    """
+
+    offset: int
+    generation: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bury:
+    """Its attempts are used up: ask the store to give it up (BURY), unless it was settled."""
+
+    offset: int
+    fence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A carrier whose body is there: ask its home record whether it may be delivered."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseHome:
+    """A carrier that has a slot, and so was claimed: its home record may go (CLOSE)."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """The body is needed again soon: read it back (`Ledger.restored`)."""
+
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class FinishRange:
     """[start, end) is not in the log: write it into the record.
 
@@ -38,4 +79,4 @@ class FinishRange:
     reason: int = 0
 
 
-Effect = FetchFrom | SendDead | FinishRange
+Effect = FetchFrom | SendDead | SendBack | Bury | Claim | CloseHome | Restore | FinishRange

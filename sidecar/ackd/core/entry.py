@@ -9,19 +9,30 @@ from ackd.core.states import Outcome, State
 
 
 class Hold(IntEnum):
-    """Where a message is, for its owner."""
+    """Where a message is, for its owner.
+
+    CLAIMING: a carrier that may not be handed out before its home record says so. BURYING: the
+    store is asked to give it up.
+    """
 
     READY = 0
     GRANTING = 1
     LEASED = 2
     WAITING = 3
     DEAD = 4
+    SENDING = 5
+    CLAIMING = 6
+    BURYING = 7
 
+
+TIMED = frozenset({Hold.LEASED, Hold.WAITING, Hold.CLAIMING})
+"""These end, or are looked at again, at `Entry.due_ms`."""
 
 HOLD_OF = {
     State.LEASED: Hold.LEASED,
     State.WAITING: Hold.WAITING,
     State.DEAD: Hold.DEAD,
+    State.SENDING: Hold.SENDING,
 }
 """Where a message is in each state of its slot; ready in every other one."""
 
@@ -57,7 +68,7 @@ class Entry(Generic[B]):
 
     `due_ms`: end of its lease or its waiting on the owner's clock, `when_ms`: the same on the
     store's. `body` None: not fetched, so it can't be handed out. `gone`: the log does not have it
-    any more.
+    any more. `spilled`: `body` only says where the body is kept.
     """
 
     __slots__ = (
@@ -71,6 +82,7 @@ class Entry(Generic[B]):
         "holder",
         "rterm",
         "size",
+        "spilled",
         "when_ms",
     )
 
@@ -86,3 +98,4 @@ class Entry(Generic[B]):
         self.first_s = 0
         self.holder = ""
         self.gone = False
+        self.spilled = False

@@ -12,32 +12,33 @@ brought it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from heapq import heappop, heappush
+from heapq import heappop
 
 from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.effects import Effect, FetchFrom
-from ackd.core.entry import HOLD_OF, STATE_AFTER, UNKNOWN_RTERM, B, Entry, Hold
+from ackd.core.entry import HOLD_OF, STATE_AFTER, B, Entry, Hold
 from ackd.core.repair import Before, Repair, compare
 from ackd.core.states import Outcome, State
+from ackd.core.stuck import Rules, SendingBack
 from ackd.core.timers import Timers
-from ackd.core.window import Window
 from ackd.core.wire import Finish, JournalEntry, Result, Snapshot
 
 SKIP_MIN_OFFSETS = 1_000
 """A finished stretch at least this long is skipped by a new fetch; a shorter one is read over."""
 
 
-class Ledger(Window[B]):
+class Ledger(SendingBack[B]):
     """One partition. `watermark` is the smallest unfinished offset, `confirmed` what the store has
-    of it.
+    of it. `rules`, `deliveries_max` and `carriers` may be set at any time.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, rules: Rules | None = None, deliveries_max: int = 0, *, carriers: bool = False
+    ) -> None:
         super().__init__()
+        self.rules, self.deliveries_max, self.carriers = rules, deliveries_max, carriers
         self.confirmed = 0
-        self.position = 0
         self.session = 0
-        self.dirty = False
         self.opened_epoch = -1
         self._shared = (0, 0, 0, 0)
 
@@ -54,6 +55,9 @@ class Ledger(Window[B]):
         self.opened_epoch = snapshot.epoch
         self.entries, self._bodiless, self._ready, self._timers = {}, {}, [], Timers()
         self.leased = self.waiting = self.bytes = 0
+        self._asked.clear()
+        self._long.clear()
+        self._skew_ms = snapshot.now_ms - now_ms
         self.watermark = self.confirmed = snapshot.watermark
         self.finished = ChunkedBitmap()
         for index, data in snapshot.chunks.items():
@@ -67,10 +71,12 @@ class Ledger(Window[B]):
             self.entries[slot.offset] = entry
             self._bodiless[slot.offset] = None
             self._hold(slot.offset, entry, slot.state, slot.when_ms, snapshot.now_ms, now_ms)
+        if not same:
+            self._sent.clear()
         repair = self._merge(before) if same else Repair([], 0, [], [])
         for offset, old in before.entries.items():
             if old.body is not None and offset >= self.watermark and offset not in self.finished:
-                self._arrived(offset, old.body)
+                self._arrived(offset, old.body, old)
         self.dirty = False
         self._advance()
         self._fetch_again()
@@ -87,7 +93,8 @@ class Ledger(Window[B]):
             offset = self.finished.first_clear(offset + 1)
 
     def _merge(self, before: Before[B]) -> Repair:
-        repair = compare(before, self.entries, self.finished, self.watermark)
+        # What was sent back is not repeated: if the store forgot its home, it is sent back again.
+        repair = compare(before, self.entries, self.finished, self.watermark, self._sent)
         for offset in repair.finished:
             self._finish(offset)
         for lease in repair.leases:
@@ -130,20 +137,32 @@ class Ledger(Window[B]):
             self._hole(self.position, offset)
             self.position = offset
 
-    def _arrived(self, offset: int, record: B) -> None:
+    def _arrived(self, offset: int, record: B, before: Entry[B] | None = None) -> None:
+        """A body is there, fetched or kept from `before` the record was read again."""
         entry = self.entries.get(offset)
         if entry is None:
             entry = self.entries[offset] = Entry(record)
+            entry.spilled = before is not None and before.spilled
             self.bytes += entry.size
-            heappush(self._ready, offset)
+            if self.carriers:
+                self._claim(offset)
+            elif entry.spilled:
+                self._make_ready(offset, entry)
+            else:
+                heappush(self._ready, offset)
         elif entry.body is None:
             self._bodiless.pop(offset, None)
             entry.body, entry.size = record, record.size()
+            entry.spilled = before is not None and before.spilled
             self.bytes += entry.size
             if entry.hold is Hold.READY:
-                heappush(self._ready, offset)
+                self._make_ready(offset, entry)
             elif entry.hold is Hold.DEAD:
                 self._send_dead(offset, entry)
+            elif entry.hold is Hold.SENDING:
+                self._send_back(offset, entry)
+            if self.carriers and before is None:
+                self._close_home(offset)
 
     def expired(self, log_start: int) -> int:
         """Retention removed all below `log_start`; bodies that are held can still be handed out.
@@ -177,6 +196,8 @@ class Ledger(Window[B]):
                 self._vanish(offset)
             elif entry.hold is Hold.DEAD:
                 self._send_dead(offset, entry)
+            elif entry.hold is Hold.SENDING:
+                self._send_back(offset, entry)
         self._finish_range(start, end, reason)
         self._advance()
 
@@ -203,7 +224,7 @@ class Ledger(Window[B]):
         total = 0
         while self._ready and len(taken) < most:
             entry = self.entries.get(self._ready[0])
-            if entry is None or entry.hold is not Hold.READY or entry.body is None:
+            if entry is None or entry.hold is not Hold.READY or entry.body is None or entry.spilled:
                 heappop(self._ready)
                 continue
             total += entry.size
@@ -270,9 +291,10 @@ class Ledger(Window[B]):
         store_ms: int,
         now_ms: int,
         rterm: int | None = None,
+        attempt: int | None = None,
     ) -> None:
-        """A settle that the store confirmed. `fence` (and `rterm`, if known) is that of the
-        lease.
+        """A settle that the store confirmed. `fence` (and `rterm`, if known) is that of the lease,
+        `attempt` what counts after it.
         """
         if outcome is Outcome.ACKED or outcome is Outcome.ALREADY_ACKED:
             self._finish(offset)
@@ -284,21 +306,30 @@ class Ledger(Window[B]):
             return
         if entry.hold is Hold.GRANTING or (entry.hold is Hold.DEAD and fence == entry.fence):
             return  # the grant's own answer tells; a repeated `dead` sends no second copy
+        if entry.hold is Hold.SENDING:
+            return  # it was settled in its home record, where its copy will see it
         self._see(entry, fence)
+        if attempt is not None:
+            entry.attempt = attempt
         if rterm is not None:
             entry.rterm = rterm
         self._hold(offset, entry, state, when_ms, store_ms, now_ms)
 
-    @staticmethod
-    def _see(entry: Entry[B], fence: int) -> None:
-        """A lease that this owner did not grant: its rollback term is not known here."""
-        if entry.fence != fence:
-            entry.fence, entry.rterm = fence, UNKNOWN_RTERM
-
     def journal(self, entries: Iterable[JournalEntry], store_ms: int, now_ms: int) -> None:
-        """Settles that other sidecars served (rule R16)."""
+        """Settles that other sidecars served (rule R16). Comes with every reply, so it also shows
+        the clock.
+        """
+        self._skew_ms = store_ms - now_ms
         for item in entries:
-            self.settled(item.offset, item.outcome, item.fence, item.when_ms, store_ms, now_ms)
+            self.settled(
+                item.offset,
+                item.outcome,
+                item.fence,
+                item.when_ms,
+                store_ms,
+                now_ms,
+                attempt=item.attempt,
+            )
 
     def dead_sent(self, offset: int) -> None:
         """The dead-letter copy is durable and the record says finished."""
@@ -314,6 +345,7 @@ class Ledger(Window[B]):
     def dropped(self, committed: int) -> None:
         """The broker has `committed`: bits below it are not needed any more."""
         self.finished.drop_below(min(committed, self.watermark))
+        self._sent = {offset for offset in self._sent if offset >= committed}
 
     def drain(self) -> list[Effect]:
         """What has to be done now, in order; empty after it."""

@@ -306,7 +306,9 @@ class Record:
         for op, result in zip(call.ops, results, strict=True):
             if result.outcome in _JOURNALED:
                 self.journal.append(
-                    JournalEntry(op.offset, result.outcome, result.when_ms, result.fence)
+                    JournalEntry(
+                        op.offset, result.outcome, result.when_ms, result.fence, result.attempt
+                    )
                 )
                 self.journal_next += 1
         while len(self.journal) > JOURNAL_MAX:

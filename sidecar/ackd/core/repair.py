@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Generic, NamedTuple
 
 from ackd.core.bitmap import ChunkedBitmap
@@ -33,9 +33,16 @@ class Before(NamedTuple, Generic[B]):
 
 
 def compare(
-    before: Before[B], entries: Mapping[int, Entry[B]], finished: ChunkedBitmap, watermark: int
+    before: Before[B],
+    entries: Mapping[int, Entry[B]],
+    finished: ChunkedBitmap,
+    watermark: int,
+    sent: Collection[int] = (),
 ) -> Repair:
-    """What the record of now (`entries`, `finished`, `watermark`) lacks or has too much."""
+    """What the record of now (`entries`, `finished`, `watermark`) lacks or has too much.
+
+    `sent`: what was sent back, which is not repeated.
+    """
     orphans, leases = [], []
     for offset, old in before.entries.items():
         if offset < watermark or offset in finished:
@@ -50,7 +57,8 @@ def compare(
         ):
             leases.append((offset, old.fence, old.rterm, old.attempt, old.due_ms))
     behind = before.confirmed if before.confirmed > watermark else 0
-    return Repair(before.finished.minus(finished, watermark), behind, orphans, leases)
+    missing = [o for o in before.finished.minus(finished, watermark) if o not in sent]
+    return Repair(missing, behind, orphans, leases)
 
 
 def _forgot(old: Entry[B], now: Entry[B]) -> bool:

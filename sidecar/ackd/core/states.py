@@ -21,6 +21,7 @@ class State(IntEnum):
     WAITING = 2
     RELEASED = 3
     DEAD = 4
+    SENDING = 5
     FINISHED = 9
 
 
@@ -32,17 +33,20 @@ class Phase(IntEnum):
     WAITING = 2
     RELEASED = 3
     DEAD = 4
-    EXPIRED = 5
-    ACKED = 6
-    GONE = 7
+    SENDING = 5
+    EXPIRED = 6
+    ACKED = 7
+    GONE = 8
 
 
 class Verb(IntEnum):
-    """What is done to one offset, or to a range. The first seven go through the table.
+    """What is done to one offset, or to a range. Those before LOOK go through the table.
 
-    LOOK reads. HOLE finishes a range that the log does not have, ADVANCE moves the watermark, DROP
-    frees chunks below it, REPLAY repeats a confirmed finish after a rollback, RESET starts a new
-    epoch, SETTLED ends the wait for replays.
+    SEND moves a message to its home record, BURY gives it up, PLACE gives a claimed carrier its
+    slot. LOOK reads. CLAIM and CLOSE are about a home record (`home`): a carrier asks for it, and
+    its owner says that it may go. HOLE finishes a range that the log does not have, ADVANCE moves
+    the watermark, DROP frees chunks below it, REPLAY repeats a confirmed finish after a rollback,
+    RESET starts a new epoch, SETTLED ends the wait for replays.
     """
 
     GRANT = 1
@@ -52,13 +56,18 @@ class Verb(IntEnum):
     DEAD = 5
     RELEASE = 6
     FINISH = 7
-    LOOK = 8
-    HOLE = 9
-    ADVANCE = 10
-    DROP = 11
-    REPLAY = 12
-    RESET = 13
-    SETTLED = 14
+    SEND = 8
+    BURY = 9
+    PLACE = 10
+    LOOK = 11
+    CLAIM = 12
+    CLOSE = 13
+    HOLE = 14
+    ADVANCE = 15
+    DROP = 16
+    REPLAY = 17
+    RESET = 18
+    SETTLED = 19
 
 
 class Outcome(IntEnum):
@@ -76,6 +85,8 @@ class Outcome(IntEnum):
     FINISHED = 10
     DONE = 11
     REFUSED = 12
+    SENT = 13
+    CLAIMED = 14
 
 
 class Step(NamedTuple):

@@ -9,8 +9,8 @@ from heapq import heappush
 from typing import Generic, TypeGuard
 
 from ackd.core.bitmap import ChunkedBitmap
-from ackd.core.effects import Effect, FinishRange, SendDead
-from ackd.core.entry import HOLD_OF, B, Entry, Hold
+from ackd.core.effects import Bury, Claim, Effect, FinishRange, Restore, SendBack, SendDead
+from ackd.core.entry import HOLD_OF, TIMED, UNKNOWN_RTERM, B, Entry, Hold
 from ackd.core.states import State
 from ackd.core.timers import Timers
 from ackd.core.wire import Finish
@@ -20,12 +20,16 @@ class Window(Generic[B]):
     """Entries, finished offsets, what is ready, what is due.
 
     `lapsed`: how many leases ended at each moment, for whoever measures; it empties it.
+    `deliveries_max`: a message that was handed out so often is given up, 0 = never.
     """
 
     def __init__(self) -> None:
         self.entries: dict[int, Entry[B]] = {}
         self.finished = ChunkedBitmap()
         self.watermark = 0
+        self.position = 0
+        self.dirty = False
+        self.deliveries_max = 0
         self.grace_until_ms = 0
         self.leased = 0
         self.waiting = 0
@@ -59,16 +63,42 @@ class Window(Generic[B]):
             self._make_ready(offset, entry)
         elif entry.hold is Hold.DEAD:
             self._send_dead(offset, entry)
+        elif entry.hold is Hold.SENDING:
+            self._send_back(offset, entry)
+        elif entry.hold is Hold.WAITING and self._used_up(entry):
+            self._bury(offset, entry)
         else:
-            self.leased += entry.hold is Hold.LEASED
-            self.waiting += entry.hold is Hold.WAITING
-            entry.due_ms = now_ms + when_ms - store_ms
-            self._timers.add(entry.due_ms, offset)
+            self._time(offset, entry, now_ms + when_ms - store_ms)
+
+    def _time(self, offset: int, entry: Entry[B], due_ms: int) -> None:
+        """It is leased or waits until `due_ms`."""
+        self.leased += entry.hold is Hold.LEASED
+        self.waiting += entry.hold is Hold.WAITING
+        entry.due_ms = due_ms
+        self._timers.add(due_ms, offset)
 
     def _send_dead(self, offset: int, entry: Entry[B]) -> None:
         """Give the copy out as soon as there is a body, or certainly none will come."""
         if entry.body is not None or entry.gone:
             self._effects.append(SendDead(offset, entry.fence, entry.attempt))
+
+    def _send_back(self, offset: int, entry: Entry[B]) -> None:
+        if entry.body is not None or entry.gone:
+            self._effects.append(SendBack(offset, entry.fence, entry.attempt))
+
+    def _used_up(self, entry: Entry[B]) -> bool:
+        return 0 < self.deliveries_max <= entry.attempt
+
+    def _bury(self, offset: int, entry: Entry[B]) -> None:
+        """Its attempts are used up. The store decides: a late ack may have been first."""
+        entry.hold = Hold.BURYING
+        self._effects.append(Bury(offset, entry.fence))
+
+    @staticmethod
+    def _see(entry: Entry[B], fence: int) -> None:
+        """A lease that this owner did not grant: its rollback term is not known here."""
+        if entry.fence != fence:
+            entry.fence, entry.rterm = fence, UNKNOWN_RTERM
 
     def _let_go(self, entry: Entry[B]) -> None:
         if entry.hold is Hold.LEASED:
@@ -80,6 +110,10 @@ class Window(Generic[B]):
         entry.hold = Hold.READY
         if entry.gone:
             self._vanish(offset)
+        elif self._used_up(entry):
+            self._bury(offset, entry)
+        elif entry.spilled:
+            self._effects.append(Restore(offset))
         elif entry.body is not None:
             heappush(self._ready, offset)
 
@@ -117,7 +151,8 @@ class Window(Generic[B]):
     # --- time
 
     def tick(self, now_ms: int) -> int:
-        """Leases that ended and waits that are over become ready. Returns how many.
+        """Leases that ended and waits that are over become ready, carriers claim again. Returns how
+        many.
 
         Before `grace_until_ms` no lease ends: the store was away, and its holder may have been told
         503 (R23).
@@ -126,6 +161,11 @@ class Window(Generic[B]):
         for due_ms, offset in self._timers.passed(now_ms):
             entry = self.entries.get(offset)
             if not _waits(entry, due_ms):
+                continue
+            if entry.hold is Hold.CLAIMING:
+                entry.due_ms = 0
+                self._effects.append(Claim(offset))
+                woken += 1
                 continue
             if entry.hold is Hold.LEASED:
                 if now_ms < self.grace_until_ms:
@@ -145,8 +185,4 @@ class Window(Generic[B]):
 
 def _waits(entry: Entry[B] | None, due_ms: int) -> TypeGuard[Entry[B]]:
     """It is leased or delayed until just then (a timer that was overtaken is not taken back)."""
-    return (
-        entry is not None
-        and entry.due_ms == due_ms
-        and (entry.hold is Hold.LEASED or entry.hold is Hold.WAITING)
-    )
+    return entry is not None and entry.due_ms == due_ms and entry.hold in TIMED

@@ -19,7 +19,15 @@ class Op(NamedTuple):
     `fence`, `rterm`, `attempt` come from the lease token (0 for the owner's own operations). `arg`
     is lease_ms for GRANT and EXTEND, delay_ms for RETRY, the end of the range for HOLE, the reason
     code (`Finish`) for FINISH. `group`: grants of one receive share a number and get one fence.
-    `counted` False: RETRY is not counted as an attempt, EXTEND never shortens (a repair).
+    `counted` False: RETRY is not counted as an attempt, EXTEND never shortens (a repair), REPLAY
+    says finished but not whether by an ack.
+
+    SEND needs nothing else. BURY: `fence` of the entry, `attempt` = deliveries that are allowed.
+    About a carrier (rule R2): CLAIM goes to the origin's record with the generation as `fence`, the
+    record's `rterm` at SEND, the carrier's partition in `group` and its offset in `arg`; `counted`
+    False = the carrier's own record has lost data, so that what is not known must be delivered.
+    PLACE goes to the carrier's record: generation, `attempt` so far, due time (store's clock, 0 =
+    now) in `arg`, first hand-out (seconds) in `group`. CLOSE goes to the origin: generation.
     """
 
     verb: Verb
@@ -54,6 +62,7 @@ class Finish(IntEnum):
     DEAD = 1
     EXPIRED = 2
     VANISHED = 3
+    SENT = 4
 
 
 class Verdict(IntEnum):
@@ -69,7 +78,7 @@ class Verdict(IntEnum):
     MOVED = 4
     """The store is another server run than the record knows: rejoin first (R10, R23)."""
     CHUNK_LOST = 5
-    """A chunk that the record lists is gone: eviction or a deleted key (R14)."""
+    """A chunk that the record lists, or its homes, are gone: eviction or a deleted key (R14)."""
     LAYOUT = 6
     """The record has a layout that this ackd can't read."""
 
@@ -97,6 +106,7 @@ class JournalEntry(NamedTuple):
     outcome: Outcome
     when_ms: int
     fence: int
+    attempt: int
 
 
 @dataclass(slots=True)
@@ -155,7 +165,7 @@ class Open:
 @dataclass(slots=True)
 class Snapshot:
     """A record as read by `Open`. `chunks`: bitmap chunks (index -> bytes) at or above the
-    watermark.
+    watermark. `lost_homes`: homes are gone from the store (R14).
     """
 
     verdict: Verdict
@@ -175,3 +185,4 @@ class Snapshot:
     slots: list[SlotView] = field(default_factory=list)
     chunks: dict[int, bytes] = field(default_factory=dict)
     lost_chunks: list[int] = field(default_factory=list)
+    lost_homes: bool = False

@@ -30,7 +30,7 @@ _CALL = Struct(">QQQQB")
 _OP = Struct(">BQQHHQI?")
 _REPLY = Struct(">BQQHIQQQBI")
 _RESULT = Struct(">BBHQQI?")
-_JOURNAL = Struct(">QBQQ")
+_JOURNAL = Struct(">QBQQH")
 FAILED = 255
 """Stands in the place of a verdict when a call failed; the error's text follows."""
 _OPEN = Struct(">QQHQQ?Q")
@@ -42,8 +42,10 @@ _SIZE = Struct(">H")
 OP_BYTES = _OP.size
 SLOT_BYTES = _SLOT.size
 _pack_op = _OP.pack
-_OUTCOMES = tuple(Outcome(n) if n in set(Outcome) else Outcome.LOST for n in range(13))
-_STATES = tuple(State(n) if n in set(State) else State.READY for n in range(10))
+_OUTCOMES = tuple(
+    Outcome(n) if n in set(Outcome) else Outcome.LOST for n in range(max(Outcome) + 1)
+)
+_STATES = tuple(State(n) if n in set(State) else State.READY for n in range(max(State) + 1))
 _SLOTS_PER_BITS = CHUNK_SHIFT - SLOT_CHUNK_SHIFT
 _NO_SLOT = bytes(_SLOT.size)
 
@@ -76,8 +78,8 @@ def decode_reply(data: bytes) -> Reply:
     journal = None
     if flag:
         journal = [
-            JournalEntry(offset, outcomes[outcome], when_ms, fence)
-            for offset, outcome, when_ms, fence in _JOURNAL.iter_unpack(data[end:])
+            JournalEntry(offset, outcomes[outcome], when_ms, fence, attempt)
+            for offset, outcome, when_ms, fence, attempt in _JOURNAL.iter_unpack(data[end:])
         ]
     return Reply(
         Verdict.OK, now_ms, version, rterm, epoch, term, watermark, journal_next, results, journal

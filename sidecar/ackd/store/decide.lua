@@ -11,7 +11,7 @@ local function answer(outcome, state, attempt, fence, when_ms, first_s_, late, o
   results[#results + 1] = pack(RESULT, outcome, state, attempt, fence, when_ms, first_s_, late)
   if term == 0 and (outcome == Outcome.ACKED or outcome == Outcome.RETRYING
       or outcome == Outcome.EXTENDED or outcome == Outcome.DEAD or outcome == Outcome.RELEASED) then
-    journal[#journal + 1] = pack(JOURNAL, offset, outcome, when_ms, fence)
+    journal[#journal + 1] = pack(JOURNAL, offset, outcome, when_ms, fence, attempt)
   end
 end
 

@@ -17,7 +17,7 @@ local floor, max, byte, char, sub = math.floor, math.max, string.byte, string.ch
 local COLD, HOT = ">BI6I7I4HI7I7I6I6I6I7", ">I7I7I6I7I7"
 -- state, attempt, releases, fence, rterm, when_ms, first_s
 local SLOT = ">BHBI7HI6I4"
-local JOURNAL = ">I8BI8I8"
+local JOURNAL = ">I8BI8I8H"
 
 local clock = redis.call("TIME")
 local now_us = clock[1] * 1000000 + clock[2]

@@ -11,7 +11,17 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from ackd.core.effects import FetchFrom, FinishRange, SendDead
+from ackd.core.effects import (
+    Bury,
+    Claim,
+    CloseHome,
+    Effect,
+    FetchFrom,
+    FinishRange,
+    Restore,
+    SendBack,
+    SendDead,
+)
 from ackd.core.ids import LedgerKey
 from ackd.core.ledger import Ledger
 from ackd.core.record import Record
@@ -69,6 +79,7 @@ class Play:
         self.tokens: dict[int, list[Token]] = {}
         self.fetches: list[int] = []
         self.dead: list[int] = []
+        self.asked: list[Effect] = []
         self.last: object = None
         self.told: list[str] = []
         self.given = self >> opens("a") >> fetches(start)
@@ -120,6 +131,8 @@ class Play:
                     self.fetches.append(offset)
                 case SendDead(offset):
                     self.dead.append(offset)
+                case SendBack() | Bury() | Claim() | CloseHome() | Restore():
+                    self.asked.append(effect)
 
     def token(self, offset: int, nth: int) -> Token:
         """The nth lease that was handed out of this message; -1 is the newest."""

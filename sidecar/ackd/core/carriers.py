@@ -1,0 +1,99 @@
+"""Copies in a retry topic, as the owner of their partition sees them (rule R2).
+
+A carrier is not handed out before it has claimed its home record. A claim that the home confirmed
+is written into the carrier's own record (PLACE), so a carrier that has a slot was claimed; only
+then may the home go (CLOSE).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heappush
+
+from ackd.core.effects import Claim, CloseHome
+from ackd.core.entry import B, Hold
+from ackd.core.states import Outcome, State
+from ackd.core.window import Window
+from ackd.core.wire import Result
+
+CLAIM_AGAIN_MS = 5_000
+"""A home whose lease is live is asked again at least this often: it may be acked or released."""
+
+
+class Carriers(Window[B]):
+    """Adds claims, and bodies that are kept elsewhere for a while.
+
+    `carriers`: this is a partition of a retry topic.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.carriers = False
+
+    def _claim(self, offset: int) -> None:
+        """A carrier without a slot arrived."""
+        self.entries[offset].hold = Hold.CLAIMING
+        self._effects.append(Claim(offset))
+
+    def _close_home(self, offset: int) -> None:
+        self._effects.append(CloseHome(offset))
+
+    def claimed(self, offset: int, result: Result, rterm: int, store_ms: int, now_ms: int) -> None:
+        """What the home said (HELD, FINISHED, REFUSED), or what PLACE or BURY made of the carrier.
+
+        LOST: no carrier, or nothing is known of it and it was not placed: ready as it is.
+        """
+        entry = self.entries.get(offset)
+        if entry is None or entry.hold is not Hold.CLAIMING:
+            return
+        match result.outcome:
+            case Outcome.HELD:
+                again_ms = max(result.when_ms - store_ms, 1)
+                if result.state is State.LEASED:
+                    again_ms = min(again_ms, CLAIM_AGAIN_MS)
+                self._claim_at(offset, now_ms + again_ms)
+            case Outcome.FINISHED | Outcome.REFUSED:
+                self._finish(offset)
+                self._finish_range(offset, offset + 1, 0)
+                self._advance()
+            case Outcome.LOST:
+                self._make_ready(offset, entry)
+            case _:
+                entry.fence, entry.rterm = result.fence, rterm
+                entry.attempt, entry.first_s = result.attempt, result.first_s
+                due = result.state is State.WAITING and result.when_ms <= store_ms
+                state = State.READY if due else result.state
+                self._hold(offset, entry, state, result.when_ms, store_ms, now_ms)
+
+    def not_claimed(self, offsets: Iterable[int], again_ms: int, now_ms: int) -> None:
+        """No answer: ask again in `again_ms`."""
+        for offset in offsets:
+            entry = self.entries.get(offset)
+            if entry is not None and entry.hold is Hold.CLAIMING:
+                self._claim_at(offset, now_ms + again_ms)
+
+    def _claim_at(self, offset: int, due_ms: int) -> None:
+        self.entries[offset].due_ms = due_ms
+        self._timers.add(due_ms, offset)
+
+    # --- bodies that are kept elsewhere
+
+    def spilled(self, offset: int, stub: B) -> None:
+        """`stub` stands for the body, which can be read back."""
+        self._replace(offset, stub, spilled=True)
+
+    def restored(self, offset: int, body: B) -> None:
+        """The body is here again; what is ready can be handed out."""
+        entry = self.entries.get(offset)
+        if entry is not None and entry.spilled:
+            self._replace(offset, body, spilled=False)
+            if entry.hold is Hold.READY:
+                heappush(self._ready, offset)
+
+    def _replace(self, offset: int, body: B, *, spilled: bool) -> None:
+        entry = self.entries.get(offset)
+        if entry is None or entry.body is None:
+            return
+        size = body.size()
+        self.bytes += size - entry.size
+        entry.body, entry.size, entry.spilled = body, size, spilled

@@ -1,0 +1,201 @@
+"""What holds the watermark for too long, and how it leaves the window (rules R2-R4, I5).
+
+The owner asks `stuck` from time to time, has each answer decided by the store (SEND), and the copy
+is stored in the retry topic (`SendBack`). A message whose attempts are used up is buried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import StrEnum
+from typing import NamedTuple
+
+from ackd.core.carriers import Carriers
+from ackd.core.entry import HOLD_OF, B, Entry, Hold
+from ackd.core.states import Outcome, State
+from ackd.core.wire import Result
+
+STEPS_MAX = 500
+"""So many messages from the watermark on are looked at in one go."""
+
+
+class Rules(NamedTuple):
+    """When a message is sent back; times in ms.
+
+    `min_age_ms`: the longer of the usual lease and `stuck_min_age_ms`; a span larger than
+    `span_max` counts only for a head that is older (R3).
+    """
+
+    stuck_after_ms: int
+    min_age_ms: int
+    span_max: int
+
+
+class Why(StrEnum):
+    """Why a message is sent back."""
+
+    AGE = "age"
+    SPAN = "span"
+    DELAY = "delay"
+
+
+class Stuck(NamedTuple):
+    """A message to be sent back."""
+
+    offset: int
+    why: Why
+
+
+_ON_ITS_WAY = frozenset({Hold.SENDING, Hold.DEAD, Hold.BURYING})
+
+
+class SendingBack(Carriers[B]):
+    """Adds what a message goes through when its window can't wait for it any more.
+
+    `rules` None: nothing is sent back.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rules: Rules | None = None
+        self._skew_ms = 0
+        self._asked: set[int] = set()
+        self._sent: set[int] = set()
+        self._long: dict[int, None] = {}
+
+    def _time(self, offset: int, entry: Entry[B], due_ms: int) -> None:
+        super()._time(offset, entry, due_ms)
+        if self.rules is not None and entry.hold is Hold.WAITING:
+            self._long[offset] = None
+
+    def stuck(self, now_ms: int) -> list[Stuck]:
+        """Messages to be sent back now; each is named again only after it was answered for.
+
+        What waits for so long that it would be stuck is named at once, the rest only as the
+        smallest unfinished offset (or behind such that go already).
+        """
+        if self.rules is None or self.dirty:
+            return []
+        found = self._delayed(self.rules, now_ms)
+        offset = self.watermark
+        for _ in range(STEPS_MAX):
+            entry = self.entries.get(offset)
+            if entry is None:
+                break
+            if offset not in self._asked and entry.hold not in _ON_ITS_WAY:
+                why = self._why(entry, self.rules, now_ms)
+                if why is None:
+                    break
+                found.append(Stuck(offset, why))
+                self._asked.add(offset)
+            offset = self.finished.first_clear(offset + 1)
+        return found
+
+    def _delayed(self, rules: Rules, now_ms: int) -> list[Stuck]:
+        found = []
+        for offset in self._long:
+            entry = self.entries.get(offset)
+            if (
+                entry is not None
+                and entry.hold is Hold.WAITING
+                and entry.first_s
+                and entry.due_ms - now_ms >= rules.stuck_after_ms
+                and offset not in self._asked
+            ):
+                found.append(Stuck(offset, Why.DELAY))
+                self._asked.add(offset)
+        self._long.clear()
+        return found
+
+    def _why(self, entry: Entry[B], rules: Rules, now_ms: int) -> Why | None:
+        age_ms = self._age_ms(entry, now_ms)
+        if age_ms is None:
+            return None
+        if age_ms >= rules.stuck_after_ms:
+            return Why.AGE
+        if self.position - self.watermark > rules.span_max and age_ms > rules.min_age_ms:
+            return Why.SPAN
+        return None
+
+    def _age_ms(self, entry: Entry[B], now_ms: int) -> int | None:
+        """How long ago it was first handed out; None if it does not hold anything up.
+
+        What is merely ready does only if something above it is finished: else nobody is asking.
+        """
+        if not entry.first_s:
+            return None
+        if entry.hold is Hold.READY:
+            if len(self.entries) >= self.position - self.watermark:
+                return None
+        elif entry.hold is not Hold.LEASED and entry.hold is not Hold.WAITING:
+            return None
+        # `first_s` is cut to seconds: nothing may go too early.
+        return now_ms + self._skew_ms - entry.first_s * 1000 - 999
+
+    def send_back_ms(self, now_ms: int) -> int | None:
+        """In how many ms the head is sent back if nothing becomes of it; None = not at all."""
+        entry = self.entries.get(self.watermark)
+        if self.rules is None or entry is None:
+            return None
+        age_ms = self._age_ms(entry, now_ms)
+        return None if age_ms is None else max(self.rules.stuck_after_ms - age_ms, 0)
+
+    # --- what the store said
+
+    def sent(self, offset: int, result: Result, rterm: int, store_ms: int, now_ms: int) -> None:
+        """The answer to SEND."""
+        self._asked.discard(offset)
+        entry = self.entries.get(offset)
+        if entry is None:
+            return
+        match result.outcome:
+            case Outcome.SENT:
+                if entry.hold is Hold.SENDING and entry.fence == result.fence:
+                    return  # asked twice; its copy is on the way
+                entry.fence, entry.rterm, entry.attempt = result.fence, rterm, result.attempt
+                self._hold(offset, entry, State.SENDING, result.when_ms, store_ms, now_ms)
+            case Outcome.FINISHED:
+                self._finish(offset)
+                self._advance()
+            case Outcome.HELD:
+                self._long[offset] = None
+            case Outcome.LOST:
+                entry.first_s = 0  # the store does not know that it was ever handed out
+            case _:
+                self._see(entry, result.fence)
+                entry.attempt = result.attempt
+                self._hold(offset, entry, result.state, result.when_ms, store_ms, now_ms)
+
+    def not_sent(self, offsets: Iterable[int]) -> None:
+        """The store decided nothing: they are named again."""
+        for offset in offsets:
+            self._asked.discard(offset)
+            self._long[offset] = None
+
+    def sent_back(self, offset: int) -> None:
+        """The copy is durable and the record says finished."""
+        self._sent.add(offset)
+        self._finish(offset)
+        self._advance()
+
+    def buried(self, offset: int, result: Result, rterm: int, store_ms: int, now_ms: int) -> bool:
+        """The answer to BURY; False: the record has to be read again."""
+        entry = self.entries.get(offset)
+        if entry is None:
+            return True
+        if result.outcome is Outcome.FINISHED:
+            self._finish(offset)
+            self._advance()
+            return True
+        if result.outcome is Outcome.LOST:
+            return False
+        entry.fence, entry.rterm, entry.attempt = result.fence, rterm, result.attempt
+        if result.outcome is not Outcome.HELD:
+            self._hold(offset, entry, result.state, result.when_ms, store_ms, now_ms)
+            return True
+        # Not now. It waits until it may be asked again, without being buried at once.
+        self._let_go(entry)
+        entry.hold = HOLD_OF.get(result.state, Hold.WAITING)
+        entry.when_ms = result.when_ms
+        self._time(offset, entry, now_ms + result.when_ms - store_ms)
+        return True
