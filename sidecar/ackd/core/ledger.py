@@ -12,7 +12,7 @@ brought it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from heapq import heappop
+from heapq import heappop, heappush
 
 from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.effects import Effect, FetchFrom
