@@ -27,7 +27,7 @@ from ackd.ports import (
     TopicReplaced,
     Trouble,
 )
-from ackd.ports.own_topics import DEAD_PREFIX
+from ackd.ports.own_topics import DEAD_PREFIX, RETRY_PREFIX
 from tests.simulation.fetch import Fetcher
 from tests.simulation.group import Group
 from tests.simulation.log import Cluster, Topic
@@ -159,8 +159,17 @@ class SimBroker:
         return None if found is None else len(found.logs)
 
     async def ensure_topic(self, topic: str, settings: Mapping[str, str]) -> None:
-        """Made when something is published to it."""
-        await self.call(lambda: None)
+        """Made unless it is there."""
+
+        def work() -> None:
+            if topic not in self.cluster.topics:
+                self.cluster.make(topic, int(settings.get("partitions", "1")))
+
+        await self.call(work)
+
+    def retry_topic(self, group: str) -> str:
+        """As on a real broker."""
+        return f"{RETRY_PREFIX}{group}"
 
     def dead_topic(self, group: str) -> str:
         """Any group's name can stand in a topic's here."""
@@ -186,6 +195,7 @@ class SimConsumer:
         self._wake = asyncio.Event()
         self._member = ""
         self._closed = False
+        self._topics = spec.topics
         self.fetcher = Fetcher(broker, self._put)
 
     def _put(self, event: ConsumerEvent) -> None:
@@ -236,6 +246,12 @@ class SimConsumer:
         self.broker.cluster.on_replaced.append(self.replaced)
         self._join()
 
+    async def also(self, topic: str) -> None:
+        """The group reads one more topic."""
+        await self.broker.call(lambda: self.broker.group.read(topic))
+        if topic not in self._topics:
+            self._topics = (*self._topics, topic)
+
     async def events(self) -> list[ConsumerEvent]:
         """Wait for events."""
         await self._wake.wait()
@@ -265,7 +281,7 @@ class SimConsumer:
         cluster = self.broker.cluster
 
         def work() -> list[TopicInfo]:
-            topics = [cluster.topics[name] for name in self.spec.topics]
+            topics = [cluster.topics[name] for name in self._topics]
             return [TopicInfo(each.name, each.topic_id, len(each.logs)) for each in topics]
 
         return await self.broker.call(work)

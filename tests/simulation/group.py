@@ -87,6 +87,12 @@ class Group:
         if self.members.pop(name, None) is not None:
             self._rebalance_soon()
 
+    def read(self, topic: str) -> None:
+        """One more topic, for all members."""
+        if topic not in self.topics:
+            self.topics = (*self.topics, topic)
+            self._rebalance_soon()
+
     def shuffle(self) -> None:
         """A rebalance for no reason that a member could see."""
         self._start += 1

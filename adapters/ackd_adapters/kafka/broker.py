@@ -113,6 +113,10 @@ class KafkaBroker:
         """See the port."""
         return own_topics.dead_topic(group)
 
+    def retry_topic(self, group: str) -> str:
+        """See the port."""
+        return own_topics.retry_topic(group)
+
     def troubles(self) -> list[Trouble]:
         """See the port."""
         return self._troubles.now()

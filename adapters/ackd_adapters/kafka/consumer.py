@@ -62,6 +62,7 @@ class KafkaConsumer:
         self._lanes: dict[TopicPartition, _Lane] = {}
         self._session = 0
         self._stretch = 0
+        self._topics = spec.topics
         self._topic_ids: dict[str, bytes] = {}
         self._closed = False
         self._check_timer: asyncio.TimerHandle | None = None
@@ -89,6 +90,12 @@ class KafkaConsumer:
         await self._fetcher.start()
         await self._member.start()
         self._schedule_check()
+
+    async def also(self, topic: str) -> None:
+        """See the port."""
+        if topic not in self._topics:
+            self._topics = (*self._topics, topic)
+            self._member.also(topic)
 
     def troubles(self) -> list[Trouble]:
         """What is wrong with this consumer now."""
@@ -227,9 +234,9 @@ class KafkaConsumer:
 
     async def topics(self) -> list[TopicInfo]:
         """See the port."""
-        names: Sequence[str] = self._spec.topics
+        names: Sequence[str] = self._topics
         if any(is_pattern(topic) for topic in names):
-            names = matching(self._spec.topics, await self._admin.topic_names())
+            names = matching(self._topics, await self._admin.topic_names())
         found = await self._admin.topics(names)
         for each in found:
             self._identify(each)

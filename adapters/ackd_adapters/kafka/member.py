@@ -71,6 +71,11 @@ class Member(Worker):
         self._revoking = False
         self._commit: Future[None] | None = None
 
+    def also(self, topic: str) -> None:
+        """Subscribe to one more topic by its name; before `start` or after it."""
+        self._topics = (*self._topics, topic)
+        self.commands.put(self._read_more)
+
     def commit(self, positions: Positions) -> Future[None]:
         """Put a commit; the future has the broker's answer, however late that comes.
 
@@ -109,6 +114,13 @@ class Member(Worker):
     def on_crash(self, error: BaseException) -> None:
         """Tell; the consumer has to be made anew."""
         self._troubles.report("member/crash", repr(error), fatal=True)
+
+    def _read_more(self) -> None:
+        """The names have changed; patterns are resolved anew in this turn."""
+        if self._patterns:
+            self._refresh_at = 0.0
+        elif self._subscribed != list(self._topics):
+            self._subscribe(list(self._topics))
 
     def _resolve(self) -> None:
         """Ask which topics there are and subscribe to those that match."""

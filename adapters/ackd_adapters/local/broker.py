@@ -157,6 +157,10 @@ class LocalBroker:
         """Named as on Kafka, so that a subscription can move there."""
         return own_topics.dead_topic(group)
 
+    def retry_topic(self, group: str) -> str:
+        """See `dead_topic`."""
+        return own_topics.retry_topic(group)
+
     async def delete_topic(self, topic: str) -> None:
         """Remove a topic with all its messages and positions (not part of the port)."""
 

@@ -61,6 +61,7 @@ class LocalConsumer:
         self._runs = 0
         self._member = Member(spec.group, spec.topics, spec.static_id, self._from_writer)
         self._member_id = ""
+        self._topics = spec.topics
         self._closed = False
 
     async def start(self) -> None:
@@ -81,6 +82,18 @@ class LocalConsumer:
 
         await self._broker.call(join)
         self._member_id = self._member_id or member.id
+
+    async def also(self, topic: str) -> None:
+        """One more topic; a member that has joined tells the others with its next transaction."""
+        if topic in self._topics:
+            return
+        member, names = self._member, (*self._topics, topic)
+
+        def add(tx: Transaction) -> None:
+            self._broker.groups.read(tx, member, names)
+
+        await self._broker.call(add)
+        self._topics = names
 
     async def events(self) -> list[ConsumerEvent]:
         """What has happened, in order; records only as many as the buffer holds."""
@@ -135,7 +148,7 @@ class LocalConsumer:
 
     async def topics(self) -> list[TopicInfo]:
         """The topics that exist and match."""
-        return await self._broker.ask(questions.Topics(self._spec.topics))
+        return await self._broker.ask(questions.Topics(self._topics))
 
     async def committed(
         self, partitions: Sequence[TopicPartition]

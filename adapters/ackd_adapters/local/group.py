@@ -134,6 +134,12 @@ class Groups:
         }
         tx.after.append(lambda: self._joined(member))
 
+    def read(self, tx: Transaction, member: Member, names: tuple[str, ...]) -> None:
+        """Change what a member reads, whether it has joined already or will."""
+        tx.db.execute("UPDATE members SET topics = ? WHERE id = ?", (json.dumps(names), member.id))
+        schema.bump(tx.db)
+        tx.after.append(lambda: setattr(member, "topics", names))
+
     def leave(self, tx: Transaction, member: Member) -> None:
         """Remove a consumer and everything that it holds; tried again by `look` if it fails."""
         member.leaving = True

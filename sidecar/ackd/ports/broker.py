@@ -107,6 +107,9 @@ class Broker(Protocol):
         pattern of a subscription matches it (rule R25).
         """
 
+    def retry_topic(self, group: str) -> str:
+        """The name of a group's retry topic; as for `dead_topic`."""
+
     def troubles(self) -> list[Trouble]:
         """What is wrong with the connection now, for readiness."""
 

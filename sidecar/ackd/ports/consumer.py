@@ -55,6 +55,12 @@ class Consumer(Protocol):
     async def start(self) -> None:
         """Join the group; returns at once, nominations come as events. Raises BrokerError."""
 
+    async def also(self, topic: str) -> None:
+        """Read one more topic of this name, a group's own retry topic; before `start` or after it.
+
+        Its partitions are nominated in the same stream of events. Raises BrokerError.
+        """
+
     async def events(self) -> list[ConsumerEvent]:
         """Wait for the next events (at least one). The buffer behind it is bounded."""
 

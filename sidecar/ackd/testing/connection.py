@@ -87,10 +87,12 @@ class ConnectionContract:
         run = new_group()
         groups = [run + tail for tail in ODD_TAILS]
         async with lab.bench() as bench:
-            names = [lab.open().dead_topic(group) for group in groups]
-            assert len(set(names)) == len(groups)
-            broker = await bench.broker()
-            assert [broker.dead_topic(group) for group in groups] == names
+            unused, broker = lab.open(), await bench.broker()
+            names = [unused.dead_topic(group) for group in groups]
+            names += [unused.retry_topic(group) for group in groups]
+            assert len(set(names)) == 2 * len(groups)
+            again = [broker.dead_topic(group) for group in groups]
+            assert [*again, *(broker.retry_topic(group) for group in groups)] == names
             for number, name in enumerate(names):
                 assert await broker.partitions(name) is None
                 await broker.ensure_topic(name, {"partitions": "1", "cleanup.policy": "delete"})

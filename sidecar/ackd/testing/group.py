@@ -36,6 +36,27 @@ class GroupContract:
             want = {*one, *two}
             await reader.until(lambda: reader.nominated == want, "all", lab.rebalance_s)
 
+    async def test_a_member_reads_one_more_topic(self, lab: Lab) -> None:
+        """Asked for before the start or after it; what it has already stays with it."""
+        async with lab.bench() as bench:
+            broker = await bench.broker()
+            one, two, three = await bench.topic(2), await bench.topic(1), await bench.topic(1)
+            reader = await bench.join(broker, [one[0].topic])
+            await reader.until(lambda: reader.nominated == {*one}, "its own", lab.rebalance_s)
+            reader.fetch_from(one[0], 0)
+            for more, want in ((two, {*one, *two}), (three, {*one, *two, *three})):
+                await reader.consumer.also(more[0].topic)
+                await reader.consumer.also(more[0].topic)
+                await reader.until(
+                    lambda want=want: reader.nominated == want,  # type: ignore[misc]
+                    "one more",
+                    lab.rebalance_s,
+                )
+            names = {info.topic for info in await reader.consumer.topics()}
+            assert names == {one[0].topic, two[0].topic, three[0].topic}
+            await fill(broker, one[0], [b"x"])
+            await reader.until(lambda: reader.records[one[0]], "fetching goes on")
+
     async def test_groups_are_independent(self, lab: Lab) -> None:
         """Two groups get everything each."""
         async with lab.bench() as bench:
