@@ -1,0 +1,145 @@
+"""Copies of messages: what their headers say of the message that they stand for (rules R2, R25).
+
+A copy in the retry topic is a *carrier*: it is delivered under the name of its origin, and only
+after it has claimed the origin's home record. A dead letter has the same headers but for the claim.
+All names are written once, before the message's own headers; what the reader does not know stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from ackd.core.ids import TOPIC_ID_BYTES
+from ackd.ports import Headers, Record
+
+PREFIX = "ackd-"
+TEXT_BYTES_MAX = 1_024
+"""Of a reason or an error: headers count against the broker's largest message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The coordinate that a message has for ever, whatever carries it (I2)."""
+
+    cluster: str
+    topic_id: bytes
+    topic: str
+    partition: int
+    offset: int
+
+    def text(self) -> str:
+        """As in the header `ackd-origin`."""
+        return f"{self.cluster}/{self.topic_id.hex()}/{self.topic}/{self.partition}/{self.offset}"
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """What a copy says of its message. Times in Unix ms; `due_ms` by the store's clock, 0 = now.
+
+    `generation`, `incarnation`, `rterm`: which home record it may claim. `first_error`: what the
+    application said when it failed first, `last_error`: last.
+    """
+
+    origin: Origin
+    subscription: str
+    generation: int
+    incarnation: int
+    rterm: int
+    attempt: int
+    due_ms: int
+    first_ms: int
+    published_ms: int
+    reason: str = ""
+    first_error: str = ""
+    last_error: str = ""
+
+
+def carrier_headers(carrier: Carrier, own: Headers) -> Headers:
+    """The headers of a copy: ours, then the message's own."""
+    numbers = (
+        ("ackd-generation", carrier.generation),
+        ("ackd-incarnation", carrier.incarnation),
+        ("ackd-rterm", carrier.rterm),
+        ("ackd-attempt", carrier.attempt),
+        ("ackd-due-ms", carrier.due_ms),
+        ("ackd-first-ms", carrier.first_ms),
+        ("ackd-published-ms", carrier.published_ms),
+    )
+    texts = (
+        ("ackd-reason", carrier.reason),
+        ("ackd-first-error", carrier.first_error),
+        ("ackd-last-error", carrier.last_error),
+    )
+    ours: list[tuple[str, bytes | None]] = [
+        ("ackd-origin", carrier.origin.text().encode()),
+        ("ackd-subscription", carrier.subscription.encode()),
+    ]
+    ours += [(name, b"%d" % number) for name, number in numbers]
+    ours += [(name, bounded(text)) for name, text in texts if text]
+    return (*ours, *own_headers(own))
+
+
+def carrier_of(record: Record) -> Carrier | None:
+    """What a record of the retry topic says; None when it is no carrier (somebody else's)."""
+    found: dict[str, bytes] = {}
+    for name, value in record.headers:
+        if name.startswith(PREFIX) and value is not None:
+            found.setdefault(name, value)
+    try:
+        return Carrier(
+            origin=_origin(found["ackd-origin"].decode()),
+            subscription=found["ackd-subscription"].decode(),
+            generation=int(found["ackd-generation"]),
+            incarnation=int(found["ackd-incarnation"]),
+            rterm=int(found["ackd-rterm"]),
+            attempt=int(found["ackd-attempt"]),
+            due_ms=int(found["ackd-due-ms"]),
+            first_ms=int(found["ackd-first-ms"]),
+            published_ms=int(found["ackd-published-ms"]),
+            reason=_text(found, "ackd-reason"),
+            first_error=_text(found, "ackd-first-error"),
+            last_error=_text(found, "ackd-last-error"),
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+def original(record: Record, carrier: Carrier) -> Record:
+    """The message that a carrier stands for, as it was in its origin."""
+    return Record(
+        carrier.origin.offset,
+        record.key,
+        record.value,
+        own_headers(record.headers),
+        carrier.published_ms,
+    )
+
+
+def own_headers(headers: Headers) -> Headers:
+    """Without those of ackd."""
+    return tuple(each for each in headers if not each[0].startswith(PREFIX))
+
+
+def place_of(record: Record, origin: Origin, partitions: int) -> int:
+    """Which partition of the retry topic a copy goes to: the same for a key, else for an origin."""
+    name = origin.text().encode() if record.key is None else record.key
+    return int.from_bytes(blake2b(name, digest_size=8).digest(), "big") % partitions
+
+
+def bounded(text: str) -> bytes:
+    """A text as a header's value: UTF-8, cut at a character."""
+    return text.encode("utf-8", "replace")[:TEXT_BYTES_MAX].decode("utf-8", "ignore").encode()
+
+
+def _origin(text: str) -> Origin:
+    """Raises ValueError. The cluster's name may hold a slash, what follows it may not."""
+    cluster, topic_id, topic, partition, offset = text.rsplit("/", 4)
+    raw = bytes.fromhex(topic_id)
+    if len(raw) != TOPIC_ID_BYTES or not topic:
+        raise ValueError(text)
+    return Origin(cluster, raw, topic, int(partition), int(offset))
+
+
+def _text(found: dict[str, bytes], name: str) -> str:
+    return found.get(name, b"").decode("utf-8", "replace")
