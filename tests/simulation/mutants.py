@@ -86,7 +86,7 @@ def _fences_from_memory() -> Iterator[None]:
         return moved
 
     with (
-        patch.object(record_module._Fences, "of", of),
+        patch.object(record_module.Fences, "of", of),
         patch.object(Record, "_rejoin", keep_term),
     ):
         yield

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from heapq import heappush
 
-from ackd.core.effects import Claim, CloseHome
+from ackd.core.effects import Claim, CloseHome, FetchFrom
 from ackd.core.entry import B, Hold
 from ackd.core.states import Outcome, State
 from ackd.core.window import Window
@@ -75,6 +75,7 @@ class Carriers(Window[B]):
     def _claim_at(self, offset: int, due_ms: int) -> None:
         self.entries[offset].due_ms = due_ms
         self._timers.add(due_ms, offset)
+        self.waits[offset] = None
 
     # --- bodies that are kept elsewhere
 
@@ -89,6 +90,17 @@ class Carriers(Window[B]):
             self._replace(offset, body, spilled=False)
             if entry.hold is Hold.READY:
                 heappush(self._ready, offset)
+
+    def lost_bodies(self, offsets: Iterable[int]) -> None:
+        """These can't be read back: they are fetched again."""
+        found = [o for o in offsets if (e := self.entries.get(o)) is not None and e.spilled]
+        for offset in found:
+            entry = self.entries[offset]
+            self.bytes -= entry.size
+            entry.body, entry.size, entry.spilled = None, 0, False
+            self._bodiless[offset] = None
+        if found:
+            self._effects.append(FetchFrom(min(found)))
 
     def _replace(self, offset: int, body: B, *, spilled: bool) -> None:
         entry = self.entries.get(offset)

@@ -161,6 +161,8 @@ class Ledger(SendingBack[B]):
                 self._send_dead(offset, entry)
             elif entry.hold is Hold.SENDING:
                 self._send_back(offset, entry)
+            elif entry.hold is Hold.WAITING:
+                self.waits[offset] = None
             if self.carriers and before is None:
                 self._close_home(offset)
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from ackd.core import upkeep
+from ackd.core import home, upkeep
 from ackd.core.bitmap import CHUNK_SHIFT, ChunkedBitmap
+from ackd.core.home import Home
 from ackd.core.slot import Slot
-from ackd.core.states import LATE_PHASE, Outcome, Phase, State, Verb, step
+from ackd.core.states import LATE_PHASE, LOST, SETTLES, Outcome, Phase, State, Verb, step
 from ackd.core.wire import (
     Call,
     Finish,
@@ -62,6 +63,9 @@ class Record:
     slots: dict[int, Slot] = field(default_factory=dict)
     touched: set[int] = field(default_factory=set)
     exceptions: dict[int, tuple[Finish, int]] = field(default_factory=dict)
+    homes: dict[int, Home] = field(default_factory=dict)
+    home_count: int = 0
+    closing: deque[tuple[int, int]] = field(default_factory=deque)
     journal: deque[JournalEntry] = field(default_factory=deque)
     journal_next: int = 1
 
@@ -111,6 +115,7 @@ class Record:
             ],
             chunks={i: bytes(c) for i, c in sorted(self.finished.chunks.items())},
             lost_chunks=sorted(self.listed - self.finished.chunks.keys()),
+            lost_homes=self.homes_lost,
         )
 
     def _rejoin(self, request: Open, now_us: int, run: str) -> bool:
@@ -144,7 +149,7 @@ class Record:
         now_ms = self._clock(now_us)
         if call.term:
             self.seq = call.seq
-        fences = _Fences(self, now_us)
+        fences = Fences(self, now_us)
         results = [self._decide(op, now_ms, fences) for op in call.ops]
         upkeep.tidy(self)
         if call.ops:
@@ -177,14 +182,25 @@ class Record:
         lost = self.listed - self.finished.chunks.keys()
         if lost and any(_touches(op, lost) for op in call.ops):
             return Verdict.CHUNK_LOST
+        if self.homes_lost and any(op.verb in _WITH_HOMES for op in call.ops):
+            return Verdict.CHUNK_LOST
         return Verdict.OK
 
-    def _decide(self, op: Op, now_ms: int, fences: _Fences) -> Result:
+    @property
+    def homes_lost(self) -> bool:
+        """The head counts homes and there are none (R14)."""
+        return self.home_count > 0 and not self.homes
+
+    def _decide(self, op: Op, now_ms: int, fences: Fences) -> Result:
         match op.verb:
             case Verb.LOOK:
-                return self._look(op, now_ms)
+                return home.look(self, op, now_ms)
+            case Verb.CLAIM:
+                return home.claim(self, op, now_ms)
+            case Verb.CLOSE:
+                return home.close(self, op, now_ms)
             case verb if verb in upkeep.VERBS:
-                return DONE._replace(when_ms=upkeep.VERBS[verb](self, op, now_ms))
+                return home.DONE._replace(when_ms=upkeep.VERBS[verb](self, op, now_ms))
             case _:
                 return self._transition(op, now_ms, fences)
 
@@ -197,41 +213,66 @@ class Record:
         slot = self.slots.get(offset)
         return Phase.READY if slot is None else slot.phase(now_ms)
 
-    def _transition(self, op: Op, now_ms: int, fences: _Fences) -> Result:
+    def slot(self, offset: int) -> Slot:
+        """What the record knows of an offset besides its bit."""
+        return self.slots.get(offset) or Slot()
+
+    def _transition(self, op: Op, now_ms: int, fences: Fences) -> Result:
         phase = self.phase(op.offset, now_ms)
-        slot = self.slots.get(op.offset) or Slot()
-        if op.verb is Verb.GRANT:
-            held = self._held_until(phase, slot, now_ms)
-            if held:
-                return _result(Outcome.HELD, slot, when_ms=held)
-        elif phase is not Phase.ACKED and phase is not Phase.GONE:
-            phase = self._seen_by(op, phase, slot)
+        if op.verb in SETTLES and home.parked(self, op.offset, phase):
+            return home.settle(self, op, now_ms, fences)
+        slot = self.slot(op.offset)
         row = step(phase, op.verb)
-        late = phase is LATE_PHASE and op.verb is not Verb.GRANT and row.changes
-        if row.changes:
-            slot = self._change(op, row.state, slot, now_ms, fences)
+        if op.verb is Verb.BURY and phase not in _OVER:
+            if op.fence != slot.fence:
+                row = LOST
+            elif slot.attempt < op.attempt:
+                return slot.result(Outcome.REFUSED)
+        elif op.verb not in _OWNERS and phase not in _OVER:
+            phase = self.seen_by(op, phase, slot)
+            row = step(phase, op.verb)
+        held_ms = self._held(op, phase, slot, now_ms) if row is not LOST else 0
+        if held_ms:
+            return slot.result(Outcome.HELD, when_ms=held_ms)
+        late = phase is LATE_PHASE and op.verb in SETTLES and row.changes
+        if row.changes and row.state is State.FINISHED:
+            if op.verb is Verb.FINISH:
+                self.exceptions[op.offset] = (Finish(op.arg), now_ms)
+            self.finish(op.offset)
+        elif row.changes:
+            self.slots[op.offset] = slot
+            self.change(op, row.state, slot, now_ms, fences)
         over = row.state is State.FINISHED or self.over(op.offset)
-        return _result(row.outcome, slot, state=State.FINISHED if over else slot.state, late=late)
+        return slot.result(row.outcome, state=State.FINISHED if over else slot.state, late=late)
+
+    def _held(self, op: Op, phase: Phase, slot: Slot, now_ms: int) -> int:
+        """When the owner may ask for this again; 0 = now."""
+        if op.verb is Verb.GRANT:
+            return self.held_until(phase, slot, now_ms)
+        if op.verb is Verb.BURY:
+            return self.held_until(phase, slot, now_ms, waiting=False)
+        if op.verb is Verb.SEND and phase not in _SETTLED and now_ms < self.repair_until_ms:
+            return self.repair_until_ms
+        return 0
 
     def over(self, offset: int) -> bool:
         """Finished, in whatever way."""
         return offset < self.watermark or offset in self.finished
 
-    def _held_until(self, phase: Phase, slot: Slot, now_ms: int) -> int:
+    def held_until(self, phase: Phase, slot: Slot, now_ms: int, *, waiting: bool = True) -> int:
         """When a grant may be asked for again; 0 = now. After an outage, expiry waits for the
-        grace.
+        grace. `waiting` False: a delay holds nothing up.
         """
-        if phase in _OVER or phase is Phase.DEAD:
+        if phase in _SETTLED:
             return 0
         if now_ms < self.repair_until_ms:
             return self.repair_until_ms
         if phase is Phase.EXPIRED and now_ms < self.grace_until_ms:
             return self.grace_until_ms
-        if phase is Phase.LEASED or (phase is Phase.WAITING and slot.when_ms > now_ms):
-            return slot.when_ms
-        return 0
+        delayed = waiting and phase is Phase.WAITING and slot.when_ms > now_ms
+        return slot.when_ms if phase is Phase.LEASED or delayed else 0
 
-    def _seen_by(self, op: Op, phase: Phase, slot: Slot) -> Phase:
+    def seen_by(self, op: Op, phase: Phase, slot: Slot) -> Phase:
         """The phase as this token sees it; GONE = the message went on without it."""
         if op.fence == slot.fence and op.rterm == slot.rterm:
             return phase
@@ -243,13 +284,8 @@ class Record:
             return Phase.EXPIRED
         return Phase.GONE
 
-    def _change(self, op: Op, state: State, slot: Slot, now_ms: int, fences: _Fences) -> Slot:
-        if state is State.FINISHED:
-            if op.verb is Verb.FINISH:
-                self.exceptions[op.offset] = (Finish(op.arg), now_ms)
-            self.finish(op.offset)
-            return slot
-        self.slots[op.offset] = slot
+    def change(self, op: Op, state: State, slot: Slot, now_ms: int, fences: Fences) -> None:
+        """Write a row of the table that does not finish into a slot."""
         match op.verb:
             case Verb.GRANT:
                 slot.attempt = min(slot.attempt + 1, ATTEMPT_MAX)
@@ -270,28 +306,22 @@ class Record:
             case Verb.RELEASE:
                 slot.when_ms = now_ms
                 slot.uncount()
+            case Verb.SEND:
+                home.send(self, op, slot, fences)
+            case Verb.PLACE:
+                slot.fence, slot.rterm, slot.attempt = op.fence, self.rterm, op.attempt
+                slot.when_ms = op.arg or now_ms
+                slot.first_s = op.group or now_ms // 1000
+                self.fence = max(self.fence, op.fence)
             case _:
                 slot.when_ms = 0
         slot.state = state
-        return slot
 
     def finish(self, offset: int) -> None:
         """Set the bit of one offset."""
         self.finished.add(offset)
         self.listed.add(offset >> CHUNK_SHIFT)
         self.touched.add(offset >> upkeep.SLOT_CHUNK_SHIFT)
-
-    def _look(self, op: Op, now_ms: int) -> Result:
-        """Where is this lease? ACKED, HELD (live), RETRYING, DEAD or LOST; changes nothing."""
-        phase = self.phase(op.offset, now_ms)
-        slot = self.slots.get(op.offset) or Slot()
-        if phase is Phase.ACKED:
-            return _result(Outcome.ALREADY_ACKED, slot, state=State.FINISHED)
-        if phase is Phase.GONE:
-            return _result(Outcome.LOST, slot, state=State.FINISHED)
-        if op.fence != slot.fence or op.rterm != slot.rterm:
-            return _result(Outcome.LOST, slot)
-        return _result(_LOOKS.get(phase, Outcome.LOST), slot, late=phase is Phase.EXPIRED)
 
     # --- what the owner is told of others' settles (R16)
 
@@ -316,7 +346,7 @@ class Record:
         return []
 
 
-class _Fences:
+class Fences:
     """Fencing numbers of one call: one per receive, each larger than all before (R9)."""
 
     def __init__(self, record: Record, now_us: int) -> None:
@@ -325,6 +355,7 @@ class _Fences:
         self._of: dict[int, int] = {}
 
     def of(self, group: int) -> int:
+        """The fence of a receive."""
         fence = self._of.get(group)
         if fence is None:
             fence = self._of[group] = max(self._record.fence + 1, self._now_us)
@@ -334,7 +365,7 @@ class _Fences:
 
 def _touches(op: Op, lost: set[int]) -> bool:
     """Whether the item needs a lost chunk; a replay makes it again instead (R14)."""
-    if op.verb is Verb.REPLAY:
+    if op.verb in (Verb.REPLAY, Verb.CLAIM, Verb.CLOSE):
         return False
     first = op.offset >> CHUNK_SHIFT
     last = max(first, (op.arg - 1) >> CHUNK_SHIFT) if op.verb is Verb.HOLE else first
@@ -342,33 +373,10 @@ def _touches(op: Op, lost: set[int]) -> bool:
 
 
 _OVER = (Phase.ACKED, Phase.GONE)
-_LOOKS = {
-    Phase.LEASED: Outcome.HELD,
-    Phase.EXPIRED: Outcome.HELD,
-    Phase.WAITING: Outcome.RETRYING,
-    Phase.RELEASED: Outcome.RELEASED,
-    Phase.DEAD: Outcome.DEAD,
-}
+_SETTLED = (Phase.ACKED, Phase.GONE, Phase.DEAD, Phase.SENDING)
+_OWNERS = (Verb.GRANT, Verb.SEND, Verb.PLACE)
+"""These name no lease."""
+_WITH_HOMES = (Verb.SEND, Verb.CLAIM, Verb.CLOSE, Verb.ADVANCE)
 _JOURNALED = frozenset(
     {Outcome.ACKED, Outcome.RETRYING, Outcome.EXTENDED, Outcome.DEAD, Outcome.RELEASED}
 )
-DONE = Result(Outcome.DONE, State.READY, 0, 0, 0, 0, late=False)
-
-
-def _result(
-    outcome: Outcome,
-    slot: Slot,
-    *,
-    state: State | None = None,
-    when_ms: int | None = None,
-    late: bool = False,
-) -> Result:
-    return Result(
-        outcome,
-        slot.state if state is None else state,
-        slot.attempt,
-        slot.fence,
-        slot.when_ms if when_ms is None else when_ms,
-        slot.first_s,
-        late,
-    )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ackd.core.states import Phase, State
+from ackd.core.states import Outcome, Phase, State
+from ackd.core.wire import Result
 
 RELEASES_MAX = 100
 """Uncounted give-backs of one message; from then on they count (rule R28)."""
@@ -33,3 +34,22 @@ class Slot:
         if self.releases < RELEASES_MAX:
             self.releases += 1
             self.attempt = max(self.attempt - 1, 0)
+
+    def result(
+        self,
+        outcome: Outcome,
+        *,
+        state: State | None = None,
+        when_ms: int | None = None,
+        late: bool = False,
+    ) -> Result:
+        """What is answered about this message."""
+        return Result(
+            outcome,
+            self.state if state is None else state,
+            self.attempt,
+            self.fence,
+            self.when_ms if when_ms is None else when_ms,
+            self.first_s,
+            late,
+        )

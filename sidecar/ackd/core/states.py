@@ -110,6 +110,7 @@ TABLE: dict[tuple[Phase, Verb], Step] = {
     # Only when it is due; the record asks for the time first.
     (Phase.WAITING, Verb.GRANT): Step(Outcome.GRANTED, State.LEASED),
     (Phase.DEAD, Verb.GRANT): _same(Outcome.REFUSED, State.DEAD),
+    (Phase.SENDING, Verb.GRANT): _same(Outcome.REFUSED, State.SENDING),
     (Phase.ACKED, Verb.GRANT): _same(Outcome.FINISHED, State.FINISHED),
     (Phase.GONE, Verb.GRANT): _same(Outcome.FINISHED, State.FINISHED),
     # A live lease: everything counts.
@@ -126,8 +127,38 @@ TABLE: dict[tuple[Phase, Verb], Step] = {
     (Phase.RELEASED, Verb.RELEASE): _same(Outcome.RELEASED, State.RELEASED),
     (Phase.DEAD, Verb.DEAD): _same(Outcome.DEAD, State.DEAD),
     (Phase.ACKED, Verb.ACK): _same(Outcome.ALREADY_ACKED, State.FINISHED),
-    # The copy in the dead-letter topic is durable: the owner finishes the original.
+    # Its lease or its waiting moves to a home record, whatever it is; settles are decided there.
+    (Phase.LEASED, Verb.SEND): Step(Outcome.SENT, State.SENDING),
+    (Phase.EXPIRED, Verb.SEND): Step(Outcome.SENT, State.SENDING),
+    (Phase.WAITING, Verb.SEND): Step(Outcome.SENT, State.SENDING),
+    (Phase.RELEASED, Verb.SEND): Step(Outcome.SENT, State.SENDING),
+    (Phase.SENDING, Verb.SEND): _same(Outcome.SENT, State.SENDING),
+    (Phase.DEAD, Verb.SEND): _same(Outcome.REFUSED, State.DEAD),
+    (Phase.ACKED, Verb.SEND): _same(Outcome.FINISHED, State.FINISHED),
+    (Phase.GONE, Verb.SEND): _same(Outcome.FINISHED, State.FINISHED),
+    # The attempts are used up: given up, unless somebody works on it or was first.
+    (Phase.EXPIRED, Verb.BURY): Step(Outcome.DEAD, State.DEAD),
+    (Phase.WAITING, Verb.BURY): Step(Outcome.DEAD, State.DEAD),
+    (Phase.RELEASED, Verb.BURY): Step(Outcome.DEAD, State.DEAD),
+    (Phase.LEASED, Verb.BURY): _same(Outcome.HELD, State.LEASED),
+    (Phase.DEAD, Verb.BURY): _same(Outcome.DEAD, State.DEAD),
+    (Phase.SENDING, Verb.BURY): _same(Outcome.REFUSED, State.SENDING),
+    (Phase.ACKED, Verb.BURY): _same(Outcome.FINISHED, State.FINISHED),
+    (Phase.GONE, Verb.BURY): _same(Outcome.FINISHED, State.FINISHED),
+    # A carrier that has claimed its home gets a slot; one that has a slot keeps it.
+    (Phase.READY, Verb.PLACE): Step(Outcome.DONE, State.WAITING),
+    (Phase.LEASED, Verb.PLACE): _same(Outcome.DONE, State.LEASED),
+    (Phase.EXPIRED, Verb.PLACE): _same(Outcome.DONE, State.LEASED),
+    (Phase.WAITING, Verb.PLACE): _same(Outcome.DONE, State.WAITING),
+    (Phase.RELEASED, Verb.PLACE): _same(Outcome.DONE, State.RELEASED),
+    (Phase.DEAD, Verb.PLACE): _same(Outcome.DONE, State.DEAD),
+    (Phase.ACKED, Verb.PLACE): _same(Outcome.FINISHED, State.FINISHED),
+    (Phase.GONE, Verb.PLACE): _same(Outcome.FINISHED, State.FINISHED),
+    # The copy in the dead-letter or retry topic is durable: the owner finishes the original.
     (Phase.DEAD, Verb.FINISH): Step(Outcome.DONE, State.FINISHED),
+    (Phase.SENDING, Verb.FINISH): Step(Outcome.DONE, State.FINISHED),
+    (Phase.ACKED, Verb.FINISH): _same(Outcome.FINISHED, State.FINISHED),
+    (Phase.GONE, Verb.FINISH): _same(Outcome.FINISHED, State.FINISHED),
 }
 """Every (phase, verb) that is not listed is `LOST` and changes nothing."""
 
@@ -135,6 +166,9 @@ LOST = Step(Outcome.LOST, State.READY, changes=False)
 
 LATE_PHASE = Phase.EXPIRED
 """Settles that succeed in this phase are answered with `late`."""
+
+SETTLES = (Verb.ACK, Verb.RETRY, Verb.EXTEND, Verb.DEAD, Verb.RELEASE)
+"""What a lease token can ask for; while a message has a home record, they are decided there."""
 
 
 def step(phase: Phase, verb: Verb) -> Step:

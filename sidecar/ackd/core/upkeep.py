@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ackd.core import home
 from ackd.core.bitmap import CHUNK_BYTES, CHUNK_SHIFT
 from ackd.core.states import Phase, Verb
 from ackd.core.wire import Finish, Op
@@ -18,13 +19,15 @@ if TYPE_CHECKING:
 
 EXCEPTIONS_KEEP_MS = 13 * 3_600_000
 """Longer than the longest lease (12 h), so that no token outlives what it is told (R15)."""
+HOMES = 2
+"""`arg` of a REPLAY that is about the homes."""
 SLOT_CHUNK_SHIFT = 8
 """Slots are freed by chunks of 2^8 offsets, as the store keeps them (R26)."""
 SLOT_CHUNK_BITS_BYTES = 1 << (SLOT_CHUNK_SHIFT - 3)
 
 
 def hole(record: Record, op: Op, now_ms: int) -> int:
-    """Finish [offset, arg) except live leases and pending dead letters; returns how many those are.
+    """Finish [offset, arg) except live leases and pending copies; returns how many those are.
 
     `group` names the reason (`Finish`) for messages that had been handed out before.
     """
@@ -35,7 +38,7 @@ def hole(record: Record, op: Op, now_ms: int) -> int:
             continue
         record.finished.add_range(start, offset)
         start = offset + 1
-        if record.phase(offset, now_ms) in (Phase.LEASED, Phase.DEAD):
+        if record.phase(offset, now_ms) in (Phase.LEASED, Phase.DEAD, Phase.SENDING):
             kept += 1
         else:
             record.exceptions[offset] = (Finish(op.group or Finish.VANISHED), now_ms)
@@ -52,11 +55,17 @@ def hole(record: Record, op: Op, now_ms: int) -> int:
 
 
 def advance(record: Record, op: Op, now_ms: int) -> int:
-    """Move the watermark (never back); exceptions below it are kept for a while (R15)."""
+    """Move the watermark (never back); exceptions below it are kept for a while (R15).
+
+    One that leads to a home stays as long as that is there.
+    """
     record.watermark = max(record.watermark, op.offset)
-    for offset, (_, since_ms) in list(record.exceptions.items()):
+    for offset, (reason, since_ms) in list(record.exceptions.items()):
         if offset < record.watermark and now_ms - since_ms > EXCEPTIONS_KEEP_MS:
             del record.exceptions[offset]
+            if reason is Finish.SENT and offset in record.homes:
+                record.exceptions[offset] = (reason, now_ms)
+    home.prune(record, now_ms)
     return 0
 
 
@@ -70,16 +79,21 @@ def drop(record: Record, op: Op, now_ms: int) -> int:  # noqa: ARG001 - one shap
     return 0
 
 
-def replay(record: Record, op: Op, now_ms: int) -> int:  # noqa: ARG001 - one shape for all
+def replay(record: Record, op: Op, now_ms: int) -> int:
     """A finish that was confirmed before a rollback: merged by union (R10).
 
-    With `arg` 1 nothing is finished: a lost chunk is only made again, empty.
+    With `arg` 1 nothing is finished: a lost chunk is only made again, empty; with 2 the record goes
+    on without its lost homes.
     """
-    if op.arg:
+    if op.arg == HOMES:
+        home.forget_all(record, op.rterm)
+    elif op.arg:
         record.finished.chunks.setdefault(op.offset >> CHUNK_SHIFT, bytearray(CHUNK_BYTES))
         record.listed.add(op.offset >> CHUNK_SHIFT)
-    elif op.offset >= record.watermark:
-        record.finish(op.offset)
+    else:
+        home.replayed(record, op, now_ms)
+        if op.offset >= record.watermark:
+            record.finish(op.offset)
     return 0
 
 
@@ -92,10 +106,10 @@ def reset(record: Record, op: Op, now_ms: int) -> int:
         for offset, slot in record.slots.items()
         if offset >= op.offset and record.phase(offset, now_ms) is Phase.LEASED
     }
+    record.slots |= home.reset(record, op.offset, now_ms)
     record.watermark = op.offset
     record.finished.clear()
     record.listed.clear()
-    record.exceptions.clear()
     return 0
 
 

@@ -19,7 +19,8 @@ from ackd.core.wire import Finish
 class Window(Generic[B]):
     """Entries, finished offsets, what is ready, what is due.
 
-    `lapsed`: how many leases ended at each moment, for whoever measures; it empties it.
+    `lapsed`: how many leases ended at each moment, for whoever measures; it empties it. `waits`:
+    offsets that began to wait, or got a body meanwhile, for whoever keeps bodies elsewhere.
     `deliveries_max`: a message that was handed out so often is given up, 0 = never.
     """
 
@@ -35,6 +36,7 @@ class Window(Generic[B]):
         self.waiting = 0
         self.bytes = 0
         self.lapsed: dict[int, int] = {}
+        self.waits: dict[int, None] = {}
         self._bodiless: dict[int, None] = {}
         self._ready: list[int] = []
         self._timers = Timers()
@@ -76,6 +78,8 @@ class Window(Generic[B]):
         self.waiting += entry.hold is Hold.WAITING
         entry.due_ms = due_ms
         self._timers.add(due_ms, offset)
+        if entry.hold is Hold.WAITING:
+            self.waits[offset] = None
 
     def _send_dead(self, offset: int, entry: Entry[B]) -> None:
         """Give the copy out as soon as there is a body, or certainly none will come."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from ackd.core import states
-from ackd.core.states import TABLE, Outcome, Phase, State, Verb, step
-
-SETTLES = (Verb.ACK, Verb.RETRY, Verb.EXTEND, Verb.DEAD, Verb.RELEASE)
+from ackd.core.states import SETTLES, TABLE, Outcome, Phase, State, Verb, step
 
 
 @pytest.mark.parametrize("phase", Phase)
-@pytest.mark.parametrize("verb", [*SETTLES, Verb.GRANT, Verb.FINISH])
+@pytest.mark.parametrize(
+    "verb", [*SETTLES, Verb.GRANT, Verb.FINISH, Verb.SEND, Verb.BURY, Verb.PLACE]
+)
 def test_every_phase_answers_every_verb(phase: Phase, verb: Verb) -> None:
     """Nothing is undefined; what changes nothing leaves the state as it looks."""
     row = step(phase, verb)
@@ -20,7 +20,10 @@ def test_every_phase_answers_every_verb(phase: Phase, verb: Verb) -> None:
         assert not row.changes
     elif not row.changes:
         over = phase in (Phase.ACKED, Phase.GONE)
-        assert row.state == (State.FINISHED if over else State(phase))
+        stored = (
+            State.LEASED if phase is Phase.EXPIRED else State.FINISHED if over else State(phase)
+        )
+        assert row.state == stored
 
 
 @pytest.mark.parametrize("phase", Phase)
@@ -38,6 +41,7 @@ def test_only_acks_and_durable_copies_finish() -> None:
         (Phase.LEASED, Verb.ACK),
         (Phase.EXPIRED, Verb.ACK),
         (Phase.DEAD, Verb.FINISH),
+        (Phase.SENDING, Verb.FINISH),
     }
 
 
@@ -51,6 +55,19 @@ def test_after_dead_no_ack_counts() -> None:
     """R2: `dead` is the commit point of a send back."""
     assert step(Phase.DEAD, Verb.ACK) == states.LOST
     assert step(Phase.DEAD, Verb.EXTEND) == states.LOST
+
+
+def test_whoever_works_on_a_message_is_not_disturbed_by_its_budget() -> None:
+    """A late ack that is first wins, and a live lease is never given up."""
+    assert step(Phase.LEASED, Verb.BURY).outcome is Outcome.HELD
+    assert step(Phase.ACKED, Verb.BURY).outcome is Outcome.FINISHED
+
+
+def test_only_what_was_handed_out_is_sent_back() -> None:
+    """R2: SENDING is the commit point, and there is no second one."""
+    sent = {p for p in Phase if step(p, Verb.SEND).changes}
+    assert sent == {Phase.LEASED, Phase.EXPIRED, Phase.WAITING, Phase.RELEASED}
+    assert not step(Phase.SENDING, Verb.SEND).changes
 
 
 def test_late_settles_are_exactly_ack_and_extend() -> None:

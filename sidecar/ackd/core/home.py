@@ -1,0 +1,205 @@
+"""Home records: where a message lives between its place in the window and its copy (R2, R4).
+
+SEND writes one beside the slots of the origin. It says which copy counts (`generation`), and it
+holds the lease or the waiting as it was: the old token settles and extends there. A copy (carrier)
+in the retry topic may be delivered only after it has claimed the home, and the first one wins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ackd.core.slot import Slot
+from ackd.core.states import LATE_PHASE, LOST, Outcome, Phase, State, step
+from ackd.core.wire import Finish, Op, Result
+
+if TYPE_CHECKING:
+    from ackd.core.record import Fences, Record
+
+HOME_KEEP_MS = 600_000
+"""A home is kept so long after its carrier is safe, for copies that a slow broker stores late."""
+PRUNE_MAX = 64
+"""So many homes are dropped by one ADVANCE."""
+UNKNOWN_AGAIN_MS = 5_000
+"""When a carrier asks again for a message that is in the window again, after a rollback."""
+
+
+@dataclass(slots=True)
+class Home:
+    """`slot`: the lease or waiting as it was (FINISHED: acked). `carrier`: (partition, offset) of
+    the copy that has claimed it. `closed_ms`: since when it is not needed, 0 = it is.
+    """
+
+    slot: Slot
+    generation: int
+    carrier: tuple[int, int] | None = None
+    closed_ms: int = 0
+
+
+def send(record: Record, op: Op, slot: Slot, fences: Fences) -> None:
+    """The slot moves into a home; what stays is SENDING, with the generation as its fence."""
+    generation = fences.of(op.group)
+    record.home_count += op.offset not in record.homes
+    record.homes[op.offset] = Home(replace(slot), generation)
+    slot.fence, slot.rterm = generation, record.rterm
+
+
+def parked(record: Record, offset: int, phase: Phase) -> bool:
+    """Settles of it are decided in its home, if there is one."""
+    if phase is Phase.GONE:
+        odd = record.exceptions.get(offset)
+        return odd is not None and odd[0] is Finish.SENT
+    return phase is Phase.SENDING
+
+
+def settle(record: Record, op: Op, now_ms: int, fences: Fences) -> Result:
+    """A settle of a message that has a home: the same table. A claimed home changes no more."""
+    there = State.FINISHED if record.over(op.offset) else State.SENDING
+    home = record.homes.get(op.offset)
+    if home is None:
+        return record.slot(op.offset).result(Outcome.LOST, state=there)
+    slot = home.slot
+    phase = record.seen_by(op, slot.phase(now_ms), slot)
+    row = step(phase, op.verb)
+    if row.changes and home.carrier is not None:
+        row = LOST
+    if row.changes and row.state is State.FINISHED:
+        # An ack like any other from here on; only the carrier still has to be told.
+        slot.state = there = State.FINISHED
+        record.exceptions.pop(op.offset, None)
+        record.finish(op.offset)
+    elif row.changes:
+        record.change(op, row.state, slot, now_ms, fences)
+    return slot.result(row.outcome, state=there, late=row.changes and phase is LATE_PHASE)
+
+
+def look(record: Record, op: Op, now_ms: int) -> Result:
+    """Where is this lease? ACKED, HELD (live), RETRYING, RELEASED, DEAD, LOST; changes nothing."""
+    phase, slot = record.phase(op.offset, now_ms), record.slot(op.offset)
+    there = State.FINISHED if record.over(op.offset) else slot.state
+    if phase is Phase.ACKED:
+        return slot.result(Outcome.ALREADY_ACKED, state=there)
+    if parked(record, op.offset, phase):
+        home = record.homes.get(op.offset)
+        if home is None or home.carrier is not None:
+            return slot.result(Outcome.LOST, state=there)
+        slot = home.slot
+        phase = slot.phase(now_ms)
+    if op.fence != slot.fence or op.rterm != slot.rterm:
+        return slot.result(Outcome.LOST, state=there)
+    return slot.result(_LOOKS.get(phase, Outcome.LOST), state=there, late=phase is Phase.EXPIRED)
+
+
+def claim(record: Record, op: Op, now_ms: int) -> Result:
+    """A carrier asks whether it is the one. CLAIMED is repeated to the same carrier."""
+    home = record.homes.get(op.offset)
+    if home is None:
+        return _unknown(record, op, now_ms)
+    if op.fence != home.generation:
+        # A larger one was forgotten in a rollback.
+        older = op.fence < home.generation
+        return _answer(Outcome.REFUSED if older else Outcome.LOST, home)
+    carrier = (op.group, op.arg)
+    if home.slot.state is State.FINISHED:
+        close(record, op, now_ms)
+        return _answer(Outcome.FINISHED, home)
+    if home.carrier is None:
+        held_ms = record.held_until(home.slot.phase(now_ms), home.slot, now_ms, waiting=False)
+        if held_ms:
+            return _answer(Outcome.HELD, home, held_ms)
+        home.carrier = carrier
+    if home.carrier != carrier:
+        return _answer(Outcome.REFUSED, home)
+    return _answer(Outcome.CLAIMED, home, home.slot.when_ms)
+
+
+def _answer(outcome: Outcome, home: Home, when_ms: int = 0) -> Result:
+    slot = home.slot
+    return Result(
+        outcome, slot.state, slot.attempt, home.generation, when_ms, slot.first_s, late=False
+    )
+
+
+def _unknown(record: Record, op: Op, now_ms: int) -> Result:
+    """No home: of an earlier epoch, dropped since, or forgotten in a rollback."""
+    slot = Slot()
+    if op.fence <= record.fence_floor:
+        return slot.result(Outcome.FINISHED)
+    if op.rterm == record.rterm:
+        return slot.result(Outcome.REFUSED if op.counted else Outcome.LOST)
+    if not record.over(op.offset):
+        # The message itself is there again. Either it goes its way, or its owner finds that it
+        # was over: only then the copy is all there is.
+        return slot.result(Outcome.HELD, when_ms=now_ms + UNKNOWN_AGAIN_MS)
+    return slot.result(Outcome.LOST)
+
+
+def close(record: Record, op: Op, now_ms: int) -> Result:
+    """Its carrier is safe (or was told that it is acked): the home may go after a while."""
+    home = record.homes.get(op.offset)
+    if home is None or home.generation != op.fence or home.closed_ms:
+        return DONE
+    if home.carrier is not None or home.slot.state is State.FINISHED:
+        home.closed_ms = now_ms
+        record.closing.append((now_ms, op.offset))
+    return DONE
+
+
+def prune(record: Record, now_ms: int) -> None:
+    """Drop the homes that were closed long ago, oldest first."""
+    for _ in range(PRUNE_MAX):
+        if not record.closing or record.closing[0][0] > now_ms - HOME_KEEP_MS:
+            return
+        closed_ms, offset = record.closing.popleft()
+        home = record.homes.get(offset)
+        if home is not None and home.closed_ms == closed_ms:
+            del record.homes[offset]
+            record.home_count -= 1
+
+
+def replayed(record: Record, op: Op, now_ms: int) -> None:
+    """A finish is repeated after a rollback: an ack (`counted`), or nobody knows what it was."""
+    home = record.homes.get(op.offset)
+    if home is None or home.slot.state is State.FINISHED:
+        return
+    if not op.counted:
+        record.exceptions[op.offset] = (Finish.SENT, now_ms)
+        return
+    record.exceptions.pop(op.offset, None)
+    if home.carrier is None:
+        home.slot.state = State.FINISHED
+
+
+def forget_all(record: Record, rterm: int) -> None:
+    """The homes are gone from the store (R14). The new term makes claims say so."""
+    record.homes.clear()
+    record.closing.clear()
+    record.home_count = 0
+    record.rterm = rterm
+
+
+def reset(record: Record, position: int, now_ms: int) -> dict[int, Slot]:
+    """A new epoch from `position` on: those homes go. Returns the live leases that were in them."""
+    leases = {}
+    for offset in [o for o in record.homes if o >= position]:
+        home = record.homes.pop(offset)
+        if home.carrier is None and home.slot.phase(now_ms) is Phase.LEASED:
+            leases[offset] = home.slot
+    record.home_count = len(record.homes)
+    record.exceptions = {
+        offset: (Finish.SENT, now_ms)
+        for offset, home in record.homes.items()
+        if home.slot.state is not State.FINISHED
+    }
+    return leases
+
+
+_LOOKS = {
+    Phase.LEASED: Outcome.HELD,
+    Phase.EXPIRED: Outcome.HELD,
+    Phase.WAITING: Outcome.RETRYING,
+    Phase.RELEASED: Outcome.RELEASED,
+    Phase.DEAD: Outcome.DEAD,
+}
+DONE = Result(Outcome.DONE, State.READY, 0, 0, 0, 0, late=False)
