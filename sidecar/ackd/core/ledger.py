@@ -163,7 +163,7 @@ class Ledger(SendingBack[B]):
                 self._send_back(offset, entry)
             elif entry.hold is Hold.WAITING:
                 self.waits[offset] = None
-            if self.carriers and before is None:
+            if self.carriers and before is None and entry.hold is not Hold.CLAIMING:
                 self._close_home(offset)
 
     def expired(self, log_start: int) -> int:
