@@ -163,6 +163,8 @@ class RecordMachine(RuleBasedStateMachine):
         if message.state == "dead" and message.fence == lease.fence:
             assert said is Outcome.DONE
             message.state = "gone"
+        elif message.state in ("acked", "gone"):
+            assert said is Outcome.FINISHED
         else:
             assert said is Outcome.LOST
 

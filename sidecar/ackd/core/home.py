@@ -60,7 +60,9 @@ def settle(record: Record, op: Op, now_ms: int, fences: Fences) -> Result:
     if home is None:
         return record.slot(op.offset).result(Outcome.LOST, state=there)
     slot = home.slot
-    phase = record.seen_by(op, slot.phase(now_ms), slot)
+    phase = slot.phase(now_ms)
+    if phase is not Phase.ACKED:
+        phase = record.seen_by(op, phase, slot)
     row = step(phase, op.verb)
     if row.changes and home.carrier is not None:
         row = LOST
@@ -78,14 +80,14 @@ def look(record: Record, op: Op, now_ms: int) -> Result:
     """Where is this lease? ACKED, HELD (live), RETRYING, RELEASED, DEAD, LOST; changes nothing."""
     phase, slot = record.phase(op.offset, now_ms), record.slot(op.offset)
     there = State.FINISHED if record.over(op.offset) else slot.state
-    if phase is Phase.ACKED:
-        return slot.result(Outcome.ALREADY_ACKED, state=there)
     if parked(record, op.offset, phase):
         home = record.homes.get(op.offset)
         if home is None or home.carrier is not None:
             return slot.result(Outcome.LOST, state=there)
         slot = home.slot
         phase = slot.phase(now_ms)
+    if phase is Phase.ACKED:
+        return slot.result(Outcome.ALREADY_ACKED, state=there)
     if op.fence != slot.fence or op.rterm != slot.rterm:
         return slot.result(Outcome.LOST, state=there)
     return slot.result(_LOOKS.get(phase, Outcome.LOST), state=there, late=phase is Phase.EXPIRED)
@@ -111,10 +113,12 @@ def claim(record: Record, op: Op, now_ms: int) -> Result:
         home.carrier = carrier
     if home.carrier != carrier:
         return _answer(Outcome.REFUSED, home)
-    return _answer(Outcome.CLAIMED, home, home.slot.when_ms)
+    waiting = home.slot.state is State.WAITING
+    return _answer(Outcome.CLAIMED, home, home.slot.when_ms if waiting else 0)
 
 
 def _answer(outcome: Outcome, home: Home, when_ms: int = 0) -> Result:
+    """The state is LEASED also when the lease has ended: a claimed carrier is ready then."""
     slot = home.slot
     return Result(
         outcome, slot.state, slot.attempt, home.generation, when_ms, slot.first_s, late=False
@@ -148,8 +152,9 @@ def close(record: Record, op: Op, now_ms: int) -> Result:
 
 def prune(record: Record, now_ms: int) -> None:
     """Drop the homes that were closed long ago, oldest first."""
+    until_ms = now_ms - HOME_KEEP_MS
     for _ in range(PRUNE_MAX):
-        if not record.closing or record.closing[0][0] > now_ms - HOME_KEEP_MS:
+        if not record.home_count or not record.closing or record.closing[0][0] > until_ms:
             return
         closed_ms, offset = record.closing.popleft()
         home = record.homes.get(offset)
@@ -187,6 +192,8 @@ def reset(record: Record, position: int, now_ms: int) -> dict[int, Slot]:
         if home.carrier is None and home.slot.phase(now_ms) is Phase.LEASED:
             leases[offset] = home.slot
     record.home_count = len(record.homes)
+    if not record.homes:
+        record.closing.clear()
     record.exceptions = {
         offset: (Finish.SENT, now_ms)
         for offset, home in record.homes.items()

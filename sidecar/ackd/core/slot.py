@@ -27,7 +27,7 @@ class Slot:
         """How the message looks at `now_ms`, unless its offset is finished."""
         if self.state is State.LEASED:
             return Phase.LEASED if self.when_ms > now_ms else Phase.EXPIRED
-        return Phase(self.state)
+        return Phase.ACKED if self.state is State.FINISHED else Phase(self.state)
 
     def uncount(self) -> None:
         """Take the last attempt back, as long as that was not done too often."""

@@ -34,7 +34,7 @@ _JOURNAL = Struct(">QBQQH")
 FAILED = 255
 """Stands in the place of a verdict when a call failed; the error's text follows."""
 _OPEN = Struct(">QQHQQ?Q")
-_OPENED = Struct(">B??QQQQQIHQQQ")
+_OPENED = Struct(">B??QQQQQIHQQQ?")
 _SLOT = Struct(">BHB7sH6sI")
 _MEMBER = Struct(">QQ")
 _SIZE = Struct(">H")
@@ -107,6 +107,7 @@ def encode_open(request: Open, run: bytes) -> bytes:
 def decode_snapshot(answer: list[bytes]) -> Snapshot:
     """What the open script returned."""
     verdict, created, moved, *numbers = _OPENED.unpack(answer[0])
+    *numbers, lost_homes = numbers
     now_ms, version, incarnation, term, seq, epoch, rterm, watermark, fence, journal_next = numbers
     if verdict:
         return Snapshot(Verdict(verdict), term=term, previous_owner=answer[1].decode())
@@ -125,6 +126,7 @@ def decode_snapshot(answer: list[bytes]) -> Snapshot:
         watermark,
         fence,
         journal_next,
+        lost_homes=bool(lost_homes),
     )
     lost: dict[int, None] = {}
     raw_slots: dict[int, bytes] = {}

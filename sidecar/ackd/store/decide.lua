@@ -1,19 +1,4 @@
--- ledger, 4: what a grant, a settle or a look does to one offset.
-
--- --- offsets that were finished in another way than by an ack
-local odd, odd_gone, odd_cleared = {}, {}, false
-
--- --- one item
-local results, journal = {}, {}
-local fences = {}
-
-local function answer(outcome, state, attempt, fence, when_ms, first_s_, late, offset)
-  results[#results + 1] = pack(RESULT, outcome, state, attempt, fence, when_ms, first_s_, late)
-  if term == 0 and (outcome == Outcome.ACKED or outcome == Outcome.RETRYING
-      or outcome == Outcome.EXTENDED or outcome == Outcome.DEAD or outcome == Outcome.RELEASED) then
-    journal[#journal + 1] = pack(JOURNAL, offset, outcome, when_ms, fence, attempt)
-  end
-end
+-- ledger, 5: what a grant, a settle or a look does to one offset.
 
 -- GRANT, the settles, FINISH and LOOK; false when a chunk is lost.
 local function transition(verb, offset, fence, rterm, attempt, arg, group, counted)
@@ -30,20 +15,55 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
     state, s_attempt, releases, s_fence, s_rterm, when_ms, first =
       unpack_(SLOT, page.data, at * Size.SLOT + 1)
   end
-  local phase = state
+  local phase, home, sent = state, false, state == State.SENDING
   if over then
     local score = odd[offset]
     if score == nil then
       score = not odd_cleared and call("ZSCORE", BASE .. "x", number(offset))
     end
-    phase = score and Phase.GONE or Phase.ACKED
+    phase, sent = Phase.ACKED, false
+    if score then phase, sent = Phase.GONE, score % 8 == Finish.SENT end
   elseif state == State.LEASED and when_ms <= now then
     phase = Phase.EXPIRED
   end
-  if verb == Verb.GRANT then
+  if sent and (verb > Verb.GRANT and verb < Verb.FINISH or verb == Verb.LOOK) then
+    -- From here on the home is the slot (`home.settle`).
+    home = home_of(offset)
+    if not home or verb == Verb.LOOK and home[12] == 1 then
+      answer(Outcome.LOST, over and State.FINISHED or state, s_attempt, s_fence, when_ms, first, 0, offset)
+      return true
+    end
+    state, s_attempt, releases, s_fence, s_rterm, when_ms, first = unpack(home, 1, 7)
+    phase = state
+    if state == State.FINISHED then
+      phase = Phase.ACKED
+    elseif state == State.LEASED and when_ms <= now then
+      phase = Phase.EXPIRED
+    end
+  end
+  if verb == Verb.GRANT or verb >= Verb.SEND and verb < Verb.LOOK then
     local held = 0
-    if over or phase == Phase.DEAD then
+    if verb ~= Verb.GRANT then
+      if verb == Verb.SEND and lost_homes() then return false end
+      if verb == Verb.BURY and not over then
+        if fence ~= s_fence then
+          phase = Phase.READY -- as if there were nothing to bury
+        elseif s_attempt < attempt then
+          answer(Outcome.REFUSED, state, s_attempt, s_fence, when_ms, first, 0, offset)
+          return true
+        end
+      end
+    end
+    if over or phase == Phase.DEAD or phase == Phase.SENDING then
       held = 0
+    elseif verb ~= Verb.GRANT then
+      if phase == Phase.READY or verb == Verb.PLACE then
+        held = 0
+      elseif now < repair_until then
+        held = repair_until
+      elseif verb == Verb.BURY and phase == Phase.EXPIRED and now < grace_until then
+        held = grace_until
+      end
     elseif now < repair_until then
       held = repair_until
     elseif phase == Phase.EXPIRED and now < grace_until then
@@ -55,7 +75,7 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
       answer(Outcome.HELD, state, s_attempt, s_fence, held, first, 0, offset)
       return true
     end
-  elseif not over and (fence ~= s_fence or rterm ~= s_rterm) then
+  elseif (not over or home) and phase ~= Phase.ACKED and (fence ~= s_fence or rterm ~= s_rterm) then
     -- Another token. The newest one there is counts when the store forgot its grant (R9): then it
     -- has the larger fence, and the slot was not granted after the last possible rollback.
     if verb ~= Verb.LOOK and phase ~= Phase.DEAD and fence > s_fence and fence > fence_floor
@@ -78,33 +98,52 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
     elseif phase == Phase.DEAD then
       outcome = Outcome.DEAD
     end
-    answer(outcome, over and State.FINISHED or state, s_attempt, s_fence, when_ms, first,
-      phase == Phase.EXPIRED and 1 or 0, offset)
+    answer(outcome, over and State.FINISHED or home and State.SENDING or state, s_attempt, s_fence,
+      when_ms, first, phase == Phase.EXPIRED and 1 or 0, offset)
     return true
   end
   local outcome, what = byte(T, (phase * 16 + verb) * 2 + 1, (phase * 16 + verb) * 2 + 2)
+  if home and what % 2 == 1 and home[12] == 1 then outcome, what = Outcome.LOST, 0 end
   local target = (what - what % 2) / 2
   local late = 0
   if what % 2 == 1 then
-    if phase == Phase.EXPIRED and verb ~= Verb.GRANT then late = 1 end
+    if phase == Phase.EXPIRED and verb > Verb.GRANT and verb < Verb.FINISH then late = 1 end
     if target == State.FINISHED then
-      if verb == Verb.FINISH then odd[offset] = now * 4 + arg end
+      if verb == Verb.FINISH then odd[offset] = now * 8 + arg end
+      if home then
+        -- An ack like any other from here on; only the carrier still has to be told.
+        home[1] = State.FINISHED
+        set_home(offset, home)
+        odd[offset] = false
+        odd_gone[#odd_gone + 1] = number(offset)
+      end
       finish(offset)
     else
-      if verb == Verb.GRANT then
-        s_attempt = math.min(s_attempt + 1, Bound.ATTEMPT_MAX)
+      if verb == Verb.GRANT or verb == Verb.SEND then
+        local was = s_fence
         s_fence = fences[group]
         if not s_fence then
           s_fence = max(h_fence + 1, now_us)
           fences[group], h_fence = s_fence, s_fence
         end
-        s_rterm, when_ms = h_rterm, now + arg
-        if first == 0 then first = floor(now / 1000) end
+        if verb == Verb.SEND then
+          if not home_of(offset) then H.count = H.count + 1 end
+          set_home(offset, { state, s_attempt, releases, was, s_rterm, when_ms, first, s_fence, 0, 0, 0, 0 })
+        else
+          s_attempt = math.min(s_attempt + 1, Bound.ATTEMPT_MAX)
+          when_ms = now + arg
+          if first == 0 then first = floor(now / 1000) end
+        end
+        s_rterm = h_rterm
       elseif verb == Verb.EXTEND then
         -- A repair (not counted) gives a forgotten lease back and never shortens a known one.
         local from = counted == 0 and fence == s_fence and when_ms or 0
         s_fence, s_rterm, s_attempt, when_ms = fence, rterm, attempt, max(from, now + arg)
         if first == 0 then first = floor(now / 1000) end
+        h_fence = max(h_fence, fence)
+      elseif verb == Verb.PLACE then
+        s_fence, s_rterm, s_attempt = fence, h_rterm, attempt
+        when_ms, first = arg == 0 and now or arg, group == 0 and floor(now / 1000) or group
         h_fence = max(h_fence, fence)
       else
         when_ms = verb == Verb.RETRY and now + arg or verb == Verb.RELEASE and now or 0
@@ -115,11 +154,18 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
         end
       end
       state = target
-      page.d[at] = pack(SLOT, state, s_attempt, releases, s_fence, s_rterm, when_ms, first)
-      make("s", s_made, lists, page)
-      touch(page, at, s_dirty)
+      if home then
+        home[1], home[2], home[3], home[4], home[5], home[6], home[7] =
+          state, s_attempt, releases, s_fence, s_rterm, when_ms, first
+        set_home(offset, home)
+      else
+        page.d[at] = pack(SLOT, state, s_attempt, releases, s_fence, s_rterm, when_ms, first)
+        make("s", s_made, lists, page)
+        touch(page, at, s_dirty)
+      end
     end
   end
+  if home then state = State.SENDING end
   if over or target == State.FINISHED then state = State.FINISHED end
   answer(outcome, state, s_attempt, s_fence, when_ms, first, late, offset)
   return true

@@ -1,4 +1,4 @@
--- ledger, 6: read the call and the record's head, refuse what has no business here, decide the items
+-- ledger, 7: read the call and the record's head, refuse what has no business here, decide the items
 -- in order, then write.
 --
 -- Everything is decided on copies in memory; writing starts when nothing can be refused any more
@@ -19,9 +19,9 @@ lists = { [first_b] = meta[4] ~= false, [first_s] = meta[5] ~= false }
 
 if not meta[1] then return refuse(Verdict.ABSENT) end
 if byte(meta[1]) ~= Layout.NOW then return refuse(Verdict.LAYOUT) end
-local _, h_incarnation, h_term, shift_ms
+local _, h_incarnation, h_term, shift_ms, home_count
 _, h_incarnation, h_term, epoch, h_rterm, fence_floor, watermark, shift_ms, grace_until,
-  repair_until, dropped = unpack_(COLD, meta[1])
+  repair_until, dropped, home_count = unpack_(COLD, meta[1])
 local version, h_seq, clock_ms, journal_next
 version, h_seq, clock_ms, h_fence, journal_next = unpack_(HOT, meta[2])
 if incarnation ~= 0 and incarnation ~= h_incarnation then
@@ -35,6 +35,7 @@ clock_ms = max(clock_ms, floor(now_us / 1000) - shift_ms)
 now = clock_ms
 
 local old_epoch, old_watermark, old_repair, old_dropped = epoch, watermark, repair_until, dropped
+local old_rterm = h_rterm
 
 local wide = any_busy or count > 16
 PAGE_BITS = wide and Size.BITS_CHUNK or 2048
@@ -55,19 +56,27 @@ if next(odd) then odd = {} end
 if odd_gone[1] then odd_gone = {} end
 if journal[1] then journal = {} end
 if next(fences) then fences = {} end
+if H.used then
+  H = { map = {}, dirty = {}, gone = false, closed = {}, closing = {}, pruned = 0 }
+end
+H.count, H.before = home_count, home_count
 
 -- --- decide, in order
 for item = 0, count - 1 do
   local verb, offset, fence, rterm, attempt, arg, group, counted =
     unpack_(OP, ARG, pos + item * Size.OP)
-  if verb < Verb.HOLE then
+  if verb < Verb.CLAIM then
     if not transition(verb, offset, fence, rterm, attempt, arg, group, counted) then
+      return refuse(Verdict.CHUNK_LOST, h_term, version)
+    end
+  elseif verb < Verb.HOLE then
+    if not claims[verb](offset, fence, rterm, group, arg, counted) then
       return refuse(Verdict.CHUNK_LOST, h_term, version)
     end
   else
     local told = false
     if verb == Verb.REPLAY or not b_gone[b_page(offset).c] then
-      told = upkeep[verb](offset, arg, group)
+      told = upkeep[verb](offset, arg, group, rterm, counted)
     end
     if not told then return refuse(Verdict.CHUNK_LOST, h_term, version) end
     results[#results + 1] = pack(RESULT, Outcome.DONE, State.READY, 0, 0, told, 0, 0)
@@ -125,6 +134,18 @@ end
 -- a server without memory refuses the HSET, which is therefore the first write, unless we free some.
 if #scores > 0 then call("EXISTS", BASE .. "x") end
 if #journal > 0 then call("EXISTS", BASE .. "j") end
+local new_homes, old_fields = {}, {}
+if next(H.dirty) or H.gone or H.pruned > 0 then
+  call("EXISTS", BASE .. "p", BASE .. "q")
+  for o in pairs(H.dirty) do
+    local home = H.map[o]
+    if home then
+      new_homes[#new_homes + 1], new_homes[#new_homes + 2] = number(o), pack(HOME, unpack(home))
+    else
+      old_fields[#old_fields + 1] = number(o)
+    end
+  end
+end
 for _, new in ipairs(news) do call("EXISTS", new[1]) end
 
 for first = 1, #dead, 1000 do
@@ -134,9 +155,10 @@ if count > 0 then version = version + 1 end
 if term ~= 0 then h_seq = seq end
 fields[2] = pack(HOT, version, h_seq, clock_ms, h_fence, journal_next)
 if watermark ~= old_watermark or dropped ~= old_dropped or epoch ~= old_epoch
-    or repair_until ~= old_repair then
+    or repair_until ~= old_repair or H.count ~= H.before or h_rterm ~= old_rterm then
   fields[#fields + 1], fields[#fields + 2] = "c", pack(COLD, Layout.NOW, h_incarnation, h_term,
-    epoch, h_rterm, fence_floor, watermark, shift_ms, grace_until, repair_until, dropped)
+    epoch, h_rterm, fence_floor, watermark, shift_ms, grace_until, repair_until, dropped,
+    H.count)
 end
 variadic("HSET", META, fields)
 variadic("HDEL", META, dead_fields)
@@ -145,8 +167,13 @@ for _, new in ipairs(news) do
   call("SETRANGE", new[1], new[2], "\0")
 end
 if odd_cleared then call("UNLINK", BASE .. "x") end
-variadic("ZADD", BASE .. "x", scores)
 variadic("ZREM", BASE .. "x", odd_gone)
+variadic("ZADD", BASE .. "x", scores)
+if H.gone then call("UNLINK", BASE .. "p", BASE .. "q") end
+variadic("HSET", BASE .. "p", new_homes)
+variadic("HDEL", BASE .. "p", old_fields)
+if H.pruned > 0 then call("LTRIM", BASE .. "q", H.pruned, -1) end
+variadic("RPUSH", BASE .. "q", H.closed)
 for _, page in ipairs(b_dirty) do
   if not page.dead then save(BASE .. "b" .. page.c, page, 1, 96) end
 end

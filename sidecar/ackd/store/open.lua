@@ -4,25 +4,25 @@
 -- chunk (`s<n>` slots, `b<n>` bits; no bytes = the chunk is lost).
 local META, ARG = KEYS[1], ARGV[1]
 local BASE = sub(META, 1, -2)
-local OPENED = ">BBBI8I8I8I8I8I4HI8I8I8"
+local OPENED = ">BBBI8I8I8I8I8I4HI8I8I8B"
 local term, incarnation, rterm, estimate, grace, create, create_at, run, owner =
   unpack_(">I8I8HI8I8BI8Bc0Hc0", ARG)
 local meta = call("HMGET", META, "c", "h", "o", "r")
 local created = 0
 
 local function refuse(verdict, h_term, previous)
-  return { pack(OPENED, verdict, 0, 0, 0, 0, 0, h_term or 0, 0, 0, 0, 0, 0, 0), previous or "" }
+  return { pack(OPENED, verdict, 0, 0, 0, 0, 0, h_term or 0, 0, 0, 0, 0, 0, 0, 0), previous or "" }
 end
 
 if not meta[1] then
   if create == 0 then return refuse(Verdict.ABSENT) end
   created = 1
-  meta[1] = pack(COLD, Layout.NOW, incarnation, 0, 0, rterm, 0, create_at, 0, 0, 0, 0)
+  meta[1] = pack(COLD, Layout.NOW, incarnation, 0, 0, rterm, 0, create_at, 0, 0, 0, 0, 0)
   meta[2], meta[3], meta[4] = pack(HOT, 0, 0, 0, 0, 1), "", run
 end
 if byte(meta[1]) ~= Layout.NOW then return refuse(Verdict.LAYOUT) end
 local layout, h_incarnation, h_term, epoch, h_rterm, fence_floor, watermark, shift_ms, grace_until,
-  repair_until, dropped = unpack_(COLD, meta[1])
+  repair_until, dropped, home_count = unpack_(COLD, meta[1])
 local version, h_seq, clock_ms, h_fence, journal_next = unpack_(HOT, meta[2])
 local previous = meta[3]
 if term ~= 0 and term ~= h_term then return refuse(Verdict.FENCED, h_term, previous) end
@@ -42,11 +42,12 @@ if term == 0 then
 end
 h_seq, version = h_seq + 1, version + 1
 call("HSET", META, "r", run, "c", pack(COLD, layout, h_incarnation, h_term, epoch, h_rterm,
-  fence_floor, watermark, shift_ms, grace_until, repair_until, dropped),
+  fence_floor, watermark, shift_ms, grace_until, repair_until, dropped, home_count),
   "h", pack(HOT, version, h_seq, clock_ms, h_fence, journal_next))
 
 local answer = { pack(OPENED, Verdict.OK, created, moved, clock_ms, version, h_incarnation, h_term,
-  h_seq, epoch, h_rterm, watermark, h_fence, journal_next), previous }
+  h_seq, epoch, h_rterm, watermark, h_fence, journal_next,
+  home_count > 0 and 1 - call("EXISTS", BASE .. "p") or 0), previous }
 for _, field in ipairs(call("HKEYS", META)) do
   local kind = sub(field, 1, 1)
   if #field > 1 and (kind == "b"

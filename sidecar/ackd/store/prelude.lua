@@ -3,7 +3,8 @@
 -- A key is the meta hash, `...:{tag}:m`; all other keys of the record have the same tag:
 --   b<n>  bits of finished offsets n * 2^15 ...: always 4096 bytes, so that a missing key shows
 --   s<n>  slots of offsets n * 2^8 ...: always 256 * 23 bytes
---   x     zset: offsets finished in another way than by an ack, score = since_ms * 4 + reason
+--   x     zset: offsets finished in another way than by an ack, score = since_ms * 8 + reason
+--   p     hash: home records by offset (core/home.py); q: list of those that were closed, oldest first
 --   j     list: settles by others than the owner, newest last
 -- Meta fields: c, h = head (packed below), o = owner, r = server run, b<n> and s<n> = that chunk lives.
 -- Names like `Verb.ACK` are replaced by numbers when the script is loaded (see scripts.py).
@@ -12,9 +13,9 @@ local floor, max, byte, char, sub = math.floor, math.max, string.byte, string.ch
 
 -- The head in two parts, so that an ordinary call writes few bytes. Seldom changed, field c: layout,
 -- incarnation, term, epoch, rterm, fence floor, watermark, shift, grace until, repair until, first
--- slot chunk that was not dropped. By every call, field h: version, seq, clock, fence, next journal
+-- slot chunk that was not dropped, number of homes. By every call, field h: version, seq, clock, fence, next journal
 -- number.
-local COLD, HOT = ">BI6I7I4HI7I7I6I6I6I7", ">I7I7I6I7I7"
+local COLD, HOT = ">BI6I7I4HI7I7I6I6I6I7I4", ">I7I7I6I7I7"
 -- state, attempt, releases, fence, rterm, when_ms, first_s
 local SLOT = ">BHBI7HI6I4"
 local JOURNAL = ">I8BI8I8H"

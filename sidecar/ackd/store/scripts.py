@@ -12,7 +12,7 @@ from enum import IntEnum
 from hashlib import sha1
 from importlib.resources import files
 
-from ackd.core import record, slot, states, upkeep, wire
+from ackd.core import home, record, slot, states, upkeep, wire
 from ackd.core.bitmap import CHUNK_BYTES
 from ackd.store import codec
 
@@ -31,6 +31,9 @@ _NUMBERS: dict[str, dict[str, int]] = {
         "REPAIR_WAIT_MS": record.REPAIR_WAIT_MS,
         "RELEASES_MAX": slot.RELEASES_MAX,
         "EXCEPTIONS_KEEP_MS": upkeep.EXCEPTIONS_KEEP_MS,
+        "HOME_KEEP_MS": home.HOME_KEEP_MS,
+        "PRUNE_MAX": home.PRUNE_MAX,
+        "UNKNOWN_AGAIN_MS": home.UNKNOWN_AGAIN_MS,
     },
 }
 _ENUMS: tuple[type[IntEnum], ...] = (
@@ -69,7 +72,7 @@ def source(*parts: str) -> str:
     return _NAME.sub(lambda match: str(_NUMBERS[match[1]][match[2]]), text)
 
 
-APPLY_PARTS = ("prelude", "tools", "state", "chunks", "decide", "upkeep", "ledger")
+APPLY_PARTS = ("prelude", "tools", "state", "chunks", "homes", "decide", "upkeep", "ledger")
 APPLY = Script.of("apply", source(*APPLY_PARTS))
 OPEN = Script.of("open", source("prelude", "open"))
 MEMBERS = Script.of("members", source("members"))

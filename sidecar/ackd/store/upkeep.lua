@@ -1,4 +1,4 @@
--- ledger, 5: the owner's upkeep (core/upkeep.py); each verb gives the number that goes into the
+-- ledger, 6: the owner's upkeep (core/upkeep.py); each verb gives the number that goes into the
 -- result, or false when a chunk is lost. Most calls have none: making these functions would cost them.
 local upkeep, list_all
 if any_busy then
@@ -104,10 +104,10 @@ upkeep[Verb.HOLE] = function(offset, arg, group)
         local state, _, _, _, _, when_ms = unpack_(SLOT, raw)
         finish_range(start, o)
         start = o + 1
-        if state == State.DEAD or state == State.LEASED and when_ms > now then
+        if state == State.DEAD or state == State.SENDING or state == State.LEASED and when_ms > now then
           kept = kept + 1
         else
-          odd[o] = now * 4 + (group ~= 0 and group or Finish.VANISHED)
+          odd[o] = now * 8 + (group ~= 0 and group or Finish.VANISHED)
           finish(o)
         end
       end
@@ -117,18 +117,46 @@ upkeep[Verb.HOLE] = function(offset, arg, group)
   return kept
 end
 
+-- Drop the homes that were closed long ago, oldest first (`home.prune`).
+local function prune()
+  for _ = 1, Bound.PRUNE_MAX do
+    if H.count == 0 then return end
+    if H.pruned == #H.closing and not H.gone then
+      for _, entry in ipairs(call("LRANGE", BASE .. "q", H.pruned, H.pruned + Bound.PRUNE_MAX - 1)) do
+        H.closing[#H.closing + 1] = entry
+      end
+    end
+    if H.pruned == #H.closing then return end
+    local closed_ms, offset = unpack_(">I6I8", H.closing[H.pruned + 1])
+    if closed_ms > now - Bound.HOME_KEEP_MS then return end
+    H.pruned = H.pruned + 1
+    local home = home_of(offset)
+    if home and home[11] == closed_ms then
+      set_home(offset, false)
+      H.count = H.count - 1
+    end
+  end
+end
+
 upkeep[Verb.ADVANCE] = function(offset)
+  if lost_homes() then return false end
   watermark = max(watermark, offset)
   if not odd_cleared then
-    local oldest = "(" .. number((now - Bound.EXCEPTIONS_KEEP_MS) * 4)
-    for _, member in ipairs(call("ZRANGEBYSCORE", BASE .. "x", "-inf", oldest, "LIMIT", 0, 5000)) do
-      local o = tonumber(member)
+    local oldest = "(" .. number((now - Bound.EXCEPTIONS_KEEP_MS) * 8)
+    local found = call("ZRANGEBYSCORE", BASE .. "x", "-inf", oldest, "WITHSCORES", "LIMIT", 0, 5000)
+    for at = 1, #found, 2 do
+      local o = tonumber(found[at])
       if o < watermark and odd[o] == nil then
-        odd[o] = false
-        odd_gone[#odd_gone + 1] = member
+        if found[at + 1] % 8 == Finish.SENT and home_of(o) then
+          odd[o] = now * 8 + Finish.SENT
+        else
+          odd[o] = false
+          odd_gone[#odd_gone + 1] = found[at]
+        end
       end
     end
   end
+  prune()
   return 0
 end
 
@@ -142,8 +170,28 @@ upkeep[Verb.DROP] = function(offset)
   return 0
 end
 
-upkeep[Verb.REPLAY] = function(offset, arg)
+upkeep[Verb.REPLAY] = function(offset, arg, _, rterm, counted)
+  if arg == 2 then
+    lost_homes()
+    H.used = true
+    H.map, H.dirty, H.gone, H.count, h_rterm = {}, {}, true, 0, rterm
+    H.closing, H.pruned, H.closed = {}, 0, {}
+    return 0
+  end
   if arg == 0 then
+    local home = home_of(offset)
+    if home and home[1] ~= State.FINISHED then
+      if counted == 0 then
+        odd[offset] = now * 8 + Finish.SENT
+      else
+        odd[offset] = false
+        odd_gone[#odd_gone + 1] = number(offset)
+        if home[12] == 0 then
+          home[1] = State.FINISHED
+          set_home(offset, home)
+        end
+      end
+    end
     if offset >= watermark then finish(offset) end
     return 0
   end
@@ -179,6 +227,30 @@ upkeep[Verb.RESET] = function(offset)
   for _, c in ipairs(chunks("b", 0, 2 ^ 53)) do forget_chunk("b", c) end
   epoch, fence_floor, watermark, dropped = epoch + 1, h_fence, offset, 0
   odd, odd_gone, odd_cleared = {}, {}, true
+  if H.count > 0 then
+    H.used = true
+    local found = H.gone and {} or call("HKEYS", BASE .. "p")
+    for _, field in ipairs(found) do home_of(tonumber(field)) end
+    H.count = 0
+    for o, home in pairs(H.map) do
+      if home and o >= offset then
+        if home[1] == State.LEASED and home[6] > now and home[12] == 0 then
+          local page = s_page(o)
+          make("s", s_made, lists, page)
+          page.d[o % PAGE_SLOTS] = pack(SLOT, unpack(home, 1, 7))
+          touch(page, o % PAGE_SLOTS, s_dirty)
+        end
+        set_home(o, false)
+      elseif home then
+        H.count = H.count + 1
+        if home[1] ~= State.FINISHED then odd[o] = now * 8 + Finish.SENT end
+      end
+    end
+    if H.count == 0 then
+      H.map, H.dirty, H.gone = {}, {}, true
+      H.closing, H.pruned, H.closed = {}, 0, {}
+    end
+  end
   return 0
 end
 

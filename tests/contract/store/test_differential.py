@@ -36,7 +36,7 @@ PLAIN = {
     "reset": Verb.RESET,
     "settled": Verb.SETTLED,
 }
-WEIGHTS = [30, 45, 5, 8, 3, 4, 3, 1, 1]
+WEIGHTS = [30, 45, 5, 8, 3, 25, 6, 3, 1, 1]
 BASES = [0, 40, 2_000, CHUNK - 20, CHUNK + 300, 3 * CHUNK + 5]
 
 
@@ -59,6 +59,7 @@ class Pair:
     term: int = 0
     seq: int = 0
     tokens: list[tuple[int, int, int, int]] = field(default_factory=list)
+    sent: list[tuple[int, int, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.meta = Keys("test").ledger(self.key)
@@ -100,6 +101,8 @@ class Pair:
         for op, result in zip(call.ops, got.results, strict=False):
             if result.outcome is Outcome.GRANTED:
                 self.tokens.append((op.offset, result.fence, got.rterm, result.attempt))
+            if result.outcome is Outcome.SENT:
+                self.sent.append((op.offset, result.fence, got.rterm))
         return got
 
     def lose_chunk(self, kind: str, index: int) -> None:
@@ -107,6 +110,12 @@ class Pair:
         self.client.delete(f"{self.meta[:-1]}{kind}{index}")
         if kind == "b" and self.record is not None:
             self.record.finished.chunks.pop(index, None)
+
+    def lose_homes(self) -> None:
+        """Evict the home records on both sides."""
+        self.client.delete(f"{self.meta[:-1]}p")
+        if self.record is not None:
+            self.record.homes.clear()
 
 
 def _settle(rng: random.Random, pair: Pair, offset: int) -> Op:
@@ -124,6 +133,32 @@ def _settle(rng: random.Random, pair: Pair, offset: int) -> Op:
     )
 
 
+def _sending(rng: random.Random, pair: Pair, offset: int) -> Op:
+    """What sends a message back, and what its copies ask."""
+    kind = rng.choice(["send", "send", "bury", "place", "finish", "claim", "claim", "close"])
+    if kind == "send":
+        if pair.tokens and rng.random() < 0.8:
+            offset = rng.choice(pair.tokens[-40:])[0]
+        return Op(Verb.SEND, offset, group=rng.randrange(3))
+    if kind == "bury":
+        offset, fence, _, attempt = rng.choice(pair.tokens[-40:] or [(offset, 0, 0, 1)])
+        return Op(Verb.BURY, offset, fence, attempt=max(attempt + rng.choice([-1, 0, 0, 1]), 0))
+    if kind == "place":
+        due_ms = rng.choice([0, pair.now_us // 1000 + 60])
+        return Op(Verb.PLACE, offset, rng.choice([0, pair.now_us]), attempt=3, arg=due_ms,
+                  group=rng.choice([0, 17]))  # fmt: skip
+    offset, generation, rterm = rng.choice(pair.sent[-20:] or [(offset, 5, 5)])
+    if rng.random() < 0.1:
+        generation += rng.choice([-1, 1])
+    if kind == "finish":
+        return Op(Verb.FINISH, offset, generation, rterm, arg=Finish.SENT)
+    if kind == "close":
+        return Op(Verb.CLOSE, offset, generation)
+    carrier = rng.choice([0, 0, 0, 1])
+    return Op(Verb.CLAIM, offset, generation, rterm ^ (rng.random() < 0.1), group=carrier,
+              arg=carrier + 7, counted=rng.random() < 0.8)  # fmt: skip
+
+
 def _hole(rng: random.Random, offset: int) -> Op:
     length = rng.choice([0, 1, 5, 5, 5, 7, 9, 300, 300])
     if rng.random() < 0.15:
@@ -134,7 +169,8 @@ def _hole(rng: random.Random, offset: int) -> Op:
 def random_op(rng: random.Random, pair: Pair) -> Op:
     """An operation that is likely to meet something."""
     offset = rng.choice(BASES) + int(rng.expovariate(1 / 12))
-    kind = rng.choices(["grant", "settle", "finish", "hole", "replay", *PLAIN], WEIGHTS)[0]
+    kinds = ["grant", "settle", "finish", "hole", "replay", "sending", *PLAIN]
+    kind = rng.choices(kinds, WEIGHTS)[0]
     match kind:
         case "grant":
             return Op(Verb.GRANT, offset, arg=rng.choice([1, 50, 400]), group=rng.randrange(3))
@@ -146,7 +182,13 @@ def random_op(rng: random.Random, pair: Pair) -> Op:
         case "hole":
             return _hole(rng, offset)
         case "replay":
-            return Op(Verb.REPLAY, offset, arg=int(rng.random() < 0.3))
+            arg = rng.choices([0, 1, 2], [12, 5, 1])[0]
+            if arg == 0 and pair.sent and rng.random() < 0.5:
+                offset = rng.choice(pair.sent[-20:])[0]
+            counted = rng.random() < 0.5
+            return Op(Verb.REPLAY, offset, rterm=rng.randrange(1 << 16), arg=arg, counted=counted)
+        case "sending":
+            return _sending(rng, pair, offset)
         case _:
             return Op(PLAIN[kind], offset)
 
@@ -194,6 +236,12 @@ def random_step(rng: random.Random, pair: Pair) -> None:
         pair.lose_chunk("b", rng.choice([0, 1, 3]))
     elif kind < 0.065:
         pair.now_us += 3_700_000_000
+    elif kind < 0.075:
+        pair.now_us += 610_000_000
+    elif kind < 0.08:
+        pair.now_us += 14 * 3_600_000_000
+    elif kind < 0.085:
+        pair.lose_homes()
     else:
         pair.apply(random_call(rng, pair))
 
@@ -270,7 +318,7 @@ def test_no_key_of_a_record_has_a_ttl_and_chunks_are_whole(client: Any) -> None:
                 assert client.strlen(name) == 256 * 23
             if suffix[0] in "bs":
                 assert client.hexists(pair.meta, suffix)
-    assert seen == set("mbsxj")
+    assert seen == set("mbsxjpq")
 
 
 def test_r14_a_lost_slot_chunk_is_reported_and_made_good(client: Any) -> None:
