@@ -21,10 +21,10 @@ from ackd.core.states import Outcome, Phase, State, Step, Verb
 from ackd.core.wire import Call, JournalEntry, Op, Open
 from ackd.engine import api
 from ackd.engine.commit import Committer
-from ackd.engine.dead import DeadLetters
 from ackd.engine.ownership import Ownership
 from ackd.engine.partition import Partition
 from ackd.engine.runtime import Runtime
+from ackd.engine.sender import Job, Sender
 from ackd.engine.settle import Settler
 from ackd.engine.start import StartPositions
 from ackd.errors import StoreError, StoreUnknownError
@@ -175,10 +175,12 @@ def _answered_before() -> Any:
 
 
 def _dead_without_copy() -> Any:
-    async def store_copy(self: DeadLetters, *_: object) -> None:
+    async def store(self: Sender, jobs: Sequence[Job]) -> None:
         del self
+        for job in jobs:
+            job.stored = True
 
-    return patch.object(DeadLetters, "_store_copy", store_copy)
+    return patch.object(Sender, "_store", store)
 
 
 def _start_resolved_again() -> Any:

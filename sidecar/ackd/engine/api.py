@@ -197,7 +197,11 @@ class PartitionLag:
 
 @dataclass(slots=True)
 class InFlight:
-    """A message that is leased or waits for its retry. `since_ms` = first handed out, Unix time."""
+    """A message that was handed out and is not finished. `since_ms` = first handed out, Unix time.
+
+    `state`: leased, retrying, sending (to the retry topic), claiming (a copy whose message may
+    still be acked), dead. `error`: why its copy could not be stored the last time.
+    """
 
     id: str
     state: str
@@ -206,6 +210,7 @@ class InFlight:
     since_ms: int
     deadline_ms: int | None = None
     due_ms: int | None = None
+    error: str | None = None
 
 
 @dataclass(slots=True)

@@ -18,6 +18,7 @@ from ackd.engine.settle import Settler
 from ackd.engine.subscription import Subscription
 from ackd.engine.waiters import Waiter
 from ackd.errors import AttemptMismatchError, StoreError
+from ackd.ports import Record
 
 BODY_WAIT_MS = 3_000
 BODY_POLL_MS = 20
@@ -105,9 +106,10 @@ class Attempts:
             ledger_of = self._subscription.ownership.by_ledger
             partition = ledger_of.get((token.topic_id, token.partition))
             entry = None if partition is None else partition.ledger.entries.get(token.offset)
-            if partition is not None and entry is not None and entry.body is not None:
+            body = None if entry is None else entry.body
+            if partition is not None and entry is not None and isinstance(body, Record):
                 most = self._subscription.settings.attempts_max + 1
                 first_ms, until_ms = entry.first_s * 1000, view.deadline_ms
-                return partition.message(lease, entry.body, view.attempt, most, first_ms, until_ms)
+                return partition.message(lease, body, view.attempt, most, first_ms, until_ms)
             await asyncio.sleep(BODY_POLL_MS / 1000)
         raise StoreError("the leased message is not fetched yet; repeat the request")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from ackd.core.ids import TOPIC_ID_BYTES
+from ackd.core.ids import TOPIC_ID_BYTES, message_id
 from ackd.ports import Headers, Record
 
 PREFIX = "ackd-"
@@ -27,6 +27,11 @@ class Origin:
     topic: str
     partition: int
     offset: int
+
+    @property
+    def id(self) -> str:
+        """The public id: `orders/3/2101`."""
+        return message_id(self.topic, self.partition, self.offset)
 
     def text(self) -> str:
         """As in the header `ackd-origin`."""
@@ -80,16 +85,18 @@ def carrier_headers(carrier: Carrier, own: Headers) -> Headers:
     return (*ours, *own_headers(own))
 
 
-def carrier_of(record: Record) -> Carrier | None:
-    """What a record of the retry topic says; None when it is no carrier (somebody else's)."""
+def carrier_of(record: Record, subscription: str) -> Carrier | None:
+    """What a record of the retry topic says; None when it is no carrier of this subscription."""
     found: dict[str, bytes] = {}
     for name, value in record.headers:
         if name.startswith(PREFIX) and value is not None:
             found.setdefault(name, value)
+    if found.get("ackd-subscription") != subscription.encode():
+        return None
     try:
         return Carrier(
             origin=_origin(found["ackd-origin"].decode()),
-            subscription=found["ackd-subscription"].decode(),
+            subscription=subscription,
             generation=int(found["ackd-generation"]),
             incarnation=int(found["ackd-incarnation"]),
             rterm=int(found["ackd-rterm"]),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ackd.core.lease import LeaseKeys
+from ackd.engine.spill import Spill
 from ackd.ports import Clock, Store
 from ackd.store.flusher import Flusher
 from ackd.telemetry.metrics import Metrics
@@ -27,7 +28,9 @@ class SystemClock:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Shared by all subscriptions of a sidecar. `random_bits(n)` gives n random bits."""
+    """Shared by all subscriptions of a sidecar. `random_bits(n)` gives n random bits,
+    `spill(subscription, bytes_max)` a place for bodies.
+    """
 
     store: Store
     flusher: Flusher
@@ -36,4 +39,5 @@ class Context:
     keys: LeaseKeys
     metrics: Metrics
     grace_ms: int
+    spill: Callable[[str, int], Spill]
     random_bits: Callable[[int], int] = secrets.randbits

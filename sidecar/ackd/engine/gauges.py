@@ -103,6 +103,11 @@ class Gauges:
         metrics.waiting.at(name).set(hand_out.waiting())
         metrics.in_flight.at(name).set(hand_out.in_flight())
         metrics.waiters.at(name).set(hand_out.line.waiting())
+        metrics.copying.at(name).set(len(subscription.send_back) + len(subscription.dead_letters))
+        metrics.parked.at(name).set(
+            sum(len(p.ledger.entries) for p in subscription.owned.values() if p.ledger.carriers)
+        )
+        metrics.spilled_bytes.at(name).set(subscription.parking.spill.taken)
         metrics.partitions_owned.at(name).set(len(subscription.owned))
         metrics.settings_differ.at(name).set(len(subscription.presence.drift.others))
 

@@ -8,12 +8,13 @@ from contextlib import suppress
 from heapq import nsmallest
 
 from ackd.core.entry import Entry, Hold
-from ackd.engine.api import Explanation, Held, InFlight, PartitionLag
+from ackd.engine.api import Explanation, InFlight, PartitionLag
+from ackd.engine.api import Held as HeldUp
 from ackd.engine.context import Context
 from ackd.engine.partition import Partition
+from ackd.engine.spill import Held
 from ackd.engine.subscription import Subscription
 from ackd.errors import BrokerError
-from ackd.ports import Record
 
 _HOLD_NAMES = {
     Hold.READY: "ready",
@@ -21,7 +22,11 @@ _HOLD_NAMES = {
     Hold.LEASED: "leased",
     Hold.WAITING: "retrying",
     Hold.DEAD: "dead",
+    Hold.SENDING: "sending",
+    Hold.CLAIMING: "claiming",
+    Hold.BURYING: "dead",
 }
+_IN_FLIGHT = frozenset(_HOLD_NAMES) - {Hold.READY, Hold.GRANTING}
 
 
 class Inspector:
@@ -81,28 +86,29 @@ class Inspector:
     # --- messages
 
     def in_flight(self, older_ms: int, limit: int) -> list[InFlight]:
-        """Leased, waiting and dead messages that were first handed out at least `older_ms` ago."""
+        """What was first handed out at least `older_ms` ago and is not finished."""
         before_ms = self._context.clock.wall_ms() - older_ms
         found = [
             (entry.first_s, offset, partition, entry)
             for partition in self._subscription.owned.values()
             for offset, entry in partition.ledger.entries.items()
-            if entry.hold in (Hold.LEASED, Hold.WAITING, Hold.DEAD)
-            and entry.first_s * 1000 <= before_ms
+            if entry.hold in _IN_FLIGHT and entry.first_s * 1000 <= before_ms
         ]
         oldest = nsmallest(limit, found, key=lambda item: (item[0], item[2].tp, item[1]))
         return [self._view(partition, offset, entry) for _, offset, partition, entry in oldest]
 
-    def _view(self, partition: Partition, offset: int, entry: Entry[Record]) -> InFlight:
-        tp = partition.tp
+    def _view(self, partition: Partition, offset: int, entry: Entry[Held]) -> InFlight:
+        subscription = self._subscription
+        failed = subscription.send_back.error_of(partition, offset)
         return InFlight(
-            id=f"{tp.topic}/{tp.partition}/{offset}",
+            id=partition.copies.name_of(offset),
             state=_HOLD_NAMES[entry.hold],
             attempt=entry.attempt,
             holder=entry.holder,
             since_ms=entry.first_s * 1000,
             deadline_ms=entry.when_ms if entry.hold is Hold.LEASED else None,
             due_ms=entry.when_ms if entry.hold is Hold.WAITING else None,
+            error=failed or subscription.dead_letters.error_of(partition, offset) or None,
         )
 
     # --- explaining
@@ -113,31 +119,34 @@ class Inspector:
         partitions = [self._held(p) for _, p in sorted(self._subscription.owned.items())]
         return Explanation(name, partitions, self._limits())
 
-    def _held(self, partition: Partition) -> Held:
+    def _held(self, partition: Partition) -> HeldUp:
         ledger = partition.ledger
         entry = ledger.entries.get(ledger.watermark)
         head = None if entry is None else self._view(partition, ledger.watermark, entry)
         tp = partition.tp
-        return Held(tp.topic, tp.partition, ledger.watermark, head, self._release(partition, entry))
+        how = self._release(partition, entry)
+        return HeldUp(tp.topic, tp.partition, ledger.watermark, head, how)
 
-    def _release(self, partition: Partition, entry: Entry[Record] | None) -> str:
+    def _release(self, partition: Partition, entry: Entry[Held] | None) -> str:
         if partition.ledger.dirty:
             return "the record is being read again"
         if entry is None:
             return "nothing holds it: everything fetched so far is finished"
-        match entry.hold:
-            case Hold.LEASED:
-                return "an ack, or the end of its lease"
-            case Hold.WAITING:
-                return "handed out again when its delay is over"
-            case Hold.DEAD:
-                return "finished as soon as its copy is in the dead-letter topic"
-            case Hold.READY | Hold.GRANTING:
-                return (
-                    "handed out to the next receive"
-                    if entry.body is not None
-                    else "fetched from the broker, then handed out"
-                )
+        return f"{_how(entry)}{self._sent_back(partition, entry)}"
+
+    def _sent_back(self, partition: Partition, entry: Entry[Held]) -> str:
+        """When the head leaves the window whatever becomes of it."""
+        if entry.hold is not Hold.LEASED and entry.hold is not Hold.WAITING:
+            return ""
+        in_ms = partition.ledger.send_back_ms(self._context.clock.monotonic_ms())
+        if in_ms is not None:
+            return f"; sent back to the retry topic in {in_ms / 1000:.0f} s otherwise"
+        settings = self._subscription.settings
+        if partition.ledger.carriers or partition.ledger.rules is not None:
+            return ""
+        return "; not sent back: " + (
+            "there is no retry topic yet" if settings.retry_topic else "retry_topic is off"
+        )
 
     def _limits(self) -> list[str]:
         subscription = self._subscription
@@ -151,3 +160,24 @@ class Inspector:
         if word is not None:
             limits.append(word)
         return limits
+
+
+def _how(entry: Entry[Held]) -> str:
+    """What will move a message on, in words."""
+    match entry.hold:
+        case Hold.LEASED:
+            return "an ack, or the end of its lease"
+        case Hold.WAITING:
+            return "handed out again when its delay is over"
+        case Hold.DEAD | Hold.BURYING:
+            return "finished as soon as its copy is in the dead-letter topic"
+        case Hold.SENDING:
+            return "finished as soon as its copy is in the retry topic"
+        case Hold.CLAIMING:
+            return "handed out when its earlier lease has ended without an ack"
+        case Hold.READY | Hold.GRANTING:
+            return (
+                "handed out to the next receive"
+                if entry.body is not None
+                else "fetched from the broker, then handed out"
+            )

@@ -8,12 +8,12 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from ackd.core.effects import SendDead
+from ackd.core.effects import SendBack, SendDead
 from ackd.core.ids import LedgerKey, SidecarId, TopicPartition
 from ackd.core.states import Verb
 from ackd.core.wire import Op
 from ackd.engine.context import Context
-from ackd.engine.partition import Hooks, Partition
+from ackd.engine.partition import Hooks, Partition, Policy
 from ackd.engine.recover import NotYetError, Recovery, Wish
 from ackd.engine.start import StartPositions
 from ackd.engine.tasks import Tasks
@@ -47,13 +47,20 @@ class Ownership:
         self._opening: dict[TopicPartition, None] = {}
         self._retake: dict[TopicPartition, int] = {}
         self._start = StartPositions(
-            subscription.name, subscription.settings, self._consumer, context.store
+            subscription.name,
+            subscription.settings,
+            self._consumer,
+            context.store,
+            own=subscription.retry_topic.topic.name,
         )
         self._hooks = Hooks(
             ready=subscription.hand_out.ready,
             reload=self._reload,
             lost=self._fenced,
-            dead=self._dead,
+            send=self._send,
+            claim=subscription.claims.claim,
+            close_home=subscription.claims.close,
+            restore=subscription.parking.restore,
             due=subscription.sweeper.due,
         )
 
@@ -122,7 +129,7 @@ class Ownership:
         key = LedgerKey(
             self._subscription.cluster, self._subscription.name, info.topic_id, tp.partition
         )
-        partition = Partition(tp, key, self._context, self._consumer, self._hooks)
+        partition = Partition(tp, key, self._context, self._consumer, self._hooks, self._policy(tp))
         wish = self._wish(tp, await self._start.of(tp, info))
         must_commit = await Recovery(self._context, self._consumer, partition).take(wish, tp)
         if tp in self.nominated and must_commit:
@@ -140,6 +147,11 @@ class Ownership:
         self._subscription.presence.beat_soon()
         self._subscription.sweeper.wake()
         self._subscription.hand_out.serve()
+
+    def _policy(self, tp: TopicPartition) -> Policy:
+        retry = self._subscription.retry_topic
+        most = self._subscription.settings.attempts_max + 1
+        return Policy(retry.rules(tp.topic), most, tp.topic == retry.topic.name)
 
     def _wish(self, tp: TopicPartition, start: int) -> Wish:
         return Wish(
@@ -254,8 +266,11 @@ class Ownership:
                     partition.repairing = False
                     self._subscription.hand_out.ready(partition)
 
-    def _dead(self, partition: Partition, effect: SendDead) -> None:
-        self._subscription.dead_letters.send(partition, effect)
+    def _send(self, partition: Partition, effect: SendDead | SendBack) -> None:
+        subscription = self._subscription
+        back = isinstance(effect, SendBack)
+        sender = subscription.send_back if back else subscription.dead_letters
+        sender.send(partition, effect)
 
     async def stop(self) -> None:
         """End what is under way."""

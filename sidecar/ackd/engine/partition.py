@@ -6,8 +6,18 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from ackd.core.effects import FetchFrom, FinishRange, SendDead
+from ackd.core.effects import (
+    Bury,
+    Claim,
+    CloseHome,
+    FetchFrom,
+    FinishRange,
+    Restore,
+    SendBack,
+    SendDead,
+)
 from ackd.core.entry import Hold
 from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.lease import Signer
@@ -15,9 +25,13 @@ from ackd.core.ledger import Ledger
 from ackd.core.record import REPAIR_WAIT_MS
 from ackd.core.repair import Repair
 from ackd.core.states import Outcome, Verb
-from ackd.core.wire import Call, Finish, Op, Reply, Snapshot, Verdict
+from ackd.core.stuck import Rules, Stuck
+from ackd.core.wire import Call, Finish, Op, Reply, Result, Snapshot, Verdict
 from ackd.engine.api import Delivery
+from ackd.engine.carrier import original
 from ackd.engine.context import Context
+from ackd.engine.copies import Copies
+from ackd.engine.spill import Held
 from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import Consumer, Record
 from ackd.store.flusher import LedgerHandle
@@ -25,6 +39,9 @@ from ackd.store.flusher import LedgerHandle
 LOG = logging.getLogger("ackd.engine")
 
 REPAIR_BATCH = 1_000
+CLAIM_AGAIN_MS = 1_000
+_MOVES = frozenset({Verb.SEND, Verb.BURY, Verb.PLACE})
+_ASKED = (Verb.GRANT, Verb.SEND, Verb.PLACE, Verb.BURY)
 _SETTLES = frozenset({Verb.ACK, Verb.RETRY, Verb.EXTEND, Verb.DEAD, Verb.RELEASE})
 
 
@@ -35,19 +52,38 @@ class Hooks:
     ready: Callable[[Partition], None]
     reload: Callable[[Partition], None]
     lost: Callable[[Partition], None]
-    dead: Callable[[Partition, SendDead], None]
+    send: Callable[[Partition, SendDead | SendBack], None]
+    claim: Callable[[Partition, int], None]
+    close_home: Callable[[Partition, int], None]
+    restore: Callable[[Partition, int], None]
     due: Callable[[int], None]
+
+
+class Policy(NamedTuple):
+    """What the ledger of a partition goes by; see `ackd.core.ledger.Ledger`."""
+
+    rules: Rules | None
+    deliveries_max: int
+    carriers: bool
 
 
 class Partition:
     """Listens to every reply about its record; never raises into the flusher."""
 
     def __init__(
-        self, tp: TopicPartition, key: LedgerKey, context: Context, consumer: Consumer, hooks: Hooks
+        self,
+        tp: TopicPartition,
+        key: LedgerKey,
+        context: Context,
+        consumer: Consumer,
+        hooks: Hooks,
+        policy: Policy,
     ) -> None:
         self.tp = tp
         self.key = key
-        self.ledger: Ledger[Record] = Ledger()
+        self.ledger: Ledger[Held] = Ledger(
+            policy.rules, policy.deliveries_max, carriers=policy.carriers
+        )
         self.handle = LedgerHandle(key, listener=self)
         self.closed = False
         self.queued = False
@@ -57,7 +93,8 @@ class Partition:
         self.version = 0
         self.committed = -1
         self.end = -1
-        self.reasons: dict[int, str] = {}
+        self.data_lost = False
+        self.copies = Copies(tp, key, self.ledger)
         self.signer: Signer = context.keys.signer(key.subscription, key.topic_id, key.partition)
         self._context = context
         self._consumer = consumer
@@ -140,7 +177,8 @@ class Partition:
         """The message of a grant that landed, None if it was not granted."""
         result = reply.results[index]
         entry = self.ledger.entries.get(offset)
-        if result.outcome is not Outcome.GRANTED or entry is None or entry.body is None:
+        granted = result.outcome is Outcome.GRANTED
+        if not granted or entry is None or not isinstance(entry.body, Record):
             return None
         token = self.signer.token(offset, result.fence, reply.rterm, result.attempt)
         first_ms, until_ms = result.first_s * 1000, result.when_ms
@@ -155,8 +193,12 @@ class Partition:
         first_seen_ms: int,
         deadline_ms: int,
     ) -> Delivery:
-        """A message of this partition under a lease, as the application gets it."""
+        """A message under a lease, as the application gets it: a copy under its origin's name."""
         topic, partition = self.tp
+        carrier = self.copies.carrier(body)
+        if carrier is not None:
+            topic, partition = carrier.origin.topic, carrier.origin.partition
+            body, first_seen_ms = original(body, carrier), carrier.first_ms
         return Delivery(
             lease, topic, partition, body, attempt, attempts_max, first_seen_ms, deadline_ms
         )
@@ -183,9 +225,12 @@ class Partition:
                     store_ms,
                     now_ms,
                     op.rterm,
+                    result.attempt,
                 )
             elif op.verb is Verb.HOLE and op.group == Finish.VANISHED:
                 self._vanished(op, kept=result.when_ms)
+            elif op.verb in _MOVES:
+                self._moved(op, result, reply.rterm, store_ms, now_ms)
         ledger.store_confirmed(reply.watermark)
         if reply.version < self.version or reply.journal is None:
             LOG.warning("%s: record went back or journal was trimmed; reading it again", self.tp)
@@ -194,6 +239,22 @@ class Partition:
             self.version = reply.version
             ledger.journal(reply.journal, store_ms, now_ms)
         self.perform()
+
+    def _moved(self, op: Op, result: Result, rterm: int, store_ms: int, now_ms: int) -> None:
+        """What became of a message that leaves the window, or of a copy that comes into one."""
+        told = (op.offset, result, rterm, store_ms, now_ms)
+        if op.verb is Verb.SEND:
+            if result.outcome is Outcome.SENT:
+                why = self.copies.why(op.offset)
+                self._context.metrics.send_backs.at(self.key.subscription, why).inc()
+            self.ledger.sent(*told)
+        elif op.verb is Verb.PLACE:
+            if op.counted:
+                self.ledger.claimed(*told)
+        elif not op.attempt:
+            self.ledger.claimed(*told)  # its home is dead: see `copies.place_dead`
+        elif not self.ledger.buried(*told):
+            self.reload()
 
     def _vanished(self, op: Op, *, kept: int) -> None:
         """The log lacks a message; it is over unless somebody revived its lease meanwhile (R7)."""
@@ -224,7 +285,13 @@ class Partition:
         """Holes are told again; messages are ready again if certainly nothing was decided."""
         self._pending += [op for op in call.ops if op.verb is Verb.HOLE]
         if granted_too:
-            self.ledger.not_granted(op.offset for op in call.ops if op.verb is Verb.GRANT)
+            now_ms = self._context.clock.monotonic_ms()
+            of = {verb: [op.offset for op in call.ops if op.verb is verb] for verb in _ASKED}
+            self.ledger.not_granted(of[Verb.GRANT])
+            self.ledger.not_sent(of[Verb.SEND])
+            self.ledger.not_claimed(of[Verb.PLACE], CLAIM_AGAIN_MS, now_ms)
+            if of[Verb.BURY]:
+                self.reload()  # it makes the effect again
 
     def reload(self) -> None:
         """Nothing is granted from here on until the record was read again."""
@@ -236,21 +303,44 @@ class Partition:
 
     def perform(self) -> None:
         """Do what the ledger decided, then tell the subscription what changed."""
+        buried: list[Op] = []
         for effect in self.ledger.drain():
             match effect:
+                case Bury(offset, fence):
+                    most = self.ledger.deliveries_max
+                    buried.append(Op(Verb.BURY, offset, fence, attempt=most))
                 case FetchFrom(offset):
                     self.ledger.fetching(self._consumer.fetch_from(self.tp, offset), offset)
                 case FinishRange(start, end, reason):
                     self._pending.append(Op(Verb.HOLE, start, arg=end, group=reason))
                     if reason == Finish.VANISHED:
                         self._context.metrics.vanished.at(self.key.subscription).inc()
-                case SendDead():
-                    self._hooks.dead(self, effect)
+                case _:
+                    self._told(effect)
+        if buried:
+            self.tell(*buried)
         if self.ledger.ready and not self.queued:
             self._hooks.ready(self)
         due_ms = self.ledger.next_due_ms()
         if due_ms is not None:
             self._hooks.due(due_ms)
+
+    def _told(self, effect: SendDead | SendBack | Claim | CloseHome | Restore) -> None:
+        """What others do for this partition."""
+        match effect:
+            case SendDead() | SendBack():
+                self._hooks.send(self, effect)
+            case Claim(offset):
+                self._hooks.claim(self, offset)
+            case CloseHome(offset):
+                self._hooks.close_home(self, offset)
+            case Restore(offset):
+                self._hooks.restore(self, offset)
+
+    def send_back(self, found: Sequence[Stuck]) -> None:
+        """Ask the store to let these leave the window."""
+        self.copies.going(found)
+        self.tell(*(Op(Verb.SEND, each.offset, group=self.next_grant()) for each in found))
 
     # --- looking
 

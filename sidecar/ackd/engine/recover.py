@@ -152,6 +152,7 @@ class Recovery:
                 raise StoreError(f"{self._partition.tp}: {reply.verdict.name}")
 
     def _data_lost(self, what: str) -> None:
+        self._partition.data_lost = True
         LOG.error("%s: store data lost: %s", self._partition.tp, what)
         self._context.metrics.store_data_lost.at().inc()
 

@@ -37,6 +37,7 @@ from ackd.engine.publish import Publisher
 from ackd.engine.readiness import readiness
 from ackd.engine.secret import load_keys
 from ackd.engine.settle import Settler
+from ackd.engine.spill import FileSpill, Spill
 from ackd.engine.subscription import Subscription
 from ackd.engine.tasks import Tasks
 from ackd.engine.waiters import Waiter
@@ -125,7 +126,11 @@ class Runtime:
             keys=keys,
             metrics=self.metrics,
             grace_ms=self.settings.store.grace_ms,
+            spill=self._spill,
         )
+
+    def _spill(self, name: str, bytes_max: int) -> Spill:
+        return FileSpill(self.settings.state_dir / "spill" / name, bytes_max)
 
     async def _load_keys(self) -> LeaseKeys:
         while True:

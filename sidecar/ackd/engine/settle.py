@@ -57,12 +57,14 @@ _STATUSES: Mapping[Outcome, Status] = {
     Outcome.DEAD: Status.DEAD,
     Outcome.RELEASED: Status.RELEASED,
 }
+_FAILURES = (Status.DEAD, Status.RETRYING)
 _STATE_NAMES: Mapping[State, str] = {
     State.READY: "ready",
     State.LEASED: "leased",
     State.WAITING: "retrying",
     State.RELEASED: "ready",
     State.DEAD: "dead",
+    State.SENDING: "sent back",
     State.FINISHED: "finished",
 }
 
@@ -238,8 +240,8 @@ class Settler:
                 error=LeaseLostError(),
             )
         partition = self._owned(ask)
-        if status is Status.DEAD and partition is not None and item.reason:
-            partition.reasons.setdefault(ask.token.offset, item.reason)
+        if partition is not None and item.reason and status in _FAILURES:
+            partition.copies.failed_with(ask.token.offset, item.reason)
         return SettleResult(
             status,
             late=result.late,

@@ -29,13 +29,17 @@ WASTE_SHARE = 2
 
 
 class Stub:
-    """Stands for a body in its ledger entry. Where it lies may change: only the spill knows."""
+    """Stands for a body in its ledger entry. Where it lies may change: only the spill knows.
 
-    __slots__ = ("at", "length", "offset", "segment", "timestamp_ms")
+    `name`: the public id if the body is a copy's, else empty.
+    """
+
+    __slots__ = ("at", "length", "name", "offset", "segment", "timestamp_ms")
 
     def __init__(self, record: Record) -> None:
         self.offset = record.offset
         self.timestamp_ms = record.timestamp_ms
+        self.name = ""
         self.segment = self.at = self.length = 0
 
     def size(self) -> int:

@@ -13,12 +13,19 @@ class StartPositions:
     """Resolves latest, earliest or a timestamp for all partitions at the group's creation.
 
     A partition or topic that appears later starts at its beginning: its messages are new to the
-    group.
+    group. So does `own`, the group's retry topic, always.
     """
 
     def __init__(
-        self, name: str, settings: SubscriptionSettings, consumer: Consumer, store: Store
+        self,
+        name: str,
+        settings: SubscriptionSettings,
+        consumer: Consumer,
+        store: Store,
+        *,
+        own: str,
     ) -> None:
+        self._own = own
         self._key = f"start:{name}"
         self._settings = settings
         self._consumer = consumer
@@ -46,6 +53,7 @@ class StartPositions:
         fields = {
             TopicPartition(info.topic, number): _field(info.topic_id, number)
             for info in await self._consumer.topics()
+            if info.topic != self._own
             for number in range(info.partitions)
         }
         committed = await self._consumer.committed(list(fields))

@@ -9,14 +9,17 @@ from dataclasses import dataclass
 
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import TopicPartition
+from ackd.engine.claims import Claims
 from ackd.engine.commit import Committer
 from ackd.engine.context import Context
-from ackd.engine.dead import DeadLetters
 from ackd.engine.handout import HandOut
 from ackd.engine.members import Note
+from ackd.engine.own_topic import RetryTopic, dead_letter_topic
 from ackd.engine.ownership import RETRY_MS, Ownership
+from ackd.engine.parking import Parking
 from ackd.engine.partition import Partition
 from ackd.engine.presence import Presence
+from ackd.engine.sender import DEAD, RETRY, Sender
 from ackd.engine.sweep import Sweeper
 from ackd.errors import AckdError, BrokerError, BrokerFatalError, StoreError
 from ackd.ports import (
@@ -79,7 +82,12 @@ class Subscription:
         )
         self.context = context
         self.hand_out = HandOut(self, context)
-        self.dead_letters = DeadLetters(self, context)
+        self.parking = Parking(self, context, context.spill(name, settings.spill_bytes_max))
+        self.retry_topic = RetryTopic(self, context)
+        self.claims = Claims(self, context)
+        self.send_back = Sender(self, context, RETRY, self.retry_topic.topic)
+        dead = dead_letter_topic(broker, name, settings)
+        self.dead_letters = Sender(self, context, DEAD, dead)
         self.sweeper = Sweeper(self, context)
         self.committer = Committer(self, context)
         self.presence = Presence(self, context, note or Note())
@@ -96,6 +104,7 @@ class Subscription:
         """Work until cancelled. Store and broker may come and go meanwhile."""
         try:
             await self._until_done(self.presence.register)
+            await self.retry_topic.prepare()
             await self._until_done(self.consumer.start)
             self.health.joined = True
             async with asyncio.TaskGroup() as group:
@@ -104,7 +113,11 @@ class Subscription:
                     self.presence.run,
                     self.sweeper.run,
                     self.committer.run,
+                    self.retry_topic.run,
+                    self.claims.run,
+                    self.send_back.run,
                     self.dead_letters.run,
+                    self.parking.run,
                 ):
                     group.create_task(part())
         finally:
@@ -112,6 +125,7 @@ class Subscription:
             await self.presence.stop()
             await self.ownership.stop()
             await self.consumer.close()
+            await self.parking.close()
 
     async def _until_done(self, step: Callable[[], Awaitable[None]]) -> None:
         """Try a step of the start until it works; readiness says meanwhile why it does not."""

@@ -58,6 +58,10 @@ class Sweeper:
     def _tick(self, partition: Partition, now_ms: int) -> None:
         if partition.ledger.dirty or not self._subscription.health.store_ok:
             return
+        self._subscription.parking.look(partition, now_ms)
+        stuck = partition.ledger.stuck(now_ms)
+        if stuck:
+            partition.send_back(stuck)
         if partition.ledger.tick(now_ms):
             self._measure(partition, now_ms)
             partition.perform()

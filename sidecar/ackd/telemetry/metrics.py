@@ -189,6 +189,33 @@ class Metrics:
             "Unfinished messages that the broker deleted before they were acked. Alert on it.",
             (of,),
         )
+        self.send_backs = self._counter(
+            "ackd_send_backs",
+            "Stuck messages that left the window for the retry topic, by reason: age, span, delay.",
+            (of, "reason"),
+        )
+        self.copies = self._counter(
+            "ackd_copies",
+            "Tries to store copies, by topic: retry-topic, dead-letter-topic; stored or failed.",
+            (of, "topic", "outcome"),
+        )
+        self.copying = self._gauge(
+            "ackd_copying", "Messages whose copy is not stored yet; standing still is bad.", (of,)
+        )
+        self.claims = self._counter(
+            "ackd_claims",
+            "Retry copies that asked for their message, by answer: claimed, held, finished (acked "
+            "meanwhile), duplicate, unknown (the store forgot it: delivered), stranger.",
+            (of, "outcome"),
+        )
+        self.parked = self._gauge(
+            "ackd_parked", "Unfinished messages in the retry topic, of owned partitions.", (of,)
+        )
+        self.spilled_bytes = self._gauge(
+            "ackd_spilled_bytes",
+            "Bytes of bodies that wait on the local disk (bound: spill_bytes_max).",
+            (of,),
+        )
         self.vanished = self._counter(
             "ackd_vanished", "Handed-out messages that the broker no longer has.", (of,)
         )

@@ -38,7 +38,7 @@ def test_what_was_written_is_read(
     error = error.encode("utf-8", "replace").decode()
     made = Carrier(ORIGIN, "work", generation, 7, 9, attempt, due_ms, 1, 2, "age", error, error)
     copy = record(carrier_headers(made, tuple(own)))
-    assert carrier_of(copy) == made
+    assert carrier_of(copy, "work") == made
     again = original(copy, made)
     assert again == Record(2101, b"k", b"body", tuple(own), 2)
 
@@ -61,11 +61,12 @@ def test_a_copy_of_a_copy_has_one_set_of_headers() -> None:
 )
 def test_what_is_no_carrier_is_told_apart(name: str, value: bytes | None) -> None:
     headers = carrier_headers(CARRIER, ())
-    assert carrier_of(record(headers)) == CARRIER
+    assert carrier_of(record(headers), "work") == CARRIER
     broken = tuple((each, value if each == name else old) for each, old in headers)
-    assert carrier_of(record(broken)) is None
-    assert carrier_of(record(tuple(each for each in headers if each[0] != name))) is None
-    assert carrier_of(record(())) is None
+    assert carrier_of(record(broken), "work") is None
+    assert carrier_of(record(tuple(each for each in headers if each[0] != name)), "work") is None
+    assert carrier_of(record(()), "work") is None
+    assert carrier_of(record(headers), "other") is None
 
 
 def test_texts_are_cut_at_a_character() -> None:

@@ -1,0 +1,240 @@
+"""Carriers ask their home records whether they may be delivered (rule R2).
+
+A claim is a call to the origin's record, by whoever owns the carrier. What the home confirmed is
+written into the carrier's own record (PLACE); then the home may be closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ackd.core.entry import Hold
+from ackd.core.ids import LedgerKey
+from ackd.core.states import Outcome, State, Verb
+from ackd.core.wire import Op, Reply, Result, Verdict
+from ackd.engine.carrier import Carrier
+from ackd.engine.context import Context
+from ackd.engine.partition import CLAIM_AGAIN_MS, Partition
+from ackd.errors import StoreError
+from ackd.store.flusher import LedgerHandle
+
+if TYPE_CHECKING:
+    from ackd.engine.subscription import Subscription
+
+LOG = logging.getLogger("ackd.engine")
+
+BATCH_MAX = 500
+HANDLES_MAX = 1_000
+CLOSING_MAX = 100_000
+STRANGER = Result(Outcome.LOST, State.READY, 0, 0, 0, 0, late=False)
+_NAMES: Mapping[Outcome, str] = {
+    Outcome.CLAIMED: "claimed",
+    Outcome.HELD: "held",
+    Outcome.FINISHED: "finished",
+    Outcome.REFUSED: "duplicate",
+    Outcome.LOST: "unknown",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ask:
+    """One carrier that asks."""
+
+    partition: Partition
+    offset: int
+    carrier: Carrier
+
+    @property
+    def close(self) -> Op:
+        """The home is not needed any more."""
+        return Op(Verb.CLOSE, self.carrier.origin.offset, self.carrier.generation)
+
+    @property
+    def claim(self) -> Op:
+        """The question whether it may be delivered."""
+        carrier, partition = self.carrier, self.partition
+        return Op(
+            Verb.CLAIM,
+            carrier.origin.offset,
+            carrier.generation,
+            carrier.rterm,
+            arg=self.offset,
+            group=partition.tp.partition,
+            counted=not partition.data_lost,
+        )
+
+
+class Claims:
+    """The claims of one subscription's carriers, in batches by origin."""
+
+    def __init__(self, subscription: Subscription, context: Context) -> None:
+        self._subscription = subscription
+        self._context = context
+        self._wanted: dict[tuple[Partition, int], None] = {}
+        self._closing: dict[tuple[Partition, int], _Ask | None] = {}
+        self._claimed: dict[tuple[Partition, int], _Ask] = {}
+        self._handles: OrderedDict[tuple[LedgerKey, int], LedgerHandle] = OrderedDict()
+        self._wake = asyncio.Event()
+
+    def claim(self, partition: Partition, offset: int) -> None:
+        """A carrier wants to be delivered."""
+        self._wanted[partition, offset] = None
+        self._wake.set()
+
+    def close(self, partition: Partition, offset: int) -> None:
+        """A carrier is in its own record: its home may go. Lost with this process, done again by
+        the next owner.
+        """
+        self._closing[partition, offset] = self._claimed.pop((partition, offset), None)
+        if len(self._closing) > CLOSING_MAX:
+            self._closing.pop(next(iter(self._closing)))
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Ask until cancelled."""
+        while True:
+            self._wake.clear()
+            if not (self._wanted or self._closing):
+                await self._wake.wait()
+            if self._wanted:
+                await self._claim_some()
+            if self._closing:
+                await self._close_some()
+
+    # --- claiming
+
+    async def _claim_some(self) -> None:
+        asks: list[_Ask] = []
+        for key in list(self._wanted)[:BATCH_MAX]:
+            del self._wanted[key]
+            ask = await self._read(*key)
+            if ask is not None:
+                asks.append(ask)
+        async with asyncio.TaskGroup() as group:
+            for handle, some in self._by_origin(asks):
+                group.create_task(self._ask(handle, some))
+
+    async def _read(self, partition: Partition, offset: int) -> _Ask | None:
+        """What the carrier says of itself; None when there is nothing to ask."""
+        entry = partition.ledger.entries.get(offset)
+        if partition.closed or entry is None or entry.hold is not Hold.CLAIMING:
+            return None
+        body = await self._subscription.parking.body(partition, offset)
+        if body is None:
+            return None
+        carrier = partition.copies.carrier(body)
+        if carrier is None:
+            self._count("stranger")
+            self._tell(partition, offset, STRANGER, Reply(Verdict.OK))
+            return None
+        return _Ask(partition, offset, carrier)
+
+    def _by_origin(self, asks: Sequence[_Ask]) -> list[tuple[LedgerHandle, list[_Ask]]]:
+        found: dict[int, tuple[LedgerHandle, list[_Ask]]] = {}
+        for ask in asks:
+            handle = self._handle(ask.carrier)
+            found.setdefault(id(handle), (handle, []))[1].append(ask)
+        return list(found.values())
+
+    def _handle(self, carrier: Carrier) -> LedgerHandle:
+        """Of the origin's record; never as its owner."""
+        origin = carrier.origin
+        key = LedgerKey(origin.cluster, self._subscription.name, origin.topic_id, origin.partition)
+        handle = self._handles.get((key, carrier.incarnation))
+        if handle is None:
+            handle = LedgerHandle(key, incarnation=carrier.incarnation)
+            self._handles[key, carrier.incarnation] = handle
+            if len(self._handles) > HANDLES_MAX:
+                self._handles.popitem(last=False)
+        return handle
+
+    async def _ask(self, handle: LedgerHandle, asks: Sequence[_Ask]) -> None:
+        try:
+            reply = await self._context.flusher.submit(handle, [ask.claim for ask in asks])
+        except StoreError as error:
+            LOG.info("%s: claims not answered: %s", self._subscription.name, error.detail)
+            self._again(asks)
+            return
+        results = reply.results
+        if reply.verdict is not Verdict.OK:
+            gone = reply.verdict is Verdict.ABSENT or (
+                await self._subscription.ownership.topic_is_gone(handle.key.topic_id)
+            )
+            if not gone:
+                self._again(asks)
+                return
+            results = [STRANGER] * len(asks)
+        self._answered(asks, reply, results)
+
+    def _answered(self, asks: Sequence[_Ask], reply: Reply, results: Sequence[Result]) -> None:
+        places: dict[Partition, list[Op]] = {}
+        for ask, result in zip(asks, results, strict=True):
+            self._count(_NAMES.get(result.outcome, "unknown"))
+            if result.outcome in (Outcome.CLAIMED, Outcome.LOST):
+                places.setdefault(ask.partition, []).extend(_place(ask, result))
+                if result.outcome is Outcome.CLAIMED:
+                    self._claimed[ask.partition, ask.offset] = ask
+                    if len(self._claimed) > CLOSING_MAX:
+                        self._claimed.pop(next(iter(self._claimed)))
+            else:
+                self._tell(ask.partition, ask.offset, result, reply)
+        for partition, ops in places.items():
+            if not partition.closed:
+                partition.tell(*ops)
+
+    def _tell(self, partition: Partition, offset: int, result: Result, reply: Reply) -> None:
+        if not partition.closed:
+            now_ms = self._context.clock.monotonic_ms()
+            partition.ledger.claimed(offset, result, reply.rterm, reply.now_ms, now_ms)
+            partition.perform()
+
+    def _again(self, asks: Sequence[_Ask]) -> None:
+        now_ms = self._context.clock.monotonic_ms()
+        for ask in asks:
+            if not ask.partition.closed:
+                ask.partition.ledger.not_claimed([ask.offset], CLAIM_AGAIN_MS, now_ms)
+                ask.partition.perform()
+
+    def _count(self, outcome: str) -> None:
+        self._context.metrics.claims.at(self._subscription.name, outcome).inc()
+
+    # --- closing
+
+    async def _close_some(self) -> None:
+        asks: list[_Ask] = []
+        for key in list(self._closing)[:BATCH_MAX]:
+            ask = self._closing.pop(key) or await self._closed(*key)
+            if ask is not None:
+                asks.append(ask)
+        for handle, some in self._by_origin(asks):
+            try:
+                await self._context.flusher.submit(handle, [ask.close for ask in some])
+            except StoreError:
+                await asyncio.sleep(CLAIM_AGAIN_MS / 1000)
+                for ask in some:
+                    if not ask.partition.closed:
+                        self._closing[ask.partition, ask.offset] = ask
+
+    async def _closed(self, partition: Partition, offset: int) -> _Ask | None:
+        body = await self._subscription.parking.body(partition, offset)
+        carrier = None if body is None else partition.copies.carrier(body)
+        return None if carrier is None else _Ask(partition, offset, carrier)
+
+
+def _place(ask: _Ask, result: Result) -> list[Op]:
+    """What the carrier's own record is told: the home's word, or the header's if there is none."""
+    carrier, copies = ask.carrier, ask.partition.copies
+    if result.outcome is not Outcome.CLAIMED:
+        first_s = carrier.first_ms // 1000
+        attempt, due_ms = carrier.attempt, carrier.due_ms
+        return [copies.place(ask.offset, carrier.generation, attempt, due_ms, first_s)]
+    if result.state is State.DEAD:
+        return copies.place_dead(ask.offset, carrier.generation, result.attempt, result.first_s)
+    due_ms = result.when_ms if result.state is State.WAITING else 0
+    attempt, first_s = result.attempt, result.first_s
+    return [copies.place(ask.offset, carrier.generation, attempt, due_ms, first_s)]

@@ -1,0 +1,106 @@
+"""What a partition knows of its messages as copies: whose they are, why they go, what failed.
+
+Only for people and headers; what becomes of a message is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from ackd.core.entry import Hold
+from ackd.core.ids import LedgerKey, TopicPartition, message_id
+from ackd.core.ledger import Ledger
+from ackd.core.states import Verb
+from ackd.core.stuck import Stuck
+from ackd.core.wire import Op
+from ackd.engine.carrier import Carrier, Origin, carrier_of
+from ackd.engine.spill import Held, Stub
+from ackd.ports import Record
+
+N = TypeVar("N")
+NOTES_MAX = 10_000
+
+
+class Copies:
+    """Belongs to one partition. Notes are bounded: of very many failures the oldest are dropped."""
+
+    def __init__(self, tp: TopicPartition, key: LedgerKey, ledger: Ledger[Held]) -> None:
+        self._tp = tp
+        self._key = key
+        self._ledger = ledger
+        self._errors: dict[int, tuple[str, str]] = {}
+        self._why: dict[int, str] = {}
+
+    # --- whose
+
+    def origin(self, offset: int) -> Origin:
+        """The coordinate of a message of this partition that is no copy."""
+        return Origin(self._key.cluster, self._key.topic_id, *self._tp, offset)
+
+    def carrier(self, body: Record) -> Carrier | None:
+        """What a message stands for, if it is a copy."""
+        return carrier_of(body, self._key.subscription) if self._ledger.carriers else None
+
+    def name_of(self, offset: int) -> str:
+        """The public id of a message: of what it stands for, if it is a copy."""
+        entry = self._ledger.entries.get(offset)
+        body = None if entry is None else entry.body
+        if isinstance(body, Stub) and body.name:
+            return body.name
+        carrier = self.carrier(body) if isinstance(body, Record) else None
+        return message_id(*self._tp, offset) if carrier is None else carrier.origin.id
+
+    @staticmethod
+    def place(offset: int, generation: int, attempt: int, due_ms: int, first_s: int) -> Op:
+        """A copy that has claimed its home: from here on it lives in this partition's record."""
+        return Op(Verb.PLACE, offset, generation, attempt=attempt, arg=due_ms, group=first_s)
+
+    @staticmethod
+    def place_dead(offset: int, generation: int, attempt: int, first_s: int) -> list[Op]:
+        """The same for a message that was given up in its home: given up here at once.
+
+        Of the two answers only that of BURY counts, hence the mark on the other one.
+        """
+        placed = Copies.place(offset, generation, attempt, 0, first_s)._replace(counted=False)
+        return [placed, Op(Verb.BURY, offset, generation)]
+
+    # --- why
+
+    def going(self, found: Iterable[Stuck]) -> None:
+        """The store is asked to let these leave the window."""
+        for each in found:
+            _note(self._why, each.offset, each.why.value)
+
+    def why(self, offset: int) -> str:
+        """Why a message was sent back; empty when an earlier owner did it."""
+        return self._why.get(offset, "")
+
+    def failed_with(self, offset: int, error: str) -> None:
+        """What an application said about a failure: the first and the last go with the copy."""
+        first, _ = self._errors.get(offset, (error, ""))
+        _note(self._errors, offset, (first, error))
+
+    def errors(self, offset: int) -> tuple[str, str]:
+        """(first, last) error, empty where nothing was said here."""
+        return self._errors.get(offset, ("", ""))
+
+    def reason(self, offset: int) -> str:
+        """Why a message leaves the window, for the copy's header."""
+        entry = self._ledger.entries.get(offset)
+        if entry is None or entry.hold is not Hold.DEAD:
+            return self.why(offset)
+        used_up = 0 < self._ledger.deliveries_max <= entry.attempt
+        default = f"given up after {entry.attempt} deliveries" if used_up else ""
+        return self._errors.get(offset, ("", default))[1]
+
+    def forget(self, offset: int) -> None:
+        """It has left."""
+        self._errors.pop(offset, None)
+        self._why.pop(offset, None)
+
+
+def _note(notes: dict[int, N], offset: int, note: N) -> None:
+    notes[offset] = note
+    if len(notes) > NOTES_MAX:
+        notes.pop(next(iter(notes)))

@@ -1,0 +1,241 @@
+"""Stuck messages leave the window, wait in the retry topic and come back once (R2-R4, R8, I5)."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from ackd.config.schema import BrokerSettings, Settings
+from ackd.config.subscription import SubscriptionSettings
+from ackd.engine.api import Delivery, ReceiveRequest, SettleItem, SettleResult, Status, Verb
+from ackd.engine.runtime import Runtime
+from ackd.ports import Broker, Headers, Outgoing, Stored
+from ackd.store.memory import Data, MemoryStore
+from ackd_adapters.kafka import KafkaOptions
+from ackd_adapters.kafka import adapter as kafka_adapter
+from ackd_adapters.local import adapter as local_adapter
+from ackd_adapters.local.config import LocalOptions
+from tests.support.kafka import Kafka
+from tests.support.wait import wait_until_async
+
+_numbers = itertools.count(1)
+NAME = "work"
+QUICK = {"stuck_after_ms": 500, "stuck_min_age_ms": 500, "commit_interval_ms": 50}
+
+
+@dataclass
+class Place:
+    """A broker with a topic, a store, and the sidecars that a test starts on them."""
+
+    stack: AsyncExitStack
+    tmp: Path
+    kafka: Kafka | None
+    topic: str = field(default_factory=lambda: f"send-back-{next(_numbers)}-{time.time_ns()}")
+    data: Data = field(default_factory=Data)
+
+    def open(self) -> Broker:
+        """A connection."""
+        if self.kafka is None:
+            return local_adapter.open("b", LocalOptions(path=self.tmp / "queue", partitions=1))
+        options = KafkaOptions(bootstrap_servers=self.kafka.bootstrap, topics_refresh_ms=500)
+        return kafka_adapter.open("b", options)
+
+    async def start(self, name: str = "one", **more: object) -> Sidecar:
+        """A sidecar, ready."""
+        subscription = SubscriptionSettings(
+            broker="b",
+            topics=(self.topic,),
+            group=self.topic,
+            **{"start": "earliest", **QUICK, **more},  # type: ignore[arg-type]
+        )
+        runtime = Runtime(
+            Settings(
+                identity=name,
+                state_dir=self.tmp / name,
+                brokers={"b": BrokerSettings(adapter="any")},
+                subscriptions={NAME: subscription},
+            ),
+            store=MemoryStore(self.data),
+            brokers={"b": self.open()},
+        )
+        self.stack.push_async_callback(runtime.stop)
+        await runtime.start()
+
+        async def ready() -> bool:
+            return all(reason.ok for reason in runtime.readiness())
+
+        await wait_until_async(ready, "the sidecar to be ready", timeout_s=20)
+        return Sidecar(self, runtime)
+
+
+@dataclass
+class Sidecar:
+    """A running one."""
+
+    place: Place
+    runtime: Runtime
+
+    async def publish(self, count: int, *, size: int = 10, headers: Headers = ()) -> None:
+        """Messages with their number as value."""
+        broker = self.runtime._brokers["b"]
+        for start in range(0, count, 1_000):
+            numbers = range(start, min(start + 1_000, count))
+            batch = [
+                Outgoing(self.place.topic, None, (b"%d" % n).ljust(size), headers, partition=0)
+                for n in numbers
+            ]
+            assert all(isinstance(each, Stored) for each in await broker.publish(batch))
+
+    async def receive(self, most: int = 1_000, wait_ms: int = 5_000, **more: int) -> list[Delivery]:
+        """One receive."""
+        request = ReceiveRequest(max=most, wait_ms=wait_ms, **more)  # type: ignore[arg-type]
+        return (await self.runtime.receive(NAME, request)).messages
+
+    async def collect(self, count: int, **more: int) -> list[Delivery]:
+        """So many messages; AssertionError when they do not come."""
+        found: list[Delivery] = []
+        while len(found) < count:
+            got = await self.receive(count - len(found), **more)
+            assert got, f"only {len(found)} of {count}"
+            found += got
+        return found
+
+    async def settle(self, messages: Sequence[Delivery], do: Verb, **more: int) -> list[str]:
+        """Statuses."""
+        items = [SettleItem(each.lease, do, **more) for each in messages]  # type: ignore[arg-type]
+        results: list[SettleResult] = await self.runtime.settle(items)
+        assert all(r.status is not Status.UNAVAILABLE for r in results)
+        return [result.status.value for result in results]
+
+    async def watermark(self) -> int:
+        """Of the topic's one partition."""
+        rows = await self.runtime.lag(NAME)
+        return next(row.watermark for row in rows if row.topic == self.place.topic)
+
+    async def until_watermark(self, offset: int, timeout_s: float = 10) -> None:
+        """Wait for progress."""
+
+        async def there() -> bool:
+            return await self.watermark() >= offset
+
+        await wait_until_async(there, f"the watermark to be {offset}", timeout_s=timeout_s)
+
+    def count(self, family: str, *labels: str) -> float:
+        """A counter."""
+        value: float = getattr(self.runtime.metrics, family).at(NAME, *labels)._value.get()
+        return value
+
+    async def until_count(self, most: float, family: str, *labels: str) -> None:
+        """Wait for a counter."""
+
+        async def there() -> bool:
+            return self.count(family, *labels) >= most
+
+        await wait_until_async(there, f"{most} of {family} {labels}", timeout_s=10)
+
+
+@pytest.fixture(params=["local", pytest.param("kafka", marks=pytest.mark.kafka)])
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    """A place to run in."""
+    kafka = request.getfixturevalue("kafka") if request.param == "kafka" else None
+    async with AsyncExitStack() as stack:
+        made = Place(stack, tmp_path, kafka)
+        if kafka is not None:
+            await asyncio.to_thread(kafka.create_topic, made.topic, partitions=1, config={})
+        yield made
+
+
+async def test_i5_the_2101_message_is_sent_back_and_the_watermark_moves(place: Place) -> None:
+    sidecar = await place.start()
+    await sidecar.publish(2_201, headers=(("own", b"yes"),))
+    messages = await sidecar.collect(2_201, lease_ms=60_000)
+    stuck = messages[2_101]
+    assert stuck.id == f"{place.topic}/0/2101"
+    await sidecar.settle([m for m in messages if m is not stuck], Verb.ACK)
+    await sidecar.until_watermark(2_201)
+    assert sidecar.count("send_backs", "age") == 1
+    # Its lease is as good as ever: it is settled where the message was, and nothing comes back.
+    assert await sidecar.settle([stuck], Verb.EXTEND, lease_ms=60_000) == ["extended"]
+    assert await sidecar.receive(wait_ms=500) == []
+    assert await sidecar.settle([stuck], Verb.ACK) == ["acked"]
+    assert await sidecar.settle([stuck], Verb.ACK) == ["already_acked"]
+    await sidecar.until_count(1, "claims", "finished")
+    assert await sidecar.receive(wait_ms=500) == []
+    lag = await sidecar.runtime.lag(NAME)
+    assert all(row.leased == row.retrying == row.ready == 0 for row in lag)
+
+
+async def test_r4_a_parked_lease_that_runs_out_comes_again_once_under_its_own_name(
+    place: Place,
+) -> None:
+    sidecar = await place.start()
+    await sidecar.publish(10, headers=(("own", b"yes"),))
+    messages = await sidecar.collect(10, lease_ms=2_000)
+    await sidecar.settle(messages[1:], Verb.ACK)
+    await sidecar.until_watermark(10)
+    (again,) = await sidecar.receive(wait_ms=10_000)
+    assert (again.id, again.attempt) == (f"{place.topic}/0/0", 2)
+    assert again.record.headers == (("own", b"yes"),)
+    assert again.record.value == messages[0].record.value
+    assert again.record.timestamp_ms == messages[0].record.timestamp_ms
+    assert again.first_seen_ms == messages[0].first_seen_ms
+    assert await sidecar.settle(messages[:1], Verb.ACK) == ["lost"]
+    assert await sidecar.settle([again], Verb.ACK) == ["acked"]
+    assert await sidecar.receive(wait_ms=1_000) == []
+
+
+async def test_a_long_retry_leaves_at_once_waits_and_goes_on_counting(place: Place) -> None:
+    sidecar = await place.start(attempts_max=2)
+    await sidecar.publish(3)
+    messages = await sidecar.collect(3)
+    due_ms = time.monotonic() + 1.5
+    assert await sidecar.settle(messages[:1], Verb.RETRY, delay_ms=1_500) == ["retrying"]
+    await sidecar.settle(messages[1:], Verb.ACK)
+    await sidecar.until_watermark(3)
+    assert sidecar.count("send_backs", "delay") == 1
+    (second,) = await sidecar.receive(wait_ms=10_000)
+    assert 0 <= time.monotonic() - due_ms < 1.0
+    assert second.attempt == 2
+    assert await sidecar.settle([second], Verb.RETRY, delay_ms=100) == ["retrying"]
+    (third,) = await sidecar.receive()
+    assert (third.id, third.attempt) == (messages[0].id, 3)
+    # The budget: 2 retries. A further one is a dead letter under the name of its origin.
+    assert await sidecar.settle([third], Verb.RETRY, delay_ms=100) == ["retrying"]
+    await sidecar.until_count(1, "copies", "dead-letter-topic", "stored")
+    assert await sidecar.receive(wait_ms=500) == []
+
+
+async def test_r4_dead_while_parked_goes_to_the_dead_letter_topic(place: Place) -> None:
+    sidecar = await place.start()
+    await sidecar.publish(2)
+    messages = await sidecar.collect(2, lease_ms=60_000)
+    await sidecar.settle(messages[1:], Verb.ACK)
+    await sidecar.until_watermark(2)
+    items = [SettleItem(messages[0].lease, Verb.DEAD, reason="no such order")]
+    (result,) = await sidecar.runtime.settle(items)
+    assert result.status is Status.DEAD
+    await sidecar.until_count(1, "copies", "dead-letter-topic", "stored")
+    assert await sidecar.receive(wait_ms=500) == []
+
+
+async def test_a_new_owner_knows_what_was_sent_back(place: Place) -> None:
+    one = await place.start()
+    await one.publish(4)
+    messages = await one.collect(4, lease_ms=60_000)
+    await one.settle(messages[2:], Verb.ACK)
+    await one.until_watermark(4)
+    await one.runtime.stop()
+    two = await place.start("two")
+    assert await two.settle(messages[:1], Verb.EXTEND, lease_ms=1_500) == ["extended"]
+    assert await two.settle(messages[1:2], Verb.ACK) == ["acked"]
+    (again,) = await two.receive(wait_ms=10_000)
+    assert (again.id, again.attempt) == (messages[0].id, 2)
+    await two.settle([again], Verb.ACK)
+    assert await two.receive(wait_ms=1_000) == []
+    assert await two.watermark() == 4
