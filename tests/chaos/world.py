@@ -9,7 +9,7 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -73,6 +73,7 @@ class World:
     subscription: Mapping[str, Value] = field(default_factory=dict)
     store_settings: Mapping[str, Value] = field(default_factory=dict)
     store_url: str = ""
+    command: tuple[str, ...] = ()
     sidecars: dict[str, Sidecar] = field(default_factory=dict)
 
     def sidecar(self, name: str = "s1", *, start: bool = True) -> Sidecar:
@@ -90,6 +91,8 @@ class World:
                 # Leases are left open on purpose; nobody will settle them at the end.
                 server={"drain_ms": 500},
             )
+            if self.command:
+                plan = replace(plan, command=self.command)
             self.sidecars[name] = Sidecar(name, plan, self.folder)
             if start:
                 self.sidecars[name].start()
@@ -104,13 +107,14 @@ def world(
     partitions: int = 1,
     embedded: bool = False,
     store_settings: Mapping[str, Value] | None = None,
+    command: tuple[str, ...] = (),
     **subscription: Value,
 ) -> Iterator[World]:
     """A topic of its own, and a store of its own unless `embedded`."""
     topic = f"chaos-{next(_numbers)}-{time.time_ns() % 1_000_000_000}"
     broker.create_topic(topic, partitions)
     store = None if embedded else Valkey(folder)
-    found = World(broker, folder, topic, store, subscription, store_settings or {})
+    found = World(broker, folder, topic, store, subscription, store_settings or {}, command=command)
     try:
         if store is not None:
             store.start()
