@@ -11,7 +11,7 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from ackd.core.entry import Entry, Hold
 from ackd.engine.context import Context
@@ -32,7 +32,7 @@ BATCH_MAX = 500
 BATCH_BYTES_MAX = 4 * 1024 * 1024
 FULL_MS = 100
 """While the window is full of bodies, those that are due are asked for again after this."""
-TROUBLE = "spill"
+FOREVER_MS = 1 << 62
 
 
 class Parking:
@@ -54,8 +54,11 @@ class Parking:
         ledger = partition.ledger
         if not ledger.waits:
             return
+        # Who waits so long that it is sent back now does not wait here.
+        most_ms = ledger.rules.stuck_after_ms if ledger.rules is not None else FOREVER_MS
         for offset in ledger.waits:
-            if _waits_long(ledger.entries.get(offset), now_ms):
+            entry = ledger.entries.get(offset)
+            if _waits_long(entry, now_ms) and entry.due_ms - now_ms < most_ms:
                 self._out.append((partition, offset))
         ledger.waits.clear()
         if self._out:
@@ -79,6 +82,12 @@ class Parking:
         except OSError as error:
             self._unreadable([(partition, held)], error)
             return None
+
+    def free(self, partition: Partition, offset: int) -> None:
+        """It is finished here: its body need not lie on the disk until it would have been due."""
+        entry = partition.ledger.entries.get(offset)
+        if entry is not None and isinstance(entry.body, Stub):
+            self.spill.free(entry.body)
 
     async def close(self) -> None:
         """Leave nothing behind."""
@@ -209,6 +218,6 @@ def _waits(entry: Entry[Held]) -> bool:
     return entry.hold in (Hold.WAITING, Hold.CLAIMING)
 
 
-def _waits_long(entry: Entry[Held] | None, now_ms: int) -> bool:
+def _waits_long(entry: Entry[Held] | None, now_ms: int) -> TypeGuard[Entry[Held]]:
     """It is not handed out, nor asked about, for a good while."""
     return entry is not None and _waits(entry) and entry.due_ms - now_ms > WAIT_MIN_MS

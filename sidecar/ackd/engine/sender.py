@@ -242,6 +242,7 @@ class Sender:
             partition.reload()  # a rejoin gave the slot another term meanwhile: see what it is now
             return
         self._context.metrics.copies.at(self._subscription.name, self._way.name, "stored").inc()
+        self._subscription.parking.free(partition, offset)
         self._way.done(partition, offset)
         partition.copies.forget(offset)
 
