@@ -28,7 +28,7 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
   end
   if sent and (verb > Verb.GRANT and verb < Verb.FINISH or verb == Verb.LOOK) then
     -- From here on the home is the slot (`home.settle`).
-    home = home_of(offset)
+    home = homes().of(offset)
     if not home or verb == Verb.LOOK and home[12] == 1 then
       answer(Outcome.LOST, over and State.FINISHED or state, s_attempt, s_fence, when_ms, first, 0, offset)
       return true
@@ -44,7 +44,7 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
   if verb == Verb.GRANT or verb >= Verb.SEND and verb < Verb.LOOK then
     local held = 0
     if verb ~= Verb.GRANT then
-      if verb == Verb.SEND and lost_homes() then return false end
+      if verb == Verb.SEND and homes().missing then return false end
       if verb == Verb.BURY and not over then
         if fence ~= s_fence then
           phase = Phase.READY -- as if there were nothing to bury
@@ -113,7 +113,7 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
       if home then
         -- An ack like any other from here on; only the carrier still has to be told.
         home[1] = State.FINISHED
-        set_home(offset, home)
+        H.set(offset, home)
         odd[offset] = false
         odd_gone[#odd_gone + 1] = number(offset)
       end
@@ -127,8 +127,8 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
           fences[group], h_fence = s_fence, s_fence
         end
         if verb == Verb.SEND then
-          if not home_of(offset) then H.count = H.count + 1 end
-          set_home(offset, { state, s_attempt, releases, was, s_rterm, when_ms, first, s_fence, 0, 0, 0, 0 })
+          if not H.of(offset) then H.count = H.count + 1 end
+          H.set(offset, { state, s_attempt, releases, was, s_rterm, when_ms, first, s_fence, 0, 0, 0, 0 })
         else
           s_attempt = math.min(s_attempt + 1, Bound.ATTEMPT_MAX)
           when_ms = now + arg
@@ -157,7 +157,7 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
       if home then
         home[1], home[2], home[3], home[4], home[5], home[6], home[7] =
           state, s_attempt, releases, s_fence, s_rterm, when_ms, first
-        set_home(offset, home)
+        H.set(offset, home)
       else
         page.d[at] = pack(SLOT, state, s_attempt, releases, s_fence, s_rterm, when_ms, first)
         make("s", s_made, lists, page)

@@ -56,10 +56,7 @@ if next(odd) then odd = {} end
 if odd_gone[1] then odd_gone = {} end
 if journal[1] then journal = {} end
 if next(fences) then fences = {} end
-if H.used then
-  H = { map = {}, dirty = {}, gone = false, closed = {}, closing = {}, pruned = 0 }
-end
-H.count, H.before = home_count, home_count
+H.used, H.count, H.before = false, home_count, home_count
 
 -- --- decide, in order
 for item = 0, count - 1 do
@@ -70,9 +67,8 @@ for item = 0, count - 1 do
       return refuse(Verdict.CHUNK_LOST, h_term, version)
     end
   elseif verb < Verb.HOLE then
-    if not claims[verb](offset, fence, rterm, group, arg, counted) then
-      return refuse(Verdict.CHUNK_LOST, h_term, version)
-    end
+    if homes().missing then return refuse(Verdict.CHUNK_LOST, h_term, version) end
+    H[verb](offset, fence, rterm, group, arg, counted)
   else
     local told = false
     if verb == Verb.REPLAY or not b_gone[b_page(offset).c] then
@@ -134,8 +130,9 @@ end
 -- a server without memory refuses the HSET, which is therefore the first write, unless we free some.
 if #scores > 0 then call("EXISTS", BASE .. "x") end
 if #journal > 0 then call("EXISTS", BASE .. "j") end
-local new_homes, old_fields = {}, {}
-if next(H.dirty) or H.gone or H.pruned > 0 then
+local new_homes, old_fields
+if H.used then
+  new_homes, old_fields = {}, {}
   call("EXISTS", BASE .. "p", BASE .. "q")
   for o in pairs(H.dirty) do
     local home = H.map[o]
@@ -169,11 +166,13 @@ end
 if odd_cleared then call("UNLINK", BASE .. "x") end
 variadic("ZREM", BASE .. "x", odd_gone)
 variadic("ZADD", BASE .. "x", scores)
-if H.gone then call("UNLINK", BASE .. "p", BASE .. "q") end
-variadic("HSET", BASE .. "p", new_homes)
-variadic("HDEL", BASE .. "p", old_fields)
-if H.pruned > 0 then call("LTRIM", BASE .. "q", H.pruned, -1) end
-variadic("RPUSH", BASE .. "q", H.closed)
+if H.used then
+  if H.gone then call("UNLINK", BASE .. "p", BASE .. "q") end
+  variadic("HSET", BASE .. "p", new_homes)
+  variadic("HDEL", BASE .. "p", old_fields)
+  if H.pruned > 0 then call("LTRIM", BASE .. "q", H.pruned, -1) end
+  variadic("RPUSH", BASE .. "q", H.closed)
+end
 for _, page in ipairs(b_dirty) do
   if not page.dead then save(BASE .. "b" .. page.c, page, 1, 96) end
 end

@@ -9,13 +9,9 @@ local h_rterm, epoch, fence_floor, h_fence, watermark, dropped, grace_until, rep
 local lists -- fields of chunks -> whether they are listed, as far as that was asked
 
 local any_busy = false -- there is upkeep in one of the calls
-local any_claim = false -- there is something about carriers in one of the calls
 for number_ = 1, #ARGV do
   local arg = ARGV[number_]
   for at = 34 + byte(arg, 33), #arg, Size.OP do
-    local verb = byte(arg, at)
-    if verb >= Verb.CLAIM then
-      if verb >= Verb.HOLE then any_busy = true else any_claim = true end
-    end
+    if byte(arg, at) >= Verb.HOLE then any_busy = true end
   end
 end

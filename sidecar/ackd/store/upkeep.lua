@@ -122,24 +122,26 @@ local function prune()
   for _ = 1, Bound.PRUNE_MAX do
     if H.count == 0 then return end
     if H.pruned == #H.closing and not H.gone then
-      for _, entry in ipairs(call("LRANGE", BASE .. "q", H.pruned, H.pruned + Bound.PRUNE_MAX - 1)) do
+      local from = H.pruned
+      for _, entry in ipairs(call("LRANGE", BASE .. "q", from, from + Bound.PRUNE_MAX - 1)) do
         H.closing[#H.closing + 1] = entry
       end
     end
-    if H.pruned == #H.closing then return end
-    local closed_ms, offset = unpack_(">I6I8", H.closing[H.pruned + 1])
+    local entry = H.closing[H.pruned + 1]
+    if not entry then return end
+    local closed_ms, offset = unpack_(">I6I8", entry)
     if closed_ms > now - Bound.HOME_KEEP_MS then return end
     H.pruned = H.pruned + 1
-    local home = home_of(offset)
+    local home = H.of(offset)
     if home and home[11] == closed_ms then
-      set_home(offset, false)
+      H.set(offset, false)
       H.count = H.count - 1
     end
   end
 end
 
 upkeep[Verb.ADVANCE] = function(offset)
-  if lost_homes() then return false end
+  if H.count > 0 and homes().missing then return false end
   watermark = max(watermark, offset)
   if not odd_cleared then
     local oldest = "(" .. number((now - Bound.EXCEPTIONS_KEEP_MS) * 8)
@@ -147,7 +149,7 @@ upkeep[Verb.ADVANCE] = function(offset)
     for at = 1, #found, 2 do
       local o = tonumber(found[at])
       if o < watermark and odd[o] == nil then
-        if found[at + 1] % 8 == Finish.SENT and home_of(o) then
+        if found[at + 1] % 8 == Finish.SENT and H.count > 0 and H.of(o) then
           odd[o] = now * 8 + Finish.SENT
         else
           odd[o] = false
@@ -156,7 +158,7 @@ upkeep[Verb.ADVANCE] = function(offset)
       end
     end
   end
-  prune()
+  if H.count > 0 then prune() end
   return 0
 end
 
@@ -172,14 +174,12 @@ end
 
 upkeep[Verb.REPLAY] = function(offset, arg, _, rterm, counted)
   if arg == 2 then
-    lost_homes()
-    H.used = true
-    H.map, H.dirty, H.gone, H.count, h_rterm = {}, {}, true, 0, rterm
-    H.closing, H.pruned, H.closed = {}, 0, {}
+    homes().clear()
+    h_rterm = rterm
     return 0
   end
   if arg == 0 then
-    local home = home_of(offset)
+    local home = H.count > 0 and homes().of(offset)
     if home and home[1] ~= State.FINISHED then
       if counted == 0 then
         odd[offset] = now * 8 + Finish.SENT
@@ -188,7 +188,7 @@ upkeep[Verb.REPLAY] = function(offset, arg, _, rterm, counted)
         odd_gone[#odd_gone + 1] = number(offset)
         if home[12] == 0 then
           home[1] = State.FINISHED
-          set_home(offset, home)
+          H.set(offset, home)
         end
       end
     end
@@ -228,9 +228,8 @@ upkeep[Verb.RESET] = function(offset)
   epoch, fence_floor, watermark, dropped = epoch + 1, h_fence, offset, 0
   odd, odd_gone, odd_cleared = {}, {}, true
   if H.count > 0 then
-    H.used = true
-    local found = H.gone and {} or call("HKEYS", BASE .. "p")
-    for _, field in ipairs(found) do home_of(tonumber(field)) end
+    local found = homes().gone and {} or call("HKEYS", BASE .. "p")
+    for _, field in ipairs(found) do H.of(tonumber(field)) end
     H.count = 0
     for o, home in pairs(H.map) do
       if home and o >= offset then
@@ -240,16 +239,13 @@ upkeep[Verb.RESET] = function(offset)
           page.d[o % PAGE_SLOTS] = pack(SLOT, unpack(home, 1, 7))
           touch(page, o % PAGE_SLOTS, s_dirty)
         end
-        set_home(o, false)
+        H.set(o, false)
       elseif home then
         H.count = H.count + 1
         if home[1] ~= State.FINISHED then odd[o] = now * 8 + Finish.SENT end
       end
     end
-    if H.count == 0 then
-      H.map, H.dirty, H.gone = {}, {}, true
-      H.closing, H.pruned, H.closed = {}, 0, {}
-    end
+    if H.count == 0 then H.clear() end
   end
   return 0
 end
