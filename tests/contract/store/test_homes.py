@@ -1,0 +1,231 @@
+"""Home records on every store: what is sent back, who may deliver its copy (R2, R4, R8, R14)."""
+
+import pytest
+
+from ackd.core.home import HOME_KEEP_MS
+from ackd.core.states import Outcome, State, Verb
+from ackd.core.wire import Finish, Op, Result, Verdict
+from ackd.ports import Store
+from ackd.store.keys import Keys
+from tests.conftest import RedisFactory
+from tests.contract.store.owner import Owner
+from tests.contract.store.servers import connect, redis7, started
+
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(60)]
+
+CARRIER = (2, 70)
+OTHER = (2, 71)
+
+
+async def send(owner: Owner, offset: int) -> Result:
+    """Send it back, its copy is stored, its place in the window is finished."""
+    sent = await owner.one(Op(Verb.SEND, offset, group=1))
+    assert (sent.outcome, sent.state) == (Outcome.SENT, State.SENDING)
+    finish = Op(Verb.FINISH, offset, sent.fence, owner.rterm, arg=Finish.SENT)
+    assert (await owner.one(finish)).outcome is Outcome.DONE
+    assert (await owner.one(finish)).outcome is Outcome.FINISHED
+    return sent
+
+
+async def claim(
+    owner: Owner,
+    offset: int,
+    sent: Result,
+    carrier: tuple[int, int] = CARRIER,
+    *,
+    rterm: int | None = None,
+    counted: bool = True,
+) -> Result:
+    """As the owner of the retry partition asks it, in the origin's record."""
+    partition, place = carrier
+    rterm = owner.rterm if rterm is None else rterm
+    op = Op(Verb.CLAIM, offset, sent.fence, rterm, 0, place, partition, counted)
+    reply = await owner.foreign(op)
+    assert reply.verdict is Verdict.OK
+    return reply.results[0]
+
+
+async def test_r4_a_live_lease_is_parked_and_its_token_goes_on_counting(store: Store) -> None:
+    owner = Owner(store)
+    await owner.open()
+    (ack,) = await owner.grant(5)
+    sent = await send(owner, 5)
+    assert await owner.open(again=True)
+    held = await claim(owner, 5, sent)
+    assert (held.outcome, held.state) == (Outcome.HELD, State.LEASED)
+    extended = await owner.foreign(ack._replace(verb=Verb.EXTEND, arg=600_000))
+    assert extended.results[0].outcome is Outcome.EXTENDED
+    assert (await claim(owner, 5, sent)).when_ms == extended.results[0].when_ms > held.when_ms
+    assert (await owner.one(ack._replace(verb=Verb.LOOK))).outcome is Outcome.HELD
+    assert (await owner.foreign(ack)).results[0].outcome is Outcome.ACKED
+    assert (await owner.one(ack)).outcome is Outcome.ALREADY_ACKED
+    assert (await claim(owner, 5, sent)).outcome is Outcome.FINISHED
+    assert (await claim(owner, 5, sent, OTHER)).outcome is Outcome.FINISHED
+
+
+async def test_r2_the_first_carrier_wins_and_is_told_the_same_again(store: Store) -> None:
+    owner = Owner(store)
+    await owner.open()
+    (ack,) = await owner.grant(5)
+    await owner.one(ack._replace(verb=Verb.RETRY, arg=90_000))
+    sent = await send(owner, 5)
+    first = await claim(owner, 5, sent)
+    assert (first.outcome, first.state, first.attempt) == (Outcome.CLAIMED, State.WAITING, 1)
+    assert first.when_ms > 0
+    assert first.first_s > 0
+    assert await claim(owner, 5, sent) == first
+    assert (await claim(owner, 5, sent, OTHER)).outcome is Outcome.REFUSED
+    older = sent._replace(fence=sent.fence - 1)
+    assert (await claim(owner, 5, older)).outcome is Outcome.REFUSED
+    again = ack._replace(verb=Verb.RETRY, arg=90_000)
+    assert (await owner.foreign(again)).results[0].outcome is Outcome.RETRYING
+    assert (await owner.foreign(ack)).results[0].outcome is Outcome.LOST
+
+
+async def test_a_late_ack_is_told_to_the_carrier_and_a_claim_to_a_late_ack(store: Store) -> None:
+    owner = Owner(store)
+    await owner.open()
+    acks = await owner.grant(1, 2, lease_ms=1)
+    first, second = await send(owner, 1), await send(owner, 2)
+    late = (await owner.foreign(acks[0])).results[0]
+    assert (late.outcome, late.late) == (Outcome.ACKED, True)
+    assert (await claim(owner, 1, first)).outcome is Outcome.FINISHED
+    assert (await claim(owner, 2, second)).outcome is Outcome.CLAIMED
+    assert (await owner.foreign(acks[1])).results[0].outcome is Outcome.LOST
+
+
+async def test_sending_is_the_commit_point_and_is_read_by_the_next_owner(store: Store) -> None:
+    owner = Owner(store)
+    await owner.open()
+    (ack,) = await owner.grant(5)
+    sent = await owner.one(Op(Verb.SEND, 5, group=1))
+    assert (await owner.one(Op(Verb.GRANT, 5, arg=1, group=2))).outcome is Outcome.REFUSED
+    assert (await owner.one(Op(Verb.BURY, 5, sent.fence))).outcome is Outcome.REFUSED
+    await owner.call(Op(Verb.HOLE, 5, arg=6))
+    new = Owner(store, owner.key, name="other#1")
+    (slot,) = (await new.open()).slots
+    assert (slot.state, slot.fence, slot.rterm) == (State.SENDING, sent.fence, owner.rterm)
+    assert (await new.one(Op(Verb.SEND, 5, group=1))).fence == sent.fence
+    assert (await new.foreign(ack)).results[0].outcome is Outcome.ACKED
+    assert (await new.open(again=True)).slots == []
+
+
+async def test_a_claimed_carrier_gets_a_slot_once(store: Store) -> None:
+    owner = Owner(store)
+    await owner.open()
+    place = Op(Verb.PLACE, 70, 12345, attempt=4, arg=0, group=1_700_000_000)
+    placed = await owner.one(place)
+    assert (placed.outcome, placed.state, placed.attempt) == (Outcome.DONE, State.WAITING, 4)
+    assert placed.first_s == 1_700_000_000
+    assert await owner.one(place) == placed
+    (ack,) = await owner.grant(70)
+    assert ack.attempt == 5
+    assert (await owner.one(place)).state is State.LEASED
+    assert (await owner.one(ack)).outcome is Outcome.ACKED
+    assert (await owner.one(place)).outcome is Outcome.FINISHED
+    bury = Op(Verb.BURY, 71, 12345)
+    buried = (await owner.call(place._replace(offset=71), bury)).results[1]
+    assert (buried.outcome, buried.fence) == (Outcome.DEAD, 12345)
+
+
+async def test_attempts_that_are_used_up_are_buried_unless_somebody_was_first(store: Store) -> None:
+    owner = Owner(store)
+    await owner.open()
+    working, gone, released = await owner.grant(1, 2, 3)
+    bury = Op(Verb.BURY, 1, working.fence, attempt=1)
+    assert (await owner.one(bury)).outcome is Outcome.HELD
+    await owner.one(working)
+    assert (await owner.one(bury)).outcome is Outcome.FINISHED
+    await owner.one(gone._replace(verb=Verb.RETRY, arg=90_000))
+    assert (await owner.one(bury._replace(offset=2, fence=1))).outcome is Outcome.LOST
+    assert (await owner.one(bury._replace(offset=2))).outcome is Outcome.DEAD
+    await owner.one(released._replace(verb=Verb.RELEASE))
+    fewer = await owner.one(bury._replace(offset=3))
+    assert (fewer.outcome, fewer.attempt) == (Outcome.REFUSED, 0)
+
+
+async def test_a_closed_home_tells_who_comes_too_late(store: Store) -> None:
+    """What is dropped after a while is only needed by copies that are stored very late."""
+    owner = Owner(store)
+    await owner.open()
+    (ack,) = await owner.grant(5)
+    await owner.one(ack._replace(verb=Verb.RELEASE))
+    sent = await send(owner, 5)
+    close = Op(Verb.CLOSE, 5, sent.fence)
+    await owner.foreign(close)
+    assert (await claim(owner, 5, sent)).outcome is Outcome.CLAIMED
+    await owner.foreign(close)
+    await owner.call(Op(Verb.ADVANCE, 6))
+    assert (await claim(owner, 5, sent, OTHER)).outcome is Outcome.REFUSED
+
+
+async def test_a_claim_of_what_the_record_does_not_know(store: Store) -> None:
+    owner = Owner(store)
+    await owner.open()
+    await owner.call(Op(Verb.HOLE, 0, arg=10))
+    unknown = Result(Outcome.SENT, State.SENDING, 1, 1 << 50, 0, 0, late=False)
+    forgotten = owner.rterm ^ 1
+    assert (await claim(owner, 5, unknown)).outcome is Outcome.REFUSED
+    assert (await claim(owner, 5, unknown, counted=False)).outcome is Outcome.LOST
+    assert (await claim(owner, 5, unknown, rterm=forgotten)).outcome is Outcome.LOST
+    again = await claim(owner, 12, unknown, rterm=forgotten)
+    assert (again.outcome, again.when_ms > 0) == (Outcome.HELD, True)
+
+
+async def test_r8_a_reset_ends_the_homes_above_it_and_keeps_live_leases(store: Store) -> None:
+    owner = Owner(store)
+    await owner.open()
+    low, high, ended = await owner.grant(1, 5, 6)
+    await owner.one(ended._replace(verb=Verb.RETRY, arg=0))
+    sent = [await send(owner, offset) for offset in (1, 5, 6)]
+    await owner.call(Op(Verb.RESET, 4))
+    assert (await claim(owner, 1, sent[0])).outcome is Outcome.HELD
+    assert (await owner.one(low)).outcome is Outcome.ACKED
+    assert (await claim(owner, 1, sent[0])).outcome is Outcome.FINISHED
+    assert (await claim(owner, 5, sent[1])).outcome is Outcome.FINISHED
+    assert (await claim(owner, 6, sent[2])).outcome is Outcome.FINISHED
+    assert [(s.offset, s.state) for s in (await owner.open(again=True)).slots] == [
+        (5, State.LEASED)
+    ]
+    assert (await owner.one(high)).outcome is Outcome.ACKED
+
+
+async def test_r10_a_replayed_ack_is_told_to_the_carrier(store: Store) -> None:
+    owner = Owner(store)
+    await owner.open()
+    acked, unsure = await owner.grant(1, 2, lease_ms=1)
+    sent = [await send(owner, offset) for offset in (1, 2)]
+    await owner.call(Op(Verb.REPLAY, 1), Op(Verb.REPLAY, 2, counted=False))
+    assert (await claim(owner, 1, sent[0])).outcome is Outcome.FINISHED
+    assert (await owner.one(acked)).outcome is Outcome.ALREADY_ACKED
+    assert (await claim(owner, 2, sent[1])).outcome is Outcome.CLAIMED
+    assert (await owner.one(unsure)).outcome is Outcome.LOST
+
+
+async def test_r14_evicted_homes_are_noticed_and_their_carriers_delivered(
+    own_redis: RedisFactory,
+) -> None:
+    server = own_redis(redis7())
+    async with started(connect(server.port)) as store:
+        owner = Owner(store)
+        await owner.open()
+        acks = await owner.grant(1, 2)
+        sent, rterm = await send(owner, 1), owner.rterm
+        with server.client() as client:
+            assert client.delete(Keys("ackd").ledger(owner.key)[:-1] + "p") == 1
+        assert (await owner.call(Op(Verb.SEND, 2, group=1))).verdict is Verdict.CHUNK_LOST
+        assert (await owner.call(Op(Verb.ADVANCE, 1))).verdict is Verdict.CHUNK_LOST
+        op = Op(Verb.CLAIM, 1, sent.fence, rterm, 0, 70, 2)
+        assert (await owner.foreign(op)).verdict is Verdict.CHUNK_LOST
+        assert (await owner.one(acks[1])).outcome is Outcome.ACKED
+        assert (await owner.open(again=True)).lost_homes
+        new_rterm = rterm ^ 5
+        await owner.call(Op(Verb.REPLAY, 0, rterm=new_rterm, arg=2))
+        assert (await claim(owner, 1, sent, rterm=rterm)).outcome is Outcome.LOST
+        snapshot = await owner.open(again=True)
+        assert (snapshot.lost_homes, snapshot.rterm) == (False, new_rterm)
+
+
+def test_homes_are_kept_longer_than_a_producer_tries() -> None:
+    """R2: five minutes is the longest that an adapter lets its client try."""
+    assert HOME_KEEP_MS >= 2 * 300_000
