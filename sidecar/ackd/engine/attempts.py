@@ -106,15 +106,8 @@ class Attempts:
             partition = ledger_of.get((token.topic_id, token.partition))
             entry = None if partition is None else partition.ledger.entries.get(token.offset)
             if partition is not None and entry is not None and entry.body is not None:
-                return Delivery(
-                    lease,
-                    partition.tp.topic,
-                    partition.tp.partition,
-                    entry.body,
-                    view.attempt,
-                    self._subscription.settings.attempts_max + 1,
-                    entry.first_s * 1000,
-                    view.deadline_ms,
-                )
+                most = self._subscription.settings.attempts_max + 1
+                first_ms, until_ms = entry.first_s * 1000, view.deadline_ms
+                return partition.message(lease, entry.body, view.attempt, most, first_ms, until_ms)
             await asyncio.sleep(BODY_POLL_MS / 1000)
         raise StoreError("the leased message is not fetched yet; repeat the request")

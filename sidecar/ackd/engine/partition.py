@@ -143,15 +143,22 @@ class Partition:
         if result.outcome is not Outcome.GRANTED or entry is None or entry.body is None:
             return None
         token = self.signer.token(offset, result.fence, reply.rterm, result.attempt)
+        first_ms, until_ms = result.first_s * 1000, result.when_ms
+        return self.message(token, entry.body, result.attempt, attempts_max, first_ms, until_ms)
+
+    def message(
+        self,
+        lease: str,
+        body: Record,
+        attempt: int,
+        attempts_max: int,
+        first_seen_ms: int,
+        deadline_ms: int,
+    ) -> Delivery:
+        """A message of this partition under a lease, as the application gets it."""
+        topic, partition = self.tp
         return Delivery(
-            token,
-            self.tp.topic,
-            self.tp.partition,
-            entry.body,
-            result.attempt,
-            attempts_max,
-            result.first_s * 1000,
-            result.when_ms,
+            lease, topic, partition, body, attempt, attempts_max, first_seen_ms, deadline_ms
         )
 
     # --- the flusher's listener

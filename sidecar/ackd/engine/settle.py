@@ -12,6 +12,7 @@ import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from ackd.core.ids import LedgerKey
 from ackd.core.lease import BadTokenError, Token, UnknownKeyError, subscription_hash
@@ -76,6 +77,10 @@ class _Ask:
     verb: Verb
 
 
+_Call = tuple[list[_Ask], asyncio.Future[Reply]]
+_Answered = Callable[[list[_Ask], Reply | StoreError | None], None]
+
+
 class Settler:
     """Settles for all subscriptions of this sidecar."""
 
@@ -108,7 +113,7 @@ class Settler:
         pending = [(group, self._submit(group)) for group in _grouped(asks).values()]
         submitted()
         if pending:
-            await self._ask_all(pending, items, results)
+            await self._ask_all(pending, partial(self._note, items, results))
         self._count(asks, results)
         return [each or _unavailable(StoreError()) for each in results]
 
@@ -153,39 +158,51 @@ class Settler:
             return delays[min(max(token.attempt - 1, 0), len(delays) - 1)]
         return 0
 
-    async def _ask_all(
-        self,
-        pending: list[tuple[list[_Ask], asyncio.Future[Reply]]],
-        items: Sequence[SettleItem],
-        results: list[SettleResult | None],
-    ) -> None:
-        """Wait for the store's answers, one per partition; a call that was refused is repeated."""
+    async def _ask_all(self, pending: Sequence[_Call], answered: _Answered) -> None:
+        """Wait for the store's answers, one per partition; a call that was refused is repeated.
+
+        `answered` is told each as it comes: a reply with a decision, None if the topic is gone.
+        """
         for _ in range(TRIES):
             again: list[_Ask] = []
             for group, future in pending:
                 try:
                     reply = await future
                 except StoreError as error:
-                    for ask in group:
-                        results[ask.index] = _unavailable(error)
+                    answered(group, error)
                     continue
-                if reply.verdict is not Verdict.OK:
+                if reply.verdict is Verdict.OK:
+                    answered(group, reply)
+                else:
                     again += group
-                    continue
-                for ask, result in zip(group, reply.results, strict=True):
-                    results[ask.index] = self._result(ask, items[ask.index], result)
-                self._remember(group, reply)
             if not again:
                 return
             await asyncio.sleep(RETRY_MS / 1000)
             pending = [(group, self._submit(group)) for group in _grouped(again).values()]
         for group, future in pending:
             future.cancel()
-            if await group[0].subscription.ownership.topic_is_gone(group[0].token.topic_id):
-                for ask in group:
-                    results[ask.index] = SettleResult(
-                        Status.LOST, now_state="deleted", error=LeaseLostError()
-                    )
+            gone = await group[0].subscription.ownership.topic_is_gone(group[0].token.topic_id)
+            answered(group, None if gone else StoreError("the record is being taken over"))
+
+    def _note(
+        self,
+        items: Sequence[SettleItem],
+        results: list[SettleResult | None],
+        group: list[_Ask],
+        answer: Reply | StoreError | None,
+    ) -> None:
+        """Keep what became of the items of one partition."""
+        if isinstance(answer, Reply):
+            for ask, result in zip(group, answer.results, strict=True):
+                results[ask.index] = self._result(ask, items[ask.index], result)
+            self._remember(group, answer)
+            return
+        for ask in group:
+            results[ask.index] = (
+                SettleResult(Status.LOST, now_state="deleted", error=LeaseLostError())
+                if answer is None
+                else _unavailable(answer)
+            )
 
     def _submit(self, group: list[_Ask]) -> asyncio.Future[Reply]:
         return self._context.flusher.submit(self._handle(group[0]), [ask.op for ask in group])
@@ -254,15 +271,13 @@ class Settler:
             if ask.status is Status.LOST:
                 return LeaseView("lost", 0)
             raise ask.error or BadLeaseTokenError()
-        op = ask.op._replace(verb=CoreVerb.LOOK)
-        for _ in range(TRIES):
-            reply = await self._context.flusher.submit(self._handle(ask), [op])
-            if reply.verdict is Verdict.OK:
-                return _view(reply.results[0])
-            await asyncio.sleep(RETRY_MS / 1000)
-        if await ask.subscription.ownership.topic_is_gone(ask.token.topic_id):
-            return LeaseView("lost", 0)
-        raise StoreError("the record is being taken over")
+        ask.op = ask.op._replace(verb=CoreVerb.LOOK)
+        answers: list[Reply | StoreError | None] = []
+        await self._ask_all([([ask], self._submit([ask]))], lambda _, each: answers.append(each))
+        (answer,) = answers
+        if isinstance(answer, StoreError):
+            raise answer
+        return LeaseView("lost", 0) if answer is None else _view(answer.results[0])
 
     # --- after a rollback (R10)
 
