@@ -43,13 +43,23 @@ def judge(
             save(CACHE / "chaos" / f"{name}.json", verdict, about)
             return verdict
 
-    verdict = asyncio.run(run())
-    if not verdict.kept:
-        # Whoever looks for the cause needs every history and log; the test's folder goes away.
-        kept = CACHE / "chaos" / f"{name}-{course.seed}-broken"
-        shutil.rmtree(kept, ignore_errors=True)
-        shutil.copytree(setup.folder, kept, ignore=shutil.ignore_patterns("*.sock", "s"))
+    # Shown with a failure of whatever kind.
+    print(f"seed {course.seed}")  # noqa: T201
+    kept = False
+    try:
+        verdict = asyncio.run(run())
+        kept = verdict.kept
+    finally:
+        if not kept:
+            _keep(setup.folder, CACHE / "chaos" / f"{name}-{course.seed}-broken")
     return verdict
+
+
+def _keep(folder: Path, copy: Path) -> None:
+    """Whoever looks for the cause needs every history and log; the test's folder goes away."""
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("*.sock", "s"))
+    print(f"histories and logs are in {copy}")  # noqa: T201
 
 
 def _settings(plan: SidecarPlan) -> SidecarPlan:

@@ -1,6 +1,6 @@
 """Random kills, freezes and cuts under load (I1, I2, I3, I4, I7). Longer: `make torture`.
 
-The seed is new in each run and printed with a failure; `CHAOS_SEED` repeats one.
+The seed is the same in each run, so that a failure is news; `CHAOS_SEED` takes another one.
 """
 
 import os
@@ -17,7 +17,7 @@ from tests.chaos.world import KafkaAt
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
-SEED = int(os.environ.get("CHAOS_SEED", "0")) or random.randrange(1, 10**6)
+SEED = int(os.environ.get("CHAOS_SEED", "2101"))
 TEMPER = Temper(pause_ms=1_200, frozen_ms=2_500)
 
 
