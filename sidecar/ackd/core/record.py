@@ -308,10 +308,14 @@ class Record:
             return list(self.journal)[call.journal_from - first :]
         for op, result in zip(call.ops, results, strict=True):
             if result.outcome in _JOURNALED:
-                self.journal.append(
-                    JournalEntry(op.offset, result.outcome, result.when_ms, result.fence)
-                )
-                self.journal_next += 1
+                entry = JournalEntry(op.offset, result.outcome, result.when_ms, result.fence)
+            elif op.verb is Verb.REPLAY and result.when_ms:
+                # An ack that the owner may never have heard of: the rollback took its entry too.
+                entry = JournalEntry(op.offset, Outcome.ACKED, 0, 0)
+            else:
+                continue
+            self.journal.append(entry)
+            self.journal_next += 1
         while len(self.journal) > JOURNAL_MAX:
             self.journal.popleft()
         return []

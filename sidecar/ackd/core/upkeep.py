@@ -71,7 +71,8 @@ def drop(record: Record, op: Op, now_ms: int) -> int:  # noqa: ARG001 - one shap
 
 
 def replay(record: Record, op: Op, now_ms: int) -> int:  # noqa: ARG001 - one shape for all
-    """A finish that was confirmed before a rollback: merged by union (R10).
+    """A finish that was confirmed before a rollback: merged by union (R10). Returns 1 if it is at
+    or above the watermark.
 
     With `arg` 1 nothing is finished: a lost chunk is only made again, empty.
     """
@@ -80,6 +81,7 @@ def replay(record: Record, op: Op, now_ms: int) -> int:  # noqa: ARG001 - one sh
         record.listed.add(op.offset >> CHUNK_SHIFT)
     elif op.offset >= record.watermark:
         record.finish(op.offset)
+        return 1
     return 0
 
 

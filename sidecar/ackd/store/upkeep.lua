@@ -144,8 +144,10 @@ end
 
 upkeep[Verb.REPLAY] = function(offset, arg)
   if arg == 0 then
-    if offset >= watermark then finish(offset) end
-    return 0
+    if offset < watermark then return 0 end
+    finish(offset)
+    if term == 0 then journal[#journal + 1] = pack(JOURNAL, offset, Outcome.ACKED, 0, 0) end
+    return 1
   end
   local page = b_page(offset)
   make("b", b_made, lists, page)

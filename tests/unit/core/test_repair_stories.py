@@ -82,6 +82,14 @@ def test_after_a_failover_the_confirmed_acks_are_replayed() -> None:
     )  # fmt: skip
 
 
+def test_the_owner_hears_of_what_others_replay() -> None:
+    """R10, R16: the rollback took an ack that another sidecar served, and its journal entry."""
+    play = Play() >> brings(0, 1) >> leases(2) << [0, 1] >> replicates()
+    play >> acks(0, elsewhere=True) << "acked" >> promotes() >> opens("a", again=True)
+    play.call(Op(Verb.REPLAY, 0), owner=None)
+    assert play >> repairs() >> watermark() << 1 >> writes() << 1 >> acks(1) >> writes() << 2
+
+
 def test_after_a_failover_a_forgotten_grant_is_kept() -> None:
     """R9, I3: the replica never saw the grant; its holder is the newest, so it keeps the lease."""
     assert (
