@@ -127,7 +127,7 @@ class Ownership:
         must_commit = await Recovery(self._context, self._consumer, partition).take(wish, tp)
         if tp in self.nominated and must_commit:
             await self._subscription.committer.commit([partition], always=True)
-        if wish.nominated and tp not in self.nominated:
+        if (wish.nominated and tp not in self.nominated) or self._subscription.health.superseded:
             return
         current = self.topics.get(tp.topic)
         if current is None or current.topic_id != info.topic_id:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from ackd.core.ids import SidecarId
 from ackd.engine.context import Context
 from ackd.engine.drift import Drift
-from ackd.engine.members import HEARTBEAT_MS, Note, View, behind, read_note, write_note
+from ackd.engine.members import HEARTBEAT_MS, Note, Rival, View, behind, read_note, write_note
 from ackd.engine.tasks import Tasks
 from ackd.errors import BrokerError, StoreError
+from ackd.ports import Members
 
 if TYPE_CHECKING:
     from ackd.engine.subscription import Subscription
@@ -42,6 +43,7 @@ class Presence:
         self._seen_ms = (0, 0)
         self._inherited: dict[str, None] = {}
         self._beating_since_ms = 0
+        self._rival: Rival | None = None
 
     async def register(self) -> None:
         """Get a boot number, and what an earlier run of the same name left. Raises StoreError.
@@ -116,7 +118,7 @@ class Presence:
             subscription.name, me.name, me.boot, owned, write_note(self._note)
         )
         if members.superseded:
-            self._superseded()
+            await self._superseded(members)
             return
         self._seen_ms = (members.now_ms, self._context.clock.monotonic_ms())
         beating_ms = self._context.clock.monotonic_ms() - self._beating_since_ms
@@ -173,13 +175,28 @@ class Presence:
         run = self._context.store.run
         return bool(run) and self.replayed_run == run and self.view.all_replayed(run)
 
-    def _superseded(self) -> None:
-        """A newer process has our name: stop granting, fail readiness, don't fight (R24)."""
-        subscription = self._subscription
-        if not subscription.health.superseded:
+    async def _superseded(self, members: Members) -> None:
+        """A newer process has our name: stop granting, fail readiness, don't fight (R24).
+
+        It is waited for until it is silent. Raises StoreError.
+        """
+        health, ownership = self._subscription.health, self._subscription.ownership
+        if self._rival is None:
             LOG.error("another process runs under the name %s", self._context.identity)
-        subscription.health.superseded = True
-        subscription.ownership.drop_all()
+            self._rival = Rival()
+        health.superseded = True
+        ownership.drop_all()
+        now_ms = self._context.clock.monotonic_ms()
+        if not self._rival.gone(members, self._context.identity, now_ms):
+            return
+        LOG.warning("the other process named %s is silent", self._context.identity)
+        replayed_run = self.replayed_run
+        await self.register()
+        self.replayed_run = replayed_run  # what this process served is still to be replayed
+        self._rival, health.superseded = None, False
+        for tp in list(ownership.nominated):
+            ownership.take(tp)
+        self.beat_soon()
 
     async def leave(self) -> None:
         """Say that this sidecar has gone and what it leaves behind. Raises StoreError."""

@@ -185,7 +185,7 @@ def decode_members(answer: list[bytes]) -> Members:
     for name, entry in zip(answer[2::2], answer[3::2], strict=True):
         boot, seen_us = _MEMBER.unpack_from(entry)
         texts = _texts(entry, _MEMBER.size)
-        silent_ms = max(now_us - seen_us, 0) // 1000
+        silent_ms = (now_us - seen_us) // 1000
         members.append(Member(name.decode(), boot, silent_ms, texts[0], tuple(texts[2:]), texts[1]))
     members.sort(key=lambda member: member.name)
     return Members(now_us // 1000, tuple(members), answer[1] == b"1")
