@@ -121,9 +121,7 @@ class Record:
             return False
         self.run = run
         self.rterm = request.rterm
-        now_ms = now_us // 1000
-        if request.estimate_ms and now_ms - request.estimate_ms > self.shift_ms:
-            self.shift_ms = now_ms - request.estimate_ms
+        self.shift_ms = max(self.shift_ms + request.jump_ms, 0)
         now_ms = self._clock(now_us)
         self.grace_until_ms = now_ms + request.grace_ms
         self.repair_until_ms = now_ms + REPAIR_WAIT_MS

@@ -124,7 +124,7 @@ class Ownership:
         )
         partition = Partition(tp, key, self._context, self._consumer, self._hooks)
         wish = self._wish(tp, await self._start.of(tp, info))
-        must_commit = await Recovery(self._context, self._consumer, partition).take(wish, tp)
+        must_commit = await self._recovery(partition).take(wish, tp)
         if tp in self.nominated and must_commit:
             await self._subscription.committer.commit([partition], always=True)
         if (wish.nominated and tp not in self.nominated) or self._subscription.health.superseded:
@@ -147,8 +147,11 @@ class Ownership:
             start=start,
             nominated=tp in self.nominated,
             accept_foreign=self._subscription.settings.foreign_commit == "accept",
-            estimate_ms=self._subscription.presence.estimate_ms(),
         )
+
+    def _recovery(self, partition: Partition) -> Recovery:
+        jump_ms = self._subscription.presence.jump_ms
+        return Recovery(self._context, self._consumer, partition, jump_ms)
 
     async def _topic(self, topic: str) -> TopicInfo:
         if topic not in self.topics:
@@ -224,7 +227,7 @@ class Ownership:
         self._tasks.start(self._reread(partition), f"reread.{partition.tp.topic}")
 
     async def _reread(self, partition: Partition) -> None:
-        recovery = Recovery(self._context, self._consumer, partition)
+        recovery = self._recovery(partition)
         while not partition.closed:
             try:
                 await recovery.reread(self._wish(partition.tp, 0))

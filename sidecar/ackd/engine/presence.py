@@ -12,6 +12,7 @@ from ackd.core.ids import SidecarId
 from ackd.engine.context import Context
 from ackd.engine.drift import Drift
 from ackd.engine.members import HEARTBEAT_MS, Note, Rival, View, behind, read_note, write_note
+from ackd.engine.storeclock import StoreClock
 from ackd.engine.tasks import Tasks
 from ackd.errors import BrokerError, StoreError
 from ackd.ports import Members
@@ -23,7 +24,6 @@ LOG = logging.getLogger("ackd.engine")
 
 REREAD_POLL_MS = 20
 HANDED_MAX = 10_000
-CLOCK_TOLERANCE_MS = 250
 
 
 class Presence:
@@ -40,7 +40,7 @@ class Presence:
         self.replayed_run = ""
         self.replay: Callable[[str], Awaitable[None]] | None = None
         self._tasks = Tasks(f"presence.{subscription.name}")
-        self._seen_ms = (0, 0)
+        self._clock = StoreClock()
         self._inherited: dict[str, None] = {}
         self._beating_since_ms = 0
         self._rival: Rival | None = None
@@ -68,6 +68,7 @@ class Presence:
         """Beat until cancelled."""
         health = self._subscription.health
         while True:
+            self._soon.clear()
             try:
                 await self._beat()
                 self._store_back()
@@ -78,7 +79,6 @@ class Presence:
             except BrokerError as error:
                 health.detail = f"taking over: {error.detail}"
             self._subscription.ownership.retry_takes()
-            self._soon.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT_MS / 1000):
                     await self._soon.wait()
@@ -113,15 +113,19 @@ class Presence:
             self._inherited.pop(text, None)
         given = [text for text in self._note.handed if text not in gone]
         self._note.handed = list(dict.fromkeys([*given, *self._inherited]))
-        me = ownership.me
+        me, clock, run = ownership.me, self._context.clock, self._context.store.run
+        sent_ms = clock.monotonic_ms()
         members = await self._context.store.heartbeat(
             subscription.name, me.name, me.boot, owned, write_note(self._note)
         )
+        if run == self._context.store.run:
+            self._clock.seen(run, members.now_ms, sent_ms, clock.monotonic_ms())
+        else:
+            self._soon.set()  # which run answered is not known; the next beat will tell
         if members.superseded:
             await self._superseded(members)
             return
-        self._seen_ms = (members.now_ms, self._context.clock.monotonic_ms())
-        beating_ms = self._context.clock.monotonic_ms() - self._beating_since_ms
+        beating_ms = clock.monotonic_ms() - self._beating_since_ms
         self.view.update(members, self._note.handed, beating_ms)
         self.drift.look((each.name, read_note(each.note).settings) for each in self.view.alive)
         self._rejoin()
@@ -160,15 +164,15 @@ class Presence:
             self._subscription.ownership.settle_repairs()
             self.beat_soon()
 
-    def estimate_ms(self) -> int:
-        """What the store's clock should show now at most, by its last heartbeat; 0 = not known.
-
-        A jump ahead beyond it is taken out of the logical clock (R23); the tolerance keeps the time
-        that a call takes from adding up over restarts.
+    async def jump_ms(self) -> int:
+        """How far the store's clock jumped with the change to its run of now; waits for a heartbeat
+        that this run answered.
         """
-        store_ms, local_ms = self._seen_ms
-        passed_ms = self._context.clock.monotonic_ms() - local_ms
-        return store_ms and store_ms + passed_ms + CLOCK_TOLERANCE_MS
+        if not self._clock.knows(self._context.store.run):
+            self.beat_soon()
+        while not self._clock.knows(self._context.store.run):  # noqa: ASYNC110 - of two ends
+            await asyncio.sleep(REREAD_POLL_MS / 1000)
+        return self._clock.jump_ms
 
     def all_replayed(self) -> bool:
         """This sidecar and every other living one have replayed to the server run of now."""

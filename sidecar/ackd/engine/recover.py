@@ -8,6 +8,7 @@ store wins over ackd's own commit, and that wins over the start policy (rules R1
 from __future__ import annotations
 
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from ackd.core.ids import LedgerKey, SidecarId, TopicPartition
@@ -39,7 +40,6 @@ class Wish:
     start: int
     nominated: bool
     accept_foreign: bool
-    estimate_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +67,24 @@ def judge(key: LedgerKey, committed: Committed) -> Found:
 class Recovery:
     """Opens one partition's record and brings it in line with the broker."""
 
-    def __init__(self, context: Context, consumer: Consumer, partition: Partition) -> None:
+    def __init__(
+        self,
+        context: Context,
+        consumer: Consumer,
+        partition: Partition,
+        jump_ms: Callable[[], Awaitable[int]],
+    ) -> None:
+        self._jump_ms = jump_ms
         self._context = context
         self._consumer = consumer
         self._partition = partition
 
-    def request(self, wish: Wish, create_at: int | None, term: int = 0) -> Open:
-        """The store call that takes (term 0) or re-reads the record."""
+    async def _request(self, wish: Wish, create_at: int | None, term: int = 0) -> Open:
+        """The store call that takes (term 0) or re-reads the record.
+
+        Made just before it is sent: the jump of the clock has to be that of the server run which
+        decides.
+        """
         return Open(
             key=self._partition.key,
             owner=wish.owner.text(),
@@ -82,7 +93,7 @@ class Recovery:
             grace_ms=self._context.grace_ms,
             create_at=create_at,
             term=term,
-            estimate_ms=wish.estimate_ms,
+            jump_ms=await self._jump_ms(),
         )
 
     async def take(self, wish: Wish, tp: TopicPartition) -> bool:
@@ -95,10 +106,10 @@ class Recovery:
         if found.foreign and not wish.nominated:
             raise NotYetError("somebody else's commit has to be judged by the nominated member")
         start = found.committed.offset if found.committed.offset >= 0 else wish.start
-        snapshot = await self._open(self.request(wish, start if wish.nominated else None))
+        snapshot = await self._open(await self._request(wish, start if wish.nominated else None))
         must_commit = await self._reconcile(wish, found, snapshot)
         if must_commit or snapshot.lost_chunks:
-            snapshot = await self._open(self.request(wish, None, snapshot.term))
+            snapshot = await self._open(await self._request(wish, None, snapshot.term))
         repair = self._partition.opened(snapshot)
         await self._partition.repair(repair)
         return must_commit
@@ -160,14 +171,15 @@ class Recovery:
         server run, and write back what the owner knows better. Raises StoreError.
         """
         ledger, handle = self._partition.ledger, self._partition.handle
-        snapshot = await self._context.flusher.open(self.request(wish, None, handle.term), handle)
+        request = await self._request(wish, None, handle.term)
+        snapshot = await self._context.flusher.open(request, handle)
         ours = wish.owner.text()
         if snapshot.verdict is Verdict.ABSENT:
             self._data_lost("the record is gone; rebuilt from memory")
         # Fenced by ourselves: the answer to the rebuilding was lost.
         again = snapshot.verdict is Verdict.FENCED and snapshot.previous_owner == ours
         if snapshot.verdict is Verdict.ABSENT or again:
-            request = self.request(wish, ledger.watermark)
+            request = await self._request(wish, ledger.watermark)
             snapshot = await self._context.flusher.open(request, handle)
             ledger.opened_epoch = snapshot.epoch
         if snapshot.verdict is Verdict.FENCED:

@@ -33,7 +33,7 @@ _RESULT = Struct(">BBHQQI?")
 _JOURNAL = Struct(">QBQQ")
 FAILED = 255
 """Stands in the place of a verdict when a call failed; the error's text follows."""
-_OPEN = Struct(">QQHQQ?Q")
+_OPEN = Struct(">QQHqQ?Q")
 _OPENED = Struct(">B??QQQQQIHQQQ")
 _SLOT = Struct(">BHB7sH6sI")
 _MEMBER = Struct(">QQ")
@@ -94,7 +94,7 @@ def encode_open(request: Open, run: bytes) -> bytes:
             request.term,
             request.incarnation,
             request.rterm,
-            request.estimate_ms,
+            request.jump_ms,
             request.grace_ms,
             request.create_at is not None,
             request.create_at or 0,

@@ -161,7 +161,7 @@ def random_open(rng: random.Random, pair: Pair) -> Open:
         grace_ms=rng.choice([0, 100]),
         create_at=rng.choice([0, 30, None]),
         term=rng.choice([0, 0, pair.term, pair.term, 5]),
-        estimate_ms=rng.choice([0, pair.now_us // 1000 - 200, pair.now_us // 1000 + 200]),
+        jump_ms=rng.choice([0, 0, 200, -150]),
     )
 
 
