@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ackd.core.lease import LeaseKeys
+from ackd.engine.memory import Memory
 from ackd.ports import Clock, Store
 from ackd.store.flusher import Flusher
 from ackd.telemetry.metrics import Metrics
@@ -35,5 +36,6 @@ class Context:
     identity: str
     keys: LeaseKeys
     metrics: Metrics
+    memory: Memory
     grace_ms: int
     random_bits: Callable[[int], int] = secrets.randbits

@@ -174,8 +174,15 @@ class Ownership:
 
     # --- letting go
 
-    def drop(self, partition: Partition) -> None:
-        """Stop granting and fetching; the record stays as it is for whoever comes next."""
+    def drop(self, partition: Partition, *, over: bool = False) -> None:
+        """Stop granting and fetching; the record stays as it is for whoever comes next.
+
+        What is known to be finished is remembered for a while, unless that is `over`: it means
+        nothing any more.
+        """
+        if not (partition.closed or over):
+            finished = partition.ledger.finished
+            self._context.memory.let_go(partition.key, partition.epoch, finished)
         partition.closed = True
         if self.owned.get(partition.tp) is partition:
             del self.owned[partition.tp]
@@ -192,7 +199,7 @@ class Ownership:
         self.topics.pop(topic, None)
         for tp, partition in list(self.owned.items()):
             if tp.topic == topic and partition.key.topic_id != topic_id:
-                self.drop(partition)
+                self.drop(partition, over=True)
                 self.take(tp)
             elif tp.topic == topic:
                 partition.start_fetching()  # its sessions have ended with the old topic's
@@ -212,7 +219,7 @@ class Ownership:
         ops = [Op(Verb.RESET, start), *(Op(Verb.HOLE, a, arg=b) for a, b in kept)]
         LOG.error("%s: the log was truncated to %d", partition.tp, log_end)
         await self._context.flusher.submit(partition.handle, ops)
-        self.drop(partition)
+        self.drop(partition, over=True)
         self.take(partition.tp)
 
     def _fenced(self, partition: Partition) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -38,7 +37,6 @@ class Presence:
         self.view = View(context.identity, 0)
         self.drift = Drift(subscription.name, note.settings)
         self.replayed_run = ""
-        self.replay: Callable[[str], Awaitable[None]] | None = None
         self._tasks = Tasks(f"presence.{subscription.name}")
         self._clock = StoreClock()
         self._inherited: dict[str, None] = {}
@@ -103,6 +101,7 @@ class Presence:
         health.store_ok = True
 
     async def _beat(self) -> None:
+        self._context.memory.purge()
         if self._note.left:
             return  # the last word was what is left behind
         subscription, ownership = self._subscription, self._subscription.ownership
@@ -155,10 +154,11 @@ class Presence:
 
     async def _replay(self, run: str) -> None:
         """Repeat confirmed acks, wait for the own records, then say that this sidecar is done."""
-        if self.replay is not None:
-            await self.replay(self._subscription.name)
+        memory, name = self._context.memory, self._subscription.name
+        await memory.replay(name)
         while any(p.behind for p in self._subscription.owned.values()):  # noqa: ASYNC110 - many ends
             await asyncio.sleep(REREAD_POLL_MS / 1000)
+        await memory.replay_let_go(name)  # others may have taken records before they were read here
         if run == self._rejoining:
             self.replayed_run = run
             self._subscription.ownership.settle_repairs()

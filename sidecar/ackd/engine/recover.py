@@ -8,9 +8,11 @@ store wins over ackd's own commit, and that wins over the start policy (rules R1
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.ids import LedgerKey, SidecarId, TopicPartition
 from ackd.core.progress import Progress, decode
 from ackd.core.states import Verb
@@ -131,7 +133,7 @@ class Recovery:
         if snapshot.created:
             if found.ours is not None:
                 self._data_lost("the record is gone; starting from the committed position")
-                ops += _merge(found.ours)
+                ops += lacking(found.ours, snapshot)
             await self._write(ops)
             return True
         if found.foreign and found.committed.offset != snapshot.watermark:
@@ -139,8 +141,11 @@ class Recovery:
         elif found.ours is not None and _ahead(found.ours, snapshot):
             LOG.warning("%s: the store is behind its own commit", self._partition.tp)
             self._context.metrics.possible_rollbacks.at().inc()
-            ops.append(Op(Verb.ADVANCE, found.ours.base))
-            ops += _merge(found.ours)
+            ops += [Op(Verb.ADVANCE, found.ours.base), *lacking(found.ours, snapshot)]
+        elif found.ours is not None and (lost := lacking(found.ours, snapshot)):
+            LOG.warning("%s: the store lacks what its own commit says", self._partition.tp)
+            self._context.metrics.possible_rollbacks.at().inc()
+            ops += lost
         await self._write(ops)
         return bool(ops) or found.foreign
 
@@ -196,8 +201,25 @@ class Recovery:
         await self._partition.repair(self._partition.opened(snapshot))
 
 
-def _merge(progress: Progress) -> list[Op]:
-    return [Op(Verb.HOLE, start, arg=end) for start, end in progress.ranges]
+def lacking(progress: Progress, snapshot: Snapshot) -> list[Op]:
+    """What the commit says to be finished and the record does not (R8, R10).
+
+    An earlier epoch's commit says nothing about this one. An offset with a slot is replayed: a hole
+    would leave a lease that is live in there.
+    """
+    if progress.epoch < snapshot.epoch:
+        return []
+    finished, ops = ChunkedBitmap(), []
+    for index, data in snapshot.chunks.items():
+        finished.load(index, data)
+    slots = [slot.offset for slot in snapshot.slots]
+    for start, end in progress.ranges:
+        first = max(start, snapshot.watermark)
+        if finished.first_clear(first) < end:
+            known = slots[bisect_left(slots, first) : bisect_left(slots, end)]
+            ops += [Op(Verb.REPLAY, offset) for offset in known]
+            ops.append(Op(Verb.HOLE, first, arg=end))
+    return ops
 
 
 def _ahead(progress: Progress, snapshot: Snapshot) -> bool:

@@ -146,7 +146,8 @@ def random_op(rng: random.Random, pair: Pair) -> Op:
         case "hole":
             return _hole(rng, offset)
         case "replay":
-            return Op(Verb.REPLAY, offset, arg=int(rng.random() < 0.3))
+            mark = rng.choice([0, 0, 1, 2])
+            return Op(Verb.REPLAY, offset, arg=int(rng.random() < 0.3), group=mark)
         case _:
             return Op(PLAIN[kind], offset)
 
