@@ -35,6 +35,12 @@ def test_no_seed_breaks_an_invariant(chunk: int) -> None:
         (5216, Story()),
         # An ack that was replayed by a sidecar behind the back of the owner (R10, R16).
         (76, Story(("store_failover", "net", "store_freeze"), style="release")),
+        # A lost chunk was made again, empty, by an owner that was revoked in mid-repair (R14).
+        (6131, Story()),
+        # A chunk was lost while nobody owned the partition; its next owner had owned it (R14).
+        (26, Story(("evict", "rebalance", "kill"))),
+        # The replay of a fenced owner met a lease that was granted after a loss of all data (R10).
+        (151, Story(("flush", "rebalance", "evict", "freeze"))),
     ],
 )
 def test_what_was_once_found_is_mended(seed: int, story: Story) -> None:

@@ -38,6 +38,13 @@ class _LetGo(NamedTuple):
     epoch: int
     finished: ChunkedBitmap
 
+    def ops(self) -> list[Op]:
+        """As replays; the last ones, if there are too many."""
+        offsets: deque[int] = deque(maxlen=OFFSETS_MAX)
+        for start, end in self.finished.ranges(0):
+            offsets.extend(range(max(start, end - OFFSETS_MAX), end))
+        return _ops(self.epoch, offsets)
+
 
 class Memory:
     """Acks that were confirmed here, and what a partition's owner knew when it was superseded."""
@@ -70,6 +77,16 @@ class Memory:
         ):
             self._let_go.popleft()
 
+    def known(self, key: LedgerKey) -> list[Op]:
+        """What is remembered of one partition, as replays."""
+        ops = [
+            op for acks in self._acks if acks.key == key for op in _ops(acks.epoch, acks.offsets)
+        ]
+        for each in self._let_go:
+            if each.key == key:
+                ops += each.ops()
+        return ops
+
     # --- the store's server run changed
 
     async def replay(self, subscription: str) -> None:
@@ -93,10 +110,7 @@ class Memory:
             if each.key.subscription != subscription:
                 kept.append(each)
                 continue
-            offsets: deque[int] = deque(maxlen=OFFSETS_MAX)
-            for start, end in each.finished.ranges(0):
-                offsets.extend(range(max(start, end - OFFSETS_MAX), end))
-            by_key.setdefault(each.key, []).extend(_ops(each.epoch, offsets))
+            by_key.setdefault(each.key, []).extend(each.ops())
         self._let_go = deque(kept)
         await self._replay_all(by_key)
 

@@ -178,11 +178,14 @@ class Ownership:
         """Stop granting and fetching; the record stays as it is for whoever comes next.
 
         What is known to be finished is remembered for a while, unless that is `over`: it means
-        nothing any more.
+        nothing any more. What the record may lack is repeated at once.
         """
         if not (partition.closed or over):
-            finished = partition.ledger.finished
-            self._context.memory.let_go(partition.key, partition.epoch, finished)
+            memory, finished = self._context.memory, partition.ledger.finished
+            memory.let_go(partition.key, partition.epoch, finished)
+            if partition.behind:
+                again = memory.replay_let_go(self._subscription.name)
+                self._tasks.start(again, f"replay.{partition.tp.topic}")
         partition.closed = True
         if self.owned.get(partition.tp) is partition:
             del self.owned[partition.tp]

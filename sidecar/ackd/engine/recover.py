@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from ackd.core.bitmap import ChunkedBitmap
+from ackd.core.bitmap import CHUNK_SHIFT, ChunkedBitmap
 from ackd.core.ids import LedgerKey, SidecarId, TopicPartition
 from ackd.core.progress import Progress, decode
 from ackd.core.states import Verb
@@ -129,7 +129,9 @@ class Recovery:
         ops: list[Op] = []
         if snapshot.lost_chunks:
             self._data_lost("chunks of finished offsets are gone")
-            ops += [Op(Verb.REPLAY, index << 15, arg=1) for index in snapshot.lost_chunks]
+            ops += [Op(Verb.REPLAY, index << CHUNK_SHIFT, arg=1) for index in snapshot.lost_chunks]
+        if snapshot.lost_chunks or snapshot.created:
+            ops += self._context.memory.known(self._partition.key)
         if snapshot.created:
             if found.ours is not None:
                 self._data_lost("the record is gone; starting from the committed position")
@@ -195,10 +197,8 @@ class Recovery:
             self._context.metrics.possible_rollbacks.at().inc()
         if snapshot.lost_chunks:
             self._data_lost("chunks of finished offsets are gone")
-            await self._write(
-                [Op(Verb.REPLAY, index << 15, arg=1) for index in snapshot.lost_chunks]
-            )
-        await self._partition.repair(self._partition.opened(snapshot))
+        repair = self._partition.opened(snapshot)
+        await self._partition.repair(repair, snapshot.lost_chunks)
 
 
 def lacking(progress: Progress, snapshot: Snapshot) -> list[Op]:
