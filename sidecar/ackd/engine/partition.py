@@ -65,6 +65,7 @@ class Partition:
         self._consumer = consumer
         self._hooks = hooks
         self._pending: list[Op] = []
+        self._told = 0
         self._grants = 0
 
     # --- opening
@@ -122,20 +123,26 @@ class Partition:
         return self._grants
 
     def upkeep(self) -> list[Op]:
-        """Holes and the watermark, to travel with the next call."""
+        """Holes and the watermark, to travel with the next call; each once while it may land."""
         ops = [op for op in self._pending if op.arg > self.ledger.watermark]
         self._pending = []
-        if self.ledger.watermark > self.ledger.confirmed:
-            ops.append(Op(Verb.ADVANCE, self.ledger.watermark))
+        if self.ledger.watermark > max(self.ledger.confirmed, self._told):
+            self._told = self.ledger.watermark
+            ops.append(Op(Verb.ADVANCE, self._told))
         return ops
 
     def flush(self, *more: Op) -> asyncio.Future[Reply]:
         """Tell the store what is to be told. A failure puts it back (`failed`)."""
-        return self._context.flusher.submit(self.handle, [*self.upkeep(), *more])
+        return self._context.flusher.submit(self.handle, self._all_upkeep(more))
 
     def tell(self, *more: Op) -> None:
         """`flush` without waiting: the listener deals with whatever comes of it."""
-        self.flush(*more).add_done_callback(_seen)
+        self._context.flusher.tell(self.handle, self._all_upkeep(more), _ignore)
+
+    def _all_upkeep(self, more: Sequence[Op]) -> list[Op]:
+        """The watermark again, even if a call with it is on its way: that one may be given up."""
+        self._told = 0
+        return [*self.upkeep(), *more]
 
     @property
     def grantable(self) -> bool:
@@ -278,7 +285,5 @@ class Partition:
                 entry.holder = holder
 
 
-def _seen(future: asyncio.Future[Reply]) -> None:
-    """Look at an outcome that nobody waits for: the listener has dealt with it."""
-    if not future.cancelled():
-        future.exception()
+def _ignore(_: Reply | StoreError) -> None:
+    """Nobody waits for the outcome: the listener has dealt with it."""
