@@ -1,43 +1,14 @@
 """A record with many open leases is read without holding up everything else (I4)."""
 
-import asyncio
-import sys
-
 import pytest
 
 from tests.conftest import RedisFactory
 from tests.contract.store.owner import Owner
 from tests.contract.store.servers import connect, redis7, started
+from tests.support.turns import longest_turn
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(60)]
 LEASES = 8_000
-
-
-async def longest_turn(owner: Owner) -> int:
-    """Events of functions (calls, returns) between two turns of others while a record is opened."""
-    loop = asyncio.get_running_loop()
-    events = longest = 0
-    opening = True
-
-    def seen(*_: object) -> None:
-        nonlocal events
-        events += 1
-
-    def turn() -> None:
-        nonlocal events, longest
-        longest, events = max(longest, events), 0
-        if opening:
-            loop.call_later(0, turn)
-
-    turn()
-    sys.setprofile(seen)
-    try:
-        await owner.open(again=True)
-    finally:
-        sys.setprofile(None)
-        opening = False
-    turn()
-    return longest
 
 
 async def test_i4_reading_many_leases_lets_others_have_their_turn(own_redis: RedisFactory) -> None:
@@ -48,4 +19,4 @@ async def test_i4_reading_many_leases_lets_others_have_their_turn(own_redis: Red
         for first in range(0, LEASES, 1_000):
             await owner.grant(*range(first, first + 1_000))
         assert [slot.offset for slot in (await owner.open()).slots] == list(range(LEASES))
-        assert await longest_turn(owner) < LEASES
+        assert await longest_turn(owner.open(again=True)) < LEASES
