@@ -38,6 +38,7 @@ class Hooks:
     lost: Callable[[Partition], None]
     dead: Callable[[Partition, SendDead], None]
     due: Callable[[int], None]
+    confirmed: Callable[[], bool]
 
 
 class Partition:
@@ -147,7 +148,8 @@ class Partition:
     @property
     def grantable(self) -> bool:
         """Messages may be handed out now."""
-        return not (self.closed or self.repairing or self.behind)
+        stopped = self.closed or self.repairing or self.behind
+        return not stopped and self._hooks.confirmed()
 
     @property
     def behind(self) -> bool:
