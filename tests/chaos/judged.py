@@ -26,6 +26,7 @@ CALM_S = 6.0
 # From before a rollback until after the takeover that follows it.
 HELD_MS = 15_000
 PARTITIONS = 4
+ACKED_MIN = 50
 APART_US_MAX = 5_000
 
 
@@ -101,8 +102,11 @@ def plan_of(setup: Setup, deployment: Deployment, seed: int, rate_per_s: int) ->
     )
 
 
-def assert_kept(verdict: Verdict, *, at_least: int, seed: int = 0) -> None:
-    """Every promise, and that the run was one: enough messages came through."""
+def assert_kept(verdict: Verdict, *, seed: int = 0) -> None:
+    """Every promise, and that the run was one: enough messages came through.
+
+    How many do is up to the machine: 400 to 1000 usually, 100 where four others want the processor.
+    """
     broken = {
         word: [finding.text for finding in verdict.findings[word][:5]]
         for word in BROKEN
@@ -112,7 +116,7 @@ def assert_kept(verdict: Verdict, *, at_least: int, seed: int = 0) -> None:
     assert verdict.kept, json.dumps(facts, indent=1)
     # One machine has one clock: what is told as a deadline must not drift away from it.
     assert verdict.clocks_apart_us <= APART_US_MAX, verdict.clocks_apart_us
-    assert verdict.acked >= at_least, (verdict.acked, verdict.confirmed)
+    assert verdict.acked >= ACKED_MIN, (verdict.acked, verdict.confirmed)
 
 
 def setup_for(broker: BrokerPart, folder: Path, topic: str, **more: object) -> Setup:

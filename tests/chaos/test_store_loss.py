@@ -86,5 +86,5 @@ def test_store_rolled_back_under_load(at_kafka: KafkaAt, folder: Path) -> None:
         script=rolled_back(folder),
         name="store-rolled-back",
     )
-    assert_kept(verdict, at_least=100)
+    assert_kept(verdict)
     assert verdict.count("excused") == 0
