@@ -126,7 +126,7 @@ class Partition:
         if self.closed:
             return
         now_ms = self._context.clock.monotonic_ms()
-        ops = [Op(Verb.REPLAY, offset) for offset in repair.finished]
+        ops = [Op(Verb.REPLAY, offset, counted=False) for offset in repair.finished]
         if repair.watermark:
             ops.append(Op(Verb.ADVANCE, repair.watermark))
         ops += [

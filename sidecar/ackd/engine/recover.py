@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from ackd.core.ids import LedgerKey, SidecarId, TopicPartition
 from ackd.core.progress import Progress, decode
 from ackd.core.states import Verb
+from ackd.core.upkeep import HOMES
 from ackd.core.wire import Op, Open, Snapshot, Verdict
 from ackd.engine.context import Context
 from ackd.engine.partition import Partition
@@ -97,7 +98,7 @@ class Recovery:
         start = found.committed.offset if found.committed.offset >= 0 else wish.start
         snapshot = await self._open(self.request(wish, start if wish.nominated else None))
         must_commit = await self._reconcile(wish, found, snapshot)
-        if must_commit or snapshot.lost_chunks:
+        if must_commit or snapshot.lost_chunks or snapshot.lost_homes:
             snapshot = await self._open(self.request(wish, None, snapshot.term))
         repair = self._partition.opened(snapshot)
         await self._partition.repair(repair)
@@ -113,10 +114,7 @@ class Recovery:
 
     async def _reconcile(self, wish: Wish, found: Found, snapshot: Snapshot) -> bool:
         """Make the record agree with the committed position. True if it was changed by that."""
-        ops: list[Op] = []
-        if snapshot.lost_chunks:
-            self._data_lost("chunks of finished offsets are gone")
-            ops += [Op(Verb.REPLAY, index << 15, arg=1) for index in snapshot.lost_chunks]
+        ops = self._losses(snapshot)
         if snapshot.created:
             if found.ours is not None:
                 self._data_lost("the record is gone; starting from the committed position")
@@ -144,6 +142,18 @@ class Recovery:
             decision,
         )
         return [Op(Verb.RESET, position)] if wish.accept_foreign else []
+
+    def _losses(self, snapshot: Snapshot) -> list[Op]:
+        """What the record lists and the store has lost is begun anew (R14)."""
+        ops: list[Op] = []
+        if snapshot.lost_chunks:
+            self._data_lost("chunks of finished offsets are gone")
+            ops += [Op(Verb.REPLAY, index << 15, arg=1) for index in snapshot.lost_chunks]
+        if snapshot.lost_homes:
+            self._data_lost("home records are gone")
+            rterm = self._context.random_bits(RTERM_BITS)
+            ops.append(Op(Verb.REPLAY, 0, rterm=rterm, arg=HOMES))
+        return ops
 
     async def _write(self, ops: list[Op]) -> None:
         if ops:
@@ -177,11 +187,12 @@ class Recovery:
             raise StoreDataError(f"{self._partition.tp}: the record is {snapshot.verdict.name}")
         if snapshot.moved:
             self._context.metrics.possible_rollbacks.at().inc()
-        if snapshot.lost_chunks:
-            self._data_lost("chunks of finished offsets are gone")
-            await self._write(
-                [Op(Verb.REPLAY, index << 15, arg=1) for index in snapshot.lost_chunks]
-            )
+        losses = self._losses(snapshot)
+        if losses:
+            await self._write(losses)
+        if snapshot.lost_homes:
+            await self.reread(wish)  # under another rollback term
+            return
         await self._partition.repair(self._partition.opened(snapshot))
 
 
