@@ -62,7 +62,7 @@ class Checker(Decisions):
         origin, generation = fields["ackd-origin"], fields["ackd-generation"]
         assert origin is not None
         assert generation is not None
-        _, name, partition, offset = origin.decode().split("/")
+        _, _, name, partition, offset = origin.decode().split("/")
         holding = self._find(name, int(partition), int(offset), int(generation))
         if holding is None:
             self.world.fail(f"R2: a dead copy of {origin.decode()} that nobody asked for")

@@ -92,6 +92,7 @@ class Run:
             start=plan.start,
             buffer_max=plan.buffer_max,
             commit_interval_ms=plan.commit_ms,
+            retry_topic=False,
         )
         return Settings(
             identity=identity,

@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from ackd.config.schema import Settings
 from ackd.engine.context import Context
 from ackd.engine.runtime import Runtime
+from ackd.engine.spill import Spill
 from ackd.ports import Broker, Clock, Store
 from ackd.telemetry.metrics import Metrics
 from tests.simulation.broker import BrokerFaults, SimBroker
 from tests.simulation.group import Group
 from tests.simulation.log import Cluster
 from tests.simulation.process import Process
+from tests.simulation.spill import MemorySpill
 from tests.simulation.store import StoreServer
 from tests.simulation.store_client import SimStore
 from tests.simulation.world import MS, World
@@ -38,6 +40,10 @@ class SeededRuntime(Runtime):
     ) -> None:
         super().__init__(settings, store=store, brokers=brokers, clock=clock, metrics=METRICS)
         self._bits = bits
+
+    def _spill(self, name: str, bytes_max: int) -> Spill:
+        del name
+        return MemorySpill(bytes_max)
 
     async def _connect(self) -> Context:
         return replace(await super()._connect(), random_bits=self._bits)

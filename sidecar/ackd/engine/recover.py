@@ -115,7 +115,7 @@ class Recovery:
         start = found.committed.offset if found.committed.offset >= 0 else wish.start
         snapshot = await self._open(await self._request(wish, start if wish.nominated else None))
         must_commit = await self._reconcile(wish, found, snapshot)
-        if must_commit or snapshot.lost_chunks:
+        if must_commit or snapshot.lost_chunks or snapshot.lost_homes:
             snapshot = await self._open(await self._request(wish, None, snapshot.term))
         slots, snapshot.slots = snapshot.slots, []
         now_ms = self._context.clock.monotonic_ms()

@@ -86,6 +86,7 @@ class Metrics:
         self._before: list[Callable[[], None]] = []
         self._define_work()
         self._define_progress()
+        self._define_copies()
         self._define_parts()
 
     def _define_work(self) -> None:
@@ -189,6 +190,13 @@ class Metrics:
             "Unfinished messages that the broker deleted before they were acked. Alert on it.",
             (of,),
         )
+        self.vanished = self._counter(
+            "ackd_vanished", "Handed-out messages that the broker no longer has.", (of,)
+        )
+
+    def _define_copies(self) -> None:
+        """What leaves the window: stuck messages and dead letters."""
+        of = "subscription"
         self.send_backs = self._counter(
             "ackd_send_backs",
             "Stuck messages that left the window for the retry topic, by reason: age, span, delay.",
@@ -215,9 +223,6 @@ class Metrics:
             "ackd_spilled_bytes",
             "Bytes of bodies that wait on the local disk (bound: spill_bytes_max).",
             (of,),
-        )
-        self.vanished = self._counter(
-            "ackd_vanished", "Handed-out messages that the broker no longer has.", (of,)
         )
 
     def _define_parts(self) -> None:

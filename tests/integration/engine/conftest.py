@@ -18,6 +18,8 @@ from tests.support.wait import wait_until_async
 
 _numbers = itertools.count(1)
 NAME = "work"
+DEFAULTS = {"start": "earliest", "commit_interval_ms": 100, "retry_topic": False}
+"""The retry topic has tests of its own (`test_send_back`); here partitions are counted."""
 
 
 @dataclass
@@ -86,7 +88,7 @@ async def start(kafka: Kafka, data: Data) -> AsyncIterator[StartSidecar]:
                 broker="k",
                 topics=(topic,),
                 group=group,
-                **{"start": "earliest", "commit_interval_ms": 100, **more},  # type: ignore[arg-type]
+                **{**DEFAULTS, **more},  # type: ignore[arg-type]
             )
             identity = name or f"sidecar-{next(_numbers)}"
             options = KafkaOptions(bootstrap_servers=kafka.bootstrap, topics_refresh_ms=500)
