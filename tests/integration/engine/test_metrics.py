@@ -128,6 +128,7 @@ async def desk(
                 start="earliest",
                 commit_interval_ms=100,
                 buffer_max=getattr(request, "param", 10_000),
+                retry_topic=False,
             )
         },
     )
