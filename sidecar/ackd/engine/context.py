@@ -5,9 +5,10 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ackd.core.lease import LeaseKeys
+from ackd.engine.moves import Moves
 from ackd.ports import Clock, Store
 from ackd.store.flusher import Flusher
 from ackd.telemetry.metrics import Metrics
@@ -37,3 +38,4 @@ class Context:
     metrics: Metrics
     grace_ms: int
     random_bits: Callable[[int], int] = secrets.randbits
+    moves: Moves = field(default_factory=Moves)

@@ -150,4 +150,4 @@ class Inspector:
         word = subscription.hand_out.limit()
         if word is not None:
             limits.append(word)
-        return limits
+        return limits + self._context.moves.reasons(subscription.name)

@@ -246,6 +246,7 @@ class Partition:
                         self._context.metrics.vanished.at(self.key.subscription).inc()
                 case SendDead():
                     self._hooks.dead(self, effect)
+        self._context.moves.tell(self.key.subscription)
         if self.ledger.ready and not self.queued:
             self._hooks.ready(self)
         due_ms = self.ledger.next_due_ms()

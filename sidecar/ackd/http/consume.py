@@ -85,7 +85,7 @@ async def _wait(call: Call, name: str, request: ReceiveRequest) -> Received:
     unread = call.connection.limits.unread
     if unread.full and not await unread.room(request.wait_ms / 1000):
         return Received([], limited_by=SLOW_READERS)
-    return await _listening(call, service.engine.receive(name, request), Received([]))
+    return await listening(call, service.engine.receive(name, request), Received([]))
 
 
 async def _settle_and_wait(
@@ -101,10 +101,10 @@ async def _settle_and_wait(
         # The sender has hung up already: its settles count all the same.
         return await engine.settle(items), Received([])
     asking = engine.settle_and_receive(items, name, request)
-    return await _listening(call, asking, ([], Received([])))
+    return await listening(call, asking, ([], Received([])))
 
 
-async def _listening(call: Call, asking: Coroutine[None, None, T], nothing: T) -> T:
+async def listening(call: Call, asking: Coroutine[None, None, T], nothing: T) -> T:
     """Await the engine; a connection that closes meanwhile cancels that, and only that."""
     connection = call.connection
     task = asyncio.current_task()

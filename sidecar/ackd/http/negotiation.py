@@ -12,6 +12,8 @@ OCTETS = "application/octet-stream"
 MULTIPART = "multipart/mixed"
 PROBLEM = "application/problem+json"
 TEXT = "text/plain"
+NDJSON = "application/x-ndjson"
+SSE = "text/event-stream"
 
 _CACHE_MAX = 256
 _PREFER_WAIT = re.compile(r"(?:^|,)\s*wait\s*=\s*\"?(\d{1,9})\"?\s*(?=[;,]|$)", re.IGNORECASE)

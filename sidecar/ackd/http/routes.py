@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ackd.engine.api import Explanation, SubscriptionView
-from ackd.http import consume, model, publish, settle, views
+from ackd.http import consume, model, publish, settle, stream, views
 from ackd.http.model import DELAY_MS_MAX, INT32_MAX
-from ackd.http.negotiation import JSON, MULTIPART, OCTETS
+from ackd.http.negotiation import JSON, MULTIPART, NDJSON, OCTETS, SSE
 from ackd.http.router import BOTH, Answer, Content, Handler, Param, Route
 
 _TEXT: dict[str, object] = {"type": "string"}
@@ -49,6 +49,44 @@ RECEIVE = Route(
     ),
     body=(Content(JSON, model.ReceiveBody),),
     params=(_WORKER, _PREFER),
+    problems=(404, 406, 503),
+)
+
+STREAM = Route(
+    "GET",
+    f"{_SUBSCRIPTION}/stream",
+    "stream",
+    "Lease messages in one long answer, a line each; settle them by other requests.",
+    stream.stream,
+    "receive",
+    (Answer(200, "Messages, heartbeats, and an end.", (Content(NDJSON, str), Content(SSE, str))),),
+    params=(
+        _WORKER,
+        Param(
+            "in_flight",
+            "query",
+            f"Most messages of this stream that are unsettled at once; default {stream.IN_FLIGHT}.",
+            _whole(1, stream.IN_FLIGHT_MAX),
+        ),
+        Param(
+            "duration_ms",
+            "query",
+            "When the stream ends by itself; default: an hour.",
+            _whole(1, stream.DURATION_MS_MAX),
+        ),
+        Param(
+            "lease_ms",
+            "query",
+            "How long the leases last; default: the subscription's.",
+            _whole(1, model.LEASE_MS_MAX),
+        ),
+        Param(
+            "release_on_close",
+            "query",
+            "Whether unsettled messages go back, uncounted, when the connection is lost.",
+            {"type": "boolean"},
+        ),
+    ),
     problems=(404, 406, 503),
 )
 
@@ -309,4 +347,4 @@ _HEALTH = (
     ),
 )
 
-ROUTES: tuple[Route, ...] = (RECEIVE, SETTLE, *_SINGLE, _LOOK, *_PUBLISH, *_VIEWS, *_HEALTH)
+ROUTES: tuple[Route, ...] = (RECEIVE, STREAM, SETTLE, *_SINGLE, _LOOK, *_PUBLISH, *_VIEWS, *_HEALTH)

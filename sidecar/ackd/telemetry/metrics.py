@@ -100,6 +100,7 @@ class Metrics:
             "ackd_receive_wait_seconds", "How long a receive waited for its first message.", (of,)
         )
         self.waiters = self._gauge("ackd_waiters", "Receive calls that are waiting now.", (of,))
+        self.streams = self._gauge("ackd_streams", "Streams that are open now.", (of,))
         self.deliveries = self._counter(
             "ackd_deliveries", "Messages handed out under a lease: first, or again.", (of, "kind")
         )
