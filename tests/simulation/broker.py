@@ -27,6 +27,7 @@ from ackd.ports import (
     TopicReplaced,
     Trouble,
 )
+from ackd.ports.own_topics import DEAD_PREFIX
 from tests.simulation.fetch import Fetcher
 from tests.simulation.group import Group
 from tests.simulation.log import Cluster, Topic
@@ -160,6 +161,10 @@ class SimBroker:
     async def ensure_topic(self, topic: str, settings: Mapping[str, str]) -> None:
         """Made when something is published to it."""
         await self.call(lambda: None)
+
+    def dead_topic(self, group: str) -> str:
+        """Any group's name can stand in a topic's here."""
+        return f"{DEAD_PREFIX}{group}"
 
     def troubles(self) -> list[Trouble]:
         """None."""

@@ -7,6 +7,7 @@ from ackd.core.progress import decode
 from ackd.engine.api import Delivery, SettleItem, SettleResult, Status
 from ackd.engine.api import Verb as Do
 from ackd.ports import Committed, Headers
+from ackd.ports.own_topics import DEAD_PREFIX
 from tests.simulation.book import Ack, Coordinate, Message, Place, read_token
 from tests.simulation.decisions import Decisions, name_of
 from tests.simulation.process import Process
@@ -55,7 +56,7 @@ class Checker(Decisions):
 
     def copied(self, headers: Headers, topic: str) -> None:
         """A dead letter landed."""
-        if not topic.startswith("ackd.dead."):
+        if not topic.startswith(DEAD_PREFIX):
             return
         fields = dict(headers)
         origin, generation = fields["ackd-origin"], fields["ackd-generation"]

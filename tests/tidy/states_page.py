@@ -25,7 +25,8 @@ tests.tidy.states_page`; a test fails when this page is older than the table.
 A *state* is what the store keeps of a message, a *phase* is how it looks at a moment of the store's
 clock. `expired` is a lease whose deadline has passed and that was not handed on; `acked` and `gone`
 (finished in another way: its copy is in the dead-letter topic, retention or compaction removed it)
-are one bit.
+are one bit. `forgotten` is a lease whose grant a rollback of the store took away, until the owner
+has repaired the record; *unrepaired* means that the request is tried again, then `unavailable`.
 
 ```mermaid
 {diagram}

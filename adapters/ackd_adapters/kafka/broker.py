@@ -14,6 +14,7 @@ from ackd.ports import (
     PublishResult,
     StartPolicy,
     Trouble,
+    own_topics,
 )
 from ackd_adapters.kafka.admin import AdminQuestions
 from ackd_adapters.kafka.config import KafkaOptions, check_spec
@@ -107,6 +108,10 @@ class KafkaBroker:
         """See the port. `partitions`, `replication_factor`: the broker's defaults if absent."""
         if await self.partitions(topic) is None:
             await self._admin.create(topic, settings)
+
+    def dead_topic(self, group: str) -> str:
+        """See the port."""
+        return own_topics.dead_topic(group)
 
     def troubles(self) -> list[Trouble]:
         """See the port."""

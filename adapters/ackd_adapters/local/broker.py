@@ -19,6 +19,7 @@ from ackd.ports import (
     PublishResult,
     StartPolicy,
     Trouble,
+    own_topics,
 )
 from ackd_adapters.local import questions, topics
 from ackd_adapters.local.config import MIB, LocalOptions
@@ -151,6 +152,10 @@ class LocalBroker:
                 tx.cache[topic] = topics.create(tx.db, topic, partitions, age_ms, size)
 
         await self.call(make)
+
+    def dead_topic(self, group: str) -> str:
+        """Named as on Kafka, so that a subscription can move there."""
+        return own_topics.dead_topic(group)
 
     async def delete_topic(self, topic: str) -> None:
         """Remove a topic with all its messages and positions (not part of the port)."""

@@ -28,6 +28,7 @@ from ackd.ports import (
     TopicReplaced,
     Trouble,
 )
+from ackd.ports.own_topics import is_own_topic
 from ackd_adapters.local import schema, topics
 from ackd_adapters.local.alive import LOOK_MS, Watch
 from ackd_adapters.local.assign import assign
@@ -36,8 +37,6 @@ from ackd_adapters.local.topics import Topic
 
 REVOKE_MS: Final = 2_000
 """How long `Revoked` is waited for (rule R34)."""
-OWN_PREFIXES: Final = ("ackd.retry.", "ackd.dead.")
-"""What ackd's own topics begin with: copies that wait for a retry, and dead letters."""
 
 Emit = Callable[[list[ConsumerEvent], str], None]
 
@@ -327,7 +326,7 @@ def matches(patterns: Iterable[str], topic: str) -> bool:
 
     An expression never matches a topic of ackd's own (rule R25): reading them would be a loop.
     """
-    own = topic.startswith(OWN_PREFIXES)
+    own = is_own_topic(topic)
     return any(
         not own and re.match(each, topic) is not None if each.startswith("^") else each == topic
         for each in patterns

@@ -205,7 +205,7 @@ class Record:
             if held:
                 return _result(Outcome.HELD, slot, when_ms=held)
         elif phase is not Phase.ACKED and phase is not Phase.GONE:
-            phase = self._seen_by(op, phase, slot)
+            phase = self._seen_by(op, phase, slot, now_ms)
         row = step(phase, op.verb)
         late = phase is LATE_PHASE and op.verb is not Verb.GRANT and row.changes
         if row.changes:
@@ -231,7 +231,7 @@ class Record:
             return slot.when_ms
         return 0
 
-    def _seen_by(self, op: Op, phase: Phase, slot: Slot) -> Phase:
+    def _seen_by(self, op: Op, phase: Phase, slot: Slot, now_ms: int) -> Phase:
         """The phase as this token sees it; GONE = the message went on without it."""
         if op.fence == slot.fence and op.rterm == slot.rterm:
             return phase
@@ -240,7 +240,7 @@ class Record:
         since = phase is Phase.LEASED and slot.rterm == self.rterm and op.rterm != self.rterm
         newer = op.fence > slot.fence and op.fence > self.fence_floor
         if newer and not since and phase is not Phase.DEAD:
-            return Phase.EXPIRED
+            return Phase.FORGOTTEN if now_ms < self.repair_until_ms else Phase.EXPIRED
         return Phase.GONE
 
     def _change(self, op: Op, state: State, slot: Slot, now_ms: int, fences: _Fences) -> Slot:
@@ -282,7 +282,9 @@ class Record:
         self.touched.add(offset >> upkeep.SLOT_CHUNK_SHIFT)
 
     def _look(self, op: Op, now_ms: int) -> Result:
-        """Where is this lease? ACKED, HELD (live), RETRYING, DEAD or LOST; changes nothing."""
+        """Where is this lease? ACKED, HELD (live), RETRYING, DEAD, LOST or UNREPAIRED; changes
+        nothing.
+        """
         phase = self.phase(op.offset, now_ms)
         slot = self.slots.get(op.offset) or Slot()
         if phase is Phase.ACKED:
@@ -290,7 +292,8 @@ class Record:
         if phase is Phase.GONE:
             return _result(Outcome.LOST, slot, state=State.FINISHED)
         if op.fence != slot.fence or op.rterm != slot.rterm:
-            return _result(Outcome.LOST, slot)
+            forgotten = self._seen_by(op, phase, slot, now_ms) is Phase.FORGOTTEN
+            return _result(Outcome.UNREPAIRED if forgotten else Outcome.LOST, slot)
         return _result(_LOOKS.get(phase, Outcome.LOST), slot, late=phase is Phase.EXPIRED)
 
     # --- what the owner is told of others' settles (R16)

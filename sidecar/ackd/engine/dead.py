@@ -57,11 +57,8 @@ class DeadLetters:
         self._wake = asyncio.Event()
         self._tasks = Tasks(f"dead.{subscription.name}")
         self._topic_ready = False
-
-    @property
-    def topic(self) -> str:
-        """The group's dead-letter topic."""
-        return f"ackd.dead.{self._subscription.settings.group or self._subscription.name}"
+        group = subscription.settings.group or subscription.name
+        self.topic = subscription.broker.dead_topic(group)
 
     def send(self, partition: Partition, effect: SendDead) -> None:
         """Queue a copy; the message stays unfinished until it is stored."""

@@ -247,7 +247,7 @@ class Ownership:
         now_ms = self._context.clock.monotonic_ms()
         all_in = self._subscription.presence.all_replayed()
         for partition in self.owned.values():
-            if partition.repairing and not partition.ledger.dirty:
+            if partition.repairing and not partition.behind:
                 if all_in:
                     partition.tell(Op(Verb.SETTLED, 0))
                 if all_in or now_ms >= partition.repair_until_ms:

@@ -52,6 +52,7 @@ class Partition:
         self.closed = False
         self.queued = False
         self.repairing = False
+        self.mending = False
         self.repair_until_ms = 0
         self.epoch = 0
         self.version = 0
@@ -88,6 +89,13 @@ class Partition:
         """
         if self.closed:
             return
+        self.mending = True
+        try:
+            await self._mend(repair)
+        finally:
+            self.mending = False
+
+    async def _mend(self, repair: Repair) -> None:
         now_ms = self._context.clock.monotonic_ms()
         ops = [Op(Verb.REPLAY, offset) for offset in repair.finished]
         if repair.watermark:
@@ -129,7 +137,12 @@ class Partition:
     @property
     def grantable(self) -> bool:
         """Messages may be handed out now."""
-        return not (self.closed or self.ledger.dirty or self.repairing)
+        return not (self.closed or self.repairing or self.behind)
+
+    @property
+    def behind(self) -> bool:
+        """The record has to be read again, or does not have yet what this owner knows better."""
+        return self.ledger.dirty or self.mending
 
     @property
     def has_upkeep(self) -> bool:

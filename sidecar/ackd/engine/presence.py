@@ -151,7 +151,7 @@ class Presence:
         """Repeat confirmed acks, wait for the own records, then say that this sidecar is done."""
         if self.replay is not None:
             await self.replay(self._subscription.name)
-        while any(p.ledger.dirty for p in self._subscription.owned.values()):  # noqa: ASYNC110 - many ends
+        while any(p.behind for p in self._subscription.owned.values()):  # noqa: ASYNC110 - many ends
             await asyncio.sleep(REREAD_POLL_MS / 1000)
         if run == self._rejoining:
             self.replayed_run = run

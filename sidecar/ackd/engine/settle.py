@@ -171,10 +171,13 @@ class Settler:
                 except StoreError as error:
                     answered(group, error)
                     continue
-                if reply.verdict is Verdict.OK:
-                    answered(group, reply)
-                else:
+                if reply.verdict is not Verdict.OK:
                     again += group
+                    continue
+                waits, decided, reply.results = _split(group, reply.results)
+                again += waits
+                if decided:
+                    answered(decided, reply)
             if not again:
                 return
             await asyncio.sleep(RETRY_MS / 1000)
@@ -334,6 +337,22 @@ def _grouped(asks: Sequence[_Ask]) -> dict[tuple[bytes, bytes, int], list[_Ask]]
         token = ask.token
         groups.setdefault((token.subscription, token.topic_id, token.partition), []).append(ask)
     return groups
+
+
+def _split(
+    group: Sequence[_Ask], results: Sequence[Result]
+) -> tuple[list[_Ask], list[_Ask], list[Result]]:
+    """Items that have to wait for a repair (R10); those that are decided, with their results."""
+    if all(result.outcome is not Outcome.UNREPAIRED for result in results):
+        return [], list(group), list(results)
+    waits, decided, known = [], [], []
+    for ask, result in zip(group, results, strict=True):
+        if result.outcome is Outcome.UNREPAIRED:
+            waits.append(ask)
+        else:
+            decided.append(ask)
+            known.append(result)
+    return waits, decided, known
 
 
 def _unavailable(error: StoreError) -> SettleResult:

@@ -100,6 +100,13 @@ class Broker(Protocol):
         say).
         """
 
+    def dead_topic(self, group: str) -> str:
+        """The name of a group's dead-letter topic; known before `start`, for ever the same.
+
+        One that a topic can have here, whatever the group is called; no other group's; and no
+        pattern of a subscription matches it (rule R25).
+        """
+
     def troubles(self) -> list[Trouble]:
         """What is wrong with the connection now, for readiness."""
 

@@ -42,7 +42,9 @@ _SIZE = Struct(">H")
 OP_BYTES = _OP.size
 SLOT_BYTES = _SLOT.size
 _pack_op = _OP.pack
-_OUTCOMES = tuple(Outcome(n) if n in set(Outcome) else Outcome.LOST for n in range(13))
+_OUTCOMES = tuple(
+    Outcome(n) if n in set(Outcome) else Outcome.LOST for n in range(max(Outcome) + 1)
+)
 _STATES = tuple(State(n) if n in set(State) else State.READY for n in range(10))
 _SLOTS_PER_BITS = CHUNK_SHIFT - SLOT_CHUNK_SHIFT
 _NO_SLOT = bytes(_SLOT.size)

@@ -15,6 +15,8 @@ from ackd.testing.lab import Lab, fill, new_group
 
 CLOSE_S = 15.0
 HOUR_MS = 3_600_000
+ODD_TAILS = ("", ".a", "_a", "-a", "/a b", "-группа", "x" * 239, "x" * 240)
+"""What makes a group's name unlike a topic's, or like another group's."""
 
 
 def wall_ms() -> int:
@@ -79,6 +81,27 @@ class ConnectionContract:
             broker = await bench.broker()
             with pytest.raises(BrokerError):
                 await broker.ensure_topic("no topic can be called so!", {})
+
+    async def test_r25_dead_letter_topics(self, lab: Lab) -> None:
+        """Every group has one of its own that can be made, whatever its name (rule R25)."""
+        run = new_group()
+        groups = [run + tail for tail in ODD_TAILS]
+        async with lab.bench() as bench:
+            names = [lab.open().dead_topic(group) for group in groups]
+            assert len(set(names)) == len(groups)
+            broker = await bench.broker()
+            assert [broker.dead_topic(group) for group in groups] == names
+            for number, name in enumerate(names):
+                assert await broker.partitions(name) is None
+                await broker.ensure_topic(name, {"partitions": "1", "cleanup.policy": "delete"})
+                await fill(broker, TopicPartition(name, 0), [b"%d" % number])
+            reader = await bench.join(broker, names)
+            for number, name in enumerate(names):
+                part = TopicPartition(name, 0)
+                assert await reader.consumer.log_range(part) == (0, 1)
+                reader.fetch_from(part, 0)
+                await reader.until(lambda part=part: reader.records[part], name)  # type: ignore[misc]
+                assert reader.values(part) == [b"%d" % number]
 
     async def test_log_range(self, lab: Lab) -> None:
         """(first offset, end offset); a partition that does not exist is a BrokerError."""

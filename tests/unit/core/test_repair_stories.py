@@ -105,8 +105,35 @@ def test_a_forgotten_grant_settles_even_when_the_sidecar_died_too() -> None:
         >> replicates()
         >> leases() << [0]
         >> promotes() >> forgets("a") >> opens("b")
-        >> acks(0) << "acked late"
+        >> acks(0) << "acked"
     )  # fmt: skip
+
+
+def test_before_the_repair_a_forgotten_lease_is_not_called_lost() -> None:
+    """R10, I7: the record has forgotten the grant; its holder's wish waits for the repair."""
+    for verb, said in (
+        (Verb.RETRY, "retrying"), (Verb.DEAD, "dead"), (Verb.RELEASE, "released")
+    ):  # fmt: skip
+        assert (
+            Play()
+            >> brings(0)
+            >> replicates()
+            >> leases() << [0]
+            >> promotes()
+            >> opens("a", again=True)
+            >> settles(verb, 0, elsewhere=True) << "unrepaired"
+            >> opens("a", again=True)
+            >> repairs() << ["extended"]
+            >> settles(verb, 0, elsewhere=True) << said
+        )  # fmt: skip
+
+
+def test_after_the_wait_for_repairs_a_forgotten_lease_is_what_it_was() -> None:
+    """R10, R17: who could have told is dead; then only an ack or an extension counts."""
+    play = Play() >> brings(0) >> replicates() >> leases() << [0]
+    play >> promotes() >> forgets("a") >> opens("b")
+    assert play >> settles(Verb.RETRY, 0) << "unrepaired" >> passes(3_000)
+    assert play >> settles(Verb.RETRY, 0) << "lost" >> acks(0) << "acked late"
 
 
 def test_a_fence_is_not_given_again_after_a_rollback() -> None:

@@ -194,6 +194,23 @@ def test_ack_without_an_answer_strands_nothing_and_proves_nothing() -> None:
     assert run.verdict().kept
 
 
+def test_message_that_was_acked_or_perhaps_acked_is_counted_once_as_what_is_known() -> None:
+    """A client killed with an ack in the air leaves no answer; a repeat that is answered does."""
+    run = History().published().delivered("a", 2, 10, 1, 105)
+    run.at(40, Kind.SETTLE, call=99, lease="l1", do="ack")
+    unclear = check(run.at(90, Kind.DRAINED).events)
+    assert (unclear.delivered, unclear.acked, unclear.acks_unclear) == (1, 0, 1)
+    assert unclear.kept
+    run = History().published().delivered("a", 2, 10, 1, 105)
+    run.at(40, Kind.SETTLE, call=99, lease="l1", do="ack").settled(50, 51, "l1", "already_acked")
+    clear = run.verdict()
+    assert (clear.delivered, clear.acked, clear.acks_unclear) == (1, 1, 0)
+    run = History().published().delivered("a", 2, 10, 1, 105)
+    run.at(40, Kind.SETTLE, call=99, lease="l1", do="extend")
+    stranded = run.verdict()
+    assert (stranded.acked, stranded.acks_unclear, stranded.count("stranded")) == (0, 0, 1)
+
+
 def test_delivered_and_never_finished_is_stranded() -> None:
     run = History().published().delivered("a", 2, 10, 1, 105)
     assert broken(run.verdict()) == {"stranded"}
