@@ -136,8 +136,18 @@ def _subscription(
         if not timed and each.start_timestamp_ms is not None:
             problem = f"has no effect with `start = {shown(each.start)}`"
             reader.mistake((*path, "start_timestamp_ms"), problem)
+    _push(each, reader, path)
     _broker_of(settings, each, reader, (*path, "broker"))
     _topics(each, reader, (*path, "topics"))
+
+
+def _push(each: SubscriptionSettings, reader: Reader, path: Path) -> None:
+    """Without extending, a call that outlives its lease works on a message that others get."""
+    push = each.push
+    paths = ((*path, "push", "timeout_ms"), (*path, "lease_ms"))
+    longer = push.url and not push.auto_extend and push.timeout_ms > each.lease_ms
+    if longer and reader.clean(*paths, (*path, "push", "auto_extend")):
+        _above(reader, paths, push.timeout_ms, each.lease_ms)
 
 
 def _broker_of(settings: Settings, each: SubscriptionSettings, reader: Reader, path: Path) -> None:

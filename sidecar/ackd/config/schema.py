@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from ackd.config.push import PushSettings
 from ackd.options import about, computed, setting
 
 SECOND_MS = 1_000
@@ -270,6 +271,7 @@ class SubscriptionSettings:
         pattern=r"[A-Za-z0-9._-]{1,249}",
         pattern_doc="1 to 249 letters, digits, `.`, `_` or `-`",
     )
+    push: PushSettings = computed(PushSettings, about("Calling the application."))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

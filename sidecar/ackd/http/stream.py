@@ -259,9 +259,8 @@ class Stream(Reply):
             asking = call.service.engine.receive(call.params[0], request)
             received = await listening(call, asking, Received([]))
         except AckdError as error:
-            passing = error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
-            if isinstance(error, DrainingError) or not (
-                passing or isinstance(error, PressureError)
+            if call.service.draining or not (
+                error.status >= HTTPStatus.INTERNAL_SERVER_ERROR or isinstance(error, PressureError)
             ):
                 raise
             self._limited_by = error.type
