@@ -18,6 +18,7 @@ LEASE_MS = 3_000
 # Longer than a lease and the grace after an outage: what should not come would have come.
 GRACE_MS = 2_000
 CALM_S = 6.0
+APART_US_MAX = 5_000
 
 
 def judge(
@@ -100,6 +101,8 @@ def assert_kept(verdict: Verdict, *, at_least: int, seed: int = 0) -> None:
     }
     facts = {"seed": seed, "drained": verdict.drained, **broken}
     assert verdict.kept, json.dumps(facts, indent=1)
+    # One machine has one clock: what is told as a deadline must not drift away from it.
+    assert verdict.clocks_apart_us <= APART_US_MAX, verdict.clocks_apart_us
     assert verdict.acked >= at_least, (verdict.acked, verdict.confirmed)
 
 

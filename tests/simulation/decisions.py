@@ -86,7 +86,7 @@ class Decisions:
             if holding.fence == result.fence and holding.rterm == reply.rterm:
                 self.world.fail(f"R9: {name_of(at)} granted twice with fence {result.fence}")
         for ack in message.told:
-            if not self._ack_excused(at, ack, reply.epoch):
+            if not self._ack_excused(at, ack, reply.epoch, by):
                 self.world.fail(f"I2: {name_of(at)} granted again by {by.name} after its ack")
         if message.copies and not self.disturbed():
             self.world.fail(f"R2: {name_of(at)} granted although its dead copy is stored")
@@ -117,7 +117,7 @@ class Decisions:
             for each in message.holdings.values()
         )
 
-    def _ack_excused(self, at: Coordinate, ack: Ack, epoch: int) -> bool:
+    def _ack_excused(self, at: Coordinate, ack: Ack, epoch: int, by: Process) -> bool:
         """The listed ways in which an acked message may come again (I2)."""
         book, now_us = self.book, self.world.now_us
         if epoch > ack.epoch:
@@ -128,6 +128,8 @@ class Decisions:
         evicted = book.evicted.get((at.place, at.offset >> CHUNK_SHIFT))
         if evicted is not None and evicted[0] >= ack.applied_us:
             owner = evicted[1]
+            if by is not owner and book.ledger(at.place).taken_us >= evicted[0]:
+                return True  # handed over before the loss was noticed: only the commit knows
             return owner is not ack.by or not owner.undisturbed_since(ack.applied_us)
         lost = book.rolled_back(ack.applied_us, now_us)
         if lost is not None and lost.at_us - ack.applied_us > FOREIGN_MEMORY_US:
@@ -145,7 +147,9 @@ class Decisions:
         if result.outcome is Outcome.LOST:
             newest = holding is message.newest and not message.skipped
             newest = newest and not self._outranked(message, holding)
-            newest = newest and reply.epoch == self.book.ledger(at.place).epoch
+            # After a loss of data: an ack of before that was replayed behind the grant's back.
+            acked = 0 < message.acked_us < holding.granted_us and self.disturbed()
+            newest = newest and not acked and reply.epoch == self.book.ledger(at.place).epoch
             # A forgotten lease of a message that is in the log no more is beyond help.
             kept = op.verb in (Verb.ACK, Verb.EXTEND) and not message.removed
             sure = kept or not self._forgotten(at, holding, by)

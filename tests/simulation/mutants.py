@@ -22,6 +22,7 @@ from ackd.core.wire import Call, JournalEntry, Op, Open
 from ackd.engine import api
 from ackd.engine.commit import Committer
 from ackd.engine.dead import DeadLetters
+from ackd.engine.memory import Memory
 from ackd.engine.ownership import Ownership
 from ackd.engine.partition import Partition
 from ackd.engine.runtime import Runtime
@@ -144,10 +145,10 @@ def _no_repair() -> Iterator[None]:
     async def repair(self: Partition, found: object) -> None:
         del self, found
 
-    async def replay(self: Settler, name: str) -> None:
-        del self, name
+    async def replay(self: Memory, by_key: object) -> None:
+        del self, by_key
 
-    with patch.object(Partition, "repair", repair), patch.object(Settler, "replay", replay):
+    with patch.object(Partition, "repair", repair), patch.object(Memory, "_replay_all", replay):
         yield
 
 

@@ -199,7 +199,17 @@ class Run:
         owner, since_us = self.owner_of(key), self.world.now_us - QUIET_US
         taken_us = self.checker.book.ledger(Place(key.topic_id, key.partition)).taken_us
         quiet = all(each.at_us < since_us for each in self.checker.book.rollbacks)
-        return quiet and taken_us < since_us and bool(owner and owner.undisturbed_since(since_us))
+        calm = bool(owner and owner.undisturbed_since(since_us)) and self._held(key)
+        return quiet and taken_us < since_us and calm
+
+    def _held(self, key: LedgerKey) -> bool:
+        """Somebody has it now; after a revocation for a dead member nobody has, for a while."""
+        return any(
+            (key.topic_id, key.partition) in subscription.ownership.by_ledger
+            for sidecar in self.sidecars
+            if sidecar.runtime is not None and sidecar.process.alive
+            for subscription in sidecar.runtime._subscriptions.values()
+        )
 
     def _drained(self) -> bool:
         if self.world.events % 64:

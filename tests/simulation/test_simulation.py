@@ -28,6 +28,27 @@ def test_no_seed_breaks_an_invariant(chunk: int) -> None:
         assert outcome.violation is None, rerun(outcome)
 
 
+@pytest.mark.parametrize(
+    ("seed", "story"),
+    [
+        # A late heartbeat of a killed process, after a flush and a clock set back (R24).
+        (5216, Story()),
+        # An ack that was replayed by a sidecar behind the back of the owner (R10, R16).
+        (76, Story(("store_failover", "net", "store_freeze"), style="release")),
+        # A lost chunk was made again, empty, by an owner that was revoked in mid-repair (R14).
+        (6131, Story()),
+        # A chunk was lost while nobody owned the partition; its next owner had owned it (R14).
+        (26, Story(("evict", "rebalance", "kill"))),
+        # The replay of a fenced owner met a lease that was granted after a loss of all data (R10).
+        (151, Story(("flush", "rebalance", "evict", "freeze"))),
+    ],
+)
+def test_what_was_once_found_is_mended(seed: int, story: Story) -> None:
+    """Seeds that broke an invariant before."""
+    outcome = simulate(seed, story)
+    assert outcome.violation is None, rerun(outcome)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_fault_alone(kind: str) -> None:
     """One kind of fault in every run, so that none of them is rarely seen."""

@@ -121,9 +121,7 @@ class Record:
             return False
         self.run = run
         self.rterm = request.rterm
-        now_ms = now_us // 1000
-        if request.estimate_ms and now_ms - request.estimate_ms > self.shift_ms:
-            self.shift_ms = now_ms - request.estimate_ms
+        self.shift_ms = max(self.shift_ms + request.jump_ms, 0)
         now_ms = self._clock(now_us)
         self.grace_until_ms = now_ms + request.grace_ms
         self.repair_until_ms = now_ms + REPAIR_WAIT_MS
@@ -308,10 +306,14 @@ class Record:
             return list(self.journal)[call.journal_from - first :]
         for op, result in zip(call.ops, results, strict=True):
             if result.outcome in _JOURNALED:
-                self.journal.append(
-                    JournalEntry(op.offset, result.outcome, result.when_ms, result.fence)
-                )
-                self.journal_next += 1
+                entry = JournalEntry(op.offset, result.outcome, result.when_ms, result.fence)
+            elif op.verb is Verb.REPLAY and result.when_ms:
+                # An ack that the owner may never have heard of: the rollback took its entry too.
+                entry = JournalEntry(op.offset, Outcome.ACKED, 0, 0)
+            else:
+                continue
+            self.journal.append(entry)
+            self.journal_next += 1
         while len(self.journal) > JOURNAL_MAX:
             self.journal.popleft()
         return []

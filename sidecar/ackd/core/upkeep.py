@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 EXCEPTIONS_KEEP_MS = 13 * 3_600_000
 """Longer than the longest lease (12 h), so that no token outlives what it is told (R15)."""
+EPOCH_MARKS = 0x7FFF
 SLOT_CHUNK_SHIFT = 8
 """Slots are freed by chunks of 2^8 offsets, as the store keeps them (R26)."""
 SLOT_CHUNK_BITS_BYTES = 1 << (SLOT_CHUNK_SHIFT - 3)
@@ -70,16 +71,23 @@ def drop(record: Record, op: Op, now_ms: int) -> int:  # noqa: ARG001 - one shap
     return 0
 
 
+def epoch_mark(epoch: int) -> int:
+    """A reset epoch as it fits into an item; 0 is none."""
+    return epoch % EPOCH_MARKS + 1
+
+
 def replay(record: Record, op: Op, now_ms: int) -> int:  # noqa: ARG001 - one shape for all
-    """A finish that was confirmed before a rollback: merged by union (R10).
+    """A finish that was confirmed before a rollback: merged by union (R10). Returns 1 if it is at
+    or above the watermark. `group`: only if this is (the mark of) the record's epoch.
 
     With `arg` 1 nothing is finished: a lost chunk is only made again, empty.
     """
     if op.arg:
         record.finished.chunks.setdefault(op.offset >> CHUNK_SHIFT, bytearray(CHUNK_BYTES))
         record.listed.add(op.offset >> CHUNK_SHIFT)
-    elif op.offset >= record.watermark:
+    elif op.offset >= record.watermark and op.group in (0, epoch_mark(record.epoch)):
         record.finish(op.offset)
+        return 1
     return 0
 
 

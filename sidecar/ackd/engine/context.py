@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ackd.core.lease import LeaseKeys
+from ackd.engine.memory import Memory
 from ackd.engine.moves import Moves
 from ackd.ports import Clock, Store
 from ackd.store.flusher import Flusher
@@ -36,6 +37,7 @@ class Context:
     identity: str
     keys: LeaseKeys
     metrics: Metrics
+    memory: Memory
     grace_ms: int
     random_bits: Callable[[int], int] = secrets.randbits
     moves: Moves = field(default_factory=Moves)

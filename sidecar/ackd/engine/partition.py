@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ackd.core.bitmap import CHUNK_SHIFT
 from ackd.core.effects import FetchFrom, FinishRange, SendDead
 from ackd.core.entry import Hold
 from ackd.core.ids import LedgerKey, TopicPartition
@@ -82,22 +83,24 @@ class Partition:
         self.ledger.fetching(self._consumer.fetch_from(self.tp, start), start)
         self.perform()
 
-    async def repair(self, repair: Repair) -> None:
+    async def repair(self, repair: Repair, lost_chunks: Sequence[int] = ()) -> None:
         """Write back what the store forgot, and release what nobody got. Raises StoreError.
 
+        A lost chunk is made again together with what is known of it, never empty before that.
         A ledger that was let go meanwhile did not hear who got what: it must not release.
         """
         if self.closed:
             return
         self.mending = True
         try:
-            await self._mend(repair)
+            await self._mend(repair, lost_chunks)
         finally:
             self.mending = False
 
-    async def _mend(self, repair: Repair) -> None:
+    async def _mend(self, repair: Repair, lost_chunks: Sequence[int]) -> None:
         now_ms = self._context.clock.monotonic_ms()
-        ops = [Op(Verb.REPLAY, offset) for offset in repair.finished]
+        ops = [Op(Verb.REPLAY, index << CHUNK_SHIFT, arg=1) for index in lost_chunks]
+        ops += [Op(Verb.REPLAY, offset) for offset in repair.finished]
         if repair.watermark:
             ops.append(Op(Verb.ADVANCE, repair.watermark))
         ops += [

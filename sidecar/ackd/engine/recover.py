@@ -8,8 +8,11 @@ store wins over ackd's own commit, and that wins over the start policy (rules R1
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from ackd.core.bitmap import CHUNK_SHIFT, ChunkedBitmap
 from ackd.core.ids import LedgerKey, SidecarId, TopicPartition
 from ackd.core.progress import Progress, decode
 from ackd.core.states import Verb
@@ -39,7 +42,6 @@ class Wish:
     start: int
     nominated: bool
     accept_foreign: bool
-    estimate_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +69,24 @@ def judge(key: LedgerKey, committed: Committed) -> Found:
 class Recovery:
     """Opens one partition's record and brings it in line with the broker."""
 
-    def __init__(self, context: Context, consumer: Consumer, partition: Partition) -> None:
+    def __init__(
+        self,
+        context: Context,
+        consumer: Consumer,
+        partition: Partition,
+        jump_ms: Callable[[], Awaitable[int]],
+    ) -> None:
+        self._jump_ms = jump_ms
         self._context = context
         self._consumer = consumer
         self._partition = partition
 
-    def request(self, wish: Wish, create_at: int | None, term: int = 0) -> Open:
-        """The store call that takes (term 0) or re-reads the record."""
+    async def _request(self, wish: Wish, create_at: int | None, term: int = 0) -> Open:
+        """The store call that takes (term 0) or re-reads the record.
+
+        Made just before it is sent: the jump of the clock has to be that of the server run which
+        decides.
+        """
         return Open(
             key=self._partition.key,
             owner=wish.owner.text(),
@@ -82,7 +95,7 @@ class Recovery:
             grace_ms=self._context.grace_ms,
             create_at=create_at,
             term=term,
-            estimate_ms=wish.estimate_ms,
+            jump_ms=await self._jump_ms(),
         )
 
     async def take(self, wish: Wish, tp: TopicPartition) -> bool:
@@ -95,10 +108,10 @@ class Recovery:
         if found.foreign and not wish.nominated:
             raise NotYetError("somebody else's commit has to be judged by the nominated member")
         start = found.committed.offset if found.committed.offset >= 0 else wish.start
-        snapshot = await self._open(self.request(wish, start if wish.nominated else None))
+        snapshot = await self._open(await self._request(wish, start if wish.nominated else None))
         must_commit = await self._reconcile(wish, found, snapshot)
         if must_commit or snapshot.lost_chunks:
-            snapshot = await self._open(self.request(wish, None, snapshot.term))
+            snapshot = await self._open(await self._request(wish, None, snapshot.term))
         repair = self._partition.opened(snapshot)
         await self._partition.repair(repair)
         return must_commit
@@ -116,11 +129,13 @@ class Recovery:
         ops: list[Op] = []
         if snapshot.lost_chunks:
             self._data_lost("chunks of finished offsets are gone")
-            ops += [Op(Verb.REPLAY, index << 15, arg=1) for index in snapshot.lost_chunks]
+            ops += [Op(Verb.REPLAY, index << CHUNK_SHIFT, arg=1) for index in snapshot.lost_chunks]
+        if snapshot.lost_chunks or snapshot.created:
+            ops += self._context.memory.known(self._partition.key)
         if snapshot.created:
             if found.ours is not None:
                 self._data_lost("the record is gone; starting from the committed position")
-                ops += _merge(found.ours)
+                ops += lacking(found.ours, snapshot)
             await self._write(ops)
             return True
         if found.foreign and found.committed.offset != snapshot.watermark:
@@ -128,8 +143,11 @@ class Recovery:
         elif found.ours is not None and _ahead(found.ours, snapshot):
             LOG.warning("%s: the store is behind its own commit", self._partition.tp)
             self._context.metrics.possible_rollbacks.at().inc()
-            ops.append(Op(Verb.ADVANCE, found.ours.base))
-            ops += _merge(found.ours)
+            ops += [Op(Verb.ADVANCE, found.ours.base), *lacking(found.ours, snapshot)]
+        elif found.ours is not None and (lost := lacking(found.ours, snapshot)):
+            LOG.warning("%s: the store lacks what its own commit says", self._partition.tp)
+            self._context.metrics.possible_rollbacks.at().inc()
+            ops += lost
         await self._write(ops)
         return bool(ops) or found.foreign
 
@@ -160,14 +178,15 @@ class Recovery:
         server run, and write back what the owner knows better. Raises StoreError.
         """
         ledger, handle = self._partition.ledger, self._partition.handle
-        snapshot = await self._context.flusher.open(self.request(wish, None, handle.term), handle)
+        request = await self._request(wish, None, handle.term)
+        snapshot = await self._context.flusher.open(request, handle)
         ours = wish.owner.text()
         if snapshot.verdict is Verdict.ABSENT:
             self._data_lost("the record is gone; rebuilt from memory")
         # Fenced by ourselves: the answer to the rebuilding was lost.
         again = snapshot.verdict is Verdict.FENCED and snapshot.previous_owner == ours
         if snapshot.verdict is Verdict.ABSENT or again:
-            request = self.request(wish, ledger.watermark)
+            request = await self._request(wish, ledger.watermark)
             snapshot = await self._context.flusher.open(request, handle)
             ledger.opened_epoch = snapshot.epoch
         if snapshot.verdict is Verdict.FENCED:
@@ -178,14 +197,29 @@ class Recovery:
             self._context.metrics.possible_rollbacks.at().inc()
         if snapshot.lost_chunks:
             self._data_lost("chunks of finished offsets are gone")
-            await self._write(
-                [Op(Verb.REPLAY, index << 15, arg=1) for index in snapshot.lost_chunks]
-            )
-        await self._partition.repair(self._partition.opened(snapshot))
+        repair = self._partition.opened(snapshot)
+        await self._partition.repair(repair, snapshot.lost_chunks)
 
 
-def _merge(progress: Progress) -> list[Op]:
-    return [Op(Verb.HOLE, start, arg=end) for start, end in progress.ranges]
+def lacking(progress: Progress, snapshot: Snapshot) -> list[Op]:
+    """What the commit says to be finished and the record does not (R8, R10).
+
+    An earlier epoch's commit says nothing about this one. An offset with a slot is replayed: a hole
+    would leave a lease that is live in there.
+    """
+    if progress.epoch < snapshot.epoch:
+        return []
+    finished, ops = ChunkedBitmap(), []
+    for index, data in snapshot.chunks.items():
+        finished.load(index, data)
+    slots = [slot.offset for slot in snapshot.slots]
+    for start, end in progress.ranges:
+        first = max(start, snapshot.watermark)
+        if finished.first_clear(first) < end:
+            known = slots[bisect_left(slots, first) : bisect_left(slots, end)]
+            ops += [Op(Verb.REPLAY, offset) for offset in known]
+            ops.append(Op(Verb.HOLE, first, arg=end))
+    return ops
 
 
 def _ahead(progress: Progress, snapshot: Snapshot) -> bool:

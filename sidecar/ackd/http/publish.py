@@ -222,7 +222,7 @@ def _raw_message(call: Call) -> Outgoing:
         faults.append(("header:Ackd-Tombstone", "Expected true or false."))
     elif tombstone == "true" and call.body:
         faults.append(("header:Ackd-Tombstone", "A tombstone has no body."))
-    attributes = cloudevents.binary_in(call.request.raw_headers, faults)
+    attributes = cloudevents.binary_in(call.request.head.raw_headers, faults)
     partition_key = attributes.get("partitionkey")
     if _kind(call) == CE_JSON:
         partition_key = cloudevents.structured_in(call.body, "", faults)
@@ -279,7 +279,7 @@ def _headers(call: Call, attributes: dict[str, str], faults: list[tuple[str, str
     # What curl sends when nobody chose a type says nothing about the message.
     if kind and not kind.startswith(_FORM):
         pairs.append(("content-type", kind.encode("utf-8", "surrogateescape")))
-    for name, value in call.request.raw_headers:
+    for name, value in call.request.head.raw_headers:
         lower = name.lower()
         if lower.startswith(_HEADER_PREFIX) and len(lower) > len(_HEADER_PREFIX):
             pairs.append((name[len(_HEADER_PREFIX) :].decode("ascii", "replace"), value))

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from time import time_ns
@@ -28,6 +27,7 @@ from ackd.http.model import HOUR_MS, LEASE_MS_MAX
 from ackd.http.negotiation import NDJSON, SSE, Negotiator
 from ackd.http.problems import problem
 from ackd.http.reply import Reply
+from ackd.http.request import Request
 from ackd.http.service import Call, number, truth
 
 FORMS = Negotiator([NDJSON, SSE])
@@ -123,19 +123,18 @@ class Stream(Reply):
         """Chunks instead of a length; HTTP/1.0 ends by closing."""
         return "Transfer-Encoding: chunked\r\n" if self._chunked else ""
 
-    async def write_eof(self) -> None:
+    async def send(self, request: Request) -> None:
         """Send the whole stream. Raises ConnectionResetError when the client has left."""
-        request = self._call.request
-        self._chunked = request.version >= (1, 1)
-        self.close = self.close or not self._chunked
+        self._chunked = request.head.version >= (1, 1)
+        self.close = request.head.should_close or not self._chunked
         gauge = self._call.service.metrics.streams.at(self._call.params[0])
         gauge.inc()
         try:
-            self._send(self.head())
+            self._write(self.head())
             if request.method != "HEAD":
                 await self._run()
                 if self._chunked:
-                    self._send(b"0\r\n\r\n")
+                    self._write(b"0\r\n\r\n")
         except ConnectionResetError:
             self._lost()
             raise
@@ -149,9 +148,9 @@ class Stream(Reply):
 
     # --- sending
 
-    def _send(self, data: bytes) -> None:
+    def _write(self, data: bytes) -> None:
         """Hand bytes to the transport. Raises ConnectionResetError before the first one."""
-        transport = self._call.request.protocol.transport
+        transport = self._call.connection.transport
         if transport is None or transport.is_closing():
             raise ConnectionResetError("The client has gone.")
         transport.write(data)
@@ -159,7 +158,7 @@ class Stream(Reply):
     def _say(self, event: str, data: bytes) -> int:
         """Send a line as one chunk; how many bytes that were."""
         line = self._line(event, data)
-        self._send(b"%x\r\n%b\r\n" % (len(line), line) if self._chunked else line)
+        self._write(b"%x\r\n%b\r\n" % (len(line), line) if self._chunked else line)
         return len(line)
 
     def _give(self, received: Received) -> int:
@@ -171,35 +170,12 @@ class Stream(Reply):
         ]
         data = b"".join(lines)
         try:
-            self._send(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
+            self._write(b"%x\r\n%b\r\n" % (len(data), data) if self._chunked else data)
         except ConnectionResetError:
             self._call.service.abandon(received)
             raise
         self._unsettled.add(received.messages)
         return len(data)
-
-    async def _keep_pace(self, size: int) -> None:
-        """Wait for a slow reader; one that takes nothing at all for long is cut off."""
-        request = self._call.request
-        protocol, limits = request.protocol, self._call.connection.limits
-        if not protocol.writing_paused:
-            return
-        limits.unread.force(size)
-
-        async def drained() -> None:
-            with suppress(ConnectionError):
-                await request.writer.drain()
-
-        try:
-            async with asyncio.TaskGroup() as group:
-                draining = group.create_task(drained())
-                while (transport := protocol.transport) is not None and not draining.done():
-                    before = transport.get_write_buffer_size()
-                    await asyncio.wait({draining}, timeout=limits.write_timeout_s)
-                    if not draining.done() and transport.get_write_buffer_size() >= before:
-                        transport.abort()
-        finally:
-            limits.unread.give(size)
 
     # --- the loop
 
@@ -210,7 +186,7 @@ class Stream(Reply):
         service = self._call.service
         try:
             while self._now() < self._end_s and not service.draining:
-                if self._call.request.protocol.transport is None:
+                if self._call.connection.transport is None:
                     raise ConnectionResetError("The client has gone.")
                 if self._now() >= self._beat_s:
                     self._heartbeat()
@@ -268,4 +244,6 @@ class Stream(Reply):
             return
         self._limited_by = received.limited_by
         if received.messages:
-            await self._keep_pace(self._give(received))
+            size = self._give(received)
+            if call.connection.writing_paused:
+                await call.connection.keep_pace(size)

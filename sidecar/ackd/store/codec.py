@@ -33,7 +33,7 @@ _RESULT = Struct(">BBHQQI?")
 _JOURNAL = Struct(">QBQQ")
 FAILED = 255
 """Stands in the place of a verdict when a call failed; the error's text follows."""
-_OPEN = Struct(">QQHQQ?Q")
+_OPEN = Struct(">QQHqQ?Q")
 _OPENED = Struct(">B??QQQQQIHQQQ")
 _SLOT = Struct(">BHB7sH6sI")
 _MEMBER = Struct(">QQ")
@@ -94,7 +94,7 @@ def encode_open(request: Open, run: bytes) -> bytes:
             request.term,
             request.incarnation,
             request.rterm,
-            request.estimate_ms,
+            request.jump_ms,
             request.grace_ms,
             request.create_at is not None,
             request.create_at or 0,
@@ -185,7 +185,7 @@ def decode_members(answer: list[bytes]) -> Members:
     for name, entry in zip(answer[2::2], answer[3::2], strict=True):
         boot, seen_us = _MEMBER.unpack_from(entry)
         texts = _texts(entry, _MEMBER.size)
-        silent_ms = max(now_us - seen_us, 0) // 1000
+        silent_ms = (now_us - seen_us) // 1000
         members.append(Member(name.decode(), boot, silent_ms, texts[0], tuple(texts[2:]), texts[1]))
     members.sort(key=lambda member: member.name)
     return Members(now_us // 1000, tuple(members), answer[1] == b"1")

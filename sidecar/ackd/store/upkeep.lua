@@ -142,10 +142,12 @@ upkeep[Verb.DROP] = function(offset)
   return 0
 end
 
-upkeep[Verb.REPLAY] = function(offset, arg)
+upkeep[Verb.REPLAY] = function(offset, arg, group)
   if arg == 0 then
-    if offset >= watermark then finish(offset) end
-    return 0
+    if offset < watermark or group ~= 0 and group ~= epoch % Bound.EPOCH_MARKS + 1 then return 0 end
+    finish(offset)
+    if term == 0 then journal[#journal + 1] = pack(JOURNAL, offset, Outcome.ACKED, 0, 0) end
+    return 1
   end
   local page = b_page(offset)
   make("b", b_made, lists, page)

@@ -127,7 +127,7 @@ def check(events: Sequence[Event]) -> Verdict:
         confirmed=len(queue.confirmed),
         unclear=len(queue.unclear - queue.confirmed.keys()),
         replays=leases.replays,
-        clocks_apart_us=max(leases.behind_us, leases.ahead_us),
+        clocks_apart_us=leases.apart_us,
         faults=len(queue.faults),
     )
     subs = {sub for sub, _ in leases.by_message} | queue.drained

@@ -146,7 +146,8 @@ def random_op(rng: random.Random, pair: Pair) -> Op:
         case "hole":
             return _hole(rng, offset)
         case "replay":
-            return Op(Verb.REPLAY, offset, arg=int(rng.random() < 0.3))
+            mark = rng.choice([0, 0, 1, 2])
+            return Op(Verb.REPLAY, offset, arg=int(rng.random() < 0.3), group=mark)
         case _:
             return Op(PLAIN[kind], offset)
 
@@ -161,7 +162,7 @@ def random_open(rng: random.Random, pair: Pair) -> Open:
         grace_ms=rng.choice([0, 100]),
         create_at=rng.choice([0, 30, None]),
         term=rng.choice([0, 0, pair.term, pair.term, 5]),
-        estimate_ms=rng.choice([0, pair.now_us // 1000 - 200, pair.now_us // 1000 + 200]),
+        jump_ms=rng.choice([0, 0, 200, -150]),
     )
 
 

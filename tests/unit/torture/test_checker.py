@@ -138,6 +138,31 @@ def test_clock_that_is_off_makes_the_judge_milder() -> None:
     assert verdict.clocks_apart_us == 22_000
 
 
+def test_clock_that_is_ahead_tells_deadlines_that_end_earlier_than_told() -> None:
+    """A clock of ackd 30 ms ahead: lost, and handed on, 25 ms before the deadline told."""
+    run = History().published().delivered("a", 8, 10, 1, 139).settled(115, 116, "l1", "lost")
+    run.delivered("b", 108, 112, 2, 240).settled(120, 121, "l2", "acked")
+    verdict = run.verdict()
+    assert verdict.kept
+    assert verdict.clocks_apart_us == 29_000
+
+
+def test_clocks_that_are_off_hide_no_more_than_they_must() -> None:
+    """A clock of ackd 30 ms behind, known to 2 ms: 20 ms of two holders are seen."""
+    run = History().published().delivered("a", 9, 11, 1, 80)
+    run.delivered("b", 89, 91, 2, 160, lease="l2").settled(95, 96, "l2", "acked")
+    assert broken(run.verdict()) == {"double_leases"}
+
+
+def test_clock_that_moves_during_the_run_allows_all_between() -> None:
+    """The second grant seems to be 40 ms before it was asked for, the first one was in time."""
+    run = History().published().delivered("a", 2, 10, 1, 105)
+    run.delivered("b", 120, 122, 2, 180, lease="l2").settled(125, 126, "l2", "acked")
+    verdict = run.verdict()
+    assert verdict.kept
+    assert verdict.clocks_apart_us == 40_000
+
+
 def test_overlap_without_proof_is_not_blamed() -> None:
     """I2: a release makes the next grant carry the same attempt; it may precede the ack."""
     run = History().published().delivered("a", 2, 10, 1, 105)
