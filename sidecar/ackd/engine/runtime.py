@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 
 from ackd import __version__
 from ackd.config.adapters import find_adapter
@@ -30,7 +29,7 @@ from ackd.engine.attempts import Attempts
 from ackd.engine.context import Context, SystemClock
 from ackd.engine.drift import settings_marks
 from ackd.engine.gauges import Gauges
-from ackd.engine.inspect import Inspector
+from ackd.engine.inspect import Inspector, flat
 from ackd.engine.members import Note
 from ackd.engine.memory import Memory
 from ackd.engine.publish import Publisher
@@ -350,7 +349,7 @@ class Runtime(Delivering):
             group=settings.group or name,
             state=self._state(name),
             payload=settings.payload,
-            settings={each.name: getattr(settings, each.name) for each in fields(settings)},
+            settings=flat(settings),
             sources=self.settings.sources_below(f"subscriptions.{name}"),
             capabilities=broker.capabilities,
         )
