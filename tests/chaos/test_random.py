@@ -18,8 +18,6 @@ from tests.chaos.world import KafkaAt
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 SEED = int(os.environ.get("CHAOS_SEED", "2101"))
-# While two parts are down hardly anything can be published; 400 is usual, 100 on a busy machine.
-AT_LEAST = 50
 TEMPER = Temper(pause_ms=1_200, frozen_ms=2_500)
 
 
@@ -28,7 +26,7 @@ def test_ten_kills_on_kafka(at_kafka: KafkaAt, folder: Path) -> None:
     setup = setup_for(at_kafka, folder, f"random-{random.randrange(10**6)}", sidecars=2)
     course = Course(seed=SEED, kills=10, temper=TEMPER, calm_s=CALM_S)
     verdict = judge(setup, course, hurt_broker=True, name="random-kafka")
-    assert_kept(verdict, at_least=AT_LEAST, seed=SEED)
+    assert_kept(verdict, seed=SEED)
     assert verdict.faults >= 10
 
 
@@ -37,4 +35,4 @@ def test_six_kills_of_a_sidecar_with_its_own_store(folder: Path) -> None:
     setup = setup_for(Local(folder), folder, "random", sidecars=1, store="embedded")
     course = Course(seed=SEED, kills=6, temper=TEMPER, calm_s=CALM_S)
     verdict = judge(setup, course, name="random-local")
-    assert_kept(verdict, at_least=AT_LEAST, seed=SEED)
+    assert_kept(verdict, seed=SEED)

@@ -104,7 +104,7 @@ def _exceptions_forgotten() -> Any:
 
 
 def _any_token() -> Any:
-    return patch.object(Record, "_seen_by", lambda _self, _op, phase, _slot: phase)
+    return patch.object(Record, "_seen_by", lambda _self, _op, phase, *_: phase)
 
 
 def _reset_drops_leases() -> Any:

@@ -8,14 +8,12 @@ metadata convention. There is no setting without an effect.
 
 from __future__ import annotations
 
-import os
-import re
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from ackd.config.machine import default_identity, default_state_dir
 from ackd.config.push import PushSettings
 from ackd.options import about, computed, setting
 
@@ -45,23 +43,6 @@ Payload = Literal["json", "text", "binary"]
 ForeignCommit = Literal["accept", "refuse"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["json", "text"]
-
-
-def default_state_dir() -> Path:
-    """`$XDG_STATE_HOME/ackd`, else `~/.local/state/ackd`, else (no home) `.ackd` right here."""
-    given = os.environ.get("XDG_STATE_HOME", "")
-    if Path(given).is_absolute():
-        return Path(given) / "ackd"
-    try:
-        return Path.home() / ".local" / "state" / "ackd"
-    except RuntimeError:
-        return Path.cwd() / ".ackd"
-
-
-def default_identity() -> str:
-    """The host name, with what an identity can't hold replaced by `-`."""
-    name = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).lstrip("._-")
-    return name[:100] or "ackd"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,6 +226,9 @@ class SubscriptionSettings:
     foreign_commit: ForeignCommit = setting(
         "accept",
         "Whether a commit by somebody else moves the group (an operator's reset) or is undone.",
+    )
+    leave_without_store_ms: int | None = setting(
+        None, "Leave the group after so long without the store.", min=5 * SECOND_MS, max=HOUR_MS
     )
     in_flight_max: int = setting(
         100_000, "Most messages under lease at once, per sidecar.", min=1, max=10_000_000

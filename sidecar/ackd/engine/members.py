@@ -22,6 +22,10 @@ LOG = logging.getLogger("ackd.engine")
 HEARTBEAT_MS = 300
 SILENT_MS = 1_500
 FORGET_MS = 3_600_000
+UNCONFIRMED_MS = 2_000
+"""After so long without a confirmed heartbeat nothing is granted: others may have taken over, on a
+store that this sidecar is cut off from (R11).
+"""
 WITNESS_MS = 10_000
 RIVAL_GONE_MS = 5_000
 """A newer process of the same name that says nothing for so long has ended, or is a late word of

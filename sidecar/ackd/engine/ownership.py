@@ -55,6 +55,7 @@ class Ownership:
             lost=self._fenced,
             dead=self._dead,
             due=subscription.sweeper.due,
+            confirmed=subscription.presence.confirmed,
         )
 
     # --- taking

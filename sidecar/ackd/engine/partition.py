@@ -38,6 +38,7 @@ class Hooks:
     lost: Callable[[Partition], None]
     dead: Callable[[Partition, SendDead], None]
     due: Callable[[int], None]
+    confirmed: Callable[[], bool]
 
 
 class Partition:
@@ -65,7 +66,13 @@ class Partition:
         self._consumer = consumer
         self._hooks = hooks
         self._pending: list[Op] = []
+        self._told = 0
         self._grants = 0
+
+    def sign(self) -> None:
+        """Sign new leases with the key of now."""
+        key = self.key
+        self.signer = self._context.keys.signer(key.subscription, key.topic_id, key.partition)
 
     # --- opening
 
@@ -122,25 +129,32 @@ class Partition:
         return self._grants
 
     def upkeep(self) -> list[Op]:
-        """Holes and the watermark, to travel with the next call."""
+        """Holes and the watermark, to travel with the next call; each once while it may land."""
         ops = [op for op in self._pending if op.arg > self.ledger.watermark]
         self._pending = []
-        if self.ledger.watermark > self.ledger.confirmed:
-            ops.append(Op(Verb.ADVANCE, self.ledger.watermark))
+        if self.ledger.watermark > max(self.ledger.confirmed, self._told):
+            self._told = self.ledger.watermark
+            ops.append(Op(Verb.ADVANCE, self._told))
         return ops
 
     def flush(self, *more: Op) -> asyncio.Future[Reply]:
         """Tell the store what is to be told. A failure puts it back (`failed`)."""
-        return self._context.flusher.submit(self.handle, [*self.upkeep(), *more])
+        return self._context.flusher.submit(self.handle, self._all_upkeep(more))
 
     def tell(self, *more: Op) -> None:
         """`flush` without waiting: the listener deals with whatever comes of it."""
-        self.flush(*more).add_done_callback(_seen)
+        self._context.flusher.tell(self.handle, self._all_upkeep(more), _ignore)
+
+    def _all_upkeep(self, more: Sequence[Op]) -> list[Op]:
+        """The watermark again, even if a call with it is on its way: that one may be given up."""
+        self._told = 0
+        return [*self.upkeep(), *more]
 
     @property
     def grantable(self) -> bool:
         """Messages may be handed out now."""
-        return not (self.closed or self.repairing or self.behind)
+        stopped = self.closed or self.repairing or self.behind
+        return not stopped and self._hooks.confirmed()
 
     @property
     def behind(self) -> bool:
@@ -279,7 +293,5 @@ class Partition:
                 entry.holder = holder
 
 
-def _seen(future: asyncio.Future[Reply]) -> None:
-    """Look at an outcome that nobody waits for: the listener has dealt with it."""
-    if not future.cancelled():
-        future.exception()
+def _ignore(_: Reply | StoreError) -> None:
+    """Nobody waits for the outcome: the listener has dealt with it."""

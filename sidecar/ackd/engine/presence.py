@@ -10,10 +10,20 @@ from typing import TYPE_CHECKING
 from ackd.core.ids import SidecarId
 from ackd.engine.context import Context
 from ackd.engine.drift import Drift
-from ackd.engine.members import HEARTBEAT_MS, Note, Rival, View, behind, read_note, write_note
+from ackd.engine.members import (
+    HEARTBEAT_MS,
+    UNCONFIRMED_MS,
+    Note,
+    Rival,
+    View,
+    behind,
+    read_note,
+    write_note,
+)
+from ackd.engine.secret import agree
 from ackd.engine.storeclock import StoreClock
 from ackd.engine.tasks import Tasks
-from ackd.errors import BrokerError, StoreError
+from ackd.errors import BrokerError, BrokerFatalError, StoreError
 from ackd.ports import Members
 
 if TYPE_CHECKING:
@@ -41,6 +51,9 @@ class Presence:
         self._clock = StoreClock()
         self._inherited: dict[str, None] = {}
         self._beating_since_ms = 0
+        self._confirmed_ms = 0
+        self._beaten = False
+        self._agreed = True
         self._rival: Rival | None = None
 
     async def register(self) -> None:
@@ -58,7 +71,8 @@ class Presence:
         )
         self._subscription.ownership.me = SidecarId(name, boot)
         self.view = View(name, boot)
-        self._beating_since_ms = self._context.clock.monotonic_ms()
+        self._beaten = False
+        self._beating_since_ms = self._confirmed_ms = self._context.clock.monotonic_ms()
         self.replayed_run = self._context.store.run
         self._subscription.health.store_ok = True
 
@@ -74,12 +88,24 @@ class Presence:
                 self._beating_since_ms = self._context.clock.monotonic_ms()
                 health.store_ok = False
                 health.detail = f"heartbeat: {error.detail}"
+                self._leave_group_if_told()
             except BrokerError as error:
                 health.detail = f"taking over: {error.detail}"
             self._subscription.ownership.retry_takes()
             with suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT_MS / 1000):
                     await self._soon.wait()
+
+    def _leave_group_if_told(self) -> None:
+        """End the subscription's run when the store is away for too long (R34).
+
+        The next one joins after it has registered. Raises BrokerFatalError.
+        """
+        most_ms = self._subscription.settings.leave_without_store_ms
+        away_ms = self._context.clock.monotonic_ms() - self._confirmed_ms
+        if most_ms is not None and away_ms >= most_ms:
+            self._subscription.ownership.drop_all()
+            raise BrokerFatalError(f"no word from the store for {away_ms} ms: leaving the group")
 
     def handed_over(self, texts: list[str]) -> None:
         """These ledgers were given away; until somebody owns them, the others should know (R5)."""
@@ -124,6 +150,8 @@ class Presence:
         if members.superseded:
             await self._superseded(members)
             return
+        self._confirm(sent_ms)
+        await self._check_for_loss(members)
         beating_ms = clock.monotonic_ms() - self._beating_since_ms
         self.view.update(members, self._note.handed, beating_ms)
         self.drift.look((each.name, read_note(each.note).settings) for each in self.view.alive)
@@ -173,6 +201,32 @@ class Presence:
         while not self._clock.knows(self._context.store.run):  # noqa: ASYNC110 - of two ends
             await asyncio.sleep(REREAD_POLL_MS / 1000)
         return self._clock.jump_ms
+
+    async def _check_for_loss(self, members: Members) -> None:
+        """Our last heartbeat is not in the store: its data is gone, and with it the key that signs
+        leases (R27). Raises StoreError.
+        """
+        me = self._subscription.ownership.me
+        there = any(each.name == me.name and each.boot == me.boot for each in members.members)
+        if self._beaten and not there:
+            LOG.warning("%s: the store has lost our heartbeat", self._subscription.name)
+            self._agreed = False
+        self._beaten = True
+        if not self._agreed and await agree(self._context.store, self._context.keys):
+            LOG.warning("leases are signed with another sidecar's key from now on")
+        self._agreed = True
+        for partition in self._subscription.owned.values():
+            partition.sign()
+
+    def _confirm(self, sent_ms: int) -> None:
+        was_confirmed, self._confirmed_ms = self.confirmed(), sent_ms
+        if not was_confirmed:
+            for partition in self._subscription.owned.values():
+                self._subscription.hand_out.ready(partition)
+
+    def confirmed(self) -> bool:
+        """The store has heard of this sidecar lately (with failover: a replica of it too, R11)."""
+        return self._context.clock.monotonic_ms() - self._confirmed_ms < UNCONFIRMED_MS
 
     def all_replayed(self) -> bool:
         """This sidecar and every other living one have replayed to the server run of now."""

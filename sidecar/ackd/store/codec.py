@@ -6,7 +6,7 @@ This is the hot path: whole lists are packed and unpacked by `struct` and no ite
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import starmap
 from struct import Struct
 
@@ -106,10 +106,18 @@ def encode_open(request: Open, run: bytes) -> bytes:
 
 def decode_snapshot(answer: list[bytes]) -> Snapshot:
     """What the open script returned."""
+    snapshot, rest = decode_head(answer)
+    for slots in rest:
+        snapshot.slots += slots
+    return snapshot
+
+
+def decode_head(answer: list[bytes]) -> tuple[Snapshot, Iterator[list[SlotView]]]:
+    """All but the slots, and those in parts (a chunk's each): 100,000 take a tenth of a second."""
     verdict, created, moved, *numbers = _OPENED.unpack(answer[0])
     now_ms, version, incarnation, term, seq, epoch, rterm, watermark, fence, journal_next = numbers
     if verdict:
-        return Snapshot(Verdict(verdict), term=term, previous_owner=answer[1].decode())
+        return Snapshot(Verdict(verdict), term=term, previous_owner=answer[1].decode()), iter(())
     snapshot = Snapshot(
         Verdict.OK,
         created,
@@ -141,17 +149,16 @@ def decode_snapshot(answer: list[bytes]) -> Snapshot:
             lost[index >> _SLOTS_PER_BITS] = None
     snapshot.chunks = dict(sorted(snapshot.chunks.items()))
     snapshot.lost_chunks = sorted(lost)
-    snapshot.slots = _slots(raw_slots, snapshot)
-    return snapshot
+    return snapshot, _slots(raw_slots, snapshot)
 
 
-def _slots(chunks: dict[int, bytes], snapshot: Snapshot) -> list[SlotView]:
+def _slots(chunks: dict[int, bytes], snapshot: Snapshot) -> Iterator[list[SlotView]]:
     """Slots of unfinished offsets at or above the watermark, in order."""
     finished = ChunkedBitmap()
     for index, bits in snapshot.chunks.items():
         finished.load(index, bits)
-    slots = []
     for index in sorted(chunks):
+        slots = []
         data = chunks[index]
         offset = (index << SLOT_CHUNK_SHIFT) - 1
         for state, attempt, releases, fence, rterm, when_ms, first_s in _SLOT.iter_unpack(data):
@@ -169,7 +176,7 @@ def _slots(chunks: dict[int, bytes], snapshot: Snapshot) -> list[SlotView]:
                         first_s,
                     )
                 )
-    return slots
+        yield slots
 
 
 def encode_member(run: str, owned: Sequence[str], note: str) -> bytes:

@@ -218,7 +218,11 @@ class RedisStore:
             command = ("EVALSHA", OPEN.sha, 1, name, codec.encode_open(request, node.run.encode()))
             return await self._one(node, link, command, OPEN, ownership=True)
 
-        return codec.decode_snapshot(await self._on(name, ask))
+        snapshot, rest = codec.decode_head(await self._on(name, ask))
+        for slots in rest:
+            snapshot.slots += slots
+            await asyncio.sleep(0)
+        return snapshot
 
     async def _on(self, name: str, ask: _Ask) -> Answer:
         """Ask the node of a key; again when the key turns out to be elsewhere."""

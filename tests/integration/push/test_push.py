@@ -30,6 +30,10 @@ async def test_message_is_posted_with_its_facts_and_2xx_acks_it(start: StartWorl
     assert seen.headers["traceparent"] == trace
     assert seen.attempt == 1
     assert await world.metric(CALLS.format("ack")) == 1
+    view = await world.ask("GET", "/v1/subscriptions/orders")
+    assert view["settings"]["push.url"].endswith("/orders")
+    assert view["sources"]["push.url"] == "file"
+    assert set(view["sources"]) <= set(view["settings"])
 
 
 ROWS: list[tuple[int, dict[str, str], int]] = [
