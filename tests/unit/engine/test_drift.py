@@ -14,7 +14,7 @@ BASE = SubscriptionSettings(topics=("a", "b"))
 # Each sidecar may have its own: resources, pace, names and forms of this one.
 OWN = {
     *("broker", "lease_ms", "lease_ms_max", "payload", "in_flight_max", "window_bytes_max"),
-    *("buffer_max", "commit_interval_ms", "static_id", "push"),
+    *("buffer_max", "commit_interval_ms", "static_id", "leave_without_store_ms", "push"),
 }
 
 
