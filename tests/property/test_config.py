@@ -1,6 +1,7 @@
 """Random configurations: every mistake is reported, and what is printed can be read again."""
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from ackd.config.fields import Kind, Spec, specs
 from ackd.config.load import load_text
 from ackd.config.mistakes import FilePlace, MistakesError, dotted
+from ackd.config.push import PushSettings
 from ackd.config.schema import NAME, Settings, resolved
 from ackd.config.show import as_toml, section_view
 from ackd.config.subscription import SubscriptionSettings
@@ -21,7 +23,13 @@ SECTIONS: dict[tuple[str, ...], tuple[Spec, ...]] = {
     (part,): specs(type(getattr(Settings(), part))) for part in PARTS
 }
 SECTIONS["subscriptions", "orders"] = specs(SubscriptionSettings)
-PLACES = [(path, spec) for path, known in SECTIONS.items() for spec in known]
+SECTIONS["subscriptions", "orders", "push"] = specs(PushSettings)
+PLACES = [
+    (path, spec)
+    for path, known in SECTIONS.items()
+    for spec in known
+    if spec.kind is not Kind.SECTION
+]
 
 
 def wrongs(spec: Spec) -> list[str]:
@@ -50,7 +58,9 @@ def test_every_mistake_is_reported_at_its_line(data: st.DataObject) -> None:
     expected: dict[str, int] = {}
     for section in SECTIONS:
         lines.append(f"[{'.'.join(section)}]")
-        if section[0] == "subscriptions" and not any(s.name == "topics" for _, s in chosen):
+        if section == ("subscriptions", "orders") and not any(
+            s.name == "topics" for _, s in chosen
+        ):
             lines.append('topics = ["t"]')
         for path, spec in chosen:
             if path == section:
@@ -125,6 +135,7 @@ def subscriptions(draw: st.DrawFn) -> SubscriptionSettings:
         "retry_backoff_ms": draw(st.integers(0, 60_000)),
         "retry_backoff_ms_max": draw(st.integers(60_000, 604_800_000)),
         "retry_topic_retention_ms": draw(st.integers(14 * DAY_MS, 365 * DAY_MS)),
+        "push": draw(sections(PushSettings, {"auto_extend": True})),
     }
     made: SubscriptionSettings = draw(sections(SubscriptionSettings, fixed))
     return made
@@ -132,6 +143,12 @@ def subscriptions(draw: st.DrawFn) -> SubscriptionSettings:
 
 def _literal(topic: str) -> str:
     return topic.replace("^", "x", 1) if topic.startswith("^") else topic
+
+
+@cache
+def _bare() -> Settings:
+    """No file at all. Read once: looking for adapters takes longer than all the rest."""
+    return load_text("", None, {"ACKD_STATE_DIR": "/var/lib/ackd"})
 
 
 @st.composite
@@ -155,7 +172,7 @@ def whole(draw: st.DrawFn) -> Settings:
     }
     return resolved(
         _with(
-            load_text("", None, {"ACKD_STATE_DIR": "/var/lib/ackd"}),
+            _bare(),
             state_dir=Path("/var/lib/ackd"),
             identity=draw(st.from_regex(NAME, fullmatch=True)),
             lease_key_file=draw(st.none() | st.just(Path("/run/key"))),
