@@ -62,7 +62,7 @@ def _grant_without_deadline() -> Iterator[None]:
     waits = {State.WAITING: Hold.WAITING, State.DEAD: Hold.DEAD}
     with (
         _row(Phase.LEASED, Verb.GRANT, row),
-        patch.object(Record, "_held_until", lambda *_: 0),
+        patch.object(Record, "held_until", lambda *_, **__: 0),
         patch.dict(HOLD_OF, waits, clear=True),
     ):
         yield
@@ -106,7 +106,7 @@ def _exceptions_forgotten() -> Any:
 
 
 def _any_token() -> Any:
-    return patch.object(Record, "_seen_by", lambda _self, _op, phase, *_: phase)
+    return patch.object(Record, "seen_by", lambda _self, _op, phase, *_: phase)
 
 
 def _reset_drops_leases() -> Any:
