@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ackd.core.states import Outcome, State, Verb
-from ackd.core.wire import Finish, Op, Result
+from ackd.core.wire import Finish, Op
 from ackd.engine.carrier import (
     Carrier,
     carrier_headers,
@@ -34,6 +35,16 @@ if TYPE_CHECKING:
 BATCH_MAX = 100
 READ_MAX = 500
 NAP_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Home:
+    """A dead letter on its way, and what its home record and its slot say."""
+
+    letter: Letter
+    generation: int
+    rterm: int
+    attempt: int
 
 
 class NoRightError(AckdError):
@@ -247,54 +258,52 @@ class Work:
         self, log: DeadLog, taken: Taken, letters: Sequence[Letter]
     ) -> tuple[int, int]:
         """Home, copy, finish (R2). Begun anew after a crash it does no harm."""
-        topic = self._subscription.retry_topic.topic
-        partitions = await topic.ensure()
+        partitions = await self._subscription.retry_topic.topic.ensure()
+        homes, before = await self._send(taken, letters)
+        copies = [self._copy(log, taken, home, partitions) for home in homes]
+        results = await self._subscription.broker.publish(copies)
+        stored = [home for home, result in zip(homes, results, strict=True) if not _bad(result)]
+        if stored:
+            await self._mark(taken, stored)
+        if len(stored) < len(homes):
+            self._subscription.retry_topic.topic.doubt()
+        return before + len(stored), _refused(results)
+
+    async def _send(self, taken: Taken, letters: Sequence[Letter]) -> tuple[list[_Home], int]:
+        """Write the homes; also how many were redriven by whoever began with this batch."""
         reply = await self._marks.decide(taken.handle, _send_ops(letters))
-        sent: list[tuple[Letter, Result, int]] = []
+        homes: list[_Home] = []
         before = 0
         for letter, result in zip(letters, reply.results[1::2], strict=True):
             if result.outcome is Outcome.SENT:
                 slot = taken.slots.get(letter.record.offset)
-                sent.append((letter, result, reply.rterm if slot is None else slot.rterm))
+                rterm = reply.rterm if slot is None else slot.rterm
+                homes.append(_Home(letter, result.fence, rterm, result.attempt))
             elif result.outcome is Outcome.FINISHED:
-                before += 1  # by the one who began with this batch
+                before += 1
             else:
                 raise StoreError(f"a home was answered {result.outcome.name}; trying again")
-        copies = [
-            self._copy(log, taken, letter, result.fence, rterm, partitions)
-            for letter, result, rterm in sent
-        ]
-        results = await self._subscription.broker.publish(copies)
-        ops = [
-            _finish(letter.record.offset, home.fence, rterm, home.attempt)
-            for (letter, home, rterm), result in zip(sent, results, strict=True)
-            if not _bad(result)
-        ]
-        if ops:
-            done = await self._marks.decide(taken.handle, ops)
-            if any(each.state is not State.FINISHED for each in done.results):
-                raise StoreError("a copy could not be marked; trying again")
-        if any(_bad(result) for result in results):
-            topic.doubt()
-        refused = _refused(results)
-        return before + len(ops), refused
+        return homes, before
 
-    def _copy(
-        self,
-        log: DeadLog,
-        taken: Taken,
-        letter: Letter,
-        generation: int,
-        rterm: int,
-        partitions: int,
-    ) -> Outgoing:
+    async def _mark(self, taken: Taken, homes: Sequence[_Home]) -> None:
+        """The copies are durable: the dead letters are gone."""
+        ops = [
+            _finish(home.letter.record.offset, home.generation, home.rterm, home.attempt)
+            for home in homes
+        ]
+        reply = await self._marks.decide(taken.handle, ops)
+        if any(each.state is not State.FINISHED for each in reply.results):
+            raise StoreError("a copy could not be marked; trying again")
+
+    def _copy(self, log: DeadLog, taken: Taken, home: _Home, partitions: int) -> Outgoing:
+        letter = home.letter
         old, record = letter.carrier, letter.record
         carrier = Carrier(
             origin=old.origin,
             subscription=old.subscription,
-            generation=generation,
+            generation=home.generation,
             incarnation=taken.handle.incarnation,
-            rterm=rterm,
+            rterm=home.rterm,
             attempt=0,
             due_ms=0,
             first_ms=self._context.clock.wall_ms(),
