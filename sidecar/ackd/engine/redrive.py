@@ -194,10 +194,10 @@ class Work:
         await self._rest(len(letters), began_ms)
 
     def _count(self, moved: int, failed: int) -> None:
-        name, families = self._subscription.name, self._context.metrics
+        name, metrics = self._subscription.name, self._context.metrics
         done = "purged" if self._request.kind is Kind.PURGE else "redriven"
-        families.dead_letters.at(name, done).inc(moved)
-        families.dead_letters.at(name, "failed").inc(failed)
+        metrics.dead_letters.at(name, done).inc(moved)
+        metrics.dead_letters.at(name, "failed").inc(failed)
 
     async def _rest(self, count: int, began_ms: int) -> None:
         """Wait as long as the rate asks for."""
