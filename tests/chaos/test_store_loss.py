@@ -5,21 +5,16 @@ is loud, and as little as possible comes again: what the sidecars remember and w
 metadata says still counts (design section 8; R9, R10).
 """
 
-import asyncio
 import random
 import shutil
 import urllib.request
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from ackd.torture.child import Part
-from ackd.torture.history import Kind, Recorder
-from ackd.torture.nemesis import Nemesis
-from ackd.torture.parts import Sidecar, Valkey
+from ackd.torture.parts import Sidecar
 from ackd.torture.run import Course
-from tests.chaos.judged import CALM_S, assert_kept, judge, setup_for
+from tests.chaos.judged import CALM_S, assert_kept, judge, rolled_back, setup_for
 from tests.chaos.world import Http, KafkaAt, offsets, produce, world
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(150)]
@@ -85,24 +80,11 @@ def test_store_rolled_back_under_load(at_kafka: KafkaAt, folder: Path) -> None:
         at_kafka, folder, f"rollback-{random.randrange(10**6)}", sidecars=2, proxied=False
     )
 
-    async def roll_back(nemesis: Nemesis, _: Sequence[Part]) -> None:
-        store = next(part for part in nemesis.parts if isinstance(part, Valkey))
-        copy = folder / "copy"
-        await asyncio.to_thread(shutil.copytree, store.folder, copy)
-        await asyncio.sleep(2.0)
-        with Recorder(folder / "history" / "loss.ndjson", "loss") as recorder:
-            recorder.note(Kind.DATA_LOST, note="roll back")
-            recorder.flush()
-            await asyncio.to_thread(store.kill)
-            await asyncio.to_thread(shutil.rmtree, store.folder)
-            await asyncio.to_thread(shutil.copytree, copy, store.folder)
-            await asyncio.to_thread(store.start)
-            await asyncio.sleep(3.0)
-            recorder.note(Kind.HEALED, note="roll back")
-        await asyncio.sleep(2.0)
-
     verdict = judge(
-        setup, Course(seed=3, workers=0, calm_s=CALM_S), script=roll_back, name="store-rolled-back"
+        setup,
+        Course(seed=3, workers=0, calm_s=CALM_S),
+        script=rolled_back(folder),
+        name="store-rolled-back",
     )
-    assert_kept(verdict, at_least=300)
+    assert_kept(verdict)
     assert verdict.count("excused") == 0

@@ -1,7 +1,8 @@
 """The torture has teeth: an ackd that forgets is found out, by the same run that blames no other.
 
 With `store.url = "memory"` a killed sidecar forgets every ack that the broker was not told yet.
-That is a broken I2, made of real parts: load, kill -9, histories, checker.
+That is a broken I2, made of real parts: load, kill -9, histories, checker. And `test_store_loss.py`
+says that nothing comes again after a rollback; sidecars that do not repair it must make that fail.
 """
 
 import asyncio
@@ -13,7 +14,8 @@ import pytest
 from ackd.torture.checker import Verdict
 from ackd.torture.parts import Local
 from ackd.torture.run import Course, Setup, deployed, torture
-from tests.chaos.judged import LEASE_MS, plan_of
+from tests.chaos.judged import CALM_S, LEASE_MS, judge, plan_of, rolled_back, setup_for
+from tests.chaos.mutant import command
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -43,4 +45,19 @@ def test_forgetful_store_is_found_out(folder: Path) -> None:
     verdict = asyncio.run(run())
     assert verdict.count("acked_then_redelivered") > 10
     assert not verdict.kept
+    assert verdict.count("lost") == 0, "the broker kept them all"
+
+
+def test_rollback_that_nobody_repairs_is_found_out(folder: Path) -> None:
+    """R10: acks of two seconds are gone, and the messages come again; a loss of data excuses it."""
+    setup = setup_for(
+        Local(folder),
+        folder,
+        "unrepaired",
+        proxied=False,
+        plan=lambda plan: replace(plan, command=command("nothing is repaired after a rollback")),
+    )
+    course = Course(seed=5, workers=0, calm_s=CALM_S)
+    verdict = judge(setup, course, script=rolled_back(folder), name="store-unrepaired")
+    assert verdict.count("excused") > 0, "test_store_loss.py asserts 0"
     assert verdict.count("lost") == 0, "the broker kept them all"

@@ -8,6 +8,8 @@ import http.client
 import itertools
 import json
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -133,7 +135,7 @@ class Http:
     _all: ClassVar[list["Http"]] = []
 
     def __init__(self, sidecar: Sidecar, timeout_s: float = 10.0) -> None:
-        self.port = sidecar.port
+        self.sidecar = sidecar
         self.timeout_s = timeout_s
         self.headers: dict[str, str] = {}
         self._connection: http.client.HTTPConnection | None = None
@@ -150,7 +152,7 @@ class Http:
         try:
             if self._connection is None:
                 self._connection = http.client.HTTPConnection(
-                    "127.0.0.1", self.port, timeout=self.timeout_s
+                    "127.0.0.1", self.sidecar.port, timeout=self.timeout_s
                 )
             kind = {"content-type": "application/json"}
             self._connection.request("POST", path, json.dumps(body).encode(), kind)
@@ -191,9 +193,15 @@ class Http:
         found: list[dict[str, Any]] = []
         end = time.monotonic() + within_s
         while not enough(found):
-            assert time.monotonic() < end, f"only {len(found)} messages within {within_s} s"
+            assert time.monotonic() < end, self._said(f"{len(found)} messages in {within_s} s")
             found += self.receive(**more)  # type: ignore[arg-type]  # options by name
         return found
+
+    def _said(self, what: str) -> str:
+        """What is wrong, with what the sidecar has to say about it."""
+        sidecar = self.sidecar
+        life = "runs" if sidecar.running else "has ended"
+        return f"only {what}; {sidecar.name} {life}, ready: {ready(sidecar)}\n{sidecar.tail()}"
 
     def quiet(self, for_s: float) -> list[dict[str, Any]]:
         """What comes while nothing should: an empty list is good news."""
@@ -204,6 +212,17 @@ class Http:
             if not found:
                 time.sleep(0.01)  # an answer without waiting must not make this a busy loop
         return found
+
+
+def ready(sidecar: Sidecar) -> str:
+    """What `/readyz` says, reasons included."""
+    try:
+        with urllib.request.urlopen(f"{sidecar.admin_url}/readyz", timeout=2.0) as answer:  # noqa: S310
+            return str(answer.read().decode())
+    except urllib.error.HTTPError as error:
+        return error.read().decode()
+    except OSError as error:
+        return str(error)
 
 
 def produce(kafka: Kafka, topic: str, count: int, *, first: int = 0, pad: int = 0) -> None:

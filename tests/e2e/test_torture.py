@@ -46,7 +46,9 @@ def test_against_a_running_sidecar(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "verdict.json").read_text())
     assert found["kept"]
     assert found["about"]["seed"] == 5
-    assert found["acked"] == found["delivered"] >= found["confirmed"] > 100
+    # A worker is killed at the end; an ack of its may be in the air, and nobody reads the answer.
+    assert 0 <= found["delivered"] - found["acked"] <= found["acks_unclear"]
+    assert found["delivered"] >= found["confirmed"] > 100
     assert "seed 5" in done.stdout
 
 

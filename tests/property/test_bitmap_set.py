@@ -29,7 +29,7 @@ class BitmapMachine(RuleBasedStateMachine):
         self.bitmap.add(offset)
         self.model.add(offset)
 
-    @rule(start=NEAR, length=st.sampled_from([0, 1, 7, 8, 9, 64, 1000, CHUNK_OFFSETS + 3]))
+    @rule(start=NEAR, length=st.sampled_from([0, 1, 7, 8, 9, 64, 1000, 2 * CHUNK_OFFSETS + 3]))
     def add_range(self, start: int, length: int) -> None:
         self.bitmap.add_range(start, start + length)
         self.model.update(range(start, start + length))
@@ -69,6 +69,11 @@ class BitmapMachine(RuleBasedStateMachine):
             else:
                 expected.append((offset, offset + 1))
         assert list(self.bitmap.ranges(start)) == expected
+
+    @rule(start=NEAR, end=NEAR)
+    def count_between(self, start: int, end: int) -> None:
+        expected = sum(start <= each < end for each in self.model)
+        assert self.bitmap.count_between(start, end) == expected
 
     @rule(others=st.frozensets(NEAR, max_size=5), start=NEAR)
     def minus(self, others: frozenset[int], start: int) -> None:

@@ -8,6 +8,7 @@ from ackd.core.bitmap import CHUNK_SHIFT
 from ackd.core.ids import LedgerKey
 from ackd.core.states import Outcome, Verb
 from ackd.core.wire import Call, Finish, Op, Open, Reply, Result, Snapshot, Verdict
+from ackd.ports.own_topics import RETRY_PREFIX
 from tests.simulation.book import Ack, Book, Coordinate, Holding, Ledger, Message, Place
 from tests.simulation.log import Cluster, Topic
 from tests.simulation.process import Process
@@ -34,6 +35,7 @@ class Decisions:
         self.acked_count = 0
         self.committed_topics: set[bytes] = set()
         self.calm = False
+        self.carried: dict[Coordinate, Coordinate] = {}
 
     # --- the store's decisions (Observer)
 
@@ -48,7 +50,12 @@ class Decisions:
             match op.verb:
                 case Verb.GRANT:
                     if result.outcome is Outcome.GRANTED:
-                        self._granted(by, coordinate, result, reply)
+                        self._carrier_granted(coordinate)
+                        self._granted(by, self.origin(coordinate), result, reply)
+                case Verb.CLAIM:
+                    self._claimed(coordinate, op, result)
+                case Verb.SEND | Verb.BURY | Verb.PLACE | Verb.CLOSE:
+                    pass
                 case Verb.HOLE | Verb.ADVANCE:
                     self._passed(coordinate, op)
                 case Verb.REPLAY:
@@ -60,7 +67,7 @@ class Decisions:
                 case Verb.FINISH:
                     self._finished(coordinate, op, result)
                 case _:
-                    self._settled(by, coordinate, op, result, reply)
+                    self._settled(by, self.origin(coordinate), op, result, reply)
 
     def _note(
         self, by: Process, at: Coordinate, op: Op, result: Result, reply: Reply
@@ -86,7 +93,7 @@ class Decisions:
             if holding.fence == result.fence and holding.rterm == reply.rterm:
                 self.world.fail(f"R9: {name_of(at)} granted twice with fence {result.fence}")
         for ack in message.told:
-            if not self._ack_excused(at, ack, reply.epoch):
+            if not self._ack_excused(at, ack, reply.epoch, by):
                 self.world.fail(f"I2: {name_of(at)} granted again by {by.name} after its ack")
         if message.copies and not self.disturbed():
             self.world.fail(f"R2: {name_of(at)} granted although its dead copy is stored")
@@ -117,7 +124,7 @@ class Decisions:
             for each in message.holdings.values()
         )
 
-    def _ack_excused(self, at: Coordinate, ack: Ack, epoch: int) -> bool:
+    def _ack_excused(self, at: Coordinate, ack: Ack, epoch: int, by: Process) -> bool:
         """The listed ways in which an acked message may come again (I2)."""
         book, now_us = self.book, self.world.now_us
         if epoch > ack.epoch:
@@ -128,6 +135,8 @@ class Decisions:
         evicted = book.evicted.get((at.place, at.offset >> CHUNK_SHIFT))
         if evicted is not None and evicted[0] >= ack.applied_us:
             owner = evicted[1]
+            if by is not owner and book.ledger(at.place).taken_us >= evicted[0]:
+                return True  # handed over before the loss was noticed: only the commit knows
             return owner is not ack.by or not owner.undisturbed_since(ack.applied_us)
         lost = book.rolled_back(ack.applied_us, now_us)
         if lost is not None and lost.at_us - ack.applied_us > FOREIGN_MEMORY_US:
@@ -145,7 +154,9 @@ class Decisions:
         if result.outcome is Outcome.LOST:
             newest = holding is message.newest and not message.skipped
             newest = newest and not self._outranked(message, holding)
-            newest = newest and reply.epoch == self.book.ledger(at.place).epoch
+            # After a loss of data: an ack of before that was replayed behind the grant's back.
+            acked = 0 < message.acked_us < holding.granted_us and self.disturbed()
+            newest = newest and not acked and reply.epoch == self.book.ledger(at.place).epoch
             # A forgotten lease of a message that is in the log no more is beyond help.
             kept = op.verb in (Verb.ACK, Verb.EXTEND) and not message.removed
             sure = kept or not self._forgotten(at, holding, by)
@@ -192,6 +203,11 @@ class Decisions:
         if result.outcome is not Outcome.DONE:
             return
         message = self.book.message(at)
+        if op.arg == Finish.SENT:
+            message.sent = True
+            if op.fence not in message.carriers:
+                self.world.fail(f"R2: {name_of(at)} finished as sent without its copy")
+        message = self.book.message(self.origin(at))
         if op.arg == Finish.DEAD and not message.copies:
             self.world.fail(f"I1: {name_of(at)} finished as dead without a copy")
         if op.arg == Finish.VANISHED and not self._gone(at):
@@ -283,6 +299,42 @@ class Decisions:
             if ledger.start < 0 or self._new_group(place):
                 ledger.start = position
 
+    # --- copies
+
+    def origin(self, at: Coordinate) -> Coordinate:
+        """What a coordinate stands for: itself, or the message that a carrier carries."""
+        return self.carried.get(at, at)
+
+    def _claimed(self, at: Coordinate, op: Op, result: Result) -> None:
+        """R2: the first copy wins, and none is dismissed while nobody else has the message."""
+        retry = self._retry_topic()
+        if retry is None:
+            return
+        carrier, message = Coordinate(retry.topic_id, op.group, op.arg), self.book.message(at)
+        match result.outcome:
+            case Outcome.CLAIMED | Outcome.LOST:
+                if message.claimed_by not in (None, carrier) and not self.disturbed():
+                    self.world.fail(f"R2: {name_of(at)} claimed by two copies")
+                if message.acked_us and message.claimed_by is None and not self.disturbed():
+                    self.world.fail(f"R2: {name_of(at)} claimed although it was acked")
+                message.claimed_by = carrier
+            case Outcome.REFUSED | Outcome.FINISHED:
+                if not message.settled(carrier) and not self.disturbed():
+                    self.world.fail(f"R2: a copy of {name_of(at)} dismissed; nobody has it")
+            case _:
+                pass
+
+    def _carrier_granted(self, at: Coordinate) -> None:
+        """R2: a copy is handed out only after it has claimed its message."""
+        origin = self.carried.get(at)
+        if origin is None:
+            return
+        if self.book.message(origin).claimed_by != at:
+            self.world.fail(f"R2: {name_of(origin)} handed out by a copy that did not claim it")
+
+    def _retry_topic(self) -> Topic | None:
+        return next((t for t in self.cluster.topics.values() if is_retry(t.name)), None)
+
     # --- shared
 
     def removed(self, place: Place, offset: int) -> None:
@@ -292,7 +344,9 @@ class Decisions:
     def done(self, at: Coordinate) -> bool:
         """It may leave the unfinished set (I1)."""
         message = self.book.messages.get(at)
-        if message is not None and message.done:
+        if message is not None and (message.done or message.sent):
+            return True
+        if at in self.carried and self.book.message(self.carried[at]).settled(at):
             return True
         return at.offset < self.book.ledger(at.place).start or self._hole(at)
 
@@ -314,6 +368,11 @@ class Decisions:
             if topic.topic_id == topic_id:
                 return topic
         return None
+
+
+def is_retry(topic: str) -> bool:
+    """Whether copies of stuck messages go there."""
+    return topic.startswith(RETRY_PREFIX)
 
 
 def name_of(at: Coordinate) -> str:

@@ -28,6 +28,27 @@ def test_no_seed_breaks_an_invariant(chunk: int) -> None:
         assert outcome.violation is None, rerun(outcome)
 
 
+@pytest.mark.parametrize(
+    ("seed", "story"),
+    [
+        # A late heartbeat of a killed process, after a flush and a clock set back (R24).
+        (5216, Story()),
+        # An ack that was replayed by a sidecar behind the back of the owner (R10, R16).
+        (76, Story(("store_failover", "net", "store_freeze"), style="release")),
+        # A lost chunk was made again, empty, by an owner that was revoked in mid-repair (R14).
+        (6131, Story()),
+        # A chunk was lost while nobody owned the partition; its next owner had owned it (R14).
+        (26, Story(("evict", "rebalance", "kill"))),
+        # The replay of a fenced owner met a lease that was granted after a loss of all data (R10).
+        (151, Story(("flush", "rebalance", "evict", "freeze"))),
+    ],
+)
+def test_what_was_once_found_is_mended(seed: int, story: Story) -> None:
+    """Seeds that broke an invariant before."""
+    outcome = simulate(seed, story)
+    assert outcome.violation is None, rerun(outcome)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_fault_alone(kind: str) -> None:
     """One kind of fault in every run, so that none of them is rarely seen."""
@@ -35,6 +56,20 @@ def test_each_fault_alone(kind: str) -> None:
         outcome = simulate(seed, Story((kind,)))
         assert outcome.violation is None, rerun(outcome)
         assert outcome.acked > 0 or outcome.delivered == 0
+
+
+LOSE_NOTHING = ("kill", "fuse", "stop", "freeze", "cut", "net", "broker_net", "broker_down")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", LOSE_NOTHING)
+def test_r2_stuck_messages_are_sent_back_under_each_fault(kind: str) -> None:
+    """One copy of each is delivered, none after its ack, and all that were stored are finished."""
+    for seed in range(6):
+        settings = (("stuck_ms", 1_000 + 500 * (seed % 3)),)
+        outcome = simulate(seed, Story((kind, "rebalance"), settings, "slow"))
+        assert outcome.violation is None, rerun(outcome)
 
 
 def test_runs_do_something() -> None:

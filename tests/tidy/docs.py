@@ -1,4 +1,4 @@
-"""Checks of the Markdown pages: links that lead somewhere, commands that exist."""
+"""Checks of the Markdown pages: links that lead somewhere, commands and tests that exist."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -8,6 +8,12 @@ _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 _SHELL = ("sh", "bash", "shell", "console")
+_TEST = re.compile(r"test_\w+")
+RUN = {
+    "README.md": "tests/e2e/test_readme.py",
+    "docs/http.md": "tests/integration/http/test_page.py",
+}
+"""Pages with commands of any kind, and the test that runs them."""
 
 
 def pages(repo: Path) -> list[Path]:
@@ -22,9 +28,17 @@ def make_targets(repo: Path) -> set[str]:
 
 
 def broken(
-    paths: Iterable[Path], *, targets: Collection[str], command_exists: Callable[[str], bool]
+    paths: Iterable[Path],
+    *,
+    repo: Path,
+    targets: Collection[str],
+    help_of: Callable[[str], str],
 ) -> Iterator[str]:
-    """Links to files that are not there; `make` targets and `ackd` commands that do not exist."""
+    """Links to files that are not there; `make` targets, files, `ackd` commands and options that do
+    not exist; other commands on pages whose commands no test runs.
+
+    `help_of` a command of `ackd` is empty if there is none.
+    """
     for path in paths:
         text = path.read_text()
         for link in _LINK.findall(_FENCE.sub("", text)):
@@ -37,16 +51,36 @@ def broken(
                 asked = [w for w in words[1:] if re.fullmatch(r"[a-z.][a-z.-]*", w)][:1]
                 if asked and asked[0] not in targets:
                     yield f"{path}: {command}: no such target"
-            elif words[0] == "ackd" and _unknown(words[1:], command_exists):
-                yield f"{path}: {command}: no such command"
+            elif words[0] == "ackd":
+                if _unknown(words[1:], help_of):
+                    yield f"{path}: {command}: no such command or option"
+            elif words[0].startswith("."):
+                yield from (
+                    f"{path}: {command}: no {word}"
+                    for word in words
+                    if "/" in word and not (repo / word).exists()
+                )
+            elif path.relative_to(repo).as_posix() not in RUN:
+                yield f"{path}: {command}: no test runs it"
 
 
-def _unknown(words: list[str], command_exists: Callable[[str], bool]) -> bool:
-    return (
-        bool(words)
-        and bool(re.fullmatch(r"[a-z][a-z-]*", words[0]))
-        and not command_exists(words[0])
-    )
+def _unknown(words: list[str], help_of: Callable[[str], str]) -> bool:
+    if not words or not re.fullmatch(r"[a-z][a-z-]*", words[0]):
+        return False
+    text = help_of(words[0])
+    options = [word.partition("=")[0] for word in words if word.startswith("--")]
+    return not text or any(not re.search(rf"{option}\b", text) for option in options)
+
+
+def tests_named(text: str) -> set[str]:
+    """Names of tests in inline code."""
+    return {code for code in _INLINE.findall(_FENCE.sub("", text)) if _TEST.fullmatch(code)}
+
+
+def linked(page: Path) -> set[Path]:
+    """The files that a page links to."""
+    links = _LINK.findall(_FENCE.sub("", page.read_text()))
+    return {(page.parent / link.partition("#")[0]).resolve() for link in links if "://" not in link}
 
 
 def shell_commands(text: str) -> Iterator[str]:

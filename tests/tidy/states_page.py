@@ -14,6 +14,9 @@ VERBS = (
     Verb.EXTEND,
     Verb.DEAD,
     Verb.RELEASE,
+    Verb.SEND,
+    Verb.BURY,
+    Verb.PLACE,
     Verb.FINISH,
 )
 
@@ -25,7 +28,8 @@ tests.tidy.states_page`; a test fails when this page is older than the table.
 A *state* is what the store keeps of a message, a *phase* is how it looks at a moment of the store's
 clock. `expired` is a lease whose deadline has passed and that was not handed on; `acked` and `gone`
 (finished in another way: its copy is in the dead-letter topic, retention or compaction removed it)
-are one bit.
+are one bit. `forgotten` is a lease whose grant a rollback of the store took away, until the owner
+has repaired the record; *unrepaired* means that the request is tried again, then `unavailable`.
 
 ```mermaid
 {diagram}
@@ -35,8 +39,15 @@ are one bit.
 
 As the holder of the newest token sees it. With an older token the message looks `gone`, unless it
 is acked. `grant` is the owner's request to hand a message out; while a message is `leased`, or
-`waiting` and not yet due, it answers *held*. `finish` is the owner's, after the dead-letter copy
-was stored. *lost* changes nothing. Settles that count in phase `expired` say `late`.
+`waiting` and not yet due, it answers *held*. The last four are the owner's too: `send` moves a
+message into its home record on the way to the retry topic, `bury` gives it up because its attempts
+are used up, `place` lets a copy from the retry topic in that has claimed its home, `finish` comes
+after the copy (dead letter or retry) was stored. *lost* changes nothing. Settles that count in
+phase `expired` say `late`.
+
+While a message is `sending`, and after it was sent, its settles are decided by this same table in
+the home record, which holds the lease or the delay as it was. Once a copy has claimed the home,
+nothing changes there any more: an ack or an extend is *lost*, a repeat gets its old answer.
 
 """
 

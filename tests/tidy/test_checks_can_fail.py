@@ -164,11 +164,22 @@ def test_forbidden_words_are_found(tmp_path: Path) -> None:
         ("```sh\nackd serve --config x\n```", ""),
         ("`make nothing`", "make nothing"),
         ("`make test ARGS=1`", ""),
+        ("`ackd serve --nothing`", "ackd serve --nothing"),
+        ("```sh\n.ci/nothing\n```", ".ci/nothing"),
+        ("```sh\n./page.md other/page.md\n```", "no other/page.md"),
+        ("```sh\ncurl localhost\n```", "no test runs it"),
     ],
 )
 def test_broken_docs_are_found(text: str, complaint: str, tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(text)
-    found = list(docs.broken([page], targets={"test"}, command_exists={"serve"}.__contains__))
+    found = list(
+        docs.broken(
+            [page],
+            repo=tmp_path,
+            targets={"test"},
+            help_of=lambda name: "--config FILE" if name == "serve" else "",
+        )
+    )
     assert bool(found) == bool(complaint)
     assert complaint in "".join(found)

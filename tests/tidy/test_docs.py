@@ -17,19 +17,45 @@ PROGRAM = Path(sys.executable).with_name("ackd")
 
 
 @functools.cache
-def command_exists(name: str) -> bool:
-    """Whether the installed `ackd` has this command and can explain it."""
-    done = subprocess.run([PROGRAM, name, "--help"], check=False, capture_output=True, timeout=30)
-    return done.returncode == 0
+def help_of(name: str) -> str:
+    """What the installed `ackd` says of one of its commands; nothing if there is none."""
+    done = subprocess.run(
+        [PROGRAM, name, "--help"], check=False, capture_output=True, text=True, timeout=30
+    )
+    return "" if done.returncode else done.stdout
 
 
 def test_links_and_commands() -> None:
     found = list(
-        docs.broken(
-            docs.pages(REPO), targets=docs.make_targets(REPO), command_exists=command_exists
-        )
+        docs.broken(docs.pages(REPO), repo=REPO, targets=docs.make_targets(REPO), help_of=help_of)
     )
     assert not found, "\n".join(found)
+
+
+def test_commands_that_anybody_may_type_are_run_by_a_test() -> None:
+    for page, test in docs.RUN.items():
+        text = (REPO / test).read_text()
+        assert Path(page).name in text
+        assert any("curl " in command for command in docs.shell_commands((REPO / page).read_text()))
+
+
+def test_tests_that_pages_name_exist() -> None:
+    known = {
+        name
+        for root in (REPO / "tests", REPO / "sidecar/ackd/testing")
+        for path in root.rglob("*.py")
+        for name in re.findall(r"def (test_\w+)", path.read_text())
+    }
+    named = {page: docs.tests_named(page.read_text()) for page in docs.pages(REPO)}
+    assert len(named[REPO / "THREAT_MODEL.md"]) > 20
+    missing = {page.name: sorted(names - known) for page, names in named.items() if names - known}
+    assert not missing
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    found = docs.linked(REPO / "README.md")
+    assert [page for page in (REPO / "docs").glob("*.md") if page not in found] == []
+    assert REPO / "THREAT_MODEL.md" in found
 
 
 @pytest.mark.parametrize("page", sorted(PAGES))

@@ -22,6 +22,7 @@ from confluent_kafka import (
 from confluent_kafka import TopicPartition as ClientPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.admin._metadata import ClusterMetadata
 from confluent_kafka.cimpl import NewTopic
 
 from ackd.core.ids import TopicPartition
@@ -99,25 +100,25 @@ class AdminQuestions:
             self._client.poll(0)
 
     async def cluster_id(self) -> str:
-        """The cluster's own id. Raises `BrokerError`."""
+        """The cluster's own id. Raises `BrokerError`.
 
-        async def ask() -> str:
-            about = await settled(self.client.describe_cluster(request_timeout=self._timeout_s))
-            return str(about.cluster_id)
-
-        return await self._asked("cluster id", ask)
+        From the metadata: describe_cluster of librdkafka 2.16 aborts the process when the broker
+        that answers counts as dead at the controller, as after a restart or a long stop.
+        """
+        return str((await self._metadata("cluster id")).cluster_id)
 
     async def topic_names(self) -> list[str]:
         """All topics. Raises `BrokerError`."""
+        return list((await self._metadata("topics")).topics)
 
-        async def ask() -> list[str]:
+    async def _metadata(self, what: str) -> ClusterMetadata:
+        async def ask() -> ClusterMetadata:
             client = self.client
-            found = self._pool.submit(
-                lambda: list(client.list_topics(timeout=self._timeout_s).topics)
+            return await settled(
+                self._pool.submit(lambda: client.list_topics(timeout=self._timeout_s))
             )
-            return await settled(found)
 
-        return await self._asked("topics", ask)
+        return await self._asked(what, ask)
 
     def describe(self, names: Sequence[str]) -> dict[str, Future[TopicInfo]]:
         """Begin to ask for topics; a future fails with `KafkaException` where there is none."""

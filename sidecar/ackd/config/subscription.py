@@ -138,6 +138,9 @@ class SubscriptionSettings:
         "accept",
         "Whether a commit by somebody else moves the group (an operator's reset) or is undone.",
     )
+    leave_without_store_ms: int | None = setting(
+        None, "Leave the group after so long without the store.", min=5 * SECOND_MS, max=HOUR_MS
+    )
     in_flight_max: int = setting(
         100_000, "Most messages under lease at once, per sidecar.", min=1, max=10_000_000
     )

@@ -14,6 +14,8 @@ CHUNK_OFFSETS = 1 << CHUNK_SHIFT
 CHUNK_BYTES = CHUNK_OFFSETS >> 3
 _MASK = CHUNK_OFFSETS - 1
 _FULL = b"\xff"
+_FULL_CHUNK = bytearray(_FULL * CHUNK_BYTES)
+"""Stands for every chunk that a hole fills: a bit that is set stays set, so nobody changes it."""
 
 
 class ChunkedBitmap:
@@ -40,11 +42,14 @@ class ChunkedBitmap:
         chunk[low >> 3] |= 0x80 >> (low & 7)
 
     def add_range(self, start: int, end: int) -> None:
-        """Mark [start, end). Whole bytes are filled at once, so that a wide hole is cheap."""
+        """Mark [start, end). A wide hole costs a dictionary entry for each chunk, and no more."""
         while start < end:
             index = start >> CHUNK_SHIFT
             stop = min(end, (index + 1) << CHUNK_SHIFT)
-            if start & 7 == 0 and stop - start >= 8:  # noqa: PLR2004 - bits of a byte
+            if stop - start == CHUNK_OFFSETS:
+                self.chunks[index] = _FULL_CHUNK
+                start = stop
+            elif start & 7 == 0 and stop - start >= 8:  # noqa: PLR2004 - bits of a byte
                 chunk = self.chunks.setdefault(index, bytearray(CHUNK_BYTES))
                 first, count = (start & _MASK) >> 3, (stop - start) >> 3
                 chunk[first : first + count] = _FULL * count
@@ -65,6 +70,9 @@ class ChunkedBitmap:
             chunk = self.chunks.get(offset >> CHUNK_SHIFT)
             if chunk is None:
                 return offset
+            if chunk is _FULL_CHUNK:
+                offset = (offset | _MASK) + 1
+                continue
             low = offset & _MASK
             byte = chunk[low >> 3] | (0xFF00 >> (low & 7) & 0xFF)
             if byte != 0xFF:  # noqa: PLR2004 - all bits of a byte
@@ -77,7 +85,9 @@ class ChunkedBitmap:
         """Merge a chunk as the store holds it (shorter than 4 KiB = the rest is clear)."""
         chunk = self.chunks.get(index)
         padded = data.ljust(CHUNK_BYTES, b"\0")
-        if chunk is None:
+        if padded == _FULL_CHUNK:
+            self.chunks[index] = _FULL_CHUNK
+        elif chunk is None:
             self.chunks[index] = bytearray(padded)
         else:
             merged = int.from_bytes(chunk, "big") | int.from_bytes(padded, "big")
@@ -143,6 +153,21 @@ class ChunkedBitmap:
     def count(self) -> int:
         """How many offsets are marked."""
         return sum(int.from_bytes(chunk, "big").bit_count() for chunk in self.chunks.values())
+
+    def count_between(self, start: int, end: int) -> int:
+        """How many offsets of [start, end) are marked; O(chunks)."""
+        marked = 0
+        for index, chunk in self.chunks.items():
+            base = index << CHUNK_SHIFT
+            low, high = max(start - base, 0), min(end - base, CHUNK_OFFSETS)
+            if low >= high:
+                continue
+            if chunk is _FULL_CHUNK:
+                marked += high - low
+            else:
+                bits = int.from_bytes(chunk, "big") >> (CHUNK_OFFSETS - high)
+                marked += (bits & ((1 << (high - low)) - 1)).bit_count()
+        return marked
 
     def highest(self) -> int | None:
         """The largest marked offset."""

@@ -98,7 +98,7 @@ class Carriers(Window[B]):
             entry = self.entries[offset]
             self.bytes -= entry.size
             entry.body, entry.size, entry.spilled = None, 0, False
-            self._bodiless[offset] = None
+            self._bodiless.add(offset)
         if found:
             self._effects.append(FetchFrom(min(found)))
 

@@ -62,7 +62,7 @@ def settle(record: Record, op: Op, now_ms: int, fences: Fences) -> Result:
     slot = home.slot
     phase = slot.phase(now_ms)
     if phase is not Phase.ACKED:
-        phase = record.seen_by(op, phase, slot)
+        phase = record.seen_by(op, phase, slot, now_ms)
     row = step(phase, op.verb)
     if row.changes and home.carrier is not None:
         row = LOST
@@ -77,7 +77,9 @@ def settle(record: Record, op: Op, now_ms: int, fences: Fences) -> Result:
 
 
 def look(record: Record, op: Op, now_ms: int) -> Result:
-    """Where is this lease? ACKED, HELD (live), RETRYING, RELEASED, DEAD, LOST; changes nothing."""
+    """Where is this lease? ACKED, HELD (live), RETRYING, RELEASED, DEAD, LOST or UNREPAIRED;
+    changes nothing.
+    """
     phase, slot = record.phase(op.offset, now_ms), record.slot(op.offset)
     there = State.FINISHED if record.over(op.offset) else slot.state
     if parked(record, op.offset, phase):
@@ -88,8 +90,9 @@ def look(record: Record, op: Op, now_ms: int) -> Result:
         phase = slot.phase(now_ms)
     if phase is Phase.ACKED:
         return slot.result(Outcome.ALREADY_ACKED, state=there)
-    if op.fence != slot.fence or op.rterm != slot.rterm:
-        return slot.result(Outcome.LOST, state=there)
+    if phase is not Phase.GONE and (op.fence != slot.fence or op.rterm != slot.rterm):
+        forgotten = record.seen_by(op, phase, slot, now_ms) is Phase.FORGOTTEN
+        return slot.result(Outcome.UNREPAIRED if forgotten else Outcome.LOST, state=there)
     return slot.result(_LOOKS.get(phase, Outcome.LOST), state=there, late=phase is Phase.EXPIRED)
 
 

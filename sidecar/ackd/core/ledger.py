@@ -11,17 +11,18 @@ brought it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from heapq import heappop, heappush
 
 from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.effects import Effect, FetchFrom
 from ackd.core.entry import HOLD_OF, STATE_AFTER, B, Entry, Hold
+from ackd.core.offsets import Offsets
 from ackd.core.repair import Before, Repair, compare
 from ackd.core.states import Outcome, State
 from ackd.core.stuck import Rules, SendingBack
 from ackd.core.timers import Timers
-from ackd.core.wire import Finish, JournalEntry, Result, Snapshot
+from ackd.core.wire import Finish, JournalEntry, Result, SlotView, Snapshot
 
 SKIP_MIN_OFFSETS = 1_000
 """A finished stretch at least this long is skipped by a new fetch; a shorter one is read over."""
@@ -53,7 +54,7 @@ class Ledger(SendingBack[B]):
         before = Before(self.entries, self.finished, self.confirmed)
         same = self.opened_epoch == snapshot.epoch
         self.opened_epoch = snapshot.epoch
-        self.entries, self._bodiless, self._ready, self._timers = {}, {}, [], Timers()
+        self.entries, self._bodiless, self._ready, self._timers = {}, Offsets(), [], Timers()
         self.leased = self.waiting = self.bytes = 0
         self._asked.clear()
         self._long.clear()
@@ -62,17 +63,10 @@ class Ledger(SendingBack[B]):
         self.finished = ChunkedBitmap()
         for index, data in snapshot.chunks.items():
             self.finished.load(index, data)
-        for slot in snapshot.slots:
-            entry: Entry[B] = Entry(None)
-            entry.attempt, entry.fence, entry.first_s = slot.attempt, slot.fence, slot.first_s
-            entry.rterm = slot.rterm
-            old = before.entries.get(slot.offset)
-            entry.gone = old is not None and old.gone
-            self.entries[slot.offset] = entry
-            self._bodiless[slot.offset] = None
-            self._hold(slot.offset, entry, slot.state, slot.when_ms, snapshot.now_ms, now_ms)
         if not same:
             self._sent.clear()
+        gone = {offset for offset, old in before.entries.items() if old.gone}
+        self.slots(snapshot.slots, snapshot.now_ms, now_ms, gone)
         repair = self._merge(before) if same else Repair([], 0, [], [])
         for offset, old in before.entries.items():
             if old.body is not None and offset >= self.watermark and offset not in self.finished:
@@ -82,15 +76,41 @@ class Ledger(SendingBack[B]):
         self._fetch_again()
         return repair
 
+    def slots(
+        self,
+        slots: Iterable[SlotView],
+        store_ms: int,
+        now_ms: int,
+        gone: Container[int] = frozenset(),
+    ) -> None:
+        """Leases and attempts that a record tells of. `gone`: the log is known not to have them."""
+        for slot in slots:
+            entry: Entry[B] = Entry(None)
+            entry.attempt, entry.fence, entry.first_s = slot.attempt, slot.fence, slot.first_s
+            entry.rterm, entry.gone = slot.rterm, slot.offset in gone
+            self.entries[slot.offset] = entry
+            self._bodiless.add(slot.offset)
+            self._hold(slot.offset, entry, slot.state, slot.when_ms, store_ms, now_ms)
+
     def _fetch_again(self) -> None:
         """What was passed and is unfinished again, without a body here, has to be fetched anew."""
-        offset = self.finished.first_clear(self.watermark)
-        while offset < self.position:
-            entry = self.entries.get(offset)
-            if entry is None or (entry.body is None and not entry.gone):
-                self._effects.append(FetchFrom(offset))
-                return
-            offset = self.finished.first_clear(offset + 1)
+        passed = self._bodiless.between(self.watermark, self.position)
+        lacking = next((o for o in passed if not self.entries[o].gone), self.position)
+        if self._unknown():
+            offset = self.finished.first_clear(self.watermark)
+            while offset < lacking and offset in self.entries:
+                offset = self.finished.first_clear(offset + 1)
+            lacking = min(lacking, offset)
+        if lacking < self.position:
+            self._effects.append(FetchFrom(lacking))
+
+    def _unknown(self) -> bool:
+        """Whether an offset was passed that is neither finished nor an entry (counting tells, so
+        that nobody walks over 100,000 open ones at each re-read).
+        """
+        span = max(self.position - self.watermark, 0)
+        known = sum(map(self.position.__gt__, self.entries))
+        return known + self.finished.count_between(self.watermark, self.position) != span
 
     def _merge(self, before: Before[B]) -> Repair:
         # What was sent back is not repeated: if the store forgot its home, it is sent back again.
@@ -151,7 +171,7 @@ class Ledger(SendingBack[B]):
             else:
                 heappush(self._ready, offset)
         elif entry.body is None:
-            self._bodiless.pop(offset, None)
+            self._bodiless.discard(offset)
             entry.body, entry.size = record, record.size()
             entry.spilled = before is not None and before.spilled
             self.bytes += entry.size
@@ -189,7 +209,7 @@ class Ledger(SendingBack[B]):
         At or above the position only messages without a body are known: leases of earlier owners.
         """
         start = max(start, self.watermark)
-        for offset in sorted(o for o in self._bodiless if start <= o < end):
+        for offset in self._bodiless.between(start, end):
             self._finish_range(start, offset, reason)
             start = offset + 1
             entry = self.entries[offset]

@@ -126,9 +126,7 @@ class Record:
             return False
         self.run = run
         self.rterm = request.rterm
-        now_ms = now_us // 1000
-        if request.estimate_ms and now_ms - request.estimate_ms > self.shift_ms:
-            self.shift_ms = now_ms - request.estimate_ms
+        self.shift_ms = max(self.shift_ms + request.jump_ms, 0)
         now_ms = self._clock(now_us)
         self.grace_until_ms = now_ms + request.grace_ms
         self.repair_until_ms = now_ms + REPAIR_WAIT_MS
@@ -229,7 +227,7 @@ class Record:
             elif slot.attempt < op.attempt:
                 return slot.result(Outcome.REFUSED)
         elif op.verb not in _OWNERS and phase not in _OVER:
-            phase = self.seen_by(op, phase, slot)
+            phase = self.seen_by(op, phase, slot, now_ms)
             row = step(phase, op.verb)
         held_ms = self._held(op, phase, slot, now_ms) if row is not LOST else 0
         if held_ms:
@@ -272,7 +270,7 @@ class Record:
         delayed = waiting and phase is Phase.WAITING and slot.when_ms > now_ms
         return slot.when_ms if phase is Phase.LEASED or delayed else 0
 
-    def seen_by(self, op: Op, phase: Phase, slot: Slot) -> Phase:
+    def seen_by(self, op: Op, phase: Phase, slot: Slot, now_ms: int) -> Phase:
         """The phase as this token sees it; GONE = the message went on without it."""
         if op.fence == slot.fence and op.rterm == slot.rterm:
             return phase
@@ -281,7 +279,7 @@ class Record:
         since = phase is Phase.LEASED and slot.rterm == self.rterm and op.rterm != self.rterm
         newer = op.fence > slot.fence and op.fence > self.fence_floor
         if newer and not since and phase is not Phase.DEAD:
-            return Phase.EXPIRED
+            return Phase.FORGOTTEN if now_ms < self.repair_until_ms else Phase.EXPIRED
         return Phase.GONE
 
     def change(self, op: Op, state: State, slot: Slot, now_ms: int, fences: Fences) -> None:
@@ -335,12 +333,16 @@ class Record:
             return list(self.journal)[call.journal_from - first :]
         for op, result in zip(call.ops, results, strict=True):
             if result.outcome in _JOURNALED:
-                self.journal.append(
-                    JournalEntry(
-                        op.offset, result.outcome, result.when_ms, result.fence, result.attempt
-                    )
+                entry = JournalEntry(
+                    op.offset, result.outcome, result.when_ms, result.fence, result.attempt
                 )
-                self.journal_next += 1
+            elif op.verb is Verb.REPLAY and result.when_ms:
+                # An ack that the owner may never have heard of: the rollback took its entry too.
+                entry = JournalEntry(op.offset, Outcome.ACKED, 0, 0, 0)
+            else:
+                continue
+            self.journal.append(entry)
+            self.journal_next += 1
         while len(self.journal) > JOURNAL_MAX:
             self.journal.popleft()
         return []

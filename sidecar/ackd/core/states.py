@@ -5,6 +5,8 @@ drawn from it. Rules R15 and R17 of the hard cases are rows of this table, not c
 
 The phase is the stored state seen at the store's time: a lease whose deadline has passed is
 EXPIRED, a finished offset is ACKED (or GONE, when it was finished in another way than by an ack).
+FORGOTTEN is what the holder of a lease sees whose grant a rollback took away, until the record is
+repaired (R9, R10).
 """
 
 from __future__ import annotations
@@ -37,6 +39,7 @@ class Phase(IntEnum):
     EXPIRED = 6
     ACKED = 7
     GONE = 8
+    FORGOTTEN = 9
 
 
 class Verb(IntEnum):
@@ -87,6 +90,8 @@ class Outcome(IntEnum):
     REFUSED = 12
     SENT = 13
     CLAIMED = 14
+    UNREPAIRED = 15
+    """Not decided: ask again when the record is repaired."""
 
 
 class Step(NamedTuple):
@@ -122,6 +127,13 @@ TABLE: dict[tuple[Phase, Verb], Step] = {
     # Past the deadline but not handed on: a late ack counts, a late extend revives (R17).
     (Phase.EXPIRED, Verb.ACK): Step(Outcome.ACKED, State.FINISHED),
     (Phase.EXPIRED, Verb.EXTEND): Step(Outcome.EXTENDED, State.LEASED),
+    # Its grant was forgotten, and perhaps its deadline too. What is kept whoever repairs the record
+    # counts; the rest waits for the repair, which tells whether the lease lives.
+    (Phase.FORGOTTEN, Verb.ACK): Step(Outcome.ACKED, State.FINISHED),
+    (Phase.FORGOTTEN, Verb.EXTEND): Step(Outcome.EXTENDED, State.LEASED),
+    (Phase.FORGOTTEN, Verb.RETRY): _same(Outcome.UNREPAIRED, State.READY),
+    (Phase.FORGOTTEN, Verb.DEAD): _same(Outcome.UNREPAIRED, State.READY),
+    (Phase.FORGOTTEN, Verb.RELEASE): _same(Outcome.UNREPAIRED, State.READY),
     # A repeat gets the same answer until the message is handed on.
     (Phase.WAITING, Verb.RETRY): _same(Outcome.RETRYING, State.WAITING),
     (Phase.RELEASED, Verb.RELEASE): _same(Outcome.RELEASED, State.RELEASED),
@@ -203,4 +215,5 @@ def mermaid() -> str:
             target = _ENDS.get(verb, s.state.name.lower())
             lines.append(f"    {phase.name.lower()} --> {target}: {verb.name.lower()}")
     lines.append("    leased --> expired: deadline passes")
+    lines.append("    leased --> forgotten: the store is rolled back")
     return "\n".join(lines)

@@ -21,6 +21,7 @@ EXCEPTIONS_KEEP_MS = 13 * 3_600_000
 """Longer than the longest lease (12 h), so that no token outlives what it is told (R15)."""
 HOMES = 2
 """`arg` of a REPLAY that is about the homes."""
+EPOCH_MARKS = 0x7FFF
 SLOT_CHUNK_SHIFT = 8
 """Slots are freed by chunks of 2^8 offsets, as the store keeps them (R26)."""
 SLOT_CHUNK_BITS_BYTES = 1 << (SLOT_CHUNK_SHIFT - 3)
@@ -79,8 +80,14 @@ def drop(record: Record, op: Op, now_ms: int) -> int:  # noqa: ARG001 - one shap
     return 0
 
 
+def epoch_mark(epoch: int) -> int:
+    """A reset epoch as it fits into an item; 0 is none."""
+    return epoch % EPOCH_MARKS + 1
+
+
 def replay(record: Record, op: Op, now_ms: int) -> int:
-    """A finish that was confirmed before a rollback: merged by union (R10).
+    """A finish that was confirmed before a rollback: merged by union (R10). Returns 1 if it is at
+    or above the watermark. `group`: only if this is (the mark of) the record's epoch.
 
     With `arg` 1 nothing is finished: a lost chunk is only made again, empty; with 2 the record goes
     on without its lost homes.
@@ -90,10 +97,11 @@ def replay(record: Record, op: Op, now_ms: int) -> int:
     elif op.arg:
         record.finished.chunks.setdefault(op.offset >> CHUNK_SHIFT, bytearray(CHUNK_BYTES))
         record.listed.add(op.offset >> CHUNK_SHIFT)
-    else:
+    elif op.group in (0, epoch_mark(record.epoch)):
         home.replayed(record, op, now_ms)
         if op.offset >= record.watermark:
             record.finish(op.offset)
+            return 1
     return 0
 
 

@@ -11,6 +11,7 @@ from typing import Generic, TypeGuard
 from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.effects import Bury, Claim, Effect, FinishRange, Restore, SendBack, SendDead
 from ackd.core.entry import HOLD_OF, TIMED, UNKNOWN_RTERM, B, Entry, Hold
+from ackd.core.offsets import Offsets
 from ackd.core.states import State
 from ackd.core.timers import Timers
 from ackd.core.wire import Finish
@@ -37,7 +38,7 @@ class Window(Generic[B]):
         self.bytes = 0
         self.lapsed: dict[int, int] = {}
         self.waits: dict[int, None] = {}
-        self._bodiless: dict[int, None] = {}
+        self._bodiless = Offsets()
         self._ready: list[int] = []
         self._timers = Timers()
         self._effects: list[Effect] = []
@@ -47,7 +48,7 @@ class Window(Generic[B]):
         entry = self.entries.get(offset)
         if entry is None:
             entry = self.entries[offset] = Entry(None)
-            self._bodiless[offset] = None
+            self._bodiless.add(offset)
         self._let_go(entry)
         entry.hold = Hold.LEASED
         self.leased += 1
@@ -143,7 +144,7 @@ class Window(Generic[B]):
         self.finished.add(offset)
         entry = self.entries.pop(offset, None)
         if entry is not None:
-            self._bodiless.pop(offset, None)
+            self._bodiless.discard(offset)
             self._let_go(entry)
             self.bytes -= entry.size
 

@@ -147,9 +147,9 @@ class Open:
     """Take (or, with `term` set, read again without raising the term) a partition's record.
 
     `create_at` None: it must exist. `owner`: `SidecarId.text()`. `rterm`, `incarnation`: fresh
-    random numbers (16 and 48 bits) to be used if they are needed. `estimate_ms`: what the store's
-    clock should show, 0 = unknown. `grace_ms`: how long expiry waits after a change of the server
-    run.
+    random numbers (16 and 48 bits) to be used if they are needed. `jump_ms`: how far the store's
+    clock jumped with the last change of the server run: ahead by at least, or (negative) back by at
+    least so much. `grace_ms`: how long expiry waits after a change of the server run.
     """
 
     key: LedgerKey
@@ -159,7 +159,7 @@ class Open:
     grace_ms: int
     create_at: int | None = None
     term: int = 0
-    estimate_ms: int = 0
+    jump_ms: int = 0
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ackd.core.lease import LeaseKeys
+from ackd.engine.memory import Memory
 from ackd.engine.spill import Spill
 from ackd.ports import Clock, Store
 from ackd.store.flusher import Flusher
@@ -38,6 +39,7 @@ class Context:
     identity: str
     keys: LeaseKeys
     metrics: Metrics
+    memory: Memory
     grace_ms: int
     spill: Callable[[str, int], Spill]
     random_bits: Callable[[int], int] = secrets.randbits

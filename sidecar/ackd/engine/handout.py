@@ -68,11 +68,19 @@ class HandOut:
         if started is not None:
             started(waiter)
         self.serve()
-        if request.wait_ms > 0:
-            waiter.timer = loop.call_later(request.wait_ms / 1000, self._timed_out, waiter)
-        elif not waiter.grants:
+        if not waiter.grants and not self._waits(waiter):
             waiter.answer()
         return waiter
+
+    def _waits(self, waiter: Waiter) -> bool:
+        """Whether it can wait for messages still; a timer then ends that."""
+        if waiter.timer is None:
+            loop = asyncio.get_running_loop()
+            left_s = waiter.end_s - loop.time()
+            if left_s <= 0:
+                return False
+            waiter.timer = loop.call_later(left_s, self._timed_out, waiter)
+        return True
 
     def leave(self, waiter: Waiter) -> None:
         """Nobody wants the answer any more: what was granted, or will be, goes back."""
@@ -105,7 +113,7 @@ class HandOut:
         """The wait is over; grants that are under way are waited for (the store's time-out bounds
         it).
         """
-        waiter.timer = None
+        waiter.timer, waiter.end_s = None, 0
         if not waiter.grants:
             waiter.answer()
 
@@ -157,9 +165,9 @@ class HandOut:
         waiter.asked += len(offsets)
         waiter.asked_bytes += size
         self._granting += len(offsets)
-        future = self._context.flusher.submit(partition.handle, ops)
         until_ms = self._context.clock.monotonic_ms() + lease_ms
-        future.add_done_callback(partial(self._landed, waiter, partition, offsets, first, until_ms))
+        told = partial(self._landed, waiter, partition, offsets, first, until_ms)
+        self._context.flusher.tell(partition.handle, ops, told)
 
     def _landed(
         self,
@@ -168,27 +176,29 @@ class HandOut:
         offsets: Sequence[int],
         first: int,
         until_ms: int,
-        future: asyncio.Future[Reply],
+        answer: Reply | StoreError,
     ) -> None:
         """A request for leases was answered; the last one of a receive answers that.
 
         At `until_ms` the leases may have ended: a sidecar that was frozen meanwhile must not hand
         out what another one may have granted since (R21).
         """
+        error: StoreError | None = None
         waiter.grants -= 1
         self._granting -= len(offsets)
-        error = future.exception()
-        if error is None and self._context.clock.monotonic_ms() < until_ms:
-            self._collect(waiter, partition, offsets, first, future.result())
+        if isinstance(answer, StoreError):
+            error = answer
+        elif self._context.clock.monotonic_ms() < until_ms:
+            self._collect(waiter, partition, offsets, first, answer)
         if waiter.grants:
             return
         if waiter.gone:
             self.give_back(waiter.deliveries)
-        elif waiter.deliveries or (waiter.timer is None and error is None):
+        elif waiter.deliveries:
             waiter.answer()
-        elif isinstance(error, StoreError):
+        elif error is not None:
             waiter.fail(error)
-        elif self.stopped:
+        elif self.stopped or not self._waits(waiter):
             waiter.answer()
         else:
             self.line.return_first(waiter)

@@ -22,7 +22,15 @@ LOG = logging.getLogger("ackd.engine")
 HEARTBEAT_MS = 300
 SILENT_MS = 1_500
 FORGET_MS = 3_600_000
+UNCONFIRMED_MS = 2_000
+"""After so long without a confirmed heartbeat nothing is granted: others may have taken over, on a
+store that this sidecar is cut off from (R11).
+"""
 WITNESS_MS = 10_000
+RIVAL_GONE_MS = 5_000
+"""A newer process of the same name that says nothing for so long has ended, or is a late word of
+one that ended before this one began.
+"""
 
 
 class Note(msgspec.Struct, omit_defaults=True):
@@ -55,6 +63,28 @@ def read_note(text: str) -> Note:
 def behind(member: Member) -> list[str]:
     """What a dead sidecar leaves behind: what it owned, and what it had yet to see owned."""
     return [*member.owned, *read_note(member.note).handed]
+
+
+@dataclass(slots=True)
+class Rival:
+    """The process that superseded this one, as long as it beats (R24)."""
+
+    boot: int = 0
+    seen_ms: int = 0
+    since_ms: int = 0
+
+    def gone(self, members: Members, name: str, now_ms: int) -> bool:
+        """Nobody has beaten under this name for a while of the local clock (the store's may jump).
+
+        `now_ms`: the local clock.
+        """
+        for member in members.members:
+            if member.name == name:
+                seen_ms = members.now_ms - member.silent_ms
+                # Both numbers were cut to milliseconds.
+                if member.boot != self.boot or abs(seen_ms - self.seen_ms) > 1:
+                    self.boot, self.seen_ms, self.since_ms = member.boot, seen_ms, now_ms
+        return now_ms - self.since_ms >= RIVAL_GONE_MS
 
 
 @dataclass(slots=True)

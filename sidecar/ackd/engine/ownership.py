@@ -62,6 +62,7 @@ class Ownership:
             close_home=subscription.claims.close,
             restore=subscription.parking.restore,
             due=subscription.sweeper.due,
+            confirmed=subscription.presence.confirmed,
         )
 
     # --- taking
@@ -131,10 +132,10 @@ class Ownership:
         )
         partition = Partition(tp, key, self._context, self._consumer, self._hooks, self._policy(tp))
         wish = self._wish(tp, await self._start.of(tp, info))
-        must_commit = await Recovery(self._context, self._consumer, partition).take(wish, tp)
+        must_commit = await self._recovery(partition).take(wish, tp)
         if tp in self.nominated and must_commit:
             await self._subscription.committer.commit([partition], always=True)
-        if wish.nominated and tp not in self.nominated:
+        if (wish.nominated and tp not in self.nominated) or self._subscription.health.superseded:
             return
         current = self.topics.get(tp.topic)
         if current is None or current.topic_id != info.topic_id:
@@ -159,8 +160,11 @@ class Ownership:
             start=start,
             nominated=tp in self.nominated,
             accept_foreign=self._subscription.settings.foreign_commit == "accept",
-            estimate_ms=self._subscription.presence.estimate_ms(),
         )
+
+    def _recovery(self, partition: Partition) -> Recovery:
+        jump_ms = self._subscription.presence.jump_ms
+        return Recovery(self._context, self._consumer, partition, jump_ms)
 
     async def _topic(self, topic: str) -> TopicInfo:
         if topic not in self.topics:
@@ -183,8 +187,18 @@ class Ownership:
 
     # --- letting go
 
-    def drop(self, partition: Partition) -> None:
-        """Stop granting and fetching; the record stays as it is for whoever comes next."""
+    def drop(self, partition: Partition, *, over: bool = False) -> None:
+        """Stop granting and fetching; the record stays as it is for whoever comes next.
+
+        What is known to be finished is remembered for a while, unless that is `over`: it means
+        nothing any more. What the record may lack is repeated at once.
+        """
+        if not (partition.closed or over):
+            memory, finished = self._context.memory, partition.ledger.finished
+            memory.let_go(partition.key, partition.epoch, finished)
+            if partition.behind:
+                again = memory.replay_let_go(self._subscription.name)
+                self._tasks.start(again, f"replay.{partition.tp.topic}")
         partition.closed = True
         if self.owned.get(partition.tp) is partition:
             del self.owned[partition.tp]
@@ -201,7 +215,7 @@ class Ownership:
         self.topics.pop(topic, None)
         for tp, partition in list(self.owned.items()):
             if tp.topic == topic and partition.key.topic_id != topic_id:
-                self.drop(partition)
+                self.drop(partition, over=True)
                 self.take(tp)
             elif tp.topic == topic:
                 partition.start_fetching()  # its sessions have ended with the old topic's
@@ -221,7 +235,7 @@ class Ownership:
         ops = [Op(Verb.RESET, start), *(Op(Verb.HOLE, a, arg=b) for a, b in kept)]
         LOG.error("%s: the log was truncated to %d", partition.tp, log_end)
         await self._context.flusher.submit(partition.handle, ops)
-        self.drop(partition)
+        self.drop(partition, over=True)
         self.take(partition.tp)
 
     def _fenced(self, partition: Partition) -> None:
@@ -236,7 +250,7 @@ class Ownership:
         self._tasks.start(self._reread(partition), f"reread.{partition.tp.topic}")
 
     async def _reread(self, partition: Partition) -> None:
-        recovery = Recovery(self._context, self._consumer, partition)
+        recovery = self._recovery(partition)
         while not partition.closed:
             try:
                 await recovery.reread(self._wish(partition.tp, 0))
@@ -259,7 +273,7 @@ class Ownership:
         now_ms = self._context.clock.monotonic_ms()
         all_in = self._subscription.presence.all_replayed()
         for partition in self.owned.values():
-            if partition.repairing and not partition.ledger.dirty:
+            if partition.repairing and not partition.behind:
                 if all_in:
                     partition.tell(Op(Verb.SETTLED, 0))
                 if all_in or now_ms >= partition.repair_until_ms:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ackd.core.bitmap import CHUNK_SHIFT
 from ackd.core.effects import (
     Bury,
     Claim,
@@ -57,6 +58,7 @@ class Hooks:
     close_home: Callable[[Partition, int], None]
     restore: Callable[[Partition, int], None]
     due: Callable[[int], None]
+    confirmed: Callable[[], bool]
 
 
 class Policy(NamedTuple):
@@ -88,6 +90,7 @@ class Partition:
         self.closed = False
         self.queued = False
         self.repairing = False
+        self.mending = False
         self.repair_until_ms = 0
         self.epoch = 0
         self.version = 0
@@ -100,7 +103,13 @@ class Partition:
         self._consumer = consumer
         self._hooks = hooks
         self._pending: list[Op] = []
+        self._advanced = 0
         self._grants = 0
+
+    def sign(self) -> None:
+        """Sign new leases with the key of now."""
+        key = self.key
+        self.signer = self._context.keys.signer(key.subscription, key.topic_id, key.partition)
 
     # --- opening
 
@@ -118,15 +127,24 @@ class Partition:
         self.ledger.fetching(self._consumer.fetch_from(self.tp, start), start)
         self.perform()
 
-    async def repair(self, repair: Repair) -> None:
+    async def repair(self, repair: Repair, lost_chunks: Sequence[int] = ()) -> None:
         """Write back what the store forgot, and release what nobody got. Raises StoreError.
 
+        A lost chunk is made again together with what is known of it, never empty before that.
         A ledger that was let go meanwhile did not hear who got what: it must not release.
         """
         if self.closed:
             return
+        self.mending = True
+        try:
+            await self._mend(repair, lost_chunks)
+        finally:
+            self.mending = False
+
+    async def _mend(self, repair: Repair, lost_chunks: Sequence[int]) -> None:
         now_ms = self._context.clock.monotonic_ms()
-        ops = [Op(Verb.REPLAY, offset, counted=False) for offset in repair.finished]
+        ops = [Op(Verb.REPLAY, index << CHUNK_SHIFT, arg=1) for index in lost_chunks]
+        ops += [Op(Verb.REPLAY, offset, counted=False) for offset in repair.finished]
         if repair.watermark:
             ops.append(Op(Verb.ADVANCE, repair.watermark))
         ops += [
@@ -148,25 +166,37 @@ class Partition:
         return self._grants
 
     def upkeep(self) -> list[Op]:
-        """Holes and the watermark, to travel with the next call."""
+        """Holes and the watermark, to travel with the next call; each once while it may land."""
         ops = [op for op in self._pending if op.arg > self.ledger.watermark]
         self._pending = []
-        if self.ledger.watermark > self.ledger.confirmed:
-            ops.append(Op(Verb.ADVANCE, self.ledger.watermark))
+        if self.ledger.watermark > max(self.ledger.confirmed, self._advanced):
+            self._advanced = self.ledger.watermark
+            ops.append(Op(Verb.ADVANCE, self._advanced))
         return ops
 
     def flush(self, *more: Op) -> asyncio.Future[Reply]:
         """Tell the store what is to be told. A failure puts it back (`failed`)."""
-        return self._context.flusher.submit(self.handle, [*self.upkeep(), *more])
+        return self._context.flusher.submit(self.handle, self._all_upkeep(more))
 
     def tell(self, *more: Op) -> None:
         """`flush` without waiting: the listener deals with whatever comes of it."""
-        self.flush(*more).add_done_callback(_seen)
+        self._context.flusher.tell(self.handle, self._all_upkeep(more), _ignore)
+
+    def _all_upkeep(self, more: Sequence[Op]) -> list[Op]:
+        """The watermark again, even if a call with it is on its way: that one may be given up."""
+        self._advanced = 0
+        return [*self.upkeep(), *more]
 
     @property
     def grantable(self) -> bool:
         """Messages may be handed out now."""
-        return not (self.closed or self.ledger.dirty or self.repairing)
+        stopped = self.closed or self.repairing or self.behind
+        return not stopped and self._hooks.confirmed()
+
+    @property
+    def behind(self) -> bool:
+        """The record has to be read again, or does not have yet what this owner knows better."""
+        return self.ledger.dirty or self.mending
 
     @property
     def has_upkeep(self) -> bool:
@@ -352,7 +382,5 @@ class Partition:
                 entry.holder = holder
 
 
-def _seen(future: asyncio.Future[Reply]) -> None:
-    """Look at an outcome that nobody waits for: the listener has dealt with it."""
-    if not future.cancelled():
-        future.exception()
+def _ignore(_: Reply | StoreError) -> None:
+    """Nobody waits for the outcome: the listener has dealt with it."""

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ackd.core.ids import SidecarId
 from ackd.engine.context import Context
 from ackd.engine.drift import Drift
-from ackd.engine.members import HEARTBEAT_MS, Note, View, behind, read_note, write_note
+from ackd.engine.members import (
+    HEARTBEAT_MS,
+    UNCONFIRMED_MS,
+    Note,
+    Rival,
+    View,
+    behind,
+    read_note,
+    write_note,
+)
+from ackd.engine.secret import agree
+from ackd.engine.storeclock import StoreClock
 from ackd.engine.tasks import Tasks
-from ackd.errors import BrokerError, StoreError
+from ackd.errors import BrokerError, BrokerFatalError, StoreError
+from ackd.ports import Members
 
 if TYPE_CHECKING:
     from ackd.engine.subscription import Subscription
@@ -22,7 +33,6 @@ LOG = logging.getLogger("ackd.engine")
 
 REREAD_POLL_MS = 20
 HANDED_MAX = 10_000
-CLOCK_TOLERANCE_MS = 250
 
 
 class Presence:
@@ -37,11 +47,14 @@ class Presence:
         self.view = View(context.identity, 0)
         self.drift = Drift(subscription.name, note.settings)
         self.replayed_run = ""
-        self.replay: Callable[[str], Awaitable[None]] | None = None
         self._tasks = Tasks(f"presence.{subscription.name}")
-        self._seen_ms = (0, 0)
+        self._clock = StoreClock()
         self._inherited: dict[str, None] = {}
         self._beating_since_ms = 0
+        self._confirmed_ms = 0
+        self._beaten = False
+        self._agreed = True
+        self._rival: Rival | None = None
 
     async def register(self) -> None:
         """Get a boot number, and what an earlier run of the same name left. Raises StoreError.
@@ -58,7 +71,8 @@ class Presence:
         )
         self._subscription.ownership.me = SidecarId(name, boot)
         self.view = View(name, boot)
-        self._beating_since_ms = self._context.clock.monotonic_ms()
+        self._beaten = False
+        self._beating_since_ms = self._confirmed_ms = self._context.clock.monotonic_ms()
         self.replayed_run = self._context.store.run
         self._subscription.health.store_ok = True
 
@@ -66,6 +80,7 @@ class Presence:
         """Beat until cancelled."""
         health = self._subscription.health
         while True:
+            self._soon.clear()
             try:
                 await self._beat()
                 self._store_back()
@@ -73,13 +88,24 @@ class Presence:
                 self._beating_since_ms = self._context.clock.monotonic_ms()
                 health.store_ok = False
                 health.detail = f"heartbeat: {error.detail}"
+                self._leave_group_if_told()
             except BrokerError as error:
                 health.detail = f"taking over: {error.detail}"
             self._subscription.ownership.retry_takes()
-            self._soon.clear()
             with suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT_MS / 1000):
                     await self._soon.wait()
+
+    def _leave_group_if_told(self) -> None:
+        """End the subscription's run when the store is away for too long (R34).
+
+        The next one joins after it has registered. Raises BrokerFatalError.
+        """
+        most_ms = self._subscription.settings.leave_without_store_ms
+        away_ms = self._context.clock.monotonic_ms() - self._confirmed_ms
+        if most_ms is not None and away_ms >= most_ms:
+            self._subscription.ownership.drop_all()
+            raise BrokerFatalError(f"no word from the store for {away_ms} ms: leaving the group")
 
     def handed_over(self, texts: list[str]) -> None:
         """These ledgers were given away; until somebody owns them, the others should know (R5)."""
@@ -101,6 +127,7 @@ class Presence:
         health.store_ok = True
 
     async def _beat(self) -> None:
+        self._context.memory.purge()
         if self._note.left:
             return  # the last word was what is left behind
         subscription, ownership = self._subscription, self._subscription.ownership
@@ -111,15 +138,21 @@ class Presence:
             self._inherited.pop(text, None)
         given = [text for text in self._note.handed if text not in gone]
         self._note.handed = list(dict.fromkeys([*given, *self._inherited]))
-        me = ownership.me
+        me, clock, run = ownership.me, self._context.clock, self._context.store.run
+        sent_ms = clock.monotonic_ms()
         members = await self._context.store.heartbeat(
             subscription.name, me.name, me.boot, owned, write_note(self._note)
         )
+        if run == self._context.store.run:
+            self._clock.seen(run, members.now_ms, sent_ms, clock.monotonic_ms())
+        else:
+            self._soon.set()  # which run answered is not known; the next beat will tell
         if members.superseded:
-            self._superseded()
+            await self._superseded(members)
             return
-        self._seen_ms = (members.now_ms, self._context.clock.monotonic_ms())
-        beating_ms = self._context.clock.monotonic_ms() - self._beating_since_ms
+        self._confirm(sent_ms)
+        await self._check_for_loss(members)
+        beating_ms = clock.monotonic_ms() - self._beating_since_ms
         self.view.update(members, self._note.handed, beating_ms)
         self.drift.look((each.name, read_note(each.note).settings) for each in self.view.alive)
         self._rejoin()
@@ -149,37 +182,79 @@ class Presence:
 
     async def _replay(self, run: str) -> None:
         """Repeat confirmed acks, wait for the own records, then say that this sidecar is done."""
-        if self.replay is not None:
-            await self.replay(self._subscription.name)
-        while any(p.ledger.dirty for p in self._subscription.owned.values()):  # noqa: ASYNC110 - many ends
+        memory, name = self._context.memory, self._subscription.name
+        await memory.replay(name)
+        while any(p.behind for p in self._subscription.owned.values()):  # noqa: ASYNC110 - many ends
             await asyncio.sleep(REREAD_POLL_MS / 1000)
+        await memory.replay_let_go(name)  # others may have taken records before they were read here
         if run == self._rejoining:
             self.replayed_run = run
             self._subscription.ownership.settle_repairs()
             self.beat_soon()
 
-    def estimate_ms(self) -> int:
-        """What the store's clock should show now at most, by its last heartbeat; 0 = not known.
-
-        A jump ahead beyond it is taken out of the logical clock (R23); the tolerance keeps the time
-        that a call takes from adding up over restarts.
+    async def jump_ms(self) -> int:
+        """How far the store's clock jumped with the change to its run of now; waits for a heartbeat
+        that this run answered.
         """
-        store_ms, local_ms = self._seen_ms
-        passed_ms = self._context.clock.monotonic_ms() - local_ms
-        return store_ms and store_ms + passed_ms + CLOCK_TOLERANCE_MS
+        if not self._clock.knows(self._context.store.run):
+            self.beat_soon()
+        while not self._clock.knows(self._context.store.run):  # noqa: ASYNC110 - of two ends
+            await asyncio.sleep(REREAD_POLL_MS / 1000)
+        return self._clock.jump_ms
+
+    async def _check_for_loss(self, members: Members) -> None:
+        """Our last heartbeat is not in the store: its data is gone, and with it the key that signs
+        leases (R27). Raises StoreError.
+        """
+        me = self._subscription.ownership.me
+        there = any(each.name == me.name and each.boot == me.boot for each in members.members)
+        if self._beaten and not there:
+            LOG.warning("%s: the store has lost our heartbeat", self._subscription.name)
+            self._agreed = False
+        self._beaten = True
+        if not self._agreed and await agree(self._context.store, self._context.keys):
+            LOG.warning("leases are signed with another sidecar's key from now on")
+        self._agreed = True
+        for partition in self._subscription.owned.values():
+            partition.sign()
+
+    def _confirm(self, sent_ms: int) -> None:
+        was_confirmed, self._confirmed_ms = self.confirmed(), sent_ms
+        if not was_confirmed:
+            for partition in self._subscription.owned.values():
+                self._subscription.hand_out.ready(partition)
+
+    def confirmed(self) -> bool:
+        """The store has heard of this sidecar lately (with failover: a replica of it too, R11)."""
+        return self._context.clock.monotonic_ms() - self._confirmed_ms < UNCONFIRMED_MS
 
     def all_replayed(self) -> bool:
         """This sidecar and every other living one have replayed to the server run of now."""
         run = self._context.store.run
         return bool(run) and self.replayed_run == run and self.view.all_replayed(run)
 
-    def _superseded(self) -> None:
-        """A newer process has our name: stop granting, fail readiness, don't fight (R24)."""
-        subscription = self._subscription
-        if not subscription.health.superseded:
+    async def _superseded(self, members: Members) -> None:
+        """A newer process has our name: stop granting, fail readiness, don't fight (R24).
+
+        It is waited for until it is silent. Raises StoreError.
+        """
+        health, ownership = self._subscription.health, self._subscription.ownership
+        if self._rival is None:
             LOG.error("another process runs under the name %s", self._context.identity)
-        subscription.health.superseded = True
-        subscription.ownership.drop_all()
+            self._rival = Rival()
+        health.superseded = True
+        ownership.drop_all()
+        now_ms = self._context.clock.monotonic_ms()
+        if not self._rival.gone(members, self._context.identity, now_ms):
+            return
+        LOG.warning("the other process named %s is silent", self._context.identity)
+        replayed_run = self.replayed_run
+        await self.register()
+        self.replayed_run = replayed_run  # what this process served is still to be replayed
+        self._rival, health.superseded = None, False
+        for tp in list(ownership.nominated):
+            ownership.take(tp)
+        self.beat_soon()
 
     async def leave(self) -> None:
         """Say that this sidecar has gone and what it leaves behind. Raises StoreError."""

@@ -7,14 +7,20 @@ store wins over ackd's own commit, and that wins over the start policy (rules R1
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
+from ackd.core import upkeep
+from ackd.core.bitmap import CHUNK_SHIFT, ChunkedBitmap
+from ackd.core.entry import B
 from ackd.core.ids import LedgerKey, SidecarId, TopicPartition
+from ackd.core.ledger import Ledger
 from ackd.core.progress import Progress, decode
 from ackd.core.states import Verb
-from ackd.core.upkeep import HOMES
-from ackd.core.wire import Op, Open, Snapshot, Verdict
+from ackd.core.wire import Op, Open, SlotView, Snapshot, Verdict
 from ackd.engine.context import Context
 from ackd.engine.partition import Partition
 from ackd.errors import StoreDataError, StoreError
@@ -24,6 +30,7 @@ LOG = logging.getLogger("ackd.engine")
 
 INCARNATION_BITS = 48
 RTERM_BITS = 16
+SLOTS_BATCH = 500
 
 
 class NotYetError(StoreError):
@@ -40,7 +47,6 @@ class Wish:
     start: int
     nominated: bool
     accept_foreign: bool
-    estimate_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +74,24 @@ def judge(key: LedgerKey, committed: Committed) -> Found:
 class Recovery:
     """Opens one partition's record and brings it in line with the broker."""
 
-    def __init__(self, context: Context, consumer: Consumer, partition: Partition) -> None:
+    def __init__(
+        self,
+        context: Context,
+        consumer: Consumer,
+        partition: Partition,
+        jump_ms: Callable[[], Awaitable[int]],
+    ) -> None:
+        self._jump_ms = jump_ms
         self._context = context
         self._consumer = consumer
         self._partition = partition
 
-    def request(self, wish: Wish, create_at: int | None, term: int = 0) -> Open:
-        """The store call that takes (term 0) or re-reads the record."""
+    async def _request(self, wish: Wish, create_at: int | None, term: int = 0) -> Open:
+        """The store call that takes (term 0) or re-reads the record.
+
+        Made just before it is sent: the jump of the clock has to be that of the server run which
+        decides.
+        """
         return Open(
             key=self._partition.key,
             owner=wish.owner.text(),
@@ -83,7 +100,7 @@ class Recovery:
             grace_ms=self._context.grace_ms,
             create_at=create_at,
             term=term,
-            estimate_ms=wish.estimate_ms,
+            jump_ms=await self._jump_ms(),
         )
 
     async def take(self, wish: Wish, tp: TopicPartition) -> bool:
@@ -96,11 +113,14 @@ class Recovery:
         if found.foreign and not wish.nominated:
             raise NotYetError("somebody else's commit has to be judged by the nominated member")
         start = found.committed.offset if found.committed.offset >= 0 else wish.start
-        snapshot = await self._open(self.request(wish, start if wish.nominated else None))
+        snapshot = await self._open(await self._request(wish, start if wish.nominated else None))
         must_commit = await self._reconcile(wish, found, snapshot)
         if must_commit or snapshot.lost_chunks or snapshot.lost_homes:
-            snapshot = await self._open(self.request(wish, None, snapshot.term))
+            snapshot = await self._open(await self._request(wish, None, snapshot.term))
+        slots, snapshot.slots = snapshot.slots, []
+        now_ms = self._context.clock.monotonic_ms()
         repair = self._partition.opened(snapshot)
+        await fill(self._partition.ledger, slots, snapshot.now_ms, now_ms)
         await self._partition.repair(repair)
         return must_commit
 
@@ -114,11 +134,18 @@ class Recovery:
 
     async def _reconcile(self, wish: Wish, found: Found, snapshot: Snapshot) -> bool:
         """Make the record agree with the committed position. True if it was changed by that."""
-        ops = self._losses(snapshot)
+        ops: list[Op] = []
+        if snapshot.lost_chunks:
+            self._data_lost("chunks of finished offsets are gone")
+            ops += [Op(Verb.REPLAY, index << CHUNK_SHIFT, arg=1) for index in snapshot.lost_chunks]
+        if snapshot.lost_homes:
+            ops.append(self._no_homes())
+        if snapshot.lost_chunks or snapshot.created:
+            ops += self._context.memory.known(self._partition.key)
         if snapshot.created:
             if found.ours is not None:
                 self._data_lost("the record is gone; starting from the committed position")
-                ops += _merge(found.ours)
+                ops += lacking(found.ours, snapshot)
             await self._write(ops)
             return True
         if found.foreign and found.committed.offset != snapshot.watermark:
@@ -126,8 +153,11 @@ class Recovery:
         elif found.ours is not None and _ahead(found.ours, snapshot):
             LOG.warning("%s: the store is behind its own commit", self._partition.tp)
             self._context.metrics.possible_rollbacks.at().inc()
-            ops.append(Op(Verb.ADVANCE, found.ours.base))
-            ops += _merge(found.ours)
+            ops += [Op(Verb.ADVANCE, found.ours.base), *lacking(found.ours, snapshot)]
+        elif found.ours is not None and (lost := lacking(found.ours, snapshot)):
+            LOG.warning("%s: the store lacks what its own commit says", self._partition.tp)
+            self._context.metrics.possible_rollbacks.at().inc()
+            ops += lost
         await self._write(ops)
         return bool(ops) or found.foreign
 
@@ -143,23 +173,17 @@ class Recovery:
         )
         return [Op(Verb.RESET, position)] if wish.accept_foreign else []
 
-    def _losses(self, snapshot: Snapshot) -> list[Op]:
-        """What the record lists and the store has lost is begun anew (R14)."""
-        ops: list[Op] = []
-        if snapshot.lost_chunks:
-            self._data_lost("chunks of finished offsets are gone")
-            ops += [Op(Verb.REPLAY, index << 15, arg=1) for index in snapshot.lost_chunks]
-        if snapshot.lost_homes:
-            self._data_lost("home records are gone")
-            rterm = self._context.random_bits(RTERM_BITS)
-            ops.append(Op(Verb.REPLAY, 0, rterm=rterm, arg=HOMES))
-        return ops
-
     async def _write(self, ops: list[Op]) -> None:
         if ops:
             reply = await self._context.flusher.submit(self._partition.handle, ops)
             if reply.verdict is not Verdict.OK:
                 raise StoreError(f"{self._partition.tp}: {reply.verdict.name}")
+
+    def _no_homes(self) -> Op:
+        """The record goes on without them; the new term tells their copies so (R14)."""
+        self._data_lost("home records of what was sent back are gone")
+        rterm = self._context.random_bits(RTERM_BITS)
+        return Op(Verb.REPLAY, 0, rterm=rterm, arg=upkeep.HOMES)
 
     def _data_lost(self, what: str) -> None:
         self._partition.data_lost = True
@@ -171,14 +195,15 @@ class Recovery:
         server run, and write back what the owner knows better. Raises StoreError.
         """
         ledger, handle = self._partition.ledger, self._partition.handle
-        snapshot = await self._context.flusher.open(self.request(wish, None, handle.term), handle)
+        request = await self._request(wish, None, handle.term)
+        snapshot = await self._context.flusher.open(request, handle)
         ours = wish.owner.text()
         if snapshot.verdict is Verdict.ABSENT:
             self._data_lost("the record is gone; rebuilt from memory")
         # Fenced by ourselves: the answer to the rebuilding was lost.
         again = snapshot.verdict is Verdict.FENCED and snapshot.previous_owner == ours
         if snapshot.verdict is Verdict.ABSENT or again:
-            request = self.request(wish, ledger.watermark)
+            request = await self._request(wish, ledger.watermark)
             snapshot = await self._context.flusher.open(request, handle)
             ledger.opened_epoch = snapshot.epoch
         if snapshot.verdict is Verdict.FENCED:
@@ -187,17 +212,44 @@ class Recovery:
             raise StoreDataError(f"{self._partition.tp}: the record is {snapshot.verdict.name}")
         if snapshot.moved:
             self._context.metrics.possible_rollbacks.at().inc()
-        losses = self._losses(snapshot)
-        if losses:
-            await self._write(losses)
+        if snapshot.lost_chunks:
+            self._data_lost("chunks of finished offsets are gone")
         if snapshot.lost_homes:
-            await self.reread(wish)  # under another rollback term
-            return
-        await self._partition.repair(self._partition.opened(snapshot))
+            await self._write([self._no_homes()])
+            snapshot = await self._open(await self._request(wish, None, handle.term))
+        repair = self._partition.opened(snapshot)
+        await self._partition.repair(repair, snapshot.lost_chunks)
 
 
-def _merge(progress: Progress) -> list[Op]:
-    return [Op(Verb.HOLE, start, arg=end) for start, end in progress.ranges]
+async def fill(ledger: Ledger[B], slots: Sequence[SlotView], store_ms: int, now_ms: int) -> None:
+    """Tell a ledger that nobody uses yet of a record's slots; others get their turn in between.
+
+    100,000 in one go would hold up every deadline of this sidecar for a tenth of a second (I4).
+    """
+    for start in range(0, len(slots), SLOTS_BATCH):
+        ledger.slots(slots[start : start + SLOTS_BATCH], store_ms, now_ms)
+        await asyncio.sleep(0)
+
+
+def lacking(progress: Progress, snapshot: Snapshot) -> list[Op]:
+    """What the commit says to be finished and the record does not (R8, R10).
+
+    An earlier epoch's commit says nothing about this one. An offset with a slot is replayed: a hole
+    would leave a lease that is live in there.
+    """
+    if progress.epoch < snapshot.epoch:
+        return []
+    finished, ops = ChunkedBitmap(), []
+    for index, data in snapshot.chunks.items():
+        finished.load(index, data)
+    slots = [slot.offset for slot in snapshot.slots]
+    for start, end in progress.ranges:
+        first = max(start, snapshot.watermark)
+        if finished.first_clear(first) < end:
+            known = slots[bisect_left(slots, first) : bisect_left(slots, end)]
+            ops += [Op(Verb.REPLAY, offset, counted=False) for offset in known]
+            ops.append(Op(Verb.HOLE, first, arg=end))
+    return ops
 
 
 def _ahead(progress: Progress, snapshot: Snapshot) -> bool:

@@ -34,6 +34,7 @@ from ackd.engine.drift import settings_marks
 from ackd.engine.gauges import Gauges
 from ackd.engine.inspect import Inspector
 from ackd.engine.members import Note
+from ackd.engine.memory import Memory
 from ackd.engine.publish import Publisher
 from ackd.engine.readiness import readiness
 from ackd.engine.secret import load_keys
@@ -127,6 +128,7 @@ class Runtime:
             identity=self.settings.identity,
             keys=keys,
             metrics=self.metrics,
+            memory=Memory(self._flusher, self._clock),
             grace_ms=self.settings.store.grace_ms,
             spill=self._spill,
         )
@@ -170,8 +172,6 @@ class Runtime:
             await self._up[subscription.settings.broker].wait()
             try:
                 subscription.cluster = await subscription.broker.cluster_id()
-                if self._settler is not None:
-                    subscription.presence.replay = self._settler.replay
                 await subscription.run()
             except* BrokerFatalError as group:
                 LOG.warning("%s: %s; joining anew", name, group.exceptions[0])

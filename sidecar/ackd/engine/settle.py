@@ -9,7 +9,7 @@ owner reads it in the record's journal (R16).
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -37,10 +37,6 @@ RETRY_MS = 50
 TRIES = 40
 """A record that is being re-read or taken over is asked again; about two seconds, then 503."""
 HANDLES_MAX = 10_000
-RECENT_MS = 10_000
-RECENT_MAX = 100_000
-REPLAY_WAIT_MS = 10_000
-REPLAY_BATCH = 1_000
 
 _VERBS: Mapping[Verb, CoreVerb] = {
     Verb.ACK: CoreVerb.ACK,
@@ -92,8 +88,6 @@ class Settler:
         self._subscriptions = subscriptions
         self._context = context
         self._handles: OrderedDict[LedgerKey, LedgerHandle] = OrderedDict()
-        self._recent: deque[tuple[int, LedgerKey, list[int]]] = deque()
-        self._recent_count = 0
 
     # --- settling
 
@@ -175,10 +169,13 @@ class Settler:
                 except StoreError as error:
                     answered(group, error)
                     continue
-                if reply.verdict is Verdict.OK:
-                    answered(group, reply)
-                else:
+                if reply.verdict is not Verdict.OK:
                     again += group
+                    continue
+                waits, decided, reply.results = _split(group, reply.results)
+                again += waits
+                if decided:
+                    answered(decided, reply)
             if not again:
                 return
             await asyncio.sleep(RETRY_MS / 1000)
@@ -289,50 +286,14 @@ class Settler:
     # --- after a rollback (R10)
 
     def _remember(self, group: Sequence[_Ask], reply: Reply) -> None:
-        """Keep confirmed acks, of own partitions too: a rollback may forget the term."""
+        """Keep confirmed acks, in case the store forgets them."""
         offsets = [
             ask.op.offset
             for ask, result in zip(group, reply.results, strict=True)
             if result.outcome is Outcome.ACKED
         ]
-        if not offsets:
-            return
-        now_ms = self._context.clock.monotonic_ms()
-        self._recent.append((now_ms, self._handle(group[0]).key, offsets))
-        self._recent_count += len(offsets)
-        while self._recent_count > RECENT_MAX or self._recent[0][0] < now_ms - RECENT_MS:
-            self._recent_count -= len(self._recent.popleft()[2])
-
-    async def replay(self, name: str) -> None:
-        """The store's server run changed: repeat what it had confirmed to us (R10).
-
-        A record takes replays once its owner has re-opened it; after `REPLAY_WAIT_MS` nobody waits
-        for that any more.
-        """
-        by_key: dict[LedgerKey, list[Op]] = {}
-        for _, key, offsets in self._recent:
-            if key.subscription == name:
-                ops = by_key.setdefault(key, [])
-                ops += [Op(CoreVerb.REPLAY, offset) for offset in offsets]
-        end_ms = self._context.clock.monotonic_ms() + REPLAY_WAIT_MS
-        # Side by side: a record that nobody has re-opened yet must not keep the others waiting.
-        await asyncio.gather(*(self._replay_all(key, ops, end_ms) for key, ops in by_key.items()))
-
-    async def _replay_all(self, key: LedgerKey, ops: list[Op], end_ms: int) -> None:
-        for start in range(0, len(ops), REPLAY_BATCH):
-            await self._replay(LedgerHandle(key), ops[start : start + REPLAY_BATCH], end_ms)
-
-    async def _replay(self, handle: LedgerHandle, ops: list[Op], end_ms: int) -> None:
-        while True:
-            try:
-                reply = await self._context.flusher.submit(handle, ops)
-                if reply.verdict is Verdict.OK:
-                    return
-            except StoreError:
-                pass  # away again: the next change of the run, or the end of the wait, decides
-            if self._context.clock.monotonic_ms() >= end_ms:
-                return
-            await asyncio.sleep(RETRY_MS / 1000)
+        if offsets:
+            self._context.memory.acked(self._handle(group[0]).key, reply.epoch, offsets)
 
 
 def _grouped(asks: Sequence[_Ask]) -> dict[tuple[bytes, bytes, int], list[_Ask]]:
@@ -341,6 +302,22 @@ def _grouped(asks: Sequence[_Ask]) -> dict[tuple[bytes, bytes, int], list[_Ask]]
         token = ask.token
         groups.setdefault((token.subscription, token.topic_id, token.partition), []).append(ask)
     return groups
+
+
+def _split(
+    group: Sequence[_Ask], results: Sequence[Result]
+) -> tuple[list[_Ask], list[_Ask], list[Result]]:
+    """Items that have to wait for a repair (R10); those that are decided, with their results."""
+    if all(result.outcome is not Outcome.UNREPAIRED for result in results):
+        return [], list(group), list(results)
+    waits, decided, known = [], [], []
+    for ask, result in zip(group, results, strict=True):
+        if result.outcome is Outcome.UNREPAIRED:
+            waits.append(ask)
+        else:
+            decided.append(ask)
+            known.append(result)
+    return waits, decided, known
 
 
 def _unavailable(error: StoreError) -> SettleResult:

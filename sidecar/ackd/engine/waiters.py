@@ -12,13 +12,15 @@ WAITERS_MAX = 10_000
 
 class Waiter:
     """One receive. `grants`: requests for leases that are under way; it is not answered before they
-    land. `asked`, `asked_bytes`: how many messages, of what size, leases were asked for.
+    land, not even when its wait is over (`end_s`, of the event loop's clock). `asked`,
+    `asked_bytes`: how many messages, of what size, leases were asked for.
     """
 
     __slots__ = (
         "asked",
         "asked_bytes",
         "deliveries",
+        "end_s",
         "future",
         "gone",
         "grants",
@@ -32,6 +34,7 @@ class Waiter:
     ) -> None:
         self.request = request
         self.start_s = start_s
+        self.end_s = start_s + request.wait_ms / 1000
         self.future = future
         self.deliveries: list[Delivery] = []
         self.grants = 0

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from http import HTTPStatus
 
 from aiohttp.http_exceptions import HttpProcessingError
-from aiohttp.web import BaseRequest, RequestPayloadError
+from aiohttp.web import RequestPayloadError
 
 from ackd.errors import (
     AckdError,
@@ -28,6 +28,7 @@ from ackd.http import problems
 from ackd.http.auth import TokenFile
 from ackd.http.limits import BODY_FREE_BYTES, Limits
 from ackd.http.reply import Reply, failure
+from ackd.http.request import Request
 from ackd.http.router import Port, Route, Router
 from ackd.http.server import LOG, Server
 from ackd.http.service import Call, Service
@@ -56,16 +57,14 @@ class App:
         self._counted: dict[tuple[str, str, int], int] = {}
         service.metrics.before_scrape(self._fill_metrics)
 
-    async def handle(self, request: BaseRequest) -> Reply:
+    async def handle(self, request: Request) -> Reply:
         """Answer a request; never raises but for cancellation."""
         loop = asyncio.get_running_loop()
         start_s = loop.time()
         route: Route | None = None
         call: Call | None = None
         try:
-            path, _, query = request.raw_path.partition("?")
-            if not path.startswith("/"):
-                path = request.rel_url.raw_path
+            path, _, query = request.path.partition("?")
             route, params = self.router.find(request.method, path)
             if not route.open:
                 self._admit(request)
@@ -89,7 +88,7 @@ class App:
         self._count(request.method, route, reply.status, loop.time() - start_s)
         return reply
 
-    def _admit(self, request: BaseRequest) -> None:
+    def _admit(self, request: Request) -> None:
         """Who may call, and when. Raises UnauthorizedError, ForbiddenError, StartingError."""
         if self.service.starting:
             raise StartingError
@@ -141,7 +140,7 @@ class App:
         """The body. A chunked one has no length before its end, so its room grows with it."""
         request = call.request
         if request.headers.get("Expect", "").lower() == "100-continue":
-            transport = request.transport
+            transport = request.connection.transport
             if transport is not None and not transport.is_closing():
                 transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         pieces: list[bytes] = []
@@ -181,7 +180,7 @@ class App:
             self.server.refused = 0
 
 
-def _as_is(request: BaseRequest) -> None:
+def _as_is(request: Request) -> None:
     """Nothing is unpacked: a small body could become huge. Raises UnsupportedMediaTypeError."""
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise UnsupportedMediaTypeError("Bodies are read as they are: no Content-Encoding.")

@@ -36,6 +36,8 @@ class BodyDecoder(Generic[Body]):
             raise BadBodyError(f"Not JSON: {error}.") from error
         try:
             plain = msgspec.json.decode(raw)
+        except msgspec.ValidationError as error:  # 1E400 is JSON, but no number that we can hold
+            raise field_errors([("", f"{error}.")]) from error
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise BadBodyError(f"Not JSON: {error}.") from error
         found: list[tuple[str, str]] = []

@@ -233,7 +233,7 @@ def _headers(call: Call, faults: list[tuple[str, str]]) -> Headers:
     # What curl sends when nobody chose a type says nothing about the message.
     if kind and not kind.startswith(_FORM):
         pairs.append(("content-type", kind.encode("utf-8", "surrogateescape")))
-    for name, value in call.request.raw_headers:
+    for name, value in call.request.head.raw_headers:
         lower = name.lower()
         if lower.startswith(_HEADER_PREFIX) and len(lower) > len(_HEADER_PREFIX):
             pairs.append((name[len(_HEADER_PREFIX) :].decode("ascii", "replace"), value))

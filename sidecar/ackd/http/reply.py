@@ -10,31 +10,20 @@ It is also the cheap way: a head is a few joined strings.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from email.utils import formatdate
 from functools import lru_cache
 from http import HTTPStatus
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Protocol, cast
 
 from ackd.errors import AckdError
 from ackd.http import problems
-from ackd.http.limits import Limits
-
-if TYPE_CHECKING:
-    from aiohttp.web import BaseRequest
+from ackd.http.request import Request
 
 JSON = "application/json"
 _SECOND_NS = 1_000_000_000
 _REASONS = {status.value: status.phrase for status in HTTPStatus}
 _NO_BODY = frozenset({204, 304})
-
-
-class HasLimits(Protocol):
-    """What an answer needs to know of its connection."""
-
-    limits: Limits
 
 
 class _Date:
@@ -66,10 +55,10 @@ class Reply:
     """An answer with its whole body. Header names and values must be safe for a header line.
 
     `undelivered` is called, at most once, when not one byte could be handed over. `close` ends the
-    connection after the answer. It has the three members that aiohttp asks of a response.
+    connection after the answer.
     """
 
-    __slots__ = ("_request", "body", "close", "content_type", "headers", "status", "undelivered")
+    __slots__ = ("body", "close", "content_type", "headers", "status", "undelivered")
 
     def __init__(
         self,
@@ -87,18 +76,6 @@ class Reply:
         self.headers = headers
         self.close = close
         self.undelivered = undelivered
-        self._request: BaseRequest | None = None
-
-    @property
-    def keep_alive(self) -> bool:
-        """Whether the connection serves another request (aiohttp asks after the answer)."""
-        return not self.close
-
-    async def prepare(self, request: BaseRequest) -> None:
-        """Nothing is written before `write_eof` (aiohttp calls both, one after the other)."""
-        self._request = request
-        if not request.keep_alive:
-            self.close = True
 
     def head(self, *, http10: bool = False) -> bytes:
         """Status line and header fields, the empty line included."""
@@ -116,45 +93,34 @@ class Reply:
         head = f"{start}{length}Date: {_DATE.text()}\r\n{extra}\r\n"
         return head.encode("ascii", "replace")
 
-    async def write_eof(self) -> None:
+    async def send(self, request: Request) -> None:
         """Hand the answer over, then wait until a slow reader has taken most of it.
 
         Raises ConnectionResetError when the connection is gone before the first byte.
         """
-        request, self._request = self._request, None
-        assert request is not None  # noqa: S101  aiohttp calls prepare first
+        asked = request.head
+        if asked.should_close:
+            self.close = True
         undelivered, self.undelivered = self.undelivered, None
-        body = b"" if request.method == "HEAD" or self.status in _NO_BODY else self.body
-        data = self.head(http10=request.version < (1, 1)) + body
-        protocol = request.protocol
-        transport = protocol.transport
+        body = b"" if self.status in _NO_BODY or request.method == "HEAD" else self.body
+        data = self.head(http10=asked.version < (1, 1)) + body
+        connection = request.connection
+        transport = connection.transport
         if transport is None or transport.is_closing():
             if undelivered is not None:
                 undelivered()
             raise ConnectionResetError("The client has gone.")
         transport.write(data)
         self.body = b""
-        if protocol.writing_paused:
-            await drain(request, len(data))
+        if connection.writing_paused:
+            await connection.drain(len(data))
 
+    async def prepare(self, request: Request) -> None:
+        """Send it: what aiohttp calls first of an answer (after an upgrade that was not taken)."""
+        await self.send(request)
 
-async def drain(request: BaseRequest, size: int) -> None:
-    """Wait for a slow reader, bounded; its connection is cut when it takes too long.
-
-    What it holds back counts against the server's bound for unread answers meanwhile.
-    """
-    protocol = request.protocol
-    limits = cast("HasLimits", protocol).limits
-    limits.unread.force(size)
-    try:
-        async with asyncio.timeout(limits.write_timeout_s):
-            await request.writer.drain()
-    except TimeoutError:
-        if protocol.transport is not None:
-            protocol.transport.abort()
-        raise ConnectionResetError("The client did not read its answer.") from None
-    finally:
-        limits.unread.give(size)
+    async def write_eof(self) -> None:
+        """Nothing is left to write: what aiohttp calls last."""
 
 
 def failure(error: AckdError, *, close: bool = False, allow: str = "") -> Reply:

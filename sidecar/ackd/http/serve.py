@@ -20,6 +20,10 @@ from ackd.http.listen import Listener
 
 LOG = logging.getLogger("ackd.http")
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+GC_THRESHOLDS = (20_000, 20, 20)
+"""Requests make no cycles, so nearly all that the collector looks at is alive: with Python's own
+700 it took 2.5 % of the time with single messages and 3.5 % with batches of 32.
+"""
 
 
 async def serve(settings: Settings, *, started: Callable[[Listener], None] | None = None) -> None:
@@ -48,6 +52,7 @@ async def serve(settings: Settings, *, started: Callable[[Listener], None] | Non
             # What exists now lives as long as the process: the collector needn't look at it again.
             gc.collect()
             gc.freeze()
+            gc.set_threshold(*GC_THRESHOLDS)
             await stop.wait()
             LOG.info("draining for at most %d ms", settings.server.drain_ms)
             listener.service.draining = True

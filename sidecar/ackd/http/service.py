@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
-
-from aiohttp.web import BaseRequest
 
 from ackd.config.schema import ServerSettings
 from ackd.engine.api import Engine, Received
@@ -14,6 +12,7 @@ from ackd.errors import AckdError
 from ackd.http.codec import DeliveryEncoder
 from ackd.http.limits import Limits
 from ackd.http.problems import field_errors
+from ackd.http.request import Request
 from ackd.http.server import LOG, Connection
 from ackd.telemetry.metrics import Metrics
 
@@ -90,7 +89,7 @@ class Call:
     def __init__(
         self,
         service: Service,
-        request: BaseRequest,
+        request: Request,
         route: Route,
         params: Sequence[str],
         query_text: str,
@@ -107,7 +106,7 @@ class Call:
     @property
     def connection(self) -> Connection:
         """The connection that it came on."""
-        return cast("Connection", self.request.protocol)
+        return self.request.connection
 
     def header(self, name: str) -> str:
         """A header's value, empty without it."""
@@ -147,8 +146,7 @@ class Call:
         name = self.request.headers.get("Ackd-Worker")
         if name is not None:
             return name.encode("ascii", "replace").decode()[:WORKER_CHARS_MAX]
-        peer = self.connection.peername
-        return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "unix"
+        return self.connection.peer
 
 
 def number(fields: dict[str, str], name: str, default: int, low: int, high: int) -> int:

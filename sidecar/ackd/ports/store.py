@@ -14,7 +14,8 @@ from ackd.ports.trouble import Trouble
 class Member:
     """One sidecar of a subscription as the store knows it.
 
-    `silent_ms`: time since its last heartbeat by the store's clock. `run`: the server run on which
+    `silent_ms`: time since its last heartbeat by the store's clock, below 0 when that was set back
+    meanwhile. `run`: the server run on which
     it last replayed (R10). `owned`: ledger keys' texts that it owns. `note`: settings hash and
     version.
     """

@@ -9,7 +9,8 @@ from redis import exceptions
 from ackd.core.wire import Reply
 from ackd.errors import StoreDataError, StoreError, StoreUnknownError
 from ackd.store import codec
-from ackd.store.connect import Answer, refusal
+from ackd.store.connect import refusal
+from ackd.store.exchange import Answer
 from ackd.store.nodes import ElsewhereError
 
 

@@ -1,8 +1,9 @@
 """One connection to one server, which never repeats a call by itself.
 
 redis-py sends timed-out and cut-off commands again, scripts too (seen: 10 calls, 28 executions).
-So only its connection class is used here, with retries off, and each failure is told apart: a call
-that was surely not decided is a StoreError, one that may have been a StoreUnknownError (R12).
+So only its connection class is used, and only to connect (see `exchange`). Each failure is told
+apart: a call that was surely not decided is a StoreError, one that may have been a
+StoreUnknownError (R12).
 """
 
 from __future__ import annotations
@@ -24,10 +25,7 @@ from redis.asyncio.connection import (
 
 from ackd.errors import StoreError, StoreSetupError, StoreUnknownError
 from ackd.hidden import HIDDEN
-
-Command = Sequence[str | bytes | int]
-Answer = Any
-"""What a server said: bytes, int, list, None, or a ResponseError as a value."""
+from ackd.store.exchange import Answer, Command, Exchange
 
 RUN_BYTES = 8
 _WHO: tuple[Command, ...] = (("INFO", "server"), ("INFO", "replication"), ("INFO", "persistence"))
@@ -117,12 +115,13 @@ class Link:
         self._access = access
         self._dial = dial
         self._connection: AbstractConnection | None = None
+        self._exchange: Exchange | None = None
         self.server: Server | None = None
 
     @property
     def open(self) -> bool:
         """Whether there is a connection that the other side has not closed."""
-        return self._connection is not None and _alive(self._connection)
+        return self._exchange is not None and self._exchange.open
 
     async def connect(self, *, identify: bool = True) -> None:
         """Connect (again) and ask the server who it is. Raises StoreError, StoreSetupError."""
@@ -133,11 +132,12 @@ class Link:
                 if self._access.password_file is not None:
                     connection.password = await asyncio.to_thread(self._access.read_password)
                 await connection.connect()  # type: ignore[no-untyped-call]
-                self._connection = connection
+                self._connection, self._exchange = connection, Exchange(connection)
                 if identify:
-                    await self._identify()
+                    said = await self._exchange.ask(_WHO, self._access.timeout_s)
+                    self.server = read_server(said)
         except BaseException as error:
-            self._connection = None
+            self._connection = self._exchange = None
             await _drop(connection)
             if isinstance(error, asyncio.CancelledError):
                 raise
@@ -148,21 +148,18 @@ class Link:
         self.server = read_server(await self.ask(_WHO))
         return self.server.run
 
-    async def _identify(self) -> None:
-        self.server = read_server(await self._exchange(_WHO))
-
     async def ask(self, commands: Sequence[Command], *, timeout_s: float = 0) -> list[Answer]:
         """Send all, read all. An error that the server answered with is an item of the list.
 
         Raises StoreError when nothing was sent and StoreUnknownError afterwards; the connection is
         gone then.
         """
-        if not self.open:
+        exchange = self._exchange
+        if exchange is None or not exchange.open:
             await self.close()
             raise StoreError("not connected")
         try:
-            async with asyncio.timeout(timeout_s or self._access.timeout_s):
-                return await self._exchange(commands)
+            return await exchange.ask(commands, timeout_s or self._access.timeout_s)
         except (exceptions.RedisError, OSError, TimeoutError) as error:
             await self.close()
             raise StoreUnknownError(f"the store's answer was lost: {_say(error)}") from error
@@ -170,30 +167,12 @@ class Link:
             await self.close()
             raise
 
-    async def _exchange(self, commands: Sequence[Command]) -> list[Answer]:
-        connection = self._connection
-        if connection is None:
-            raise StoreError("not connected")
-        await connection.send_packed_command(connection.pack_commands(commands), check_health=False)
-        answers: list[Answer] = []
-        for _ in commands:
-            try:
-                answers.append(await connection.read_response(disable_decoding=True))
-            except exceptions.ResponseError as error:
-                answers.append(error)
-        return answers
-
     async def close(self) -> None:
         """Drop the connection; never raises."""
-        connection, self._connection = self._connection, None
+        connection, self._connection, self._exchange = self._connection, None, None
         self.server = None
         if connection is not None:
             await _drop(connection)
-
-
-def _alive(connection: AbstractConnection) -> bool:
-    reader = connection._reader  # noqa: SLF001 - redis-py only says whether it was connected once
-    return reader is not None and not reader.at_eof() and reader.exception() is None
 
 
 async def _drop(connection: AbstractConnection) -> None:

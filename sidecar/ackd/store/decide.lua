@@ -78,9 +78,10 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
   elseif (not over or home) and phase ~= Phase.ACKED and (fence ~= s_fence or rterm ~= s_rterm) then
     -- Another token. The newest one there is counts when the store forgot its grant (R9): then it
     -- has the larger fence, and the slot was not granted after the last possible rollback.
-    if verb ~= Verb.LOOK and phase ~= Phase.DEAD and fence > s_fence and fence > fence_floor
+    if phase ~= Phase.DEAD and fence > s_fence and fence > fence_floor
         and not (phase == Phase.LEASED and s_rterm == h_rterm and rterm ~= h_rterm) then
-      phase = Phase.EXPIRED
+      phase = now < repair_until and Phase.FORGOTTEN
+        or verb == Verb.LOOK and Phase.GONE or Phase.EXPIRED
     else
       phase = Phase.GONE
     end
@@ -97,6 +98,8 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
       outcome = Outcome.RELEASED
     elseif phase == Phase.DEAD then
       outcome = Outcome.DEAD
+    elseif phase == Phase.FORGOTTEN then
+      outcome = Outcome.UNREPAIRED
     end
     answer(outcome, over and State.FINISHED or home and State.SENDING or state, s_attempt, s_fence,
       when_ms, first, phase == Phase.EXPIRED and 1 or 0, offset)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from ackd.config.schema import Durability
 from ackd.errors import StoreSetupError
 from ackd.ports import Trouble
-from ackd.store.connect import Answer, Command, Link, Server
+from ackd.store.connect import Link, Server
+from ackd.store.exchange import Answer, Command
 
 REDIS_MIN = (6, 2)
 VALKEY_MIN = (7, 2)

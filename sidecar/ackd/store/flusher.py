@@ -1,10 +1,10 @@
 """Group commit: one flush in flight per store; what arrives meanwhile goes with the next one.
 
 500 settles in one script call cost the store and this process a twentieth of 500 calls, so requests
-never call the store themselves: they `submit` and wait on a future. A caller that is cancelled
-therefore never touches a connection. Two more things hang on the single flight: calls of an owner
-get their sequence numbers in the order in which they are sent (`Verdict.STALE` refuses what arrives
-too late), and an owner hears of replies in the order in which the store decided them.
+never call the store themselves: they `submit` and wait on a future, or are told. A caller that is
+cancelled therefore never touches a connection. Two more things hang on the single flight: calls of
+an owner get their sequence numbers in the order in which they are sent (`Verdict.STALE` refuses
+what arrives too late), and an owner hears of replies in the order in which the store decided them.
 
 Nothing here reads a clock, so that it runs under a simulated event loop.
 """
@@ -12,16 +12,20 @@ Nothing here reads a clock, so that it runs under a simulated event loop.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 from ackd.core.ids import LedgerKey
 from ackd.core.wire import Call, Op, Open, Reply, Snapshot, Verdict
 from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import Store
+
+LOG = logging.getLogger("ackd.store")
 
 BATCH_MAX = 1500
 QUEUE_MAX = 100_000
@@ -74,10 +78,17 @@ class LedgerHandle:
         self.incarnation, self.journal_next = snapshot.incarnation, snapshot.journal_next
 
 
+Told = Callable[[Reply | StoreError], None]
+"""Hears what became of a submission; must not raise."""
+
+
 @dataclass(slots=True, eq=False)
 class _Submission:
+    """`future` is there when somebody can cancel it."""
+
     ops: Sequence[Op]
-    future: asyncio.Future[Reply]
+    told: Told
+    future: asyncio.Future[Reply] | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -126,23 +137,33 @@ class Flusher:
         """Queue operations; they stay together, in order, in one call.
 
         The future gives a `Reply` with the header of the call and the results of these `ops` only
-        (look at `verdict` first); its `journal` is empty, the handle's listener gets that. It fails
+        (look at `verdict` first); the `journal` in it is the listener's business. It fails
         with StoreError when nothing was decided and StoreUnknownError when that is not known. Is
         the future cancelled before its turn has come, then the operations are not sent.
         """
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        if self._stopped or self._items + len(ops) > self._queue_max:
+        self._submit(handle, _Submission(ops, partial(_resolve, future), future))
+        return future
+
+    def tell(self, handle: LedgerHandle, ops: Sequence[Op], told: Told) -> None:
+        """`submit` for who has no need of a future, which costs a turn of the event loop.
+
+        `told` is called once, in the turn in which the answer came and never before `tell` is back.
+        """
+        self._submit(handle, _Submission(ops, told))
+
+    def _submit(self, handle: LedgerHandle, part: _Submission) -> None:
+        if self._stopped or self._items + len(part.ops) > self._queue_max:
             why = "the store's flusher has stopped" if self._stopped else "too much at once"
-            _fail(future, StoreError(why))
-            return future
+            asyncio.get_running_loop().call_soon(_tell, part, StoreError(why))
+            return
         lane = self._lanes.get(id(handle))
         if lane is None:
             lane = self._lanes[id(handle)] = _Lane(handle)
             self._turn.append(lane)
-        lane.waiting.append(_Submission(ops, future))
-        self._items += len(ops)
+        lane.waiting.append(part)
+        self._items += len(part.ops)
         self._wake.set()
-        return future
 
     async def open(self, request: Open, handle: LedgerHandle) -> Snapshot:
         """Take or re-read the partition of `handle`, in order with its calls; fills the handle.
@@ -246,7 +267,7 @@ class Flusher:
         """The lane's first submission that somebody still wants; an empty lane is forgotten."""
         while lane.waiting:
             part = lane.waiting[0]
-            if not part.future.cancelled():
+            if part.future is None or not part.future.cancelled():
                 return part
             lane.waiting.popleft()
             self._items -= len(part.ops)
@@ -294,12 +315,22 @@ def _land(flight: _Flight, reply: Reply) -> None:
         handle.journal_next = reply.journal_next if handle.journal_next else 0
     if handle.listener is not None:
         handle.listener.landed(flight.call, reply)
+    if len(flight.parts) == 1:
+        _tell(flight.parts[0], reply)
+        return
     start = 0
     for part in flight.parts:
         end = start + len(part.ops)
-        if not part.future.done():
-            part.future.set_result(_slice(reply, start, end))
+        _tell(part, _slice(reply, start, end))
         start = end
+
+
+def _tell(part: _Submission, answer: Reply | StoreError) -> None:
+    """A mistake in one submitter's code is not the others' problem."""
+    try:
+        part.told(answer)
+    except Exception:
+        LOG.exception("a submitter failed on the store's answer")
 
 
 def _slice(reply: Reply, start: int, end: int) -> Reply:
@@ -317,11 +348,15 @@ def _slice(reply: Reply, start: int, end: int) -> Reply:
 
 
 def _reject(part: _Submission, error: StoreError) -> None:
-    if not part.future.done():
-        _fail(part.future, type(error)(error.detail, **error.facts))
+    _tell(part, type(error)(error.detail, **error.facts))
 
 
-def _fail(future: asyncio.Future[Reply], error: StoreError) -> None:
-    """Fail a submission. Whoever waited may be gone: the error is not lost then, listeners know."""
-    future.set_exception(error)
-    future.exception()  # seen: asyncio need not log it
+def _resolve(future: asyncio.Future[Reply], answer: Reply | StoreError) -> None:
+    """Whoever waited may be gone: an error is not lost then, listeners know."""
+    if future.done():
+        return
+    if isinstance(answer, StoreError):
+        future.set_exception(answer)
+        future.exception()  # seen: asyncio need not log it
+    else:
+        future.set_result(answer)

@@ -18,7 +18,8 @@ from redis.asyncio.connection import AbstractConnection
 from redis.crc import key_slot
 
 from ackd.errors import StoreError, StoreSetupError
-from ackd.store.connect import Access, Answer, Link
+from ackd.store.connect import Access, Link
+from ackd.store.exchange import Answer
 
 Address = tuple[str, int]
 Find = Callable[[], Awaitable[Callable[[], AbstractConnection]]]

@@ -5,8 +5,8 @@
 local META, ARG = KEYS[1], ARGV[1]
 local BASE = sub(META, 1, -2)
 local OPENED = ">BBBI8I8I8I8I8I4HI8I8I8B"
-local term, incarnation, rterm, estimate, grace, create, create_at, run, owner =
-  unpack_(">I8I8HI8I8BI8Bc0Hc0", ARG)
+local term, incarnation, rterm, jump_ms, grace, create, create_at, run, owner =
+  unpack_(">I8I8Hi8I8BI8Bc0Hc0", ARG)
 local meta = call("HMGET", META, "c", "h", "o", "r")
 local created = 0
 
@@ -31,7 +31,7 @@ if term ~= 0 and term ~= h_term then return refuse(Verdict.FENCED, h_term, previ
 local store_ms, moved = floor(now_us / 1000), 0
 if run ~= meta[4] then
   moved, h_rterm = 1, rterm
-  if estimate ~= 0 then shift_ms = max(shift_ms, store_ms - estimate) end
+  shift_ms = max(shift_ms + jump_ms, 0)
   clock_ms = max(clock_ms, store_ms - shift_ms)
   grace_until, repair_until = clock_ms + grace, clock_ms + Bound.REPAIR_WAIT_MS
 end

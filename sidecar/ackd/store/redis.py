@@ -11,7 +11,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from hashlib import blake2b
-from typing import Protocol
+from typing import Protocol, cast
 
 from redis import exceptions
 
@@ -20,8 +20,9 @@ from ackd.errors import StoreDataError, StoreError
 from ackd.ports import Members, Trouble
 from ackd.store import codec
 from ackd.store.answers import checked, moving, replies
-from ackd.store.connect import RUN_BYTES, Answer, Command, Link
+from ackd.store.connect import RUN_BYTES, Link
 from ackd.store.durable import Barrier, look
+from ackd.store.exchange import Answer, Command
 from ackd.store.flusher import PartlyError
 from ackd.store.keys import Keys
 from ackd.store.nodes import ElsewhereError, Node, Topology
@@ -91,21 +92,36 @@ class RedisStore:
 
     async def apply(self, calls: Sequence[Call]) -> list[Reply]:
         """One flush. When it went differently for different calls, `PartlyError` says so."""
-        answers: list[Reply | StoreError] = [ElsewhereError()] * len(calls)
         names = [self._keys.ledger(call.key) for call in calls]
+        if self._topology.together:
+            try:
+                answers = await self._flush(self._topology.node(""), names, calls)
+            except StoreError as error:
+                self._note(error)
+                raise
+        else:
+            answers = await self._scattered(calls, names)
+        failed = [answer for answer in answers if isinstance(answer, StoreError)]
+        if failed or self._away is not None:
+            self._note(failed[0] if failed else None)
+        if not failed:
+            return cast("list[Reply]", answers)
+        if len(failed) == len(calls) and len({type(error) for error in failed}) == 1:
+            raise failed[0]
+        raise PartlyError(answers)
+
+    async def _scattered(
+        self, calls: Sequence[Call], names: Sequence[str]
+    ) -> list[Reply | StoreError]:
+        """Ask the nodes of the keys; again for what turns out to be elsewhere."""
+        answers: list[Reply | StoreError] = [ElsewhereError()] * len(calls)
         pending = list(range(len(calls)))
         for _ in range(TRIES):
             await self._spread(calls, names, pending, answers)
             pending = [i for i in pending if isinstance(answers[i], ElsewhereError)]
             if not pending or not await self._moved():
                 break
-        failed = [answer for answer in answers if isinstance(answer, StoreError)]
-        self._note(failed[0] if failed else None)
-        if not failed:
-            return [answer for answer in answers if isinstance(answer, Reply)]
-        if len(failed) == len(calls) and len({type(error) for error in failed}) == 1:
-            raise failed[0]
-        raise PartlyError(answers)
+        return answers
 
     async def _spread(
         self,
@@ -202,7 +218,11 @@ class RedisStore:
             command = ("EVALSHA", OPEN.sha, 1, name, codec.encode_open(request, node.run.encode()))
             return await self._one(node, link, command, OPEN, ownership=True)
 
-        return codec.decode_snapshot(await self._on(name, ask))
+        snapshot, rest = codec.decode_head(await self._on(name, ask))
+        for slots in rest:
+            snapshot.slots += slots
+            await asyncio.sleep(0)
+        return snapshot
 
     async def _on(self, name: str, ask: _Ask) -> Answer:
         """Ask the node of a key; again when the key turns out to be elsewhere."""

@@ -30,6 +30,7 @@ _NUMBERS: dict[str, dict[str, int]] = {
         "JOURNAL_MAX": record.JOURNAL_MAX,
         "REPAIR_WAIT_MS": record.REPAIR_WAIT_MS,
         "RELEASES_MAX": slot.RELEASES_MAX,
+        "EPOCH_MARKS": upkeep.EPOCH_MARKS,
         "EXCEPTIONS_KEEP_MS": upkeep.EXCEPTIONS_KEEP_MS,
         "HOME_KEEP_MS": home.HOME_KEEP_MS,
         "PRUNE_MAX": home.PRUNE_MAX,

@@ -172,13 +172,14 @@ upkeep[Verb.DROP] = function(offset)
   return 0
 end
 
-upkeep[Verb.REPLAY] = function(offset, arg, _, rterm, counted)
+upkeep[Verb.REPLAY] = function(offset, arg, group, rterm, counted)
   if arg == 2 then
     homes().clear()
     h_rterm = rterm
     return 0
   end
   if arg == 0 then
+    if group ~= 0 and group ~= epoch % Bound.EPOCH_MARKS + 1 then return 0 end
     local home = H.count > 0 and homes().of(offset)
     if home and home[1] ~= State.FINISHED then
       if counted == 0 then
@@ -192,8 +193,10 @@ upkeep[Verb.REPLAY] = function(offset, arg, _, rterm, counted)
         end
       end
     end
-    if offset >= watermark then finish(offset) end
-    return 0
+    if offset < watermark then return 0 end
+    finish(offset)
+    if term == 0 then journal[#journal + 1] = pack(JOURNAL, offset, Outcome.ACKED, 0, 0, 0) end
+    return 1
   end
   local page = b_page(offset)
   make("b", b_made, lists, page)

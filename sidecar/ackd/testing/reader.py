@@ -1,8 +1,9 @@
 """Takes a consumer's events as the engine would, keeps them, and checks each one on the way.
 
 Checked always, whatever the test is about: batches are never empty; records belong to the session
-that was asked for and grow in offset (rule R7); nothing comes of a partition that is not fetched or
-is paused; no partition is nominated twice without having been taken away.
+that was asked for, grow in offset and lie past every end that was told (rule R7); nothing comes of
+a partition that is not fetched or is paused; no partition is nominated twice without having been
+taken away.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ackd.ports import (
     Record,
     Revoked,
     TopicReplaced,
+    Trouble,
 )
 
 E = TypeVar("E")
@@ -90,6 +92,11 @@ class Reader:
             for end in self.of(EndReached)
         )
 
+    def trouble(self, code: str, *, cleared: bool = False) -> Trouble | None:
+        """The last trouble whose code contains this, if it began or is over as asked."""
+        found = [each for each in self.of(Trouble) if code in each.code]
+        return found[-1] if found and found[-1].cleared is cleared else None
+
     async def until(
         self, condition: Callable[[], object], what: str, timeout_s: float = 15.0
     ) -> None:
@@ -122,6 +129,7 @@ class Reader:
                 case EndReached():
                     self._check_session(event.partition, event.session)
                     assert event.offset >= self._least[event.partition], "an end before its records"
+                    self._least[event.partition] = event.offset
                 case OutOfRange():
                     self._check_session(event.partition, event.session)
                 case TopicReplaced(topic):

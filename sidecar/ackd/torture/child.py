@@ -108,9 +108,10 @@ class Child:
             self.popen.wait(STOP_S)
 
     def freeze(self) -> None:
-        """SIGSTOP, and wait until the kernel has stopped it."""
-        os.kill(self.pid, signal.SIGSTOP)
-        wait(lambda: state_of(self.pid) == "T", f"{self.name} stands still", 5.0)
+        """SIGSTOP, and wait until the kernel has stopped it. PartError when it had ended."""
+        if self.running:
+            os.kill(self.pid, signal.SIGSTOP)
+        self.wait_until(lambda: state_of(self.pid) == "T", "stands still", STOP_S)
 
     def thaw(self) -> None:
         """SIGCONT."""
@@ -147,7 +148,7 @@ class Child:
             return ""
 
     def wait_until(self, serves: Callable[[], bool], what: str, timeout_s: float) -> None:
-        """Wait for it to serve; raises with the end of its log when it ends first, or too late."""
+        """Wait for it; PartError with the end of its log when it ends first, or too late."""
 
         def now() -> bool:
             if not self.running:
@@ -158,7 +159,8 @@ class Child:
         try:
             wait(now, what, timeout_s)
         except TimeoutError as error:
-            raise PartError(f"{self.name}: {error}\n{self.tail()}") from None
+            state = state_of(self.pid)
+            raise PartError(f"{self.name} (state {state}): {error}\n{self.tail()}") from None
 
 
 def wait(condition: Callable[[], bool], what: str, timeout_s: float) -> None:

@@ -22,6 +22,9 @@ from typing import Self
 
 import msgspec
 
+# How far apart the two clocks may be read, and how often that is tried.
+PAIR_NS = 50_000
+PAIR_TRIES = 5
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -75,8 +78,20 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 def now_us() -> tuple[int, int]:
-    """(monotonic, wall), microseconds."""
-    return time.monotonic_ns() // 1000, time.time_ns() // 1000
+    """(monotonic, wall) of one moment, microseconds.
+
+    A busy machine may stop us between two looks at its clocks for many milliseconds. So the wall
+    clock is read between two looks at the other one, and again when those lie too far apart.
+    """
+    best_ns, moment = 0, (0, 0)
+    for attempt in range(PAIR_TRIES):
+        before_ns, wall_ns, after_ns = time.monotonic_ns(), time.time_ns(), time.monotonic_ns()
+        apart_ns = after_ns - before_ns
+        if not attempt or apart_ns < best_ns:
+            best_ns, moment = apart_ns, ((before_ns + after_ns) // 2000, wall_ns // 1000)
+        if best_ns <= PAIR_NS:
+            break
+    return moment
 
 
 class Recorder:

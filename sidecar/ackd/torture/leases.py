@@ -6,11 +6,13 @@ like "overlap" is only used where *no* choice of true instants could avoid it.
 
 One more fact narrows the interval of a grant. A lease starts when it is handed out, so the deadline
 that ackd tells is the instant of the grant plus the lease's length: a long poll of 20 s is known to
-the millisecond, by ackd's clock. How far that clock is from the clients' shows in the run itself: a
-grant told to be before its receive was asked, or after its answer was read, proves the clocks apart
-by at least so much. Twice the most that was seen is allowed for everywhere (and `SLACK_US` for the
-rounding of ackd to whole milliseconds), so a clock that is a little off makes the checker milder,
-never wrong.
+the millisecond, by ackd's clock. How far that clock is behind the clients' (or ahead, if negative)
+the run itself bounds from both sides: no grant was before its receive was asked, none after its
+answer was read. With thousands of deliveries these bounds are about a millisecond apart, and any
+distance between them is allowed for (and `SLACK_US`, as ackd tells whole milliseconds). Bounds that
+contradict each other say that no constant distance explains the run; everything between them is
+allowed for all the same, and `apart_us` tells how much that is. So clocks that are off make the
+checker milder, never wrong.
 """
 
 from __future__ import annotations
@@ -115,8 +117,13 @@ class Leases:
     settles: dict[Key, list[Settle]] = field(default_factory=lambda: defaultdict(list))
     asks: dict[str, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
     replays: int = 0
-    behind_us: int = 0
-    ahead_us: int = 0
+    # At least and at most so far is ackd's clock behind the clients'.
+    behind_us: tuple[int, int] = (0, 0)
+
+    @property
+    def apart_us(self) -> int:
+        """How far the clocks were apart for certain, in whichever direction."""
+        return max(self.behind_us[0], -self.behind_us[1], 0)
 
 
 def collect(events: Iterable[Event]) -> Leases:
@@ -180,18 +187,26 @@ def _deliver(leases: Leases, event: Event, asked_us: int) -> None:
 
 
 def _narrow(leases: Leases) -> None:
-    """Narrow each grant's interval by the instant told, as far as the clocks allow."""
+    """Narrow each grant's interval by the instant told, as far as the clocks allow.
+
+    Deadlines are put on the clients' clock too: the earliest instant that one may have been.
+    """
     told = [each for several in leases.by_message.values() for each in several if each.told_us]
     told = [each for each in told if each.first_of_lease]
     if not told:
         return
-    leases.behind_us = max(max(each.asked_us - each.told_us, 0) for each in told)
-    leases.ahead_us = max(max(each.told_us - each.received_us, 0) for each in told)
+    leases.behind_us = (
+        max(each.asked_us - each.told_us for each in told),
+        min(each.received_us - each.told_us for each in told),
+    )
+    least_us, most_us = sorted(leases.behind_us)
     for each in told:
-        earliest = each.told_us - 2 * leases.ahead_us - SLACK_US
-        latest = each.told_us + 2 * leases.behind_us + SLACK_US
-        each.granted_from_us = max(each.asked_us, earliest)
-        each.granted_to_us = min(each.received_us, latest)
+        each.granted_from_us = max(each.asked_us, each.told_us + least_us - SLACK_US)
+        each.granted_to_us = min(each.received_us, each.told_us + most_us + SLACK_US)
+    for each in leases.by_lease.values():
+        each.deadline_us += least_us
+        for settle in each.settles:
+            settle.deadline_us += least_us
 
 
 def _attach(leases: Leases, event: Event, settle: Settle) -> None:

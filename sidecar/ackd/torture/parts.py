@@ -181,9 +181,14 @@ class EmbeddedStore:
         raise PartError(f"{self._sidecar.name} runs no store of its own now")
 
     def start(self) -> None:
-        """Wait until the sidecar has started it again."""
-        wait(self._there, f"{self.name} is back", RESTART_S)
-        self._sidecar.wait_ready()
+        """Wait until the sidecar has started it again. That one may be killed itself meanwhile."""
+        sidecar = self._sidecar
+        try:
+            wait(
+                lambda: self._there() and ready(sidecar.admin_url), f"{self.name} is back", READY_S
+            )
+        except TimeoutError as error:
+            raise PartError(f"{error}\n{sidecar.tail()}") from None
 
     def kill(self) -> None:
         """SIGKILL; nothing while its sidecar is down, and it with it."""

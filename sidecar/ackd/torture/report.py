@@ -49,6 +49,7 @@ def as_json(verdict: Verdict, about: Mapping[str, object]) -> dict[str, object]:
         "deliveries": verdict.deliveries,
         "redelivered": verdict.redelivered,
         "acked": verdict.acked,
+        "acks_unclear": verdict.acks_unclear,
         "replays": verdict.replays,
         "clocks_apart_ms": round(verdict.clocks_apart_us / 1000, 1),
         "drained": verdict.drained,
@@ -80,7 +81,8 @@ def show(console: Console, verdict: Verdict, about: Mapping[str, object]) -> Non
     table.add_row("published", str(verdict.confirmed), f"confirmed, of {verdict.attempted} tried")
     table.add_row("delivered", str(verdict.delivered), f"in {verdict.deliveries} deliveries")
     table.add_row("redelivered", str(verdict.redelivered), "retried, expired, given back")
-    table.add_row("acked", str(verdict.acked), "")
+    unclear = f"and {verdict.acks_unclear} acks sent that were never answered"
+    table.add_row("acked", str(verdict.acked), unclear if verdict.acks_unclear else "")
     for word in WORDS:
         count = verdict.count(word)
         colour = "red" if word in BROKEN and count else "green" if word in BROKEN else "yellow"

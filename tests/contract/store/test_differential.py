@@ -185,8 +185,9 @@ def random_op(rng: random.Random, pair: Pair) -> Op:
             arg = rng.choices([0, 1, 2], [12, 5, 1])[0]
             if arg == 0 and pair.sent and rng.random() < 0.5:
                 offset = rng.choice(pair.sent[-20:])[0]
-            counted = rng.random() < 0.5
-            return Op(Verb.REPLAY, offset, rterm=rng.randrange(1 << 16), arg=arg, counted=counted)
+            counted, mark = rng.random() < 0.5, rng.choice([0, 0, 1, 2])
+            return Op(Verb.REPLAY, offset, rterm=rng.randrange(1 << 16), arg=arg, group=mark,
+                      counted=counted)  # fmt: skip
         case "sending":
             return _sending(rng, pair, offset)
         case _:
@@ -203,7 +204,7 @@ def random_open(rng: random.Random, pair: Pair) -> Open:
         grace_ms=rng.choice([0, 100]),
         create_at=rng.choice([0, 30, None]),
         term=rng.choice([0, 0, pair.term, pair.term, 5]),
-        estimate_ms=rng.choice([0, pair.now_us // 1000 - 200, pair.now_us // 1000 + 200]),
+        jump_ms=rng.choice([0, 0, 200, -150]),
     )
 
 

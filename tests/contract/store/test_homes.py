@@ -10,6 +10,7 @@ from ackd.store.keys import Keys
 from tests.conftest import RedisFactory
 from tests.contract.store.owner import Owner
 from tests.contract.store.servers import connect, redis7, started
+from tests.support.wait import wait_until_async
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(60)]
 
@@ -45,12 +46,21 @@ async def claim(
     return reply.results[0]
 
 
+async def ended(owner: Owner, ack: Op) -> None:
+    """Wait for the deadline of a lease."""
+
+    async def late() -> bool:
+        return (await owner.one(ack._replace(verb=Verb.LOOK))).late
+
+    await wait_until_async(late, "the end of a lease")
+
+
 async def test_r4_a_live_lease_is_parked_and_its_token_goes_on_counting(store: Store) -> None:
     owner = Owner(store)
     await owner.open()
     (ack,) = await owner.grant(5)
     sent = await send(owner, 5)
-    assert await owner.open(again=True)
+    assert (await owner.open(again=True)).verdict is Verdict.OK
     held = await claim(owner, 5, sent)
     assert (held.outcome, held.state) == (Outcome.HELD, State.LEASED)
     extended = await owner.foreign(ack._replace(verb=Verb.EXTEND, arg=600_000))
@@ -87,6 +97,7 @@ async def test_a_late_ack_is_told_to_the_carrier_and_a_claim_to_a_late_ack(store
     await owner.open()
     acks = await owner.grant(1, 2, lease_ms=1)
     first, second = await send(owner, 1), await send(owner, 2)
+    await ended(owner, acks[1])
     late = (await owner.foreign(acks[0])).results[0]
     assert (late.outcome, late.late) == (Outcome.ACKED, True)
     assert (await claim(owner, 1, first)).outcome is Outcome.FINISHED
@@ -194,6 +205,7 @@ async def test_r10_a_replayed_ack_is_told_to_the_carrier(store: Store) -> None:
     owner = Owner(store)
     await owner.open()
     acked, unsure = await owner.grant(1, 2, lease_ms=1)
+    await ended(owner, unsure)
     sent = [await send(owner, offset) for offset in (1, 2)]
     await owner.call(Op(Verb.REPLAY, 1), Op(Verb.REPLAY, 2, counted=False))
     assert (await claim(owner, 1, sent[0])).outcome is Outcome.FINISHED

@@ -7,9 +7,9 @@ from contextlib import AsyncExitStack
 import pytest
 
 from ackd.ports import Broker, Consumer, ConsumerSpec
+from ackd.testing import Reader
 from ackd_adapters.kafka import KafkaOptions, adapter
 from tests.support.kafka import Kafka
-from tests.support.reader import Reader
 
 REFRESH_MS = 500
 Connect = Callable[..., Awaitable[Broker]]

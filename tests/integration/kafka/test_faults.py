@@ -8,13 +8,13 @@ import pytest
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
 from ackd.ports import Broker, Committed, Fetched, Outgoing, Stored
+from ackd.testing import Reader
 from ackd_adapters.kafka import KafkaOptions, adapter
 from tests.integration.kafka.conftest import Join
 from tests.support import kafka as kafka_support
 from tests.support.kafka import Kafka
 from tests.support.kafka import KafkaOptions as BrokerOptions
 from tests.support.kafka.fill import store
-from tests.support.reader import Reader
 from tests.support.require import require
 from tests.support.wait import wait_until_async
 

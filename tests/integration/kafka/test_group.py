@@ -13,12 +13,12 @@ from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError, BugError, ConfigError
 from ackd.ports import Broker, Committed, ConsumerSpec, Fetched, Nominated, Outgoing, Revoked
 from ackd.ports.own_topics import dead_topic, retry_topic
+from ackd.testing import Reader
 from ackd_adapters.kafka.consumer import KafkaConsumer
 from ackd_adapters.kafka.worker import settled
 from tests.integration.kafka.conftest import Connect, Join, MakeTopic
 from tests.support.kafka import Kafka
 from tests.support.kafka.fill import fill, store
-from tests.support.reader import Reader
 
 pytestmark = pytest.mark.kafka
 PROTOCOLS = ("classic", "consumer")
@@ -106,39 +106,6 @@ async def test_rebalance_shares_out_and_disturbs_no_fetch(
         assert len({event.session for event in first.of(Fetched) if event.partition == part}) == 1
     await second.consumer.close()
     await first.until(lambda: first.nominated == want, "all again, after an orderly leave", 10)
-
-
-async def test_r34_revoke_waits_for_the_hand_over_and_takes_commits(
-    grouped: Broker, join: Join, topic: MakeTopic
-) -> None:
-    name = topic(2)
-    first = await join(grouped, [name], name)
-    first.confirm = False
-    await first.until(lambda: len(first.nominated) == 2, "both")
-    second = await join(grouped, [name], name)
-    await first.until(lambda: first.of(Revoked), "asked to give one back")
-    (given,) = first.of(Revoked)[0].partitions
-    await second.during(0.5)
-    assert not second.nominated, "given away before the hand-over was done"
-    await first.consumer.commit({given: Committed(42, "handed over")})
-    first.of(Revoked)[0].done()
-    first.of(Revoked)[0].done()
-    await second.until(lambda: second.nominated == {given}, "the other one has it")
-    assert (await second.consumer.committed([given]))[given] == Committed(42, "handed over")
-
-
-async def test_r34_revoke_waits_two_seconds_at_most(
-    grouped: Broker, join: Join, topic: MakeTopic
-) -> None:
-    name = topic(2)
-    first = await join(grouped, [name], name)
-    first.confirm = False
-    await first.until(lambda: len(first.nominated) == 2, "both")
-    second = await join(grouped, [name], name)
-    await first.until(lambda: first.of(Revoked), "asked to give one back")
-    start = time.monotonic()
-    await second.until(lambda: second.nominated, "it goes over all the same", 10)
-    assert 1.5 < time.monotonic() - start < 5
 
 
 async def test_pattern_sees_new_topics_and_partitions_but_never_ackds_own(

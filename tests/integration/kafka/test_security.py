@@ -45,6 +45,16 @@ def password(tmp_path: Path) -> Path:
     return path
 
 
+def scram(secured: Kafka, password: Path) -> dict[str, object]:
+    """Options of a connection with the user's password, without TLS."""
+    return {
+        "bootstrap_servers": secured.secure_bootstrap("sasl_plain"),
+        "security_protocol": "sasl_plaintext",
+        "sasl_username": USER,
+        "sasl_password_file": password,
+    }
+
+
 async def works(broker: Broker, join: Join) -> None:
     """Publish, fetch, join and commit."""
     where = TopicPartition("ours", 0)
@@ -102,6 +112,19 @@ async def refused(options: KafkaOptions) -> tuple[str, set[str]]:
         await broker.close()
 
 
+async def refused_tls(secured: Kafka, authority: Path) -> tuple[str, set[str]]:
+    """The same on the TLS listener, trusting this authority, without a certificate of our own."""
+    return await refused(
+        KafkaOptions(
+            bootstrap_servers=secured.secure_bootstrap("tls"),
+            security_protocol="ssl",
+            tls_ca_file=authority,
+            request_timeout_ms=3000,
+            properties=QUICK,
+        )
+    )
+
+
 async def test_wrong_password_is_told_and_never_shown(
     secured: Kafka, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -127,43 +150,21 @@ async def test_wrong_password_is_told_and_never_shown(
 
 async def test_foreign_authority_is_told(secured: Kafka) -> None:
     assert secured.certs is not None
-    detail, codes = await refused(
-        KafkaOptions(
-            bootstrap_servers=secured.secure_bootstrap("tls"),
-            security_protocol="ssl",
-            tls_ca_file=secured.certs.foreign_ca,
-            request_timeout_ms=2000,
-            properties=QUICK,
-        )
-    )
+    detail, codes = await refused_tls(secured, secured.certs.foreign_ca)
     assert "certificate verify failed" in detail.lower()
     assert "publish/connection/ssl" in codes
 
 
 async def test_missing_client_certificate_is_told(secured: Kafka) -> None:
     assert secured.certs is not None
-    _, codes = await refused(
-        KafkaOptions(
-            bootstrap_servers=secured.secure_bootstrap("tls"),
-            security_protocol="ssl",
-            tls_ca_file=secured.certs.ca,
-            request_timeout_ms=3000,
-            properties=QUICK,
-        )
-    )
+    _, codes = await refused_tls(secured, secured.certs.ca)
     assert any(code.startswith("publish/connection/") for code in codes)
 
 
 async def test_lost_password_of_a_running_consumer_is_trouble_and_its_return_clears_it(
     secured: Kafka, connect: Connect, join: Join, password: Path
 ) -> None:
-    good = await connect(
-        bootstrap_servers=secured.secure_bootstrap("sasl_plain"),
-        security_protocol="sasl_plaintext",
-        sasl_username=USER,
-        sasl_password_file=password,
-        properties=QUICK,
-    )
+    good = await connect(**scram(secured, password), properties=QUICK)
     # Clients read the file when they are made: the consumer gets the wrong one.
     await asyncio.to_thread(password.write_text, "wrong")
     reader = await join(good, ["ours"], "ours")
@@ -182,12 +183,7 @@ async def test_lost_password_of_a_running_consumer_is_trouble_and_its_return_cle
 async def test_missing_rights_are_told(
     secured: Kafka, connect: Connect, join: Join, password: Path
 ) -> None:
-    broker = await connect(
-        bootstrap_servers=secured.secure_bootstrap("sasl_plain"),
-        security_protocol="sasl_plaintext",
-        sasl_username=USER,
-        sasl_password_file=password,
-    )
+    broker = await connect(**scram(secured, password))
     (result,) = await broker.publish([Outgoing("theirs", None, b"x", (), 0)])
     assert isinstance(result, NotStored)
     assert (result.failure, result.code) == (Failure.REFUSED, "TOPIC_AUTHORIZATION_FAILED")
@@ -232,12 +228,7 @@ async def test_topic_that_may_be_seen_but_not_read_is_told(
     )
     for future in secured.admin().create_acls([rule]).values():
         future.result(10)
-    broker = await connect(
-        bootstrap_servers=secured.secure_bootstrap("sasl_plain"),
-        security_protocol="sasl_plaintext",
-        sasl_username=USER,
-        sasl_password_file=password,
-    )
+    broker = await connect(**scram(secured, password))
     where = TopicPartition(name, 0)
     reader = await join(broker, ["ours"], "ours")
     reader.fetch_from(where, 0)

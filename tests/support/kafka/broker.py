@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from confluent_kafka import KafkaException
@@ -19,6 +18,7 @@ from tests.support.paths import remove_run_dir, run_dir
 from tests.support.ports import free_port, give_back
 from tests.support.proc import Process
 from tests.support.proxy import Proxy
+from tests.support.started import Started
 from tests.support.wait import wait_until
 
 START_TIMEOUT_S = 90.0
@@ -56,7 +56,7 @@ class KafkaNode:
         self.process.thaw()
 
 
-class Kafka:
+class Kafka(Started):
     """A Kafka with its own data, made by `start`, gone after `stop`. Also a context manager."""
 
     def __init__(self, options: KafkaOptions | None = None) -> None:
@@ -118,19 +118,6 @@ class Kafka:
         if self._folder is not None:
             remove_run_dir(self._folder)
             self._folder = None
-
-    def __enter__(self) -> Self:
-        """Start."""
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Stop."""
-        self.stop()
 
     def admin(self) -> AdminClient:
         """An admin client on the plain listener, shared by all callers."""

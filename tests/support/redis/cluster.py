@@ -1,27 +1,22 @@
 """A Redis Cluster of three primaries, with or without a replica for each."""
 
-from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
-from tests.support.ports import free_port, give_back
-from tests.support.redis.server import RedisOptions, RedisServer
+from tests.support.redis.group import RedisGroup
+from tests.support.redis.server import RedisServer
 from tests.support.wait import wait_until
 
 SLOTS = 16_384
 PRIMARIES = 3
 
 
-class RedisCluster:
+class RedisCluster(RedisGroup):
     """`servers[:3]` are the primaries at the start, the rest their replicas in the same order."""
 
     def __init__(self, binary: Path, *, replicas: bool = False) -> None:
-        self.binary = binary
-        self.servers: list[RedisServer] = []
+        super().__init__(binary)
         self._bus_ports: list[int] = []
         self._replicas = replicas
-        self._stack = ExitStack()
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
@@ -32,42 +27,6 @@ class RedisCluster:
     def url(self) -> str:
         """URL of the first node; a cluster client finds the others."""
         return self.servers[0].url
-
-    def start(self) -> Self:
-        """Start the nodes, join them, give out the slots, wait until all agree."""
-        try:
-            for _ in range(PRIMARIES * (2 if self._replicas else 1)):
-                self._node()
-            self._join()
-            for number in range(PRIMARIES):
-                first = SLOTS * number // PRIMARIES
-                last = SLOTS * (number + 1) // PRIMARIES
-                self._cluster(number, "ADDSLOTS", *range(first, last))
-            for number in range(PRIMARIES, len(self.servers)):
-                self._follow(number, number - PRIMARIES)
-            self.wait_ok()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def stop(self) -> None:
-        """Kill everything and remove the data."""
-        self._stack.close()
-        self.servers, self._bus_ports = [], []
-
-    def __enter__(self) -> Self:
-        """Start."""
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Stop."""
-        self.stop()
 
     def wait_ok(self, timeout_s: float = 25.0) -> None:
         """Wait until each running node says that all slots are served; replicas are in step."""
@@ -94,20 +53,29 @@ class RedisCluster:
                     return next(server for server in self.servers if server.port == port)
         raise AssertionError(f"nobody serves slot {slot}")
 
+    def _build(self) -> None:
+        """Start the nodes, join them, give out the slots, wait until all agree."""
+        self._bus_ports = []
+        for _ in range(PRIMARIES * (2 if self._replicas else 1)):
+            self._node()
+        self._join()
+        for number in range(PRIMARIES):
+            first = SLOTS * number // PRIMARIES
+            last = SLOTS * (number + 1) // PRIMARIES
+            self._cluster(number, "ADDSLOTS", *range(first, last))
+        for number in range(PRIMARIES, len(self.servers)):
+            self._follow(number, number - PRIMARIES)
+        self.wait_ok()
+
     def _node(self) -> None:
-        bus = free_port()
-        self._stack.callback(give_back, bus)
+        bus = self._port()
         config = {
             "cluster-enabled": "yes",
             "cluster-port": str(bus),
             "cluster-node-timeout": "1500",
             "cluster-config-file": "nodes.conf",
-            "repl-diskless-sync-delay": "0",
         }
-        server = RedisServer(RedisOptions(binary=self.binary, config=config))
-        self._stack.callback(server.stop)
-        server.start()
-        self.servers.append(server)
+        self._server(config)
         self._bus_ports.append(bus)
 
     def _join(self) -> None:

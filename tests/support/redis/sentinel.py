@@ -1,75 +1,36 @@
 """A primary, its replicas and three Sentinels that fail over within about two seconds."""
 
-from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from tests.support.paths import remove_run_dir, run_dir
-from tests.support.ports import free_port, give_back
 from tests.support.proc import Process
-from tests.support.redis.server import RedisOptions, RedisServer
+from tests.support.redis.group import RedisGroup
+from tests.support.redis.server import RedisServer, connect
 from tests.support.wait import wait_until
 
 SERVICE = "ackd-primary"
 SENTINELS = 3
 
 
-class RedisSentinel:
+class RedisSentinel(RedisGroup):
     """The whole set-up under the service name `SERVICE`, with `replicas` replicas."""
 
     def __init__(self, binary: Path, *, replicas: int = 1) -> None:
-        self.binary = binary
-        self.servers: list[RedisServer] = []
+        super().__init__(binary)
         self.sentinel_ports: list[int] = []
         self.sentinels: list[Process] = []
         self._replicas = replicas
-        self._stack = ExitStack()
 
     @property
     def sentinel_addresses(self) -> list[tuple[str, int]]:
         """Where the Sentinels listen."""
         return [("127.0.0.1", port) for port in self.sentinel_ports]
 
-    def start(self) -> Self:
-        """Start everything and wait until each Sentinel knows all the others and all replicas."""
-        try:
-            primary = self._server({})
-            for _ in range(self._replicas):
-                self._server({"replicaof": f"127.0.0.1 {primary.port}"})
-            for _ in range(SENTINELS):
-                self._sentinel(primary.port)
-            self.wait_settled()
-        except BaseException:
-            self.stop()
-            raise
-        return self
-
-    def stop(self) -> None:
-        """Kill everything and remove the data."""
-        self._stack.close()
-        self.servers, self.sentinels, self.sentinel_ports = [], [], []
-
-    def __enter__(self) -> Self:
-        """Start."""
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Stop."""
-        self.stop()
-
     def primary(self) -> RedisServer:
         """The server that the first Sentinel names as primary now."""
-        with self._ask(self.sentinel_ports[0]) as client:
+        with connect(self.sentinel_ports[0]) as client:
             reply = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
         return next(server for server in self.servers if server.port == int(reply[1]))
 
@@ -79,7 +40,7 @@ class RedisSentinel:
         def agreed() -> RedisServer | None:
             named = set()
             for port in self.sentinel_ports:
-                with self._ask(port) as client:
+                with connect(port) as client:
                     reply = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
                 named.add(int(reply[1]))
             if len(named) > 1 or old.port in named:
@@ -97,7 +58,7 @@ class RedisSentinel:
 
         def settled() -> bool:
             for port in self.sentinel_ports:
-                with self._ask(port) as client:
+                with connect(port) as client:
                     flat = client.execute_command("SENTINEL", "MASTER", SERVICE)
                 state = dict(zip(flat[::2], flat[1::2], strict=True))
                 others = int(state["num-other-sentinels"])
@@ -110,20 +71,20 @@ class RedisSentinel:
 
         wait_until(settled, "Sentinels and replicas in step", timeout_s=timeout_s, interval_s=0.1)
 
-    def _server(self, config: dict[str, str]) -> RedisServer:
-        # Without a delay the first replication starts at once and not after five seconds.
-        config = {"repl-diskless-sync-delay": "0", **config}
-        server = RedisServer(RedisOptions(binary=self.binary, config=config))
-        self._stack.callback(server.stop)
-        server.start()
-        self.servers.append(server)
-        return server
+    def _build(self) -> None:
+        """Start everything and wait until each Sentinel knows all the others and all replicas."""
+        self.sentinels, self.sentinel_ports = [], []
+        primary = self._server({})
+        for _ in range(self._replicas):
+            self._server({"replicaof": f"127.0.0.1 {primary.port}"})
+        for _ in range(SENTINELS):
+            self._sentinel(primary.port)
+        self.wait_settled()
 
     def _sentinel(self, primary_port: int) -> None:
         folder = run_dir("sentinel")
         self._stack.callback(remove_run_dir, folder)
-        port = free_port()
-        self._stack.callback(give_back, port)
+        port = self._port()
         (folder / "sentinel.conf").write_text(
             f"port {port}\nbind 127.0.0.1\ndir {folder}\n"
             f"sentinel monitor {SERVICE} 127.0.0.1 {primary_port} 2\n"
@@ -137,19 +98,10 @@ class RedisSentinel:
         self.sentinels.append(process)
         self.sentinel_ports.append(port)
         wait_until(
-            lambda: self._answers(port), "the Sentinel answers", ignoring=(redis.ConnectionError,)
+            lambda: _answers(port), "the Sentinel answers", ignoring=(redis.ConnectionError,)
         )
 
-    def _answers(self, port: int) -> bool:
-        with self._ask(port) as client:
-            return bool(client.ping())
 
-    def _ask(self, port: int) -> "redis.Redis":
-        return redis.Redis(
-            host="127.0.0.1",
-            port=port,
-            socket_timeout=5,
-            protocol=2,
-            retry=Retry(NoBackoff(), 0),
-            decode_responses=True,
-        )
+def _answers(port: int) -> bool:
+    with connect(port) as client:
+        return bool(client.ping())

@@ -4,7 +4,6 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import redis
@@ -15,6 +14,7 @@ from tests.support.certs import Certs, make_certs
 from tests.support.paths import remove_run_dir, run_dir
 from tests.support.ports import free_port, give_back
 from tests.support.proc import Process
+from tests.support.started import Started
 from tests.support.wait import wait_until
 
 ADMIN, ADMIN_PASSWORD = "admin", "admin-secret"
@@ -38,7 +38,28 @@ class RedisOptions:
     config: Mapping[str, str] = field(default_factory=dict)
 
 
-class RedisServer:
+def connect(
+    port: int,
+    username: str | None = None,
+    password: str | None = None,
+    certs: Certs | None = None,
+) -> "redis.Redis":
+    """A synchronous client of a server or a Sentinel, whose calls are never repeated by itself."""
+    return redis.Redis(
+        host="127.0.0.1",
+        port=port,
+        socket_timeout=5,
+        protocol=2,
+        retry=Retry(NoBackoff(), 0),
+        decode_responses=True,
+        username=username,
+        password=password,
+        ssl=certs is not None,
+        ssl_ca_certs=None if certs is None else str(certs.ca),
+    )
+
+
+class RedisServer(Started):
     """A server with its own data, made by `start`, gone after `stop`. Also a context manager."""
 
     def __init__(self, options: RedisOptions) -> None:
@@ -81,19 +102,6 @@ class RedisServer:
         give_back(self.port)
         remove_run_dir(self._folder)
 
-    def __enter__(self) -> Self:
-        """Start."""
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Stop."""
-        self.stop()
-
     def kill(self) -> None:
         """SIGKILL; the data stays for the next `start`."""
         self.process.kill()
@@ -132,19 +140,10 @@ class RedisServer:
         self._data.mkdir()
 
     def client(self) -> "redis.Redis":
-        """A synchronous client with all rights, whose calls are never repeated by itself."""
-        return redis.Redis(
-            host="127.0.0.1",
-            port=self.port,
-            socket_timeout=5,
-            protocol=2,
-            retry=Retry(NoBackoff(), 0),
-            decode_responses=True,
-            username=ADMIN if self.options.users else None,
-            password=ADMIN_PASSWORD if self.options.users else None,
-            ssl=self.certs is not None,
-            ssl_ca_certs=None if self.certs is None else str(self.certs.ca),
-        )
+        """A client with all rights."""
+        if self.options.users:
+            return connect(self.port, ADMIN, ADMIN_PASSWORD, self.certs)
+        return connect(self.port, certs=self.certs)
 
     def info(self, section: str) -> dict[str, object]:
         """INFO of one section."""

@@ -82,6 +82,14 @@ def test_after_a_failover_the_confirmed_acks_are_replayed() -> None:
     )  # fmt: skip
 
 
+def test_the_owner_hears_of_what_others_replay() -> None:
+    """R10, R16: the rollback took an ack that another sidecar served, and its journal entry."""
+    play = Play() >> brings(0, 1) >> leases(2) << [0, 1] >> replicates()
+    play >> acks(0, elsewhere=True) << "acked" >> promotes() >> opens("a", again=True)
+    play.call(Op(Verb.REPLAY, 0), owner=None)
+    assert play >> repairs() >> watermark() << 1 >> writes() << 1 >> acks(1) >> writes() << 2
+
+
 def test_after_a_failover_a_forgotten_grant_is_kept() -> None:
     """R9, I3: the replica never saw the grant; its holder is the newest, so it keeps the lease."""
     assert (
@@ -105,8 +113,35 @@ def test_a_forgotten_grant_settles_even_when_the_sidecar_died_too() -> None:
         >> replicates()
         >> leases() << [0]
         >> promotes() >> forgets("a") >> opens("b")
-        >> acks(0) << "acked late"
+        >> acks(0) << "acked"
     )  # fmt: skip
+
+
+def test_before_the_repair_a_forgotten_lease_is_not_called_lost() -> None:
+    """R10, I7: the record has forgotten the grant; its holder's wish waits for the repair."""
+    for verb, said in (
+        (Verb.RETRY, "retrying"), (Verb.DEAD, "dead"), (Verb.RELEASE, "released")
+    ):  # fmt: skip
+        assert (
+            Play()
+            >> brings(0)
+            >> replicates()
+            >> leases() << [0]
+            >> promotes()
+            >> opens("a", again=True)
+            >> settles(verb, 0, elsewhere=True) << "unrepaired"
+            >> opens("a", again=True)
+            >> repairs() << ["extended"]
+            >> settles(verb, 0, elsewhere=True) << said
+        )  # fmt: skip
+
+
+def test_after_the_wait_for_repairs_a_forgotten_lease_is_what_it_was() -> None:
+    """R10, R17: who could have told is dead; then only an ack or an extension counts."""
+    play = Play() >> brings(0) >> replicates() >> leases() << [0]
+    play >> promotes() >> forgets("a") >> opens("b")
+    assert play >> settles(Verb.RETRY, 0) << "unrepaired" >> passes(3_000)
+    assert play >> settles(Verb.RETRY, 0) << "lost" >> acks(0) << "acked late"
 
 
 def test_a_fence_is_not_given_again_after_a_rollback() -> None:
@@ -145,11 +180,25 @@ def test_the_clock_of_a_new_primary_ends_no_lease_early() -> None:
     """R23, I4: a clock that is 40 s ahead is measured and taken out."""
     play = Play() >> brings(0) >> leases()
     before = play.record.clock_ms
-    request = Open(KEY, "a", rterm=9, incarnation=9, grace_ms=0, estimate_ms=before + 5)
+    request = Open(KEY, "a", rterm=9, incarnation=9, grace_ms=0, jump_ms=40_000)
     snapshot = play.record.open(request, (before + 40_005) * 1000, "run-2", created=False)
     assert snapshot.now_ms == before + 5
     reply = play.record.apply(Call(KEY, []), (before + 60_000) * 1000, "run-2")
     assert reply.now_ms == before + 20_000  # it goes on from there
+    # The same run again: its clock did not jump a second time.
+    again = play.record.open(request, (before + 70_000) * 1000, "run-2", created=False)
+    assert again.now_ms == before + 30_000
+
+
+def test_clocks_of_several_primaries_add_up_and_take_each_other_back() -> None:
+    """R23: ahead by 40 s, by another 10 s, and back to the first one."""
+    play = Play() >> brings(0) >> leases()
+    before = play.record.clock_ms
+    for run, jump_ms, ahead_ms in (("2", 40_000, 40_000), ("3", 10_000, 50_000), ("1", -50_000, 0)):
+        request = Open(KEY, "a", rterm=9, incarnation=9, grace_ms=0, jump_ms=jump_ms)
+        snapshot = play.record.open(request, (before + ahead_ms + 5) * 1000, run, created=False)
+        assert snapshot.now_ms == before + 5
+    assert play.record.shift_ms == 0
 
 
 def test_the_clock_never_goes_back() -> None:

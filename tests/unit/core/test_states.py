@@ -20,10 +20,12 @@ def test_every_phase_answers_every_verb(phase: Phase, verb: Verb) -> None:
         assert not row.changes
     elif not row.changes:
         over = phase in (Phase.ACKED, Phase.GONE)
-        stored = (
-            State.LEASED if phase is Phase.EXPIRED else State.FINISHED if over else State(phase)
-        )
-        assert row.state == stored
+        if phase is Phase.EXPIRED:
+            assert row.state is State.LEASED
+        elif phase is Phase.FORGOTTEN:
+            assert row.state is State.READY
+        else:
+            assert row.state == (State.FINISHED if over else State(phase))
 
 
 @pytest.mark.parametrize("phase", Phase)
@@ -40,6 +42,7 @@ def test_only_acks_and_durable_copies_finish() -> None:
     assert finishing == {
         (Phase.LEASED, Verb.ACK),
         (Phase.EXPIRED, Verb.ACK),
+        (Phase.FORGOTTEN, Verb.ACK),
         (Phase.DEAD, Verb.FINISH),
         (Phase.SENDING, Verb.FINISH),
     }
@@ -74,6 +77,15 @@ def test_late_settles_are_exactly_ack_and_extend() -> None:
     """R17: past the deadline retry, dead and release are lost."""
     late = {verb for verb in SETTLES if step(Phase.EXPIRED, verb) != states.LOST}
     assert late == {Verb.ACK, Verb.EXTEND}
+
+
+def test_no_settle_of_a_forgotten_lease_is_answered_lost() -> None:
+    """I7, R10: before the repair nobody knows whether it lives."""
+    said = {verb: step(Phase.FORGOTTEN, verb).outcome for verb in SETTLES}
+    assert said[Verb.ACK] is Outcome.ACKED
+    assert said[Verb.EXTEND] is Outcome.EXTENDED
+    waiting = (Verb.RETRY, Verb.DEAD, Verb.RELEASE)
+    assert {said[verb] for verb in waiting} == {Outcome.UNREPAIRED}
 
 
 def test_the_script_gets_every_row() -> None:

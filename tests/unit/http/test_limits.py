@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -170,6 +171,26 @@ async def test_reader_that_does_not_read_is_cut_off(start: Start, dial: Dial) ->
     states = [each.state for each in server.engine.topics["images"].entries]
     assert states == ["leased"] * 3
     assert server.engine.abandoned == []
+
+
+async def test_reader_that_trickles_is_cut_off_too(start: Start, dial: Dial) -> None:
+    """A little now and then does not start the time anew."""
+    server = await start(replace(SETTINGS, body_bytes_max=16 * MIB))
+    for _ in range(2):
+        await publish(server, b"x" * (8 * MIB), "images")
+    wire = await dial(server.port)
+    await wire.post("/v1/subscriptions/images/receive", f'{{"max":2,"bytes_max":{32 * MIB}}}')
+    read = 0
+
+    async def cut() -> bool:
+        nonlocal read
+        with suppress(ConnectionError):
+            read += len(await wire.reader.read(1024))
+        return read > 0 and held(server) == 0 and server.listener.data.server.open <= 1
+
+    await wait_until_async(cut, "the connection was cut")
+    assert read < 8 * MIB
+    assert [each.state for each in server.engine.topics["images"].entries] == ["leased"] * 2
 
 
 async def test_receive_waits_while_too_many_answers_are_unread(strict: Running) -> None:

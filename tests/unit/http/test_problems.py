@@ -82,6 +82,21 @@ async def test_mistakes_have_their_problem(
     assert (found, document["type"]) == (status, f"/problems/{kind}")
 
 
+@pytest.mark.parametrize(
+    "number",
+    ["1E400", "-1E400", "1e" + "9" * 1000, "1e-400", "1.5", "9" * 400, "9" * 5_000, "-1", "true"],
+)
+@pytest.mark.parametrize("field", ["max", "wait_ms", "lease_ms", "unknown"])
+async def test_numbers_that_can_not_be_are_wrong_fields(
+    server: Running, number: str, field: str
+) -> None:
+    """Valid JSON, so it is not called broken; and no number is rounded into a valid one."""
+    body = f'{{"{field}": {number}}}'
+    status, document = await call(server, "POST", RECEIVE, data=body, headers=JSON)
+    assert (status, document["type"]) == (422, "/problems/bad-parameter")
+    assert document["errors"]
+
+
 async def test_all_wrong_fields_are_named_at_once(server: Running) -> None:
     body = {
         "max": 0,

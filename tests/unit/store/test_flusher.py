@@ -98,6 +98,64 @@ async def test_what_arrives_meanwhile_becomes_one_call_per_partition() -> None:
     assert [[len(c.ops) for c in calls] for calls in store.flushes] == [[1], [2, 2]]
 
 
+async def test_requests_of_one_turn_are_one_store_call() -> None:
+    store = SlowStore()
+    flusher = Flusher(store)
+    told: list[Reply | StoreError] = []
+    async with running(flusher):
+        handles = [await opened(flusher, key) for key in KEYS]
+        store.gate.clear()
+        for offset in range(32):
+            if offset == 16:
+                await turns()  # the first 16 are on their way
+            flusher.tell(handles[offset % len(KEYS)], [grant(offset)], told.append)
+        store.gate.set()
+        await flusher.idle()
+    assert [len(calls) for calls in store.flushes] == [len(KEYS), len(KEYS)]
+    assert [len(answer.results) for answer in told if isinstance(answer, Reply)] == [1] * 32
+
+
+async def test_who_is_told_hears_before_anybody_who_waits_goes_on() -> None:
+    flusher = Flusher(SlowStore())
+    heard: list[str] = []
+    async with running(flusher):
+        handle = await opened(flusher, KEYS[0])
+
+        async def wait() -> None:
+            await flusher.submit(handle, [grant(1)])
+            heard.append("waited")
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(wait())
+            await asyncio.sleep(0)
+            flusher.tell(handle, [grant(2)], lambda _: heard.append("told"))
+    assert heard == ["told", "waited"]
+
+
+async def test_one_submitters_mistake_is_not_the_others(caplog: pytest.LogCaptureFixture) -> None:
+    flusher = Flusher(SlowStore())
+
+    def fails(_: Reply | StoreError) -> None:
+        raise RuntimeError("a bug")
+
+    async with running(flusher):
+        handle = await opened(flusher, KEYS[0])
+        flusher.tell(handle, [grant(1)], fails)
+        assert (await flusher.submit(handle, [grant(2)])).verdict is Verdict.OK
+    assert "a submitter failed" in caplog.text
+
+
+async def test_told_is_never_called_before_tell_is_back() -> None:
+    flusher = Flusher(SlowStore(), queue_max=1)
+    told: list[Reply | StoreError] = []
+    async with running(flusher):
+        handle = await opened(flusher, KEYS[0])
+        flusher.tell(handle, [grant(1), grant(2)], told.append)
+        assert told == []
+        await turns()
+    assert [type(answer) for answer in told] == [StoreError]
+
+
 async def test_sequence_numbers_follow_the_order_of_sending() -> None:
     store = SlowStore()
     flusher = Flusher(store)

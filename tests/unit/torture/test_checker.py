@@ -138,6 +138,31 @@ def test_clock_that_is_off_makes_the_judge_milder() -> None:
     assert verdict.clocks_apart_us == 22_000
 
 
+def test_clock_that_is_ahead_tells_deadlines_that_end_earlier_than_told() -> None:
+    """A clock of ackd 30 ms ahead: lost, and handed on, 25 ms before the deadline told."""
+    run = History().published().delivered("a", 8, 10, 1, 139).settled(115, 116, "l1", "lost")
+    run.delivered("b", 108, 112, 2, 240).settled(120, 121, "l2", "acked")
+    verdict = run.verdict()
+    assert verdict.kept
+    assert verdict.clocks_apart_us == 29_000
+
+
+def test_clocks_that_are_off_hide_no_more_than_they_must() -> None:
+    """A clock of ackd 30 ms behind, known to 2 ms: 20 ms of two holders are seen."""
+    run = History().published().delivered("a", 9, 11, 1, 80)
+    run.delivered("b", 89, 91, 2, 160, lease="l2").settled(95, 96, "l2", "acked")
+    assert broken(run.verdict()) == {"double_leases"}
+
+
+def test_clock_that_moves_during_the_run_allows_all_between() -> None:
+    """The second grant seems to be 40 ms before it was asked for, the first one was in time."""
+    run = History().published().delivered("a", 2, 10, 1, 105)
+    run.delivered("b", 120, 122, 2, 180, lease="l2").settled(125, 126, "l2", "acked")
+    verdict = run.verdict()
+    assert verdict.kept
+    assert verdict.clocks_apart_us == 40_000
+
+
 def test_overlap_without_proof_is_not_blamed() -> None:
     """I2: a release makes the next grant carry the same attempt; it may precede the ack."""
     run = History().published().delivered("a", 2, 10, 1, 105)
@@ -192,6 +217,23 @@ def test_ack_without_an_answer_strands_nothing_and_proves_nothing() -> None:
     run.at(40, Kind.SETTLE, call=99, lease="l1", do="ack")
     run.at(50, Kind.SETTLE_UNKNOWN, call=99, lease="l1", do="ack")
     assert run.verdict().kept
+
+
+def test_message_that_was_acked_or_perhaps_acked_is_counted_once_as_what_is_known() -> None:
+    """A client killed with an ack in the air leaves no answer; a repeat that is answered does."""
+    run = History().published().delivered("a", 2, 10, 1, 105)
+    run.at(40, Kind.SETTLE, call=99, lease="l1", do="ack")
+    unclear = check(run.at(90, Kind.DRAINED).events)
+    assert (unclear.delivered, unclear.acked, unclear.acks_unclear) == (1, 0, 1)
+    assert unclear.kept
+    run = History().published().delivered("a", 2, 10, 1, 105)
+    run.at(40, Kind.SETTLE, call=99, lease="l1", do="ack").settled(50, 51, "l1", "already_acked")
+    clear = run.verdict()
+    assert (clear.delivered, clear.acked, clear.acks_unclear) == (1, 1, 0)
+    run = History().published().delivered("a", 2, 10, 1, 105)
+    run.at(40, Kind.SETTLE, call=99, lease="l1", do="extend")
+    stranded = run.verdict()
+    assert (stranded.acked, stranded.acks_unclear, stranded.count("stranded")) == (0, 0, 1)
 
 
 def test_delivered_and_never_finished_is_stranded() -> None:

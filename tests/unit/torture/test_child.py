@@ -67,6 +67,29 @@ def test_stop_ends_a_frozen_child(tmp_path: Path) -> None:
     assert not child.running
 
 
+def test_freezing_what_has_ended_by_itself_tells_its_exit_code_and_its_log(tmp_path: Path) -> None:
+    child = Child("brief", ["sh", "-c", "echo out of luck; exit 4"], tmp_path / "log")
+    child.start()
+    wait_until(lambda: not child.running, "it has ended")
+    with pytest.raises(PartError, match=r"brief ended \(4\) before: stands still\nout of luck"):
+        child.freeze()
+    child.stop()
+
+
+def test_what_comes_too_late_is_told_with_the_state_and_the_log(tmp_path: Path) -> None:
+    child = sleeper(tmp_path)
+    try:
+        child.start()
+        child.log.write_text("still busy\n")
+        child.freeze()
+        with pytest.raises(
+            PartError, match=r"sleeper \(state T\): not within 0.1 s: .*\nstill busy"
+        ):
+            child.wait_until(lambda: False, "it serves", 0.1)
+    finally:
+        child.stop()
+
+
 def test_end_before_it_serves_is_told_with_the_log(tmp_path: Path) -> None:
     child = Child("brief", ["sh", "-c", "echo no luck; exit 3"], tmp_path / "log")
     child.start()

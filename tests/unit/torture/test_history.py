@@ -6,6 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from ackd.torture import history
 from ackd.torture.history import Kind, Recorder, load, read
 
 WRITER = """
@@ -45,6 +48,33 @@ def test_cut_last_line_is_left_out(tmp_path: Path) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole + whole.splitlines()[-1][:20])
     assert [event.kind for event in read(path)] == [Kind.START, Kind.ASK]
+
+
+def test_a_stop_between_looks_at_the_two_clocks_does_not_part_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A busy machine: after the first look at the monotonic clock nothing runs for 40 ms."""
+
+    class Clocks:
+        """Both start at 0; the process is stopped once."""
+
+        def __init__(self) -> None:
+            self.ns = 0
+
+        def monotonic_ns(self) -> int:
+            """1 us a look."""
+            self.ns += 1_000
+            return self.ns
+
+        def time_ns(self) -> int:
+            """As the other one, but for the stop before it."""
+            self.ns += 40_000_000 if self.ns == 1_000 else 1_000
+            return self.ns
+
+    monkeypatch.setattr(history, "time", Clocks())
+    mono_us, wall_us = history.now_us()
+    assert mono_us > 40_000
+    assert abs(wall_us - mono_us) <= 1
 
 
 def test_histories_of_one_machine_are_ordered_by_the_monotonic_clock(tmp_path: Path) -> None:

@@ -1,0 +1,47 @@
+"""What a commit's metadata gives back to a record that lacks it (R8, R10)."""
+
+from __future__ import annotations
+
+from ackd.core.bitmap import ChunkedBitmap
+from ackd.core.progress import Progress
+from ackd.core.states import State, Verb
+from ackd.core.wire import Op, SlotView, Snapshot, Verdict
+from ackd.engine.recover import lacking
+
+
+def _commit(*ranges: tuple[int, int], epoch: int = 2, base: int = 10) -> Progress:
+    return Progress("cluster", "topic", epoch, base, 1, ranges)
+
+
+def _record(*finished: tuple[int, int], leased: tuple[int, ...] = (), mark: int = 10) -> Snapshot:
+    bits = ChunkedBitmap()
+    for start, end in finished:
+        bits.add_range(start, end)
+    slots = [SlotView(each, State.LEASED, 1, 0, 5, 5, 9, 9) for each in leased]
+    chunks = {index: bytes(chunk) for index, chunk in bits.chunks.items()}
+    return Snapshot(Verdict.OK, epoch=2, watermark=mark, slots=slots, chunks=chunks)
+
+
+def test_the_same_position_does_not_mean_the_same_ranges() -> None:
+    """R10: the watermark stood, the acks above it were rolled back."""
+    ranges = (12, 15), (20, 30)
+    assert lacking(_commit(*ranges), _record((12, 15))) == [Op(Verb.HOLE, 20, arg=30)]
+    assert lacking(_commit(*ranges), _record((12, 15), (20, 30))) == []
+
+
+def test_a_store_that_is_ahead_may_lack_something_too() -> None:
+    """R10: union, whoever is ahead; what lies below the watermark is known."""
+    assert lacking(_commit((12, 15), (20, 30)), _record(mark=24)) == [Op(Verb.HOLE, 24, arg=30)]
+
+
+def test_the_lease_of_a_finished_message_ends() -> None:
+    """I2: a hole would leave it, and it would be handed out again."""
+    assert lacking(_commit((12, 15)), _record(leased=(11, 13, 15))) == [
+        Op(Verb.REPLAY, 13, counted=False),
+        Op(Verb.HOLE, 12, arg=15),
+    ]
+
+
+def test_ranges_of_an_earlier_epoch_mean_nothing() -> None:
+    """R8: an operator wanted these messages again."""
+    assert lacking(_commit((12, 15), epoch=1), _record()) == []
