@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ackd.core.home import PRUNE_MAX
 from ackd.core.ids import LedgerKey, SidecarId
 from ackd.core.states import State, Verb
 from ackd.core.upkeep import HOMES
@@ -20,7 +21,7 @@ from ackd.errors import StoreDataError, StoreError
 from ackd.store.flusher import LedgerHandle
 
 PRUNES = 16
-"""ADVANCE drops 64 old homes each; so many go into one call."""
+"""ADVANCE drops a few old homes each (`PRUNE_MAX`); so many go into one call."""
 
 
 @dataclass(slots=True)
@@ -68,6 +69,15 @@ class DeadMarks:
         if first is not None:
             await self.decide(handle, [*[Op(Verb.ADVANCE, first)] * PRUNES, Op(Verb.DROP, first)])
         return Taken(handle, {slot.offset: slot for slot in snapshot.slots})
+
+    async def prune(self, key: LedgerKey, homes: int) -> None:
+        """Drop homes that were closed long ago, about so many. Raises StoreError.
+
+        Nobody needs to own the record for that. One that is gone or was moved has time.
+        """
+        handle = LedgerHandle(key)
+        for _ in range(homes // (PRUNES * PRUNE_MAX) + 1):
+            await self._context.flusher.submit(handle, [Op(Verb.ADVANCE, 0)] * PRUNES)
 
     async def decide(self, handle: LedgerHandle, ops: Sequence[Op]) -> Reply:
         """One call, as the owner. Raises StoreError when it was not decided."""

@@ -12,14 +12,17 @@ import asyncio
 import contextlib
 import json
 import logging
+from collections import deque
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
+from ackd.core.home import HOME_KEEP_MS
 from ackd.engine.context import Context
 from ackd.engine.dead_api import DeadFilter, DeadRequest, Kind, OperationView, Progress, To
+from ackd.engine.dead_log import dead_key
 from ackd.engine.redrive import NoRightError, Work
 from ackd.errors import (
-    BrokerError,
+    AckdError,
     OperationRunningError,
     StoreDataError,
     StoreError,
@@ -35,6 +38,10 @@ LOG = logging.getLogger("ackd.engine")
 POLL_S = 2.0
 RIGHT_MS = 10_000
 AGAIN_S = 1.0
+AGAIN_S_MAX = 8.0
+"""Less than `RIGHT_MS`: who waits for the broker keeps the right."""
+PRUNE_AFTER_MS = 60_000
+PRUNES_MAX = 100
 KEEP_MS = 7 * 86_400_000
 """How long the result of an operation can be asked for."""
 ID_BITS = 64
@@ -175,6 +182,7 @@ class Operations:
         self.archive = Archive(context.store, context.clock)
         self._me = f"{context.identity}#{context.random_bits(ID_BITS):016x}".encode()
         self._wake = asyncio.Event()
+        self._to_prune: deque[tuple[int, Document]] = deque(maxlen=PRUNES_MAX)
 
     def _running(self) -> str:
         return f"dead-operation:{self._subscription.cluster}:{self._subscription.name}"
@@ -207,6 +215,7 @@ class Operations:
             await self.archive.remove(document.id)
             name = other.decode()
             raise OperationRunningError(f"the operation {name} is running on it", operation=name)
+        LOG.info("%s: %s %s begun", self._subscription.name, request.kind.value, document.id)
         self._wake.set()
         return document.view()
 
@@ -217,7 +226,8 @@ class Operations:
                 document = await self._current()
                 if document is not None and await self._take_right():
                     await self._carry_out(document)
-            except (StoreError, BrokerError) as error:
+                await self._prune()
+            except AckdError as error:
                 LOG.info("%s: operation: %s", self._subscription.name, error.detail)
             self._wake.clear()
             try:
@@ -260,29 +270,54 @@ class Operations:
                 async with asyncio.timeout(AGAIN_S):
                     await self._store.delete(self._right())
             raise
-        await self._store.delete(self._running())
+        LOG.info("%s: %s", self._subscription.name, document.view())
+        if await self._store.get(self._running()) == document.id.encode():
+            await self._store.delete(self._running())
         await self._store.delete(self._right())
+        if document.topic_id:
+            due_ms = self._context.clock.monotonic_ms() + HOME_KEEP_MS + PRUNE_AFTER_MS
+            self._to_prune.append((due_ms, document))
 
     async def _until_ended(self, document: Document) -> None:
         """Work; what fails is tried again, until it is cancelled."""
+        pause_s, moved = AGAIN_S, document.moved
         while document.state is Progress.RUNNING:
             try:
                 await self.keep_right()
                 await Work(self._subscription, self._context, self, document).run()
-            except (StoreError, BrokerError) as error:
+            except NoRightError:
+                raise
+            except AckdError as error:
                 document.error = f"{error.type}: {error.detail}"
                 LOG.warning("%s: operation: %s", self._subscription.name, document.error)
-                await asyncio.sleep(AGAIN_S)
+                pause_s = AGAIN_S if document.moved > moved else min(pause_s * 2, AGAIN_S_MAX)
+                moved = document.moved
+                await asyncio.sleep(pause_s)
                 await self._after_failure(document)
 
     async def _after_failure(self, document: Document) -> None:
-        """Tell what is wrong, and give up if that is wanted."""
+        """Tell what is wrong, and give up if that is wanted. Raises NoRightError."""
         try:
+            await self.keep_right()
             if await self.archive.cancelled(document.id):
                 document.state = Progress.CANCELLED
             await self.archive.write(document)
         except StoreError:
             document.state = Progress.RUNNING
+
+    async def _prune(self) -> None:
+        """Homes of an earlier operation are not needed any more: drop them (I8)."""
+        now_ms = self._context.clock.monotonic_ms()
+        while self._to_prune and self._to_prune[0][0] <= now_ms:
+            _, document = self._to_prune.popleft()
+            for number in range(len(document.ends)):
+                key = dead_key(
+                    self._subscription.cluster,
+                    self._subscription.name,
+                    bytes.fromhex(document.topic_id),
+                    number,
+                )
+                await self._subscription.dead_marks.prune(key, document.moved)
 
 
 def _name(operation_id: str) -> str:

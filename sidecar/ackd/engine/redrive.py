@@ -76,7 +76,8 @@ class Work:
         """Until it is done, or to be cancelled."""
         document = self._document
         async with open_dead_log(self._subscription) as log:
-            if log.info is None or log.info.topic_id.hex() != document.topic_id:
+            there = "" if log.info is None else log.info.topic_id.hex()
+            if document.topic_id not in ("", there):
                 document.state = Progress.FAILED
                 document.error = "the dead-letter topic was deleted meanwhile"
                 await self._save()
@@ -291,8 +292,10 @@ class Work:
             _finish(home.letter.record.offset, home.generation, home.rterm, home.attempt)
             for home in homes
         ]
+        # Two drop as many old homes as this batch has made.
+        ops += [Op(Verb.ADVANCE, 0)] * 2
         reply = await self._marks.decide(taken.handle, ops)
-        if any(each.state is not State.FINISHED for each in reply.results):
+        if any(each.state is not State.FINISHED for each in reply.results[: len(homes)]):
             raise StoreError("a copy could not be marked; trying again")
 
     def _copy(self, log: DeadLog, taken: Taken, home: _Home, partitions: int) -> Outgoing:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 
 import pytest
 
+from ackd.core.record import Record as CoreRecord
 from ackd.engine.api import Delivery, Verb
+from ackd.engine.claims import Claims
 from ackd.engine.dead_api import (
     DeadDesk,
     DeadFilter,
@@ -19,6 +22,7 @@ from ackd.engine.dead_api import (
     OperationView,
     To,
 )
+from ackd.engine.partition import Partition
 from ackd.errors import (
     BadParameterError,
     OperationRunningError,
@@ -205,3 +209,70 @@ async def test_one_at_a_time_at_a_rate_and_cancelled(place: Place) -> None:
     assert rest.moved == 30 - ended.moved
     got += await sidecar.collect(rest.moved)
     assert len(set(names(got))) == len(got) == 30
+
+
+def dead_record(place: Place) -> CoreRecord:
+    """The record of the dead-letter topic's one partition."""
+    (found,) = (r for key, r in place.data.records.items() if key.subscription.endswith("!dead"))
+    return found
+
+
+@pytest.mark.parametrize("harm", ["another server run", "homes gone"])
+async def test_r9_r14_a_copy_claims_although_nobody_owns_the_record_of_the_dead_letters(
+    place: Place, monkeypatch: pytest.MonkeyPatch, harm: str
+) -> None:
+    claim = Claims.claim
+    harmed: list[str] = []
+
+    def harm_first(claims: Claims, partition: Partition, offset: int) -> None:
+        if not harmed:
+            harmed.append(harm)
+            record = dead_record(place)
+            if harm == "homes gone":
+                record.homes.clear()
+            else:
+                record.run = "an earlier one"
+        claim(claims, partition, offset)
+
+    monkeypatch.setattr(Claims, "claim", harm_first)
+    sidecar = await place.start()
+    buried = await bury(sidecar, 3)
+    await done(sidecar, await desk(sidecar).begin(NAME, REDRIVE))
+    again = await sidecar.collect(3, wait_ms=20_000)
+    assert harmed
+    assert names(again) == names(buried)
+    assert await sidecar.receive(wait_ms=500) == []
+    assert await listed(sidecar) == []
+
+
+async def test_i8_homes_of_what_was_redriven_are_dropped(place: Place) -> None:
+    sidecar = await place.start()
+    await bury(sidecar, 3)
+    await done(sidecar, await desk(sidecar).begin(NAME, REDRIVE))
+    await sidecar.collect(3)
+    record = dead_record(place)
+
+    async def closed() -> bool:
+        return len(record.closing) == 3
+
+    await wait_until_async(closed, "the homes to be closed", timeout_s=20)
+    record.closing = deque((1, offset) for _, offset in record.closing)
+    for _, offset in record.closing:
+        record.homes[offset].closed_ms = 1
+    (key,) = (key for key in place.data.records if key.subscription.endswith("!dead"))
+    await sidecar.runtime._subscriptions[NAME].dead_marks.prune(key, 3)
+    assert (record.homes, record.home_count) == ({}, 0)
+
+
+async def test_another_sidecar_ends_what_one_has_left(place: Place) -> None:
+    first = await place.start("one")
+    await bury(first, 20)
+    operation = await desk(first).begin(NAME, DeadRequest(Kind.REDRIVE, rate_per_s=4))
+    got = await first.collect(4)
+    second = await place.start("two")
+    await first.runtime.stop()
+    ended = await done(second, operation)
+    assert (ended.moved, ended.skipped) == (20, 0)
+    got += await second.collect(20 - len(got))
+    assert len(set(names(got))) == 20
+    assert await second.receive(wait_ms=500) == []
