@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ackd.config.fields import Kind, Spec, specs
 from ackd.config.load import load_text
 from ackd.config.mistakes import FilePlace, MistakesError, dotted
+from ackd.config.push import PushSettings
 from ackd.config.schema import NAME, Settings, resolved
 from ackd.config.show import as_toml, section_view
 from ackd.config.subscription import SubscriptionSettings
@@ -21,7 +22,13 @@ SECTIONS: dict[tuple[str, ...], tuple[Spec, ...]] = {
     (part,): specs(type(getattr(Settings(), part))) for part in PARTS
 }
 SECTIONS["subscriptions", "orders"] = specs(SubscriptionSettings)
-PLACES = [(path, spec) for path, known in SECTIONS.items() for spec in known]
+SECTIONS["subscriptions", "orders", "push"] = specs(PushSettings)
+PLACES = [
+    (path, spec)
+    for path, known in SECTIONS.items()
+    for spec in known
+    if spec.kind is not Kind.SECTION
+]
 
 
 def wrongs(spec: Spec) -> list[str]:
@@ -50,7 +57,9 @@ def test_every_mistake_is_reported_at_its_line(data: st.DataObject) -> None:
     expected: dict[str, int] = {}
     for section in SECTIONS:
         lines.append(f"[{'.'.join(section)}]")
-        if section[0] == "subscriptions" and not any(s.name == "topics" for _, s in chosen):
+        if section == ("subscriptions", "orders") and not any(
+            s.name == "topics" for _, s in chosen
+        ):
             lines.append('topics = ["t"]')
         for path, spec in chosen:
             if path == section:

@@ -5,6 +5,7 @@ nothing.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import fields, is_dataclass
 from heapq import nsmallest
 
 from ackd.core.entry import Entry, Hold
@@ -41,7 +42,7 @@ class Inspector:
     async def lag(self) -> list[PartitionLag]:
         """Progress of every partition that this sidecar owns, and the owners of the others."""
         rows = []
-        for partition in self._subscription.owned.values():
+        for partition in list(self._subscription.owned.values()):
             with suppress(BrokerError):  # the last known end is better than no answer
                 _, partition.end = await self._subscription.consumer.log_range(partition.tp)
             rows.append(self._row(partition))
@@ -159,7 +160,17 @@ class Inspector:
         word = subscription.hand_out.limit()
         if word is not None:
             limits.append(word)
-        return limits
+        return limits + self._context.moves.reasons(subscription.name)
+
+
+def flat(settings: object, above: str = "") -> dict[str, object]:
+    """Settings by their key path: `lease_ms`, `push.url`."""
+    found: dict[str, object] = {}
+    for each in fields(settings):  # type: ignore[arg-type]
+        value = getattr(settings, each.name)
+        path = f"{above}{each.name}"
+        found.update(flat(value, f"{path}.") if is_dataclass(value) else {path: value})
+    return found
 
 
 def _how(entry: Entry[Held]) -> str:

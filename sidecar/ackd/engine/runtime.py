@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 
 from ackd import __version__
 from ackd.config.adapters import find_adapter
@@ -32,7 +31,7 @@ from ackd.engine.context import Context, SystemClock
 from ackd.engine.dead_letters import DeadLetters
 from ackd.engine.drift import settings_marks
 from ackd.engine.gauges import Gauges
-from ackd.engine.inspect import Inspector
+from ackd.engine.inspect import Inspector, flat
 from ackd.engine.members import Note
 from ackd.engine.memory import Memory
 from ackd.engine.publish import Publisher
@@ -42,6 +41,7 @@ from ackd.engine.settle import Settler
 from ackd.engine.spill import FileSpill, Spill
 from ackd.engine.subscription import Subscription
 from ackd.engine.tasks import Tasks
+from ackd.engine.unsettled import Delivering
 from ackd.engine.waiters import Waiter
 from ackd.engine.watched import Watched
 from ackd.errors import (
@@ -64,7 +64,7 @@ RETRY_MS = 500
 DRAIN_POLL_MS = 20
 
 
-class Runtime:
+class Runtime(Delivering):
     """Implements `ackd.engine.api.Engine`. Build, `start`, use, `drain`, `stop`."""
 
     def __init__(
@@ -357,7 +357,7 @@ class Runtime:
             group=settings.group or name,
             state=self._state(name),
             payload=settings.payload,
-            settings={each.name: getattr(settings, each.name) for each in fields(settings)},
+            settings=flat(settings),
             sources=self.settings.sources_below(f"subscriptions.{name}"),
             capabilities=broker.capabilities,
         )

@@ -107,6 +107,7 @@ class DeliveryEncoder:
     """
 
     def __init__(self, payload: str) -> None:
+        self.payload = payload
         self.value = _VALUES[payload]
         self._topics: dict[str, bytes] = {}
 

@@ -101,6 +101,7 @@ class Metrics:
             "ackd_receive_wait_seconds", "How long a receive waited for its first message.", (of,)
         )
         self.waiters = self._gauge("ackd_waiters", "Receive calls that are waiting now.", (of,))
+        self.streams = self._gauge("ackd_streams", "Streams that are open now.", (of,))
         self.deliveries = self._counter(
             "ackd_deliveries", "Messages handed out under a lease: first, or again.", (of, "kind")
         )
@@ -128,6 +129,23 @@ class Metrics:
         self.deadline_lateness = self._histogram(
             "ackd_deadline_lateness_seconds",
             "How long after its deadline an expired message could be handed out again (I4).",
+            (of,),
+        )
+        self.push_calls = self._counter(
+            "ackd_push_calls",
+            "Calls of the application, by what came of them: ack, items, kept, retry, dead, "
+            "pressure, timeout, broken, lost, unreachable.",
+            (of, "outcome"),
+        )
+        self.push_seconds = self._histogram(
+            "ackd_push_seconds", "How long a call of the application took.", (of,)
+        )
+        self.push_running = self._gauge(
+            "ackd_push_running", "Calls of the application that are under way.", (of,)
+        )
+        self.push_breaker_open = self._gauge(
+            "ackd_push_breaker_open",
+            "1 while the application can't be reached and nothing is sent. Alert on it.",
             (of,),
         )
         self.published = self._counter(

@@ -29,6 +29,7 @@ from ackd.engine.api import (
     SettleResult,
     Status,
     SubscriptionView,
+    Unsettled,
     Verb,
 )
 from ackd.errors import (
@@ -42,6 +43,7 @@ from ackd.errors import (
 )
 from ackd.ports import Capabilities, Record, StartPolicy, Stored
 from tests.unit.http.memory_dead import MemoryDesk
+from tests.unit.http.memory_unsettled import MemoryUnsettled
 
 LEASE_MS = 30_000
 CAPABILITIES = Capabilities(
@@ -211,6 +213,11 @@ class MemoryEngine:
             entry.state, entry.attempt = "ready", entry.attempt - 1
         await self._tell()
 
+    def _live(self, lease: str) -> bool:
+        entry, attempt = self._open(lease)
+        self._refresh(entry)
+        return entry.state == "leased" and entry.attempt == attempt
+
     async def _tell(self) -> None:
         async with self.changed:
             self.changed.notify_all()
@@ -354,6 +361,14 @@ class MemoryEngine:
                 oldest_age_ms=None,
             )
         ]
+
+    def unsettled(self, name: str) -> Unsettled:
+        """Counted in the entries themselves."""
+        self._topic(name)
+        return MemoryUnsettled(self.changed, self._live)
+
+    def hold_back(self, name: str, source: str, why: str | None) -> None:
+        """Nobody looks at it here."""
 
     def readiness(self) -> list[Reason]:
         """Ready unless told otherwise."""
