@@ -57,6 +57,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         sub = actions.add_parser(name, help=text, allow_abbrev=False)
         sub.add_argument("operation", help="its id")
         _add_address(sub)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = "\n".join(sub.format_usage() for sub in actions.choices.values())
 
 
 def _action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:

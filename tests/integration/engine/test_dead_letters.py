@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from ackd.core.ids import LedgerKey
 from ackd.core.record import Record as CoreRecord
 from ackd.engine.api import Delivery, Verb
 from ackd.engine.claims import Claims
@@ -211,10 +212,9 @@ async def test_one_at_a_time_at_a_rate_and_cancelled(place: Place) -> None:
     assert len(set(names(got))) == len(got) == 30
 
 
-def dead_record(place: Place) -> CoreRecord:
-    """The record of the dead-letter topic's one partition."""
-    (found,) = (r for key, r in place.data.records.items() if key.subscription.endswith("!dead"))
-    return found
+def dead_records(place: Place) -> dict[LedgerKey, CoreRecord]:
+    """The records of the dead-letter topic's partitions."""
+    return {k: r for k, r in place.data.records.items() if k.subscription.endswith("!dead")}
 
 
 @pytest.mark.parametrize("harm", ["another server run", "homes gone"])
@@ -227,11 +227,11 @@ async def test_r9_r14_a_copy_claims_although_nobody_owns_the_record_of_the_dead_
     def harm_first(claims: Claims, partition: Partition, offset: int) -> None:
         if not harmed:
             harmed.append(harm)
-            record = dead_record(place)
-            if harm == "homes gone":
-                record.homes.clear()
-            else:
-                record.run = "an earlier one"
+            for record in dead_records(place).values():
+                if harm == "homes gone":
+                    record.homes.clear()
+                else:
+                    record.run = "an earlier one"
         claim(claims, partition, offset)
 
     monkeypatch.setattr(Claims, "claim", harm_first)
@@ -250,18 +250,19 @@ async def test_i8_homes_of_what_was_redriven_are_dropped(place: Place) -> None:
     await bury(sidecar, 3)
     await done(sidecar, await desk(sidecar).begin(NAME, REDRIVE))
     await sidecar.collect(3)
-    record = dead_record(place)
+    records = dead_records(place)
 
     async def closed() -> bool:
-        return len(record.closing) == 3
+        return sum(len(record.closing) for record in records.values()) == 3
 
     await wait_until_async(closed, "the homes to be closed", timeout_s=20)
-    record.closing = deque((1, offset) for _, offset in record.closing)
-    for _, offset in record.closing:
-        record.homes[offset].closed_ms = 1
-    (key,) = (key for key in place.data.records if key.subscription.endswith("!dead"))
-    await sidecar.runtime._subscriptions[NAME].dead_marks.prune(key, 3)
-    assert (record.homes, record.home_count) == ({}, 0)
+    marks = sidecar.runtime._subscriptions[NAME].dead_marks
+    for key, record in records.items():
+        record.closing = deque((1, offset) for _, offset in record.closing)
+        for _, offset in record.closing:
+            record.homes[offset].closed_ms = 1
+        await marks.prune(key, 3)
+        assert (record.homes, record.home_count) == ({}, 0)
 
 
 async def test_another_sidecar_ends_what_one_has_left(place: Place) -> None:

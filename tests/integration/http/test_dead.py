@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import subprocess
 import sys
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 from tests.integration.http.conftest import Sidecar, call
+from tests.support.paths import REPO
 from tests.support.wait import wait_until
+from tests.tidy.docs import shell_commands
 
 BASE = "/v1/subscriptions/images"
 COUNT = 5
+PAGE = REPO / "docs" / "dead-letters.md"
+OPERATION = re.compile(r"9f0c2c1d5e7a8b90")
 
 
 def ackd(sidecar: Sidecar, *words: str) -> subprocess.CompletedProcess[str]:
@@ -129,3 +136,59 @@ def test_an_operation_over_http(sidecar: Sidecar) -> None:
     # What has ended stays as it is.
     status, ended = call(sidecar.admin_port, "DELETE", path)
     assert (status, ended["state"], ended["moved"]) == (HTTPStatus.OK, "done", 0)
+
+
+def some_dead(sidecar: Sidecar) -> list[str]:
+    """Ids of at least three dead letters of `orders`; whatever can be received becomes one."""
+    base = "/v1/subscriptions/orders"
+
+    def enough() -> list[str]:
+        status, _ = call(sidecar.port, "POST", "/v1/topics/orders/messages", b"1", Ackd_Key="k")
+        assert status == HTTPStatus.CREATED
+        _, got = call(sidecar.port, "POST", f"{base}/receive", b'{"max": 100, "wait_ms": 500}')
+        for message in got["messages"]:
+            call(sidecar.port, "POST", f"/v1/leases/{message['lease']}/dead", b'{"reason": "no"}')
+        _, answer = call(sidecar.admin_port, "GET", f"{base}/dead")
+        ids = [str(each["id"]) for each in answer["messages"]]
+        return ids if len(ids) >= 3 else []
+
+    return wait_until(enough, "dead letters", timeout_s=20)
+
+
+def test_every_command_on_the_page_runs(sidecar: Sidecar) -> None:
+    """`docs/dead-letters.md`, with ids of here in place of those that it shows."""
+    operation, ids = "none", some_dead(sidecar)
+    environ = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "ACKD_CONFIG": str(sidecar.folder / "ackd.toml"),
+    }
+    commands = [c for c in shell_commands(PAGE.read_text()) if " dead " in c or "curl" in c]
+    assert len(commands) > 15
+    for shown in commands:
+        if "redrive" in shown or "purge" in shown or "0-17" in shown:
+            ids = some_dead(sidecar)
+        command = OPERATION.sub(operation, shown.partition("  #")[0])
+        command = command.replace("0-16", ids[0]).replace("0-17", ids[1])
+        command = command.replace("localhost:7081", f"127.0.0.1:{sidecar.admin_port}")
+        done = subprocess.run(
+            ["bash", "-c", command.replace("curl", "curl -fsS")],
+            env=environ,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+        found = re.search(r"\b[0-9a-f]{16}\b", done.stdout)
+        if found is not None:
+            operation = found[0]
+            path = f"/v1/operations/{operation}"
+            if "--no-wait" not in command:
+                wait_until(
+                    lambda path=path: (
+                        call(sidecar.admin_port, "GET", path)[1].get("state") != "running"
+                    ),  # type: ignore[misc]
+                    "its end",
+                    timeout_s=20,
+                )
