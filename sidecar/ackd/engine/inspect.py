@@ -163,16 +163,6 @@ class Inspector:
         return limits + self._context.moves.reasons(subscription.name)
 
 
-def flat(settings: object, above: str = "") -> dict[str, object]:
-    """Settings by their key path: `lease_ms`, `push.url`."""
-    found: dict[str, object] = {}
-    for each in fields(settings):  # type: ignore[arg-type]
-        value = getattr(settings, each.name)
-        path = f"{above}{each.name}"
-        found.update(flat(value, f"{path}.") if is_dataclass(value) else {path: value})
-    return found
-
-
 def _how(entry: Entry[Held]) -> str:
     """What will move a message on, in words."""
     match entry.hold:
@@ -192,3 +182,13 @@ def _how(entry: Entry[Held]) -> str:
                 if entry.body is not None
                 else "fetched from the broker, then handed out"
             )
+
+
+def flat(settings: object, above: str = "") -> dict[str, object]:
+    """Settings by their key path: `lease_ms`, `push.url`."""
+    found: dict[str, object] = {}
+    for each in fields(settings):  # type: ignore[arg-type]
+        value = getattr(settings, each.name)
+        path = f"{above}{each.name}"
+        found.update(flat(value, f"{path}.") if is_dataclass(value) else {path: value})
+    return found
