@@ -80,6 +80,25 @@ class UnknownTopicError(NotFoundError):
     type = "unknown-topic"
 
 
+class UnknownDeadLetterError(NotFoundError):
+    """There is no such dead letter (any more)."""
+
+    type = "unknown-dead-letter"
+
+
+class UnknownOperationError(NotFoundError):
+    """There is no operation of this id (any more)."""
+
+    type = "unknown-operation"
+
+
+class OperationRunningError(ClientError):
+    """Another operation is running on these dead letters."""
+
+    type = "operation-running"
+    status = 409
+
+
 class MethodNotAllowedError(ClientError):
     """This address does not take this method."""
 

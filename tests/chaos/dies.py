@@ -1,5 +1,5 @@
-"""A sidecar that kills itself with -9 at a named moment of a send back: `python -m tests.chaos.dies
-CONFIG`.
+"""A sidecar that kills itself with -9 at a named moment of a send back or of a redrive:
+`python -m tests.chaos.dies CONFIG`.
 
 The moment stands in the file `die-at` beside the configuration, which is deleted before: once.
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ackd.cli.main import main
 from ackd.engine.claims import Claims
+from ackd.engine.redrive import Work
 from ackd.engine.sender import Sender
 
 MOMENTS: dict[str, tuple[type[object], str]] = {
@@ -18,13 +19,19 @@ MOMENTS: dict[str, tuple[type[object], str]] = {
     "copied, not finished": (Sender, "_finish"),
     "claimed, not placed": (Claims, "_answered"),
 }
+REDRIVE_MOMENTS: dict[str, tuple[type[object], str]] = {
+    "batch written down, nothing done": (Work, "_batch"),
+    "dead letters have homes, nothing copied": (Work, "_copy"),
+    "dead letters copied, not marked": (Work, "_mark"),
+    "dead letters marked, not counted": (Work, "_count"),
+}
 
 
 def plant(flag: Path) -> None:
     """Replace the step that would come next."""
     if not flag.exists():
         return
-    owner, name = MOMENTS[flag.read_text()]
+    owner, name = (MOMENTS | REDRIVE_MOMENTS)[flag.read_text()]
 
     def die(*_: object) -> None:
         flag.unlink()

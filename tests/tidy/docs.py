@@ -11,6 +11,7 @@ _SHELL = ("sh", "bash", "shell", "console")
 _TEST = re.compile(r"test_\w+")
 RUN = {
     "README.md": "tests/e2e/test_readme.py",
+    "docs/dead-letters.md": "tests/integration/http/test_dead.py",
     "docs/http.md": "tests/integration/http/test_page.py",
 }
 """Pages with commands of any kind, and the test that runs them."""

@@ -88,7 +88,8 @@ class KafkaConsumer:
     async def start(self) -> None:
         """See the port."""
         await self._fetcher.start()
-        await self._member.start()
+        if self._spec.joins:
+            await self._member.start()
         self._schedule_check()
 
     async def also(self, topic: str) -> None:

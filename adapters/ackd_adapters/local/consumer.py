@@ -70,6 +70,8 @@ class LocalConsumer:
         So a subscription is ready, and has a start position, before anything was published to it.
         """
         self._check()
+        if not self._spec.joins:
+            return
         member = self._member
         options = self._broker.options
         wanted = [each for each in self._spec.topics if options.auto_create and valid_name(each)]
@@ -195,6 +197,9 @@ class LocalConsumer:
         self._sessions.clear()
         self._broker.reader.drop(self)
         member = self._member
+        if not self._spec.joins:
+            self._broker.forget(self)
+            return
 
         def leave(tx: Transaction) -> None:
             self._broker.groups.leave(tx, member)

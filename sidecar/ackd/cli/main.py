@@ -39,6 +39,7 @@ COMMANDS = (
         "check the configuration and print what is in effect, with sources",
         "ackd.cli.check",
     ),
+    Command("dead", "list, peek at, redrive and purge dead letters", "ackd.cli.dead"),
     Command("demo", "watch the main job in a minute, on a broker of its own", "ackd.cli.demo"),
     Command(
         "torture", "kill parts of a deployment and check that no promise breaks", "ackd.cli.torture"

@@ -64,6 +64,7 @@ class Carriers(Window[B]):
                 due = result.state is State.WAITING and result.when_ms <= store_ms
                 state = State.READY if due else result.state
                 self._hold(offset, entry, state, result.when_ms, store_ms, now_ms)
+                self._close_home(offset)
 
     def not_claimed(self, offsets: Iterable[int], again_ms: int, now_ms: int) -> None:
         """No answer: ask again in `again_ms`."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from ackd.engine.dead_api import DeadDesk
 from ackd.errors import AckdError
 from ackd.ports import Capabilities, Outgoing, Record, Stored
 
@@ -254,6 +255,10 @@ class Unsettled(Protocol):
 
 class Engine(Protocol):
     """The whole of what can be asked. Every method may raise `AckdError`."""
+
+    @property
+    def dead(self) -> DeadDesk:
+        """Everything about dead letters."""
 
     def subscriptions(self) -> list[SubscriptionView]:
         """All configured subscriptions."""

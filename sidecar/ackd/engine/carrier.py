@@ -14,6 +14,7 @@ from ackd.core.ids import TOPIC_ID_BYTES, message_id
 from ackd.ports import Headers, Record
 
 PREFIX = "ackd-"
+REDRIVEN_FROM = "ackd-redriven-from"
 TEXT_BYTES_MAX = 1_024
 """Of a reason or an error: headers count against the broker's largest message."""
 
@@ -43,7 +44,8 @@ class Carrier:
     """What a copy says of its message. Times in Unix ms; `due_ms` by the store's clock, 0 = now.
 
     `generation`, `incarnation`, `rterm`: which home record it may claim. `first_error`: what the
-    application said when it failed first, `last_error`: last.
+    application said when it failed first, `last_error`: last. `redriven`: the coordinate of the
+    dead letter that it comes from.
     """
 
     origin: Origin
@@ -58,6 +60,12 @@ class Carrier:
     reason: str = ""
     first_error: str = ""
     last_error: str = ""
+    redriven: Origin | None = None
+
+    @property
+    def home(self) -> Origin:
+        """Whose home record it has to claim: its own coordinate's, or its dead letter's."""
+        return self.redriven or self.origin
 
 
 def carrier_headers(carrier: Carrier, own: Headers) -> Headers:
@@ -80,6 +88,8 @@ def carrier_headers(carrier: Carrier, own: Headers) -> Headers:
         ("ackd-origin", carrier.origin.text().encode()),
         ("ackd-subscription", carrier.subscription.encode()),
     ]
+    if carrier.redriven is not None:
+        ours.append(("ackd-redriven", carrier.redriven.text().encode()))
     ours += [(name, b"%d" % number) for name, number in numbers]
     ours += [(name, bounded(text)) for name, text in texts if text]
     return (*ours, *own_headers(own))
@@ -107,6 +117,7 @@ def carrier_of(record: Record, subscription: str) -> Carrier | None:
             reason=_text(found, "ackd-reason"),
             first_error=_text(found, "ackd-first-error"),
             last_error=_text(found, "ackd-last-error"),
+            redriven=_origin(_text(found, "ackd-redriven")) if "ackd-redriven" in found else None,
         )
     except (KeyError, ValueError):
         return None
@@ -118,9 +129,14 @@ def original(record: Record, carrier: Carrier) -> Record:
         carrier.origin.offset,
         record.key,
         record.value,
-        own_headers(record.headers),
+        own_headers(record.headers) + redriven_headers(carrier.redriven),
         carrier.published_ms,
     )
+
+
+def redriven_headers(dead: Origin | None) -> Headers:
+    """What a redriven message says to applications: which dead letter it was."""
+    return () if dead is None else ((REDRIVEN_FROM, dead.id.encode()),)
 
 
 def own_headers(headers: Headers) -> Headers:

@@ -19,6 +19,7 @@ from ackd.core.states import Outcome, State, Verb
 from ackd.core.wire import Op, Reply, Result, Verdict
 from ackd.engine.carrier import Carrier
 from ackd.engine.context import Context
+from ackd.engine.dead_log import dead_key
 from ackd.engine.partition import CLAIM_AGAIN_MS, Partition
 from ackd.errors import StoreError
 from ackd.store.flusher import LedgerHandle
@@ -52,7 +53,7 @@ class _Ask:
     @property
     def close(self) -> Op:
         """The home is not needed any more."""
-        return Op(Verb.CLOSE, self.carrier.origin.offset, self.carrier.generation)
+        return Op(Verb.CLOSE, self.carrier.home.offset, self.carrier.generation)
 
     @property
     def claim(self) -> Op:
@@ -60,7 +61,7 @@ class _Ask:
         carrier, partition = self.carrier, self.partition
         return Op(
             Verb.CLAIM,
-            carrier.origin.offset,
+            carrier.home.offset,
             carrier.generation,
             carrier.rterm,
             arg=self.offset,
@@ -142,9 +143,11 @@ class Claims:
         return list(found.values())
 
     def _handle(self, carrier: Carrier) -> LedgerHandle:
-        """Of the origin's record; never as its owner."""
-        origin = carrier.origin
-        key = LedgerKey(origin.cluster, self._subscription.name, origin.topic_id, origin.partition)
+        """Of the record that has its home; never as its owner."""
+        home, name = carrier.home, self._subscription.name
+        key = LedgerKey(home.cluster, name, home.topic_id, home.partition)
+        if carrier.redriven is not None:
+            key = dead_key(home.cluster, name, home.topic_id, home.partition)
         handle = self._handles.get((key, carrier.incarnation))
         if handle is None:
             handle = LedgerHandle(key, incarnation=carrier.incarnation)
@@ -162,14 +165,23 @@ class Claims:
             return
         results = reply.results
         if reply.verdict is not Verdict.OK:
-            gone = reply.verdict is Verdict.ABSENT or (
-                await self._subscription.ownership.topic_is_gone(handle.key.topic_id)
-            )
-            if not gone:
+            if reply.verdict is not Verdict.ABSENT and not await self._is_gone(handle.key, asks):
                 self._again(asks)
                 return
             results = [STRANGER] * len(asks)
         self._answered(asks, reply, results)
+
+    async def _is_gone(self, key: LedgerKey, asks: Sequence[_Ask]) -> bool:
+        """The record will never be opened again. That of dead letters has no owner: it is opened
+        here.
+        """
+        if asks[0].carrier.redriven is None:
+            return await self._subscription.ownership.topic_is_gone(key.topic_id)
+        try:
+            await self._subscription.dead_marks.take(key, None)
+        except StoreError as error:
+            LOG.info("%s: %s", self._subscription.name, error.detail)
+        return False
 
     def _answered(self, asks: Sequence[_Ask], reply: Reply, results: Sequence[Result]) -> None:
         places: dict[Partition, list[Op]] = {}

@@ -28,6 +28,7 @@ from ackd.engine.api import (
 )
 from ackd.engine.attempts import Attempts
 from ackd.engine.context import Context, SystemClock
+from ackd.engine.dead_letters import DeadLetters
 from ackd.engine.drift import settings_marks
 from ackd.engine.gauges import Gauges
 from ackd.engine.inspect import Inspector, flat
@@ -87,6 +88,7 @@ class Runtime(Delivering):
         self._subscriptions: dict[str, Subscription] = {}
         self._attempts: dict[str, Attempts] = {}
         self._publishers: dict[str, Publisher] = {}
+        self.dead = DeadLetters(self._of, self._store, self._clock)
         self._draining = False
         self._flusher = Flusher(self._store, batch_max=settings.store.batch_max)
         self._settler: Settler | None = None

@@ -208,6 +208,7 @@ class Sender:
             reason=copies.reason(job.offset),
             first_error=(carried.first_error if carried is not None else "") or first,
             last_error=last or (carried.last_error if carried is not None else ""),
+            redriven=carried.redriven if carried is not None else None,
         )
         # Dead letters spread as the broker likes; a key's carriers stay together, in their order.
         place = None

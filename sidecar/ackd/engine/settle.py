@@ -53,7 +53,7 @@ _STATUSES: Mapping[Outcome, Status] = {
     Outcome.DEAD: Status.DEAD,
     Outcome.RELEASED: Status.RELEASED,
 }
-_FAILURES = (Status.DEAD, Status.RETRYING)
+_FAILURES = (Verb.DEAD, Verb.RETRY)
 _STATE_NAMES: Mapping[State, str] = {
     State.READY: "ready",
     State.LEASED: "leased",
@@ -107,10 +107,12 @@ class Settler:
                 results[index] = ask
             else:
                 asks.append(ask)
+                if item.reason and item.do in _FAILURES:
+                    self._told(ask, item.reason)
         pending = [(group, self._submit(group)) for group in _grouped(asks).values()]
         submitted()
         if pending:
-            await self._ask_all(pending, partial(self._note, items, results))
+            await self._ask_all(pending, partial(self._note, results))
         self._count(asks, results)
         return [each or _unavailable(StoreError()) for each in results]
 
@@ -185,7 +187,6 @@ class Settler:
 
     def _note(
         self,
-        items: Sequence[SettleItem],
         results: list[SettleResult | None],
         group: list[_Ask],
         answer: Reply | StoreError | None,
@@ -193,7 +194,7 @@ class Settler:
         """Keep what became of the items of one partition."""
         if isinstance(answer, Reply):
             for ask, result in zip(group, answer.results, strict=True):
-                results[ask.index] = self._result(ask, items[ask.index], result)
+                results[ask.index] = self._result(result)
             self._remember(group, answer)
             return
         for ask in group:
@@ -227,7 +228,14 @@ class Settler:
         token = ask.token
         return ask.subscription.ownership.by_ledger.get((token.topic_id, token.partition))
 
-    def _result(self, ask: _Ask, item: SettleItem, result: Result) -> SettleResult:
+    def _told(self, ask: _Ask, reason: str) -> None:
+        """For the headers of a copy, which may be made before the settle is answered."""
+        partition = self._owned(ask)
+        if partition is not None:
+            partition.copies.failed_with(ask.token.offset, reason)
+
+    @staticmethod
+    def _result(result: Result) -> SettleResult:
         status = _STATUSES.get(result.outcome)
         if status is None:
             return SettleResult(
@@ -236,9 +244,6 @@ class Settler:
                 now_attempt=result.attempt or None,
                 error=LeaseLostError(),
             )
-        partition = self._owned(ask)
-        if partition is not None and item.reason and status in _FAILURES:
-            partition.copies.failed_with(ask.token.offset, item.reason)
         return SettleResult(
             status,
             late=result.late,

@@ -12,8 +12,10 @@ from ackd.core.ids import TopicPartition
 from ackd.engine.claims import Claims
 from ackd.engine.commit import Committer
 from ackd.engine.context import Context
+from ackd.engine.dead_marks import DeadMarks
 from ackd.engine.handout import HandOut
 from ackd.engine.members import Note
+from ackd.engine.operations import Operations
 from ackd.engine.own_topic import RetryTopic, dead_letter_topic
 from ackd.engine.ownership import RETRY_MS, Ownership
 from ackd.engine.parking import Parking
@@ -90,6 +92,8 @@ class Subscription:
         self.send_back = Sender(self, context, RETRY, self.retry_topic.topic)
         dead = dead_letter_topic(broker, name, settings)
         self.dead_letters = Sender(self, context, DEAD, dead)
+        self.dead_marks = DeadMarks(context)
+        self.operations = Operations(self, context)
         self.sweeper = Sweeper(self, context)
         self.committer = Committer(self, context)
         self.presence = Presence(self, context, note or Note())
@@ -120,6 +124,7 @@ class Subscription:
                     self.claims.run,
                     self.send_back.run,
                     self.dead_letters.run,
+                    self.operations.run,
                     self.parking.run,
                 ):
                     group.create_task(part())

@@ -101,11 +101,14 @@ def content_type_of(headers: Headers) -> str | None:
 
 
 class DeliveryEncoder:
-    """Encodes one subscription's deliveries; `payload` is its setting: json, text or binary."""
+    """Encodes one subscription's deliveries; `payload` is its setting: json, text or binary.
+
+    `value` makes the last member of an object, and its end.
+    """
 
     def __init__(self, payload: str) -> None:
         self.payload = payload
-        self._value = _VALUES[payload]
+        self.value = _VALUES[payload]
         self._topics: dict[str, bytes] = {}
 
     def _topic(self, topic: str) -> bytes:
@@ -148,7 +151,7 @@ class DeliveryEncoder:
             delivery.deadline_ms,
             record.timestamp_ms,
             listed,
-            self._value(record.value),
+            self.value(record.value),
         )
 
     def received(self, received: Received, settled: bytes | None = None) -> bytes:

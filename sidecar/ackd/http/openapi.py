@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from ackd import __version__
+from ackd.http.dead_model import ID_PATTERN
 from ackd.http.model import LEASE_CHARS_MAX, Problem
 from ackd.http.problems import MEDIA_TYPE
 from ackd.http.router import Answer, Content, Param, Port, Route
@@ -26,6 +27,7 @@ _TAGS = {
     "receive": "Lease messages.",
     "settle": "Say what became of them.",
     "publish": "Put messages into topics.",
+    "dead": "What was given up: look at it, hand it out again, forget it.",
     "look": "See where things stand; never changes anything.",
     "health": "For probes and scrapers (admin port).",
     "documents": "What this sidecar says about itself.",
@@ -34,6 +36,8 @@ _VARIABLES: dict[str, Json] = {
     "subscription": {"type": "string", "minLength": 1},
     "topic": {"type": "string", "minLength": 1},
     "lease": {"type": "string", "minLength": 1, "maxLength": LEASE_CHARS_MAX},
+    "dead": {"type": "string", "pattern": ID_PATTERN},
+    "operation": {"type": "string", "minLength": 1},
     "problem": {"type": "string", "pattern": "^[a-z-]+$"},
 }
 _BODY_PROBLEMS = (400, 408, 413, 415, 429)

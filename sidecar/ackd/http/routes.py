@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ackd.engine.api import Explanation, SubscriptionView
 from ackd.http import consume, model, publish, settle, stream, views
+from ackd.http.dead_routes import DEAD_ROUTES
 from ackd.http.model import DELAY_MS_MAX, INT32_MAX
 from ackd.http.negotiation import CE_BATCH, CE_JSON, JSON, MULTIPART, NDJSON, OCTETS, SSE
 from ackd.http.router import BOTH, Answer, Content, Handler, Param, Route
@@ -357,4 +358,7 @@ _HEALTH = (
     ),
 )
 
-ROUTES: tuple[Route, ...] = (RECEIVE, STREAM, SETTLE, *_SINGLE, _LOOK, *_PUBLISH, *_VIEWS, *_HEALTH)
+ROUTES: tuple[Route, ...] = (
+    *(RECEIVE, STREAM, SETTLE, *_SINGLE, _LOOK, *_PUBLISH),
+    *(*_VIEWS, *DEAD_ROUTES, *_HEALTH),
+)

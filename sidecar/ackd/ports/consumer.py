@@ -40,20 +40,28 @@ class StartPolicy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSpec:
-    """What to consume. A topic that starts with `^` is a regular expression."""
+    """What to consume. A topic that starts with `^` is a regular expression.
+
+    `joins` False: it only reads. It is a member of no group, so nothing is nominated, nothing may
+    be committed, and whoever is in the group notices nothing.
+    """
 
     group: str
     topics: tuple[str, ...]
     client_id: str
     static_id: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
+    joins: bool = True
 
 
 class Consumer(Protocol):
     """One subscription's side of the broker. All calls are made from one event loop."""
 
     async def start(self) -> None:
-        """Join the group; returns at once, nominations come as events. Raises BrokerError."""
+        """Join the group; returns at once, nominations come as events. Raises BrokerError.
+
+        One that does not join can fetch from here on.
+        """
 
     async def also(self, topic: str) -> None:
         """Read one more topic of this name, a group's own retry topic; before `start` or after it.

@@ -225,6 +225,11 @@ class Metrics:
             "Tries to store copies, by topic: retry-topic, dead-letter-topic; stored or failed.",
             (of, "topic", "outcome"),
         )
+        self.dead_letters = self._counter(
+            "ackd_dead_letters",
+            "Dead letters that an operation took away, by outcome: redriven, purged, failed.",
+            (of, "outcome"),
+        )
         self.copying = self._gauge(
             "ackd_copying", "Messages whose copy is not stored yet; standing still is bad.", (of,)
         )

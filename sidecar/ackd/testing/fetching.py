@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from ackd.ports import EndReached, Fetched, OutOfRange, TopicReplaced
-from ackd.testing.lab import Lab, NotPossibleError, fill
+from ackd.ports import ConsumerSpec, EndReached, Fetched, OutOfRange, Revoked, TopicReplaced
+from ackd.testing.lab import Lab, NotPossibleError, fill, new_group
+from ackd.testing.reader import Reader
 
 QUIET_S = 0.5
 
@@ -48,6 +49,38 @@ class FetchContract:
             await fill(broker, parts[1], [b"new"])
             await reader.until(lambda: reader.records[parts[1]], "the new one")
             assert reader.offsets(parts[1]) == [20]
+
+    async def test_one_that_does_not_join_only_reads(self, lab: Lab) -> None:
+        """It gets the records, nobody in the group notices, and it is nominated nothing."""
+        async with lab.bench() as bench:
+            broker = await bench.broker()
+            parts = await bench.topic(2)
+            for part in parts:
+                await fill(broker, part, [b"x"] * 20)
+            group = new_group()
+            member = await bench.join(broker, [parts[0].topic], group)
+            everything = set(parts)
+            await member.until(
+                lambda: member.nominated == everything, "a nomination", lab.rebalance_s
+            )
+            spec = ConsumerSpec(group, (parts[0].topic,), "looks", joins=False)
+            consumer = broker.consumer(spec)
+            try:
+                await consumer.start()
+                reader = Reader(consumer)
+                assert [each.topic for each in await consumer.topics()] == [parts[0].topic]
+                assert await consumer.log_range(parts[1]) == (0, 20)
+                reader.fetch_from(parts[1], 5)
+                await reader.until(lambda: reader.ended(parts[1], 20), "the end")
+                assert reader.offsets(parts[1]) == list(range(5, 20))
+                assert not reader.nominated
+            finally:
+                await consumer.close()
+            await fill(broker, parts[0], [b"more"])
+            member.fetch_from(parts[0], 20)
+            await member.until(lambda: member.records[parts[0]], "a record")
+            assert member.nominated == everything
+            assert not member.of(Revoked)
 
     async def test_end_is_told_again_after_more_came(self, lab: Lab) -> None:
         """An empty partition has an end, and each new end is told."""

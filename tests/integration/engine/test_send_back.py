@@ -110,9 +110,11 @@ class Sidecar:
             found += got
         return found
 
-    async def settle(self, messages: Sequence[Delivery], do: Verb, **more: int) -> list[str]:
+    async def settle(
+        self, messages: Sequence[Delivery], do: Verb, reason: str | None = None, **more: int
+    ) -> list[str]:
         """Statuses."""
-        items = [SettleItem(each.lease, do, **more) for each in messages]  # type: ignore[arg-type]
+        items = [SettleItem(each.lease, do, reason=reason, **more) for each in messages]  # type: ignore[arg-type]
         results: list[SettleResult] = await self.runtime.settle(items)
         assert all(r.status is not Status.UNAVAILABLE for r in results)
         return [result.status.value for result in results]

@@ -180,7 +180,7 @@ def test_a_copy_is_handed_out_only_after_its_claim() -> None:
     ledger.claimed(1, placed, 7, T0_MS, T0_MS)
     assert ledger.take(3, 100) == [1]
     ledger.tick(T0_MS + 5_000)
-    assert ledger.drain() == [Claim(0)]
+    assert ledger.drain() == [CloseHome(1), Claim(0)]
     refused = Result(Outcome.REFUSED, State.LEASED, 1, 9, 0, 5, late=False)
     ledger.claimed(0, refused, 7, T0_MS, T0_MS)
     assert ledger.drain() == [FinishRange(0, 1, 0)]

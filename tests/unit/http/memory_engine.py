@@ -42,6 +42,7 @@ from ackd.errors import (
     UnknownTopicError,
 )
 from ackd.ports import Capabilities, Record, StartPolicy, Stored
+from tests.unit.http.memory_dead import MemoryDesk
 from tests.unit.http.memory_unsettled import MemoryUnsettled
 
 LEASE_MS = 30_000
@@ -92,6 +93,7 @@ class MemoryEngine:
         self.waiting = 0
         self.fail_with: AckdError | None = None
         self.away: set[str] = set()
+        self.dead = MemoryDesk(self._topic)
         self._answers: dict[str, tuple[bytes, Published]] = {}
 
     # --- subscriptions ----------------------------------------------------------------------------

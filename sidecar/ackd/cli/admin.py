@@ -1,0 +1,133 @@
+"""A client for a sidecar's admin port, for commands that ask a running sidecar."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote, urlencode, urlsplit
+
+from ackd.cli import common
+from ackd.config.address import UnixAddress, parse_address
+from ackd.errors import AckdError, ConfigError
+
+TIMEOUT_S = 30.0
+LOOPBACK = "127.0.0.1"
+
+Json = dict[str, Any]
+
+
+class RefusedError(AckdError):
+    """The sidecar refuses. `away`: it, its store or its broker is; another try may help."""
+
+    def __init__(self, detail: str, *, away: bool = False) -> None:
+        super().__init__(detail)
+        self.away = away
+
+
+class _UnixConnection(HTTPConnection):
+    """To a socket file."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=TIMEOUT_S)
+        self._path = path
+
+    def connect(self) -> None:
+        """Instead of a name and a port."""
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+class Admin:
+    """One connection; paths are given in parts. OSError when nobody is there."""
+
+    def __init__(self, connection: HTTPConnection, token: str) -> None:
+        self._connection = connection
+        self._headers = {"Content-Type": "application/json"}
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
+
+    @classmethod
+    def of(cls, arguments: argparse.Namespace) -> Admin:
+        """By `--url` and `--token-file`, else by the configuration. Raises ConfigError, OSError."""
+        token_file = arguments.token_file
+        if arguments.url is not None:
+            connection = _by_url(arguments.url)
+        else:
+            server = common.settings_of(arguments).server
+            connection = _by_address(server.admin_listen)
+            token_file = token_file or server.admin_token_file
+        token = "" if token_file is None else token_file.read_text().split("\n", 1)[0].strip()
+        return cls(connection, token)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._connection.close()
+
+    def get(self, path: Sequence[str], query: Mapping[str, str] | None = None) -> Json:
+        """Raises RefusedError, OSError."""
+        return self._ask("GET", path, query=query)
+
+    def post(self, path: Sequence[str], body: Json) -> Json:
+        """Raises RefusedError, OSError."""
+        return self._ask("POST", path, json.dumps(body).encode())
+
+    def delete(self, path: Sequence[str]) -> Json:
+        """Raises RefusedError, OSError."""
+        return self._ask("DELETE", path)
+
+    def _ask(
+        self,
+        method: str,
+        path: Sequence[str],
+        body: bytes | None = None,
+        query: Mapping[str, str] | None = None,
+    ) -> Json:
+        target = "/" + "/".join(quote(part, safe=":") for part in path)
+        if query:
+            target += f"?{urlencode(query)}"
+        try:
+            self._connection.request(method, target, body, self._headers)
+            answer = self._connection.getresponse()
+            status, raw = answer.status, answer.read()
+            found: Json = json.loads(raw)
+        except (HTTPException, ValueError) as error:
+            raise RefusedError(f"no sidecar answers there: {error}", away=True) from error
+        if status >= HTTPStatus.BAD_REQUEST:
+            raise RefusedError(_reason(found), away=status >= HTTPStatus.INTERNAL_SERVER_ERROR)
+        return found
+
+
+def _reason(problem: Json) -> str:
+    faults = [f"{each['pointer']}: {each['detail']}" for each in problem.get("errors", ())]
+    return "; ".join([str(problem.get("detail", problem)), *faults])
+
+
+def _by_url(url: str) -> HTTPConnection:
+    parts = urlsplit(url)
+    if parts.scheme == "https" and parts.hostname:
+        return HTTPSConnection(parts.hostname, parts.port, timeout=TIMEOUT_S)
+    if parts.scheme == "http" and parts.hostname:
+        return HTTPConnection(parts.hostname, parts.port, timeout=TIMEOUT_S)
+    raise ConfigError(f"--url is like http://127.0.0.1:7081, not {url!r}")
+
+
+def _by_address(text: str) -> HTTPConnection:
+    address = parse_address(text)
+    if isinstance(address, UnixAddress):
+        return _UnixConnection(address.path)
+    host = address.host if address.host not in ("", "0.0.0.0", "::") else LOOPBACK  # noqa: S104 - not listened on
+    return HTTPConnection(host, address.port, timeout=TIMEOUT_S)

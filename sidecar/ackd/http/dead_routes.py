@@ -1,0 +1,89 @@
+"""The routes for dead letters, a part of the table in `routes`."""
+
+from __future__ import annotations
+
+from ackd.engine.dead_api import DeadPage, DryRun, OperationView
+from ackd.http import dead
+from ackd.http.dead_model import ID_PATTERN, DeadMessage, PurgeBody, RedriveBody
+from ackd.http.negotiation import JSON
+from ackd.http.router import BOTH, Answer, Content, Handler, Param, Route
+
+_BASE = "/v1/subscriptions/{subscription}/dead"
+_OPERATION = "/v1/operations/{operation}"
+
+
+def _begin(verb: str, text: str, handler: Handler, body: object) -> Route:
+    return Route(
+        "POST",
+        f"{_BASE}:{verb}",
+        f"dead_{verb}",
+        text,
+        handler,
+        "dead",
+        (
+            Answer(200, "Dry run: what would happen.", (Content(JSON, DryRun),)),
+            Answer(
+                202,
+                "It has begun; `Location` says how far it is.",
+                (Content(JSON, OperationView),),
+                ("Location",),
+            ),
+        ),
+        ("admin",),
+        body=(Content(JSON, body),),
+        body_required=True,
+        problems=(404, 409, 429, 503),
+    )
+
+
+def _operation(method: str, name: str, text: str, handler: Handler) -> Route:
+    answer = Answer(200, "The operation.", (Content(JSON, OperationView),))
+    return Route(
+        method, _OPERATION, name, text, handler, "dead", (answer,), ("admin",), problems=(404, 503)
+    )
+
+
+DEAD_ROUTES = (
+    Route(
+        "GET",
+        _BASE,
+        "dead_list",
+        "List dead letters, partition by partition, the oldest first.",
+        dead.page,
+        "dead",
+        (Answer(200, "A page; `cursor` leads to the next one.", (Content(JSON, DeadPage),)),),
+        BOTH,
+        params=(
+            Param(
+                "cursor",
+                "query",
+                "From the page before.",
+                {"type": "string", "pattern": ID_PATTERN},
+            ),
+            Param(
+                "max",
+                "query",
+                f"How many; default {dead.PAGE_DEFAULT}.",
+                {"type": "integer", "minimum": 1, "maximum": dead.PAGE_MAX},
+            ),
+        ),
+        problems=(404, 429, 503),
+    ),
+    Route(
+        "GET",
+        f"{_BASE}/{{dead}}",
+        "dead_peek",
+        "One dead letter with its content; it stays where it is.",
+        dead.peek,
+        "dead",
+        (Answer(200, "The dead letter.", (Content(JSON, DeadMessage),)),),
+        BOTH,
+        problems=(404, 429, 503),
+    ),
+    _begin("redrive", "Hand dead letters out again, as an operation.", dead.redrive, RedriveBody),
+    _begin("purge", "Forget dead letters, as an operation.", dead.purge, PurgeBody),
+    _operation("GET", "operation", "How far an operation is.", dead.operation),
+    _operation(
+        "DELETE", "cancel_operation", "Stop an operation behind its current batch.", dead.cancel
+    ),
+)

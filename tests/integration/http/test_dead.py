@@ -1,0 +1,191 @@
+"""Dead letters at a real sidecar, by HTTP and by the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from tests.integration.http.conftest import Sidecar, call
+from tests.support.paths import REPO
+from tests.support.wait import wait_until
+from tests.tidy.docs import shell_commands
+
+BASE = "/v1/subscriptions/images"
+COUNT = 5
+PAGE = REPO / "docs" / "dead-letters.md"
+OPERATION = re.compile(r"9f0c2c1d5e7a8b90")
+
+
+def ackd(sidecar: Sidecar, *words: str) -> subprocess.CompletedProcess[str]:
+    """`ackd dead ...` with the sidecar's configuration."""
+    config = ("--config", str(sidecar.folder / "ackd.toml"))
+    return subprocess.run(
+        [sys.executable, "-m", "ackd", "dead", words[0], *config, *words[1:]],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def page(sidecar: Sidecar, query: str = "") -> Any:
+    """One page of the list."""
+    status, answer = call(sidecar.admin_port, "GET", f"{BASE}/dead{query}")
+    assert status == HTTPStatus.OK, answer
+    return answer
+
+
+def bury(sidecar: Sidecar) -> None:
+    """Give some messages up and wait until they are listed."""
+    for number in range(COUNT):
+        value = b"\xff%d" % number
+        status, _ = call(sidecar.port, "POST", "/v1/topics/images/messages", value, Ackd_Key="k")
+        assert status == HTTPStatus.CREATED
+    leases = take(sidecar, COUNT)
+    items = [{"lease": each["lease"], "do": "dead", "reason": "too blue"} for each in leases]
+    status, answer = call(sidecar.port, "POST", "/v1/settle", json.dumps({"items": items}).encode())
+    assert [each["status"] for each in answer["results"]] == ["dead"] * COUNT
+    wait_until(lambda: len(page(sidecar)["messages"]) == COUNT, "all are listed", timeout_s=20)
+
+
+def take(sidecar: Sidecar, count: int) -> list[Any]:
+    """So many messages under lease."""
+    found: list[Any] = []
+
+    def enough() -> bool:
+        body = json.dumps({"max": count - len(found), "wait_ms": 1000}).encode()
+        found.extend(call(sidecar.port, "POST", f"{BASE}/receive", body)[1]["messages"])
+        return len(found) == count
+
+    wait_until(enough, f"{count} messages", timeout_s=20)
+    return found
+
+
+def test_the_whole_way(sidecar: Sidecar) -> None:
+    bury(sidecar)
+    # Pages follow each other.
+    first = page(sidecar, "?max=2")
+    rest = page(sidecar, f"?max=1000&cursor={first['cursor']}")
+    letters = first["messages"] + rest["messages"]
+    assert rest["cursor"] is None
+    assert len({each["id"] for each in letters}) == COUNT
+    assert {each["reason"] for each in letters} == {"too blue"}
+    status, one = call(sidecar.port, "GET", f"{BASE}/dead/{letters[0]['id']}")
+    assert status == HTTPStatus.OK
+    assert (one["message"], one["key"]) == (letters[0]["message"], "k")
+    assert one["base64"].startswith("/z")
+    # The same by the command line; a look changes nothing.
+    listed = ackd(sidecar, "list", "images", "--json").stdout.splitlines()
+    assert [json.loads(line)["id"] for line in listed] == [each["id"] for each in letters]
+    assert "too blue" in ackd(sidecar, "list", "images").stdout
+    assert json.loads(ackd(sidecar, "peek", "images", letters[0]["id"]).stdout) == one
+    dry = ackd(sidecar, "redrive", "images", "--reason", "blue", "--dry-run")
+    assert dry.stdout.startswith(f"would take {COUNT} of "), dry.stderr
+    # One by its id, with another header.
+    moved = ackd(sidecar, "redrive", "images", letters[0]["id"], "--set-header", "try=again")
+    assert moved.returncode == 0, moved.stderr
+    assert "done: 1 of 1 looked at, 1 moved" in moved.stdout
+    (message,) = take(sidecar, 1)
+    assert (message["id"], message["attempt"]) == (letters[0]["message"], 1)
+    assert ["try", "again"] in message["headers"]
+    assert call(sidecar.port, "POST", f"/v1/leases/{message['lease']}/ack")[0] == HTTPStatus.OK
+    # What is refused, and how.
+    gone = ackd(sidecar, "peek", "images", letters[0]["id"])
+    assert (gone.returncode, "no dead letter" in gone.stderr) == (2, True)
+    assert ackd(sidecar, "redrive", "images").returncode == 2
+    unsure = ackd(sidecar, "purge", "images", "--all", "--confirm", "orders")
+    assert (unsure.returncode, "confirm must be" in unsure.stderr) == (2, True)
+    purged = ackd(sidecar, "purge", "images", "--all", "--after", "2h", "--confirm", "images")
+    assert f"{COUNT - 1} moved" in purged.stdout, purged.stderr
+    assert page(sidecar)["messages"] == []
+
+
+def test_problems(sidecar: Sidecar) -> None:
+    def post(verb: str, **body: object) -> tuple[int, Any]:
+        raw = json.dumps(body).encode()
+        return call(sidecar.admin_port, "POST", f"{BASE}/dead:{verb}", raw)
+
+    status, problem = post("redrive", ids=["7-7"])
+    assert (status, problem["type"]) == (404, "/problems/unknown-dead-letter")
+    status, problem = post("redrive", ids=["0-0"], max=1)
+    assert (status, problem["errors"][0]["pointer"]) == (422, "/ids")
+    assert post("redrive", ids=["x"])[0] == 422
+    assert post("redrive", set_headers={"ackd-origin": "x"})[0] == 422
+    assert post("purge", confirm="other")[0] == 422
+    assert post("purge", dry_run=True)[0] == 200
+    for method in ("GET", "DELETE"):
+        status, problem = call(sidecar.admin_port, method, "/v1/operations/none")
+        assert (status, problem["type"]) == (404, "/problems/unknown-operation")
+    # Changes are the admin port's, and only its.
+    assert call(sidecar.port, "POST", f"{BASE}/dead:purge", b"{}")[0] == 404
+
+
+def test_an_operation_over_http(sidecar: Sidecar) -> None:
+    status, began = call(sidecar.admin_port, "POST", f"{BASE}/dead:redrive", b"{}")
+    assert (status, began["state"]) == (HTTPStatus.ACCEPTED, "running")
+    path = f"/v1/operations/{began['id']}"
+    wait_until(
+        lambda: call(sidecar.admin_port, "GET", path)[1]["state"] == "done", "its end", timeout_s=20
+    )
+    # What has ended stays as it is.
+    status, ended = call(sidecar.admin_port, "DELETE", path)
+    assert (status, ended["state"], ended["moved"]) == (HTTPStatus.OK, "done", 0)
+
+
+def some_dead(sidecar: Sidecar) -> list[str]:
+    """Ids of at least three dead letters of `orders`; whatever can be received becomes one."""
+    base = "/v1/subscriptions/orders"
+
+    def enough() -> list[str]:
+        status, _ = call(sidecar.port, "POST", "/v1/topics/orders/messages", b"1", Ackd_Key="k")
+        assert status == HTTPStatus.CREATED
+        _, got = call(sidecar.port, "POST", f"{base}/receive", b'{"max": 100, "wait_ms": 500}')
+        for message in got["messages"]:
+            call(sidecar.port, "POST", f"/v1/leases/{message['lease']}/dead", b'{"reason": "no"}')
+        _, answer = call(sidecar.admin_port, "GET", f"{base}/dead")
+        ids = [str(each["id"]) for each in answer["messages"]]
+        return ids if len(ids) >= 3 else []
+
+    return wait_until(enough, "dead letters", timeout_s=20)
+
+
+def has_ended(sidecar: Sidecar, operation: str) -> bool:
+    """Whether an operation is over; one that there never was, is."""
+    _, answer = call(sidecar.admin_port, "GET", f"/v1/operations/{operation}")
+    return answer.get("state") not in ("running", "cancelling")
+
+
+def test_every_command_on_the_page_runs(sidecar: Sidecar) -> None:
+    """`docs/dead-letters.md`, with ids of here in place of those that it shows."""
+    operation, ids = "none", some_dead(sidecar)
+    environ = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "ACKD_CONFIG": str(sidecar.folder / "ackd.toml"),
+    }
+    commands = [c for c in shell_commands(PAGE.read_text()) if " dead " in c or "curl" in c]
+    assert len(commands) > 15
+    for shown in commands:
+        if "redrive" in shown or "purge" in shown or "0-17" in shown:
+            wait_until(lambda name=operation: has_ended(sidecar, name), "its end", timeout_s=30)  # type: ignore[misc]
+            ids = some_dead(sidecar)
+        command = OPERATION.sub(operation, shown.partition("  #")[0])
+        command = command.replace("0-16", ids[0]).replace("0-17", ids[1])
+        command = command.replace("localhost:7081", f"127.0.0.1:{sidecar.admin_port}")
+        done = subprocess.run(
+            ["bash", "-c", command.replace("curl", "curl -fsS")],
+            env=environ,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, (command, done.stdout, done.stderr)
+        found = re.search(r"\b[0-9a-f]{16}\b", done.stdout)
+        operation = operation if found is None else found[0]
