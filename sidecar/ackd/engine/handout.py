@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -32,7 +32,6 @@ class HandOut:
 
     def __init__(self, subscription: Subscription, context: Context) -> None:
         self._subscription = subscription
-        self._settings = subscription.settings
         self._context = context
         self.line = WaitingLine()
         self._turn: deque[Partition] = deque()
@@ -98,12 +97,20 @@ class HandOut:
             raise
         if not messages:
             self._check_open()
-            return Received([], limited_by=self.limit())
+            return Received([], limited_by=self.limit(), paused=self._paused_by())
         metrics, name = self._context.metrics, self._subscription.name
         wait_s = asyncio.get_running_loop().time() - waiter.start_s
         metrics.receive_wait.at(name).observe(wait_s)
         metrics.delivered_bytes.at(name).inc(waiter.size())
         return Received(messages)
+
+    def _paused_by(self) -> Mapping[str, object] | None:
+        """The pause that holds everything, for the answer."""
+        pauses = self._subscription.control.pauses()
+        if not pauses:
+            return None
+        first = pauses[0]
+        return {"scope": first.scope, "reason": first.reason, "until_ms": first.until_ms}
 
     def _check_open(self) -> None:
         if self.stopped:
@@ -127,7 +134,7 @@ class HandOut:
 
     def serve(self) -> None:
         """Ask for leases for as many waiting receives as there are messages for."""
-        while (waiter := self.line.first()) is not None:
+        while not self._subscription.control.held and (waiter := self.line.first()) is not None:
             if not self._grant(waiter):
                 return
             self.line.served()
@@ -135,7 +142,7 @@ class HandOut:
     def _grant(self, waiter: Waiter) -> bool:
         """Ask for leases for one receive, from partitions in turn; False if there is nothing."""
         request = waiter.request
-        room = self._settings.in_flight_max - self._granting - self.in_flight()
+        room = self._subscription.settings.in_flight_max - self._granting - self.in_flight()
         self.full = room <= 0
         most = min(request.max, room)
         bytes_left = request.bytes_max if request.bytes_max is not None else 1 << 62
@@ -156,7 +163,7 @@ class HandOut:
         return waiter.grants > before
 
     def _ask(self, waiter: Waiter, partition: Partition, offsets: list[int], size: int) -> None:
-        lease_ms = waiter.request.lease_ms or self._settings.lease_ms
+        lease_ms = waiter.request.lease_ms or self._subscription.settings.lease_ms
         group = partition.next_grant()
         ops = partition.upkeep()
         first = len(ops)
@@ -214,7 +221,7 @@ class HandOut:
     ) -> None:
         if reply.verdict is not Verdict.OK:
             return
-        attempts_max = self._settings.attempts_max + 1
+        attempts_max = self._subscription.settings.attempts_max + 1
         for index, offset in enumerate(offsets, first):
             delivery = partition.delivery(offset, reply, index, attempts_max)
             if delivery is not None:
@@ -251,7 +258,8 @@ class HandOut:
     def throttle(self) -> None:
         """Pause fetching when enough is held, resume when half of it is gone (I8)."""
         ready, size = self.held()
-        ready_max, bytes_max = self._settings.buffer_max, self._settings.window_bytes_max
+        settings = self._subscription.settings
+        ready_max, bytes_max = settings.buffer_max, settings.window_bytes_max
         if not self._paused and (ready >= ready_max or size >= bytes_max):
             for partition in self._subscription.owned.values():
                 self._subscription.consumer.pause(partition.tp)
@@ -270,6 +278,8 @@ class HandOut:
         """Why nothing was handed out, in a word."""
         if self.stopped:
             return "draining"
+        if self._subscription.control.held:
+            return "paused"
         owned = self._subscription.owned
         if not owned:
             return "no-partitions"

@@ -41,7 +41,7 @@ class Inspector:
     async def lag(self) -> list[PartitionLag]:
         """Progress of every partition that this sidecar owns, and the owners of the others."""
         rows = []
-        for partition in self._subscription.owned.values():
+        for partition in list(self._subscription.owned.values()):
             with suppress(BrokerError):  # the last known end is better than no answer
                 _, partition.end = await self._subscription.consumer.log_range(partition.tp)
             rows.append(self._row(partition))
@@ -156,6 +156,9 @@ class Inspector:
         if not health.store_ok:
             limits.append(f"store away: {health.detail}")
         limits += [f"{t.code}: {t.detail}" for t in subscription.troubles.values()]
+        for pause in subscription.control.pauses():
+            until = f"until {pause.until_ms} (Unix ms)" if pause.until_ms else "until resumed"
+            limits.append(f"paused ({pause.scope}) {until}: {pause.reason or 'no reason given'}")
         word = subscription.hand_out.limit()
         if word is not None:
             limits.append(word)

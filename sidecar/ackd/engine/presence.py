@@ -66,6 +66,7 @@ class Presence:
         self._inherited = dict.fromkeys(
             text for each in before.members if each.name == name for text in behind(each)
         )
+        self._subscription.control.heard(before.live, before.now_ms)
         self._subscription.ownership.me = SidecarId(name, boot)
         self.view = View(name, boot)
         self._beating_since_ms = self._confirmed_ms = self._context.clock.monotonic_ms()
@@ -88,6 +89,7 @@ class Presence:
             except BrokerError as error:
                 health.detail = f"taking over: {error.detail}"
             self._subscription.ownership.retry_takes()
+            self._subscription.control.look()
             with suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT_MS / 1000):
                     await self._soon.wait()
@@ -147,6 +149,8 @@ class Presence:
             await self._superseded(members)
             return
         self._confirm(sent_ms)
+        subscription.control.heard(members.live, members.now_ms)
+        await subscription.control.repair()
         beating_ms = clock.monotonic_ms() - self._beating_since_ms
         self.view.update(members, self._note.handed, beating_ms)
         self.drift.look((each.name, read_note(each.note).settings) for each in self.view.alive)

@@ -27,6 +27,7 @@ _TAGS = {
     "settle": "Say what became of them.",
     "publish": "Put messages into topics.",
     "look": "See where things stand; never changes anything.",
+    "operate": "Change a running subscription (admin port).",
     "health": "For probes and scrapers (admin port).",
     "documents": "What this sidecar says about itself.",
 }

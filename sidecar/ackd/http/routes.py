@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ackd.engine.api import Explanation, SubscriptionView
 from ackd.http import consume, model, publish, settle, views
+from ackd.http.control_routes import CONTROL
 from ackd.http.model import DELAY_MS_MAX, INT32_MAX
 from ackd.http.negotiation import JSON, MULTIPART, OCTETS
 from ackd.http.router import BOTH, Answer, Content, Handler, Param, Route
@@ -309,4 +310,13 @@ _HEALTH = (
     ),
 )
 
-ROUTES: tuple[Route, ...] = (RECEIVE, SETTLE, *_SINGLE, _LOOK, *_PUBLISH, *_VIEWS, *_HEALTH)
+ROUTES: tuple[Route, ...] = (
+    RECEIVE,
+    SETTLE,
+    *_SINGLE,
+    _LOOK,
+    *_PUBLISH,
+    *_VIEWS,
+    *CONTROL,
+    *_HEALTH,
+)

@@ -13,6 +13,8 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ackd.config.live import overlaid
+from ackd.config.subscription import SubscriptionSettings
 from ackd.engine.api import (
     Delivery,
     Explanation,
@@ -31,6 +33,7 @@ from ackd.engine.api import (
     SubscriptionView,
     Verb,
 )
+from ackd.engine.live import Pause, Scope
 from ackd.errors import (
     AckdError,
     AttemptMismatchError,
@@ -91,6 +94,8 @@ class MemoryEngine:
         self.fail_with: AckdError | None = None
         self.away: set[str] = set()
         self._answers: dict[str, tuple[bytes, Published]] = {}
+        self._pauses: dict[tuple[str, Scope], Pause] = {}
+        self.changes: list[tuple[str, dict[str, object], bool, bool]] = []
 
     # --- subscriptions ----------------------------------------------------------------------------
 
@@ -107,8 +112,40 @@ class MemoryEngine:
         """One."""
         topic = self._topic(name)
         return SubscriptionView(
-            name, "memory", "memory", (name,), name, "running", topic.payload, {}, {}, CAPABILITIES
+            name,
+            "memory",
+            "memory",
+            (name,),
+            name,
+            "running",
+            topic.payload,
+            {},
+            {},
+            CAPABILITIES,
+            pauses=[pause for (of, _), pause in self._pauses.items() if of == name],
         )
+
+    async def pause(
+        self, name: str, scope: Scope, reason: str, for_ms: int | None
+    ) -> SubscriptionView:
+        """Remembers it; there is one process only."""
+        now_ms = time.time_ns() // 1_000_000
+        self._pauses[name, scope] = Pause(scope, reason, now_ms, for_ms and now_ms + for_ms)
+        return self.subscription(name)
+
+    async def resume(self, name: str, scope: Scope) -> SubscriptionView:
+        """Forgets it."""
+        self._pauses.pop((name, scope), None)
+        return self.subscription(name)
+
+    async def configure(
+        self, name: str, changes: Mapping[str, object], *, open_leases: bool, force: bool
+    ) -> SubscriptionView:
+        """Judges changes as the real one does."""
+        self._topic(name)
+        overlaid(SubscriptionSettings(topics=(name,)), changes)
+        self.changes.append((name, dict(changes), open_leases, force))
+        return self.subscription(name)
 
     # --- leases -----------------------------------------------------------------------------------
 
