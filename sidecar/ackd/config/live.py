@@ -29,6 +29,8 @@ LIVE = (
     "stuck_min_age_ms",
     "span_max",
     "in_flight_max",
+    "rate_per_s",
+    "rate_burst",
     "window_bytes_max",
     "buffer_max",
 )

@@ -17,8 +17,9 @@ from ackd.core.wire import Op, Reply, Verdict
 from ackd.engine.api import Delivery, Received, ReceiveRequest
 from ackd.engine.context import Context
 from ackd.engine.partition import Partition
+from ackd.engine.rate import Rate
 from ackd.engine.waiters import Waiter, WaitingLine
-from ackd.errors import DrainingError, PressureError, StoreError
+from ackd.errors import DrainingError, PressureError, StoreError, StoreUnknownError
 
 if TYPE_CHECKING:
     from ackd.engine.subscription import Subscription
@@ -34,6 +35,7 @@ class HandOut:
         self._subscription = subscription
         self._context = context
         self.line = WaitingLine()
+        self.rate = Rate(subscription, context, self._tokens_came)
         self._turn: deque[Partition] = deque()
         self._paused: dict[Partition, None] = {}
         self._granting = 0
@@ -67,7 +69,7 @@ class HandOut:
         if started is not None:
             started(waiter)
         self.serve()
-        if not waiter.grants and not self._waits(waiter):
+        if not waiter.grants and not self._waits(waiter) and not self.rate.asking:
             waiter.answer()
         return waiter
 
@@ -142,9 +144,9 @@ class HandOut:
     def _grant(self, waiter: Waiter) -> bool:
         """Ask for leases for one receive, from partitions in turn; False if there is nothing."""
         request = waiter.request
-        room = self._subscription.settings.in_flight_max - self._granting - self.in_flight()
+        room = self._room()
         self.full = room <= 0
-        most = min(request.max, room)
+        most = self._by_rate(min(request.max, room))
         bytes_left = request.bytes_max if request.bytes_max is not None else 1 << 62
         before = waiter.grants
         for _ in range(len(self._turn)):
@@ -162,6 +164,31 @@ class HandOut:
                 self._ask(waiter, partition, offsets, size)
         return waiter.grants > before
 
+    def _room(self) -> int:
+        """How many leases more there may be: this sidecar's share of the bound."""
+        subscription = self._subscription
+        bound, leased = subscription.settings.in_flight_max, self._granting + self.in_flight()
+        return subscription.presence.share.room(bound, len(subscription.owned), leased)
+
+    def _by_rate(self, most: int) -> int:
+        """As many as the rate allows now; asks for more when there are messages for it."""
+        if most <= 0 or not self.rate.limited:
+            return most
+        left = self.rate.left()
+        if left < most:
+            ready = sum(p.ledger.ready for p in self._turn if p.grantable)
+            if left < ready:
+                self.rate.want(min(most, ready) - left)
+        return min(most, left)
+
+    def _tokens_came(self) -> None:
+        """Serve; who would not wait is answered now with what there is."""
+        if self.stopped:
+            return
+        self.serve()
+        if not self.rate.asking:
+            self.line.answer_impatient(asyncio.get_running_loop().time())
+
     def _ask(self, waiter: Waiter, partition: Partition, offsets: list[int], size: int) -> None:
         lease_ms = waiter.request.lease_ms or self._subscription.settings.lease_ms
         group = partition.next_grant()
@@ -172,6 +199,7 @@ class HandOut:
         waiter.asked += len(offsets)
         waiter.asked_bytes += size
         self._granting += len(offsets)
+        self.rate.spend(len(offsets))
         until_ms = self._context.clock.monotonic_ms() + lease_ms
         told = partial(self._landed, waiter, partition, offsets, first, until_ms)
         self._context.flusher.tell(partition.handle, ops, told)
@@ -193,10 +221,13 @@ class HandOut:
         error: StoreError | None = None
         waiter.grants -= 1
         self._granting -= len(offsets)
+        before = len(waiter.deliveries)
         if isinstance(answer, StoreError):
             error = answer
         elif self._context.clock.monotonic_ms() < until_ms:
             self._collect(waiter, partition, offsets, first, answer)
+        if not isinstance(error, StoreUnknownError):
+            self.rate.give_back(len(offsets) - len(waiter.deliveries) + before)
         if waiter.grants:
             return
         if waiter.gone:
@@ -285,6 +316,8 @@ class HandOut:
             return "no-partitions"
         if self.full:
             return "in-flight"
+        if self.rate.limited and not self.rate.left() and any(p.ledger.ready for p in self._turn):
+            return "rate"
         if any(not partition.grantable for partition in owned.values()):
             return "store"
         if self._paused and not any(p.ledger.ready for p in owned.values()):

@@ -20,6 +20,7 @@ from ackd.engine.members import (
     read_note,
     write_note,
 )
+from ackd.engine.share import Share
 from ackd.engine.storeclock import StoreClock
 from ackd.engine.tasks import Tasks
 from ackd.errors import BrokerError, BrokerFatalError, StoreError
@@ -44,6 +45,7 @@ class Presence:
         self._rejoining = ""
         self._soon = asyncio.Event()
         self.view = View(context.identity, 0)
+        self.share = Share()
         self.drift = Drift(subscription.name, note.settings)
         self.replayed_run = ""
         self._tasks = Tasks(f"presence.{subscription.name}")
@@ -131,6 +133,7 @@ class Presence:
         subscription, ownership = self._subscription, self._subscription.ownership
         owned = [partition.key.text() for partition in ownership.owned.values()]
         self._note.run = self.replayed_run
+        self._note.leased = subscription.hand_out.in_flight()
         gone = self.view.taken().union(owned)
         for text in gone:
             self._inherited.pop(text, None)
@@ -153,6 +156,7 @@ class Presence:
         await subscription.control.repair()
         beating_ms = clock.monotonic_ms() - self._beating_since_ms
         self.view.update(members, self._note.handed, beating_ms)
+        self.share.heard(self.view, set(owned), clock.monotonic_ms())
         self.drift.look((each.name, read_note(each.note).settings) for each in self.view.alive)
         self._rejoin()
         ownership.settle_repairs()

@@ -126,6 +126,7 @@ class Subscription:
             self.hand_out.stop()
             await self.presence.stop()
             await self.ownership.stop()
+            await self.hand_out.rate.stop()
             await self.consumer.close()
             await self.parking.close()
 

@@ -64,6 +64,8 @@ class SettingsPatch(Struct, forbid_unknown_fields=True, frozen=True):
     stuck_min_age_ms: Duration = UNSET
     span_max: Number = UNSET
     in_flight_max: Number = UNSET
+    rate_per_s: float | UnsetType | None = UNSET
+    rate_burst: Number = UNSET
     window_bytes_max: Duration = UNSET
     buffer_max: Number = UNSET
     apply_to: Annotated[str, Meta(pattern="^(new|all)$")] = "new"

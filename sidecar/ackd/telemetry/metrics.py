@@ -100,6 +100,12 @@ class Metrics:
         self.receive_wait = self._histogram(
             "ackd_receive_wait_seconds", "How long a receive waited for its first message.", (of,)
         )
+        self.paused = self._gauge(
+            "ackd_paused", "1 while nothing is handed out because an operator said so.", (of,)
+        )
+        self.rate_waits = self._counter(
+            "ackd_rate_waits", "Times that the shared rate had less than was asked for.", (of,)
+        )
         self.waiters = self._gauge("ackd_waiters", "Receive calls that are waiting now.", (of,))
         self.deliveries = self._counter(
             "ackd_deliveries", "Messages handed out under a lease: first, or again.", (of, "kind")

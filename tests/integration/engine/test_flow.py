@@ -1,126 +1,20 @@
 """Pause, live settings and bounds that two sidecars share: local broker, a real Valkey."""
 
 import asyncio
-import itertools
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 from ackd.config.mistakes import MistakesError
-from ackd.config.schema import BrokerSettings, Settings, StoreSettings
-from ackd.config.subscription import SubscriptionSettings
-from ackd.engine.api import Delivery, Received, ReceiveRequest, SettleItem, Verb
-from ackd.engine.runtime import Runtime
-from ackd.ports import Outgoing, Stored
-from ackd_adapters.local import LocalOptions
-from ackd_adapters.local import adapter as local_adapter
+from ackd.engine.api import SettleItem, Verb
+from tests.integration.engine.together import NAME, Sidecar, Together
 from tests.support.redis import RedisServer
 from tests.support.wait import wait_until_async
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(90)]
-NAME = "work"
-PARTITIONS = 4
-_numbers = itertools.count(1)
 
 
-@dataclass
-class Place:
-    """What the sidecars of one test have in common."""
-
-    stack: AsyncExitStack
-    folder: Path
-    store: StoreSettings
-    topic: str
-
-    async def start(self, name: str, **more: object) -> "Sidecar":
-        """A sidecar, ready."""
-        subscription = SubscriptionSettings(
-            broker="b",
-            topics=(self.topic,),
-            group=self.topic,
-            **{"start": "earliest", "retry_topic": False, **more},  # type: ignore[arg-type]
-        )
-        options = LocalOptions(path=self.folder / "queue", partitions=PARTITIONS)
-        runtime = Runtime(
-            Settings(
-                identity=name,
-                state_dir=self.folder / name,
-                store=self.store,
-                brokers={"b": BrokerSettings(adapter="local")},
-                subscriptions={NAME: subscription},
-            ),
-            brokers={"b": local_adapter.open("b", options)},
-        )
-        self.stack.push_async_callback(runtime.stop)
-        await runtime.start()
-
-        async def ready() -> bool:
-            return all(reason.ok for reason in runtime.readiness())
-
-        await wait_until_async(ready, "the sidecar to be ready", timeout_s=20)
-        return Sidecar(self, runtime)
-
-    async def pair(self, **more: object) -> tuple["Sidecar", "Sidecar"]:
-        """Two sidecars, each with partitions of its own."""
-        one, two = await self.start("one", **more), await self.start("two", **more)
-
-        async def shared() -> bool:
-            return all([len(await each.owned()) == PARTITIONS // 2 for each in (one, two)])
-
-        await wait_until_async(shared, "the partitions to be shared", timeout_s=20)
-        return one, two
-
-
-@dataclass
-class Sidecar:
-    """A running one."""
-
-    place: Place
-    runtime: Runtime
-
-    async def owned(self) -> list[int]:
-        """Its partitions."""
-        rows = await self.runtime.lag(NAME)
-        return [row.partition for row in rows if row.owner == self.runtime.settings.identity]
-
-    async def publish(self, count: int) -> None:
-        """So many messages, spread evenly over the partitions."""
-        batch = [
-            Outgoing(self.place.topic, None, b"%d" % n, (), partition=n % PARTITIONS)
-            for n in range(count)
-        ]
-        stored = await self.runtime._brokers["b"].publish(batch)
-        assert all(isinstance(each, Stored) for each in stored)
-
-    async def receive(self, most: int = 100, wait_ms: int = 5_000, **more: int) -> Received:
-        """One receive."""
-        request = ReceiveRequest(max=most, wait_ms=wait_ms, **more)  # type: ignore[arg-type]
-        return await self.runtime.receive(NAME, request)
-
-    async def collect(self, count: int) -> list[Delivery]:
-        """So many messages."""
-        found: list[Delivery] = []
-        while len(found) < count:
-            got = (await self.receive(most=count - len(found))).messages
-            assert got, f"only {len(found)} of {count} came"
-            found += got
-        return found
-
-    async def version(self) -> int:
-        """Of the live value, as this sidecar knows it."""
-        return self.runtime.subscription(NAME).live_version
-
-
-@pytest.fixture
-async def place(valkey: RedisServer, tmp_path: Path) -> AsyncIterator[Place]:
-    """A topic and a part of the store of its own."""
-    name = f"flow-{next(_numbers)}-{time.time_ns()}"
-    async with AsyncExitStack() as stack:
-        yield Place(stack, tmp_path, StoreSettings(url=valkey.url, prefix=name), name)
+LABELS = {"subscription": NAME}
 
 
 async def knows(sidecar: Sidecar, version: int) -> None:
@@ -133,10 +27,10 @@ async def knows(sidecar: Sidecar, version: int) -> None:
 
 
 async def test_a_pause_of_the_group_holds_every_sidecar_and_resume_frees_them(
-    place: Place,
+    together: Together,
 ) -> None:
     """Settles go on; whoever waits gets messages as soon as it is resumed at the other sidecar."""
-    one, two = await place.pair()
+    one, two = await together.pair()
     await one.publish(8)
     [held] = (await two.receive(most=1)).messages
     view = await one.runtime.pause(NAME, "group", "the database is away", None)
@@ -150,6 +44,8 @@ async def test_a_pause_of_the_group_holds_every_sidecar_and_resume_frees_them(
             "reason": "the database is away",
             "until_ms": None,
         }
+        sidecar.runtime.metrics.render("")
+        assert sidecar.runtime.metrics.registry.get_sample_value("ackd_paused", LABELS) == 1
         assert "paused (group)" in (await sidecar.runtime.explain(NAME)).limits[0]
     [settled] = await one.runtime.settle([SettleItem(held.lease, Verb.ACK)])
     assert settled.status == "acked"
@@ -160,9 +56,9 @@ async def test_a_pause_of_the_group_holds_every_sidecar_and_resume_frees_them(
     assert (await two.receive()).messages
 
 
-async def test_a_pause_of_a_pod_is_its_own_and_ends_by_itself(place: Place) -> None:
+async def test_a_pause_of_a_pod_is_its_own_and_ends_by_itself(together: Together) -> None:
     """The other sidecar goes on; `for_ms` ends the pause without anybody's help."""
-    one, two = await place.pair()
+    one, two = await together.pair()
     await one.publish(8)
     started_ms = time.monotonic_ns() // 1_000_000
     await one.runtime.pause(NAME, "pod", "look", 1_000)
@@ -172,21 +68,23 @@ async def test_a_pause_of_a_pod_is_its_own_and_ends_by_itself(place: Place) -> N
     assert (await two.version(), two.runtime.subscription(NAME).pauses) == (0, [])
 
 
-async def test_a_new_sidecar_is_paused_with_its_group(place: Place) -> None:
+async def test_a_new_sidecar_is_paused_with_its_group(together: Together) -> None:
     """A pause outlives the processes that knew it."""
-    one = await place.start("one")
+    one = await together.start("one")
     await one.publish(1)
     await one.runtime.pause(NAME, "group", "", None)
     await one.runtime.stop()
-    two = await place.start("two")
+    two = await together.start("two")
     assert (await two.receive(wait_ms=0)).limited_by == "paused"
     await two.runtime.resume(NAME, "group")
     assert (await two.receive()).messages
 
 
-async def test_settings_change_everywhere_and_open_leases_are_lengthened(place: Place) -> None:
+async def test_settings_change_everywhere_and_open_leases_are_lengthened(
+    together: Together,
+) -> None:
     """R30: longer at once, shorter from the next grant on, and at once only by force."""
-    one, two = await place.pair(lease_ms=60_000)
+    one, two = await together.pair(lease_ms=60_000)
     await one.publish(8)
     for sidecar in (one, two):
         await sidecar.collect(4)
@@ -221,9 +119,9 @@ async def test_settings_change_everywhere_and_open_leases_are_lengthened(place: 
     await wait_until_async(cut, "all leases to be cut", timeout_s=10)
 
 
-async def test_live_settings_outlive_sidecars_and_null_takes_them_back(place: Place) -> None:
+async def test_live_settings_outlive_sidecars_and_null_takes_them_back(together: Together) -> None:
     """Live wins over the file at a restart; every wrong key of a change is named."""
-    one = await place.start("one", lease_ms=40_000)
+    one = await together.start("one", lease_ms=40_000)
     with pytest.raises(MistakesError) as refused:
         await one.runtime.configure(
             NAME, {"lease_ms": 1, "leese_ms": 2, "topics": ["x"]}, open_leases=False, force=False
@@ -232,7 +130,7 @@ async def test_live_settings_outlive_sidecars_and_null_takes_them_back(place: Pl
     changes = {"lease_ms": "50s", "attempts_max": 3, "stuck_after_ms": 700}
     await one.runtime.configure(NAME, changes, open_leases=False, force=False)
     await one.runtime.stop()
-    two = await place.start("two", lease_ms=40_000)
+    two = await together.start("two", lease_ms=40_000)
     await two.publish(1)
     [message] = (await two.receive()).messages
     assert message.attempts_max == 4
@@ -242,14 +140,16 @@ async def test_live_settings_outlive_sidecars_and_null_takes_them_back(place: Pl
     assert view.sources.get("lease_ms") != "live"
 
 
-async def test_what_the_store_forgot_is_written_back(place: Place, valkey: RedisServer) -> None:
+async def test_what_the_store_forgot_is_written_back(
+    together: Together, valkey: RedisServer
+) -> None:
     """After a loss of the live value the sidecars that know it go on, and a new one learns it."""
-    one = await place.start("one")
+    one = await together.start("one")
     await one.runtime.pause(NAME, "group", "kept", None)
-    key = f"{place.store.prefix}:v1:{{members:{NAME}}}:l"
+    key = f"{together.store.prefix}:v1:{{members:{NAME}}}:l"
     with valkey.client() as client:
         assert client.delete(key) == 1
-    two = await place.start("two")
+    two = await together.start("two")
 
     async def told() -> bool:
         return [p.reason for p in two.runtime.subscription(NAME).pauses] == ["kept"]
