@@ -114,6 +114,9 @@ class Message:
     acked_epoch: int = 0
     told: list[Ack] = field(default_factory=list)
     copies: list[int] = field(default_factory=list)
+    carriers: list[int] = field(default_factory=list)
+    sent: bool = False
+    claimed_by: Coordinate | None = None
     removed: bool = False
     skipped: bool = False
 
@@ -121,6 +124,10 @@ class Message:
     def done(self) -> bool:
         """It may leave the unfinished set (I1)."""
         return bool(self.acked_us or self.copies or self.removed or self.skipped)
+
+    def settled(self, carrier: Coordinate) -> bool:
+        """A copy may be finished without a word: another one has the message, or it is over."""
+        return self.done or (self.claimed_by is not None and self.claimed_by != carrier)
 
 
 @dataclass(slots=True)

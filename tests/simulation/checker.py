@@ -9,7 +9,7 @@ from ackd.engine.api import Verb as Do
 from ackd.ports import Committed, Headers
 from ackd.ports.own_topics import DEAD_PREFIX
 from tests.simulation.book import Ack, Coordinate, Message, Place, read_token
-from tests.simulation.decisions import Decisions, name_of
+from tests.simulation.decisions import Decisions, is_retry, name_of
 from tests.simulation.process import Process
 
 TOLD = {
@@ -54,10 +54,26 @@ class Checker(Decisions):
                 if not self.done(each):
                     self.world.fail(f"I1: {name_of(each)} committed and never finished")
 
-    def copied(self, headers: Headers, topic: str) -> None:
-        """A dead letter landed."""
-        if not topic.startswith(DEAD_PREFIX):
-            return
+    def copied(self, headers: Headers, tp: TopicPartition, offset: int) -> None:
+        """A dead letter or a carrier landed."""
+        if is_retry(tp.topic):
+            self._carrier(headers, tp, offset)
+        if tp.topic.startswith(DEAD_PREFIX):
+            self._dead_letter(headers)
+
+    def _carrier(self, headers: Headers, tp: TopicPartition, offset: int) -> None:
+        fields = dict(headers)
+        origin, generation = fields["ackd-origin"], fields["ackd-generation"]
+        assert origin is not None
+        assert generation is not None
+        _, topic_id, _, partition, number = origin.decode().split("/")
+        at = Coordinate(bytes.fromhex(topic_id), int(partition), int(number))
+        self.book.message(at).carriers.append(int(generation))
+        here = Coordinate(self.cluster.topics[tp.topic].topic_id, tp.partition, offset)
+        self.carried[here] = at
+        self.world.note("broker", f"carrier of {at.partition}/{at.offset}", generation.decode())
+
+    def _dead_letter(self, headers: Headers) -> None:
         fields = dict(headers)
         origin, generation = fields["ackd-origin"], fields["ackd-generation"]
         assert origin is not None
@@ -81,7 +97,8 @@ class Checker(Decisions):
             message = self.book.messages.get(at)
             if topic.name != name or message is None:
                 continue
-            if any(fence == holding.fence for holding in message.holdings.values()):
+            known = {holding.fence for holding in message.holdings.values()}
+            if fence in known or fence in message.carriers:
                 return at, message
         return None
 
@@ -91,9 +108,9 @@ class Checker(Decisions):
         """A lease was handed over."""
         del asked_us
         lease = read_token(delivery.lease)
-        message = self.book.message(lease.coordinate)
+        at = self.origin(lease.coordinate)
+        message = self.book.message(at)
         holding = message.holdings.get(lease.key)
-        at = lease.coordinate
         self.world.note("app", f"got {at.partition}/{at.offset}", lease.fence, by.name)
         if holding is None:
             self.world.fail(f"I7: {name_of(at)} handed over without a grant")
@@ -111,7 +128,7 @@ class Checker(Decisions):
     def asked(self, item: SettleItem) -> None:
         """A settle is on its way."""
         lease = read_token(item.lease)
-        holding = self.book.message(lease.coordinate).holdings.get(lease.key)
+        holding = self.book.message(self.origin(lease.coordinate)).holdings.get(lease.key)
         if holding is not None:
             holding.asked.add(item.do.value)
 
@@ -120,7 +137,7 @@ class Checker(Decisions):
     ) -> None:  # fmt: skip
         """An answer was read."""
         lease = read_token(item.lease)
-        at = lease.coordinate
+        at = self.origin(lease.coordinate)
         message = self.book.message(at)
         holding = message.holdings.get(lease.key)
         self.world.note("app", f"read {at.partition}/{at.offset}", item.do, result.status, by.name)

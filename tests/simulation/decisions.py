@@ -8,6 +8,7 @@ from ackd.core.bitmap import CHUNK_SHIFT
 from ackd.core.ids import LedgerKey
 from ackd.core.states import Outcome, Verb
 from ackd.core.wire import Call, Finish, Op, Open, Reply, Result, Snapshot, Verdict
+from ackd.ports.own_topics import RETRY_PREFIX
 from tests.simulation.book import Ack, Book, Coordinate, Holding, Ledger, Message, Place
 from tests.simulation.log import Cluster, Topic
 from tests.simulation.process import Process
@@ -34,6 +35,7 @@ class Decisions:
         self.acked_count = 0
         self.committed_topics: set[bytes] = set()
         self.calm = False
+        self.carried: dict[Coordinate, Coordinate] = {}
 
     # --- the store's decisions (Observer)
 
@@ -48,7 +50,12 @@ class Decisions:
             match op.verb:
                 case Verb.GRANT:
                     if result.outcome is Outcome.GRANTED:
-                        self._granted(by, coordinate, result, reply)
+                        self._carrier_granted(coordinate)
+                        self._granted(by, self.origin(coordinate), result, reply)
+                case Verb.CLAIM:
+                    self._claimed(coordinate, op, result)
+                case Verb.SEND | Verb.BURY | Verb.PLACE | Verb.CLOSE:
+                    pass
                 case Verb.HOLE | Verb.ADVANCE:
                     self._passed(coordinate, op)
                 case Verb.REPLAY:
@@ -60,7 +67,7 @@ class Decisions:
                 case Verb.FINISH:
                     self._finished(coordinate, op, result)
                 case _:
-                    self._settled(by, coordinate, op, result, reply)
+                    self._settled(by, self.origin(coordinate), op, result, reply)
 
     def _note(
         self, by: Process, at: Coordinate, op: Op, result: Result, reply: Reply
@@ -196,6 +203,11 @@ class Decisions:
         if result.outcome is not Outcome.DONE:
             return
         message = self.book.message(at)
+        if op.arg == Finish.SENT:
+            message.sent = True
+            if op.fence not in message.carriers:
+                self.world.fail(f"R2: {name_of(at)} finished as sent without its copy")
+        message = self.book.message(self.origin(at))
         if op.arg == Finish.DEAD and not message.copies:
             self.world.fail(f"I1: {name_of(at)} finished as dead without a copy")
         if op.arg == Finish.VANISHED and not self._gone(at):
@@ -287,6 +299,42 @@ class Decisions:
             if ledger.start < 0 or self._new_group(place):
                 ledger.start = position
 
+    # --- copies
+
+    def origin(self, at: Coordinate) -> Coordinate:
+        """What a coordinate stands for: itself, or the message that a carrier carries."""
+        return self.carried.get(at, at)
+
+    def _claimed(self, at: Coordinate, op: Op, result: Result) -> None:
+        """R2: the first copy wins, and none is dismissed while nobody else has the message."""
+        retry = self._retry_topic()
+        if retry is None:
+            return
+        carrier, message = Coordinate(retry.topic_id, op.group, op.arg), self.book.message(at)
+        match result.outcome:
+            case Outcome.CLAIMED | Outcome.LOST:
+                if message.claimed_by not in (None, carrier) and not self.disturbed():
+                    self.world.fail(f"R2: {name_of(at)} claimed by two copies")
+                if message.acked_us and message.claimed_by is None and not self.disturbed():
+                    self.world.fail(f"R2: {name_of(at)} claimed although it was acked")
+                message.claimed_by = carrier
+            case Outcome.REFUSED | Outcome.FINISHED:
+                if not message.settled(carrier) and not self.disturbed():
+                    self.world.fail(f"R2: a copy of {name_of(at)} dismissed; nobody has it")
+            case _:
+                pass
+
+    def _carrier_granted(self, at: Coordinate) -> None:
+        """R2: a copy is handed out only after it has claimed its message."""
+        origin = self.carried.get(at)
+        if origin is None:
+            return
+        if self.book.message(origin).claimed_by != at:
+            self.world.fail(f"R2: {name_of(origin)} handed out by a copy that did not claim it")
+
+    def _retry_topic(self) -> Topic | None:
+        return next((t for t in self.cluster.topics.values() if is_retry(t.name)), None)
+
     # --- shared
 
     def removed(self, place: Place, offset: int) -> None:
@@ -296,7 +344,9 @@ class Decisions:
     def done(self, at: Coordinate) -> bool:
         """It may leave the unfinished set (I1)."""
         message = self.book.messages.get(at)
-        if message is not None and message.done:
+        if message is not None and (message.done or message.sent):
+            return True
+        if at in self.carried and self.book.message(self.carried[at]).settled(at):
             return True
         return at.offset < self.book.ledger(at.place).start or self._hole(at)
 
@@ -318,6 +368,11 @@ class Decisions:
             if topic.topic_id == topic_id:
                 return topic
         return None
+
+
+def is_retry(topic: str) -> bool:
+    """Whether copies of stuck messages go there."""
+    return topic.startswith(RETRY_PREFIX)
 
 
 def name_of(at: Coordinate) -> str:

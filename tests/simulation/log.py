@@ -81,7 +81,7 @@ class Cluster:
         self.topics: dict[str, Topic] = {}
         self.retired: list[Topic] = []
         self.on_replaced: list[Callable[[Topic], None]] = []
-        self.on_append: Callable[[str, Headers], None] | None = None
+        self.on_append: Callable[[TopicPartition, int, Headers], None] | None = None
         self._made = 0
 
     def make(self, name: str, partitions: int) -> Topic:
@@ -119,5 +119,5 @@ class Cluster:
             self.make(topic, partition + 1)
         log = self.topics[topic].logs[partition]
         if self.on_append is not None:
-            self.on_append(topic, headers)
+            self.on_append(TopicPartition(topic, partition), log.end, headers)
         return log.append(key, value, headers, self.world.now_us // MS)

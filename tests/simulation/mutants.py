@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
+from ackd.core import home, states, upkeep
 from ackd.core import record as record_module
-from ackd.core import states, upkeep
+from ackd.core.carriers import Carriers
 from ackd.core.entry import HOLD_OF, Hold
 from ackd.core.ledger import Ledger
 from ackd.core.progress import Progress
 from ackd.core.record import Record
+from ackd.core.slot import Slot
 from ackd.core.states import Outcome, Phase, State, Step, Verb
-from ackd.core.wire import Call, JournalEntry, Op, Open
+from ackd.core.wire import Call, JournalEntry, Op, Open, Result
 from ackd.engine import api
 from ackd.engine.commit import Committer
 from ackd.engine.memory import Memory
@@ -29,7 +31,7 @@ from ackd.engine.sender import Job, Sender
 from ackd.engine.settle import Settler
 from ackd.engine.start import StartPositions
 from ackd.errors import StoreError, StoreUnknownError
-from tests.simulation.plan import ANY, Story
+from tests.simulation.plan import ANY, SEND_BACK, Story
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,7 @@ def _exceptions_forgotten() -> Any:
 
 
 def _any_token() -> Any:
-    return patch.object(Record, "_seen_by", lambda _self, _op, phase, _slot: phase)
+    return patch.object(Record, "_seen_by", lambda _self, _op, phase, *_: phase)
 
 
 def _reset_drops_leases() -> Any:
@@ -184,6 +186,35 @@ def _dead_without_copy() -> Any:
     return patch.object(Sender, "_store", store)
 
 
+def _claim_not_asked() -> Any:
+    def claim(self: Carriers[Any], offset: int) -> None:
+        self._make_ready(offset, self.entries[offset])
+
+    return patch.object(Carriers, "_claim", claim)
+
+
+def _any_copy_may_claim() -> Any:
+    original = home.claim
+
+    def claim(record: Record, op: Op, now_ms: int) -> Result:
+        found = record.homes.get(op.offset)
+        if found is not None and found.carrier is not None:
+            found.carrier = (op.group, op.arg)
+        return original(record, op, now_ms)
+
+    return patch.object(home, "claim", claim)
+
+
+def _parking_ends_the_lease() -> Any:
+    original = home.send
+
+    def send(record: Record, op: Op, slot: Slot, fences: record_module.Fences) -> None:
+        original(record, op, slot, fences)
+        record.homes[op.offset].slot.when_ms = 0
+
+    return patch.object(home, "send", send)
+
+
 def _start_resolved_again() -> Any:
     original = StartPositions._load
 
@@ -243,6 +274,10 @@ MUTANTS = (
         "an ack counts after dead", "R2", _ack_after_dead, _with("kill", "broker_net", style="dead")
     ),
     Mutant("a dead letter is finished without its copy", "R2", _dead_without_copy),
+    Mutant("a stuck message is finished without its copy", "R2", _dead_without_copy, SEND_BACK),
+    Mutant("a copy is handed out without a claim", "R2", _claim_not_asked, SEND_BACK),
+    Mutant("any copy may claim", "R2", _any_copy_may_claim, SEND_BACK),
+    Mutant("parking ends the lease", "R4", _parking_ends_the_lease, SEND_BACK),
     Mutant(
         "the start is resolved at every start",
         "R6",

@@ -65,6 +65,7 @@ class Plan:
     skip_min: int
     session_ms: int
     commit_ms: int
+    stuck_ms: int = 0  # 0: nothing is sent back
     weights: dict[str, int] = field(default_factory=dict)
     acts: list[Act] = field(default_factory=list)
 
@@ -81,6 +82,8 @@ class Story:
 
 
 ANY = Story()
+SEND_BACK = Story(("fuse", "broker_net", "rebalance"), (("stuck_ms", 1_500),), "slow")
+"""Messages get stuck and are sent back, while answers of the broker are lost."""
 
 
 def draw(world: World, story: Story = ANY) -> Plan:

@@ -92,7 +92,10 @@ class Run:
             start=plan.start,
             buffer_max=plan.buffer_max,
             commit_interval_ms=plan.commit_ms,
-            retry_topic=False,
+            retry_topic=plan.stuck_ms > 0,
+            retry_topic_partitions=2,
+            stuck_after_ms=plan.stuck_ms or 60_000,
+            stuck_min_age_ms=plan.stuck_ms or 60_000,
         )
         return Settings(
             identity=identity,
@@ -132,8 +135,8 @@ class Run:
             )
             log.compact(offset)
 
-    def _appended(self, topic: str, headers: Headers) -> None:
-        self.checker.copied(headers, topic)
+    def _appended(self, tp: TopicPartition, offset: int, headers: Headers) -> None:
+        self.checker.copied(headers, tp, offset)
 
     # --- traffic
 
@@ -221,29 +224,29 @@ class Run:
     def _standing(self) -> list[str]:
         """Partitions whose progress has not reached their end."""
         standing = []
-        topic = self.cluster.topics[TOPIC]
-        for number, log in enumerate(topic.logs):
+        read = [self.cluster.topics[name] for name in self.group.topics]
+        for topic, number, log in [(t, n, log) for t in read for n, log in enumerate(t.logs)]:
             key = LedgerKey(self.cluster.name, NAME, topic.topic_id, number)
             record = self.server.data.records.get(key)
-            tp = TopicPartition(TOPIC, number)
+            tp = TopicPartition(topic.name, number)
             committed = self.group.offsets.get(tp)
             position = -1 if committed is None else committed.offset
             # A record that was lost at rest is missed when there is something to hand out.
             watermark = position if record is None else record.watermark
             if watermark < log.end or position < log.end:
                 standing.append(
-                    f"partition {number}: end {log.end} watermark {watermark} committed {position}"
+                    f"{topic.name} {number}: end {log.end} at {watermark} committed {position}"
                 )
         return standing
 
     def _judge(self) -> None:
         """I1: everything that exists was finished. I8: nothing was left behind."""
-        topic = self.cluster.topics[TOPIC]
-        for number, log in enumerate(topic.logs):
-            for offset in log.records:
-                at = Coordinate(topic.topic_id, number, offset)
-                if not self.checker.done(at):
-                    raise Violation(f"I1: message {number}/{offset} is lost: never finished")
+        for topic in [self.cluster.topics[name] for name in self.group.topics]:
+            for number, log in enumerate(topic.logs):
+                for offset in log.records:
+                    at = Coordinate(topic.topic_id, number, offset)
+                    if not self.checker.done(at):
+                        raise Violation(f"I1: {topic.name} {number}/{offset} is never finished")
         for sidecar in self.sidecars:
             runtime = sidecar.runtime
             if runtime is None or not sidecar.process.alive:

@@ -82,6 +82,7 @@ class SimStore:
         self._generation = 0
         self._arrival_us = 0
         self._run = ""
+        self._has_key = False
         self.cut = False
 
     @property
@@ -217,14 +218,16 @@ class SimStore:
 
     async def put_new(self, name: str, value: bytes, ttl_ms: int | None = None) -> bytes | None:
         """Set a value once. The secret of the leases is made from the seed, not from the system."""
-        if name == LEASE_KEY:
+        fresh = name == LEASE_KEY and not self._has_key
+        if fresh:
             value = self._random.randbytes(len(value))
 
         def seen(there: bytes | None) -> None:
             self._server.observer.value_set(name, value if there is None else there)
 
         there = await self._call(lambda store: store.put_new(name, value, ttl_ms), seen)
-        return value if name == LEASE_KEY and there is None else there
+        self._has_key |= fresh
+        return value if fresh and there is None else there
 
     async def delete(self, name: str) -> None:
         """Remove a value."""

@@ -16,7 +16,8 @@ from tests.simulation.faults import TOPIC
 from tests.simulation.plan import Story
 from tests.simulation.run import NAME, Run
 from tests.simulation.sidecar import Sidecar
-from tests.simulation.store_client import SimStore
+from tests.simulation.store import finish
+from tests.simulation.store_client import LEASE_KEY, SimStore
 from tests.simulation.world import MS, S
 
 
@@ -94,3 +95,29 @@ def test_a_sidecar_without_a_store_leaves_the_group_if_told(run: Run, leave_ms: 
     run.world.run(run.world.now_us + 10 * S)
     assert len(run.group.members) == 1
     assert _receive(run, sidecar) == 1
+
+
+def test_after_a_loss_of_all_data_the_sidecars_agree_on_a_key() -> None:
+    """R27: who runs publishes the key again, or follows who began after the loss and was faster."""
+    settings = (("sidecars", 2), ("partitions", 1), ("before", 0), ("replicated", 0))
+    run = Run(2, Story(settings=settings))
+    first, second = run.sidecars
+    first.boot()
+    run.world.run(run.world.now_us + 2 * S)
+    signed = _key(first)
+    run.server.flush()
+    run.world.run(run.world.now_us + 2 * HEARTBEAT_MS * MS)
+    second.boot()
+    run.world.run(run.world.now_us + 2 * S)
+    assert _key(first) == _key(second) == signed
+    run.server.flush()
+    finish(run.server.memory.put(LEASE_KEY, b"another" * 5))
+    run.world.run(run.world.now_us + 2 * HEARTBEAT_MS * MS)
+    assert _key(first) == _key(second) == b"another" * 5
+    run.bury()
+
+
+def _key(sidecar: Sidecar) -> bytes:
+    runtime = sidecar.runtime
+    assert runtime is not None
+    return runtime._of(NAME).context.keys.key

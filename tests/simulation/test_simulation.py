@@ -58,6 +58,20 @@ def test_each_fault_alone(kind: str) -> None:
         assert outcome.acked > 0 or outcome.delivered == 0
 
 
+LOSE_NOTHING = ("kill", "fuse", "stop", "freeze", "cut", "net", "broker_net", "broker_down")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", LOSE_NOTHING)
+def test_r2_stuck_messages_are_sent_back_under_each_fault(kind: str) -> None:
+    """One copy of each is delivered, none after its ack, and all that were stored are finished."""
+    for seed in range(6):
+        settings = (("stuck_ms", 1_000 + 500 * (seed % 3)),)
+        outcome = simulate(seed, Story((kind, "rebalance"), settings, "slow"))
+        assert outcome.violation is None, rerun(outcome)
+
+
 def test_runs_do_something() -> None:
     """A simulator in which nothing happens finds nothing."""
     outcomes = [simulate(seed) for seed in range(10)]

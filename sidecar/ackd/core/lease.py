@@ -53,17 +53,25 @@ def subscription_hash(name: str) -> bytes:
 
 
 class LeaseKeys:
-    """MAC keys by id (0-255); `current` signs, all of them verify (two generations, R27)."""
+    """MAC keys by id (0-255); `current` signs, all of them verify (two generations, R27).
 
-    def __init__(self, keys: Mapping[int, bytes], current: int) -> None:
+    `shared`: the store keeps the key, and all sidecars on it sign with that.
+    """
+
+    def __init__(self, keys: Mapping[int, bytes], current: int, *, shared: bool = False) -> None:
         for key in keys.values():
             if len(key) < KEY_BYTES_MIN:
                 message = f"a lease key needs at least {KEY_BYTES_MIN} bytes"
                 raise ValueError(message)
         self.current = current
-        self._states = {
-            number: blake2b(key=key[:64], digest_size=MAC_BYTES) for number, key in keys.items()
-        }
+        self.key = keys[current]
+        self.shared = shared
+        self._states = {number: _state(key) for number, key in keys.items()}
+
+    def adopt(self, number: int, key: bytes) -> None:
+        """Sign with another key from now on; the one before still verifies."""
+        self._states = {self.current: self._states[self.current], number: _state(key)}
+        self.current, self.key = number, key
 
     def signer(self, subscription: str, topic_id: bytes, partition: int) -> Signer:
         """Tokens for one partition: the part that never changes is packed once."""
@@ -88,6 +96,10 @@ class LeaseKeys:
         if not compare_digest(state.digest(), mac):
             raise BadTokenError(token[:16])
         return Token(sub, topic_id, partition, offset, fence, rterm, attempt)
+
+
+def _state(key: bytes) -> blake2b:
+    return blake2b(key=key[:64], digest_size=MAC_BYTES)
 
 
 class Signer:

@@ -228,7 +228,9 @@ class Record:
                 return slot.result(Outcome.REFUSED)
         elif op.verb not in _OWNERS and phase not in _OVER:
             phase = self.seen_by(op, phase, slot, now_ms)
-            row = step(phase, op.verb)
+            # It went on without this lease, which does not mean that it is finished.
+            stale = phase is Phase.GONE and op.verb is Verb.FINISH
+            row = LOST if stale else step(phase, op.verb)
         held_ms = self._held(op, phase, slot, now_ms) if row is not LOST else 0
         if held_ms:
             return slot.result(Outcome.HELD, when_ms=held_ms)

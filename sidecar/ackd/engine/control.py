@@ -28,6 +28,7 @@ LOG = logging.getLogger("ackd.engine")
 
 TRIES = 5
 EXTEND_BATCH = 1_000
+HANDOVER_MS = 10_000
 
 
 class Control:
@@ -88,7 +89,8 @@ class Control:
             partition.ledger.deliveries_max = settings.attempts_max + 1
         told = live.open_leases
         if told is not None and before.version < told.version:
-            self._lengthen(told)
+            for partition in subscription.owned.values():
+                self._lengthen(partition, told)
         self.look()
         subscription.sweeper.wake()
         subscription.hand_out.serve()
@@ -157,7 +159,7 @@ class Control:
             settings = {name: value for name, value in merged.items() if value is not None}
             told = live.open_leases
             if open_leases:
-                told = Lengthen(live.version + 1, effective.lease_ms, force)
+                told = Lengthen(live.version + 1, self._now_ms(), effective.lease_ms, force)
             return replace(live, settings=settings, open_leases=told)
 
         await self._change(edit)
@@ -183,12 +185,17 @@ class Control:
 
     # --- open leases
 
-    def _lengthen(self, told: Lengthen) -> None:
-        """Ask the store to move the deadlines of all open leases of the own partitions."""
-        for partition in self._subscription.owned.values():
-            ops = self._extensions(partition, told)
-            for start in range(0, len(ops), EXTEND_BATCH):
-                partition.tell(*ops[start : start + EXTEND_BATCH])
+    def opened(self, partition: Partition) -> None:
+        """Its owner before may have died between a change for open leases and doing it."""
+        told = self.live.open_leases
+        if told is not None and self._now_ms() < told.at_ms + HANDOVER_MS:
+            self._lengthen(partition, told)
+
+    def _lengthen(self, partition: Partition, told: Lengthen) -> None:
+        """Ask the store to move the deadlines of all open leases."""
+        ops = self._extensions(partition, told)
+        for start in range(0, len(ops), EXTEND_BATCH):
+            partition.tell(*ops[start : start + EXTEND_BATCH])
 
     def _extensions(self, partition: Partition, told: Lengthen) -> list[Op]:
         """An extend that is not counted never shortens; a counted one does."""

@@ -29,9 +29,12 @@ class Pause:
 
 
 class Lengthen(msgspec.Struct, frozen=True):
-    """Leases that were open at this version got the lease time of it; `force`: shorter ones too."""
+    """Leases that were open at this version, at `at_ms`, got the lease time of it; `force`: longer
+    ones too.
+    """
 
     version: int
+    at_ms: int
     lease_ms: int
     force: bool = False
 

@@ -86,7 +86,7 @@ class RetryTopic:
         least_ms = max(settings.lease_ms, settings.stuck_min_age_ms)
         return Rules(settings.stuck_after_ms, least_ms, settings.span_max)
 
-    async def prepare(self) -> bool:
+    async def _prepare(self) -> bool:
         """Try once. Copies of a time when it was switched on are still read. Never raises."""
         topic, subscription = self.topic, self._subscription
         try:
@@ -107,9 +107,6 @@ class RetryTopic:
         return True
 
     async def run(self) -> None:
-        """Go on trying until it works."""
-        if self.read or not self._subscription.settings.retry_topic:
-            return
-        await self._pauses.sleep()
-        while not await self.prepare():
+        """Make it, however many tries that takes."""
+        while not await self._prepare():
             await self._pauses.sleep()

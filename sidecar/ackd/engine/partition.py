@@ -106,6 +106,11 @@ class Partition:
         self._advanced = 0
         self._grants = 0
 
+    def sign(self) -> None:
+        """Sign new leases with the key of now."""
+        key = self.key
+        self.signer = self._context.keys.signer(key.subscription, key.topic_id, key.partition)
+
     # --- opening
 
     def opened(self, snapshot: Snapshot) -> Repair:

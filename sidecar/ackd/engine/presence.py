@@ -20,6 +20,7 @@ from ackd.engine.members import (
     read_note,
     write_note,
 )
+from ackd.engine.secret import agree
 from ackd.engine.share import Share
 from ackd.engine.storeclock import StoreClock
 from ackd.engine.tasks import Tasks
@@ -53,6 +54,8 @@ class Presence:
         self._inherited: dict[str, None] = {}
         self._beating_since_ms = 0
         self._confirmed_ms = 0
+        self._beaten = False
+        self._agreed = True
         self._rival: Rival | None = None
 
     async def register(self) -> None:
@@ -71,6 +74,7 @@ class Presence:
         self._subscription.control.heard(before.live, before.now_ms)
         self._subscription.ownership.me = SidecarId(name, boot)
         self.view = View(name, boot)
+        self._beaten = False
         self._beating_since_ms = self._confirmed_ms = self._context.clock.monotonic_ms()
         self.replayed_run = self._context.store.run
         self._subscription.health.store_ok = True
@@ -152,6 +156,7 @@ class Presence:
             await self._superseded(members)
             return
         self._confirm(sent_ms)
+        await self._check_for_loss(members)
         subscription.control.heard(members.live, members.now_ms)
         await subscription.control.repair()
         beating_ms = clock.monotonic_ms() - self._beating_since_ms
@@ -204,6 +209,22 @@ class Presence:
         while not self._clock.knows(self._context.store.run):  # noqa: ASYNC110 - of two ends
             await asyncio.sleep(REREAD_POLL_MS / 1000)
         return self._clock.jump_ms
+
+    async def _check_for_loss(self, members: Members) -> None:
+        """Our last heartbeat is not in the store: its data is gone, and with it the key that signs
+        leases (R27). Raises StoreError.
+        """
+        me = self._subscription.ownership.me
+        there = any(each.name == me.name and each.boot == me.boot for each in members.members)
+        if self._beaten and not there:
+            LOG.warning("%s: the store has lost our heartbeat", self._subscription.name)
+            self._agreed = False
+        self._beaten = True
+        if not self._agreed and await agree(self._context.store, self._context.keys):
+            LOG.warning("leases are signed with another sidecar's key from now on")
+        self._agreed = True
+        for partition in self._subscription.owned.values():
+            partition.sign()
 
     def _confirm(self, sent_ms: int) -> None:
         was_confirmed, self._confirmed_ms = self.confirmed(), sent_ms

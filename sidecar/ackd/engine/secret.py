@@ -30,7 +30,21 @@ async def load_keys(store: Store, file: Path | None) -> LeaseKeys:
         keys = [await store.put_new(NAME, fresh) or fresh]
     else:
         keys = _from_file(file)
-    return LeaseKeys({key_number(key): key for key in reversed(keys)}, key_number(keys[0]))
+    numbered = {key_number(key): key for key in reversed(keys)}
+    return LeaseKeys(numbered, key_number(keys[0]), shared=file is None)
+
+
+async def agree(store: Store, keys: LeaseKeys) -> bool:
+    """After a loss of the store's data: publish the key that is in use, unless another sidecar was
+    first; then use that one. True if another key signs from now on. Raises StoreError.
+    """
+    if not keys.shared:
+        return False
+    there = await store.put_new(NAME, keys.key)
+    if there is None or there == keys.key:
+        return False
+    keys.adopt(key_number(there), there)
+    return True
 
 
 def _from_file(file: Path) -> list[bytes]:

@@ -41,6 +41,8 @@ from ackd.ports import (
 LOG = logging.getLogger("ackd.engine")
 
 HANDOVER_MS = 2_000
+RETRY_TOPIC_MS = 200
+"""How long joining the group waits for the retry topic, which may come later as well."""
 
 
 @dataclass(slots=True)
@@ -106,16 +108,17 @@ class Subscription:
         """Work until cancelled. Store and broker may come and go meanwhile."""
         try:
             await self._until_done(self.presence.register)
-            await self.retry_topic.prepare()
-            await self._until_done(self.consumer.start)
-            self.health.joined = True
             async with asyncio.TaskGroup() as group:
+                # One rebalance fewer if it is quick; but nobody waits for it.
+                making = group.create_task(self.retry_topic.run())
+                await asyncio.wait({making}, timeout=RETRY_TOPIC_MS / 1000)
+                await self._until_done(self.consumer.start)
+                self.health.joined = True
                 for part in (
                     self._consume,
                     self.presence.run,
                     self.sweeper.run,
                     self.committer.run,
-                    self.retry_topic.run,
                     self.claims.run,
                     self.send_back.run,
                     self.dead_letters.run,

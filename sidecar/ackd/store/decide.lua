@@ -83,7 +83,8 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
       phase = now < repair_until and Phase.FORGOTTEN
         or verb == Verb.LOOK and Phase.GONE or Phase.EXPIRED
     else
-      phase = Phase.GONE
+      -- (For a FINISH as if there were nothing to finish: it is not over.)
+      phase = verb == Verb.FINISH and Phase.READY or Phase.GONE
     end
   end
   if verb == Verb.LOOK then

@@ -14,7 +14,7 @@ import pytest
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
 from ackd.ports import Broker, Committed, Lost, Revoked
-from ackd.testing.lab import Lab, fill, new_group
+from ackd.testing.lab import Bench, Lab, fill, new_group
 from ackd.testing.reader import Reader
 from ackd.testing.wait import eventually
 
@@ -126,12 +126,7 @@ class GroupContract:
     async def test_r34_revoke_waits_for_the_hand_over(self, lab: Lab) -> None:
         """Until `done` it is nominated to nobody else, and its holder can still commit (R34)."""
         async with lab.bench() as bench:
-            parts = await bench.topic(2)
-            group = new_group()
-            first = await bench.join(await bench.broker(), [parts[0].topic], group, confirm=False)
-            await first.until(lambda: first.nominated == set(parts), "all", lab.rebalance_s)
-            second = await bench.join(await bench.broker(), [parts[0].topic], group)
-            await first.until(lambda: first.of(Revoked), "revoked", lab.rebalance_s)
+            first, second = await _asked_to_give(bench)
             event = first.of(Revoked)[0]
             (given,) = event.partitions
             await second.during(QUIET_S)
@@ -146,12 +141,7 @@ class GroupContract:
     async def test_r34_revoke_waits_two_seconds_at_most(self, lab: Lab) -> None:
         """An engine that never answers holds nobody up for ever (rule R34)."""
         async with lab.bench() as bench:
-            parts = await bench.topic(2)
-            group = new_group()
-            first = await bench.join(await bench.broker(), [parts[0].topic], group, confirm=False)
-            await first.until(lambda: first.nominated == set(parts), "all", lab.rebalance_s)
-            second = await bench.join(await bench.broker(), [parts[0].topic], group)
-            await first.until(lambda: first.of(Revoked), "revoked", lab.rebalance_s)
+            first, second = await _asked_to_give(bench)
             began = time.monotonic()
             async with asyncio.TaskGroup() as tasks:
                 listening = tasks.create_task(first.during(lab.rebalance_s))
@@ -249,3 +239,13 @@ async def _balance(
 
 def _all_given(readers: tuple[Reader, Reader], parts: list[TopicPartition]) -> bool:
     return readers[0].nominated | readers[1].nominated == set(parts)
+
+
+async def _asked_to_give(bench: Bench) -> tuple[Reader, Reader]:
+    """A member with two partitions that does not answer, and a new one for which one is revoked."""
+    parts, group, within_s = await bench.topic(2), new_group(), bench.lab.rebalance_s
+    first = await bench.join(await bench.broker(), [parts[0].topic], group, confirm=False)
+    await first.until(lambda: first.nominated == set(parts), "all", within_s)
+    second = await bench.join(await bench.broker(), [parts[0].topic], group)
+    await first.until(lambda: first.of(Revoked), "revoked", within_s)
+    return first, second

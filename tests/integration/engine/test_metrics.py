@@ -36,6 +36,7 @@ NOTHING = {
     *("ackd_publish_retries_total", "ackd_foreign_commits_total", "ackd_vanished_total"),
     *("ackd_messages_expired_by_retention_total", "ackd_store_data_lost_total"),
     *("ackd_http_refused_connections_total", "ackd_log_lines_dropped_total"),
+    *("ackd_send_backs_total", "ackd_copies_total", "ackd_claims_total"),
     "ackd_settings_differ",
 }
 Samples = dict[str, dict[tuple[str, ...], float]]
@@ -128,6 +129,7 @@ async def desk(
                 start="earliest",
                 commit_interval_ms=100,
                 buffer_max=getattr(request, "param", 10_000),
+                retry_topic=False,
             )
         },
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
@@ -47,8 +48,8 @@ class Place:
         options = KafkaOptions(bootstrap_servers=self.kafka.bootstrap, topics_refresh_ms=500)
         return kafka_adapter.open("b", options)
 
-    async def start(self, name: str = "one", **more: object) -> Sidecar:
-        """A sidecar, ready."""
+    async def start(self, name: str = "one", *, ready: bool = True, **more: object) -> Sidecar:
+        """A sidecar, ready unless it will not be."""
         subscription = SubscriptionSettings(
             broker="b",
             topics=(self.topic,),
@@ -68,10 +69,12 @@ class Place:
         self.stack.push_async_callback(runtime.stop)
         await runtime.start()
 
-        async def ready() -> bool:
+        async def is_ready() -> bool:
+            if not ready:
+                return bool(runtime._subscriptions[NAME].owned)
             return all(reason.ok for reason in runtime.readiness())
 
-        await wait_until_async(ready, "the sidecar to be ready", timeout_s=20)
+        await wait_until_async(is_ready, "the sidecar to be ready", timeout_s=20)
         return Sidecar(self, runtime)
 
 
@@ -240,3 +243,52 @@ async def test_a_new_owner_knows_what_was_sent_back(place: Place) -> None:
     await two.settle([again], Verb.ACK)
     assert await two.receive(wait_ms=1_000) == []
     assert await two.watermark() == 4
+
+
+@pytest.mark.parametrize("harm", ["", "lost"])
+async def test_i8_bodies_of_waiting_messages_lie_on_the_disk(place: Place, harm: str) -> None:
+    sidecar = await place.start(stuck_after_ms=60_000)
+    await sidecar.publish(50, size=1_000)
+    messages = await sidecar.collect(50)
+    due = time.monotonic() + 4.0
+    assert set(await sidecar.settle(messages, Verb.RETRY, delay_ms=4_000)) == {"retrying"}
+    subscription = sidecar.runtime._subscriptions[NAME]
+
+    async def spilled() -> bool:
+        return subscription.parking.spill.taken > 50 * 1_000
+
+    await wait_until_async(spilled, "the bodies to be on the disk", timeout_s=3)
+    assert subscription.hand_out.held()[1] < 50 * 200
+    files = list((place.tmp / "one" / "spill").rglob("*.bodies"))
+    assert files
+    for file in files if harm else ():
+        os.truncate(file, 0)
+    again = await sidecar.collect(50, wait_ms=10_000)
+    assert time.monotonic() >= due
+    assert {m.id: m.record.value for m in again} == {m.id: m.record.value for m in messages}
+    assert set(await sidecar.settle(again, Verb.ACK)) == {"acked"}
+    await sidecar.until_watermark(50)
+
+
+@pytest.mark.kafka
+async def test_r25_a_retry_topic_that_can_not_be_made_holds_nothing_else_back(
+    kafka: Kafka, tmp_path: Path
+) -> None:
+    """Kafka refuses three replicas on one broker; an operator makes the topic later."""
+    async with AsyncExitStack() as stack:
+        place = Place(stack, tmp_path, kafka)
+        await asyncio.to_thread(kafka.create_topic, place.topic, partitions=1, config={})
+        sidecar = await place.start(ready=False, retry_topic_replication=3)
+        await sidecar.publish(3)
+        messages = await sidecar.collect(3, lease_ms=60_000, wait_ms=20_000)
+        assert await sidecar.settle(messages[1:], Verb.ACK) == ["acked", "acked"]
+        reason = next(r for r in sidecar.runtime.readiness() if r.name.startswith("subscription"))
+        assert not reason.ok
+        assert "retry-topic: stuck messages can't be sent back" in reason.detail
+        held = (await sidecar.runtime.explain(NAME)).partitions[0]
+        assert held.released_by.endswith("not sent back: there is no retry topic yet")
+        own = sidecar.runtime._subscriptions[NAME].retry_topic.topic.name
+        await asyncio.to_thread(kafka.create_topic, own, partitions=1, config={})
+        await sidecar.until_watermark(3, timeout_s=20)
+        assert await sidecar.settle(messages[:1], Verb.ACK) == ["acked"]
+        assert all(each.ok for each in sidecar.runtime.readiness())

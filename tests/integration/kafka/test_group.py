@@ -108,39 +108,6 @@ async def test_rebalance_shares_out_and_disturbs_no_fetch(
     await first.until(lambda: first.nominated == want, "all again, after an orderly leave", 10)
 
 
-async def test_r34_revoke_waits_for_the_hand_over_and_takes_commits(
-    grouped: Broker, join: Join, topic: MakeTopic
-) -> None:
-    name = topic(2)
-    first = await join(grouped, [name], name)
-    first.confirm = False
-    await first.until(lambda: len(first.nominated) == 2, "both")
-    second = await join(grouped, [name], name)
-    await first.until(lambda: first.of(Revoked), "asked to give one back")
-    (given,) = first.of(Revoked)[0].partitions
-    await second.during(0.5)
-    assert not second.nominated, "given away before the hand-over was done"
-    await first.consumer.commit({given: Committed(42, "handed over")})
-    first.of(Revoked)[0].done()
-    first.of(Revoked)[0].done()
-    await second.until(lambda: second.nominated == {given}, "the other one has it")
-    assert (await second.consumer.committed([given]))[given] == Committed(42, "handed over")
-
-
-async def test_r34_revoke_waits_two_seconds_at_most(
-    grouped: Broker, join: Join, topic: MakeTopic
-) -> None:
-    name = topic(2)
-    first = await join(grouped, [name], name)
-    first.confirm = False
-    await first.until(lambda: len(first.nominated) == 2, "both")
-    second = await join(grouped, [name], name)
-    await first.until(lambda: first.of(Revoked), "asked to give one back")
-    start = time.monotonic()
-    await second.until(lambda: second.nominated, "it goes over all the same", 10)
-    assert 1.5 < time.monotonic() - start < 5
-
-
 async def test_pattern_sees_new_topics_and_partitions_but_never_ackds_own(
     grouped: Broker, join: Join, topic: MakeTopic, kafka: Kafka
 ) -> None:

@@ -60,3 +60,16 @@ def test_what_is_no_token_is_refused(text: str) -> None:
 def test_a_short_key_is_refused() -> None:
     with pytest.raises(ValueError, match="at least"):
         LeaseKeys({1: b"short"}, current=1)
+
+
+def test_an_adopted_key_signs_and_the_one_before_verifies() -> None:
+    """R27: two generations, not three."""
+    keys = LeaseKeys({1: OLD}, current=1)
+    old = keys.signer("o", TOPIC_ID, 0).token(1, 2, 3, 4)
+    keys.adopt(2, NEW)
+    new = keys.signer("o", TOPIC_ID, 0).token(1, 2, 3, 4)
+    assert LeaseKeys({2: NEW}, current=2).open(new) == keys.open(new) == keys.open(old)
+    keys.adopt(3, b"x" * 32)
+    assert keys.open(new).offset == 1
+    with pytest.raises(UnknownKeyError):
+        keys.open(old)
