@@ -141,7 +141,7 @@ local function prune()
 end
 
 upkeep[Verb.ADVANCE] = function(offset)
-  if H.count > 0 and homes().missing then return false end
+  if H.before > 0 and homes().missing then return false end
   watermark = max(watermark, offset)
   if not odd_cleared then
     local oldest = "(" .. number((now - Bound.EXCEPTIONS_KEEP_MS) * 8)
