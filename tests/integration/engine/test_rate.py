@@ -9,16 +9,18 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import aiohttp
 import pytest
 
+from ackd.errors import StoreError
+from tests.conftest import RedisFactory
 from tests.integration.engine.together import NAME, Sidecar, Together
 from tests.support.ports import free_port
 from tests.support.proc import Process
-from tests.support.redis import RedisServer
+from tests.support.redis import Flavour, RedisOptions, RedisServer, binary
 from tests.support.wait import wait_until_async
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(120)]
@@ -206,6 +208,36 @@ async def test_a_store_that_forgot_its_bucket_gives_one_burst_more(
         with valkey.client() as client:
             assert client.delete(key) == 1
         await watch.consume("one", receiving(one), BURST + 2 * RATE)
+
+
+async def test_the_rate_holds_when_the_store_is_killed_and_comes_back(
+    together: Together, own_redis: RedisFactory
+) -> None:
+    """Nothing is handed out meanwhile; what the store has lost is one burst at most."""
+    server = await asyncio.to_thread(own_redis, RedisOptions(binary(Flavour.VALKEY)))
+    together.store = replace(together.store, url=server.url)
+    one = await together.start("one", **LIMITS)
+    await one.publish(2000)
+
+    async def receive() -> int:
+        try:
+            return len((await one.receive(most=50, wait_ms=300)).messages)
+        except StoreError:
+            await asyncio.sleep(TICK_S)
+            return 0
+
+    async with watched(bursts=2) as watch:
+        await watch.consume("one", receive, BURST + RATE)
+        await asyncio.to_thread(server.kill)
+        before = watch.total
+        assert await receive() <= BURST
+        await asyncio.to_thread(server.start)
+        back_s, stalled_s = time.monotonic(), watch.stalled_s
+        await watch.consume("one", receive, before + RATE)
+        first_s = time.monotonic()
+        await watch.consume("one", receive, before + 3 * RATE)
+    assert time.monotonic() - first_s <= 2 * 1.05 + watch.stalled_s - stalled_s
+    assert first_s - back_s < 30
 
 
 async def test_leases_of_all_sidecars_together_keep_their_bound(together: Together) -> None:
