@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ackd.config.fields import Kind, Spec, specs
 from ackd.config.load import load_text
 from ackd.config.mistakes import FilePlace, MistakesError, dotted
+from ackd.config.push import PushSettings
 from ackd.config.schema import NAME, Settings, resolved
 from ackd.config.show import as_toml, section_view
 from ackd.config.subscription import SubscriptionSettings
@@ -21,7 +22,13 @@ SECTIONS: dict[tuple[str, ...], tuple[Spec, ...]] = {
     (part,): specs(type(getattr(Settings(), part))) for part in PARTS
 }
 SECTIONS["subscriptions", "orders"] = specs(SubscriptionSettings)
-PLACES = [(path, spec) for path, known in SECTIONS.items() for spec in known]
+SECTIONS["subscriptions", "orders", "push"] = specs(PushSettings)
+PLACES = [
+    (path, spec)
+    for path, known in SECTIONS.items()
+    for spec in known
+    if spec.kind is not Kind.SECTION
+]
 
 
 def wrongs(spec: Spec) -> list[str]:
@@ -35,6 +42,9 @@ def wrongs(spec: Spec) -> list[str]:
         found += ["true", '"soon"', "1.5", "[]"]
         found += [str(spec.facts["min"] - 1), str(spec.facts["max"] + 1)]
         return found
+    if spec.kind is Kind.FLOAT:
+        found += ["true", '"soon"', "[]", "nan"]
+        return [*found, str(spec.facts["min"] - 1), str(spec.facts["max"] + 1)]
     if spec.choices:
         found.append('"none of these"')
     if spec.kind is Kind.PATH:
@@ -50,7 +60,9 @@ def test_every_mistake_is_reported_at_its_line(data: st.DataObject) -> None:
     expected: dict[str, int] = {}
     for section in SECTIONS:
         lines.append(f"[{'.'.join(section)}]")
-        if section[0] == "subscriptions" and not any(s.name == "topics" for _, s in chosen):
+        if section == ("subscriptions", "orders") and not any(
+            s.name == "topics" for _, s in chosen
+        ):
             lines.append('topics = ["t"]')
         for path, spec in chosen:
             if path == section:
@@ -122,6 +134,7 @@ def subscriptions(draw: st.DrawFn) -> SubscriptionSettings:
         "lease_ms_max": draw(st.integers(lease_ms, 43_200_000)),
         "start": start,
         "start_timestamp_ms": stamp,
+        "push": draw(sections(PushSettings, {"url": "", "auto_extend": True})),
         "retry_backoff_ms": draw(st.integers(0, 60_000)),
         "retry_backoff_ms_max": draw(st.integers(60_000, 604_800_000)),
         "retry_topic_retention_ms": draw(st.integers(14 * DAY_MS, 365 * DAY_MS)),

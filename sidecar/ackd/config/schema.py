@@ -8,14 +8,12 @@ metadata convention. There is no setting without an effect.
 
 from __future__ import annotations
 
-import os
-import re
-import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from ackd.config.machine import default_identity, default_state_dir
 from ackd.config.subscription import SubscriptionSettings
 from ackd.config.units import DAY_MS, GIB, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS
 from ackd.options import about, computed, setting
@@ -26,23 +24,6 @@ NAME_DOC = "1 to 100 letters, digits, `.`, `_` or `-`, the first one a letter or
 Durability = Literal["everysec", "always", "replicated"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["json", "text"]
-
-
-def default_state_dir() -> Path:
-    """`$XDG_STATE_HOME/ackd`, else `~/.local/state/ackd`, else (no home) `.ackd` right here."""
-    given = os.environ.get("XDG_STATE_HOME", "")
-    if Path(given).is_absolute():
-        return Path(given) / "ackd"
-    try:
-        return Path.home() / ".local" / "state" / "ackd"
-    except RuntimeError:
-        return Path.cwd() / ".ackd"
-
-
-def default_identity() -> str:
-    """The host name, with what an identity can't hold replaced by `-`."""
-    name = re.sub(r"[^A-Za-z0-9._-]", "-", socket.gethostname()).lstrip("._-")
-    return name[:100] or "ackd"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ackd.config.push import PushSettings
 from ackd.config.units import DAY_MS, GIB, HOUR_MS, MIB, MINUTE_MS, SECOND_MS
-from ackd.options import about, setting
+from ackd.options import about, computed, setting
 
 # Delays of retries by attempt (10 s, 30 s, then RocketMQ's ladder up to 2 h); the last repeats.
 RETRY_DELAYS_MS = (
@@ -184,3 +185,4 @@ class SubscriptionSettings:
         pattern=r"[A-Za-z0-9._-]{1,249}",
         pattern_doc="1 to 249 letters, digits, `.`, `_` or `-`",
     )
+    push: PushSettings = computed(PushSettings, about("Calling the application."))

@@ -239,6 +239,25 @@ class Explanation:
     limits: list[str] = field(default_factory=list)
 
 
+class Unsettled(Protocol):
+    """Leases of one consumer, and which of them nobody has settled yet (AMQP's word)."""
+
+    def add(self, messages: Sequence[Delivery]) -> None:
+        """These were handed out."""
+
+    def count(self) -> int:
+        """How many of them are still open: not settled by anyone, and not run out."""
+
+    def leases(self) -> list[str]:
+        """The tokens of those."""
+
+    async def wait(self, timeout_s: float) -> None:
+        """Return when leases may have ended, when a drain begins, or when the time is over."""
+
+    def close(self) -> None:
+        """Not counted any more."""
+
+
 class Engine(Protocol):
     """The whole of what can be asked. Every method may raise `AckdError`."""
 
@@ -284,6 +303,12 @@ class Engine(Protocol):
         self, name: str, changes: Mapping[str, object], *, open_leases: bool, force: bool
     ) -> SubscriptionView:
         """Change settings at every sidecar; None takes a change back. Raises MistakesError."""
+
+    def unsettled(self, name: str) -> Unsettled:
+        """Count the leases of one consumer; to be closed. Raises UnknownSubscriptionError."""
+
+    def hold_back(self, name: str, source: str, why: str | None) -> None:
+        """Whoever delivers says why it does not, for `explain`; None when it does."""
 
     async def explain(self, name: str) -> Explanation:
         """What holds each partition's progress."""

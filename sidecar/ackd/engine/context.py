@@ -5,10 +5,11 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ackd.core.lease import LeaseKeys
 from ackd.engine.memory import Memory
+from ackd.engine.moves import Moves
 from ackd.engine.spill import Spill
 from ackd.ports import Clock, Store
 from ackd.store.flusher import Flusher
@@ -43,3 +44,4 @@ class Context:
     grace_ms: int
     spill: Callable[[str, int], Spill]
     random_bits: Callable[[int], int] = secrets.randbits
+    moves: Moves = field(default_factory=Moves)

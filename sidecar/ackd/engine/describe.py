@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
 
 from ackd.config.subscription import SubscriptionSettings
 from ackd.engine.api import SubscriptionView
+from ackd.engine.inspect import flat
 from ackd.engine.subscription import Subscription
 from ackd.ports import Broker
 
@@ -32,7 +32,7 @@ def describe(
         group=configured.group or name,
         state=state,
         payload=configured.payload,
-        settings={each.name: getattr(settings, each.name) for each in fields(settings)},
+        settings=flat(settings),
         sources=sources,
         capabilities=broker.capabilities,
         live_version=live_version,

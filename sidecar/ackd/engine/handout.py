@@ -332,3 +332,4 @@ class HandOut:
         """Hand out nothing new; whoever waits is answered."""
         self.stopped = True
         self.line.end_all()
+        self._context.moves.tell(self._subscription.name)

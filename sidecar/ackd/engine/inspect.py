@@ -5,6 +5,7 @@ nothing.
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import fields, is_dataclass
 from heapq import nsmallest
 
 from ackd.core.entry import Entry, Hold
@@ -162,7 +163,7 @@ class Inspector:
         word = subscription.hand_out.limit()
         if word is not None:
             limits.append(word)
-        return limits
+        return limits + self._context.moves.reasons(subscription.name)
 
 
 def _how(entry: Entry[Held]) -> str:
@@ -184,3 +185,13 @@ def _how(entry: Entry[Held]) -> str:
                 if entry.body is not None
                 else "fetched from the broker, then handed out"
             )
+
+
+def flat(settings: object, above: str = "") -> dict[str, object]:
+    """Settings by their key path: `lease_ms`, `push.url`."""
+    found: dict[str, object] = {}
+    for each in fields(settings):  # type: ignore[arg-type]
+        value = getattr(settings, each.name)
+        path = f"{above}{each.name}"
+        found.update(flat(value, f"{path}.") if is_dataclass(value) else {path: value})
+    return found

@@ -349,6 +349,7 @@ class Partition:
                     self._told(effect)
         if buried:
             self.tell(*buried)
+        self._context.moves.tell(self.key.subscription)
         if self.ledger.ready and not self.queued:
             self._hooks.ready(self)
         due_ms = self.ledger.next_due_ms()

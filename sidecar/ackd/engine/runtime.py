@@ -38,6 +38,7 @@ from ackd.engine.settle import Settler
 from ackd.engine.spill import FileSpill, Spill
 from ackd.engine.subscription import Subscription
 from ackd.engine.tasks import Tasks
+from ackd.engine.unsettled import Delivering
 from ackd.engine.waiters import Waiter
 from ackd.engine.watched import Watched
 from ackd.errors import (
@@ -60,7 +61,7 @@ RETRY_MS = 500
 DRAIN_POLL_MS = 20
 
 
-class Runtime(Operating):
+class Runtime(Delivering, Operating):
     """Implements `ackd.engine.api.Engine`. Build, `start`, use, `drain`, `stop`."""
 
     def __init__(

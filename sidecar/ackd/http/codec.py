@@ -104,6 +104,7 @@ class DeliveryEncoder:
     """Encodes one subscription's deliveries; `payload` is its setting: json, text or binary."""
 
     def __init__(self, payload: str) -> None:
+        self.payload = payload
         self._value = _VALUES[payload]
         self._topics: dict[str, bytes] = {}
 

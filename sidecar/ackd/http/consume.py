@@ -15,20 +15,32 @@ import orjson
 
 from ackd.engine.api import Received, ReceiveRequest, SettleItem, SettleResult
 from ackd.errors import AckdError, DrainingError
-from ackd.http import codec, raw
+from ackd.http import cloudevents, codec, raw
 from ackd.http.app import json_only
 from ackd.http.decode import BodyDecoder
 from ackd.http.limits import ANSWER_BYTES_DEFAULT, ANSWER_BYTES_MAX
 from ackd.http.model import ReceiveBody
-from ackd.http.negotiation import JSON, MULTIPART, OCTETS, Negotiator, preferred_wait_ms
+from ackd.http.negotiation import (
+    CE_BATCH,
+    CE_JSON,
+    JSON,
+    MULTIPART,
+    OCTETS,
+    Negotiator,
+    preferred_wait_ms,
+    prefers_binary_event,
+)
 from ackd.http.problems import field_errors
 from ackd.http.reply import Reply, failure
 from ackd.http.service import Call
 from ackd.http.settle import RETRY_AFTER, raise_if_all_away, settle_items
 
-FORMS = Negotiator([JSON, OCTETS, MULTIPART])
-# The results of a joined call stand in one header line with octet-stream.
-OCTETS_SETTLE_MAX = 100
+FORMS = Negotiator([JSON, OCTETS, MULTIPART, CE_BATCH, CE_JSON])
+# Forms with room for one message only.
+ONE = frozenset({OCTETS, CE_JSON})
+# In these the results of a joined call stand in one header line.
+HEADER_SETTLE = frozenset({OCTETS, CE_JSON, CE_BATCH})
+HEADER_SETTLE_MAX = 100
 SLOW_READERS = "unread-answers"
 _SERVER_ERRORS = 500
 T = TypeVar("T")
@@ -50,8 +62,8 @@ async def receive(call: Call) -> Reply:
     if body.settle is None:
         received = await _wait(call, name, _request(call, body, form))
         return _answer(call, form, encoder, received, None)
-    if form == OCTETS and len(body.settle) > OCTETS_SETTLE_MAX:
-        why = f"At most {OCTETS_SETTLE_MAX} items with {OCTETS}."
+    if form in HEADER_SETTLE and len(body.settle) > HEADER_SETTLE_MAX:
+        why = f"At most {HEADER_SETTLE_MAX} items with {form}."
         raise field_errors([("/settle", why)])
     items = settle_items(service, body.settle)
     request = _request(call, body, form)
@@ -68,7 +80,7 @@ def _request(call: Call, body: ReceiveBody, form: str) -> ReceiveRequest:
     if wait_ms is None:
         wait_ms = preferred_wait_ms(call.request.headers.get("Prefer")) or 0
     return ReceiveRequest(
-        max=1 if form == OCTETS else min(body.max, settings.receive_max),
+        max=1 if form in ONE else min(body.max, settings.receive_max),
         wait_ms=min(wait_ms, settings.wait_ms_max),
         lease_ms=body.lease_ms,
         bytes_max=min(body.bytes_max or ANSWER_BYTES_DEFAULT, ANSWER_BYTES_MAX),
@@ -85,7 +97,7 @@ async def _wait(call: Call, name: str, request: ReceiveRequest) -> Received:
     unread = call.connection.limits.unread
     if unread.full and not await unread.room(request.wait_ms / 1000):
         return Received([], limited_by=SLOW_READERS)
-    return await _listening(call, service.engine.receive(name, request), Received([]))
+    return await listening(call, service.engine.receive(name, request), Received([]))
 
 
 async def _settle_and_wait(
@@ -101,10 +113,10 @@ async def _settle_and_wait(
         # The sender has hung up already: its settles count all the same.
         return await engine.settle(items), Received([])
     asking = engine.settle_and_receive(items, name, request)
-    return await _listening(call, asking, ([], Received([])))
+    return await listening(call, asking, ([], Received([])))
 
 
-async def _listening(call: Call, asking: Coroutine[None, None, T], nothing: T) -> T:
+async def listening(call: Call, asking: Coroutine[None, None, T], nothing: T) -> T:
     """Await the engine; a connection that closes meanwhile cancels that, and only that."""
     connection = call.connection
     task = asyncio.current_task()
@@ -142,15 +154,47 @@ def _answer(
         settled = None if results is None else codec.result_list(results)
         reply = Reply(encoder.received(received, settled))
     else:
-        reply = _bytes(form, received, results)
+        reply = _bytes(call, form, encoder, received, results)
     if received.messages:
         abandon = call.service.abandon
         reply.undelivered = lambda: abandon(received)
     return reply
 
 
-def _bytes(form: str, received: Received, results: Sequence[SettleResult] | None) -> Reply:
-    """octet-stream or multipart; what JSON says beside the messages is in headers here."""
+def _bytes(
+    call: Call,
+    form: str,
+    encoder: codec.DeliveryEncoder,
+    received: Received,
+    results: Sequence[SettleResult] | None,
+) -> Reply:
+    """Everything but JSON; what that says beside the messages is in headers here."""
+    headers = _headers(received)
+    if form == MULTIPART and (received.messages or results is not None):
+        settled = None if results is None else codec.result_list(results)
+        content_type, body = raw.multipart(received, settled)
+        return Reply(body, content_type=content_type, headers=headers)
+    if results is not None:
+        headers.append(("Ackd-Settled", ", ".join(each.status.value for each in results)))
+    if form == CE_BATCH:
+        events = [cloudevents.event_of(each, encoder.payload) for each in received.messages]
+        return Reply(cloudevents.batch_of(events), content_type=CE_BATCH, headers=headers)
+    if not received.messages:
+        return Reply(status=204, headers=headers)
+    delivery = received.messages[0]
+    if form == CE_JSON:
+        body = cloudevents.event_of(delivery, encoder.payload).structured()
+        return Reply(body, content_type=cloudevents.STRUCTURED_TYPE, headers=headers)
+    if prefers_binary_event(call.request.headers.get("Prefer")):
+        event = cloudevents.event_of(delivery, encoder.payload)
+        content_type, pairs = event.binary()
+        headers += [("Preference-Applied", "cloudevents=binary"), *pairs]
+        return Reply(event.data or b"", content_type=content_type, headers=headers)
+    headers.extend(raw.facts(delivery))
+    return Reply(delivery.record.value or b"", content_type=OCTETS, headers=headers)
+
+
+def _headers(received: Received) -> raw.HeaderPairs:
     headers = []
     if received.replayed:
         headers.append(("Ackd-Replayed", "true"))
@@ -158,17 +202,7 @@ def _bytes(form: str, received: Received, results: Sequence[SettleResult] | None
         headers.append(("Ackd-Limited-By", raw.one_line(received.limited_by)))
     if received.paused is not None:
         headers.append(("Ackd-Paused", raw.one_line(str(received.paused.get("reason", "")))))
-    if form == MULTIPART and (received.messages or results is not None):
-        settled = None if results is None else codec.result_list(results)
-        content_type, body = raw.multipart(received, settled)
-        return Reply(body, content_type=content_type, headers=headers)
-    if results is not None:
-        headers.append(("Ackd-Settled", ", ".join(each.status.value for each in results)))
-    if not received.messages:
-        return Reply(status=204, headers=headers)
-    delivery = received.messages[0]
-    headers.extend(raw.facts(delivery))
-    return Reply(delivery.record.value or b"", content_type=OCTETS, headers=headers)
+    return headers
 
 
 def _settled_only(

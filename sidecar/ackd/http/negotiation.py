@@ -12,9 +12,14 @@ OCTETS = "application/octet-stream"
 MULTIPART = "multipart/mixed"
 PROBLEM = "application/problem+json"
 TEXT = "text/plain"
+NDJSON = "application/x-ndjson"
+SSE = "text/event-stream"
+CE_JSON = "application/cloudevents+json"
+CE_BATCH = "application/cloudevents-batch+json"
 
 _CACHE_MAX = 256
 _PREFER_WAIT = re.compile(r"(?:^|,)\s*wait\s*=\s*\"?(\d{1,9})\"?\s*(?=[;,]|$)", re.IGNORECASE)
+_PREFER_EVENT = re.compile(r"(?:^|,)\s*cloudevents\s*=\s*\"?binary\"?\s*(?=[;,]|$)", re.IGNORECASE)
 
 
 class Negotiator:
@@ -80,6 +85,11 @@ def preferred_wait_ms(prefer: str | None) -> int | None:
         return None
     found = _PREFER_WAIT.search(prefer)
     return int(found[1]) * 1000 if found else None
+
+
+def prefers_binary_event(prefer: str | None) -> bool:
+    """Whether `Prefer: cloudevents=binary` asks for a CloudEvent in binary mode."""
+    return prefer is not None and _PREFER_EVENT.search(prefer) is not None
 
 
 def media_type(content_type: str | None) -> str:

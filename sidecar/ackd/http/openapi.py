@@ -142,6 +142,8 @@ def _media(content: Content) -> Json:
         return {"schema": {"$ref": _REF.format(name=cast("type", kind).__name__)}}
     if kind is bytes:
         return {}
+    if kind is list:
+        return {"schema": {"type": "array", "items": {"type": "object"}}}
     return {"schema": {"type": "string" if kind is str else "object"}}
 
 

@@ -20,9 +20,11 @@ from msgspec import UNSET, Meta
 from ackd.core.ids import message_id
 from ackd.engine.api import Published, PublishRequest
 from ackd.errors import AckdError, BadBodyError
+from ackd.http import cloudevents
 from ackd.http.app import json_only
-from ackd.http.decode import BodyDecoder
+from ackd.http.decode import FAULTS_MAX, BodyDecoder
 from ackd.http.model import DELAY_MS_MAX, HEADERS_MAX, INT32_MAX, Base64, BatchBody, MessageBody
+from ackd.http.negotiation import CE_BATCH, CE_JSON, media_type
 from ackd.http.problems import field_errors, problem
 from ackd.http.reply import Reply, failure
 from ackd.http.service import Call, whole
@@ -38,6 +40,7 @@ _FORM = "application/x-www-form-urlencoded"
 _IDEMPOTENCY = re.compile(r'"?([\x21\x23-\x7e]{1,255})"?')
 
 _BATCH = BodyDecoder(BatchBody)
+_EVENTS = msgspec.json.Decoder(list[msgspec.Raw])
 _PAIRS = msgspec.json.Decoder(
     Annotated[list[tuple[str, str | Base64 | None]], Meta(max_length=HEADERS_MAX)]
 )
@@ -57,12 +60,7 @@ async def one(call: Call) -> Reply:
 async def batch(call: Call) -> Reply:
     """POST /v1/topics/{topic}/messages:batch."""
     broker = call.query("broker").get("broker")
-    json_only(call)
-    body = _BATCH.decode(call.body)
-    if len(body.messages) > BATCH_MAX:
-        raise field_errors([("/messages", f"At most {BATCH_MAX} messages in one request.")])
-    topic = call.params[0]
-    messages = [_message(topic, each, f"/messages/{at}") for at, each in enumerate(body.messages)]
+    messages = _events(call) if _kind(call) == CE_BATCH else _messages(call)
     published = await call.service.engine.publish(broker, _request(call, messages))
     results = [_outcome(each) for each in published.results]
     errors = [each for each in published.results if isinstance(each, AckdError)]
@@ -70,6 +68,23 @@ async def batch(call: Call) -> Reply:
         errors[0].facts["results"] = results
         return failure(errors[0])
     return Reply(orjson.dumps({"results": results}, default=str), headers=_replayed(published))
+
+
+def _kind(call: Call) -> str:
+    return media_type(call.request.headers.get("Content-Type"))
+
+
+def _messages(call: Call) -> list[Outgoing]:
+    json_only(call)
+    body = _BATCH.decode(call.body)
+    _few(len(body.messages), "/messages")
+    topic = call.params[0]
+    return [_message(topic, each, f"/messages/{at}") for at, each in enumerate(body.messages)]
+
+
+def _few(count: int, at: str) -> None:
+    if count > BATCH_MAX:
+        raise field_errors([(at, f"At most {BATCH_MAX} messages in one request.")])
 
 
 def _id(stored: Stored) -> str | None:
@@ -172,6 +187,31 @@ def _is_utf8(raw: bytes) -> bool:
     return True
 
 
+# --- CloudEvents in JSON --------------------------------------------------------------------------
+
+
+def _events(call: Call) -> list[Outgoing]:
+    """A batch of events, each stored as it stands."""
+    try:
+        raws = _EVENTS.decode(call.body)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise BadBodyError(f"Not a JSON list of events: {error}.") from error
+    _few(len(raws), "")
+    if not raws:
+        raise field_errors([("", "Expected at least one event.")])
+    faults: list[tuple[str, str]] = []
+    messages = [_event(call, bytes(raw), f"/{at}", faults) for at, raw in enumerate(raws)]
+    if faults:
+        raise field_errors(faults[:FAULTS_MAX])
+    return messages
+
+
+def _event(call: Call, raw: bytes, at: str, faults: list[tuple[str, str]]) -> Outgoing:
+    key = cloudevents.structured_in(raw, at, faults)
+    headers = (("content-type", cloudevents.STRUCTURED_TYPE.encode()),)
+    return Outgoing(call.params[0], None if key is None else key.encode(), raw, headers)
+
+
 # --- a message as it is ---------------------------------------------------------------------------
 
 
@@ -182,10 +222,16 @@ def _raw_message(call: Call) -> Outgoing:
         faults.append(("header:Ackd-Tombstone", "Expected true or false."))
     elif tombstone == "true" and call.body:
         faults.append(("header:Ackd-Tombstone", "A tombstone has no body."))
+    attributes = cloudevents.binary_in(call.request.head.raw_headers, faults)
+    partition_key = attributes.get("partitionkey")
+    if _kind(call) == CE_JSON:
+        partition_key = cloudevents.structured_in(call.body, "", faults)
     key = _key(call, faults)
+    if key is None and partition_key is not None:
+        key = partition_key.encode()
     partition = _number(call, "Ackd-Partition", INT32_MAX, faults)
     delay_ms = _number(call, "Ackd-Delay-Ms", DELAY_MS_MAX, faults)
-    headers = _headers(call, faults)
+    headers = _headers(call, attributes, faults)
     if faults:
         raise field_errors(faults)
     value = None if tombstone == "true" else call.body
@@ -218,9 +264,9 @@ def _number(call: Call, name: str, high: int, faults: list[tuple[str, str]]) -> 
     return None
 
 
-def _headers(call: Call, faults: list[tuple[str, str]]) -> Headers:
-    """The message's headers: `Ackd-Headers` (JSON, anything), then `Ackd-Header-*`, `ce-*`,
-    tracing.
+def _headers(call: Call, attributes: dict[str, str], faults: list[tuple[str, str]]) -> Headers:
+    """The message's headers: `Ackd-Headers` (JSON, anything), then `Ackd-Header-*`, tracing, and
+    the attributes of a CloudEvent (in the Kafka binding's form).
     """
     pairs: list[tuple[str, bytes | None]] = []
     listed = call.one_header("Ackd-Headers")
@@ -237,6 +283,7 @@ def _headers(call: Call, faults: list[tuple[str, str]]) -> Headers:
         lower = name.lower()
         if lower.startswith(_HEADER_PREFIX) and len(lower) > len(_HEADER_PREFIX):
             pairs.append((name[len(_HEADER_PREFIX) :].decode("ascii", "replace"), value))
-        elif lower in _THROUGH or (lower.startswith(_CE) and len(lower) > len(_CE)):
+        elif lower in _THROUGH or (lower.startswith(_CE) and lower != _CE and not attributes):
             pairs.append((lower.decode("ascii", "replace"), value))
+    pairs.extend((f"ce_{name}", value.encode()) for name, value in attributes.items())
     return tuple(pairs)

@@ -55,6 +55,6 @@ def _contents(contents: tuple[Content, ...]) -> str:
 
 
 def _name(kind: object) -> str:
-    if kind in {bytes, str, dict}:
+    if kind in {bytes, str, dict, list}:
         return ""
     return cast("type", kind).__name__

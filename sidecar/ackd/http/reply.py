@@ -77,12 +77,16 @@ class Reply:
         self.close = close
         self.undelivered = undelivered
 
+    def length(self) -> str:
+        """The header line that says where the body ends."""
+        return f"Content-Length: {len(self.body)}\r\n"
+
     def head(self, *, http10: bool = False) -> bytes:
         """Status line and header fields, the empty line included."""
         status = self.status
         empty = status in _NO_BODY
         start = _start(status, "" if empty else self.content_type)
-        length = "" if empty else f"Content-Length: {len(self.body)}\r\n"
+        length = "" if empty else self.length()
         extra = ""
         if self.headers:
             extra = "".join([f"{name}: {value}\r\n" for name, value in self.headers])

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ackd.engine.api import Explanation, SubscriptionView
-from ackd.http import consume, model, publish, settle, views
+from ackd.http import consume, model, publish, settle, stream, views
 from ackd.http.control_routes import CONTROL
 from ackd.http.model import DELAY_MS_MAX, INT32_MAX
-from ackd.http.negotiation import JSON, MULTIPART, OCTETS
+from ackd.http.negotiation import CE_BATCH, CE_JSON, JSON, MULTIPART, NDJSON, OCTETS, SSE
 from ackd.http.router import BOTH, Answer, Content, Handler, Param, Route
 
 _TEXT: dict[str, object] = {"type": "string"}
@@ -17,7 +17,11 @@ _WORKER = Param(
     "Ackd-Worker", "header", "Name of the worker, for `explain`; default: its address.", _TEXT
 )
 _PREFER = Param(
-    "Prefer", "header", "`wait=<seconds>` (RFC 7240), where the body has no `wait_ms`.", _TEXT
+    "Prefer",
+    "header",
+    "`wait=<seconds>` (RFC 7240), where the body has no `wait_ms`; `cloudevents=binary` turns an "
+    "octet-stream into a CloudEvent in binary mode.",
+    _TEXT,
 )
 _BROKER = Param("broker", "query", "Name of the broker, when there are several.", _TEXT)
 _IDEMPOTENCY = Param(
@@ -43,13 +47,57 @@ RECEIVE = Route(
         Answer(
             200,
             "Messages under lease; an empty list is a success.",
-            (Content(JSON, model.Messages), Content(OCTETS, bytes), Content(MULTIPART, bytes)),
+            (
+                Content(JSON, model.Messages),
+                Content(OCTETS, bytes),
+                Content(MULTIPART, bytes),
+                Content(CE_BATCH, list),
+                Content(CE_JSON, dict),
+            ),
             ("Retry-After",),
         ),
-        Answer(204, "No message (octet-stream and multipart only)."),
+        Answer(204, "No message (in the forms with room for one, and multipart)."),
     ),
     body=(Content(JSON, model.ReceiveBody),),
     params=(_WORKER, _PREFER),
+    problems=(404, 406, 503),
+)
+
+STREAM = Route(
+    "GET",
+    f"{_SUBSCRIPTION}/stream",
+    "stream",
+    "Lease messages in one long answer, a line each; settle them by other requests.",
+    stream.stream,
+    "receive",
+    (Answer(200, "Messages, heartbeats, and an end.", (Content(NDJSON, str), Content(SSE, str))),),
+    params=(
+        _WORKER,
+        Param(
+            "in_flight",
+            "query",
+            f"Most messages of this stream that are unsettled at once; default {stream.IN_FLIGHT}.",
+            _whole(1, stream.IN_FLIGHT_MAX),
+        ),
+        Param(
+            "duration_ms",
+            "query",
+            "When the stream ends by itself; default: an hour.",
+            _whole(1, stream.DURATION_MS_MAX),
+        ),
+        Param(
+            "lease_ms",
+            "query",
+            "How long the leases last; default: the subscription's.",
+            _whole(1, model.LEASE_MS_MAX),
+        ),
+        Param(
+            "release_on_close",
+            "query",
+            "Whether unsettled messages go back, uncounted, when the connection is lost.",
+            {"type": "boolean"},
+        ),
+    ),
     problems=(404, 406, 503),
 )
 
@@ -118,7 +166,7 @@ _PUBLISH = (
         publish.one,
         "publish",
         (Answer(201, "Stored.", (Content(JSON, model.Stored),), ("Idempotent-Replayed",)),),
-        body=(Content(OCTETS, bytes), Content("*/*", bytes)),
+        body=(Content(OCTETS, bytes), Content(CE_JSON, dict), Content("*/*", bytes)),
         params=(
             _BROKER,
             _IDEMPOTENCY,
@@ -135,8 +183,8 @@ _PUBLISH = (
             Param(
                 "Ackd-Headers",
                 "header",
-                "Message headers as a JSON list of pairs. `Ackd-Header-<name>`, `ce-<name>`, "
-                "`traceparent` and `tracestate` become message headers, too.",
+                "Message headers as a JSON list of pairs. `Ackd-Header-<name>`, `ce-<name>` "
+                "(CloudEvents), `traceparent` and `tracestate` become message headers, too.",
                 {"type": "string", "contentMediaType": JSON},
             ),
         ),
@@ -157,7 +205,7 @@ _PUBLISH = (
                 ("Idempotent-Replayed",),
             ),
         ),
-        body=(Content(JSON, model.BatchBody),),
+        body=(Content(JSON, model.BatchBody), Content(CE_BATCH, list)),
         body_required=True,
         params=(_BROKER, _IDEMPOTENCY),
         problems=(404, 409, 429, 503, 504),
@@ -312,6 +360,7 @@ _HEALTH = (
 
 ROUTES: tuple[Route, ...] = (
     RECEIVE,
+    STREAM,
     SETTLE,
     *_SINGLE,
     _LOOK,

@@ -17,6 +17,7 @@ from ackd.config.schema import Settings
 from ackd.engine.runtime import Runtime
 from ackd.errors import AckdError
 from ackd.http.listen import Listener
+from ackd.push.pushes import Pushes
 
 LOG = logging.getLogger("ackd.http")
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -39,11 +40,13 @@ async def serve(settings: Settings, *, started: Callable[[Listener], None] | Non
     runtime = Runtime(settings)
     listener = Listener(runtime, settings.server, runtime.metrics)
     listener.service.starting = True
+    pushes = Pushes(runtime, settings.subscriptions, runtime.metrics)
     try:
         await listener.start()
         if await _first(runtime.start(), stop):
             listener.service.starting = False
             await listener.open_data()
+            await pushes.start()
             LOG.info(
                 "listening on %s, admin on %s", listener.address("data"), listener.address("admin")
             )
@@ -56,8 +59,10 @@ async def serve(settings: Settings, *, started: Callable[[Listener], None] | Non
             await stop.wait()
             LOG.info("draining for at most %d ms", settings.server.drain_ms)
             listener.service.draining = True
+            pushes.drain()
             await _drain(runtime, hurry, settings.server.drain_ms)
     finally:
+        await pushes.stop()
         await listener.stop()
         await runtime.stop()
         for number in SIGNALS:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import cast
 
 from aiohttp import web
@@ -209,6 +210,28 @@ class Connection(RequestHandler):
             if self.transport is not None:
                 self.transport.abort()
             raise ConnectionResetError("The client did not read its answer.") from None
+        finally:
+            limits.unread.give(size)
+
+    async def keep_pace(self, size: int) -> None:
+        """Wait for the reader of a stream, who may be slow for as long as it likes; one that takes
+        nothing at all for the time that an answer has is cut off.
+        """
+        limits = self.limits
+        limits.unread.force(size)
+
+        async def drained() -> None:
+            with suppress(ConnectionError):
+                await self._drain_helper()
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                draining = group.create_task(drained())
+                while not draining.done() and (transport := self.transport) is not None:
+                    before = transport.get_write_buffer_size()
+                    await asyncio.wait({draining}, timeout=limits.write_timeout_s)
+                    if not draining.done() and transport.get_write_buffer_size() >= before:
+                        transport.abort()
         finally:
             limits.unread.give(size)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 from ackd.config.schema import ServerSettings
-from ackd.engine.api import Engine, Received
+from ackd.engine.api import Engine, Received, SettleItem, Status, Verb
 from ackd.errors import AckdError
 from ackd.http.codec import DeliveryEncoder
 from ackd.http.limits import Limits
@@ -60,6 +60,17 @@ class Service:
         """Give back the leases of an answer that nobody got a byte of (R21)."""
         if received.messages:
             self._spawn(self._abandon(received))
+
+    def release(self, leases: Sequence[str]) -> None:
+        """Give leases back of a client that has left and had asked for that; uncounted."""
+        if leases:
+            self._spawn(self._release(leases))
+
+    async def _release(self, leases: Sequence[str]) -> None:
+        results = await self.engine.settle([SettleItem(lease, Verb.RELEASE) for lease in leases])
+        away = sum(each.status is Status.UNAVAILABLE for each in results)
+        if away:
+            LOG.warning("could not release %d leases: they end at their deadlines", away)
 
     async def _abandon(self, received: Received) -> None:
         try:
@@ -159,6 +170,14 @@ def number(fields: dict[str, str], name: str, default: int, low: int, high: int)
         why = f"Expected a whole number from {low} to {high}."
         raise field_errors([(f"query:{name}", why)])
     return value
+
+
+def truth(fields: dict[str, str], name: str) -> bool:
+    """A truth value of the query, false without it. Raises BadParameterError."""
+    text = fields.get(name, "false")
+    if text not in {"true", "false"}:
+        raise field_errors([(f"query:{name}", "Expected true or false.")])
+    return text == "true"
 
 
 def whole(text: str) -> int | None:

@@ -85,6 +85,7 @@ class Metrics:
         self._log_dropped: dict[str, int] = defaultdict(int)
         self._before: list[Callable[[], None]] = []
         self._define_work()
+        self._define_flow()
         self._define_progress()
         self._define_copies()
         self._define_parts()
@@ -100,13 +101,8 @@ class Metrics:
         self.receive_wait = self._histogram(
             "ackd_receive_wait_seconds", "How long a receive waited for its first message.", (of,)
         )
-        self.paused = self._gauge(
-            "ackd_paused", "1 while nothing is handed out because an operator said so.", (of,)
-        )
-        self.rate_waits = self._counter(
-            "ackd_rate_waits", "Times that the shared rate had less than was asked for.", (of,)
-        )
         self.waiters = self._gauge("ackd_waiters", "Receive calls that are waiting now.", (of,))
+        self.streams = self._gauge("ackd_streams", "Streams that are open now.", (of,))
         self.deliveries = self._counter(
             "ackd_deliveries", "Messages handed out under a lease: first, or again.", (of, "kind")
         )
@@ -136,6 +132,23 @@ class Metrics:
             "How long after its deadline an expired message could be handed out again (I4).",
             (of,),
         )
+        self.push_calls = self._counter(
+            "ackd_push_calls",
+            "Calls of the application, by what came of them: ack, items, kept, retry, dead, "
+            "pressure, timeout, broken, lost, unreachable.",
+            (of, "outcome"),
+        )
+        self.push_seconds = self._histogram(
+            "ackd_push_seconds", "How long a call of the application took.", (of,)
+        )
+        self.push_running = self._gauge(
+            "ackd_push_running", "Calls of the application that are under way.", (of,)
+        )
+        self.push_breaker_open = self._gauge(
+            "ackd_push_breaker_open",
+            "1 while the application can't be reached and nothing is sent. Alert on it.",
+            (of,),
+        )
         self.published = self._counter(
             "ackd_published",
             "Messages published, by outcome: stored, refused, not-stored, unknown, pressure.",
@@ -146,6 +159,16 @@ class Metrics:
         )
         self.publish_retries = self._counter(
             "ackd_publish_retries", "Further tries after a first one failed.", ("broker",)
+        )
+
+    def _define_flow(self) -> None:
+        """What holds work back on purpose."""
+        of = "subscription"
+        self.paused = self._gauge(
+            "ackd_paused", "1 while nothing is handed out because an operator said so.", (of,)
+        )
+        self.rate_waits = self._counter(
+            "ackd_rate_waits", "Times that the shared rate had less than was asked for.", (of,)
         )
 
     def _define_progress(self) -> None:

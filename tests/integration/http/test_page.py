@@ -84,7 +84,9 @@ def test_page_names_what_exists() -> None:
     text = PAGE.read_text()
     configuration = (REPO / "sidecar/ackd/config/schema.py").read_text()
     for name in re.findall(r"`(?:server\.)?([a-z_]+_(?:ms|max|file))`", text):
-        assert name in configuration or name in {"wait_ms", "bytes_max", "delay_ms"}, name
+        assert name in configuration or name in {
+            *("wait_ms", "bytes_max", "delay_ms", "duration_ms")
+        }, name
     routes = (REPO / "docs" / "routes.md").read_text()
     known = [
         re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(route))

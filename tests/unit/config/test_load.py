@@ -154,11 +154,18 @@ def test_secret_files_are_looked_at_and_found_beside_the_file(tmp_path: Path) ->
     assert load(file, {}).server.token_file == tmp_path / "token"
 
 
+PUSH = '[subscriptions.o]\ntopics = ["a"]\n[subscriptions.o.push]\n{}'
+
+
 @pytest.mark.parametrize(
     ("text", "part"),
     [
         ('[subscriptions.o]\ntopics = ["a"]\nlease_ms_max = "10s"', "less than lease_ms (30s)"),
         ('[subscriptions.o]\ntopics = ["a", "a"]', "same topic twice"),
+        (PUSH.format('url = "ftp://h/"'), "not of the right form; allowed: `http://` or"),
+        (PUSH.format('url = "http://me:hush@h/"'), "not of the right form"),
+        (PUSH.format('url = "http://h"\nauto_extend = false\ntimeout_ms = "1m"'), "lease_ms (30s)"),
+        (PUSH.format('signature_file = "none"'), "No such file"),
         ('[subscriptions.o]\ntopics = ["a"]\nstart = "timestamp"', "needs `start_timestamp_ms`"),
         ('[subscriptions.o]\ntopics = ["a"]\nstart_timestamp_ms = 1', "no effect with"),
         ('[subscriptions.o]\ntopics = ["a"]\nstatic_id = "a b"', "not of the right form"),

@@ -13,8 +13,6 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ackd.config.live import overlaid
-from ackd.config.subscription import SubscriptionSettings
 from ackd.engine.api import (
     Delivery,
     Explanation,
@@ -31,9 +29,9 @@ from ackd.engine.api import (
     SettleResult,
     Status,
     SubscriptionView,
+    Unsettled,
     Verb,
 )
-from ackd.engine.live import Pause, Scope
 from ackd.errors import (
     AckdError,
     AttemptMismatchError,
@@ -44,6 +42,8 @@ from ackd.errors import (
     UnknownTopicError,
 )
 from ackd.ports import Capabilities, Record, StartPolicy, Stored
+from tests.unit.http.memory_control import MemoryControl
+from tests.unit.http.memory_unsettled import MemoryUnsettled
 
 LEASE_MS = 30_000
 CAPABILITIES = Capabilities(
@@ -82,10 +82,11 @@ class Topic:
     replays: dict[str, tuple[tuple[object, ...], Received]] = field(default_factory=dict)
 
 
-class MemoryEngine:
+class MemoryEngine(MemoryControl):
     """See the module."""
 
     def __init__(self, topics: Mapping[str, str]) -> None:
+        super().__init__()
         self.topics = {name: Topic(name, payload) for name, payload in topics.items()}
         self.changed = asyncio.Condition()
         self.abandoned: list[Received] = []
@@ -94,8 +95,6 @@ class MemoryEngine:
         self.fail_with: AckdError | None = None
         self.away: set[str] = set()
         self._answers: dict[str, tuple[bytes, Published]] = {}
-        self._pauses: dict[tuple[str, Scope], Pause] = {}
-        self.changes: list[tuple[str, dict[str, object], bool, bool]] = []
 
     # --- subscriptions ----------------------------------------------------------------------------
 
@@ -122,30 +121,8 @@ class MemoryEngine:
             {},
             {},
             CAPABILITIES,
-            pauses=[pause for (of, _), pause in self._pauses.items() if of == name],
+            pauses=self.pauses_of(name),
         )
-
-    async def pause(
-        self, name: str, scope: Scope, reason: str, for_ms: int | None
-    ) -> SubscriptionView:
-        """Remembers it; there is one process only."""
-        now_ms = time.time_ns() // 1_000_000
-        self._pauses[name, scope] = Pause(scope, reason, now_ms, for_ms and now_ms + for_ms)
-        return self.subscription(name)
-
-    async def resume(self, name: str, scope: Scope) -> SubscriptionView:
-        """Forgets it."""
-        self._pauses.pop((name, scope), None)
-        return self.subscription(name)
-
-    async def configure(
-        self, name: str, changes: Mapping[str, object], *, open_leases: bool, force: bool
-    ) -> SubscriptionView:
-        """Judges changes as the real one does."""
-        self._topic(name)
-        overlaid(SubscriptionSettings(topics=(name,)), changes)
-        self.changes.append((name, dict(changes), open_leases, force))
-        return self.subscription(name)
 
     # --- leases -----------------------------------------------------------------------------------
 
@@ -245,6 +222,11 @@ class MemoryEngine:
             entry = self.topics[each.topic].entries[each.record.offset]
             entry.state, entry.attempt = "ready", entry.attempt - 1
         await self._tell()
+
+    def _live(self, lease: str) -> bool:
+        entry, attempt = self._open(lease)
+        self._refresh(entry)
+        return entry.state == "leased" and entry.attempt == attempt
 
     async def _tell(self) -> None:
         async with self.changed:
@@ -389,6 +371,14 @@ class MemoryEngine:
                 oldest_age_ms=None,
             )
         ]
+
+    def unsettled(self, name: str) -> Unsettled:
+        """Counted in the entries themselves."""
+        self._topic(name)
+        return MemoryUnsettled(self.changed, self._live)
+
+    def hold_back(self, name: str, source: str, why: str | None) -> None:
+        """Nobody looks at it here."""
 
     def readiness(self) -> list[Reason]:
         """Ready unless told otherwise."""

@@ -1,0 +1,68 @@
+"""Settings of push delivery: ackd calls the application instead of waiting to be asked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ackd.options import setting
+
+PushMode = Literal["single", "batch"]
+PushFormat = Literal["plain", "cloudevents", "cloudevents-structured"]
+HOUR_MS = 3_600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushSettings:
+    """Push delivery of a subscription: off without `url`. docs/push.md tells what answers mean."""
+
+    url: str = setting(
+        "",
+        "Where messages are POSTed; empty: nothing is pushed, the application receives.",
+        pattern=r"(https?://([^\s/?#@:\[\]]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?(/[^\s#]*)?)?",
+        pattern_doc="`http://` or `https://` with a host, without user and password",
+    )
+    mode: PushMode = setting("single", "One message a call, or several.")
+    format: PushFormat = setting(
+        "plain",
+        "`plain`: the value with `Ackd-` headers (batch: JSON as a receive answers it); "
+        "`cloudevents`: binary mode; `cloudevents-structured`: JSON (batch: both the JSON batch).",
+    )
+    batch_max: int = setting(
+        10, 'Most messages in one call with `mode = "batch"`.', min=1, max=1000
+    )
+    concurrency: int = setting(4, "Most calls at once, per sidecar.", min=1, max=1000)
+    kept_max: int = setting(
+        100,
+        "Most messages that the application may keep with 202; beyond it nothing is sent.",
+        min=1,
+        max=100_000,
+    )
+    timeout_ms: int = setting(
+        30_000,
+        "How long the application may take to answer; then the message is retried.",
+        min=10,
+        max=12 * HOUR_MS,
+    )
+    auto_extend: bool = setting(
+        True,
+        "Whether the lease is extended, each time at its half, while the call lives.",
+    )
+    auto_extend_max_ms: int = setting(
+        HOUR_MS,
+        "How long the lease of one call is extended at most; then the call is ended.",
+        min=0,
+        max=12 * HOUR_MS,
+    )
+    trial_ms: int = setting(
+        1_000,
+        "First pause before an application that was not there is tried again; it grows tenfold.",
+        min=10,
+        max=HOUR_MS,
+    )
+    signature_file: Path | None = setting(
+        None,
+        "File with the secret that signs calls as Standard Webhooks says (`whsec_...`, or plain "
+        "text); a second line is a further one, for changing it. Read at the start.",
+    )

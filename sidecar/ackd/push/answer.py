@@ -1,0 +1,127 @@
+"""What an application's answer means for its message: one table, nothing else.
+
+| answer | meaning |
+|---|---|
+| 2xx | ack |
+| 202 | the application keeps the lease and settles later |
+| 429 or 503 with `Retry-After` | retry then, not counted; the subscription slows |
+| `Ackd-Do: ack`, `retry` or `dead`, with `Ackd-Delay-Ms` | that, whatever the status |
+| everything else, 404 included | retry by the schedule |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+
+import msgspec
+
+from ackd.engine.api import SettleItem, Verb
+from ackd.http.model import DELAY_MS_MAX, HOUR_MS, Item
+
+RETRY_AFTER_MS_MIN = 100
+RETRY_AFTER_MS_MAX = HOUR_MS
+_PRESSURE = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
+_DIGITS_MAX = 12
+_VERBS = {"ack": Verb.ACK, "retry": Verb.RETRY, "dead": Verb.DEAD}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`do` None: the lease is kept. `pause_ms`: send nothing for so long. `told`: `Ackd-Do` said
+    it. `outcome` is for metrics: ack, kept, retry, dead, pressure.
+    """
+
+    do: Verb | None
+    outcome: str
+    delay_ms: int | None = None
+    count: bool = True
+    reason: str | None = None
+    pause_ms: int = 0
+    told: bool = False
+
+    def item(self, lease: str) -> SettleItem | None:
+        """The settle of one lease, None when it is kept."""
+        if self.do is None:
+            return None
+        return SettleItem(
+            lease, self.do, delay_ms=self.delay_ms, reason=self.reason, count=self.count
+        )
+
+
+def judge(status: int, headers: Mapping[str, str], now_ms: int) -> Verdict:
+    """The table. `now_ms` is Unix time, for a `Retry-After` that is a date."""
+    delay_ms = _number(headers.get("Ackd-Delay-Ms", ""), DELAY_MS_MAX)
+    told = _VERBS.get(headers.get("Ackd-Do", "").strip().lower())
+    if told is not None:
+        retry = told is Verb.RETRY
+        return Verdict(
+            told,
+            told.value,
+            delay_ms=delay_ms if retry else None,
+            reason=None if told is Verb.ACK else f"the application said {told.value}",
+            told=True,
+        )
+    if status == HTTPStatus.ACCEPTED:
+        return Verdict(None, "kept")
+    if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+        return Verdict(Verb.ACK, "ack")
+    reason = f"HTTP {status}"
+    if status in _PRESSURE:
+        wait_ms = retry_after_ms(headers.get("Retry-After", ""), now_ms)
+        if wait_ms is not None:
+            return Verdict(
+                Verb.RETRY, "pressure", wait_ms, count=False, reason=reason, pause_ms=wait_ms
+            )
+    return Verdict(Verb.RETRY, "retry", delay_ms, reason=reason)
+
+
+def retry_after_ms(text: str, now_ms: int) -> int | None:
+    """Seconds or an HTTP date (RFC 9110 section 10.2.3), within bounds; None for neither."""
+    seconds = _number(text.strip(), 10**_DIGITS_MAX)
+    if seconds is not None:
+        wait_ms = seconds * 1000
+    else:
+        try:
+            then = parsedate_to_datetime(text)
+        except (ValueError, TypeError, IndexError, OverflowError):
+            return None
+        if then.tzinfo is None:
+            then = then.replace(tzinfo=UTC)
+        wait_ms = int((then - datetime.fromtimestamp(now_ms / 1000, UTC)).total_seconds() * 1000)
+    return min(max(wait_ms, RETRY_AFTER_MS_MIN), RETRY_AFTER_MS_MAX)
+
+
+def _number(text: str, most: int) -> int | None:
+    text = text.strip()
+    if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX):
+        return None
+    value = int(text)
+    return value if value <= most else None
+
+
+class _Items(msgspec.Struct):
+    items: list[Item]
+
+
+_ITEMS = msgspec.json.Decoder(_Items)
+MISSING = "the application's answer does not name it"
+
+
+def judge_items(body: bytes, leases: Sequence[str]) -> tuple[list[SettleItem], bool]:
+    """(settles, readable) of a batch that was answered 2xx: what it says about these leases, and a
+    retry for each that it does not name.
+    """
+    try:
+        told = _ITEMS.decode(body).items
+        readable = True
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        told, readable = [], False
+    ours = set(leases)
+    found = [each.item() for each in told if each.lease in ours]
+    named = {each.lease for each in found}
+    found += [SettleItem(each, Verb.RETRY, reason=MISSING) for each in leases if each not in named]
+    return found, readable

@@ -1,0 +1,129 @@
+"""One HTTP call, and how it can end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import StrEnum
+from urllib.parse import urlsplit
+
+import aiohttp
+from multidict import CIMultiDict
+
+from ackd import __version__
+from ackd.push.form import Request
+
+CONNECT_S = 5.0
+KEEPALIVE_S = 1.0
+"""Servers close idle connections after 2 s and more; a shorter time never loses a call to that."""
+ANSWER_BYTES_MAX = 1 << 20
+
+
+class Failed(StrEnum):
+    """No answer. `UNREACHABLE`: nobody was there, the application saw nothing of it."""
+
+    UNREACHABLE = "unreachable"
+    TIMEOUT = "timeout"
+    BROKEN = "broken"
+    LOST = "lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What the application said; `body` is cut at `ANSWER_BYTES_MAX`."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why there is no answer."""
+
+    how: Failed
+    detail: str
+
+
+class Client:
+    """Calls one address. `start` before use, `close` after it."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self._session: aiohttp.ClientSession | None = None
+
+    async def start(self) -> None:
+        """Open nothing yet, but be ready to."""
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
+            headers={"User-Agent": f"ackd/{__version__}", "Accept-Encoding": "identity"},
+            auto_decompress=False,
+            skip_auto_headers=("Content-Type",),
+            trust_env=False,
+        )
+
+    async def close(self) -> None:
+        """Close every connection."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def post(self, request: Request, bound: asyncio.Timeout) -> Answer | Failure:
+        """POST it. `bound` ends it early; redirects are answers like any other."""
+        session = self._session
+        if session is None:
+            return Failure(Failed.UNREACHABLE, "stopped")
+        try:
+            async with (
+                bound,
+                session.post(
+                    self.url,
+                    data=request.body,
+                    headers=CIMultiDict(request.headers),
+                    allow_redirects=False,
+                ) as response,
+            ):
+                body = b""
+                with suppress(aiohttp.ClientError, OSError):
+                    body = await _read(response)
+                return Answer(response.status, response.headers, body)
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            return Failure(Failed.UNREACHABLE, _words(error))
+        except TimeoutError:
+            return Failure(Failed.TIMEOUT, "no answer in time")
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            return Failure(Failed.BROKEN, _words(error))
+
+    async def there(self) -> bool:
+        """Whether somebody takes connections at the address; nothing is sent."""
+        parts = urlsplit(self.url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                _, writer = await asyncio.open_connection(parts.hostname, port)
+        except (OSError, TimeoutError):
+            return False
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
+        return True
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    """The body up to its bound; a longer one is cut, and its connection not used again."""
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in response.content.iter_any():
+        pieces.append(piece)
+        size += len(piece)
+        if size > ANSWER_BYTES_MAX:
+            response.close()
+            break
+    return b"".join(pieces)[:ANSWER_BYTES_MAX]
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"[:300]

@@ -1,0 +1,168 @@
+"""One call with its leases: extended while it lives, settled by what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from http import HTTPStatus
+from time import time_ns
+
+from ackd.config.subscription import SubscriptionSettings
+from ackd.engine.api import Delivery, Engine, SettleItem, Status, Unsettled, Verb
+from ackd.push.answer import Verdict, judge, judge_items
+from ackd.push.call import Answer, Client, Failed, Failure
+from ackd.push.form import Form
+from ackd.telemetry.metrics import Metrics
+
+LOG = logging.getLogger("ackd.push")
+
+EXTEND_SHARE = 2
+"""A lease is extended when one part in so many of it has passed."""
+AGAIN_SHARE = 8
+"""The store was away: extending is tried again after this part of the lease."""
+SETTLE_PAUSE_S = 0.2
+
+
+class Courier:
+    """Delivers for one subscription. `kept` counts what the application settles by itself."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: SubscriptionSettings,
+        engine: Engine,
+        metrics: Metrics,
+        client: Client,
+        secrets: Sequence[bytes],
+    ) -> None:
+        self._name = name
+        self._push = settings.push
+        self._lease_s = settings.lease_ms / 1000
+        self._engine = engine
+        self._metrics = metrics
+        self._client = client
+        self._form = Form(settings.push, settings.payload, secrets)
+        self._now = asyncio.get_running_loop().time
+        self.kept: Unsettled = engine.unsettled(name)
+
+    async def deliver(self, messages: Sequence[Delivery]) -> Verdict | Failure:
+        """Call, settle; what came of it."""
+        start_s = self._now()
+        result = await self._call(messages)
+        self._metrics.push_seconds.at(self._name).observe(self._now() - start_s)
+        leases = [message.lease for message in messages]
+        if isinstance(result, Failure):
+            self._metrics.push_calls.at(self._name, result.how.value).inc()
+            await self._settle(_after(result, leases))
+            return result
+        verdict = judge(result.status, result.headers, time_ns() // 1_000_000)
+        by_items = self._push.mode == "batch" and verdict.do is Verb.ACK and not verdict.told
+        self._metrics.push_calls.at(self._name, "items" if by_items else verdict.outcome).inc()
+        if by_items:
+            await self._settle_items(result, messages)
+        elif verdict.do is None:
+            self.kept.add(messages)
+        else:
+            items = [verdict.item(lease) for lease in leases]
+            await self._settle([item for item in items if item is not None])
+        return verdict
+
+    async def _settle_items(self, answer: Answer, messages: Sequence[Delivery]) -> None:
+        """A batch that was answered item by item."""
+        items, readable = judge_items(answer.body, [message.lease for message in messages])
+        if not readable:
+            LOG.warning("%s: a batch was answered %d without items", self._name, answer.status)
+        await self._settle(items)
+        extended = {item.lease for item in items if item.do is Verb.EXTEND}
+        self.kept.add([message for message in messages if message.lease in extended])
+
+    # --- the call
+
+    def _most_s(self) -> float:
+        """How long a call may live: its lease does not live longer."""
+        lease_s = self._lease_s
+        if self._push.auto_extend:
+            lease_s = max(lease_s, self._push.auto_extend_max_ms / 1000 + lease_s / EXTEND_SHARE)
+        return min(self._push.timeout_ms / 1000, lease_s)
+
+    async def _call(self, messages: Sequence[Delivery]) -> Answer | Failure:
+        request = self._form.request(messages, time_ns() // 1_000_000_000)
+        bound = asyncio.timeout(self._most_s())
+        gone: list[str] = []
+        async with asyncio.TaskGroup() as group:
+            leases = [message.lease for message in messages]
+            extending = group.create_task(self._extend(leases, bound, gone))
+            result = await self._client.post(request, bound)
+            extending.cancel()
+        if gone and isinstance(result, Failure):
+            return Failure(Failed.LOST, "the message has gone to somebody else")
+        return result
+
+    async def _extend(self, leases: list[str], bound: asyncio.Timeout, gone: list[str]) -> None:
+        """Extend the leases at half their time. One that somebody else has ends the call (`gone`):
+        its work is for nothing.
+        """
+        if not self._push.auto_extend:
+            return
+        end_s = self._now() + self._push.auto_extend_max_ms / 1000
+        pause_s = self._lease_s / EXTEND_SHARE
+        while leases:
+            await asyncio.sleep(pause_s)
+            if self._now() >= end_s:
+                return
+            pause_s = self._lease_s / EXTEND_SHARE
+            results = await self._engine.settle([SettleItem(each, Verb.EXTEND) for each in leases])
+            kept = []
+            for lease, result in zip(leases, results, strict=True):
+                if result.status is Status.UNAVAILABLE:
+                    pause_s = self._lease_s / AGAIN_SHARE
+                if result.status in {Status.EXTENDED, Status.UNAVAILABLE}:
+                    kept.append(lease)
+                elif result.now_state != "finished":  # else the application settled it meanwhile
+                    gone.append(lease)
+            if gone and not kept:
+                bound.reschedule(self._now())
+                return
+            leases = kept
+
+    # --- settling
+
+    async def _settle(self, items: Sequence[SettleItem]) -> None:
+        """Settle; while the store is away, again and again until the leases have ended."""
+        end_s = self._now() + self._lease_s
+        left = list(items)
+        while left:
+            results = await self._engine.settle(left)
+            away = []
+            for item, result in zip(left, results, strict=True):
+                if result.status is Status.UNAVAILABLE:
+                    away.append(item)
+                elif result.status in {Status.LOST, Status.INVALID}:
+                    LOG.info("%s: %s came to nothing: %s", self._name, item.do, result.status)
+            left = away
+            if left and self._now() >= end_s:
+                LOG.warning("%s: %d answers could not be settled in time", self._name, len(left))
+                return
+            if left:
+                await asyncio.sleep(SETTLE_PAUSE_S)
+
+
+def _after(failure: Failure, leases: Sequence[str]) -> list[SettleItem]:
+    """What a call without an answer means. One that reached nobody does not count (R28 bounds
+    that); whatever may have reached the application does.
+    """
+    match failure.how:
+        case Failed.LOST:
+            return []
+        case Failed.UNREACHABLE:
+            return [SettleItem(lease, Verb.RELEASE) for lease in leases]
+        case Failed.TIMEOUT | Failed.BROKEN:
+            reason = f"{failure.how}: {failure.detail}"
+            return [SettleItem(lease, Verb.RETRY, reason=reason) for lease in leases]
+
+
+def paused_by(verdict: Verdict) -> str:
+    """The reason of a pause, for `explain`."""
+    status = verdict.reason or f"HTTP {HTTPStatus.SERVICE_UNAVAILABLE}"
+    return f"the application asked for a pause ({status})"

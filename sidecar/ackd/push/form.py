@@ -1,0 +1,91 @@
+"""How messages look in a call: headers and body, by the subscription's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from ackd.config.push import PushSettings
+from ackd.engine.api import Delivery, Received
+from ackd.http import cloudevents, raw
+from ackd.http.codec import DeliveryEncoder, content_type_of
+from ackd.http.negotiation import CE_BATCH, JSON, OCTETS
+from ackd.http.raw import HeaderPairs
+from ackd.push.signature import signed
+
+_BY_PAYLOAD = {"json": JSON, "text": "text/plain; charset=utf-8", "binary": OCTETS}
+_TRACE = ("traceparent", "tracestate")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is POSTed."""
+
+    headers: HeaderPairs
+    body: bytes
+
+
+class Form:
+    """Makes requests for one subscription. `payload` is its setting."""
+
+    def __init__(self, settings: PushSettings, payload: str, secrets: Sequence[bytes]) -> None:
+        self._settings = settings
+        self._payload = payload
+        self._encoder = DeliveryEncoder(payload)
+        self._secrets = secrets
+
+    def request(self, messages: Sequence[Delivery], now_s: int) -> Request:
+        """A call with these messages (one of them in single mode). `now_s` is Unix time."""
+        if self._settings.mode == "batch":
+            made, message_id = self._batch(messages), _batch_id(messages)
+        else:
+            made, message_id = self._single(messages[0]), raw.one_line(messages[0].id)
+        if self._secrets:
+            made.headers.extend(signed(self._secrets, message_id, now_s, made.body))
+        return made
+
+    def _batch(self, messages: Sequence[Delivery]) -> Request:
+        if self._settings.format == "plain":
+            body = self._encoder.received(Received(list(messages)))
+            return Request([("Content-Type", JSON)], body)
+        events = [cloudevents.event_of(each, self._payload) for each in messages]
+        return Request([("Content-Type", CE_BATCH)], cloudevents.batch_of(events))
+
+    def _single(self, message: Delivery) -> Request:
+        value = message.record.value or b""
+        if self._settings.format == "plain":
+            kind = content_type_of(message.record.headers)
+            fits = None if kind is None else raw.plain(kind.encode("utf-8", "replace"))
+            headers = [("Content-Type", fits or _BY_PAYLOAD[self._payload])]
+            return Request([*headers, *raw.facts(message), *_trace(message)], value)
+        event = cloudevents.event_of(message, self._payload)
+        headers = [
+            ("Ackd-Id", raw.one_line(message.id)),
+            ("Ackd-Lease", message.lease),
+            ("Ackd-Attempt", str(message.attempt)),
+            *_trace(message),
+        ]
+        if self._settings.format == "cloudevents-structured":
+            headers.append(("Content-Type", cloudevents.STRUCTURED_TYPE))
+            return Request(headers, event.structured())
+        kind, pairs = event.binary()
+        if kind:
+            headers.append(("Content-Type", kind))
+        return Request([*headers, *pairs], event.data or b"")
+
+
+def _trace(message: Delivery) -> HeaderPairs:
+    """The trace context that the message carries, so that the application's spans join it."""
+    found: dict[str, str] = {}
+    for name, value in message.record.headers:
+        lower = name.lower()
+        if lower in _TRACE and (text := raw.plain(value)):
+            found.setdefault(lower, text)
+    return list(found.items())
+
+
+def _batch_id(messages: Sequence[Delivery]) -> str:
+    """The same messages have the same id, however often they are sent."""
+    ids = "\n".join(sorted(message.id for message in messages))
+    return f"batch-{blake2b(ids.encode('utf-8', 'replace'), digest_size=12).hexdigest()}"

@@ -1,0 +1,197 @@
+"""Push delivery of one subscription: lease, call, settle, and nothing while that makes no sense."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from ackd.config.subscription import SubscriptionSettings
+from ackd.engine.api import Delivery, Engine, Received, ReceiveRequest
+from ackd.errors import AckdError, DrainingError
+from ackd.push.answer import Verdict
+from ackd.push.call import Client, Failed, Failure
+from ackd.push.courier import Courier, paused_by
+from ackd.push.gate import Gate
+from ackd.telemetry.metrics import Metrics
+
+LOG = logging.getLogger("ackd.push")
+
+WAIT_MS = 20_000
+PAUSE_S = 0.5
+BATCH_BYTES = 4 << 20
+HOLDER_CHARS_MAX = 100
+SOURCE = "push"
+
+
+class Pusher:
+    """Runs until it is cancelled, or until its calls have ended after `drain`."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: SubscriptionSettings,
+        engine: Engine,
+        metrics: Metrics,
+        secrets: Sequence[bytes],
+    ) -> None:
+        self._name = name
+        self._push = settings.push
+        self._engine = engine
+        self._metrics = metrics
+        self._client = Client(self._push.url)
+        self._courier = Courier(name, settings, engine, metrics, self._client, secrets)
+        self._gate = Gate(self._push.concurrency, self._push.trial_ms / 1000)
+        self._now = asyncio.get_running_loop().time
+        self._running = 0
+        self._changed = asyncio.Event()
+        self._draining = False
+        self._told: str | None = None
+        self._out = False
+
+    # --- the loop
+
+    async def run(self) -> None:
+        """Deliver until drained or cancelled; calls that are under way are waited for."""
+        await self._client.start()
+        self._metrics.push_breaker_open.at(self._name).set(0)
+        try:
+            async with asyncio.TaskGroup() as group:
+                while not self._draining:
+                    for messages in await self._next():
+                        self._count(1)
+                        group.create_task(self._deliver(messages))
+        finally:
+            self._metrics.push_running.at(self._name).set(0)
+            await self._client.close()
+            self._courier.kept.close()
+
+    def drain(self) -> None:
+        """Take nothing new; `run` ends when the last call has."""
+        self._draining = True
+        self._changed.set()
+
+    async def _next(self) -> list[list[Delivery]]:
+        """The messages of the next calls; empty when there are none now."""
+        await self._until_back()
+        room = self._room()
+        if room <= 0:
+            await self._until_room()
+            return []
+        received = await self._receive(room)
+        if received.messages and (self._gate.broken or self._gate.wait_s(self._now())):
+            await self._give_up(received)
+            return []
+        if self._push.mode == "batch":
+            return [received.messages] if received.messages else []
+        return [[message] for message in received.messages]
+
+    def _room(self) -> int:
+        """How many messages may be asked for now."""
+        calls = 0 if self._gate.wait_s(self._now()) else self._gate.limit - self._running
+        batch = self._push.batch_max if self._push.mode == "batch" else 1
+        kept = self._push.kept_max - self._courier.kept.count() - self._running * batch
+        if calls <= 0:
+            return 0
+        return min(batch if self._push.mode == "batch" else calls, kept)
+
+    async def _until_room(self) -> None:
+        """Wait until a call or a kept lease ends, or a pause is over."""
+        wait_s = self._gate.wait_s(self._now())
+        if not wait_s and self._gate.limit > self._running:
+            await self._courier.kept.wait(PAUSE_S)
+            return
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(wait_s or None):
+                await self._changed.wait()
+        except TimeoutError:
+            self._tell(None)
+
+    async def _receive(self, most: int) -> Received:
+        holder = f"push {self._push.url}"[:HOLDER_CHARS_MAX]
+        request = ReceiveRequest(max=most, wait_ms=WAIT_MS, bytes_max=BATCH_BYTES, holder=holder)
+        try:
+            return await self._engine.receive(self._name, request)
+        except AckdError as error:
+            if not (isinstance(error, DrainingError) and self._draining):
+                LOG.debug("%s: nothing to push now: %s", self._name, error)
+                await asyncio.sleep(PAUSE_S)
+            return Received([])
+
+    async def _give_up(self, received: Received) -> None:
+        """They came when nothing may be sent any more: as if they never had been handed out."""
+        try:
+            await self._engine.abandon(received)
+        except AckdError as error:
+            LOG.info("%s: leases not given back: %s", self._name, error)
+
+    def _count(self, change: int) -> None:
+        self._running += change
+        self._metrics.push_running.at(self._name).set(self._running)
+        self._changed.set()
+
+    # --- what comes of a call
+
+    async def _deliver(self, messages: Sequence[Delivery]) -> None:
+        try:
+            self._learn(await self._courier.deliver(messages))
+        except Exception:
+            # The leases run out by themselves; the other calls go on.
+            LOG.exception("%s: a call failed on a bug of ackd's", self._name)
+        finally:
+            self._count(-1)
+
+    def _learn(self, result: Verdict | Failure) -> None:
+        """Let the gate know, and people."""
+        gate, now_s = self._gate, self._now()
+        if isinstance(result, Failure) and result.how is Failed.UNREACHABLE:
+            self._nobody_there(result.detail)
+            return
+        self._somebody_there()
+        if isinstance(result, Failure):
+            return
+        if result.pause_ms:
+            gate.slow_down(now_s, result.pause_ms / 1000)
+            self._tell(paused_by(result))
+        else:
+            gate.worked()
+
+    def _tell(self, why: str | None) -> None:
+        if why != self._told:
+            self._told = why
+            self._engine.hold_back(self._name, SOURCE, why)
+
+    # --- the circuit breaker
+
+    async def _until_back(self) -> None:
+        """While nobody is there, try a connection from time to time; then one call is made."""
+        while self._gate.broken and not self._draining:
+            await self._sleep(self._gate.next_trial_s())
+            if await self._client.there():
+                self._gate.reachable()
+
+    async def _sleep(self, seconds: float) -> None:
+        """A pause that a drain ends."""
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                while not self._draining:
+                    await self._changed.wait()
+                    self._changed.clear()
+        except TimeoutError:
+            pass
+
+    def _nobody_there(self, detail: str) -> None:
+        if self._gate.unreachable(self._now()) and not self._out:
+            self._out = True
+            LOG.warning("%s: push stops, the application is not there: %s", self._name, detail)
+            self._metrics.push_breaker_open.at(self._name).set(1)
+        self._tell(f"{self._push.url} can't be reached; tried again from time to time")
+
+    def _somebody_there(self) -> None:
+        if self._out:
+            self._out = False
+            LOG.info("%s: push goes on, the application is there again", self._name)
+            self._metrics.push_breaker_open.at(self._name).set(0)
+            self._tell(None)

@@ -1,0 +1,44 @@
+"""All push deliveries of a sidecar: started with it, drained and stopped before it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from ackd.config.subscription import SubscriptionSettings
+from ackd.engine.api import Engine
+from ackd.engine.tasks import Tasks
+from ackd.push.pusher import Pusher
+from ackd.push.signature import read_secrets
+from ackd.telemetry.metrics import Metrics
+
+
+class Pushes:
+    """The subscriptions with a `push.url`."""
+
+    def __init__(
+        self, engine: Engine, subscriptions: Mapping[str, SubscriptionSettings], metrics: Metrics
+    ) -> None:
+        self._engine = engine
+        self._metrics = metrics
+        self._subscriptions = {n: each for n, each in subscriptions.items() if each.push.url}
+        self._tasks = Tasks("push")
+        self._pushers: list[Pusher] = []
+
+    async def start(self) -> None:
+        """Start delivering. The engine must have started. Raises ConfigError."""
+        for name, settings in self._subscriptions.items():
+            file = settings.push.signature_file
+            secrets = [] if file is None else await asyncio.to_thread(read_secrets, file)
+            pusher = Pusher(name, settings, self._engine, self._metrics, secrets)
+            self._pushers.append(pusher)
+            self._tasks.start(pusher.run(), name)
+
+    def drain(self) -> None:
+        """Begin no further call. Leases of those that run keep the engine's drain waiting."""
+        for pusher in self._pushers:
+            pusher.drain()
+
+    async def stop(self) -> None:
+        """End what still runs: its leases stay with the application to their deadline."""
+        await self._tasks.stop()
