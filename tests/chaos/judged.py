@@ -76,7 +76,8 @@ def _keep(folder: Path, copy: Path) -> None:
 
 
 def _settings(plan: SidecarPlan) -> SidecarPlan:
-    return replace(plan, subscription={"lease_ms": LEASE_MS}, store={"grace_ms": GRACE_MS})
+    subscription = {"lease_ms": LEASE_MS, **plan.subscription}
+    return replace(plan, subscription=subscription, store={"grace_ms": GRACE_MS})
 
 
 def parts_of(deployment: Deployment, *, hurt_broker: bool) -> list[Part]:

@@ -55,9 +55,14 @@ def test_rollback_that_nobody_repairs_is_found_out(folder: Path) -> None:
         folder,
         "unrepaired",
         proxied=False,
-        plan=lambda plan: replace(plan, command=command("nothing is repaired after a rollback")),
+        # The ranges in the commit metadata would mend most of it: nothing is committed meanwhile.
+        plan=lambda plan: replace(
+            plan,
+            command=command("nothing is repaired after a rollback"),
+            subscription={"commit_interval_ms": 60_000},
+        ),
     )
     course = Course(seed=5, workers=0, calm_s=CALM_S)
     verdict = judge(setup, course, script=rolled_back(folder), name="store-unrepaired")
-    assert verdict.count("excused") > 0, "test_store_loss.py asserts 0"
+    assert verdict.count("excused") > 10, "test_store_loss.py asserts 0"
     assert verdict.count("lost") == 0, "the broker kept them all"
