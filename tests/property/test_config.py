@@ -43,6 +43,9 @@ def wrongs(spec: Spec) -> list[str]:
         found += ["true", '"soon"', "1.5", "[]"]
         found += [str(spec.facts["min"] - 1), str(spec.facts["max"] + 1)]
         return found
+    if spec.kind is Kind.FLOAT:
+        found += ["true", '"soon"', "[]", "nan"]
+        return [*found, str(spec.facts["min"] - 1), str(spec.facts["max"] + 1)]
     if spec.choices:
         found.append('"none of these"')
     if spec.kind is Kind.PATH:

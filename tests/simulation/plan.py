@@ -31,6 +31,7 @@ KINDS = (
     "app",
     "compact",
     "retain",
+    "change",
 )
 RARE = ("flush", "evict", "remake", "reset", "copied", "store_silent", "retain")
 STYLES = ("ack", "slow", "stale", "twice", "extend", "retry", "dead", "release", "forget")

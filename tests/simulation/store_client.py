@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
+from ackd.core.bucket import Taken
 from ackd.core.wire import Call, Open, Reply, Snapshot
 from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import Members, Trouble
@@ -195,6 +196,14 @@ class SimStore:
     async def forget(self, subscription: str, name: str, boot: int) -> None:
         """Remove a member."""
         await self._call(lambda store: store.forget(subscription, name, boot))
+
+    async def set_live(self, subscription: str, expected: bytes, value: bytes) -> bytes:
+        """Compare and set the live value."""
+        return await self._call(lambda store: store.set_live(subscription, expected, value))
+
+    async def take(self, subscription: str, wanted: int, rate_per_s: float, burst: int) -> Taken:
+        """Take tokens."""
+        return await self._call(lambda store: store.take(subscription, wanted, rate_per_s, burst))
 
     async def get(self, name: str) -> bytes | None:
         """A value."""

@@ -120,4 +120,4 @@ def test_after_a_loss_of_all_data_the_sidecars_agree_on_a_key() -> None:
 def _key(sidecar: Sidecar) -> bytes:
     runtime = sidecar.runtime
     assert runtime is not None
-    return runtime._context_of(NAME).keys.key
+    return runtime._of(NAME).context.keys.key

@@ -13,6 +13,7 @@ RUN = {
     "README.md": "tests/e2e/test_readme.py",
     "docs/dead-letters.md": "tests/integration/http/test_dead.py",
     "docs/http.md": "tests/integration/http/test_page.py",
+    "docs/flow.md": "tests/integration/http/test_flow_page.py",
 }
 """Pages with commands of any kind, and the test that runs them."""
 

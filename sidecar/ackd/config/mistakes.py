@@ -56,13 +56,18 @@ class Mistake:
     allowed: str | None = None
     hint: str | None = None
 
-    def __str__(self) -> str:
-        where = "" if self.place is None else f"{self.place}: "
-        what = self.path if self.value is None else f"{self.path} = {self.value}"
+    @property
+    def reason(self) -> str:
+        """The problem with what is allowed and meant, without the place."""
         end = "" if self.allowed is None else f"; allowed: {self.allowed}"
         if self.hint is not None:
             end += f"; did you mean {self.hint}?"
-        return f"{where}{what}: {self.problem}{end}" if what else f"{where}{self.problem}{end}"
+        return f"{self.problem}{end}"
+
+    def __str__(self) -> str:
+        where = "" if self.place is None else f"{self.place}: "
+        what = self.path if self.value is None else f"{self.path} = {self.value}"
+        return f"{where}{what}: {self.reason}" if what else f"{where}{self.reason}"
 
 
 class MistakesError(ConfigError):

@@ -129,9 +129,7 @@ def _lease_key(settings: Settings, reader: Reader) -> None:
 def _subscription(
     settings: Settings, each: SubscriptionSettings, reader: Reader, path: Path
 ) -> None:
-    lease: tuple[Path, Path] = ((*path, "lease_ms"), (*path, "lease_ms_max"))
-    if reader.clean(*lease) and each.lease_ms > each.lease_ms_max:
-        _above(reader, lease, each.lease_ms, each.lease_ms_max)
+    by_itself(each, reader, path)
     if reader.clean((*path, "start"), (*path, "start_timestamp_ms")):
         timed = each.start == "timestamp"
         if timed and each.start_timestamp_ms is None:
@@ -139,10 +137,17 @@ def _subscription(
         if not timed and each.start_timestamp_ms is not None:
             problem = f"has no effect with `start = {shown(each.start)}`"
             reader.mistake((*path, "start_timestamp_ms"), problem)
-    _retry(each, reader, path)
-    _push(each, reader, path)
     _broker_of(settings, each, reader, (*path, "broker"))
     _topics(each, reader, (*path, "topics"))
+
+
+def by_itself(each: SubscriptionSettings, reader: Reader, path: Path) -> None:
+    """The rules between what may be changed live; `path` is where the settings stand."""
+    lease: tuple[Path, Path] = ((*path, "lease_ms"), (*path, "lease_ms_max"))
+    if reader.clean(*lease) and each.lease_ms > each.lease_ms_max:
+        _above(reader, lease, each.lease_ms, each.lease_ms_max)
+    _push(each, reader, path)
+    _retry(each, reader, path)
 
 
 def _retry(each: SubscriptionSettings, reader: Reader, path: Path) -> None:

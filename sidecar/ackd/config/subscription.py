@@ -143,7 +143,25 @@ class SubscriptionSettings:
         None, "Leave the group after so long without the store.", min=5 * SECOND_MS, max=HOUR_MS
     )
     in_flight_max: int = setting(
-        100_000, "Most messages under lease at once, per sidecar.", min=1, max=10_000_000
+        100_000,
+        "Most messages under lease at once, of all sidecars together: each has a share by its part "
+        "of the partitions, at least 1.",
+        min=1,
+        max=10_000_000,
+    )
+    rate_per_s: float = setting(
+        0.0,
+        "Most messages handed out in a second on average, by all sidecars together; retries count, "
+        "too. 0: no bound.",
+        min=0.0,
+        max=1_000_000.0,
+    )
+    rate_burst: int = setting(
+        0,
+        "How many may be handed out at once after a pause, with `rate_per_s`; 0: what a second "
+        "brings. Never less than what 50 ms bring.",
+        min=0,
+        max=1_000_000,
     )
     window_bytes_max: int = setting(
         64 * MIB,

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from ackd.engine.dead_api import DeadDesk
+from ackd.engine.live import Pause, Scope
 from ackd.errors import AckdError
 from ackd.ports import Capabilities, Outgoing, Record, Stored
 
@@ -150,7 +151,10 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionView:
-    """A subscription as configured and as it is. `settings` and `sources` have the same keys."""
+    """A subscription as configured and as it is. `settings` and `sources` have the same keys.
+
+    `live_version` grows with every change of settings or of the group's pause at run time.
+    """
 
     name: str
     broker: str
@@ -162,6 +166,8 @@ class SubscriptionView:
     settings: Mapping[str, object]
     sources: Mapping[str, str]
     capabilities: Capabilities
+    live_version: int = 0
+    pauses: Sequence[Pause] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -289,6 +295,19 @@ class Engine(Protocol):
 
     async def publish(self, broker: str | None, request: PublishRequest) -> Published:
         """Publish; `broker` None = the only one, or the one whose subscription has the topic."""
+
+    async def pause(
+        self, name: str, scope: Scope, reason: str, for_ms: int | None
+    ) -> SubscriptionView:
+        """Hand out nothing, here (`pod`) or at every sidecar (`group`). Settles go on."""
+
+    async def resume(self, name: str, scope: Scope) -> SubscriptionView:
+        """End such a pause."""
+
+    async def configure(
+        self, name: str, changes: Mapping[str, object], *, open_leases: bool, force: bool
+    ) -> SubscriptionView:
+        """Change settings at every sidecar; None takes a change back. Raises MistakesError."""
 
     def unsettled(self, name: str) -> Unsettled:
         """Count the leases of one consumer; to be closed. Raises UnknownSubscriptionError."""

@@ -25,11 +25,14 @@ SEMANTIC = (
     "retry_backoff_ms_max",
     "stuck_after_ms",
     "retry_topic",
+    "in_flight_max",
+    "rate_per_s",
+    "rate_burst",
     "start",
     "start_timestamp_ms",
     "foreign_commit",
 )
-"""What decides which messages come, in whose name, and what becomes of those that fail."""
+"""What decides which messages come, in whose name, how fast, and what becomes of what fails."""
 
 
 def settings_marks(name: str, settings: SubscriptionSettings) -> dict[str, str]:

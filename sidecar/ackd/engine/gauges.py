@@ -99,6 +99,7 @@ class Gauges:
         metrics, hand_out = self._metrics, subscription.hand_out
         ready, size = hand_out.held()
         metrics.ready.at(name).set(ready)
+        metrics.paused.at(name).set(subscription.control.held)
         metrics.window_bytes.at(name).set(size)
         metrics.waiting.at(name).set(hand_out.waiting())
         metrics.in_flight.at(name).set(hand_out.in_flight())

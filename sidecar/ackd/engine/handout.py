@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,8 +17,9 @@ from ackd.core.wire import Op, Reply, Verdict
 from ackd.engine.api import Delivery, Received, ReceiveRequest
 from ackd.engine.context import Context
 from ackd.engine.partition import Partition
+from ackd.engine.rate import Rate
 from ackd.engine.waiters import Waiter, WaitingLine
-from ackd.errors import DrainingError, PressureError, StoreError
+from ackd.errors import DrainingError, PressureError, StoreError, StoreUnknownError
 
 if TYPE_CHECKING:
     from ackd.engine.subscription import Subscription
@@ -32,9 +33,9 @@ class HandOut:
 
     def __init__(self, subscription: Subscription, context: Context) -> None:
         self._subscription = subscription
-        self._settings = subscription.settings
         self._context = context
         self.line = WaitingLine()
+        self.rate = Rate(subscription, context, self._tokens_came)
         self._turn: deque[Partition] = deque()
         self._paused: dict[Partition, None] = {}
         self._granting = 0
@@ -68,7 +69,7 @@ class HandOut:
         if started is not None:
             started(waiter)
         self.serve()
-        if not waiter.grants and not self._waits(waiter):
+        if not waiter.grants and not self._waits(waiter) and not self.rate.asking:
             waiter.answer()
         return waiter
 
@@ -98,12 +99,20 @@ class HandOut:
             raise
         if not messages:
             self._check_open()
-            return Received([], limited_by=self.limit())
+            return Received([], limited_by=self.limit(), paused=self._paused_by())
         metrics, name = self._context.metrics, self._subscription.name
         wait_s = asyncio.get_running_loop().time() - waiter.start_s
         metrics.receive_wait.at(name).observe(wait_s)
         metrics.delivered_bytes.at(name).inc(waiter.size())
         return Received(messages)
+
+    def _paused_by(self) -> Mapping[str, object] | None:
+        """The pause that holds everything, for the answer."""
+        pauses = self._subscription.control.pauses()
+        if not pauses:
+            return None
+        first = pauses[0]
+        return {"scope": first.scope, "reason": first.reason, "until_ms": first.until_ms}
 
     def _check_open(self) -> None:
         if self.stopped:
@@ -127,7 +136,7 @@ class HandOut:
 
     def serve(self) -> None:
         """Ask for leases for as many waiting receives as there are messages for."""
-        while (waiter := self.line.first()) is not None:
+        while not self._subscription.control.held and (waiter := self.line.first()) is not None:
             if not self._grant(waiter):
                 return
             self.line.served()
@@ -135,9 +144,9 @@ class HandOut:
     def _grant(self, waiter: Waiter) -> bool:
         """Ask for leases for one receive, from partitions in turn; False if there is nothing."""
         request = waiter.request
-        room = self._settings.in_flight_max - self._granting - self.in_flight()
+        room = self._room()
         self.full = room <= 0
-        most = min(request.max, room)
+        most = self._by_rate(min(request.max, room))
         bytes_left = request.bytes_max if request.bytes_max is not None else 1 << 62
         before = waiter.grants
         for _ in range(len(self._turn)):
@@ -155,8 +164,33 @@ class HandOut:
                 self._ask(waiter, partition, offsets, size)
         return waiter.grants > before
 
+    def _room(self) -> int:
+        """How many leases more there may be: this sidecar's share of the bound."""
+        subscription = self._subscription
+        bound, leased = subscription.settings.in_flight_max, self._granting + self.in_flight()
+        return subscription.presence.share.room(bound, len(subscription.owned), leased)
+
+    def _by_rate(self, most: int) -> int:
+        """As many as the rate allows now; asks for more when there are messages for it."""
+        if most <= 0 or not self.rate.limited:
+            return most
+        left = self.rate.left()
+        if left < most:
+            ready = sum(p.ledger.ready for p in self._turn if p.grantable)
+            if left < ready:
+                self.rate.want(min(most, ready) - left)
+        return min(most, left)
+
+    def _tokens_came(self) -> None:
+        """Serve; who would not wait is answered now with what there is."""
+        if self.stopped:
+            return
+        self.serve()
+        if not self.rate.asking:
+            self.line.answer_impatient(asyncio.get_running_loop().time())
+
     def _ask(self, waiter: Waiter, partition: Partition, offsets: list[int], size: int) -> None:
-        lease_ms = waiter.request.lease_ms or self._settings.lease_ms
+        lease_ms = waiter.request.lease_ms or self._subscription.settings.lease_ms
         group = partition.next_grant()
         ops = partition.upkeep()
         first = len(ops)
@@ -165,6 +199,7 @@ class HandOut:
         waiter.asked += len(offsets)
         waiter.asked_bytes += size
         self._granting += len(offsets)
+        self.rate.spend(len(offsets))
         until_ms = self._context.clock.monotonic_ms() + lease_ms
         told = partial(self._landed, waiter, partition, offsets, first, until_ms)
         self._context.flusher.tell(partition.handle, ops, told)
@@ -186,10 +221,13 @@ class HandOut:
         error: StoreError | None = None
         waiter.grants -= 1
         self._granting -= len(offsets)
+        before = len(waiter.deliveries)
         if isinstance(answer, StoreError):
             error = answer
         elif self._context.clock.monotonic_ms() < until_ms:
             self._collect(waiter, partition, offsets, first, answer)
+        if not isinstance(error, StoreUnknownError):
+            self.rate.give_back(len(offsets) - len(waiter.deliveries) + before)
         if waiter.grants:
             return
         if waiter.gone:
@@ -214,7 +252,7 @@ class HandOut:
     ) -> None:
         if reply.verdict is not Verdict.OK:
             return
-        attempts_max = self._settings.attempts_max + 1
+        attempts_max = self._subscription.settings.attempts_max + 1
         for index, offset in enumerate(offsets, first):
             delivery = partition.delivery(offset, reply, index, attempts_max)
             if delivery is not None:
@@ -251,7 +289,8 @@ class HandOut:
     def throttle(self) -> None:
         """Pause fetching when enough is held, resume when half of it is gone (I8)."""
         ready, size = self.held()
-        ready_max, bytes_max = self._settings.buffer_max, self._settings.window_bytes_max
+        settings = self._subscription.settings
+        ready_max, bytes_max = settings.buffer_max, settings.window_bytes_max
         if not self._paused and (ready >= ready_max or size >= bytes_max):
             for partition in self._subscription.owned.values():
                 self._subscription.consumer.pause(partition.tp)
@@ -270,11 +309,15 @@ class HandOut:
         """Why nothing was handed out, in a word."""
         if self.stopped:
             return "draining"
+        if self._subscription.control.held:
+            return "paused"
         owned = self._subscription.owned
         if not owned:
             return "no-partitions"
         if self.full:
             return "in-flight"
+        if self.rate.limited and not self.rate.left() and any(p.ledger.ready for p in self._turn):
+            return "rate"
         if any(not partition.grantable for partition in owned.values()):
             return "store"
         if self._paused and not any(p.ledger.ready for p in owned.values()):

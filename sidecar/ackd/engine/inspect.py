@@ -157,6 +157,9 @@ class Inspector:
         if not health.store_ok:
             limits.append(f"store away: {health.detail}")
         limits += [f"{t.code}: {t.detail}" for t in subscription.troubles.values()]
+        for pause in subscription.control.pauses():
+            until = f"until {pause.until_ms} (Unix ms)" if pause.until_ms else "until resumed"
+            limits.append(f"paused ({pause.scope}) {until}: {pause.reason or 'no reason given'}")
         word = subscription.hand_out.limit()
         if word is not None:
             limits.append(word)

@@ -37,7 +37,7 @@ class Note(msgspec.Struct, omit_defaults=True):
     """What a sidecar says of itself. `settings`: hashes of its semantic settings (`drift`).
 
     `run` is the server run on which it has replayed (R10); `left`: it has stopped cleanly, and what
-    it owned may be taken at once.
+    it owned may be taken at once. `leased`: messages that it has under lease.
     """
 
     version: str = ""
@@ -45,6 +45,7 @@ class Note(msgspec.Struct, omit_defaults=True):
     run: str = ""
     left: bool = False
     handed: list[str] = []
+    leased: int = 0
 
 
 def write_note(note: Note) -> str:

@@ -74,14 +74,13 @@ class RetryTopic:
 
     def __init__(self, subscription: Subscription, context: Context) -> None:
         self._subscription = subscription
-        self._settings = subscription.settings
         self._pauses = Pauses(context.clock)
         self.topic = retry_topic(subscription.broker, subscription.name, subscription.settings)
         self.read = False
 
     def rules(self, topic: str) -> Rules | None:
         """When messages of a topic are sent back; None = never. Copies are not copied again."""
-        settings = self._settings
+        settings = self._subscription.settings
         if not (self.read and settings.retry_topic) or topic == self.topic.name:
             return None
         least_ms = max(settings.lease_ms, settings.stuck_min_age_ms)
@@ -91,7 +90,7 @@ class RetryTopic:
         """Try once. Copies of a time when it was switched on are still read. Never raises."""
         topic, subscription = self.topic, self._subscription
         try:
-            if self._settings.retry_topic:
+            if self._subscription.settings.retry_topic:
                 await topic.ensure()
             elif await subscription.broker.partitions(topic.name) is None:
                 return True

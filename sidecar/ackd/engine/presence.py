@@ -21,6 +21,7 @@ from ackd.engine.members import (
     write_note,
 )
 from ackd.engine.secret import agree
+from ackd.engine.share import Share
 from ackd.engine.storeclock import StoreClock
 from ackd.engine.tasks import Tasks
 from ackd.errors import BrokerError, BrokerFatalError, StoreError
@@ -45,6 +46,7 @@ class Presence:
         self._rejoining = ""
         self._soon = asyncio.Event()
         self.view = View(context.identity, 0)
+        self.share = Share()
         self.drift = Drift(subscription.name, note.settings)
         self.replayed_run = ""
         self._tasks = Tasks(f"presence.{subscription.name}")
@@ -69,6 +71,7 @@ class Presence:
         self._inherited = dict.fromkeys(
             text for each in before.members if each.name == name for text in behind(each)
         )
+        self._subscription.control.heard(before.live, before.now_ms)
         self._subscription.ownership.me = SidecarId(name, boot)
         self.view = View(name, boot)
         self._beaten = False
@@ -92,6 +95,7 @@ class Presence:
             except BrokerError as error:
                 health.detail = f"taking over: {error.detail}"
             self._subscription.ownership.retry_takes()
+            self._subscription.control.look()
             with suppress(TimeoutError):
                 async with asyncio.timeout(HEARTBEAT_MS / 1000):
                     await self._soon.wait()
@@ -133,6 +137,7 @@ class Presence:
         subscription, ownership = self._subscription, self._subscription.ownership
         owned = [partition.key.text() for partition in ownership.owned.values()]
         self._note.run = self.replayed_run
+        self._note.leased = subscription.hand_out.in_flight()
         gone = self.view.taken().union(owned)
         for text in gone:
             self._inherited.pop(text, None)
@@ -152,8 +157,11 @@ class Presence:
             return
         self._confirm(sent_ms)
         await self._check_for_loss(members)
+        subscription.control.heard(members.live, members.now_ms)
+        await subscription.control.repair()
         beating_ms = clock.monotonic_ms() - self._beating_since_ms
         self.view.update(members, self._note.handed, beating_ms)
+        self.share.heard(self.view, set(owned), clock.monotonic_ms())
         self.drift.look((each.name, read_note(each.note).settings) for each in self.view.alive)
         self._rejoin()
         ownership.settle_repairs()

@@ -12,10 +12,7 @@ from ackd.config.schema import Settings
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.lease import LeaseKeys
 from ackd.engine.api import (
-    Explanation,
-    InFlight,
     LeaseView,
-    PartitionLag,
     Published,
     PublishRequest,
     Reason,
@@ -29,11 +26,12 @@ from ackd.engine.api import (
 from ackd.engine.attempts import Attempts
 from ackd.engine.context import Context, SystemClock
 from ackd.engine.dead_letters import DeadLetters
+from ackd.engine.describe import describe
 from ackd.engine.drift import settings_marks
 from ackd.engine.gauges import Gauges
-from ackd.engine.inspect import Inspector, flat
 from ackd.engine.members import Note
 from ackd.engine.memory import Memory
+from ackd.engine.operating import Operating
 from ackd.engine.publish import Publisher
 from ackd.engine.readiness import readiness
 from ackd.engine.secret import load_keys
@@ -64,7 +62,7 @@ RETRY_MS = 500
 DRAIN_POLL_MS = 20
 
 
-class Runtime(Delivering):
+class Runtime(Delivering, Operating):
     """Implements `ackd.engine.api.Engine`. Build, `start`, use, `drain`, `stop`."""
 
     def __init__(
@@ -178,7 +176,8 @@ class Runtime(Delivering):
             except* BrokerError as group:
                 LOG.warning("%s: %s", name, group.exceptions[0])
             await asyncio.sleep(RETRY_MS / 1000)
-            self._subscriptions[name] = self._build(name, subscription.settings, context)
+            self._subscriptions[name] = self._build(name, subscription.control.configured, context)
+            self._subscriptions[name].control.inherit(subscription.control)
             if self._settler is not None:
                 self._attempts[name] = Attempts(self._subscriptions[name], context, self._settler)
 
@@ -324,21 +323,6 @@ class Runtime(Delivering):
             raise BadParameterError(f"say which broker: none or several have the topic {topic!r}")
         return names.pop()
 
-    async def explain(self, name: str) -> Explanation:
-        """What holds each partition's progress."""
-        return Inspector(self._of(name), self._context_of(name)).explain()
-
-    async def in_flight(self, name: str, older_ms: int, limit: int) -> list[InFlight]:
-        """Leased and waiting messages, oldest first."""
-        return Inspector(self._of(name), self._context_of(name)).in_flight(older_ms, limit)
-
-    async def lag(self, name: str) -> list[PartitionLag]:
-        """Progress per partition."""
-        return await Inspector(self._of(name), self._context_of(name)).lag()
-
-    def _context_of(self, name: str) -> Context:
-        return self._subscriptions[name].context
-
     def subscriptions(self) -> list[SubscriptionView]:
         """All subscriptions."""
         return [self.subscription(name) for name in self.settings.subscriptions]
@@ -348,19 +332,10 @@ class Runtime(Delivering):
         settings = self.settings.subscriptions.get(name)
         if settings is None:
             raise UnknownSubscriptionError(f"there is no subscription {name!r} here")
+        subscription = self._subscriptions.get(name)
+        sources = self.settings.sources_below(f"subscriptions.{name}")
         broker = self._brokers[settings.broker]
-        return SubscriptionView(
-            name=name,
-            broker=settings.broker,
-            adapter=broker.capabilities.name,
-            topics=settings.topics,
-            group=settings.group or name,
-            state=self._state(name),
-            payload=settings.payload,
-            settings=flat(settings),
-            sources=self.settings.sources_below(f"subscriptions.{name}"),
-            capabilities=broker.capabilities,
-        )
+        return describe(name, settings, sources, broker, subscription, self._state(name))
 
     def _state(self, name: str) -> str:
         if self._draining:
@@ -368,6 +343,8 @@ class Runtime(Delivering):
         subscription = self._subscriptions.get(name)
         if subscription is None or not subscription.health.joined:
             return "starting"
+        if subscription.control.held:
+            return "paused"
         return "running" if subscription.owned else "idle"
 
     def readiness(self) -> list[Reason]:

@@ -12,6 +12,7 @@ from ackd.core.ids import TopicPartition
 from ackd.engine.claims import Claims
 from ackd.engine.commit import Committer
 from ackd.engine.context import Context
+from ackd.engine.control import Control
 from ackd.engine.dead_marks import DeadMarks
 from ackd.engine.handout import HandOut
 from ackd.engine.members import Note
@@ -85,6 +86,7 @@ class Subscription:
             )
         )
         self.context = context
+        self.control = Control(self, context)
         self.hand_out = HandOut(self, context)
         self.parking = Parking(self, context, context.spill(name, settings.spill_bytes_max))
         self.retry_topic = RetryTopic(self, context)
@@ -132,6 +134,7 @@ class Subscription:
             self.hand_out.stop()
             await self.presence.stop()
             await self.ownership.stop()
+            await self.hand_out.rate.stop()
             await self.consumer.close()
             await self.parking.close()
 

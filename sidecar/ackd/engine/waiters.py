@@ -109,6 +109,12 @@ class WaitingLine:
         """The first one has been served."""
         self._line.popleft()
 
+    def answer_impatient(self, now_s: float) -> None:
+        """Answer those whose time is up and who wait for no lease (`now_s`: the loop's time)."""
+        for waiter in self._line:
+            if waiter.end_s <= now_s and not waiter.grants:
+                waiter.answer()
+
     def end_all(self) -> None:
         """Answer everybody with what they have (a drain, say)."""
         for waiter in self._line:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from ackd.core.bucket import Taken
 from ackd.core.wire import Call, Open, Reply, Snapshot
 from ackd.errors import StoreDataError, StoreError, StoreUnknownError
 from ackd.ports import Members, Store, Trouble
@@ -76,6 +77,16 @@ class Watched:
         """Remove a member."""
         with self._watch("forget"):
             await self._store.forget(subscription, name, boot)
+
+    async def set_live(self, subscription: str, expected: bytes, value: bytes) -> bytes:
+        """Compare and set the live value."""
+        with self._watch("set_live"):
+            return await self._store.set_live(subscription, expected, value)
+
+    async def take(self, subscription: str, wanted: int, rate_per_s: float, burst: int) -> Taken:
+        """Take tokens."""
+        with self._watch("take"):
+            return await self._store.take(subscription, wanted, rate_per_s, burst)
 
     async def get(self, name: str) -> bytes | None:
         """Read a value."""

@@ -29,6 +29,7 @@ _TAGS = {
     "publish": "Put messages into topics.",
     "dead": "What was given up: look at it, hand it out again, forget it.",
     "look": "See where things stand; never changes anything.",
+    "operate": "Change a running subscription (admin port).",
     "health": "For probes and scrapers (admin port).",
     "documents": "What this sidecar says about itself.",
 }

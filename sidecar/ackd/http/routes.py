@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ackd.engine.api import Explanation, SubscriptionView
 from ackd.http import consume, model, publish, settle, stream, views
+from ackd.http.control_routes import CONTROL
 from ackd.http.dead_routes import DEAD_ROUTES
 from ackd.http.model import DELAY_MS_MAX, INT32_MAX
 from ackd.http.negotiation import CE_BATCH, CE_JSON, JSON, MULTIPART, NDJSON, OCTETS, SSE
@@ -360,5 +361,5 @@ _HEALTH = (
 
 ROUTES: tuple[Route, ...] = (
     *(RECEIVE, STREAM, SETTLE, *_SINGLE, _LOOK, *_PUBLISH),
-    *(*_VIEWS, *DEAD_ROUTES, *_HEALTH),
+    *(*_VIEWS, *CONTROL, *DEAD_ROUTES, *_HEALTH),
 )

@@ -29,32 +29,34 @@ def _plain(value: object) -> object:
     return str(value)
 
 
-def _json(value: object, status: int = 200) -> Reply:
+def as_json(value: object, status: int = 200) -> Reply:
+    """An answer out of plain values."""
     return Reply(orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS), status=status)
 
 
 async def subscriptions(call: Call) -> Reply:
     """GET /v1/subscriptions."""
     call.query()
-    return _json({"subscriptions": [asdict(each) for each in call.service.engine.subscriptions()]})
+    found = call.service.engine.subscriptions()
+    return as_json({"subscriptions": [asdict(each) for each in found]})
 
 
 async def subscription(call: Call) -> Reply:
     """GET /v1/subscriptions/{subscription}."""
     call.query()
-    return _json(asdict(call.service.engine.subscription(call.params[0])))
+    return as_json(asdict(call.service.engine.subscription(call.params[0])))
 
 
 async def explain(call: Call) -> Reply:
     """GET /v1/subscriptions/{subscription}/explain."""
     call.query()
-    return _json(await call.service.engine.explain(call.params[0]))
+    return as_json(await call.service.engine.explain(call.params[0]))
 
 
 async def lag(call: Call) -> Reply:
     """GET /v1/subscriptions/{subscription}/lag."""
     call.query()
-    return _json({"partitions": await call.service.engine.lag(call.params[0])})
+    return as_json({"partitions": await call.service.engine.lag(call.params[0])})
 
 
 async def in_flight(call: Call) -> Reply:
@@ -63,7 +65,7 @@ async def in_flight(call: Call) -> Reply:
     older_ms = number(fields, "older_ms", 0, 0, OLDER_MS_MAX)
     most = number(fields, "max", IN_FLIGHT_DEFAULT, 1, IN_FLIGHT_MAX)
     found = await call.service.engine.in_flight(call.params[0], older_ms, most)
-    return _json({"messages": found})
+    return as_json({"messages": found})
 
 
 async def livez(_call: Call) -> Reply:
@@ -82,7 +84,7 @@ async def readyz(call: Call) -> Reply:
     if service.draining and not any(each.name == "draining" for each in reasons):
         reasons.append(Reason("draining", ok=False, detail="This sidecar is stopping."))
     ready = all(each.ok for each in reasons)
-    return _json({"ready": ready, "reasons": reasons}, 200 if ready else 503)
+    return as_json({"ready": ready, "reasons": reasons}, 200 if ready else 503)
 
 
 async def metrics(call: Call) -> Reply:
@@ -94,7 +96,7 @@ async def metrics(call: Call) -> Reply:
 async def info(call: Call) -> Reply:
     """GET /v1/info."""
     call.query()
-    return _json(dict(call.service.engine.info()))
+    return as_json(dict(call.service.engine.info()))
 
 
 @lru_cache

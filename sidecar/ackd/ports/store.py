@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from ackd.core.bucket import Taken
 from ackd.core.wire import Call, Open, Reply, Snapshot
 from ackd.ports.trouble import Trouble
 
@@ -31,12 +32,13 @@ class Member:
 @dataclass(frozen=True, slots=True)
 class Members:
     """The answer to a heartbeat. `superseded`: a newer boot of the same name is registered
-    (R24).
+    (R24). `live`: what `set_live` wrote last; empty without it.
     """
 
     now_ms: int
     members: tuple[Member, ...]
     superseded: bool
+    live: bytes = b""
 
 
 class Store(Protocol):
@@ -72,6 +74,14 @@ class Store(Protocol):
 
     async def forget(self, subscription: str, name: str, boot: int) -> None:
         """Remove a member (its own clean stop, or a dead one whose partitions were taken)."""
+
+    async def set_live(self, subscription: str, expected: bytes, value: bytes) -> bytes:
+        """Set what heartbeats tell all sidecars, if it still is `expected` (empty: not there);
+        returns what stands there now.
+        """
+
+    async def take(self, subscription: str, wanted: int, rate_per_s: float, burst: int) -> Taken:
+        """Take tokens from the subscription's bucket, at most `wanted`; see `core.bucket`."""
 
     async def get(self, name: str) -> bytes | None:
         """A small value by name (`name` is below the prefix)."""

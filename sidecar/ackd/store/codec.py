@@ -191,13 +191,13 @@ def decode_members(answer: list[bytes]) -> Members:
     """What the members script returned to a heartbeat."""
     now_us = int(answer[0])
     members = []
-    for name, entry in zip(answer[2::2], answer[3::2], strict=True):
+    for name, entry in zip(answer[3::2], answer[4::2], strict=True):
         boot, seen_us = _MEMBER.unpack_from(entry)
         texts = _texts(entry, _MEMBER.size)
         silent_ms = (now_us - seen_us) // 1000
         members.append(Member(name.decode(), boot, silent_ms, texts[0], tuple(texts[2:]), texts[1]))
     members.sort(key=lambda member: member.name)
-    return Members(now_us // 1000, tuple(members), answer[1] == b"1")
+    return Members(now_us // 1000, tuple(members), answer[1] == b"1", answer[2])
 
 
 def _texts(entry: bytes, position: int) -> list[str]:

@@ -34,6 +34,14 @@ class Keys:
         """The members of a subscription; its boot numbers are beside it under the same tag."""
         return f"{self._base}{{members:{escape(subscription)}}}:m"
 
+    def live(self, subscription: str) -> str:
+        """The live value of a subscription, beside its members."""
+        return f"{self._base}{{members:{escape(subscription)}}}:l"
+
+    def bucket(self, subscription: str) -> str:
+        """The tokens of a subscription. Of all keys the one with a TTL: it fills up by itself."""
+        return f"{self._base}{{members:{escape(subscription)}}}:r"
+
     def value(self, name: str) -> str:
         """A small value."""
         return f"{self._base}value:{escape(name)}"

@@ -1,4 +1,5 @@
--- The sidecars of a subscription. KEYS[1] = hash of members, its sibling `...:n` = last boot numbers.
+-- The sidecars of a subscription. KEYS[1] = hash of members, its siblings `...:n` = last boot numbers,
+-- `...:l` = the live value (see flow.lua).
 -- ARGV: what, name, boot, run, owned and note packed (opaque here).
 local MEMBERS = KEYS[1]
 local BOOTS = string.sub(MEMBERS, 1, -2) .. "n"
@@ -27,6 +28,7 @@ end
 local entry = redis.call("HGET", MEMBERS, name)
 local newest = entry and struct.unpack(">I8", entry) or 0
 local answer = { string.format("%.0f", now_us), newest > boot and "1" or "0" }
+answer[3] = redis.call("GET", string.sub(MEMBERS, 1, -2) .. "l") or ""
 local all = redis.call("HGETALL", MEMBERS)
 for index = 1, #all do answer[#answer + 1] = all[index] end
 if newest <= boot then

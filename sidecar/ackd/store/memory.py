@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import time_ns
 
+from ackd.core.bucket import Bucket, Taken
 from ackd.core.ids import LedgerKey
 from ackd.core.record import Record
 from ackd.core.wire import Call, Open, Reply, Snapshot, Verdict
@@ -41,6 +42,8 @@ class Data:
     values: dict[str, tuple[bytes, int | None]] = field(default_factory=dict)
     boots: dict[tuple[str, str], int] = field(default_factory=dict)
     members: dict[str, dict[str, Entry]] = field(default_factory=dict)
+    live: dict[str, bytes] = field(default_factory=dict)
+    buckets: dict[str, Bucket] = field(default_factory=dict)
 
 
 class MemoryStore:
@@ -109,7 +112,8 @@ class MemoryStore:
         superseded = entry is not None and entry.boot > boot
         if not superseded:
             members[name] = Entry(boot, now_us, self._run, tuple(owned), note)
-        return Members(now_us // 1000, seen, superseded)
+        live = self.data.live.get(subscription, b"")
+        return Members(now_us // 1000, seen, superseded, live)
 
     async def forget(self, subscription: str, name: str, boot: int) -> None:
         """Remove an entry if it is still of that boot."""
@@ -117,6 +121,19 @@ class MemoryStore:
         entry = members.get(name)
         if entry is not None and entry.boot == boot:
             del members[name]
+
+    async def set_live(self, subscription: str, expected: bytes, value: bytes) -> bytes:
+        """Compare and set."""
+        if self.data.live.get(subscription, b"") == expected:
+            self.data.live[subscription] = value
+        return self.data.live.get(subscription, b"")
+
+    async def take(self, subscription: str, wanted: int, rate_per_s: float, burst: int) -> Taken:
+        """Decided by this process's clock."""
+        now_us = self._now_us()
+        bucket = self.data.buckets.get(subscription) or Bucket(burst, now_us)
+        self.data.buckets[subscription], taken = bucket.take(wanted, rate_per_s, burst, now_us)
+        return taken
 
     async def get(self, name: str) -> bytes | None:
         """Read a value that has not run out."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Protocol, cast
 
 from redis import exceptions
 
 from ackd.core.wire import Call, Open, Reply, Snapshot
-from ackd.errors import StoreDataError, StoreError
+from ackd.errors import StoreError
 from ackd.ports import Members, Trouble
 from ackd.store import codec
 from ackd.store.answers import checked, moving, replies
@@ -27,15 +27,12 @@ from ackd.store.flusher import PartlyError
 from ackd.store.keys import Keys
 from ackd.store.nodes import ElsewhereError, Node, Topology
 from ackd.store.scripts import APPLY, MEMBERS, OPEN, Script
+from ackd.store.values import TRIES, Ask, SmallValues
 
 LOG = logging.getLogger("ackd.store")
-TRIES = 3
 LOOK_EVERY_S = 10.0
 CALLS_MAX = 100
 """Most calls of one script, so that other clients of the server get their turn."""
-
-
-_Ask = Callable[[Node, Link], Awaitable[Answer]]
 
 
 class Supervisor(Protocol):
@@ -48,7 +45,7 @@ class Supervisor(Protocol):
         """Stop it cleanly; never raises, bounded."""
 
 
-class RedisStore:
+class RedisStore(SmallValues):
     """`ackd.ports.Store` on servers. Made by `ackd.store.build`."""
 
     def __init__(
@@ -59,7 +56,7 @@ class RedisStore:
         supervisor: Supervisor | None = None,
     ) -> None:
         self._topology = topology
-        self._keys = keys
+        super().__init__(keys)
         self._barrier = barrier
         self._supervisor = supervisor
         self._troubles: list[Trouble] = []
@@ -224,7 +221,7 @@ class RedisStore:
             await asyncio.sleep(0)
         return snapshot
 
-    async def _on(self, name: str, ask: _Ask) -> Answer:
+    async def _on(self, name: str, ask: Ask) -> Answer:
         """Ask the node of a key; again when the key turns out to be elsewhere."""
         error: StoreError = ElsewhereError()
         for _ in range(TRIES):
@@ -297,41 +294,6 @@ class RedisStore:
 
         return await self._on(key, ask)
 
-    # --- small values
-
-    async def get(self, name: str) -> bytes | None:
-        """Read a value."""
-        answer = await self._value(name, "GET")
-        if answer is None or isinstance(answer, bytes):
-            return answer
-        raise StoreDataError(f"the value {name} is not a string")
-
-    async def put(self, name: str, value: bytes, ttl_ms: int | None = None) -> None:
-        """Set a value."""
-        await self._value(name, "SET", value, *_ttl(ttl_ms))
-
-    async def put_new(self, name: str, value: bytes, ttl_ms: int | None = None) -> bytes | None:
-        """Set a value unless there is one. It may run out between two looks, so look again."""
-        for _ in range(TRIES):
-            if await self._value(name, "SET", value, "NX", *_ttl(ttl_ms)) is not None:
-                return None
-            there = await self.get(name)
-            if there is not None:
-                return there
-        raise StoreError(f"the value {name} comes and goes")
-
-    async def delete(self, name: str) -> None:
-        """Remove a value."""
-        await self._value(name, "DEL")
-
-    async def _value(self, name: str, verb: str, *words: str | bytes | int) -> Answer:
-        key = self._keys.value(name)
-
-        async def ask(node: Node, link: Link) -> Answer:
-            return await self._one(node, link, (verb, key, *words), APPLY)
-
-        return await self._on(key, ask)
-
     # --- health
 
     def troubles(self) -> list[Trouble]:
@@ -377,7 +339,3 @@ class RedisStore:
             await node.close()
         if self._supervisor is not None:
             await self._supervisor.stop()
-
-
-def _ttl(ttl_ms: int | None) -> tuple[str | int, ...]:
-    return () if ttl_ms is None else ("PX", ttl_ms)

@@ -77,4 +77,5 @@ APPLY_PARTS = ("prelude", "tools", "state", "chunks", "homes", "decide", "upkeep
 APPLY = Script.of("apply", source(*APPLY_PARTS))
 OPEN = Script.of("open", source("prelude", "open"))
 MEMBERS = Script.of("members", source("members"))
-ALL = (APPLY, OPEN, MEMBERS)
+FLOW = Script.of("flow", source("flow"))
+ALL = (APPLY, OPEN, MEMBERS, FLOW)

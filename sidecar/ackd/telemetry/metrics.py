@@ -85,6 +85,7 @@ class Metrics:
         self._log_dropped: dict[str, int] = defaultdict(int)
         self._before: list[Callable[[], None]] = []
         self._define_work()
+        self._define_flow()
         self._define_progress()
         self._define_copies()
         self._define_parts()
@@ -158,6 +159,16 @@ class Metrics:
         )
         self.publish_retries = self._counter(
             "ackd_publish_retries", "Further tries after a first one failed.", ("broker",)
+        )
+
+    def _define_flow(self) -> None:
+        """What holds work back on purpose."""
+        of = "subscription"
+        self.paused = self._gauge(
+            "ackd_paused", "1 while nothing is handed out because an operator said so.", (of,)
+        )
+        self.rate_waits = self._counter(
+            "ackd_rate_waits", "Times that the shared rate had less than was asked for.", (of,)
         )
 
     def _define_progress(self) -> None:

@@ -1,19 +1,23 @@
 """Whole sidecars in this process, on the shared Kafka and a store that they have in common."""
 
 import itertools
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 
-from ackd.config.schema import BrokerSettings, Settings
+from ackd.config.schema import BrokerSettings, Settings, StoreSettings
 from ackd.config.subscription import SubscriptionSettings
 from ackd.engine.api import Delivery, ReceiveRequest, SettleItem, SettleResult, Status, Verb
 from ackd.engine.runtime import Runtime
 from ackd.store.memory import Data, MemoryStore
 from ackd_adapters.kafka import KafkaOptions, adapter
+from tests.integration.engine.together import Together
 from tests.support.kafka import Kafka
+from tests.support.redis import RedisServer
 from tests.support.wait import wait_until_async
 
 _numbers = itertools.count(1)
@@ -122,3 +126,11 @@ def topic(kafka: Kafka, request: pytest.FixtureRequest) -> Callable[..., str]:
         )
 
     return made
+
+
+@pytest.fixture
+async def together(valkey: RedisServer, tmp_path: Path) -> AsyncIterator[Together]:
+    """A topic and a part of the store of its own."""
+    name = f"flow-{next(_numbers)}-{time.time_ns()}"
+    async with AsyncExitStack() as stack:
+        yield Together(stack, tmp_path, StoreSettings(url=valkey.url, prefix=name), name)

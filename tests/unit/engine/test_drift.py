@@ -13,10 +13,9 @@ BASE = SubscriptionSettings(topics=("a", "b"))
 
 # Each sidecar may have its own: resources, pace, names and forms of this one.
 OWN = {
-    *("broker", "lease_ms", "lease_ms_max", "payload", "in_flight_max", "window_bytes_max"),
+    *("broker", "lease_ms", "lease_ms_max", "payload", "window_bytes_max"),
     *("buffer_max", "commit_interval_ms", "static_id", "spill_bytes_max"),
-    "leave_without_store_ms",
-    "push",
+    *("push", "leave_without_store_ms"),
     # Only who holds a partition decides by these, and only who makes the topic by those.
     *("stuck_min_age_ms", "span_max"),
     *("retry_topic_partitions", "retry_topic_replication", "retry_topic_retention_ms"),

@@ -42,6 +42,7 @@ from ackd.errors import (
     UnknownTopicError,
 )
 from ackd.ports import Capabilities, Record, StartPolicy, Stored
+from tests.unit.http.memory_control import MemoryControl
 from tests.unit.http.memory_dead import MemoryDesk
 from tests.unit.http.memory_unsettled import MemoryUnsettled
 
@@ -82,10 +83,11 @@ class Topic:
     replays: dict[str, tuple[tuple[object, ...], Received]] = field(default_factory=dict)
 
 
-class MemoryEngine:
+class MemoryEngine(MemoryControl):
     """See the module."""
 
     def __init__(self, topics: Mapping[str, str]) -> None:
+        super().__init__()
         self.topics = {name: Topic(name, payload) for name, payload in topics.items()}
         self.changed = asyncio.Condition()
         self.abandoned: list[Received] = []
@@ -111,7 +113,17 @@ class MemoryEngine:
         """One."""
         topic = self._topic(name)
         return SubscriptionView(
-            name, "memory", "memory", (name,), name, "running", topic.payload, {}, {}, CAPABILITIES
+            name,
+            "memory",
+            "memory",
+            (name,),
+            name,
+            "running",
+            topic.payload,
+            {},
+            {},
+            CAPABILITIES,
+            pauses=self.pauses_of(name),
         )
 
     # --- leases -----------------------------------------------------------------------------------

@@ -1,0 +1,89 @@
+"""Settings of a subscription that may be changed while it runs, and whether a value is right.
+
+The same kinds, bounds and rules hold as in the file, and every mistake is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ackd.config import rules
+from ackd.config.fields import specs
+from ackd.config.mistakes import Mistake, MistakesError, nearest, shown
+from ackd.config.reader import Reader
+from ackd.config.subscription import SubscriptionSettings
+from ackd.config.values import Wrong, convert
+
+LIVE = (
+    "lease_ms",
+    "attempts_max",
+    "retry_delays_ms",
+    "retry_backoff_ms",
+    "retry_backoff_factor",
+    "retry_backoff_ms_max",
+    "stuck_after_ms",
+    "stuck_min_age_ms",
+    "span_max",
+    "in_flight_max",
+    "rate_per_s",
+    "rate_burst",
+    "window_bytes_max",
+    "buffer_max",
+)
+"""What decides nothing about which messages come, and can change between two messages."""
+
+_SPECS = {spec.name: spec for spec in specs(SubscriptionSettings)}
+
+
+def overlaid(
+    configured: SubscriptionSettings, changes: Mapping[str, object]
+) -> SubscriptionSettings:
+    """The configured settings with the changed ones in their place; None leaves one as configured.
+
+    Raises `MistakesError`, its paths starting at the section.
+    """
+    reader = Reader({}, Path())
+    values: dict[str, Any] = {}
+    for name, raw in changes.items():
+        spec = _SPECS.get(name)
+        if spec is None:
+            reader.mistake((name,), "unknown key", hint=nearest(name, LIVE))
+        elif name not in LIVE:
+            reader.mistake((name,), "can be changed in the file only", allowed=", ".join(LIVE))
+        elif raw is not None:
+            try:
+                values[name] = convert(spec, raw)
+            except Wrong as wrong:
+                path = (name,) if wrong.index is None else (name, wrong.index)
+                allowed = spec.allowed(item=wrong.index is not None)
+                reader.mistake(path, wrong.problem, value=shown(raw), allowed=allowed)
+            reader.sources[name] = "live"
+    settings = replace(configured, **values)
+    rules.by_itself(settings, reader, ())
+    if reader.mistakes:
+        raise MistakesError(reader.mistakes)
+    return settings
+
+
+def usable(configured: SubscriptionSettings, changes: Mapping[str, object]) -> dict[str, object]:
+    """Of changes that another version or another file allowed, those that are right here."""
+    with suppress(MistakesError):
+        overlaid(configured, changes)
+        return dict(changes)
+    kept: dict[str, object] = {}
+    for name, value in changes.items():
+        try:
+            overlaid(configured, {**kept, name: value})
+        except MistakesError:
+            continue
+        kept[name] = value
+    return kept
+
+
+def pointer(mistake: Mistake) -> str:
+    """Where in the request it is (a JSON Pointer): `retry_delays_ms[2]` -> `/retry_delays_ms/2`."""
+    return "/" + mistake.path.replace("[", "/").replace("]", "")

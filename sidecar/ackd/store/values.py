@@ -1,0 +1,105 @@
+"""Small values on the server: by name, and what the sidecars of a subscription share."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
+
+from ackd.core.bucket import Taken
+from ackd.errors import StoreDataError, StoreError
+from ackd.store.connect import Link
+from ackd.store.exchange import Answer, Command
+from ackd.store.keys import Keys
+from ackd.store.nodes import Node
+from ackd.store.scripts import APPLY, FLOW, Script
+
+TRIES = 3
+
+Ask = Callable[[Node, Link], Awaitable[Answer]]
+
+
+class SmallValues(ABC):
+    """The part of `RedisStore` that is not about records and members."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+
+    @abstractmethod
+    async def _on(self, name: str, ask: Ask) -> Answer:
+        """Ask the node of a key."""
+
+    @abstractmethod
+    async def _one(
+        self,
+        node: Node,
+        link: Link,
+        command: Command,
+        script: Script,
+        *,
+        ownership: bool = False,
+    ) -> Answer:
+        """One command."""
+
+    # --- live settings and the rate
+
+    async def set_live(self, subscription: str, expected: bytes, value: bytes) -> bytes:
+        """Compare and set."""
+        key = self._keys.live(subscription)
+        answer = await self._flow(key, "live", expected, value, ownership=True)
+        if not isinstance(answer, bytes):
+            raise StoreDataError(f"the live value of {subscription} is not a string")
+        return answer
+
+    async def take(self, subscription: str, wanted: int, rate_per_s: float, burst: int) -> Taken:
+        """Decided by the server's clock. Tokens of an answer that is lost are gone."""
+        key = self._keys.bucket(subscription)
+        granted, wait_ms = await self._flow(key, "take", wanted, repr(rate_per_s), burst)
+        return Taken(int(granted), int(wait_ms))
+
+    async def _flow(
+        self, key: str, what: str, *words: str | bytes | int, ownership: bool = False
+    ) -> Answer:
+        async def ask(node: Node, link: Link) -> Answer:
+            command = ("EVALSHA", FLOW.sha, 1, key, what, *words)
+            return await self._one(node, link, command, FLOW, ownership=ownership)
+
+        return await self._on(key, ask)
+
+    # --- small values
+
+    async def get(self, name: str) -> bytes | None:
+        """Read a value."""
+        answer = await self._value(name, "GET")
+        if answer is None or isinstance(answer, bytes):
+            return answer
+        raise StoreDataError(f"the value {name} is not a string")
+
+    async def put(self, name: str, value: bytes, ttl_ms: int | None = None) -> None:
+        """Set a value."""
+        await self._value(name, "SET", value, *_ttl(ttl_ms))
+
+    async def put_new(self, name: str, value: bytes, ttl_ms: int | None = None) -> bytes | None:
+        """Set a value unless there is one. It may run out between two looks, so look again."""
+        for _ in range(TRIES):
+            if await self._value(name, "SET", value, "NX", *_ttl(ttl_ms)) is not None:
+                return None
+            there = await self.get(name)
+            if there is not None:
+                return there
+        raise StoreError(f"the value {name} comes and goes")
+
+    async def delete(self, name: str) -> None:
+        """Remove a value."""
+        await self._value(name, "DEL")
+
+    async def _value(self, name: str, verb: str, *words: str | bytes | int) -> Answer:
+        key = self._keys.value(name)
+
+        async def ask(node: Node, link: Link) -> Answer:
+            return await self._one(node, link, (verb, key, *words), APPLY)
+
+        return await self._on(key, ask)
+
+
+def _ttl(ttl_ms: int | None) -> tuple[str | int, ...]:
+    return () if ttl_ms is None else ("PX", ttl_ms)

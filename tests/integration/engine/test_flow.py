@@ -1,0 +1,157 @@
+"""Pause, live settings and bounds that two sidecars share: local broker, a real Valkey."""
+
+import asyncio
+import time
+
+import pytest
+
+from ackd.config.mistakes import MistakesError
+from ackd.engine.api import SettleItem, Verb
+from tests.integration.engine.together import NAME, Sidecar, Together
+from tests.support.redis import RedisServer
+from tests.support.wait import wait_until_async
+
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(90)]
+
+
+LABELS = {"subscription": NAME}
+
+
+async def knows(sidecar: Sidecar, version: int) -> None:
+    """It has heard of a change of the live value."""
+
+    async def heard() -> bool:
+        return await sidecar.version() >= version
+
+    await wait_until_async(heard, "the live value to spread", timeout_s=10)
+
+
+async def test_a_pause_of_the_group_holds_every_sidecar_and_resume_frees_them(
+    together: Together,
+) -> None:
+    """Settles go on; whoever waits gets messages as soon as it is resumed at the other sidecar."""
+    one, two = await together.pair()
+    await one.publish(8)
+    [held] = (await two.receive(most=1)).messages
+    view = await one.runtime.pause(NAME, "group", "the database is away", None)
+    assert (view.state, view.live_version) == ("paused", 1)
+    await knows(two, 1)
+    for sidecar in (one, two):
+        empty = await sidecar.receive(wait_ms=0)
+        assert (empty.messages, empty.limited_by) == ([], "paused")
+        assert empty.paused == {
+            "scope": "group",
+            "reason": "the database is away",
+            "until_ms": None,
+        }
+        sidecar.runtime.metrics.render("")
+        assert sidecar.runtime.metrics.registry.get_sample_value("ackd_paused", LABELS) == 1
+        assert "paused (group)" in (await sidecar.runtime.explain(NAME)).limits[0]
+    [settled] = await one.runtime.settle([SettleItem(held.lease, Verb.ACK)])
+    assert settled.status == "acked"
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(one.receive(wait_ms=60_000))
+        await two.runtime.resume(NAME, "group")
+    assert waiting.result().messages
+    assert (await two.receive()).messages
+
+
+async def test_a_pause_of_a_pod_is_its_own_and_ends_by_itself(together: Together) -> None:
+    """The other sidecar goes on; `for_ms` ends the pause without anybody's help."""
+    one, two = await together.pair()
+    await one.publish(8)
+    started_ms = time.monotonic_ns() // 1_000_000
+    await one.runtime.pause(NAME, "pod", "look", 1_000)
+    assert (await two.receive()).messages
+    assert (await one.receive(wait_ms=60_000)).messages
+    assert time.monotonic_ns() // 1_000_000 - started_ms >= 1_000
+    assert (await two.version(), two.runtime.subscription(NAME).pauses) == (0, [])
+
+
+async def test_a_new_sidecar_is_paused_with_its_group(together: Together) -> None:
+    """A pause outlives the processes that knew it."""
+    one = await together.start("one")
+    await one.publish(1)
+    await one.runtime.pause(NAME, "group", "", None)
+    await one.runtime.stop()
+    two = await together.start("two")
+    assert (await two.receive(wait_ms=0)).limited_by == "paused"
+    await two.runtime.resume(NAME, "group")
+    assert (await two.receive()).messages
+
+
+async def test_settings_change_everywhere_and_open_leases_are_lengthened(
+    together: Together,
+) -> None:
+    """R30: longer at once, shorter from the next grant on, and at once only by force."""
+    one, two = await together.pair(lease_ms=60_000)
+    await one.publish(8)
+    for sidecar in (one, two):
+        await sidecar.collect(4)
+
+    async def deadlines() -> list[int]:
+        rows = [row for s in (one, two) for row in await s.runtime.in_flight(NAME, 0, 100)]
+        return [row.deadline_ms or 0 for row in rows]
+
+    before = await deadlines()
+    asked_ms = time.time_ns() // 1_000_000
+    view = await one.runtime.configure(NAME, {"lease_ms": 600_000}, open_leases=True, force=False)
+    assert (view.settings["lease_ms"], view.sources["lease_ms"]) == (600_000, "live")
+
+    async def lengthened() -> bool:
+        return min(await deadlines()) >= asked_ms + 600_000
+
+    await wait_until_async(lengthened, "all leases to be lengthened", timeout_s=10)
+    assert len(await deadlines()) == len(before) == 8
+
+    await two.runtime.configure(NAME, {"lease_ms": 30_000}, open_leases=True, force=False)
+    await knows(one, 2)
+    await one.publish(1)
+    [late] = [m for s in (one, two) for m in (await s.receive(wait_ms=500)).messages]
+    assert late.deadline_ms < time.time_ns() // 1_000_000 + 31_000
+    assert sorted(await deadlines())[1] >= asked_ms + 600_000
+
+    await two.runtime.configure(NAME, {"lease_ms": 20_000}, open_leases=True, force=True)
+
+    async def cut() -> bool:
+        return max(await deadlines()) < time.time_ns() // 1_000_000 + 21_000
+
+    await wait_until_async(cut, "all leases to be cut", timeout_s=10)
+
+
+async def test_live_settings_outlive_sidecars_and_null_takes_them_back(together: Together) -> None:
+    """Live wins over the file at a restart; every wrong key of a change is named."""
+    one = await together.start("one", lease_ms=40_000)
+    with pytest.raises(MistakesError) as refused:
+        await one.runtime.configure(
+            NAME, {"lease_ms": 1, "leese_ms": 2, "topics": ["x"]}, open_leases=False, force=False
+        )
+    assert {each.path for each in refused.value.mistakes} == {"lease_ms", "leese_ms", "topics"}
+    changes = {"lease_ms": "50s", "attempts_max": 3, "stuck_after_ms": 700}
+    await one.runtime.configure(NAME, changes, open_leases=False, force=False)
+    await one.runtime.stop()
+    two = await together.start("two", lease_ms=40_000)
+    await two.publish(1)
+    [message] = (await two.receive()).messages
+    assert message.attempts_max == 4
+    assert message.deadline_ms > time.time_ns() // 1_000_000 + 41_000
+    view = await two.runtime.configure(NAME, {"lease_ms": None}, open_leases=False, force=False)
+    assert (view.settings["lease_ms"], view.settings["attempts_max"]) == (40_000, 3)
+    assert view.sources.get("lease_ms") != "live"
+
+
+async def test_what_the_store_forgot_is_written_back(
+    together: Together, valkey: RedisServer
+) -> None:
+    """After a loss of the live value the sidecars that know it go on, and a new one learns it."""
+    one = await together.start("one")
+    await one.runtime.pause(NAME, "group", "kept", None)
+    key = f"{together.store.prefix}:v1:{{members:{NAME}}}:l"
+    with valkey.client() as client:
+        assert client.delete(key) == 1
+    two = await together.start("two")
+
+    async def told() -> bool:
+        return [p.reason for p in two.runtime.subscription(NAME).pauses] == ["kept"]
+
+    await wait_until_async(told, "the pause to be known again", timeout_s=10)

@@ -1,0 +1,105 @@
+"""Sidecars in this process that share a local broker and a real Valkey, for tests of flow."""
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from ackd.config.schema import BrokerSettings, Settings, StoreSettings
+from ackd.config.subscription import SubscriptionSettings
+from ackd.engine.api import Delivery, Received, ReceiveRequest
+from ackd.engine.runtime import Runtime
+from ackd.ports import Outgoing, Stored
+from ackd_adapters.local import LocalOptions
+from ackd_adapters.local import adapter as local_adapter
+from tests.support.wait import wait_until_async
+
+NAME = "work"
+PARTITIONS = 4
+
+
+@dataclass
+class Together:
+    """What the sidecars of one test have in common."""
+
+    stack: AsyncExitStack
+    folder: Path
+    store: StoreSettings
+    topic: str
+
+    async def start(self, name: str, **more: object) -> "Sidecar":
+        """A sidecar, ready."""
+        subscription = SubscriptionSettings(
+            broker="b",
+            topics=(self.topic,),
+            group=self.topic,
+            **{"start": "earliest", "retry_topic": False, **more},  # type: ignore[arg-type]
+        )
+        options = LocalOptions(path=self.folder / "queue", partitions=PARTITIONS)
+        runtime = Runtime(
+            Settings(
+                identity=name,
+                state_dir=self.folder / name,
+                store=self.store,
+                brokers={"b": BrokerSettings(adapter="local")},
+                subscriptions={NAME: subscription},
+            ),
+            brokers={"b": local_adapter.open("b", options)},
+        )
+        self.stack.push_async_callback(runtime.stop)
+        await runtime.start()
+
+        async def ready() -> bool:
+            return all(reason.ok for reason in runtime.readiness())
+
+        await wait_until_async(ready, "the sidecar to be ready", timeout_s=20)
+        return Sidecar(self, runtime)
+
+    async def pair(self, **more: object) -> tuple["Sidecar", "Sidecar"]:
+        """Two sidecars, each with partitions of its own."""
+        one, two = await self.start("one", **more), await self.start("two", **more)
+
+        async def shared() -> bool:
+            return all([len(await each.owned()) == PARTITIONS // 2 for each in (one, two)])
+
+        await wait_until_async(shared, "the partitions to be shared", timeout_s=20)
+        return one, two
+
+
+@dataclass
+class Sidecar:
+    """A running one."""
+
+    place: Together
+    runtime: Runtime
+
+    async def owned(self) -> list[int]:
+        """Its partitions."""
+        rows = await self.runtime.lag(NAME)
+        return [row.partition for row in rows if row.owner == self.runtime.settings.identity]
+
+    async def publish(self, count: int) -> None:
+        """So many messages, spread evenly over the partitions."""
+        batch = [
+            Outgoing(self.place.topic, None, b"%d" % n, (), partition=n % PARTITIONS)
+            for n in range(count)
+        ]
+        stored = await self.runtime._brokers["b"].publish(batch)
+        assert all(isinstance(each, Stored) for each in stored)
+
+    async def receive(self, most: int = 100, wait_ms: int = 5_000, **more: int) -> Received:
+        """One receive."""
+        request = ReceiveRequest(max=most, wait_ms=wait_ms, **more)  # type: ignore[arg-type]
+        return await self.runtime.receive(NAME, request)
+
+    async def collect(self, count: int) -> list[Delivery]:
+        """So many messages."""
+        found: list[Delivery] = []
+        while len(found) < count:
+            got = (await self.receive(most=count - len(found))).messages
+            assert got, f"only {len(found)} of {count} came"
+            found += got
+        return found
+
+    async def version(self) -> int:
+        """Of the live value, as this sidecar knows it."""
+        return self.runtime.subscription(NAME).live_version

@@ -1,0 +1,50 @@
+"""Test support: the operator's part of the engine in memory."""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+
+from ackd.config.live import overlaid
+from ackd.config.subscription import SubscriptionSettings
+from ackd.engine.api import SubscriptionView
+from ackd.engine.live import Pause, Scope
+
+
+class MemoryControl(ABC):
+    """Remembers what was asked for."""
+
+    def __init__(self) -> None:
+        self.changes: list[tuple[str, dict[str, object], bool, bool]] = []
+        self._pauses: dict[tuple[str, Scope], Pause] = {}
+
+    @abstractmethod
+    def subscription(self, name: str) -> SubscriptionView:
+        """Raises UnknownSubscriptionError."""
+
+    def pauses_of(self, name: str) -> list[Pause]:
+        """Those of one subscription."""
+        return [pause for (of, _), pause in self._pauses.items() if of == name]
+
+    async def pause(
+        self, name: str, scope: Scope, reason: str, for_ms: int | None
+    ) -> SubscriptionView:
+        """Remembers it; there is one process only."""
+        now_ms = time.time_ns() // 1_000_000
+        self._pauses[name, scope] = Pause(scope, reason, now_ms, for_ms and now_ms + for_ms)
+        return self.subscription(name)
+
+    async def resume(self, name: str, scope: Scope) -> SubscriptionView:
+        """Forgets it."""
+        self._pauses.pop((name, scope), None)
+        return self.subscription(name)
+
+    async def configure(
+        self, name: str, changes: Mapping[str, object], *, open_leases: bool, force: bool
+    ) -> SubscriptionView:
+        """Judges changes as the real one does."""
+        self.subscription(name)
+        overlaid(SubscriptionSettings(topics=(name,)), changes)
+        self.changes.append((name, dict(changes), open_leases, force))
+        return self.subscription(name)

@@ -1,0 +1,55 @@
+"""Pause, resume and PATCH over HTTP: admin port, bodies, and what a mistake is answered."""
+
+from typing import Any
+
+from tests.unit.http.conftest import Running
+
+PATH = "/v1/subscriptions/orders"
+
+
+async def patch(server: Running, body: Any, status: int) -> Any:
+    async with server.admin.patch(PATH, json=body) as answer:
+        assert answer.status == status, await answer.text()
+        return await answer.json()
+
+
+async def test_pause_and_resume(server: Running) -> None:
+    body = {"reason": "deploy", "for_ms": 60_000}
+    async with server.admin.post(f"{PATH}/pause", json=body) as answer:
+        assert answer.status == 200
+        [pause] = (await answer.json())["pauses"]
+    assert (pause["scope"], pause["reason"]) == ("group", "deploy")
+    assert pause["until_ms"] == pause["since_ms"] + 60_000
+    async with server.admin.post(f"{PATH}/pause", json={"scope": "pod"}) as answer:
+        pauses = (await answer.json())["pauses"]
+        assert {each["scope"]: each["until_ms"] for each in pauses}["pod"] is None
+    async with server.admin.post(f"{PATH}/resume") as answer:
+        assert [each["scope"] for each in (await answer.json())["pauses"]] == ["pod"]
+
+
+async def test_the_data_port_changes_nothing(server: Running) -> None:
+    async with server.data.patch(PATH, json={"lease_ms": 1000}) as answer:
+        assert answer.status == 405
+    async with server.data.post(f"{PATH}/pause") as answer:
+        assert answer.status == 404
+
+
+async def test_patch_hands_the_changes_on(server: Running) -> None:
+    await patch(server, {"lease_ms": "45s", "span_max": None}, 200)
+    await patch(server, {"lease_ms": 1000, "apply_to": "all", "force": True}, 200)
+    assert server.engine.changes == [
+        ("orders", {"lease_ms": "45s", "span_max": None}, False, False),
+        ("orders", {"lease_ms": 1000}, True, True),
+    ]
+
+
+async def test_every_wrong_key_is_named(server: Running) -> None:
+    found = await patch(server, {"lease_ms": 1, "leese_ms": 5, "group": "g"}, 422)
+    assert {each["pointer"] for each in found["errors"]} == {"/lease_ms", "/leese_ms", "/group"}
+    found = await patch(server, {"apply_to": "some", "force": 1}, 422)
+    assert {each["pointer"] for each in found["errors"]} == {"/apply_to", "/force"}
+    found = await patch(server, {"force": True}, 422)
+    assert [each["pointer"] for each in found["errors"]] == ["/force"]
+    assert (await patch(server, [1], 400))["type"] == "/problems/bad-body"
+    async with server.admin.patch("/v1/subscriptions/none", json={}) as answer:
+        assert answer.status == 404
