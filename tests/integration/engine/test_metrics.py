@@ -38,7 +38,7 @@ NOTHING = {
     *("ackd_http_refused_connections_total", "ackd_log_lines_dropped_total"),
     *("ackd_send_backs_total", "ackd_copies_total", "ackd_claims_total"),
     *("ackd_streams", "ackd_push_calls_total", "ackd_push_seconds", "ackd_push_running"),
-    *("ackd_push_breaker_open", "ackd_paused", "ackd_rate_waits_total"),
+    *("ackd_push_breaker_open", "ackd_paused", "ackd_rate_waits_total", "ackd_dead_letters_total"),
     "ackd_settings_differ",
 }
 Samples = dict[str, dict[tuple[str, ...], float]]
