@@ -52,7 +52,7 @@ run: .venv/.run ## start the sidecar; ARGS="--config my.toml"
 .PHONY: test
 test: .venv/.dev ## every test, on real brokers and stores; ARGS="-k name"
 	@tests/support/apt.sh
-	@ACKD_TEST_REQUIRE_ALL=1 $(BIN)/pytest $(ARGS)
+	@ACKD_TEST_REQUIRE_ALL=1 $(BIN)/python -m tests.support.side_by_side $(ARGS)
 
 .PHONY: test-fast
 test-fast: .venv/.dev ## the tests that need no broker and little time
