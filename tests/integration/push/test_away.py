@@ -93,7 +93,10 @@ async def test_killed_sidecar_pushes_on_after_its_restart(start: StartWorld) -> 
 
 @pytest.mark.slow
 async def test_busy_for_ever_is_bounded_r28(start: StartWorld) -> None:
-    """Uncounted is bounded: after 100 uncounted retries of a message they count."""
+    """Uncounted is bounded: after 100 uncounted ends of a lease they count.
+
+    A message that is given back before it was sent, as the application is busy, uses one as well.
+    """
 
     async def answer(_seen: Seen) -> web.Response:
         return web.Response(status=503, headers={"Retry-After": "0"})
@@ -101,4 +104,7 @@ async def test_busy_for_ever_is_bounded_r28(start: StartWorld) -> None:
     world = await start(answer)
     await world.publish(b"1")
     await world.app.called(103, timeout_s=25)
-    assert [seen.attempt for seen in world.app.calls[:103]] == [1] * 101 + [2, 3]
+    attempts = [seen.attempt for seen in world.app.calls[:103]]
+    first = attempts.count(1)
+    assert 90 < first <= 101
+    assert attempts == [1] * first + list(range(2, 105 - first))
