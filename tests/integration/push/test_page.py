@@ -48,6 +48,7 @@ async def test_the_application_of_the_page_gets_its_message(start: StartWorld) -
 def test_page_names_every_setting_that_exists() -> None:
     """What the page calls a setting is one."""
     source = (REPO / "sidecar/ackd/config/push.py").read_text()
+    source += (REPO / "sidecar/ackd/config/schema.py").read_text()
     source += (REPO / "sidecar/ackd/config/subscription.py").read_text()
     for name in set(re.findall(r"`(?:server\.)?([a-z]+(?:_[a-z]+)+)(?: = [^`]*)?`", PAGE)):
         if not name.startswith("ackd_"):
