@@ -34,6 +34,6 @@ def test_start_while_the_broker_and_the_store_are_away(
         time.sleep(AWAY_S)
         assert sidecar.running, sidecar.tail()
         (at_kafka.start if how == "killed" else at_kafka.thaw)()
-        sidecar.wait_ready(40)
+        sidecar.wait_ready(75)
         found = Http(sidecar).receive_until(lambda got: len(got) >= 10, 20)
         assert set(Http(sidecar).settle([each["lease"] for each in found])) == {"acked"}

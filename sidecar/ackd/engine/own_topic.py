@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.stuck import Rules
 from ackd.engine.context import Context
-from ackd.engine.pauses import Pauses
+from ackd.engine.pauses import FIRST_MS, Pauses
 from ackd.errors import BrokerError
 from ackd.ports import Broker, Trouble
 
@@ -74,7 +74,8 @@ class RetryTopic:
 
     def __init__(self, subscription: Subscription, context: Context) -> None:
         self._subscription = subscription
-        self._pauses = Pauses(context.clock)
+        # Readiness waits for it, and one question in five seconds hurts no broker.
+        self._pauses = Pauses(context.clock, most_ms=FIRST_MS)
         self.topic = retry_topic(subscription.broker, subscription.name, subscription.settings)
         self.read = False
 

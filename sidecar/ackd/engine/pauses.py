@@ -13,17 +13,18 @@ MOST_MS = 60_000
 class Pauses:
     """One thing that is tried again and again. `again_ms`: when next, on the monotonic clock."""
 
-    __slots__ = ("_clock", "_pause_ms", "again_ms")
+    __slots__ = ("_clock", "_most_ms", "_pause_ms", "again_ms")
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, most_ms: int = MOST_MS) -> None:
         self._clock = clock
+        self._most_ms = most_ms
         self._pause_ms = FIRST_MS
         self.again_ms = 0
 
     def failed(self) -> None:
         """Put the next try off."""
         self.again_ms = self._clock.monotonic_ms() + self._pause_ms
-        self._pause_ms = min(self._pause_ms * 2, MOST_MS)
+        self._pause_ms = min(self._pause_ms * 2, self._most_ms)
 
     async def sleep(self) -> None:
         """It failed: wait until it may be tried again."""
