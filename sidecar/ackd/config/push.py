@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from ackd.config.units import HOUR_MS
 from ackd.options import setting
 
 PushMode = Literal["single", "batch"]
 PushFormat = Literal["plain", "cloudevents", "cloudevents-structured"]
-HOUR_MS = 3_600_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from math import ceil
 from typing import TYPE_CHECKING
 
+from ackd.config.units import SECOND_MS
 from ackd.engine.context import Context
 from ackd.engine.tasks import Tasks
 from ackd.errors import StoreError
@@ -26,7 +27,6 @@ HOLD_MS = 250
 PAUSE_MS = 10
 """Least time between two asks when the bucket has no more than trickles in."""
 PAUSE_MS_MAX = 1_000
-SECOND_MS = 1_000
 
 
 class Rate:

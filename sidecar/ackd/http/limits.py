@@ -12,8 +12,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 
-KIB = 1024
-MIB = 1024 * KIB
+from ackd.config.units import KIB, MIB
 
 # A body below this is not counted: the connection's own buffer holds it anyway.
 BODY_FREE_BYTES = 64 * KIB

@@ -12,11 +12,11 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from ackd.config.units import DAY_MS, HOUR_MS
 from ackd.engine.api import InFlight, PartitionLag, Reason, SettleItem, SubscriptionView, Verb
 
-HOUR_MS = 3_600_000
 LEASE_MS_MAX = 12 * HOUR_MS
-DELAY_MS_MAX = 7 * 24 * HOUR_MS
+DELAY_MS_MAX = 7 * DAY_MS
 LEASE_CHARS_MAX = 256
 HEADERS_MAX = 1000
 INT32_MAX = 2**31 - 1

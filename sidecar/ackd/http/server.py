@@ -21,8 +21,9 @@ from aiohttp.http_parser import RawRequestMessage
 from aiohttp.streams import StreamReader
 from aiohttp.web_protocol import ERROR, RequestHandler, _ErrInfo
 
+from ackd.config.units import KIB
 from ackd.errors import AckdError, ClientError, RequestTimeoutError, TooManyConnectionsError
-from ackd.http.limits import KIB, Limits
+from ackd.http.limits import Limits
 from ackd.http.reply import Reply, failure
 from ackd.http.request import Request
 

@@ -19,11 +19,11 @@ from time import time_ns
 
 import orjson
 
+from ackd.config.units import HOUR_MS, KIB
 from ackd.engine.api import Received, ReceiveRequest, Unsettled
 from ackd.errors import AckdError, DrainingError, PressureError
 from ackd.http.consume import SLOW_READERS, listening
-from ackd.http.limits import KIB
-from ackd.http.model import HOUR_MS, LEASE_MS_MAX
+from ackd.http.model import LEASE_MS_MAX
 from ackd.http.negotiation import NDJSON, SSE, Negotiator
 from ackd.http.problems import problem
 from ackd.http.reply import Reply
