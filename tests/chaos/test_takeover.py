@@ -12,7 +12,7 @@ import pytest
 
 from tests.chaos.world import Http, KafkaAt, World, offsets, produce, world
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.alone, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(120)]
 
 LIMIT_S = 3.0
 TRIES = 3

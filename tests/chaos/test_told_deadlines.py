@@ -8,7 +8,7 @@ import pytest
 from ackd.torture.parts import Local
 from tests.chaos.world import Http, world
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.alone, pytest.mark.slow, pytest.mark.timeout(60)]
 
 LEASE_MS = 60_000
 SLOW_S = 1.5

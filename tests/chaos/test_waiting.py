@@ -15,7 +15,7 @@ import pytest
 from tests.chaos.world import Http, KafkaAt, produce, world
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.alone, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(600)]
 
 COUNT = int(os.environ.get("ACKD_TEST_WAITING", "20000"))
 SOON = 1_000

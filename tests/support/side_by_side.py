@@ -1,13 +1,16 @@
 """Every test, in three runs of pytest side by side, as most of their time is waiting for servers.
 
 `python -m tests.support.side_by_side [OPTIONS OF PYTEST]`. With a path among them (or none of the
-tests chosen in a part) it is one run, or fewer. What a run prints is shown in one piece.
+tests chosen in a part) it is one run, or fewer. What a run prints is shown in one piece. Tests that
+judge by the clock (marked `alone`) come afterwards in a run of their own, as neighbours on the
+machine would decide them.
 """
 
+import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -19,6 +22,13 @@ PARTS = {
     "servers": ("contract", "integration"),
     "the rest": ("property", "simulation", "tidy", "unit"),
 }
+TURN = "ACKD_TEST_TURN"
+BESIDE, ALONE = "beside", "alone"
+
+
+def keeps(turn: str | None, *, alone: bool) -> bool:
+    """Whether a run keeps a test: a run by hand has no turn and keeps all."""
+    return turn is None or alone == (turn == ALONE)
 
 
 def missing(tests: Path) -> set[str]:
@@ -34,11 +44,37 @@ def verdict(codes: Sequence[int]) -> int:
 
 
 def _start(
-    folders: Sequence[str], options: Sequence[str], out: IO[bytes]
+    folders: Sequence[str], options: Sequence[str], turn: str, out: IO[bytes]
 ) -> subprocess.Popen[bytes]:
     paths = [f"tests/{folder}" for folder in folders]
     command = [sys.executable, "-m", "pytest", *options, *paths]
-    return subprocess.Popen(command, cwd=REPO, stdout=out, stderr=subprocess.STDOUT)
+    environ = {**os.environ, TURN: turn}
+    return subprocess.Popen(command, cwd=REPO, env=environ, stdout=out, stderr=subprocess.STDOUT)
+
+
+def _turn(
+    parts: Mapping[str, Sequence[str]], options: Sequence[str], turn: str, logs: Path
+) -> list[tuple[str, int]]:
+    """Run all parts at once, show what each printed; a closing line and a status for each."""
+    runs = []
+    for name, folders in parts.items():
+        log = logs / name
+        with log.open("wb") as out:
+            runs.append((name, log, _start(folders, options, turn, out)))
+    ends = []
+    try:
+        for name, log, run in runs:
+            run.wait()
+            print(f"== {name}", flush=True)  # noqa: T201  what a runner is for
+            text = log.read_bytes()
+            sys.stdout.buffer.write(text)
+            sys.stdout.flush()
+            last = (text.decode(errors="replace").splitlines() or [""])[-1].strip("= ")
+            ends.append((f"== {name}: exit {run.returncode}: {last}", run.returncode))
+    finally:
+        for _, _, run in runs:
+            run.terminate()
+    return ends
 
 
 def main(options: Sequence[str]) -> int:
@@ -48,25 +84,13 @@ def main(options: Sequence[str]) -> int:
         return subprocess.run(command, cwd=REPO, check=False).returncode
     if unknown := missing(REPO / "tests"):
         sys.exit(f"no part of {__file__} has tests/{', tests/'.join(sorted(unknown))}")
-    with tempfile.TemporaryDirectory() as folder:
-        runs = []
-        for name, folders in PARTS.items():
-            log = Path(folder, name)
-            with log.open("wb") as out:
-                runs.append((name, log, _start(folders, options, out)))
-        try:
-            for name, log, run in runs:
-                run.wait()
-                print(f"== {name}", flush=True)  # noqa: T201  what a runner is for
-                sys.stdout.buffer.write(log.read_bytes())
-                sys.stdout.flush()
-        finally:
-            for _, _, run in runs:
-                run.terminate()
-        for name, log, run in runs:
-            lines = log.read_text(errors="replace").splitlines() or [""]
-            print(f"== {name}: exit {run.returncode}: {lines[-1].strip('= ')}")  # noqa: T201
-        return verdict([run.returncode for _, _, run in runs])
+    folders = [folder for part in PARTS.values() for folder in part]
+    with tempfile.TemporaryDirectory() as logs:
+        ends = _turn(PARTS, options, BESIDE, Path(logs))
+        ends += _turn({"alone": folders}, options, ALONE, Path(logs))
+    for line, _ in ends:
+        print(line)  # noqa: T201
+    return verdict([code for _, code in ends])
 
 
 if __name__ == "__main__":

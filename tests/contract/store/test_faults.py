@@ -275,10 +275,11 @@ async def test_what_the_server_cannot_promise_is_a_trouble(
 async def _replica(own_redis: RedisFactory, primary: RedisServer) -> RedisServer:
     replica = own_redis(redis7(replicaof=f"127.0.0.1 {primary.port}"))
 
-    async def up() -> bool:
-        return replica.info("replication").get("master_link_status") == "up"
+    # The replica says `up` first; the primary counts it for WAIT from its first answer on.
+    async def counted() -> bool:
+        return "'state': 'online'" in str(primary.info("replication").get("slave0"))
 
-    await wait_until_async(up, "the replica follows")
+    await wait_until_async(counted, "the primary counts the replica")
     return replica
 
 

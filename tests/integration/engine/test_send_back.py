@@ -196,6 +196,7 @@ async def test_r4_a_parked_lease_that_runs_out_comes_again_once_under_its_own_na
     assert await sidecar.receive(wait_ms=1_000) == []
 
 
+@pytest.mark.alone
 async def test_a_long_retry_leaves_at_once_waits_and_goes_on_counting(place: Place) -> None:
     sidecar = await place.start(attempts_max=2)
     await sidecar.publish(3)

@@ -203,6 +203,7 @@ async def test_memory_is_bounded_under_huge_and_unfinished_bodies(own: Sidecar) 
     await wait_until_async(free, "all connections are gone", timeout_s=15)
 
 
+@pytest.mark.alone
 async def test_waiting_receive_gets_a_message_soon(own: Sidecar) -> None:
     """A long poll is woken by the message; it does not sit out its wait."""
     publish_s = []

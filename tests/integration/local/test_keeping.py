@@ -87,6 +87,7 @@ async def test_topic_has_bounds_of_its_own(opened: Open) -> None:
         await broker.ensure_topic("compacted", {"cleanup.policy": "compact"})
 
 
+@pytest.mark.alone
 async def test_many_delays_are_on_time(opened: Open) -> None:
     """Each message within 250 ms of its due time (p99), in the order of due times, none early."""
     broker = await opened(partitions=1)

@@ -33,6 +33,7 @@ async def join(broker: LocalBroker, group: str, topic: str, static_id: str | Non
     return Reader(consumer)
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 async def test_r5_killed_member_is_replaced_fast(opened: Open, bench: Bench) -> None:
     """R5: first nomination after kill -9 far below the three seconds of the promise."""
@@ -49,6 +50,7 @@ async def test_r5_killed_member_is_replaced_fast(opened: Open, bench: Bench) -> 
     assert time.monotonic() - began < TAKEOVER_S
 
 
+@pytest.mark.alone
 @pytest.mark.slow
 async def test_r5_frozen_member_is_replaced_after_its_session(opened: Open, bench: Bench) -> None:
     """R5: a frozen member keeps its partitions for `session_ms`, and not much longer."""
@@ -67,6 +69,7 @@ async def test_r5_frozen_member_is_replaced_after_its_session(opened: Open, benc
     await process.until_nominated(parts - reader.nominated, 10)
 
 
+@pytest.mark.alone
 async def test_publish_is_heard_in_another_connection(opened: Open) -> None:
     """Without a shared thread, only through the file: soon enough for a long poll."""
     one, two = await opened(), await opened()
@@ -84,6 +87,7 @@ async def test_publish_is_heard_in_another_connection(opened: Open) -> None:
     assert statistics.median(late_ms) < 25, late_ms
 
 
+@pytest.mark.alone
 async def test_publish_is_heard_in_the_same_connection(opened: Open) -> None:
     """Publish to event: p50 under 5 ms."""
     broker = await opened()

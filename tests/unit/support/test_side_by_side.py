@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import REPO
-from tests.support.side_by_side import NOTHING_CHOSEN, missing, verdict
+from tests.support.side_by_side import ALONE, BESIDE, NOTHING_CHOSEN, keeps, missing, verdict
 
 
 def test_every_folder_is_in_a_part(tmp_path: Path) -> None:
@@ -28,3 +28,8 @@ def test_every_folder_is_in_a_part(tmp_path: Path) -> None:
 )
 def test_one_status_for_all(codes: list[int], one: int) -> None:
     assert verdict(codes) == one
+
+
+def test_what_judges_by_the_clock_has_a_turn_of_its_own() -> None:
+    assert [keeps(turn, alone=True) for turn in (None, BESIDE, ALONE)] == [True, False, True]
+    assert [keeps(turn, alone=False) for turn in (None, BESIDE, ALONE)] == [True, True, False]
