@@ -40,6 +40,8 @@ COMMANDS = (
         "ackd.cli.check",
     ),
     Command("dead", "list, peek at, redrive and purge dead letters", "ackd.cli.dead"),
+    Command("seek", "move a group's progress: back, ahead, or to where it was", "ackd.cli.seek"),
+    Command("progress", "export and import a group's progress as JSON", "ackd.cli.progress"),
     Command("demo", "watch the main job in a minute, on a broker of its own", "ackd.cli.demo"),
     Command(
         "torture", "kill parts of a deployment and check that no promise breaks", "ackd.cli.torture"

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from ackd.engine.dead_api import DeadDesk
 from ackd.engine.live import Pause, Scope
+from ackd.engine.seek_api import ProgressDesk
 from ackd.errors import AckdError
 from ackd.ports import Capabilities, Outgoing, Record, Stored
 
@@ -261,6 +262,10 @@ class Unsettled(Protocol):
 
 class Engine(Protocol):
     """The whole of what can be asked. Every method may raise `AckdError`."""
+
+    @property
+    def progress(self) -> ProgressDesk:
+        """Everything about the group's progress."""
 
     @property
     def dead(self) -> DeadDesk:

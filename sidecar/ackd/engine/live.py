@@ -39,6 +39,13 @@ class Lengthen(msgspec.Struct, frozen=True):
     force: bool = False
 
 
+class Halt(msgspec.Struct, frozen=True):
+    """An operation that no sidecar may own partitions beside, and since when it runs."""
+
+    operation: str
+    since_ms: int
+
+
 class Live(msgspec.Struct, frozen=True, omit_defaults=True):
     """The whole value. `settings`: changed ones only, as they would stand in the file."""
 
@@ -46,6 +53,7 @@ class Live(msgspec.Struct, frozen=True, omit_defaults=True):
     settings: dict[str, object] = {}
     pause: Pause | None = None
     open_leases: Lengthen | None = None
+    halt: Halt | None = None
 
 
 def write_live(live: Live) -> bytes:

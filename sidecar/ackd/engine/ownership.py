@@ -46,6 +46,8 @@ class Ownership:
         self._tasks = Tasks(f"ownership.{subscription.name}")
         self._opening: dict[TopicPartition, None] = {}
         self._retake: dict[TopicPartition, int] = {}
+        self._held = False
+        self._put_by: dict[TopicPartition, None] = {}
         self._start = StartPositions(
             subscription.name,
             subscription.settings,
@@ -77,12 +79,27 @@ class Ownership:
         """Start taking a partition, unless that is so or under way."""
         if tp in self.owned or tp in self._opening or self._subscription.health.superseded:
             return
+        if self._held:
+            self._put_by[tp] = None
+            return
         self._opening[tp] = None
         self._tasks.start(self._open(tp), f"open.{tp.topic}.{tp.partition}")
 
     def later(self, tp: TopicPartition) -> None:
         """Try to take a partition (again) after a pause, if it is still ours to take."""
         self._retake[tp] = self._context.clock.monotonic_ms() + RETAKE_MS
+
+    def hold(self, *, held: bool) -> None:
+        """Let go of everything while an operation works on the records, then take it again."""
+        if held and not self._held:
+            self._held = True
+            self._put_by.update(dict.fromkeys(self.owned))
+            self.drop_all()
+        elif self._held and not held:
+            self._held = False
+            again, self._put_by = {**self.nominated, **self._put_by}, {}
+            for tp in again:
+                self.take(tp)
 
     def retry_takes(self) -> None:
         """Take what `later` has put off, now that its time has come."""
@@ -107,7 +124,7 @@ class Ownership:
     async def _open(self, tp: TopicPartition) -> None:
         """Take one partition, as often as it needs, unless the wish is over."""
         try:
-            while True:
+            while not self._held:
                 try:
                     await self._open_once(tp)
                 except NotYetError as error:
@@ -122,6 +139,7 @@ class Ownership:
                 else:
                     self._subscription.health.detail = ""
                     return
+            self._put_by[tp] = None
         finally:
             self._opening.pop(tp, None)
 
@@ -136,6 +154,9 @@ class Ownership:
         if tp in self.nominated and must_commit:
             await self._subscription.committer.commit([partition], always=True)
         if (wish.nominated and tp not in self.nominated) or self._subscription.health.superseded:
+            return
+        if self._held:
+            self._put_by[tp] = None
             return
         current = self.topics.get(tp.topic)
         if current is None or current.topic_id != info.topic_id:

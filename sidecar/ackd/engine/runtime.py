@@ -35,6 +35,7 @@ from ackd.engine.operating import Operating
 from ackd.engine.publish import Publisher
 from ackd.engine.readiness import readiness
 from ackd.engine.secret import load_keys
+from ackd.engine.seek import Seeks
 from ackd.engine.settle import Settler
 from ackd.engine.spill import FileSpill, Spill
 from ackd.engine.subscription import Subscription
@@ -87,6 +88,7 @@ class Runtime(Delivering, Operating):
         self._attempts: dict[str, Attempts] = {}
         self._publishers: dict[str, Publisher] = {}
         self.dead = DeadLetters(self._of, self._store, self._clock)
+        self.progress = Seeks(self._of)
         self._draining = False
         self._flusher = Flusher(self._store, batch_max=settings.store.batch_max)
         self._settler: Settler | None = None

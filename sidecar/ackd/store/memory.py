@@ -6,7 +6,8 @@ For tests, the simulator and trying things out. Nothing survives the process, an
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from time import time_ns
 
 from ackd.core.bucket import Bucket, Taken
@@ -78,8 +79,11 @@ class MemoryStore:
         """Take or re-read a record; made when it is absent and `create_at` is given."""
         record = self.data.records.get(request.key)
         created = record is None
+        if request.peek and record is not None:
+            again = replace(request, term=record.term)
+            return deepcopy(record).open(again, self._now_us(), self._run, created=False)
         if record is None:
-            if request.create_at is None:
+            if request.create_at is None or request.peek:
                 return Snapshot(Verdict.ABSENT)
             record = Record.create(request, request.create_at, self._run)
         snapshot = record.open(request, self._now_us(), self._run, created=created)
