@@ -28,11 +28,9 @@ REDRIVE_MOMENTS: dict[str, tuple[type[object], str]] = {
     "dead letters marked, not counted": (Work, "_count"),
 }
 SEEK_MOMENTS: dict[str, tuple[type[object], str]] = {
-    "written down, nothing done": (SeekWork, "_halt"),
     "all halted, nothing moved": (SeekWork, "_find_held"),
     "moved, not written down": (SeekWork, "_moved"),
     "partitions moved, copies left": (SeekWork, "_finish_copies"),
-    "copies finished, not checked": (SeekWork, "_check"),
     "done, still halted": (Control, "end_halt"),
 }
 

@@ -48,6 +48,7 @@ class Ownership:
         self._retake: dict[TopicPartition, int] = {}
         self._held = False
         self._put_by: dict[TopicPartition, None] = {}
+        self.set_aside: tuple[str, ...] = ()
         self._start = StartPositions(
             subscription.name,
             subscription.settings,
@@ -90,14 +91,20 @@ class Ownership:
         self._retake[tp] = self._context.clock.monotonic_ms() + RETAKE_MS
 
     def hold(self, *, held: bool) -> None:
-        """Let go of everything while an operation works on the records, then take it again."""
+        """Let go of everything while an operation works on the records, then take it again.
+
+        To the others it is owned meanwhile (`set_aside`), so that it has a heir if this one dies.
+        """
         if held and not self._held:
             self._held = True
             self._put_by.update(dict.fromkeys(self.owned))
+            self.set_aside = tuple(each.key.text() for each in self.owned.values())
             self.drop_all()
         elif self._held and not held:
             self._held = False
             again, self._put_by = {**self.nominated, **self._put_by}, {}
+            self._subscription.presence.inherit(self.set_aside)
+            self.set_aside = ()
             for tp in again:
                 self.take(tp)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -114,6 +115,11 @@ class Presence:
             self._subscription.ownership.drop_all()
             raise BrokerFatalError(f"no word from the store for {away_ms} ms: leaving the group")
 
+    def inherit(self, texts: Iterable[str]) -> None:
+        """Ledgers that are to be taken here; in the note until somebody owns them."""
+        self._inherited.update(dict.fromkeys(texts))
+        self.beat_soon()
+
     def handed_over(self, texts: list[str]) -> None:
         """These ledgers were given away; until somebody owns them, the others should know (R5)."""
         self._note.handed = [*self._note.handed, *texts][-HANDED_MAX:]
@@ -150,7 +156,11 @@ class Presence:
         me, clock, run = ownership.me, self._context.clock, self._context.store.run
         sent_ms = clock.monotonic_ms()
         members = await self._context.store.heartbeat(
-            subscription.name, me.name, me.boot, owned, write_note(self._note)
+            subscription.name,
+            me.name,
+            me.boot,
+            [*owned, *ownership.set_aside],
+            write_note(self._note),
         )
         if run == self._context.store.run:
             self._clock.seen(run, members.now_ms, sent_ms, clock.monotonic_ms())
@@ -280,6 +290,7 @@ class Presence:
         """Say that this sidecar has gone and what it leaves behind. Raises StoreError."""
         owned = self._subscription.ownership.owned.values()
         texts = [partition.key.text() for partition in owned]
+        texts += self._subscription.ownership.set_aside
         self._note.left = True
         me = self._subscription.ownership.me
         await self._context.store.heartbeat(
