@@ -28,6 +28,11 @@ def dying(deployment: World, name: str, moment: str) -> Sidecar:
     return sidecar
 
 
+def died(sidecar: Sidecar) -> None:
+    """Wait for it."""
+    wait_until(lambda: not sidecar.running, f"{sidecar.name} to die", timeout_s=40)
+
+
 def leases(messages: list[dict[str, Any]]) -> dict[str, str]:
     """By the message's id."""
     return {str(each["id"]): str(each["lease"]) for each in messages}
@@ -50,11 +55,9 @@ def test_r8_killed_at_every_step_of_a_seek(at_kafka: KafkaAt, folder: Path) -> N
         assert set(client.settle([own[each] for each in rest])) == {"acked"}
         assert ask(first, "POST", f"{BASE}/pause", {})["state"] == "paused"
         began = ask(first, "POST", f"{BASE}/seek", {"to": "earliest"})
-        runner = first
+        died(first)
         for number, moment in enumerate(moments[1:], 1):
-            wait_until(lambda: not runner.running, f"{runner.name} to die", timeout_s=40)
-            runner = dying(deployment, f"s{number}", moment)
-        wait_until(lambda: not runner.running, "the last to die", timeout_s=40)
+            died(dying(deployment, f"s{number}", moment))
         last = deployment.sidecar("last")
         other = Http(last)
         wait_until(lambda: ask(last, "GET", BASE)["state"] == "paused", "it to be paused")

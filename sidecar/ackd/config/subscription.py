@@ -18,6 +18,7 @@ RETRY_DELAYS_MS = (
     2 * HOUR_MS,
 )
 
+Mode = Literal["clustering", "broadcast"]
 Start = Literal["latest", "earliest", "timestamp"]
 Payload = Literal["json", "text", "binary"]
 ForeignCommit = Literal["accept", "refuse"]
@@ -39,6 +40,18 @@ class SubscriptionSettings:
     )
     group: str = setting(
         "", "The broker's consumer group; default: the subscription's name.", len_max=255
+    )
+    mode: Mode = setting(
+        "clustering",
+        "`clustering`: the sidecars share the messages. `broadcast`: each one gets every message, "
+        "with progress of its own in its store; the broker's group is not joined.",
+    )
+    broadcast_id: str = setting(
+        "",
+        "Whose progress it is in `broadcast`; default: the sidecar's `identity`. Under another "
+        "name a sidecar begins as a new group does.",
+        pattern=r"[A-Za-z0-9._-]{0,100}",
+        pattern_doc="at most 100 letters, digits, `.`, `_` or `-`",
     )
     lease_ms: int = setting(
         30 * SECOND_MS,

@@ -50,7 +50,7 @@ class Ownership:
         self._put_by: dict[TopicPartition, None] = {}
         self.set_aside: tuple[str, ...] = ()
         self._start = StartPositions(
-            subscription.name,
+            subscription.scope,
             subscription.settings,
             self._consumer,
             context.store,

@@ -24,6 +24,7 @@ from ackd.engine.api import (
     SubscriptionView,
 )
 from ackd.engine.attempts import Attempts
+from ackd.engine.broadcast import apart
 from ackd.engine.context import Context, SystemClock
 from ackd.engine.dead_letters import DeadLetters
 from ackd.engine.describe import describe
@@ -148,6 +149,7 @@ class Runtime(Delivering, Operating):
                 await asyncio.sleep(RETRY_MS / 1000)
 
     def _build(self, name: str, settings: SubscriptionSettings, context: Context) -> Subscription:
+        settings, context = apart(name, settings, context)
         note = Note(version=__version__, settings=settings_marks(name, settings))
         broker = self._brokers[settings.broker]
         return Subscription(name, settings, broker, context, cluster="", note=note)
@@ -171,7 +173,8 @@ class Runtime(Delivering, Operating):
             subscription = self._subscriptions[name]
             await self._up[subscription.settings.broker].wait()
             try:
-                subscription.cluster = await subscription.broker.cluster_id()
+                cluster = await subscription.broker.cluster_id()
+                subscription.cluster = subscription.cluster_scope(cluster)
                 await subscription.run()
             except* BrokerFatalError as group:
                 LOG.warning("%s: %s; joining anew", name, group.exceptions[0])
