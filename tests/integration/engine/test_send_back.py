@@ -12,7 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,  # type: ignore[attr-defined]  # the package's hints leave these three out
+    ConfigEntry,  # type: ignore[attr-defined]
+    ConfigResource,  # type: ignore[attr-defined]
+)
 
 from ackd.config.schema import BrokerSettings, Settings
 from ackd.config.subscription import SubscriptionSettings
@@ -305,7 +310,8 @@ def _limit(kafka: Kafka, topic: str, limit_bytes: int) -> None:
         str(limit_bytes),
         incremental_operation=AlterConfigOpType.SET,
     )
-    named = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    topics = ConfigResource.Type.TOPIC
+    named = ConfigResource(topics, topic, incremental_configs=[entry])
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     for done in admin.incremental_alter_configs([named]).values():
         done.result(20)
