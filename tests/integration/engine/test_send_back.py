@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from confluent_kafka.admin import (
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its hints leave three out
     AdminClient,
-    AlterConfigOpType,  # type: ignore[attr-defined]  # the package's hints leave these three out
-    ConfigEntry,  # type: ignore[attr-defined]
-    ConfigResource,  # type: ignore[attr-defined]
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
 )
 
 from ackd.config.schema import BrokerSettings, Settings
