@@ -33,6 +33,8 @@ ADVICE = {
     "unknown-topic": "Create the topic at the broker, or correct its name.",
     "unknown-dead-letter": "List the dead letters again; it was redriven, purged or deleted.",
     "unknown-operation": "Results are kept for a week; check the id.",
+    "nothing-to-undo": "What was before a move is kept for 24 hours; seek to positions instead.",
+    "not-paused": "`POST /v1/subscriptions/{subscription}/pause`, seek, then resume.",
     "operation-running": "Wait for it, or cancel it: `DELETE /v1/operations/{operation}`.",
     "method-not-allowed": "The `Allow` header lists the methods of this address.",
     "not-acceptable": "Change `Accept`; JSON is always possible.",
