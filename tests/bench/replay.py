@@ -2,8 +2,9 @@
 
 The production engine and HTTP side under clients that always ask again, with a store that always
 says yes (see `replay_parts`). CPU time of this process, least of some rounds; it can be compared
-between two versions even on a busy machine. `--count N` runs N messages once and prints nothing:
-under `valgrind --tool=callgrind`, the difference of two such runs is instructions.
+between two versions even on a busy machine. `--count N` runs N messages once, by a clock that only
+the work moves on, and prints nothing: under `valgrind --tool=callgrind` the difference between two
+such runs is instructions.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import asyncio
 import cProfile
 import gc
 import pstats
+import selectors
 import statistics
 import sys
 import time
@@ -28,6 +30,7 @@ from ackd.http.auth import TokenFile
 from ackd.http.routes import ROUTES
 from ackd.http.serve import GC_THRESHOLDS
 from ackd.http.service import Service, limits_of
+from ackd.ports import Clock
 from tests.bench.replay_parts import TOPIC, Client, Decided, Log
 
 CONNECTIONS = 16
@@ -35,10 +38,54 @@ SHAPES = (("separate", 32), ("separate", 10), ("separate", 1), ("joined", 32), (
 MESSAGES = {32: 8_000, 10: 4_000, 1: 1_000}
 
 
+class StepLoop(asyncio.SelectorEventLoop):
+    """Time passes when nothing else is to be done, and a little with each look at it."""
+
+    LOOK_S = 2e-6
+
+    def __init__(self) -> None:
+        self._now_s = 1_000.0
+        super().__init__(StepSelector(self))
+
+    def time(self) -> float:
+        """Seconds."""
+        self._now_s += self.LOOK_S
+        return self._now_s
+
+    def skip(self, pause_s: float) -> None:
+        """Nothing to do for so long."""
+        self._now_s += pause_s
+
+
+class StepSelector(selectors.DefaultSelector):
+    """Never waits."""
+
+    def __init__(self, loop: StepLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """What is there now."""
+        self._loop.skip(timeout or 0.0)
+        return super().select(0)
+
+
+class LoopClock:
+    """`ackd.ports.Clock` by the loop's time."""
+
+    def monotonic_ms(self) -> int:
+        """As the loop says."""
+        return int(asyncio.get_running_loop().time() * 1000)
+
+    def wall_ms(self) -> int:
+        """As good as any."""
+        return self.monotonic_ms()
+
+
 class Replay:
     """A sidecar in this process, and its clients."""
 
-    def __init__(self, partitions: int) -> None:
+    def __init__(self, partitions: int, clock: Clock | None = None) -> None:
         settings = Settings(
             identity="replay",
             state_dir=Path("/nonexistent"),
@@ -56,7 +103,8 @@ class Replay:
             },
         )
         self.store = Decided()
-        self.runtime = Runtime(settings, store=self.store, brokers={"main": Log(partitions)})
+        brokers = {"main": Log(partitions)}
+        self.runtime = Runtime(settings, store=self.store, brokers=brokers, clock=clock)
         server = ServerSettings()
         tasks = Tasks("replay")
         service = Service(
@@ -93,7 +141,7 @@ async def work(clients: list[Client], count: int) -> int:
 
 async def measure(shape: str, batch: int, given: argparse.Namespace) -> None:
     """One shape."""
-    replay = Replay(given.partitions)
+    replay = Replay(given.partitions, LoopClock() if given.count else None)
     await replay.start()
     clients = replay.clients(shape, batch)
     if given.count:
@@ -131,7 +179,11 @@ def main() -> None:
     given = parser.parse_args()
     for name in given.only.split(","):
         shape, _, batch = name.partition("-")
-        run_loop(measure(shape, int(batch), given))
+        if given.count:
+            with asyncio.Runner(loop_factory=StepLoop) as runner:
+                runner.run(measure(shape, int(batch), given))
+        else:
+            run_loop(measure(shape, int(batch), given))
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from typing import Any
 import orjson
 
 from ackd.cli.main import main as ackd
+from ackd.core.ledger import Ledger
 from ackd.core.states import Verb
 from ackd.engine.handout import HandOut
 from ackd.engine.partition import Partition
@@ -32,6 +33,8 @@ from ackd_adapters.kafka.fetcher import Fetcher
 
 STEPS = ("published", "stored", "fetched", "in_loop", "asked", "sent", "landed", "answered")
 SHARES = (0.5, 0.9, 0.99)
+SETTLING_US = 3_000_000
+"""The clients come after the first messages, which are older by that."""
 
 Place = tuple[int, int]
 """Partition and offset."""
@@ -44,7 +47,9 @@ class Stopwatch:
         self.moments: dict[Place, dict[str, int]] = defaultdict(dict)
         self.pauses_us: list[int] = []
         self.batches: list[int] = []
+        self.ends = 0
         self.wall_us = time.time_ns() // 1000 - time.monotonic_ns() // 1000
+        self._since_us = now_us()
         self._pause_us = 0
 
     def note(self, place: Place, step: str, at_us: int) -> None:
@@ -61,12 +66,14 @@ class Stopwatch:
     def split(self) -> dict[str, object]:
         """Percentiles of the time between each two steps."""
         found: dict[str, object] = {}
-        whole = [m for m in self.moments.values() if len(m) == len(STEPS)]
-        whole = whole[len(whole) // 8 :]  # what was published before the clients came
+        own = [m for m in self.moments.values() if m.get("published", 0) > self._since_us]
+        first_us = min((m["published"] for m in own), default=0) + SETTLING_US
+        whole = [m for m in own if len(m) == len(STEPS) and m["published"] > first_us]
         for before, after in pairwise(STEPS):
             found[f"{before} -> {after}"] = shares([m[after] - m[before] for m in whole])
         found["published -> answered"] = shares([m[STEPS[-1]] - m[STEPS[0]] for m in whole])
         found["messages"] = len(whole)
+        found["ends_told"] = self.ends
         found["messages_per_fetch"] = shares([each * 1000 for each in self.batches])
         found["collector_pauses"] = shares(self.pauses_us)
         found["collector_runs"] = len(self.pauses_us)
@@ -115,7 +122,11 @@ def watch_fetching(clock: Stopwatch) -> None:
             clock.note(place, "published", orjson.loads(record.value)["at_us"])
             clock.note(place, "stored", record.timestamp_ms * 1000 - clock.wall_us)
 
+    def end_reached(*_: Any) -> None:
+        clock.ends += 1
+
     before(Fetcher, "_deliver", fetched)
+    before(Ledger, "end_reached", end_reached)
     before(Subscription, "_fetched", in_loop)
 
 
