@@ -49,13 +49,14 @@ RETRY_TOPIC_MS = 200
 
 @dataclass(slots=True)
 class Health:
-    """What readiness asks of a subscription."""
+    """What readiness asks of a subscription. `refusal`: why this sidecar must not serve it."""
 
     joined: bool = False
     nominated_once: bool = False
     superseded: bool = False
     store_ok: bool = False
     detail: str = ""
+    refusal: AckdError | None = None
 
 
 class Subscription:
@@ -112,6 +113,7 @@ class Subscription:
         """Work until cancelled. Store and broker may come and go meanwhile."""
         try:
             await self._until_done(self.presence.register)
+            await self._until_done(self.presence.admit)
             async with asyncio.TaskGroup() as group:
                 # One rebalance fewer if it is quick; but nobody waits for it.
                 making = group.create_task(self.retry_topic.run())

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ackd.config.schema import StoreSettings
 from ackd.config.store_url import StoreTarget, parse_store_url
+from ackd.core.layout import HERE, Layouts
 from ackd.errors import StoreSetupError
 from ackd.ports import Store
 from ackd.store.connect import Access
@@ -16,16 +17,20 @@ from ackd.store.keys import Keys
 from ackd.store.memory import MemoryStore
 from ackd.store.nodes import Cluster, Find, Single, Topology, by_sentinel, fixed
 from ackd.store.redis import RedisStore
+from ackd.store.scripts import record_scripts
 
 
-def open_store(settings: StoreSettings, state_dir: Path) -> Store:
-    """The store that `settings.url` names, not connected yet. Raises StoreSetupError."""
+def open_store(settings: StoreSettings, state_dir: Path, layouts: Layouts = HERE) -> Store:
+    """The store that `settings.url` names, not connected yet. Raises StoreSetupError.
+
+    `layouts`: what records may look like; of another build in tests.
+    """
     try:
         target = parse_store_url(settings.url)
     except ValueError as error:
         raise StoreSetupError(f"store.url: {error}") from error
     if target.kind == "memory":
-        return MemoryStore()
+        return MemoryStore(layouts=layouts)
     access = _access(settings, target)
     barrier = Barrier(
         settings.durability,
@@ -49,7 +54,8 @@ def open_store(settings: StoreSettings, state_dir: Path) -> Store:
         else:
             find = fixed(partial(access.tcp, *target.hosts[0]))
         topology = Single(access, find, barrier.check_server)
-    return RedisStore(topology, Keys(settings.prefix), barrier, embedded)
+    keys, scripts = Keys(settings.prefix), record_scripts(layouts)
+    return RedisStore(topology, keys, barrier, embedded, scripts)
 
 
 def _access(settings: StoreSettings, target: StoreTarget) -> Access:

@@ -33,7 +33,7 @@ _RESULT = Struct(">BBHQQI?")
 _JOURNAL = Struct(">QBQQH")
 FAILED = 255
 """Stands in the place of a verdict when a call failed; the error's text follows."""
-_OPEN = Struct(">QQHqQ?Q")
+_OPEN = Struct(">QQHqQB?Q")
 _OPENED = Struct(">B??QQQQQIHQQQ?")
 _SLOT = Struct(">BHB7sH6sI")
 _MEMBER = Struct(">QQ")
@@ -86,8 +86,8 @@ def decode_reply(data: bytes) -> Reply:
     )
 
 
-def encode_open(request: Open, run: bytes) -> bytes:
-    """The one argument of the open script."""
+def encode_open(request: Open, run: bytes, written: int) -> bytes:
+    """The one argument of the open script. `written`: the layout in force."""
     owner = request.owner.encode()
     try:
         head = _OPEN.pack(
@@ -96,6 +96,7 @@ def encode_open(request: Open, run: bytes) -> bytes:
             request.rterm,
             request.jump_ms,
             request.grace_ms,
+            written,
             request.create_at is not None,
             request.create_at or 0,
         )
