@@ -57,7 +57,8 @@ class RedisStore(SmallValues):
         supervisor: Supervisor | None = None,
         scripts: RecordScripts = RECORDS,
     ) -> None:
-        self._topology = topology
+        self.topology = self._topology = topology
+        self.keys = keys
         super().__init__(keys)
         self._barrier = barrier
         self._supervisor = supervisor

@@ -101,4 +101,5 @@ RECORDS = record_scripts(HERE)
 APPLY, OPEN = RECORDS.apply, RECORDS.open
 MEMBERS = Script.of("members", source("members"))
 FLOW = Script.of("flow", source("flow"))
-ALL = (APPLY, OPEN, MEMBERS, FLOW)
+FORGET = Script.of("forget", source("forget"))
+ALL = (APPLY, OPEN, MEMBERS, FLOW, FORGET)

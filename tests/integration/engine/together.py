@@ -46,7 +46,7 @@ class Together:
                 identity=name,
                 state_dir=self.folder / name,
                 store=self.store,
-                brokers={"b": BrokerSettings(adapter="local")},
+                brokers={"b": BrokerSettings(adapter="local", options=options)},
                 subscriptions={NAME: subscription},
             ),
             store=open_store(self.store, self.folder / name, layouts),
