@@ -38,7 +38,7 @@ _OPENED = Struct(">B??QQQQQIHQQQ?")
 _SLOT = Struct(">BHB7sH6sI")
 _MEMBER = Struct(">QQ")
 _SIZE = Struct(">H")
-_WATERMARK = slice(27, 34)
+_EPOCH, _WATERMARK = slice(14, 18), slice(27, 34)
 
 OP_BYTES = _OP.size
 SLOT_BYTES = _SLOT.size
@@ -183,9 +183,9 @@ def _slots(chunks: dict[int, bytes], snapshot: Snapshot) -> Iterator[list[SlotVi
         yield slots
 
 
-def decode_cold(head: bytes) -> tuple[int, int]:
-    """Layout and watermark of a record's head, of its seldom changed part (see prelude.lua)."""
-    return head[0], int.from_bytes(head[_WATERMARK], "big")
+def decode_cold(head: bytes) -> tuple[int, int, int]:
+    """Layout, epoch and watermark of a record's head, of its seldom changed part (prelude.lua)."""
+    return head[0], int.from_bytes(head[_EPOCH], "big"), int.from_bytes(head[_WATERMARK], "big")
 
 
 def encode_member(run: str, owned: Sequence[str], note: str) -> bytes:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
+from ackd.core.bitmap import CHUNK_BYTES, ChunkedBitmap
 from ackd.core.ids import LedgerKey
 from ackd.errors import StoreError, StoreSetupError
 from ackd.ports import Member, Store
@@ -53,6 +54,7 @@ class Found:
     sizes: dict[str, int] = field(default_factory=dict)
     head: tuple[bytes, bytes] = (b"", b"")
     layout: int = 0
+    epoch: int = 0
     watermark: int = 0
     owner: str = ""
 
@@ -118,8 +120,21 @@ class Survey:
         cold, hot, owner = answer
         if cold and hot:
             found.head = (cold, hot)
-            found.layout, found.watermark = codec.decode_cold(cold)
+            found.layout, found.epoch, found.watermark = codec.decode_cold(cold)
             found.owner = (owner or b"").decode()
+
+    async def finished(self, found: Found) -> ChunkedBitmap:
+        """What is finished above a record's watermark. Read key by key: exact while nobody writes.
+        Raises StoreError.
+        """
+        bits = ChunkedBitmap()
+        for name in found.keys:
+            chunk = name.rpartition(b":")[2]
+            if chunk[:1] == b"b":
+                data = await self._ask(name.decode(), ("GET", name))
+                if data:
+                    bits.load(int(chunk[1:]), data.ljust(CHUNK_BYTES, b"\0"))
+        return bits
 
     async def members(self) -> dict[str, list[Member]]:
         """Sidecars of every subscription, living or not. Raises StoreError."""
