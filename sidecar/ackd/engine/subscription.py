@@ -23,6 +23,7 @@ from ackd.engine.parking import Parking
 from ackd.engine.partition import Partition
 from ackd.engine.presence import Presence
 from ackd.engine.sender import DEAD, RETRY, Sender
+from ackd.engine.sieve import Sieve
 from ackd.engine.sweep import Sweeper
 from ackd.errors import AckdError, BrokerError, BrokerFatalError, StoreError
 from ackd.ports import (
@@ -101,6 +102,8 @@ class Subscription:
         self.committer = Committer(self, context)
         self.presence = Presence(self, context, note or Note())
         self.ownership = Ownership(self, context)
+        own = (self.retry_topic.topic.name, dead.name)
+        self._sieve = Sieve(name, settings.topics, own, context.metrics)
 
     @property
     def owned(self) -> dict[TopicPartition, Partition]:
@@ -130,6 +133,7 @@ class Subscription:
                     self.dead_letters.run,
                     self.operations.run,
                     self.parking.run,
+                    self.retry_topic.watch,
                 ):
                     group.create_task(part())
         finally:
@@ -214,7 +218,7 @@ class Subscription:
         partition = self.owned.get(event.partition)
         if partition is None:
             return
-        partition.ledger.fetched(event.session, event.records)
+        partition.ledger.fetched(event.session, self._sieve.sift(event))
         partition.end = max(partition.end, event.records[-1].offset + 1)
         partition.perform()
         self.context.metrics.fetched.at(self.name).inc(len(event.records))
