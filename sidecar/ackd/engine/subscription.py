@@ -171,7 +171,7 @@ class Subscription:
 
     async def _hand_over(self, partitions: list[Partition]) -> None:
         await self.sweeper.flush(partitions)
-        await self.committer.commit(partitions)
+        await self.committer.commit(partitions, last=True)
 
     # --- the broker's events
 
