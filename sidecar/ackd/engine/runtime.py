@@ -230,6 +230,8 @@ class Runtime(Delivering, Operating):
 
     @staticmethod
     def _check_lease(subscription: Subscription, lease_ms: int | None) -> None:
+        if subscription.health.refusal is not None:
+            raise subscription.health.refusal
         most = subscription.settings.lease_ms_max
         if lease_ms is not None and not 0 < lease_ms <= most:
             raise BadParameterError(f"lease_ms must be 1 to {most}")

@@ -29,6 +29,7 @@ from ackd.errors import (
     BadParameterError,
     LeaseLostError,
     StoreError,
+    StoreLayoutError,
     UnknownSubscriptionError,
 )
 from ackd.store.flusher import LedgerHandle
@@ -168,6 +169,9 @@ class Settler:
                     reply = await future
                 except StoreError as error:
                     answered(group, error)
+                    continue
+                if reply.verdict is Verdict.LAYOUT:
+                    answered(group, StoreLayoutError())
                     continue
                 if reply.verdict is not Verdict.OK:
                     again += group

@@ -236,6 +236,11 @@ class Metrics:
             "Tries to store copies, by topic: retry-topic, dead-letter-topic; stored or failed.",
             (of, "topic", "outcome"),
         )
+        self.copies_left_out = self._counter(
+            "ackd_copies_left_out",
+            "Copies of ackd's in topics that a pattern took in (a mirror's, say): passed over.",
+            (of,),
+        )
         self.dead_letters = self._counter(
             "ackd_dead_letters",
             "Dead letters that an operation took away, by outcome: redriven, purged, failed.",
