@@ -25,6 +25,7 @@ LIVE = (
     "retry_backoff_ms",
     "retry_backoff_factor",
     "retry_backoff_ms_max",
+    "give_up_after_ms",
     "stuck_after_ms",
     "stuck_min_age_ms",
     "span_max",
@@ -33,6 +34,7 @@ LIVE = (
     "rate_burst",
     "window_bytes_max",
     "buffer_max",
+    "notes_bytes_max",
 )
 """What decides nothing about which messages come, and can change between two messages."""
 

@@ -74,6 +74,7 @@ class SendingBack(Carriers[B]):
         What waits for so long that it would be stuck is named at once, the rest only as the
         smallest unfinished offset (or behind such that go already).
         """
+        self.seen_ms = max(self.seen_ms, now_ms + self._skew_ms)
         if self.rules is None or self.dirty:
             return []
         found = self._delayed(self.rules, now_ms)

@@ -22,7 +22,8 @@ class Window(Generic[B]):
 
     `lapsed`: how many leases ended at each moment, for whoever measures; it empties it. `waits`:
     offsets that began to wait, or got a body meanwhile, for whoever keeps bodies elsewhere.
-    `deliveries_max`: a message that was handed out so often is given up, 0 = never.
+    `deliveries_max`: a message that was handed out so often is given up, 0 = never. `give_up_ms`:
+    so is one that was first handed out so long ago, as soon as nobody works on it; 0 = never.
     """
 
     def __init__(self) -> None:
@@ -32,6 +33,8 @@ class Window(Generic[B]):
         self.position = 0
         self.dirty = False
         self.deliveries_max = 0
+        self.give_up_ms = 0
+        self.seen_ms = 0
         self.grace_until_ms = 0
         self.leased = 0
         self.waiting = 0
@@ -62,6 +65,7 @@ class Window(Generic[B]):
         self._let_go(entry)
         entry.hold = HOLD_OF.get(state, Hold.READY)
         entry.when_ms = when_ms
+        self.seen_ms = max(self.seen_ms, store_ms)
         if entry.hold is Hold.READY:
             self._make_ready(offset, entry)
         elif entry.hold is Hold.DEAD:
@@ -71,6 +75,9 @@ class Window(Generic[B]):
         elif entry.hold is Hold.WAITING and self._used_up(entry):
             self._bury(offset, entry)
         else:
+            if self.give_up_ms and entry.first_s and entry.hold is Hold.WAITING:
+                # Looked at when it is given up, if that is sooner.
+                when_ms = min(when_ms, self._end_ms(entry))
             self._time(offset, entry, now_ms + when_ms - store_ms)
 
     def _time(self, offset: int, entry: Entry[B], due_ms: int) -> None:
@@ -92,12 +99,22 @@ class Window(Generic[B]):
             self._effects.append(SendBack(offset, entry.fence, entry.attempt))
 
     def _used_up(self, entry: Entry[B]) -> bool:
-        return 0 < self.deliveries_max <= entry.attempt
+        return 0 < self.deliveries_max <= entry.attempt or self.out_of_time(entry)
+
+    def _end_ms(self, entry: Entry[B]) -> int:
+        """When it is given up (store's clock). `first_s` is cut to seconds: never too early."""
+        return entry.first_s * 1000 + 999 + self.give_up_ms
+
+    def out_of_time(self, entry: Entry[B]) -> bool:
+        """It was first handed out so long ago that it is given up."""
+        return self.give_up_ms > 0 and entry.first_s > 0 and self._end_ms(entry) <= self.seen_ms
 
     def _bury(self, offset: int, entry: Entry[B]) -> None:
-        """Its attempts are used up. The store decides: a late ack may have been first."""
+        """Its attempts or its time are used up. The store decides: a late ack may have been
+        first.
+        """
         entry.hold = Hold.BURYING
-        self._effects.append(Bury(offset, entry.fence))
+        self._effects.append(Bury(offset, entry.fence, self.out_of_time(entry)))
 
     @staticmethod
     def _see(entry: Entry[B], fence: int) -> None:

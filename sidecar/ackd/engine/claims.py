@@ -138,11 +138,11 @@ class Claims:
     def _by_origin(self, asks: Sequence[_Ask]) -> list[tuple[LedgerHandle, list[_Ask]]]:
         found: dict[int, tuple[LedgerHandle, list[_Ask]]] = {}
         for ask in asks:
-            handle = self._handle(ask.carrier)
+            handle = self.handle(ask.carrier)
             found.setdefault(id(handle), (handle, []))[1].append(ask)
         return list(found.values())
 
-    def _handle(self, carrier: Carrier) -> LedgerHandle:
+    def handle(self, carrier: Carrier) -> LedgerHandle:
         """Of the record that has its home; never as its owner."""
         home, name = carrier.home, self._subscription.name
         key = LedgerKey(home.cluster, name, home.topic_id, home.partition)

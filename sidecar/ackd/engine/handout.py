@@ -100,11 +100,21 @@ class HandOut:
         if not messages:
             self._check_open()
             return Received([], limited_by=self.limit(), paused=self._paused_by())
+        if self._subscription.notes.used:
+            await self._annotate(waiter)
         metrics, name = self._context.metrics, self._subscription.name
         wait_s = asyncio.get_running_loop().time() - waiter.start_s
         metrics.receive_wait.at(name).observe(wait_s)
         metrics.delivered_bytes.at(name).inc(waiter.size())
         return Received(messages)
+
+    async def _annotate(self, waiter: Waiter) -> None:
+        """Nobody gets a message without the note that belongs to it. Raises StoreError."""
+        try:
+            await self._subscription.notes.attach(waiter.deliveries)
+        except (asyncio.CancelledError, StoreError):
+            self.leave(waiter)
+            raise
 
     def _paused_by(self) -> Mapping[str, object] | None:
         """The pause that holds everything, for the answer."""

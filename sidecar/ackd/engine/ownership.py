@@ -152,8 +152,10 @@ class Ownership:
 
     def _policy(self, tp: TopicPartition) -> Policy:
         retry = self._subscription.retry_topic
-        most = self._subscription.settings.attempts_max + 1
-        return Policy(retry.rules(tp.topic), most, tp.topic == retry.topic.name)
+        settings = self._subscription.settings
+        copies = tp.topic == retry.topic.name
+        most, give_up_ms = settings.attempts_max + 1, settings.give_up_after_ms
+        return Policy(retry.rules(tp.topic), most, copies, give_up_ms)
 
     def _wish(self, tp: TopicPartition, start: int) -> Wish:
         return Wish(

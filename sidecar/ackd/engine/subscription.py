@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import TopicPartition
+from ackd.engine.cancel import Cancels
 from ackd.engine.claims import Claims
 from ackd.engine.commit import Committer
 from ackd.engine.context import Context
@@ -16,6 +17,7 @@ from ackd.engine.control import Control
 from ackd.engine.dead_marks import DeadMarks
 from ackd.engine.handout import HandOut
 from ackd.engine.members import Note
+from ackd.engine.notes import Notes
 from ackd.engine.operations import Operations
 from ackd.engine.own_topic import RetryTopic, dead_letter_topic
 from ackd.engine.ownership import RETRY_MS, Ownership
@@ -87,6 +89,8 @@ class Subscription:
         )
         self.context = context
         self.control = Control(self, context)
+        self.notes = Notes(self, context)
+        self.cancels = Cancels(self, context)
         self.hand_out = HandOut(self, context)
         self.parking = Parking(self, context, context.spill(name, settings.spill_bytes_max))
         self.retry_topic = RetryTopic(self, context)
@@ -137,6 +141,8 @@ class Subscription:
             await self.hand_out.rate.stop()
             await self.consumer.close()
             await self.parking.close()
+            await self.cancels.stop()
+            await self.notes.stop()
 
     async def _until_done(self, step: Callable[[], Awaitable[None]]) -> None:
         """Try a step of the start until it works; readiness says meanwhile why it does not."""

@@ -62,7 +62,7 @@ class Sweeper:
         stuck = partition.ledger.stuck(now_ms)
         if stuck:
             partition.send_back(stuck)
-        if partition.ledger.tick(now_ms):
+        if partition.ledger.tick(now_ms) or partition.ledger.undone:
             self._measure(partition, now_ms)
             partition.perform()
             self._subscription.hand_out.ready(partition)

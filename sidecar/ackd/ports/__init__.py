@@ -36,7 +36,7 @@ from ackd.ports.events import (
     Revoked,
     TopicReplaced,
 )
-from ackd.ports.store import Member, Members, Store
+from ackd.ports.store import Member, Members, Note, Store
 from ackd.ports.trouble import Trouble
 
 __all__ = [
@@ -57,6 +57,7 @@ __all__ = [
     "Members",
     "Nominated",
     "NotStored",
+    "Note",
     "OutOfRange",
     "Outgoing",
     "PublishResult",

@@ -132,6 +132,15 @@ class Metrics:
             "How long after its deadline an expired message could be handed out again (I4).",
             (of,),
         )
+        self.notes = self._counter("ackd_notes", "Progress notes written with an extend.", (of,))
+        self.notes_dropped = self._counter(
+            "ackd_notes_dropped",
+            "Notes dropped because of notes_bytes_max, the oldest first.",
+            (of,),
+        )
+        self.cancels = self._counter(
+            "ackd_cancels", "Messages that an operator cancelled: acked or dead.", (of, "outcome")
+        )
         self.push_calls = self._counter(
             "ackd_push_calls",
             "Calls of the application, by what came of them: ack, items, kept, retry, dead, "
