@@ -170,6 +170,30 @@ class SubscriptionSettings:
         min=0,
         max=1_000_000,
     )
+    brake_failures: int = setting(
+        0,
+        "So many failures in a row (retry, dead, a lease that runs out) stop handing out but for "
+        "single messages, until one is acked; 0: never.",
+        min=0,
+        max=1_000_000,
+    )
+    brake_share: float = setting(
+        0.0,
+        "The same when this share of the outcomes in `brake_window_ms` (of ten or more) are "
+        "failures: 0.8, say; 0: never.",
+        min=0.0,
+        max=1.0,
+    )
+    brake_window_ms: int = setting(
+        MINUTE_MS, "Over how long `brake_share` counts.", min=SECOND_MS, max=HOUR_MS
+    )
+    brake_trial_ms: int = setting(
+        10 * SECOND_MS,
+        "How long until the first single message is tried; the waits after that grow up to ten "
+        "times as long.",
+        min=100,
+        max=HOUR_MS,
+    )
     window_bytes_max: int = setting(
         64 * MIB,
         "Most bytes of message bodies held in memory; beyond it fetching pauses.",

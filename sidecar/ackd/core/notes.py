@@ -1,8 +1,8 @@
 """Progress notes of one partition: what a worker said of a message, for whoever gets it next.
 
-The reference for `store/notes.lua`. Notes are beside a record and decide nothing in it. A note of an
-earlier lease never replaces one of a later (the larger fence wins). Beyond a bound on their bytes
-the oldest are dropped.
+The reference for `store/notes.lua`. Notes are beside a record and decide nothing in it. A note of
+an earlier lease never replaces one of a later (the larger fence wins). Beyond a bound on their
+bytes the oldest are dropped.
 """
 
 from __future__ import annotations

@@ -60,7 +60,8 @@ class SettleResult:
     """The answer to one item, in the order of the request.
 
     `now_state`/`now_attempt` say where the message is when the lease is lost, `cancelled` that an
-    operator ended it. `error` is set for `invalid` and `unavailable` and carries the problem's type.
+    operator ended it. `error` is set for `invalid` and `unavailable` and carries the problem's
+    type.
     """
 
     status: Status

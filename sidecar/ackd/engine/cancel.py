@@ -1,9 +1,9 @@
 """An operator cancels one message: it is over, and its worker hears of it at its next extend.
 
 The wish is a part of the live value, so every sidecar hears it, and the one that has the message
-carries it out: as an ack, or as `dead`, decided by the store like a settle of the worker's own. What
-became of it is written beside the wish, and kept for a while: so a settle that comes too late can
-say that the message was cancelled.
+carries it out: as an ack, or as `dead`, decided by the store like a settle of the worker's own.
+What became of it is written beside the wish, and kept for a while: so a settle that comes too late
+can say that the message was cancelled.
 """
 
 from __future__ import annotations
@@ -118,8 +118,9 @@ class Cancels:
             return
         key = partition.key
         places = [_place(key.topic_id, key.partition, offset)]
-        for each in () if carrier is None else (carrier.origin, carrier.home):
-            places.append(_place(each.topic_id, each.partition, each.offset))
+        if carrier is not None:
+            both = (carrier.origin, carrier.home)
+            places += [_place(each.topic_id, each.partition, each.offset) for each in both]
         end = replace(wish, done=done, places=list(dict.fromkeys(places)))
         LOG.warning("%s: %s was cancelled: %s", self._subscription.name, wish.message, done)
         self._context.metrics.cancels.at(self._subscription.name, done).inc()

@@ -13,12 +13,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ackd.config.live import overlaid, usable
-from ackd.core.entry import UNKNOWN_RTERM, Hold
-from ackd.core.states import Verb
-from ackd.core.wire import Op
 from ackd.engine.context import Context
 from ackd.engine.live import Lengthen, Live, Pause, Scope, read_live, write_live
-from ackd.engine.partition import Partition
 from ackd.errors import StoreError
 
 if TYPE_CHECKING:
@@ -27,8 +23,6 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("ackd.engine")
 
 TRIES = 5
-EXTEND_BATCH = 1_000
-HANDOVER_MS = 10_000
 
 
 class Control:
@@ -91,9 +85,10 @@ class Control:
         told = live.open_leases
         if told is not None and before.version < told.version:
             for partition in subscription.owned.values():
-                self._lengthen(partition, told)
+                subscription.lengthening.all_of(partition, told)
         self.look()
         subscription.cancels.look()
+        subscription.brake.changed_settings()
         subscription.sweeper.wake()
         subscription.hand_out.serve()
 
@@ -191,34 +186,3 @@ class Control:
             return True
         self._see(there)
         return False
-
-    # --- open leases
-
-    def opened(self, partition: Partition) -> None:
-        """Its owner before may have died between a change for open leases and doing it."""
-        told = self.live.open_leases
-        if told is not None and self.now_ms() < told.at_ms + HANDOVER_MS:
-            self._lengthen(partition, told)
-
-    def _lengthen(self, partition: Partition, told: Lengthen) -> None:
-        """Ask the store to move the deadlines of all open leases."""
-        ops = self._extensions(partition, told)
-        for start in range(0, len(ops), EXTEND_BATCH):
-            partition.tell(*ops[start : start + EXTEND_BATCH])
-
-    def _extensions(self, partition: Partition, told: Lengthen) -> list[Op]:
-        """An extend that is not counted never shortens; a counted one does."""
-        new_ms = self._context.clock.monotonic_ms() + told.lease_ms
-        return [
-            Op(
-                Verb.EXTEND,
-                offset,
-                entry.fence,
-                entry.rterm,
-                entry.attempt,
-                told.lease_ms,
-                counted=told.force and entry.due_ms > new_ms,
-            )
-            for offset, entry in partition.ledger.entries.items()
-            if entry.hold is Hold.LEASED and entry.rterm != UNKNOWN_RTERM
-        ]

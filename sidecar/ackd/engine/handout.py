@@ -156,7 +156,8 @@ class HandOut:
         request = waiter.request
         room = self._room()
         self.full = room <= 0
-        most = self._by_rate(min(request.max, room))
+        brake = self._subscription.brake
+        most = self._by_rate(brake.room(min(request.max, room)))
         bytes_left = request.bytes_max if request.bytes_max is not None else 1 << 62
         before = waiter.grants
         for _ in range(len(self._turn)):
@@ -172,6 +173,8 @@ class HandOut:
                 size = sum(partition.ledger.entries[o].size for o in offsets)
                 bytes_left -= size
                 self._ask(waiter, partition, offsets, size)
+        if waiter.grants > before and brake.on:
+            brake.tried()
         return waiter.grants > before
 
     def _room(self) -> int:
@@ -319,8 +322,8 @@ class HandOut:
         """Why nothing was handed out, in a word."""
         if self.stopped:
             return "draining"
-        if self._subscription.control.held:
-            return "paused"
+        if self._subscription.control.held or self._subscription.brake.on:
+            return "paused" if self._subscription.control.held else "brake"
         owned = self._subscription.owned
         if not owned:
             return "no-partitions"

@@ -144,7 +144,7 @@ class Ownership:
         self.by_ledger[key.topic_id, key.partition] = partition
         self._context.metrics.takeovers.at(self._subscription.name).inc()
         partition.start_fetching()
-        self._subscription.control.opened(partition)
+        self._subscription.lengthening.opened(partition)
         self.settle_repairs()
         self._subscription.presence.beat_soon()
         self._subscription.sweeper.wake()

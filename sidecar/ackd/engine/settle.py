@@ -147,7 +147,7 @@ class Settler:
             token.rterm,
             token.attempt,
             arg,
-            counted=item.count,
+            counted=item.count and not (subscription.brake.on and item.do is Verb.RETRY),
         )
         return _Ask(index, subscription, token, op, item.do)
 
@@ -280,18 +280,19 @@ class Settler:
 
     def _count(self, asks: Sequence[_Ask], results: Sequence[SettleResult | None]) -> None:
         metrics = self._context.metrics
-        counts: dict[tuple[str, str, str], int] = {}
+        counts: dict[tuple[str, Verb, Status], int] = {}
         for ask in asks:
             result = results[ask.index]
             status = Status.UNAVAILABLE if result is None else result.status
-            key = (ask.subscription.name, ask.verb.value, status.value)
+            key = (ask.subscription.name, ask.verb, status)
             counts[key] = counts.get(key, 0) + 1
             if result is not None and result.late and ask.verb is Verb.ACK:
                 metrics.late_acks.at(ask.subscription.name).inc()
-        for (name, verb, status_name), count in counts.items():
-            metrics.settles.at(name, verb, status_name).inc(count)
-            if status_name == Status.LOST:
-                metrics.lost_settles.at(name, verb).inc(count)
+        for (name, verb, status), count in counts.items():
+            metrics.settles.at(name, verb.value, status.value).inc(count)
+            if status is Status.LOST:
+                metrics.lost_settles.at(name, verb.value).inc(count)
+            self._subscriptions[name].brake.settled(verb, status, count)
 
     # --- looking
 

@@ -9,13 +9,16 @@ from dataclasses import dataclass
 
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import TopicPartition
+from ackd.engine.braking import Braking
 from ackd.engine.cancel import Cancels
 from ackd.engine.claims import Claims
 from ackd.engine.commit import Committer
 from ackd.engine.context import Context
 from ackd.engine.control import Control
 from ackd.engine.dead_marks import DeadMarks
+from ackd.engine.filling import Filling
 from ackd.engine.handout import HandOut
+from ackd.engine.lengthen import Lengthening
 from ackd.engine.members import Note
 from ackd.engine.notes import Notes
 from ackd.engine.operations import Operations
@@ -91,6 +94,9 @@ class Subscription:
         self.control = Control(self, context)
         self.notes = Notes(self, context)
         self.cancels = Cancels(self, context)
+        self.lengthening = Lengthening(self, context)
+        self.brake = Braking(self, context)
+        self.filling = Filling(self, context)
         self.hand_out = HandOut(self, context)
         self.parking = Parking(self, context, context.spill(name, settings.spill_bytes_max))
         self.retry_topic = RetryTopic(self, context)
@@ -136,6 +142,7 @@ class Subscription:
                     group.create_task(part())
         finally:
             self.hand_out.stop()
+            self.brake.stop()
             await self.presence.stop()
             await self.ownership.stop()
             await self.hand_out.rate.stop()

@@ -68,6 +68,10 @@ class SettingsPatch(Struct, forbid_unknown_fields=True, frozen=True):
     in_flight_max: Number = UNSET
     rate_per_s: float | UnsetType | None = UNSET
     rate_burst: Number = UNSET
+    brake_failures: Number = UNSET
+    brake_share: float | UnsetType | None = UNSET
+    brake_window_ms: Duration = UNSET
+    brake_trial_ms: Duration = UNSET
     window_bytes_max: Duration = UNSET
     buffer_max: Number = UNSET
     notes_bytes_max: Duration = UNSET

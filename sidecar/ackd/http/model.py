@@ -188,6 +188,9 @@ class ReceiveBody(_Request, frozen=True, gc=False):
         ]
         | None
     ) = None
+    release_on_close: Annotated[
+        bool, Meta(description="Give unsettled leases back, uncounted, when the connection ends.")
+    ] = False
     settle: (
         Annotated[list[Item], Meta(min_length=1, description="Settle these first, then receive.")]
         | None
