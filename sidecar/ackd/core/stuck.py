@@ -61,7 +61,6 @@ class SendingBack(Carriers[B]):
         super().__init__()
         self.rules: Rules | None = None
         self.excess = 0
-        self._skew_ms = 0
         self._asked: set[int] = set()
         self._sent: set[int] = set()
         self._long: dict[int, None] = {}

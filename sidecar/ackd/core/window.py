@@ -43,6 +43,7 @@ class Window(Generic[B]):
         self.waits: dict[int, None] = {}
         self._bodiless = Offsets()
         self._ready: list[int] = []
+        self._skew_ms = 0
         self._timers = Timers()
         self._effects: list[Effect] = []
 
@@ -101,6 +102,16 @@ class Window(Generic[B]):
     def _used_up(self, entry: Entry[B]) -> bool:
         return 0 < self.deliveries_max <= entry.attempt or self.out_of_time(entry)
 
+    def give_up_after(self, give_up_ms: int, now_ms: int) -> None:
+        """Set it while messages wait: who is out of time by it goes now."""
+        self.give_up_ms = give_up_ms
+        for offset, entry in self.entries.items() if give_up_ms else ():
+            if entry.first_s and entry.hold in (Hold.READY, Hold.WAITING):
+                due_ms = max(self._end_ms(entry) - self._skew_ms, now_ms)
+                if entry.hold is Hold.READY or due_ms < entry.due_ms:
+                    entry.due_ms = due_ms
+                    self._timers.add(due_ms, offset)
+
     def _end_ms(self, entry: Entry[B]) -> int:
         """When it is given up (store's clock). `first_s` is cut to seconds: never too early."""
         return entry.first_s * 1000 + 999 + self.give_up_ms
@@ -138,6 +149,10 @@ class Window(Generic[B]):
             self._effects.append(Restore(offset))
         elif entry.body is not None:
             heappush(self._ready, offset)
+        if self.give_up_ms and entry.first_s and entry.hold is Hold.READY:
+            # It may be that nobody asks for it any more.
+            entry.due_ms = self._end_ms(entry) - self._skew_ms
+            self._timers.add(entry.due_ms, offset)
 
     def _finish_range(self, start: int, end: int, reason: int) -> None:
         if start < end:
@@ -182,7 +197,10 @@ class Window(Generic[B]):
         woken = 0
         for due_ms, offset in self._timers.passed(now_ms):
             entry = self.entries.get(offset)
-            if not _waits(entry, due_ms):
+            if not self._waits(entry, due_ms):
+                continue
+            if entry.hold is Hold.READY:
+                woken += self._end(offset, entry, now_ms)
                 continue
             if entry.hold is Hold.CLAIMING:
                 entry.due_ms = 0
@@ -202,9 +220,22 @@ class Window(Generic[B]):
 
     def next_due_ms(self) -> int | None:
         """When `tick` has something to do next."""
-        return self._timers.next(lambda due, offset: _waits(self.entries.get(offset), due))
+        return self._timers.next(lambda due, offset: self._waits(self.entries.get(offset), due))
 
+    def _end(self, offset: int, entry: Entry[B], now_ms: int) -> bool:
+        """Nobody has asked for it in its time; whether that is over."""
+        self.seen_ms = max(self.seen_ms, now_ms + self._skew_ms)
+        if self.out_of_time(entry):
+            self._bury(offset, entry)
+            return True
+        entry.due_ms = now_ms + max(self._end_ms(entry) - self.seen_ms, 1)
+        self._timers.add(entry.due_ms, offset)
+        return False
 
-def _waits(entry: Entry[B] | None, due_ms: int) -> TypeGuard[Entry[B]]:
-    """It is leased or delayed until just then (a timer that was overtaken is not taken back)."""
-    return entry is not None and entry.due_ms == due_ms and entry.hold in TIMED
+    def _waits(self, entry: Entry[B] | None, due_ms: int) -> TypeGuard[Entry[B]]:
+        """It is leased, delayed or kept until just then (a timer that was overtaken is not taken
+        back).
+        """
+        if entry is None or entry.due_ms != due_ms:
+            return False
+        return entry.hold in TIMED or (self.give_up_ms > 0 and entry.hold is Hold.READY)

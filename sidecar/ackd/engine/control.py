@@ -81,7 +81,9 @@ class Control:
         for partition in subscription.owned.values():
             partition.ledger.rules = subscription.retry_topic.rules(partition.tp.topic)
             partition.ledger.deliveries_max = settings.attempts_max + 1
-            partition.ledger.give_up_ms = settings.give_up_after_ms
+            if partition.ledger.give_up_ms != settings.give_up_after_ms:
+                now_ms = self._context.clock.monotonic_ms()
+                partition.ledger.give_up_after(settings.give_up_after_ms, now_ms)
         told = live.open_leases
         if told is not None and before.version < told.version:
             for partition in subscription.owned.values():
