@@ -33,6 +33,7 @@ ADVICE = {
     "unknown-topic": "Create the topic at the broker, or correct its name.",
     "unknown-dead-letter": "List the dead letters again; it was redriven, purged or deleted.",
     "unknown-operation": "Results are kept for a week; check the id.",
+    "not-in-flight": "`GET /v1/subscriptions/{subscription}/in-flight` lists what is.",
     "operation-running": "Wait for it, or cancel it: `DELETE /v1/operations/{operation}`.",
     "method-not-allowed": "The `Allow` header lists the methods of this address.",
     "not-acceptable": "Change `Accept`; JSON is always possible.",
@@ -55,6 +56,9 @@ ADVICE = {
     "store-unavailable": "Repeat after `Retry-After`; the lease keeps running meanwhile.",
     "store-outcome-unknown": "Repeat: settling is idempotent.",
     "store-data": "An operator has to look at the store; `/readyz` says what is wrong.",
+    "store-layout": "Start the build that `detail` names; see `ackd store finalize`.",
+    "settings-differ": "Give all sidecars of the subscription the same settings; `detail` says "
+    "which differ.",
     "store-setup": "Correct the store's configuration as `detail` says.",
     "too-many-connections": "Keep connections alive and share them, or raise `connections_max`.",
     "bad-configuration": "Run `ackd check`.",
