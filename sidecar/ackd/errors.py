@@ -86,6 +86,12 @@ class UnknownDeadLetterError(NotFoundError):
     type = "unknown-dead-letter"
 
 
+class NotInFlightError(NotFoundError):
+    """The message is not in flight: finished, or never handed out."""
+
+    type = "not-in-flight"
+
+
 class UnknownOperationError(NotFoundError):
     """There is no operation of this id (any more)."""
 
@@ -274,6 +280,20 @@ class StoreDataError(StoreError):
     """The store has lost data that it should have, or holds data of another layout."""
 
     type = "store-data"
+
+
+class StoreLayoutError(StoreError):
+    """The store's data is in a layout that this build of ackd can't use."""
+
+    type = "store-layout"
+
+
+class SettingsDifferError(StoreError):
+    """The other sidecars of this subscription were configured differently: this one does not serve
+    it.
+    """
+
+    type = "settings-differ"
 
 
 class StoreSetupError(StoreError):

@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulation.__main__ import rerun
 from tests.simulation.mutants import MUTANTS, Mutant
-from tests.simulation.plan import KINDS, Story
+from tests.simulation.plan import KINDS, SEEK, Story
 from tests.simulation.run import simulate
 from tests.support.paths import REPO
 
@@ -69,6 +69,16 @@ def test_r2_stuck_messages_are_sent_back_under_each_fault(kind: str) -> None:
     for seed in range(6):
         settings = (("stuck_ms", 1_000 + 500 * (seed % 3)),)
         outcome = simulate(seed, Story((kind, "rebalance"), settings, "slow"))
+        assert outcome.violation is None, rerun(outcome)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("faults", [("kill", "fuse"), ("freeze", "cut"), ("net", "broker_net")])
+def test_r8_the_group_is_moved_under_faults(faults: tuple[str, ...]) -> None:
+    """Once, whoever dies; one holder; what comes again is finished again, its copies are not."""
+    for seed in range(6):
+        outcome = simulate(seed, Story(("seek", "rebalance", *faults), SEEK.settings, "slow"))
         assert outcome.violation is None, rerun(outcome)
 
 

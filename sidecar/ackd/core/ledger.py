@@ -59,6 +59,7 @@ class Ledger(SendingBack[B]):
         self._asked.clear()
         self._long.clear()
         self._skew_ms = snapshot.now_ms - now_ms
+        self.seen_ms = snapshot.now_ms
         self.watermark = self.confirmed = snapshot.watermark
         self.finished = ChunkedBitmap()
         for index, data in snapshot.chunks.items():
@@ -137,6 +138,8 @@ class Ledger(SendingBack[B]):
         if session != self.session:
             return 0
         before = len(self._ready)
+        finished, highest = self.finished, self.finished.highest()
+        last = -1 if highest is None else highest
         for record in records:
             offset = record.offset
             if offset < self.position:
@@ -144,7 +147,7 @@ class Ledger(SendingBack[B]):
             if offset > self.position:
                 self._hole(self.position, offset)
             self.position = offset + 1
-            if offset >= self.watermark and offset not in self.finished:
+            if offset >= self.watermark and (offset > last or offset not in finished):
                 self._arrived(offset, record)
         self._skip()
         return len(self._ready) - before
@@ -249,6 +252,9 @@ class Ledger(SendingBack[B]):
             if entry is None or entry.hold is not Hold.READY or entry.body is None or entry.spilled:
                 heappop(self._ready)
                 continue
+            if self.give_up_ms and self.out_of_time(entry):
+                self._bury(heappop(self._ready), entry)
+                continue
             total += entry.size
             if taken and total > bytes_max:
                 break
@@ -269,7 +275,8 @@ class Ledger(SendingBack[B]):
             return None
         match result.outcome:
             case Outcome.GRANTED:
-                self._let_go(entry)
+                if entry.hold is not Hold.GRANTING:
+                    self._let_go(entry)
                 entry.hold = Hold.LEASED
                 self.leased += 1
                 if result.fence != self._shared[0] or result.when_ms != self._shared[1]:
@@ -319,8 +326,7 @@ class Ledger(SendingBack[B]):
         `attempt` what counts after it.
         """
         if outcome is Outcome.ACKED or outcome is Outcome.ALREADY_ACKED:
-            self._finish(offset)
-            self._advance()
+            self.acked((offset,))
             return
         entry = self.entries.get(offset)
         state = STATE_AFTER.get(outcome)
@@ -337,11 +343,18 @@ class Ledger(SendingBack[B]):
             entry.rterm = rterm
         self._hold(offset, entry, state, when_ms, store_ms, now_ms)
 
+    def acked(self, offsets: Iterable[int]) -> None:
+        """Acks that the store confirmed in one call: the watermark is looked for once."""
+        for offset in offsets:
+            self._finish(offset)
+        self._advance()
+
     def journal(self, entries: Iterable[JournalEntry], store_ms: int, now_ms: int) -> None:
         """Settles that other sidecars served (rule R16). Comes with every reply, so it also shows
         the clock.
         """
         self._skew_ms = store_ms - now_ms
+        self.seen_ms = max(self.seen_ms, store_ms)
         for item in entries:
             self.settled(
                 item.offset,
@@ -368,6 +381,11 @@ class Ledger(SendingBack[B]):
         """The broker has `committed`: bits below it are not needed any more."""
         self.finished.drop_below(min(committed, self.watermark))
         self._sent = {offset for offset in self._sent if offset >= committed}
+
+    @property
+    def undone(self) -> bool:
+        """There is something to do."""
+        return bool(self._effects)
 
     def drain(self) -> list[Effect]:
         """What has to be done now, in order; empty after it."""

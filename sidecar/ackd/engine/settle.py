@@ -19,9 +19,10 @@ from ackd.core.lease import BadTokenError, Token, UnknownKeyError, subscription_
 from ackd.core.states import Outcome, State
 from ackd.core.states import Verb as CoreVerb
 from ackd.core.wire import Op, Reply, Result, Verdict
-from ackd.engine.api import LeaseView, SettleItem, SettleResult, Status, Verb
+from ackd.engine.api import ACKED, LeaseView, SettleItem, SettleResult, Status, Verb
 from ackd.engine.context import Context
 from ackd.engine.delays import retry_delay_ms
+from ackd.engine.notes import NOTE_BYTES_MAX
 from ackd.engine.partition import Partition
 from ackd.engine.subscription import Subscription
 from ackd.errors import (
@@ -29,6 +30,7 @@ from ackd.errors import (
     BadParameterError,
     LeaseLostError,
     StoreError,
+    StoreLayoutError,
     UnknownSubscriptionError,
 )
 from ackd.store.flusher import LedgerHandle
@@ -101,6 +103,7 @@ class Settler:
         """
         results: list[SettleResult | None] = [None] * len(items)
         asks: list[_Ask] = []
+        notes: list[tuple[_Ask, bytes]] = []
         for index, item in enumerate(items):
             ask = self._read(index, item)
             if isinstance(ask, SettleResult):
@@ -109,10 +112,14 @@ class Settler:
                 asks.append(ask)
                 if item.reason and item.do in _FAILURES:
                     self._told(ask, item.reason)
+                if item.note is not None:
+                    notes.append((ask, item.note.encode()))
         pending = [(group, self._submit(group)) for group in _grouped(asks).values()]
         submitted()
         if pending:
             await self._ask_all(pending, partial(self._note, results))
+        if notes:
+            await self._write(notes, results)
         self._count(asks, results)
         return [each or _unavailable(StoreError()) for each in results]
 
@@ -128,7 +135,10 @@ class Settler:
         if name is None:
             return SettleResult(Status.INVALID, error=UnknownSubscriptionError())
         subscription = self._subscriptions[name]
-        arg = self._argument(item, token, subscription)
+        if item.note is not None and len(item.note.encode()) > NOTE_BYTES_MAX:
+            why = BadParameterError(f"note must be at most {NOTE_BYTES_MAX} bytes")
+            return SettleResult(Status.INVALID, error=why)
+        arg = 0 if item.do is Verb.ACK else self._argument(item, token, subscription)
         if isinstance(arg, BadParameterError):
             return SettleResult(Status.INVALID, error=arg)
         op = Op(
@@ -138,7 +148,7 @@ class Settler:
             token.rterm,
             token.attempt,
             arg,
-            counted=item.count,
+            counted=item.count and not (subscription.brake.on and item.do is Verb.RETRY),
         )
         return _Ask(index, subscription, token, op, item.do)
 
@@ -169,6 +179,9 @@ class Settler:
                 except StoreError as error:
                     answered(group, error)
                     continue
+                if reply.verdict is Verdict.LAYOUT:
+                    answered(group, StoreLayoutError())
+                    continue
                 if reply.verdict is not Verdict.OK:
                     again += group
                     continue
@@ -185,6 +198,22 @@ class Settler:
             gone = await group[0].subscription.ownership.topic_is_gone(group[0].token.topic_id)
             answered(group, None if gone else StoreError("the record is being taken over"))
 
+    async def _write(
+        self, notes: Sequence[tuple[_Ask, bytes]], results: list[SettleResult | None]
+    ) -> None:
+        """Keep the notes of leases that live; one that is not durable is no success (I7)."""
+        by_name: dict[str, list[tuple[_Ask, bytes]]] = {}
+        for ask, text in notes:
+            result = results[ask.index]
+            if result is not None and result.status is Status.EXTENDED:
+                by_name.setdefault(ask.subscription.name, []).append((ask, text))
+        for some in by_name.values():
+            try:
+                await some[0][0].subscription.notes.write([(a.token, text) for a, text in some])
+            except StoreError as error:
+                for ask, _ in some:
+                    results[ask.index] = _unavailable(error)
+
     def _note(
         self,
         results: list[SettleResult | None],
@@ -194,7 +223,9 @@ class Settler:
         """Keep what became of the items of one partition."""
         if isinstance(answer, Reply):
             for ask, result in zip(group, answer.results, strict=True):
-                results[ask.index] = self._result(result)
+                results[ask.index] = told = self._result(result)
+                if told.status is Status.LOST:
+                    told.cancelled = ask.subscription.cancels.of(ask.token)
             self._remember(group, answer)
             return
         for ask in group:
@@ -236,6 +267,8 @@ class Settler:
 
     @staticmethod
     def _result(result: Result) -> SettleResult:
+        if result.outcome is Outcome.ACKED and not result.late:
+            return ACKED
         status = _STATUSES.get(result.outcome)
         if status is None:
             return SettleResult(
@@ -253,18 +286,19 @@ class Settler:
 
     def _count(self, asks: Sequence[_Ask], results: Sequence[SettleResult | None]) -> None:
         metrics = self._context.metrics
-        counts: dict[tuple[str, str, str], int] = {}
+        counts: dict[tuple[str, Verb, Status], int] = {}
         for ask in asks:
             result = results[ask.index]
             status = Status.UNAVAILABLE if result is None else result.status
-            key = (ask.subscription.name, ask.verb.value, status.value)
+            key = (ask.subscription.name, ask.verb, status)
             counts[key] = counts.get(key, 0) + 1
             if result is not None and result.late and ask.verb is Verb.ACK:
                 metrics.late_acks.at(ask.subscription.name).inc()
-        for (name, verb, status_name), count in counts.items():
-            metrics.settles.at(name, verb, status_name).inc(count)
-            if status_name == Status.LOST:
-                metrics.lost_settles.at(name, verb).inc(count)
+        for (name, verb, status), count in counts.items():
+            metrics.settles.at(name, verb.value, status.value).inc(count)
+            if status is Status.LOST:
+                metrics.lost_settles.at(name, verb.value).inc(count)
+            self._subscriptions[name].brake.settled(verb, status, count)
 
     # --- looking
 
@@ -293,6 +327,12 @@ class Settler:
             if result.outcome is Outcome.ACKED
         ]
         if offsets:
+            acked = (
+                a.token
+                for a, result in zip(group, reply.results, strict=True)
+                if result.outcome is Outcome.ACKED
+            )
+            group[0].subscription.notes.acked(acked)
             self._context.memory.acked(self._handle(group[0]).key, reply.epoch, offsets)
 
 
@@ -308,7 +348,7 @@ def _split(
     group: Sequence[_Ask], results: Sequence[Result]
 ) -> tuple[list[_Ask], list[_Ask], list[Result]]:
     """Items that have to wait for a repair (R10); those that are decided, with their results."""
-    if all(result.outcome is not Outcome.UNREPAIRED for result in results):
+    if Outcome.UNREPAIRED not in [result.outcome for result in results]:
         return [], list(group), list(results)
     waits, decided, known = [], [], []
     for ask, result in zip(group, results, strict=True):

@@ -9,14 +9,19 @@ from dataclasses import dataclass
 
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import TopicPartition
+from ackd.engine.braking import Braking
 from ackd.engine.broadcast import is_broadcast, open_consumer, scope
+from ackd.engine.cancel import Cancels
 from ackd.engine.claims import Claims
 from ackd.engine.commit import Committer
 from ackd.engine.context import Context
 from ackd.engine.control import Control
 from ackd.engine.dead_marks import DeadMarks
+from ackd.engine.filling import Filling
 from ackd.engine.handout import HandOut
+from ackd.engine.lengthen import Lengthening
 from ackd.engine.members import Note
+from ackd.engine.notes import Notes
 from ackd.engine.operations import Operations
 from ackd.engine.own_topic import RetryTopic, dead_letter_topic
 from ackd.engine.ownership import RETRY_MS, Ownership
@@ -24,6 +29,7 @@ from ackd.engine.parking import Parking
 from ackd.engine.partition import Partition
 from ackd.engine.presence import Presence
 from ackd.engine.sender import DEAD, RETRY, Sender
+from ackd.engine.sieve import Sieve
 from ackd.engine.sweep import Sweeper
 from ackd.errors import AckdError, BrokerError, BrokerFatalError, StoreError
 from ackd.ports import (
@@ -50,13 +56,14 @@ RETRY_TOPIC_MS = 200
 
 @dataclass(slots=True)
 class Health:
-    """What readiness asks of a subscription."""
+    """What readiness asks of a subscription. `refusal`: why this sidecar must not serve it."""
 
     joined: bool = False
     nominated_once: bool = False
     superseded: bool = False
     store_ok: bool = False
     detail: str = ""
+    refusal: AckdError | None = None
 
 
 class Subscription:
@@ -90,6 +97,11 @@ class Subscription:
         )
         self.context = context
         self.control = Control(self, context)
+        self.notes = Notes(self, context)
+        self.cancels = Cancels(self, context)
+        self.lengthening = Lengthening(self, context)
+        self.brake = Braking(self, context)
+        self.filling = Filling(self, context)
         self.hand_out = HandOut(self, context)
         self.parking = Parking(self, context, context.spill(name, settings.spill_bytes_max))
         self.retry_topic = RetryTopic(self, context)
@@ -103,6 +115,8 @@ class Subscription:
         self.committer = Committer(self, context)
         self.presence = Presence(self, context, note or Note())
         self.ownership = Ownership(self, context)
+        own = (self.retry_topic.topic.name, dead.name)
+        self._sieve = Sieve(name, settings.topics, own, context.metrics)
 
     def cluster_scope(self, cluster: str) -> str:
         """What stands for the cluster in the names of this subscription's records."""
@@ -119,6 +133,7 @@ class Subscription:
         """Work until cancelled. Store and broker may come and go meanwhile."""
         try:
             await self._until_done(self.presence.register)
+            await self._until_done(self.presence.admit)
             async with asyncio.TaskGroup() as group:
                 # One rebalance fewer if it is quick; but nobody waits for it.
                 making = group.create_task(self.retry_topic.run())
@@ -135,15 +150,19 @@ class Subscription:
                     self.dead_letters.run,
                     self.operations.run,
                     self.parking.run,
+                    self.retry_topic.watch,
                 ):
                     group.create_task(part())
         finally:
             self.hand_out.stop()
+            self.brake.stop()
             await self.presence.stop()
             await self.ownership.stop()
             await self.hand_out.rate.stop()
             await self.consumer.close()
             await self.parking.close()
+            await self.cancels.stop()
+            await self.notes.stop()
 
     async def _until_done(self, step: Callable[[], Awaitable[None]]) -> None:
         """Try a step of the start until it works; readiness says meanwhile why it does not."""
@@ -172,7 +191,7 @@ class Subscription:
 
     async def _hand_over(self, partitions: list[Partition]) -> None:
         await self.sweeper.flush(partitions)
-        await self.committer.commit(partitions)
+        await self.committer.commit(partitions, last=True)
 
     # --- the broker's events
 
@@ -219,7 +238,7 @@ class Subscription:
         partition = self.owned.get(event.partition)
         if partition is None:
             return
-        partition.ledger.fetched(event.session, event.records)
+        partition.ledger.fetched(event.session, self._sieve.sift(event))
         partition.end = max(partition.end, event.records[-1].offset + 1)
         partition.perform()
         self.context.metrics.fetched.at(self.name).inc(len(event.records))

@@ -7,9 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ackd.core.bucket import Taken
+from ackd.core.ids import LedgerKey
+from ackd.core.layout import Layouts
 from ackd.core.wire import Call, Open, Reply, Snapshot
 from ackd.errors import StoreDataError, StoreError, StoreUnknownError
-from ackd.ports import Members, Store, Trouble
+from ackd.ports import Members, Note, Store, Trouble
 from ackd.telemetry.metrics import Metrics
 
 
@@ -32,6 +34,15 @@ class Watched:
     def run(self) -> str:
         """As the store says."""
         return self._store.run
+
+    @property
+    def layouts(self) -> Layouts:
+        """As the store says."""
+        return self._store.layouts
+
+    def write_layout(self, layout: int) -> None:
+        """Of records opened from now on."""
+        self._store.write_layout(layout)
 
     async def start(self) -> None:
         """Connect."""
@@ -88,6 +99,21 @@ class Watched:
         with self._watch("take"):
             return await self._store.take(subscription, wanted, rate_per_s, burst)
 
+    async def put_notes(self, key: LedgerKey, notes: Sequence[Note], bytes_max: int) -> int:
+        """Keep progress notes."""
+        with self._watch("put_notes"):
+            return await self._store.put_notes(key, notes, bytes_max)
+
+    async def notes(self, key: LedgerKey, offsets: Sequence[int]) -> list[bytes | None]:
+        """Read progress notes."""
+        with self._watch("notes"):
+            return await self._store.notes(key, offsets)
+
+    async def drop_notes(self, key: LedgerKey, offsets: Sequence[int]) -> None:
+        """Forget progress notes."""
+        with self._watch("drop_notes"):
+            await self._store.drop_notes(key, offsets)
+
     async def get(self, name: str) -> bytes | None:
         """Read a value."""
         with self._watch("get"):
@@ -97,6 +123,11 @@ class Watched:
         """Set a value."""
         with self._watch("put"):
             await self._store.put(name, value, ttl_ms)
+
+    async def swap(self, name: str, expected: bytes | None, value: bytes) -> bytes | None:
+        """Compare and set."""
+        with self._watch("swap"):
+            return await self._store.swap(name, expected, value)
 
     async def put_new(self, name: str, value: bytes, ttl_ms: int | None = None) -> bytes | None:
         """Set a value unless there is one."""

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 import orjson
 
-from ackd.engine.api import Delivery, Received, SettleResult, Status
+from ackd.engine.api import ACKED, Delivery, Received, SettleResult, Status
+from ackd.engine.live import Cancel
 from ackd.http.problems import problem
 from ackd.ports import Headers
 
@@ -115,17 +116,15 @@ class DeliveryEncoder:
         """The topic inside quotes, without them. A regular expression may match many, hence the
         bound.
         """
-        known = self._topics.get(topic)
-        if known is None:
-            if len(self._topics) >= _TOPICS_MAX:
-                self._topics.clear()
-            known = self._topics[topic] = orjson.dumps(topic)[1:-1]
+        if len(self._topics) >= _TOPICS_MAX:
+            self._topics.clear()
+        known = self._topics[topic] = orjson.dumps(topic)[1:-1]
         return known
 
     def one(self, delivery: Delivery) -> bytes:
         """One message as a JSON object. A lease is base64url and never needs escaping."""
         record = delivery.record
-        topic = self._topic(delivery.topic)
+        topic = self._topics.get(delivery.topic) or self._topic(delivery.topic)
         key = record.key
         headers = record.headers
         if headers:
@@ -135,6 +134,8 @@ class DeliveryEncoder:
                 listed += b',"content_type":' + orjson.dumps(kind)
         else:
             listed = b"[]"
+        if delivery.note is not None:
+            listed += b',"note":' + orjson.dumps(delivery.note)
         return (
             b'{"id":"%b/%d/%d","lease":"%b","topic":"%b","key":%b,"attempt":%d,"attempts_max":%d,'
             b'"first_seen_ms":%d,"deadline_ms":%d,"published_ms":%d,"headers":%b,%b'
@@ -189,15 +190,23 @@ def result(of: SettleResult) -> bytes:
         members["now"] = {"state": of.now_state}
         if of.now_attempt is not None:
             members["now"] = {"state": of.now_state, "attempt": of.now_attempt}
+    if of.cancelled is not None:
+        members["cancelled"] = cancelled(of.cancelled)
     if of.error is not None and of.status is not Status.LOST:
         # `lost` says all there is to say; a batch of late acks needn't repeat it in words.
         members["problem"] = problem(of.error)
     return orjson.dumps(members, default=str)
 
 
+def cancelled(of: Cancel) -> dict[str, str]:
+    """That an operator ended the message."""
+    return {"then": of.then, "reason": of.reason}
+
+
 def result_list(results: Iterable[SettleResult]) -> bytes:
     """Results in the order of the request, as a JSON array."""
-    return b"[%b]" % b",".join([result(each) for each in results])
+    acked = _PLAIN[Status.ACKED]
+    return b"[%b]" % b",".join([acked if each is ACKED else result(each) for each in results])
 
 
 def results(of: Sequence[SettleResult]) -> bytes:

@@ -35,6 +35,7 @@ ADVICE = {
     "unknown-operation": "Results are kept for a week; check the id.",
     "nothing-to-undo": "What was before a move is kept for 24 hours; seek to positions instead.",
     "not-paused": "`POST /v1/subscriptions/{subscription}/pause`, seek, then resume.",
+    "not-in-flight": "`GET /v1/subscriptions/{subscription}/in-flight` lists what is.",
     "operation-running": "Wait for it, or cancel it: `DELETE /v1/operations/{operation}`.",
     "method-not-allowed": "The `Allow` header lists the methods of this address.",
     "not-acceptable": "Change `Accept`; JSON is always possible.",
@@ -57,6 +58,9 @@ ADVICE = {
     "store-unavailable": "Repeat after `Retry-After`; the lease keeps running meanwhile.",
     "store-outcome-unknown": "Repeat: settling is idempotent.",
     "store-data": "An operator has to look at the store; `/readyz` says what is wrong.",
+    "store-layout": "Start the build that `detail` names; see `ackd store finalize`.",
+    "settings-differ": "Give all sidecars of the subscription the same settings; `detail` says "
+    "which differ.",
     "store-setup": "Correct the store's configuration as `detail` says.",
     "too-many-connections": "Keep connections alive and share them, or raise `connections_max`.",
     "bad-configuration": "Run `ackd check`.",

@@ -36,7 +36,8 @@ from ackd.ports.events import (
     Revoked,
     TopicReplaced,
 )
-from ackd.ports.store import Member, Members, Store
+from ackd.ports.operator import Groups, TopicLook
+from ackd.ports.store import Member, Members, Note, Store
 from ackd.ports.trouble import Trouble
 
 __all__ = [
@@ -51,12 +52,14 @@ __all__ = [
     "EndReached",
     "Failure",
     "Fetched",
+    "Groups",
     "Headers",
     "Lost",
     "Member",
     "Members",
     "Nominated",
     "NotStored",
+    "Note",
     "OutOfRange",
     "Outgoing",
     "PublishResult",
@@ -66,6 +69,7 @@ __all__ = [
     "Store",
     "Stored",
     "TopicInfo",
+    "TopicLook",
     "TopicReplaced",
     "Trouble",
 ]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ackd.core.bucket import Taken
+from ackd.core.ids import LedgerKey
+from ackd.core.layout import Layouts
 from ackd.core.wire import Call, Open, Reply, Snapshot
 from ackd.ports.trouble import Trouble
 
@@ -41,6 +43,16 @@ class Members:
     live: bytes = b""
 
 
+class Note(NamedTuple):
+    """A worker's note about its progress, said under the lease with this fence. UTF-8; empty takes
+    an earlier one away.
+    """
+
+    offset: int
+    fence: int
+    text: bytes
+
+
 class Store(Protocol):
     """Where leases and progress are kept. Every method raises StoreError when nothing was decided,
     StoreUnknownError when the call may have been applied (R12), StoreDataError, StoreSetupError.
@@ -52,6 +64,13 @@ class Store(Protocol):
         """Names the server run that is connected now ("" = not connected). A change is a possible
         rollback.
         """
+
+    @property
+    def layouts(self) -> Layouts:
+        """Layouts of records that this build reads. Others are refused (`Verdict.LAYOUT`)."""
+
+    def write_layout(self, layout: int) -> None:
+        """Records that are opened from now on are made in this layout, or moved to it."""
 
     async def start(self) -> None:
         """Connect; check layout, eviction policy and durability. Raises StoreError,
@@ -83,6 +102,17 @@ class Store(Protocol):
     async def take(self, subscription: str, wanted: int, rate_per_s: float, burst: int) -> Taken:
         """Take tokens from the subscription's bucket, at most `wanted`; see `core.bucket`."""
 
+    async def put_notes(self, key: LedgerKey, notes: Sequence[Note], bytes_max: int) -> int:
+        """Keep progress notes of a partition, at most `bytes_max` of them all; returns how many
+        older ones were dropped for that. One of an earlier lease replaces none of a later.
+        """
+
+    async def notes(self, key: LedgerKey, offsets: Sequence[int]) -> list[bytes | None]:
+        """The notes of these messages, None where there is none."""
+
+    async def drop_notes(self, key: LedgerKey, offsets: Sequence[int]) -> None:
+        """Forget notes."""
+
     async def get(self, name: str) -> bytes | None:
         """A small value by name (`name` is below the prefix)."""
 
@@ -91,6 +121,9 @@ class Store(Protocol):
 
     async def put_new(self, name: str, value: bytes, ttl_ms: int | None = None) -> bytes | None:
         """Set a value unless there is one; returns the one that was there, None if it was set."""
+
+    async def swap(self, name: str, expected: bytes | None, value: bytes) -> bytes | None:
+        """Set a value if it still is `expected` (None: not there); returns what is there now."""
 
     async def delete(self, name: str) -> None:
         """Remove a value."""

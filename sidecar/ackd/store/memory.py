@@ -12,9 +12,11 @@ from time import time_ns
 
 from ackd.core.bucket import Bucket, Taken
 from ackd.core.ids import LedgerKey
+from ackd.core.layout import FIRST, HERE, Layouts
+from ackd.core.notes import Notes
 from ackd.core.record import Record
 from ackd.core.wire import Call, Open, Reply, Snapshot, Verdict
-from ackd.ports import Member, Members, Trouble
+from ackd.ports import Member, Members, Note, Trouble
 
 FORGET_MS = 3_600_000
 
@@ -45,15 +47,22 @@ class Data:
     members: dict[str, dict[str, Entry]] = field(default_factory=dict)
     live: dict[str, bytes] = field(default_factory=dict)
     buckets: dict[str, Bucket] = field(default_factory=dict)
+    notes: dict[LedgerKey, Notes] = field(default_factory=dict)
 
 
 class MemoryStore:
     """`ackd.ports.Store` on a `Data`, which several sidecars of one process may share."""
 
     def __init__(
-        self, data: Data | None = None, run: str = "memory", now_us: Callable[[], int] = wall_us
+        self,
+        data: Data | None = None,
+        run: str = "memory",
+        now_us: Callable[[], int] = wall_us,
+        layouts: Layouts = HERE,
     ) -> None:
         self.data = data if data is not None else Data()
+        self.layouts = layouts
+        self._written = FIRST
         self._run = run
         self._now_us = now_us
 
@@ -73,21 +82,26 @@ class MemoryStore:
         record = self.data.records.get(call.key)
         if record is None:
             return Reply(Verdict.ABSENT)
+        if not self.layouts.reads(record.layout):
+            return Reply(Verdict.LAYOUT)
         return record.apply(call, self._now_us(), self._run)
 
     async def open(self, request: Open) -> Snapshot:
         """Take or re-read a record; made when it is absent and `create_at` is given."""
         record = self.data.records.get(request.key)
         created = record is None
-        if request.peek and record is not None:
-            again = replace(request, term=record.term)
-            return deepcopy(record).open(again, self._now_us(), self._run, created=False)
         if record is None:
             if request.create_at is None or request.peek:
                 return Snapshot(Verdict.ABSENT)
-            record = Record.create(request, request.create_at, self._run)
-        snapshot = record.open(request, self._now_us(), self._run, created=created)
-        if snapshot.verdict is Verdict.OK:
+            record = Record.create(request, request.create_at, self._run, self._written)
+        if not self.layouts.reads(record.layout):
+            return Snapshot(Verdict.LAYOUT)
+        if request.peek:
+            record, request = deepcopy(record), replace(request, term=record.term)
+        snapshot = record.open(
+            request, self._now_us(), self._run, created=created, written=self._written
+        )
+        if snapshot.verdict is Verdict.OK and not request.peek:
             self.data.records[request.key] = record
         return snapshot
 
@@ -139,6 +153,19 @@ class MemoryStore:
         self.data.buckets[subscription], taken = bucket.take(wanted, rate_per_s, burst, now_us)
         return taken
 
+    async def put_notes(self, key: LedgerKey, notes: Sequence[Note], bytes_max: int) -> int:
+        """Keep them, and drop the oldest."""
+        kept = self.data.notes.setdefault(key, Notes())
+        return sum(kept.put(note.offset, note.fence, note.text, bytes_max) for note in notes)
+
+    async def notes(self, key: LedgerKey, offsets: Sequence[int]) -> list[bytes | None]:
+        """Read them."""
+        return self.data.notes.get(key, Notes()).get(offsets)
+
+    async def drop_notes(self, key: LedgerKey, offsets: Sequence[int]) -> None:
+        """Forget them."""
+        self.data.notes.get(key, Notes()).drop(offsets)
+
     async def get(self, name: str) -> bytes | None:
         """Read a value that has not run out."""
         value, until_ms = self.data.values.get(name, (None, None))
@@ -158,6 +185,18 @@ class MemoryStore:
         if there is None:
             await self.put(name, value, ttl_ms)
         return there
+
+    async def swap(self, name: str, expected: bytes | None, value: bytes) -> bytes | None:
+        """Compare and set."""
+        there = await self.get(name)
+        if there == expected:
+            await self.put(name, value)
+            return value
+        return there
+
+    def write_layout(self, layout: int) -> None:
+        """Of records that are opened from now on."""
+        self._written = layout
 
     async def delete(self, name: str) -> None:
         """Remove a value."""
