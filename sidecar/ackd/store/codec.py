@@ -69,9 +69,9 @@ def decode_reply(data: bytes) -> Reply:
         return Reply(Verdict(verdict), term=term, version=version)
     start = _REPLY.size
     end = start + count * _RESULT.size
-    outcomes, states = _OUTCOMES, _STATES
+    outcomes, states, make = _OUTCOMES, _STATES, tuple.__new__  # `Result` itself is Python code
     results = [
-        Result(outcomes[outcome], states[state], attempt, fence, when_ms, first_s, late)
+        make(Result, (outcomes[outcome], states[state], attempt, fence, when_ms, first_s, late))
         for outcome, state, attempt, fence, when_ms, first_s, late in _RESULT.iter_unpack(
             memoryview(data)[start:end]
         )
