@@ -251,11 +251,6 @@ class Partition:
             lease, topic, partition, body, attempt, attempts_max, first_seen_ms, deadline_ms
         )
 
-    @property
-    def unwritten(self) -> bool:
-        """The record has changed since its progress was committed."""
-        return self.version != self.committed_version
-
     # --- the flusher's listener
 
     def landed(self, call: Call, reply: Reply) -> None:
