@@ -93,8 +93,7 @@ class Partition:
         self.repair_until_ms = 0
         self.epoch = 0
         self.version = 0
-        self.committed = -1
-        self.committed_version = -1
+        self.committed = self.committed_version = -1
         self.end = -1
         self.data_lost = False
         self.copies = Copies(tp, key, self.ledger)
