@@ -95,8 +95,7 @@ class Partition:
         self.repair_until_ms = 0
         self.epoch = 0
         self.version = 0
-        self.committed = -1
-        self.committed_version = -1
+        self.committed = self.committed_version = -1
         self.end = -1
         self.data_lost = False
         self.copies = Copies(tp, key, self.ledger)
@@ -252,11 +251,6 @@ class Partition:
         return Delivery(
             lease, topic, partition, body, attempt, attempts_max, first_seen_ms, deadline_ms
         )
-
-    @property
-    def unwritten(self) -> bool:
-        """The record has changed since its progress was committed."""
-        return self.version != self.committed_version
 
     # --- the flusher's listener
 
