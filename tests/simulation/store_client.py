@@ -12,6 +12,7 @@ from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import Members, Trouble
 from tests.simulation.process import Process
 from tests.simulation.store import StoreServer, Work
+from tests.simulation.store_more import SimOutboxes, SimSeenKeys
 from tests.simulation.world import MS
 
 T = TypeVar("T")
@@ -84,6 +85,8 @@ class SimStore:
         self._run = ""
         self._has_key = False
         self.cut = False
+        self.outboxes = SimOutboxes(self._call)
+        self.seen_keys = SimSeenKeys(self._call)
 
     @property
     def run(self) -> str:

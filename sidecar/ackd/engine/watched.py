@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from ackd.core.bucket import Taken
 from ackd.core.wire import Call, Open, Reply, Snapshot
 from ackd.errors import StoreDataError, StoreError, StoreUnknownError
-from ackd.ports import Members, Store, Trouble
+from ackd.ports import Members, Outboxes, SeenKeys, Store, Trouble
 from ackd.telemetry.metrics import Metrics
 
 
@@ -107,6 +107,16 @@ class Watched:
         """Remove a value."""
         with self._watch("delete"):
             await self._store.delete(name)
+
+    @property
+    def outboxes(self) -> Outboxes:
+        """As the store's."""
+        return self._store.outboxes
+
+    @property
+    def seen_keys(self) -> SeenKeys:
+        """As the store's."""
+        return self._store.seen_keys
 
     def troubles(self) -> list[Trouble]:
         """As the store says."""

@@ -36,6 +36,7 @@ from ackd.ports.events import (
     Revoked,
     TopicReplaced,
 )
+from ackd.ports.outbox import Outboxes, SeenKeys
 from ackd.ports.store import Member, Members, Store
 from ackd.ports.trouble import Trouble
 
@@ -58,10 +59,12 @@ __all__ = [
     "Nominated",
     "NotStored",
     "OutOfRange",
+    "Outboxes",
     "Outgoing",
     "PublishResult",
     "Record",
     "Revoked",
+    "SeenKeys",
     "StartPolicy",
     "Store",
     "Stored",

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from ackd.core.bucket import Taken
 from ackd.core.wire import Call, Open, Reply, Snapshot
+from ackd.ports.outbox import Outboxes, SeenKeys
 from ackd.ports.trouble import Trouble
 
 
@@ -94,6 +95,14 @@ class Store(Protocol):
 
     async def delete(self, name: str) -> None:
         """Remove a value."""
+
+    @property
+    def outboxes(self) -> Outboxes:
+        """Messages that are to be published."""
+
+    @property
+    def seen_keys(self) -> SeenKeys:
+        """Business keys that were acked."""
 
     def troubles(self) -> list[Trouble]:
         """What an operator should know, for readiness."""
