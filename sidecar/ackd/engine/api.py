@@ -251,11 +251,15 @@ class Held:
 
 @dataclass(slots=True)
 class Explanation:
-    """`limits`: what keeps messages from being handed out now, in words, the strongest first."""
+    """`limits`: what keeps messages from being handed out now, in words, the strongest first.
+
+    `repeats`: messages settled without delivery, by this sidecar since it joined.
+    """
 
     subscription: str
     partitions: list[Held] = field(default_factory=list)
     limits: list[str] = field(default_factory=list)
+    repeats: int = 0
 
 
 class Unsettled(Protocol):

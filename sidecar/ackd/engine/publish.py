@@ -54,17 +54,25 @@ class Backoff(wait_base):
         return pause_ms * random.uniform(1 - JITTER, 1 + JITTER) / 1000  # noqa: S311 - no secret
 
 
+class Known(msgspec.Struct, array_like=True):
+    """A result: topic, partition and offset, or (in the outbox) broker, `IN_OUTBOX` and number."""
+
+    name: str
+    partition: int
+    number: int
+    due_ms: int = 0
+
+
 class Remembered(msgspec.Struct, omit_defaults=True):
     """What is kept under an idempotency key.
 
     `results` None: still running, or its sidecar died meanwhile if `until_ms` (Unix time) is over.
-    A result with partition `IN_OUTBOX` is a broker, a number and a due time. `boxed`: the whole
-    request goes into the outbox, which itself knows repeats of it.
+    `boxed`: the whole request goes into the outbox, which itself knows repeats of it.
     """
 
     fingerprint: bytes
     until_ms: int = 0
-    results: list[tuple[str, int, int] | tuple[str, int, int, int]] | None = None
+    results: list[Known] | None = None
     boxed: bool = False
 
 
@@ -139,7 +147,7 @@ class Publisher:
         if entry.fingerprint != fingerprint:
             raise IdempotencyMismatchError
         if entry.results is not None:
-            return Published([_replayed(*each) for each in entry.results], replayed=True)
+            return Published([_replayed(each) for each in entry.results], replayed=True)
         if entry.boxed:
             return None
         if now_ms < entry.until_ms:
@@ -297,18 +305,16 @@ def _ticket(request: PublishRequest) -> bytes:
     return blake2b(name, digest_size=TICKET_BYTES).digest()
 
 
-def _remembered(
-    result: Stored | Accepted,
-) -> tuple[str, int, int] | tuple[str, int, int, int]:
+def _remembered(result: Stored | Accepted) -> Known:
     if isinstance(result, Stored):
-        return (result.topic, result.partition, result.offset)
-    return (result.broker, IN_OUTBOX, result.number, result.due_ms)
+        return Known(result.topic, result.partition, result.offset)
+    return Known(result.broker, IN_OUTBOX, result.number, result.due_ms)
 
 
-def _replayed(name: str, partition: int, number: int, due_ms: int = 0) -> Stored | Accepted:
-    if partition == IN_OUTBOX:
-        return Accepted(name, number, due_ms)
-    return Stored(name, partition, number)
+def _replayed(known: Known) -> Stored | Accepted:
+    if known.partition == IN_OUTBOX:
+        return Accepted(known.name, known.number, known.due_ms)
+    return Stored(known.name, known.partition, known.number)
 
 
 def _first(_: PublishResult) -> bool:

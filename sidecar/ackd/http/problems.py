@@ -33,6 +33,8 @@ ADVICE = {
     "unknown-topic": "Create the topic at the broker, or correct its name.",
     "unknown-dead-letter": "List the dead letters again; it was redriven, purged or deleted.",
     "unknown-operation": "Results are kept for a week; check the id.",
+    "unknown-outbox-message": "Results are kept for `publish.outbox_result_ms`; check the id.",
+    "not-failed": "`GET /v1/outbox/{broker}/{number}` says where it is.",
     "operation-running": "Wait for it, or cancel it: `DELETE /v1/operations/{operation}`.",
     "method-not-allowed": "The `Allow` header lists the methods of this address.",
     "not-acceptable": "Change `Accept`; JSON is always possible.",

@@ -36,7 +36,7 @@ class OutboxMetrics(ABC):
         self.outbox_refused = self._counter(
             "ackd_outbox_refused",
             "Requests refused because the outbox is full: messages, bytes.",
-            ("broker", "bound"),
+            ("broker", "reason"),
         )
         self.outbox_sent = self._counter(
             "ackd_outbox_sent",
