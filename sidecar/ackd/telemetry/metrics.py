@@ -41,6 +41,7 @@ class Metrics(OutboxMetrics):
         self._log_dropped: dict[str, int] = defaultdict(int)
         self._before: list[Callable[[], None]] = []
         self._define_work()
+        self.define_publishing()
         self.define_outbox()
         self.define_dedup()
         self._define_flow()
@@ -106,18 +107,6 @@ class Metrics(OutboxMetrics):
             "ackd_push_breaker_open",
             "1 while the application can't be reached and nothing is sent. Alert on it.",
             (of,),
-        )
-        self.published = self._counter(
-            "ackd_published",
-            "Messages published, by outcome: stored, accepted (into the outbox), refused, "
-            "not-stored, unknown, pressure.",
-            ("broker", "outcome"),
-        )
-        self.publish_seconds = self._histogram(
-            "ackd_publish_seconds", "How long a publish took, retries included.", ("broker",)
-        )
-        self.publish_retries = self._counter(
-            "ackd_publish_retries", "Further tries after a first one failed.", ("broker",)
         )
 
     def _define_flow(self) -> None:

@@ -1,4 +1,4 @@
-"""Metrics of outboxes and of repeats by business key: a part of `metrics`."""
+"""Metrics of publishing, of outboxes and of repeats by business key: a part of `metrics`."""
 
 from __future__ import annotations
 
@@ -25,6 +25,21 @@ class OutboxMetrics(ABC):
     @abstractmethod
     def _histogram(self, name: str, text: str, labels: Sequence[str]) -> Family[Histogram]:
         """A new histogram."""
+
+    def define_publishing(self) -> None:
+        """What was published at once."""
+        self.published = self._counter(
+            "ackd_published",
+            "Messages published, by outcome: stored, accepted (into the outbox), refused, "
+            "not-stored, unknown, pressure.",
+            ("broker", "outcome"),
+        )
+        self.publish_seconds = self._histogram(
+            "ackd_publish_seconds", "How long a publish took, retries included.", ("broker",)
+        )
+        self.publish_retries = self._counter(
+            "ackd_publish_retries", "Further tries after a first one failed.", ("broker",)
+        )
 
     def define_outbox(self) -> None:
         """What was accepted and is sent later. The gauges are of the whole outbox at each sidecar
@@ -78,5 +93,5 @@ class OutboxMetrics(ABC):
             "ackd_dedup_skipped",
             "Messages for which a repeat may slip through, by why: store (it did not answer), full "
             "(no room), forgotten (the body was gone at the ack).",
-            (of, "why"),
+            (of, "reason"),
         )
