@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Generic, TypeVar
 
-from prometheus_client import Counter, Gauge
+from prometheus_client import Gauge
 
+from ackd.telemetry.counter import Counter
 from ackd.telemetry.histogram import Histogram
 
 SERIES_MAX = 2000
@@ -50,6 +51,6 @@ class Family(Generic[Kind]):
         other = (OTHER,) * len(self.labels)
         if len(self._series) >= SERIES_MAX and values != other:
             return self.at(*other)
-        series: Kind = self._parent.labels(*values)
+        series: Kind = self._parent.labels(*map(str, values))
         self._series[values] = series
         return series

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 
 from prometheus_client import (
     CollectorRegistry,
-    Counter,
     Gauge,
     ProcessCollector,
     disable_created_metrics,
@@ -22,6 +21,7 @@ from prometheus_client import (
 from prometheus_client.exposition import choose_encoder
 
 from ackd.telemetry import log
+from ackd.telemetry.counter import Counter
 from ackd.telemetry.family import Family
 from ackd.telemetry.histogram import Histogram
 from ackd.telemetry.outbox_metrics import OutboxMetrics
@@ -184,6 +184,11 @@ class Metrics(OutboxMetrics):
             "Tries to store copies, by topic: retry-topic, dead-letter-topic; stored or failed.",
             (of, "topic", "outcome"),
         )
+        self.copies_left_out = self._counter(
+            "ackd_copies_left_out",
+            "Copies of ackd's in topics that a pattern took in (a mirror's, say): passed over.",
+            (of,),
+        )
         self.dead_letters = self._counter(
             "ackd_dead_letters",
             "Dead letters that an operation took away, by outcome: redriven, purged, failed.",
@@ -274,7 +279,8 @@ class Metrics(OutboxMetrics):
         return encoder(self.registry), content_type
 
     def _counter(self, name: str, text: str, labels: Sequence[str]) -> Family[Counter]:
-        parent = Counter(name, text, labels, registry=self.registry)
+        parent = Counter(name, text, labels)
+        self.registry.register(parent)
         family = Family(parent, "counter", f"{name}_total", text, labels)
         self._families.append(family)
         return family

@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-from prometheus_client import Counter, Gauge
+from prometheus_client import Gauge
 
+from ackd.telemetry.counter import Counter
 from ackd.telemetry.family import Family
 from ackd.telemetry.histogram import Histogram
 
