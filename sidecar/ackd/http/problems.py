@@ -57,6 +57,8 @@ ADVICE = {
     "store-unavailable": "Repeat after `Retry-After`; the lease keeps running meanwhile.",
     "store-outcome-unknown": "Repeat: settling is idempotent.",
     "store-data": "An operator has to look at the store; `/readyz` says what is wrong.",
+    "store-layout": "Start an ackd that reads this layout; `ackd store` says which it is.",
+    "settings-differ": "Give all sidecars of the subscription the same settings; see `/readyz`.",
     "store-setup": "Correct the store's configuration as `detail` says.",
     "too-many-connections": "Keep connections alive and share them, or raise `connections_max`.",
     "bad-configuration": "Run `ackd check`.",
