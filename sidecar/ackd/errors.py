@@ -111,6 +111,19 @@ class NotPausedError(ClientError):
     status = 409
 
 
+class UnknownOutboxMessageError(NotFoundError):
+    """There is no such message in an outbox (any more)."""
+
+    type = "unknown-outbox-message"
+
+
+class NotFailedError(ClientError):
+    """Only a message that the broker has refused can be sent again."""
+
+    type = "not-failed"
+    status = 409
+
+
 class OperationRunningError(ClientError):
     """Another operation is running on this subscription."""
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulation.__main__ import rerun
 from tests.simulation.mutants import MUTANTS, Mutant
-from tests.simulation.plan import KINDS, SEEK, Story
+from tests.simulation.plan import KEYS, KINDS, SEEK, Story
 from tests.simulation.run import simulate
 from tests.support.paths import REPO
 
@@ -80,6 +80,19 @@ def test_r8_the_group_is_moved_under_faults(faults: tuple[str, ...]) -> None:
     for seed in range(6):
         outcome = simulate(seed, Story(("seek", "rebalance", *faults), SEEK.settings, "slow"))
         assert outcome.violation is None, rerun(outcome)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_r18_repeats_hide_nothing_and_are_found() -> None:
+    """A message is settled without delivery only behind the ack of another one of its key."""
+    found = 0
+    for seed in range(15):
+        fault = ("reset",) if seed % 5 == 0 else KEYS.faults
+        outcome = simulate(seed, Story(fault, (("keys", 8), ("sidecars", 2)), KEYS.style))
+        assert outcome.violation is None, rerun(outcome)
+        found += outcome.repeats
+    assert found > 15
 
 
 def test_runs_do_something() -> None:

@@ -14,7 +14,9 @@ from dataclasses import replace
 
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.bucket import Taken
-from ackd.core.ids import TopicPartition
+from ackd.core.ids import LedgerKey, TopicPartition
+from ackd.core.layout import Layouts
+from ackd.core.seen import Ask, Entry
 from ackd.core.wire import Call, Open, Reply, Snapshot
 from ackd.engine.context import Context
 from ackd.errors import BrokerError
@@ -27,6 +29,9 @@ from ackd.ports import (
     ConsumerSpec,
     Members,
     Nominated,
+    Note,
+    Outboxes,
+    SeenKeys,
     Store,
     TopicInfo,
     TopicReplaced,
@@ -234,6 +239,41 @@ class ScopedStore:
         """Of the own scope: each sidecar has the whole rate."""
         return await self._store.take(self._of(subscription), wanted, rate_per_s, burst)
 
+    @property
+    def layouts(self) -> Layouts:
+        """As the store's."""
+        return self._store.layouts
+
+    def write_layout(self, layout: int) -> None:
+        """As the port says."""
+        self._store.write_layout(layout)
+
+    async def put_notes(self, key: LedgerKey, notes: Sequence[Note], bytes_max: int) -> int:
+        """As the port says."""
+        return await self._store.put_notes(key, notes, bytes_max)
+
+    async def notes(self, key: LedgerKey, offsets: Sequence[int]) -> list[bytes | None]:
+        """As the port says."""
+        return await self._store.notes(key, offsets)
+
+    async def drop_notes(self, key: LedgerKey, offsets: Sequence[int]) -> None:
+        """As the port says."""
+        await self._store.drop_notes(key, offsets)
+
+    async def swap(self, name: str, expected: bytes | None, value: bytes) -> bytes | None:
+        """As the port says."""
+        return await self._store.swap(name, expected, value)
+
+    @property
+    def outboxes(self) -> Outboxes:
+        """As the store's: they belong to a broker."""
+        return self._store.outboxes
+
+    @property
+    def seen_keys(self) -> SeenKeys:
+        """Of the own scope: what another sidecar has acked is not a repeat here (I1)."""
+        return _ScopedKeys(self._store.seen_keys, self._identity)
+
     async def get(self, name: str) -> bytes | None:
         """As the port says."""
         return await self._store.get(name)
@@ -256,3 +296,28 @@ class ScopedStore:
 
     async def close(self) -> None:
         """The store belongs to all subscriptions: whoever opened it closes it."""
+
+
+class _ScopedKeys:
+    """`ackd.ports.SeenKeys` of one identity."""
+
+    def __init__(self, keys: SeenKeys, identity: str) -> None:
+        self._keys = keys
+        self._identity = identity
+
+    async def seen(
+        self,
+        subscription: str,
+        window_ms: int,
+        ledgers: Sequence[tuple[bytes, int]],
+        asks: Sequence[Ask],
+    ) -> list[bool]:
+        """Of the own scope."""
+        return await self._keys.seen(f"{subscription}@{self._identity}", window_ms, ledgers, asks)
+
+    async def remember(
+        self, subscription: str, window_ms: int, most: int, entries: Sequence[Entry]
+    ) -> int:
+        """In the own scope."""
+        own = f"{subscription}@{self._identity}"
+        return await self._keys.remember(own, window_ms, most, entries)

@@ -58,6 +58,7 @@ class Hooks:
     restore: Callable[[Partition, int], None]
     due: Callable[[int], None]
     confirmed: Callable[[], bool]
+    landed: Callable[[Partition, Call, Reply], None] | None = None
 
 
 class Policy(NamedTuple):
@@ -95,8 +96,7 @@ class Partition:
         self.repair_until_ms = 0
         self.epoch = 0
         self.version = 0
-        self.committed = -1
-        self.committed_version = -1
+        self.committed = self.committed_version = -1
         self.end = -1
         self.data_lost = False
         self.copies = Copies(tp, key, self.ledger)
@@ -253,11 +253,6 @@ class Partition:
             lease, topic, partition, body, attempt, attempts_max, first_seen_ms, deadline_ms
         )
 
-    @property
-    def unwritten(self) -> bool:
-        """The record has changed since its progress was committed."""
-        return self.version != self.committed_version
-
     # --- the flusher's listener
 
     def landed(self, call: Call, reply: Reply) -> None:
@@ -267,6 +262,8 @@ class Partition:
         if reply.verdict is not Verdict.OK:
             self._refused(call, reply)
             return
+        if self._hooks.landed is not None:
+            self._hooks.landed(self, call, reply)
         now_ms, store_ms, ledger = self._context.clock.monotonic_ms(), reply.now_ms, self.ledger
         acked: list[int] = []
         for op, result in zip(call.ops, reply.results, strict=True):

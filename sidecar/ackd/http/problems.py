@@ -36,6 +36,8 @@ ADVICE = {
     "nothing-to-undo": "What was before a move is kept for 24 hours; seek to positions instead.",
     "not-paused": "`POST /v1/subscriptions/{subscription}/pause`, seek, then resume.",
     "not-in-flight": "`GET /v1/subscriptions/{subscription}/in-flight` lists what is.",
+    "unknown-outbox-message": "Results are kept for `publish.outbox_result_ms`; check the id.",
+    "not-failed": "`GET /v1/outbox/{broker}/{number}` says where it is.",
     "operation-running": "Wait for it, or cancel it: `DELETE /v1/operations/{operation}`.",
     "method-not-allowed": "The `Allow` header lists the methods of this address.",
     "not-acceptable": "Change `Accept`; JSON is always possible.",
