@@ -10,12 +10,12 @@ from ackd.core.states import Outcome, Verb
 from ackd.core.upkeep import epoch_mark
 from ackd.core.wire import Call, Finish, Op, Open, Reply, Result, Snapshot, Verdict
 from ackd.engine.dedup import REPEAT
-from ackd.engine.seek_document import SeekDocument, is_seek, read_seek
 from ackd.ports.own_topics import RETRY_PREFIX
 from tests.simulation.book import Ack, Book, Coordinate, Holding, Ledger, Message, Place
 from tests.simulation.log import Cluster, Topic
 from tests.simulation.process import Process
 from tests.simulation.repeats import Repeats
+from tests.simulation.seeks import Seeks
 from tests.simulation.world import World
 
 FOREIGN_MEMORY_US = 9_500_000
@@ -40,7 +40,7 @@ class Decisions:
         self.committed_topics: set[bytes] = set()
         self.calm = False
         self.carried: dict[Coordinate, Coordinate] = {}
-        self.seeks: set[str] = set()
+        self.seeks = Seeks(self.book, self.carried, world.fail)
         self.repeats = Repeats(world, cluster)
 
     # --- the store's decisions (Observer)
@@ -100,7 +100,7 @@ class Decisions:
             if holding.fence == result.fence and holding.rterm == reply.rterm:
                 self.world.fail(f"R9: {name_of(at)} granted twice with fence {result.fence}")
         for ack in message.told:
-            if not self._ack_excused(at, ack, self._epoch(at, reply), by):
+            if not self._ack_excused(at, ack, self.seeks.epoch(at, reply), by):
                 self.world.fail(f"I2: {name_of(at)} granted again by {by.name} after its ack")
         if message.copies and not self.disturbed():
             self.world.fail(f"R2: {name_of(at)} granted although its dead copy is stored")
@@ -150,10 +150,6 @@ class Decisions:
             return True
         return not book.repaired_by(ack.by, ack.applied_us, now_us)
 
-    def _epoch(self, at: Coordinate, reply: Reply) -> int:
-        """Of resets of the message's own partition, whichever record was asked."""
-        return max(reply.epoch, self.book.ledger(at.place).epoch) if self.seeks else reply.epoch
-
     def _settled(
         self, by: Process, at: Coordinate, op: Op, result: Result, reply: Reply
     ) -> None:  # fmt: skip
@@ -182,7 +178,7 @@ class Decisions:
             if message.copies and not self.disturbed():
                 self.world.fail(f"R2: {name_of(at)} acked although its dead copy is stored")
             message.acked_us, message.acked_by = self.world.now_us, by
-            message.acked_epoch = self._epoch(at, reply)
+            message.acked_epoch = self.seeks.epoch(at, reply)
             self.acked_count += 1
             (self.repeats.settled if op.group == REPEAT else self.repeats.worked)(at)
 
@@ -233,7 +229,7 @@ class Decisions:
         if topic is None:
             return
         if op.verb is Verb.HOLE and op.group == Finish.SKIPPED:
-            self._skipped(at)
+            self.seeks.skipped(at)
             return
         for offset in topic.logs[at.partition].records:
             if start <= offset < end:
@@ -242,28 +238,12 @@ class Decisions:
                     what = "marked as a hole" if op.verb is Verb.HOLE else "below the watermark"
                     self.world.fail(f"I1: {name_of(each)} is {what} and was never finished")
 
-    def _skipped(self, at: Coordinate) -> None:
-        """A seek finishes a copy of what comes again, or what a copy under lease stands for."""
-        origin = self.origin(at)
-        message = self.book.message(origin)
-        if origin != at:
-            message.dismissed.add(at)
-            if not self.book.ledger(origin.place).epoch:
-                self.world.fail(
-                    f"R8: a copy of {name_of(origin)} dismissed; it does not come again"
-                )
-        elif message.claimed_before is not None:
-            message.sent, message.claimed_by = True, message.claimed_before
-        else:
-            self.world.fail(f"I1: {name_of(at)} skipped, and no copy has it")
-
     def _reset(self, key: LedgerKey, position: int, epoch: int) -> None:
         """R8: every new epoch is one that an operator asked for, and a seek moves once."""
         place = Place(key.topic_id, key.partition)
         ledger = self.book.ledger(place)
         ledger.epoch = epoch
-        if position in ledger.seeks:
-            self._comes_again(place, position)
+        self.seeks.moved(place, position)
         if position in ledger.seeks and (self.book.rollbacks or self.book.flushed_us):
             self._skip_below(place, position)
             return
@@ -273,19 +253,6 @@ class Decisions:
         ledger.resets.remove(position)
         self.repeats.reset(Place(key.topic_id, key.partition))
         self._skip_below(Place(key.topic_id, key.partition), position)
-
-    def _comes_again(self, place: Place, position: int) -> None:
-        """What was finished before counts no more (I1); who holds a lease goes on (I3)."""
-        for carrier, origin in self.carried.items():
-            message = self.book.message(origin)
-            if origin.place == place and origin.offset >= position and message.settled(carrier):
-                message.dismissed.add(carrier)
-        for at, message in self.book.messages.items():
-            if at.place == place and at.offset >= position:
-                message.sent = message.skipped = False
-                message.acked_us, message.claimed_before = 0, message.claimed_by
-                message.claimed_by = None
-                message.copies.clear()
 
     def _skip_below(self, place: Place, position: int) -> None:
         topic = self.topic(place.topic_id)
@@ -340,8 +307,7 @@ class Decisions:
     def value_set(self, name: str, value: bytes) -> None:
         """The group's start is decided (R6)."""
         self.world.note("store", "value", name, len(value))
-        if name.startswith("operation:") and is_seek(value):
-            self._seek(read_seek(value))
+        self.seeks.written(name, value)
         if not name.startswith("start:"):
             return
         for field, position in json.loads(value).items():
@@ -350,16 +316,6 @@ class Decisions:
             ledger = self.book.ledger(place)
             if ledger.start < 0 or self._new_group(place):
                 ledger.start = position
-
-    def _seek(self, document: SeekDocument) -> None:
-        """A seek is written down: once for each of its partitions it is what somebody wants."""
-        if document.id in self.seeks:
-            return
-        self.seeks.add(document.id)
-        for target in document.targets:
-            ledger = self.book.ledger(Place(bytes.fromhex(target.topic_id), target.partition))
-            ledger.resets.append(target.offset)
-            ledger.seeks.add(target.offset)
 
     # --- copies
 
