@@ -276,7 +276,7 @@ class Decisions:
             ledger.taken_us = self.world.now_us
         if snapshot.created:
             ledger.epoch = 0
-            if snapshot.watermark in ledger.resets:
+            if snapshot.watermark in ledger.resets and snapshot.watermark not in ledger.seeks:
                 ledger.resets.remove(snapshot.watermark)
                 self._skip_below(place, snapshot.watermark)
             if ledger.start < 0 or self._new_group(place):
