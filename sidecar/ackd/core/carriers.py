@@ -8,7 +8,6 @@ then may the home go (CLOSE).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from heapq import heappush
 
 from ackd.core.effects import Claim, CloseHome, FetchFrom
 from ackd.core.entry import B, Hold
@@ -31,9 +30,10 @@ class Carriers(Window[B]):
         self.carriers = False
 
     def _claim(self, offset: int) -> None:
-        """A carrier without a slot arrived."""
+        """A carrier without a slot arrived. One that is not the first of its chain asks later."""
         self.entries[offset].hold = Hold.CLAIMING
-        self._effects.append(Claim(offset))
+        if self.turns is None or self.turns.first(offset):
+            self._effects.append(Claim(offset))
 
     def _close_home(self, offset: int) -> None:
         self._effects.append(CloseHome(offset))
@@ -90,7 +90,7 @@ class Carriers(Window[B]):
         if entry is not None and entry.spilled:
             self._replace(offset, body, spilled=False)
             if entry.hold is Hold.READY:
-                heappush(self._ready, offset)
+                self._make_ready(offset, entry)
 
     def lost_bodies(self, offsets: Iterable[int]) -> None:
         """These can't be read back: they are fetched again."""

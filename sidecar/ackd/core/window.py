@@ -5,6 +5,7 @@ What moves them (the broker, the store, the applications) is the business of `le
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from heapq import heappush
 from typing import Generic, TypeGuard
 
@@ -12,6 +13,7 @@ from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.effects import Bury, Claim, Effect, FinishRange, Restore, SendBack, SendDead
 from ackd.core.entry import HOLD_OF, TIMED, UNKNOWN_RTERM, B, Entry, Hold
 from ackd.core.offsets import Offsets
+from ackd.core.order import Place, Turns
 from ackd.core.states import State
 from ackd.core.timers import Timers
 from ackd.core.wire import Finish
@@ -22,7 +24,8 @@ class Window(Generic[B]):
 
     `lapsed`: how many leases ended at each moment, for whoever measures; it empties it. `waits`:
     offsets that began to wait, or got a body meanwhile, for whoever keeps bodies elsewhere.
-    `deliveries_max`: a message that was handed out so often is given up, 0 = never.
+    `deliveries_max`: a message that was handed out so often is given up, 0 = never. `turns`: whose
+    turn it is of an ordered subscription, None = no order (I6).
     """
 
     def __init__(self) -> None:
@@ -38,6 +41,8 @@ class Window(Generic[B]):
         self.bytes = 0
         self.lapsed: dict[int, int] = {}
         self.waits: dict[int, None] = {}
+        self.turns: Turns | None = None
+        self._place_of: Callable[[B], Place | None] = _nowhere
         self._bodiless = Offsets()
         self._ready: list[int] = []
         self._timers = Timers()
@@ -117,10 +122,67 @@ class Window(Generic[B]):
             self._vanish(offset)
         elif self._used_up(entry):
             self._bury(offset, entry)
+        elif self.turns is not None and not self.turns.first(offset):
+            pass  # it comes again when the one before it is over
         elif entry.spilled:
             self._effects.append(Restore(offset))
         elif entry.body is not None:
             heappush(self._ready, offset)
+
+    @property
+    def ready(self) -> int:
+        """At most so many can be handed out now (an upper bound: entries that changed are weeded
+        out late).
+        """
+        if self.turns is not None and self._ready and self._ready[0] >= self._known_to():
+            return 0
+        return len(self._ready)
+
+    # --- in order (I6)
+
+    @property
+    def buffered(self) -> int:
+        """As `ready`, with what waits for an earlier one of its chain: fetched, not handed out."""
+        return len(self._ready) + (0 if self.turns is None else self.turns.behind)
+
+    def keep_order(self, place_of: Callable[[B], Place | None]) -> None:
+        """Hand out in the order of chains, from the start; `place_of` is asked once a message."""
+        self._place_of, self.turns = place_of, Turns()
+
+    def _line_up(self, turns: Turns, body: B) -> None:
+        place = self._place_of(body)
+        if place is not None:
+            turns.arrived(body.offset, place)
+
+    def _turns_again(self, before: Mapping[int, Entry[B]]) -> None:
+        """The record was read again: the places that are known, before anything is made ready."""
+        turns = self.turns
+        if turns is None:
+            return
+        self.turns = Turns()
+        for offset, entry in self.entries.items():
+            if entry.gone:
+                self.turns.gone(offset, turns.place(offset))
+        for offset, entry in before.items():
+            place = None if entry.body is None else turns.place(offset)
+            if place is not None and offset >= self.watermark and offset not in self.finished:
+                self.turns.arrived(offset, place)
+
+    def _known_to(self) -> int:
+        """Whatever is unfinished below this offset was seen by this owner: what stands above it
+        may have to wait for something unseen.
+        """
+        return self.position if self.turns is None else self.turns.end(self.position)
+
+    def _next_turn(self, offset: int | None) -> None:
+        """The one before it of its chain is over."""
+        entry = None if offset is None else self.entries.get(offset)
+        if offset is None or entry is None:
+            return
+        if entry.hold is Hold.READY:
+            self._make_ready(offset, entry)
+        elif entry.hold is Hold.CLAIMING:
+            self._effects.append(Claim(offset))
 
     def _finish_range(self, start: int, end: int, reason: int) -> None:
         if start < end:
@@ -147,6 +209,8 @@ class Window(Generic[B]):
             self._bodiless.discard(offset)
             self._let_go(entry)
             self.bytes -= entry.size
+        if self.turns is not None:
+            self._next_turn(self.turns.finished(offset))
 
     def _advance(self) -> None:
         # Bits beyond the position are true finishes of earlier fetches, so it may pass over it.
@@ -191,3 +255,7 @@ class Window(Generic[B]):
 def _waits(entry: Entry[B] | None, due_ms: int) -> TypeGuard[Entry[B]]:
     """It is leased or delayed until just then (a timer that was overtaken is not taken back)."""
     return entry is not None and entry.due_ms == due_ms and entry.hold in TIMED
+
+
+def _nowhere(_: object) -> None:
+    """No order."""
