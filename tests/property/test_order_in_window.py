@@ -37,7 +37,7 @@ class OrderedMachine(OwnerMachine):
 
     def place_of(self, offset: int) -> Place | None:
         loose = self.chains > 1 and offset % 4 == 0
-        return None if loose else (offset % self.chains, offset)
+        return None if loose else Place(offset % self.chains, offset)
 
     @rule(most=st.integers(1, 6))
     @precondition(lambda self: not self.blind)

@@ -67,7 +67,8 @@ class Ledger(SendingBack[B]):
             self._sent.clear()
         gone = {offset for offset, old in before.entries.items() if old.gone}
         self.slots(snapshot.slots, snapshot.now_ms, now_ms, gone)
-        self._turns_again(before.entries)
+        self._ticked_ms = now_ms
+        self._turns_again(before.entries, snapshot.parked)
         repair = self._merge(before) if same else Repair([], 0, [], [])
         for offset, old in before.entries.items():
             if old.body is not None and offset >= self.watermark and offset not in self.finished:
@@ -251,7 +252,7 @@ class Ledger(SendingBack[B]):
             if turns is not None:
                 if offset >= known_to:
                     break
-                if not turns.first(offset):
+                if not turns.free(offset):
                     heappop(self._ready)
                     continue
             total += entry.size

@@ -8,11 +8,30 @@ memory that it takes is bounded by the window, however many keys there are.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from hashlib import blake2b
 from heapq import heappop, heappush
+from typing import NamedTuple
 
-Place = tuple[Hashable, int]
-"""(chain, rank): smaller ranks of a chain go first."""
+PARTITION = 1
+"""The chain of all messages of a partition that is handed out in order as a whole."""
+KEY_BYTES = 6
+"""Two keys of one hash are kept in one order, which does no harm."""
+
+
+def key_hash(key: bytes) -> int:
+    """The chain of a key, as the store knows it: 2 to 2^48 - 1."""
+    digest = blake2b(key, digest_size=KEY_BYTES).digest()
+    return max(int.from_bytes(digest, "big"), PARTITION + 1)
+
+
+class Place(NamedTuple):
+    """Smaller ranks of a chain go first. `home`: of a copy, what is to be told when it is over."""
+
+    chain: Hashable
+    rank: int
+    home: object = None
+
 
 _Chain = list[tuple[int, int]]
 
@@ -23,14 +42,20 @@ class Turns:
     Every method is O(log n) in the length of a chain. Finished ones are taken out of a heap when
     they come to its top. `unknown` are unfinished messages whose place nobody can tell: their
     record is gone from the log, so they may stand before any later one.
+
+    `parked`: chains of which earlier messages were sent back, so that no other one may be handed
+    out here before the store says that they are over (R19). `following`: those of them that may
+    have messages here which have to be sent after them.
     """
 
-    __slots__ = ("_chains", "_places", "_unknown")
+    __slots__ = ("_chains", "_places", "_unknown", "following", "parked")
 
     def __init__(self) -> None:
         self._places: dict[int, Place] = {}
         self._chains: dict[Hashable, tuple[int, int] | _Chain] = {}
         self._unknown: set[int] = set()
+        self.parked: dict[Hashable, None] = {}
+        self.following: dict[Hashable, None] = {}
 
     @property
     def behind(self) -> int:
@@ -57,7 +82,7 @@ class Turns:
         if offset in self._places:
             return
         self._places[offset] = place
-        chain, rank = place
+        chain, rank, _ = place
         found = self._chains.get(chain)
         if found is None:
             self._chains[chain] = (rank, offset)
@@ -70,12 +95,32 @@ class Turns:
     def first(self, offset: int) -> bool:
         """Whether it is the first of its chain; always true of a message without a place."""
         place = self._places.get(offset)
-        return place is None or self._head(place[0]) == offset
+        return place is None or self._head(place.chain) == offset
+
+    def free(self, offset: int) -> bool:
+        """Whether it may be handed out: the first of its chain, which is not parked."""
+        place = self._places.get(offset)
+        if place is None:
+            return True
+        return place.chain not in self.parked and self._head(place.chain) == offset
+
+    def follow(self, offset: int) -> None:
+        """A message that would be ready has to be sent after its parked chain, if it is parked."""
+        place = self._places.get(offset)
+        if place is not None and place.chain in self.parked:
+            self.following[place.chain] = None
+
+    def chain(self, chain: Hashable) -> Iterator[int]:
+        """All of a chain, in order."""
+        found = self._chains.get(chain)
+        for _, offset in sorted(found) if isinstance(found, list) else (found,) if found else ():
+            if offset in self._places:
+                yield offset
 
     def before(self, offset: int) -> int | None:
         """Which message it waits for; None when it is its turn."""
         place = self._places.get(offset)
-        head = None if place is None else self._head(place[0])
+        head = None if place is None else self._head(place.chain)
         return None if head == offset else head
 
     def finished(self, offset: int) -> int | None:
@@ -84,7 +129,7 @@ class Turns:
         if place is None:
             self._unknown.discard(offset)
             return None
-        chain, _ = place
+        chain = place.chain
         found = self._chains[chain]
         if not isinstance(found, list):
             del self._chains[chain]

@@ -5,12 +5,21 @@ What moves them (the broker, the store, the applications) is the business of `le
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from heapq import heappush
 from typing import Generic, TypeGuard
 
 from ackd.core.bitmap import ChunkedBitmap
-from ackd.core.effects import Bury, Claim, Effect, FinishRange, Restore, SendBack, SendDead
+from ackd.core.effects import (
+    Bury,
+    Claim,
+    Effect,
+    FinishRange,
+    Restore,
+    SendBack,
+    SendDead,
+    Unpark,
+)
 from ackd.core.entry import HOLD_OF, TIMED, UNKNOWN_RTERM, B, Entry, Hold
 from ackd.core.offsets import Offsets
 from ackd.core.order import Place, Turns
@@ -42,6 +51,7 @@ class Window(Generic[B]):
         self.lapsed: dict[int, int] = {}
         self.waits: dict[int, None] = {}
         self.turns: Turns | None = None
+        self._ticked_ms = 0
         self._place_of: Callable[[B], Place | None] = _nowhere
         self._bodiless = Offsets()
         self._ready: list[int] = []
@@ -122,8 +132,8 @@ class Window(Generic[B]):
             self._vanish(offset)
         elif self._used_up(entry):
             self._bury(offset, entry)
-        elif self.turns is not None and not self.turns.first(offset):
-            pass  # it comes again when the one before it is over
+        elif self.turns is not None and not self.turns.free(offset):
+            self.turns.follow(offset)  # else it comes again when the one before it is over
         elif entry.spilled:
             self._effects.append(Restore(offset))
         elif entry.body is not None:
@@ -145,21 +155,48 @@ class Window(Generic[B]):
         """As `ready`, with what waits for an earlier one of its chain: fetched, not handed out."""
         return len(self._ready) + (0 if self.turns is None else self.turns.behind)
 
+    @property
+    def must_fetch(self) -> bool:
+        """Nothing of what is here may go before something below it was fetched (again)."""
+        return self.turns is not None and bool(self._ready) and self._ready[0] >= self.position
+
     def keep_order(self, place_of: Callable[[B], Place | None]) -> None:
         """Hand out in the order of chains, from the start; `place_of` is asked once a message."""
         self._place_of, self.turns = place_of, Turns()
+
+    def key(self, offset: int) -> int:
+        """The key of a message as the store knows it, 0 = none."""
+        place = None if self.turns is None else self.turns.place(offset)
+        return place.chain if place is not None and isinstance(place.chain, int) else 0
+
+    @property
+    def parked(self) -> Collection[Hashable]:
+        """Keys that may be parked; who is not is found out when one of its messages comes."""
+        return () if self.turns is None else self.turns.parked.keys()
+
+    def blocked_by(self, offset: int) -> int | None:
+        """The earlier message that this one waits for; itself if it has to follow a parked key."""
+        if self.turns is None:
+            return None
+        before = self.turns.before(offset)
+        return offset if before is None and not self.turns.free(offset) else before
+
+    def over(self, offset: int) -> bool:
+        """It is finished, as far as this owner knows."""
+        return offset < self.watermark or offset in self.finished
 
     def _line_up(self, turns: Turns, body: B) -> None:
         place = self._place_of(body)
         if place is not None:
             turns.arrived(body.offset, place)
 
-    def _turns_again(self, before: Mapping[int, Entry[B]]) -> None:
+    def _turns_again(self, before: Mapping[int, Entry[B]], parked: Collection[int]) -> None:
         """The record was read again: the places that are known, before anything is made ready."""
         turns = self.turns
         if turns is None:
             return
         self.turns = Turns()
+        self.turns.parked = dict.fromkeys(parked)
         for offset, entry in self.entries.items():
             if entry.gone:
                 self.turns.gone(offset, turns.place(offset))
@@ -182,7 +219,16 @@ class Window(Generic[B]):
         if entry.hold is Hold.READY:
             self._make_ready(offset, entry)
         elif entry.hold is Hold.CLAIMING:
+            entry.due_ms = 0
             self._effects.append(Claim(offset))
+
+    def _over(self, turns: Turns, offset: int, entry: Entry[B] | None) -> None:
+        """Whoever waited for it may go. A carrier that was never claimed is told nobody of."""
+        place = turns.place(offset)
+        placed = entry is not None and entry.hold is not Hold.CLAIMING
+        if placed and place is not None and place.home is not None:
+            self._effects.append(Unpark(offset, place.home))
+        self._next_turn(turns.finished(offset))
 
     def _finish_range(self, start: int, end: int, reason: int) -> None:
         if start < end:
@@ -210,7 +256,7 @@ class Window(Generic[B]):
             self._let_go(entry)
             self.bytes -= entry.size
         if self.turns is not None:
-            self._next_turn(self.turns.finished(offset))
+            self._over(self.turns, offset, entry)
 
     def _advance(self) -> None:
         # Bits beyond the position are true finishes of earlier fetches, so it may pass over it.
@@ -226,7 +272,7 @@ class Window(Generic[B]):
         Before `grace_until_ms` no lease ends: the store was away, and its holder may have been told
         503 (R23).
         """
-        woken = 0
+        woken, self._ticked_ms = 0, now_ms
         for due_ms, offset in self._timers.passed(now_ms):
             entry = self.entries.get(offset)
             if not _waits(entry, due_ms):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from ackd.core.ledger import Ledger
 from ackd.core.order import Place
 from ackd.core.states import State
 from ackd.core.wire import SlotView, Snapshot, Verdict
-from tests.unit.core.playbook import Ledger, Letter
+from tests.unit.core.playbook import Letter
 
 KEYS = {0: "a", 1: "b", 2: "a", 3: "b", 4: "a", 5: "c"}
 
 
 def place_of(letter: Letter) -> Place | None:
-    return KEYS[letter.offset], letter.offset
+    return Place(KEYS[letter.offset], letter.offset)
 
 
 def record(*slots: SlotView, watermark: int = 0) -> Snapshot:
@@ -51,6 +52,7 @@ def test_fetching_that_goes_back_holds_what_is_above() -> None:
     ledger.fetching(2, 0)
     assert ledger.ready == 0
     assert ledger.take(9, 999) == []
+    assert ledger.must_fetch, "a bound on what is held must not stop this"
     ledger.fetched(2, letters(0))
     assert ledger.ready == 0
     ledger.fetched(2, letters(1, 2, 3))
