@@ -18,6 +18,7 @@ LOG = logging.getLogger("ackd.engine")
 SEMANTIC = (
     "topics",
     "group",
+    "ordering",
     "attempts_max",
     "retry_delays_ms",
     "retry_backoff_ms",

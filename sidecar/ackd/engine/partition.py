@@ -9,16 +9,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ackd.core.bitmap import CHUNK_SHIFT
-from ackd.core.effects import (
-    Bury,
-    Claim,
-    CloseHome,
-    FetchFrom,
-    FinishRange,
-    Restore,
-    SendBack,
-    SendDead,
-)
+from ackd.core.effects import Bury, Effect, FetchFrom, FinishRange
 from ackd.core.entry import Hold
 from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.lease import Signer
@@ -32,6 +23,7 @@ from ackd.engine.api import Delivery
 from ackd.engine.carrier import original
 from ackd.engine.context import Context
 from ackd.engine.copies import Copies
+from ackd.engine.ordering import PlaceOf
 from ackd.engine.spill import Held
 from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import Consumer, Record
@@ -48,25 +40,30 @@ _SETTLES = frozenset({Verb.ACK, Verb.RETRY, Verb.EXTEND, Verb.DEAD, Verb.RELEASE
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What a partition tells its subscription."""
+    """What a partition tells its subscription.
+
+    `effect`: what others do for it. `behind`: what holds the head of a parked key (R19).
+    """
 
     ready: Callable[[Partition], None]
     reload: Callable[[Partition], None]
     lost: Callable[[Partition], None]
-    send: Callable[[Partition, SendDead | SendBack], None]
-    claim: Callable[[Partition, int], None]
-    close_home: Callable[[Partition, int], None]
-    restore: Callable[[Partition, int], None]
+    effect: Callable[[Partition, Effect], None]
+    behind: Callable[[Partition, Result], None]
     due: Callable[[int], None]
     confirmed: Callable[[], bool]
 
 
 class Policy(NamedTuple):
-    """What the ledger of a partition goes by; see `ackd.core.ledger.Ledger`."""
+    """What the ledger of a partition goes by; see `ackd.core.ledger.Ledger`.
+
+    `place_of`: how its messages are lined up, None without an order.
+    """
 
     rules: Rules | None
     deliveries_max: int
     carriers: bool
+    place_of: PlaceOf | None = None
 
 
 class Partition:
@@ -86,6 +83,8 @@ class Partition:
         self.ledger: Ledger[Held] = Ledger(
             policy.rules, policy.deliveries_max, carriers=policy.carriers
         )
+        if policy.place_of is not None:
+            self.ledger.keep_order(policy.place_of)
         self.handle = LedgerHandle(key, listener=self)
         self.closed = False
         self.queued = False
@@ -228,7 +227,7 @@ class Partition:
         carrier = self.copies.carrier(body)
         if carrier is not None:
             topic, partition = carrier.origin.topic, carrier.origin.partition
-            body, first_seen_ms = original(body, carrier), carrier.first_ms
+            body, first_seen_ms = original(body, carrier), carrier.first_ms or first_seen_ms
         return Delivery(
             lease, topic, partition, body, attempt, attempts_max, first_seen_ms, deadline_ms
         )
@@ -261,6 +260,10 @@ class Partition:
                 self._vanished(op, kept=result.when_ms)
             elif op.verb in _MOVES:
                 self._moved(op, result, reply.rterm, store_ms, now_ms)
+            elif op.verb is Verb.HEAD and result.outcome is Outcome.FINISHED:
+                ledger.unparked(op.arg)
+            elif op.verb is Verb.HEAD:
+                self._hooks.behind(self, result)
         ledger.store_confirmed(reply.watermark)
         if reply.version < self.version or reply.journal is None:
             LOG.warning("%s: record went back or journal was trimmed; reading it again", self.tp)
@@ -346,7 +349,7 @@ class Partition:
                     if reason == Finish.VANISHED:
                         self._context.metrics.vanished.at(self.key.subscription).inc()
                 case _:
-                    self._told(effect)
+                    self._hooks.effect(self, effect)
         if buried:
             self.tell(*buried)
         self._context.moves.tell(self.key.subscription)
@@ -356,22 +359,17 @@ class Partition:
         if due_ms is not None:
             self._hooks.due(due_ms)
 
-    def _told(self, effect: SendDead | SendBack | Claim | CloseHome | Restore) -> None:
-        """What others do for this partition."""
-        match effect:
-            case SendDead() | SendBack():
-                self._hooks.send(self, effect)
-            case Claim(offset):
-                self._hooks.claim(self, offset)
-            case CloseHome(offset):
-                self._hooks.close_home(self, offset)
-            case Restore(offset):
-                self._hooks.restore(self, offset)
-
     def send_back(self, found: Sequence[Stuck]) -> None:
-        """Ask the store to let these leave the window."""
+        """Ask the store to let these leave the window, in one call: the order counts (R19)."""
         self.copies.going(found)
-        self.tell(*(Op(Verb.SEND, each.offset, group=self.next_grant()) for each in found))
+        self.tell(*(Op(Verb.SEND, o, arg=key, group=self.next_grant()) for o, _, key in found))
+
+    def ask_parked(self, keys: Sequence[int]) -> None:
+        """Ask the store whether these keys are parked still.
+
+        As the owner, so that the answers come in order with those of what parks a key.
+        """
+        self.tell(*(Op(Verb.HEAD, 0, arg=key) for key in keys))
 
     # --- looking
 

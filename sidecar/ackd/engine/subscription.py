@@ -15,6 +15,7 @@ from ackd.engine.context import Context
 from ackd.engine.control import Control
 from ackd.engine.dead_marks import DeadMarks
 from ackd.engine.handout import HandOut
+from ackd.engine.lines import Lines
 from ackd.engine.members import Note
 from ackd.engine.operations import Operations
 from ackd.engine.own_topic import RetryTopic, dead_letter_topic
@@ -90,6 +91,7 @@ class Subscription:
         self.hand_out = HandOut(self, context)
         self.parking = Parking(self, context, context.spill(name, settings.spill_bytes_max))
         self.retry_topic = RetryTopic(self, context)
+        self.lines = Lines(self, context)
         self.claims = Claims(self, context)
         self.send_back = Sender(self, context, RETRY, self.retry_topic.topic)
         dead = dead_letter_topic(broker, name, settings)
@@ -124,6 +126,7 @@ class Subscription:
                     self.sweeper.run,
                     self.committer.run,
                     self.claims.run,
+                    self.lines.run,
                     self.send_back.run,
                     self.dead_letters.run,
                     self.operations.run,
