@@ -134,11 +134,18 @@ class SendingBack(Carriers[B]):
         turns.following.pop(chain, None)
         self._next_turn(next(turns.chain(chain), None))
 
+    def _key_known(self, entry: Entry[B]) -> bool:
+        """A lease of an earlier owner tells no key before its message was fetched (R19)."""
+        return self.turns is None or entry.body is not None or entry.gone
+
     def _delayed(self, rules: Rules, now_ms: int) -> list[Stuck]:
         found = []
-        for offset in self._long:
+        long, self._long = self._long, {}
+        for offset in long:
             entry = self.entries.get(offset)
-            if (
+            if entry is not None and not self._key_known(entry):
+                self._long[offset] = None
+            elif (
                 entry is not None
                 and entry.hold is Hold.WAITING
                 and entry.first_s
@@ -147,12 +154,11 @@ class SendingBack(Carriers[B]):
             ):
                 found.append(Stuck(offset, Why.DELAY, self.key(offset)))
                 self._asked.add(offset)
-        self._long.clear()
         return found
 
     def _why(self, entry: Entry[B], rules: Rules, now_ms: int) -> Why | None:
         age_ms = self._age_ms(entry, now_ms)
-        if age_ms is None:
+        if age_ms is None or not self._key_known(entry):
             return None
         if age_ms >= rules.stuck_after_ms:
             return Why.AGE
