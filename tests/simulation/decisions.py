@@ -11,6 +11,7 @@ from ackd.core.wire import Call, Finish, Op, Open, Reply, Result, Snapshot, Verd
 from ackd.ports.own_topics import RETRY_PREFIX
 from tests.simulation.book import Ack, Book, Coordinate, Holding, Ledger, Message, Place
 from tests.simulation.log import Cluster, Topic
+from tests.simulation.order import too_early
 from tests.simulation.process import Process
 from tests.simulation.world import World
 
@@ -35,6 +36,7 @@ class Decisions:
         self.acked_count = 0
         self.committed_topics: set[bytes] = set()
         self.calm = False
+        self.keys = 0
         self.carried: dict[Coordinate, Coordinate] = {}
 
     # --- the store's decisions (Observer)
@@ -97,9 +99,18 @@ class Decisions:
                 self.world.fail(f"I2: {name_of(at)} granted again by {by.name} after its ack")
         if message.copies and not self.disturbed():
             self.world.fail(f"R2: {name_of(at)} granted although its dead copy is stored")
+        self._in_order(at)
         holding = Holding(result.fence, reply.rterm, by, now_us, reply.now_ms, result.when_ms)
         holding.until(result.when_ms, reply.now_ms, now_us, by)
         message.holdings[holding.fence, holding.rterm] = message.newest = holding
+
+    def _in_order(self, at: Coordinate) -> None:
+        """I6, while the store keeps its data."""
+        topic = self.topic(at.topic_id)
+        if self.keys and topic is not None and not self.disturbed():
+            earlier = too_early(self.book, topic.logs[at.partition].records, at, self.keys)
+            if earlier is not None:
+                self.world.fail(f"I6: {name_of(at)} granted before {name_of(earlier)} was over")
 
     def still_held(self, holding: Holding, now_ms: int) -> bool:
         """Somebody knows that he holds it, and neither he nor a fault has ended that (I3, I4)."""

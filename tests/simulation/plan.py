@@ -67,6 +67,7 @@ class Plan:
     session_ms: int
     commit_ms: int
     stuck_ms: int = 0  # 0: nothing is sent back
+    keys: int = 0  # ordered by so many keys; -1: each partition as a whole; 0: no order
     weights: dict[str, int] = field(default_factory=dict)
     acts: list[Act] = field(default_factory=list)
 
@@ -85,6 +86,12 @@ class Story:
 ANY = Story()
 SEND_BACK = Story(("fuse", "broker_net", "rebalance"), (("stuck_ms", 1_500),), "slow")
 """Messages get stuck and are sent back, while answers of the broker are lost."""
+PARKED = Story(
+    ("fuse", "broker_net", "rebalance", "kill"), (("stuck_ms", 1_500), ("keys", 2)), "slow"
+)
+"""The same in the order of two keys, so that keys are parked."""
+ORDERED = 0.2
+"""How often a seed of its own choice keeps an order."""
 
 
 def draw(world: World, story: Story = ANY) -> Plan:
@@ -109,6 +116,8 @@ def draw(world: World, story: Story = ANY) -> Plan:
         commit_ms=random.choice([50, 200, 2_000]),
         weights=_weights(random),
     )
+    if not story.faults and not story.settings:
+        _in_order(world.random("order"), plan)
     for name, value in story.settings:
         setattr(plan, name, value)
     if story.style:
@@ -119,6 +128,13 @@ def draw(world: World, story: Story = ANY) -> Plan:
                 plan.acts.append(Act(random.randint(500 * MS, plan.faults_us), kind))
     plan.acts.sort(key=lambda act: act.at_us)
     return plan
+
+
+def _in_order(random: Random, plan: Plan) -> None:
+    """With a stream of its own: what a seed did before there was an order, it does still."""
+    if random.random() < ORDERED:
+        plan.keys = random.choice([1, 2, 5, 5, -1])
+        plan.stuck_ms = random.choice([0, 1_000, 2_500]) if plan.keys > 0 else 0
 
 
 def _weights(random: Random) -> dict[str, int]:

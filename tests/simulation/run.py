@@ -68,6 +68,7 @@ class Run:
         self.cluster.make(TOPIC, self.plan.partitions)
         self.group = Group(self.world, self.cluster, (TOPIC,), self.plan.session_ms * MS)
         self.checker = Checker(self.world, self.cluster)
+        self.checker.keys = self.plan.keys
         self.group.on_commit.append(self.checker.committed)
         self.server = StoreServer(self.world, self.checker, replicated=self.plan.replicated)
         self.broker_faults = BrokerFaults()
@@ -92,6 +93,7 @@ class Run:
             start=plan.start,
             buffer_max=plan.buffer_max,
             commit_interval_ms=plan.commit_ms,
+            ordering="key" if plan.keys > 0 else "partition" if plan.keys else "none",
             retry_topic=plan.stuck_ms > 0,
             retry_topic_partitions=2,
             stuck_after_ms=plan.stuck_ms or 60_000,
@@ -142,7 +144,9 @@ class Run:
 
     def _produce(self) -> None:
         partition = self._random.randrange(self.plan.partitions)
-        self.cluster.publish(TOPIC, partition, f"message {self._produced}".encode())
+        keys = self.plan.keys
+        key = b"key %d" % self._random.randrange(keys) if keys > 0 else None
+        self.cluster.publish(TOPIC, partition, f"message {self._produced}".encode(), key=key)
         self._produced += 1
         if self._random.random() < 0.05:
             self.cluster.log(TopicPartition(TOPIC, partition)).skip(1)
@@ -237,6 +241,8 @@ class Run:
                 standing.append(
                     f"{topic.name} {number}: end {log.end} at {watermark} committed {position}"
                 )
+            elif record is not None and record.parked:
+                standing.append(f"{topic.name} {number}: parked {record.parked}")
         return standing
 
     def _judge(self) -> None:
