@@ -199,7 +199,7 @@ class Claims:
             self._count(_NAMES.get(result.outcome, "unknown"))
             if result.outcome in (Outcome.CLAIMED, Outcome.LOST):
                 places.setdefault(ask.partition, []).extend(_place(ask, result))
-                if result.outcome is Outcome.CLAIMED:
+                if result.outcome is Outcome.CLAIMED and ask.line is None:
                     self._claimed[ask.partition, ask.offset] = ask
                     if len(self._claimed) > CLOSING_MAX:
                         self._claimed.pop(next(iter(self._claimed)))

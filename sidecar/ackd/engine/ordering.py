@@ -77,4 +77,5 @@ class _Copies:
         key = home_key(carrier)
         key = self._keys.setdefault(key, key)  # one for all: there are few records, many copies
         home = HomeRef(key, carrier.incarnation, carrier.origin.offset, carrier.generation)
-        return Place((key, carrier.order_key), carrier.origin.offset, home)
+        chain = (key, carrier.incarnation, carrier.order_key)
+        return Place(chain, carrier.origin.offset, home)
