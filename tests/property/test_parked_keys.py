@@ -344,6 +344,8 @@ class Story:
                 self.close(rng.randrange(len(retry.closes)))
             case "sweep":
                 self.swept()
+            case _:
+                pass  # nothing of that is there
 
     def ends(self) -> None:
         """Everything works from now on: every message comes to its end, and nothing stays."""

@@ -131,10 +131,9 @@ def draw(world: World, story: Story = ANY) -> Plan:
 
 
 def _in_order(random: Random, plan: Plan) -> None:
-    """With a stream of its own: what a seed did before there was an order, it does still."""
+    """With a stream of its own: what a seed without an order does, it did before there was one."""
     if random.random() < ORDERED:
         plan.keys = random.choice([1, 2, 5, 5, -1])
-        plan.stuck_ms = random.choice([0, 1_000, 2_500]) if plan.keys > 0 else 0
 
 
 def _weights(random: Random) -> dict[str, int]:

@@ -31,7 +31,7 @@ DRAIN_US = 150 * S
 NAME = "orders"
 WATCH_US = 100 * MS
 QUIET_US = 4 * S
-WATCH_TIMES = 6
+WATCH_TIMES = 13
 """A watermark may stand over finished messages for this many looks; then it is stuck (R16)."""
 
 

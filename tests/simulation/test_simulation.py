@@ -32,7 +32,7 @@ def test_no_seed_breaks_an_invariant(chunk: int) -> None:
     ("seed", "story"),
     [
         # A late heartbeat of a killed process, after a flush and a clock set back (R24).
-        (5216, Story()),
+        (5216, Story(settings=(("keys", 0),))),
         # An ack that was replayed by a sidecar behind the back of the owner (R10, R16).
         (76, Story(("store_failover", "net", "store_freeze"), style="release")),
         # A lost chunk was made again, empty, by an owner that was revoked in mid-repair (R14).
@@ -68,6 +68,17 @@ def test_r2_stuck_messages_are_sent_back_under_each_fault(kind: str) -> None:
     """One copy of each is delivered, none after its ack, and all that were stored are finished."""
     for seed in range(6):
         settings = (("stuck_ms", 1_000 + 500 * (seed % 3)),)
+        outcome = simulate(seed, Story((kind, "rebalance"), settings, "slow"))
+        assert outcome.violation is None, rerun(outcome)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", LOSE_NOTHING)
+def test_r19_keys_are_parked_as_a_whole_under_each_fault(kind: str) -> None:
+    """I6 at each grant, from the window or from a copy; in the end no key is parked."""
+    for seed in range(3):
+        settings = (("stuck_ms", 1_000 + 500 * (seed % 3)), ("keys", 1 + seed))
         outcome = simulate(seed, Story((kind, "rebalance"), settings, "slow"))
         assert outcome.violation is None, rerun(outcome)
 
