@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from hashlib import blake2b
-from heapq import heappop, heappush
+from heapq import heappop, heappush, nlargest
 from typing import NamedTuple
 
 PARTITION = 1
@@ -116,6 +116,15 @@ class Turns:
         for _, offset in sorted(found) if isinstance(found, list) else (found,) if found else ():
             if offset in self._places:
                 yield offset
+
+    def longest(self, most: int) -> list[tuple[int, int]]:
+        """(first message, how many wait for it) of the chains in which most wait; for people."""
+        lengths = (
+            (len(found) - 1, found[0][1])
+            for found in self._chains.values()
+            if isinstance(found, list)
+        )
+        return [(first, behind) for behind, first in nlargest(most, lengths) if behind]
 
     def before(self, offset: int) -> int | None:
         """Which message it waits for; None when it is its turn."""

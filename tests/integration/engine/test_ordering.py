@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ackd.engine.api import Delivery, ReceiveRequest, Verb
+from ackd.engine.api import Delivery, HeldKey, ReceiveRequest, Verb
 from ackd.ports import Outgoing, Stored
 from tests.integration.engine.test_send_back import NAME, Place, Sidecar
 from tests.support.wait import wait_until_async
@@ -60,6 +60,13 @@ async def test_i6_a_key_goes_on_when_its_first_message_is_over_and_others_never_
     assert numbers(got) == [0, 1, 3, 6], "one of each key, and all without a key"
     limited = await sidecar.runtime.receive(NAME, _at_once())
     assert (limited.messages, limited.limited_by) == ([], "ordering")
+    held = (await sidecar.runtime.explain(NAME)).ordered
+    assert [
+        (each.key, each.behind, each.head.id, each.head.state, each.parked) for each in held
+    ] == [
+        ("a", 2, f"{place.topic}/0/0", "leased", False),
+        ("b", 1, f"{place.topic}/0/1", "leased", False),
+    ]
     first, second, *loose = got
     await sidecar.settle([first, *loose], Verb.ACK)
     (third,) = await sidecar.receive()
@@ -187,6 +194,13 @@ async def test_r19_a_stuck_key_is_parked_as_a_whole_and_comes_in_order(place: Pl
         await sidecar.settle([other], Verb.ACK)
     await sidecar.until_watermark(16)
     assert sidecar.count("send_backs", "key") == 7
+    (held,) = await _until_lined_up(sidecar)
+    assert (held.key, held.behind, held.head.id, held.parked) == (
+        "a",
+        7,
+        f"{place.topic}/0/0",
+        True,
+    )
     assert await sidecar.receive(wait_ms=200) == []
     # A message that comes while the key is parked stands behind those that are there.
     await publish(sidecar, "a", "b")
@@ -205,6 +219,17 @@ async def test_r19_a_stuck_key_is_parked_as_a_whole_and_comes_in_order(place: Pl
     await publish(sidecar, "a")
     (free,) = await sidecar.receive()
     assert (numbers([free]), sidecar.count("send_backs", "key")) == ([0], sent)
+
+
+async def _until_lined_up(sidecar: Sidecar) -> list[HeldKey]:
+    """All copies of the one parked key have been read."""
+
+    async def there() -> bool:
+        held = (await sidecar.runtime.explain(NAME)).ordered
+        return bool(held) and held[0].behind == 7
+
+    await wait_until_async(there, "the key's copies", timeout_s=20)
+    return (await sidecar.runtime.explain(NAME)).ordered
 
 
 async def _until_free(sidecar: Sidecar) -> None:
