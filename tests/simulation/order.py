@@ -8,7 +8,7 @@ from ackd.ports import Record
 from tests.simulation.book import Book, Coordinate
 
 PARTITION = -1
-"""`Plan.keys`: the whole partition is one line; 0: no order, else so many keys."""
+"""`Plan.ordered`: the whole partition is one line; 0: no order, else so many keys."""
 
 
 def too_early(

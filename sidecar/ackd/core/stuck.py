@@ -40,6 +40,7 @@ class Why(StrEnum):
     AGE = "age"
     SPAN = "span"
     DELAY = "delay"
+    BYTES = "bytes"
     KEY = "key"
     """Earlier messages of its key were (R19)."""
 
@@ -59,13 +60,14 @@ _LEFT = frozenset({Hold.SENDING, Hold.DEAD})
 class SendingBack(Carriers[B]):
     """Adds what a message goes through when its window can't wait for it any more.
 
-    `rules` None: nothing is sent back.
+    `rules` None: nothing is sent back. `excess`: so many bytes have to leave the memory, though
+    only with messages that are older than `min_age_ms`.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.rules: Rules | None = None
-        self._skew_ms = 0
+        self.excess = 0
         self._asked: set[int] = set()
         self._sent: set[int] = set()
         self._long: dict[int, None] = {}
@@ -81,6 +83,7 @@ class SendingBack(Carriers[B]):
         What waits for so long that it would be stuck is named at once, the rest only as the
         smallest unfinished offset (or behind such that go already).
         """
+        self.seen_ms = max(self.seen_ms, now_ms + self._skew_ms)
         if self.rules is None or self.dirty:
             return []
         found = self._delayed(self.rules, now_ms)
@@ -96,6 +99,7 @@ class SendingBack(Carriers[B]):
                 found.append(Stuck(offset, why, self.key(offset)))
                 self._asked.add(offset)
             offset = self.finished.first_clear(offset + 1)
+        self.excess = 0
         if self.turns is not None and self.turns.following:
             found += self._followers(self.turns)
         return found
@@ -138,6 +142,21 @@ class SendingBack(Carriers[B]):
         """A lease of an earlier owner tells no key before its message was fetched (R19)."""
         return self.turns is None or entry.body is not None or entry.gone
 
+    @property
+    def asking(self) -> bool:
+        """The store was asked to let some go and has not answered."""
+        return bool(self._asked)
+
+    def head(self) -> Entry[B] | None:
+        """The smallest unfinished message that was handed out and is still here."""
+        offset = self.watermark
+        for _ in range(STEPS_MAX):
+            entry = self.entries.get(offset)
+            if entry is None or entry.hold not in _ON_ITS_WAY:
+                return entry if entry is not None and entry.first_s else None
+            offset = self.finished.first_clear(offset + 1)
+        return None
+
     def _delayed(self, rules: Rules, now_ms: int) -> list[Stuck]:
         found = []
         long, self._long = self._long, {}
@@ -164,6 +183,9 @@ class SendingBack(Carriers[B]):
             return Why.AGE
         if self.position - self.watermark > rules.span_max and age_ms > rules.min_age_ms:
             return Why.SPAN
+        if self.excess > 0 and age_ms > rules.min_age_ms:
+            self.excess -= entry.size
+            return Why.BYTES
         return None
 
     def _age_ms(self, entry: Entry[B], now_ms: int) -> int | None:

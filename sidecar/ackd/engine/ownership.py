@@ -70,6 +70,7 @@ class Ownership:
             behind=subscription.lines.behind,
             due=subscription.sweeper.due,
             confirmed=subscription.presence.confirmed,
+            landed=None if subscription.dedup is None else subscription.dedup.landed,
         )
 
     # --- taking
@@ -151,7 +152,7 @@ class Ownership:
         self.by_ledger[key.topic_id, key.partition] = partition
         self._context.metrics.takeovers.at(self._subscription.name).inc()
         partition.start_fetching()
-        self._subscription.control.opened(partition)
+        self._subscription.lengthening.opened(partition)
         self.settle_repairs()
         self._subscription.presence.beat_soon()
         self._subscription.sweeper.wake()
@@ -160,8 +161,9 @@ class Ownership:
     def _policy(self, tp: TopicPartition) -> Policy:
         retry = self._subscription.retry_topic
         settings, carriers = self._subscription.settings, tp.topic == retry.topic.name
+        most, give_up_ms = settings.attempts_max + 1, settings.give_up_after_ms
         placed = place_of(settings.ordering, self._subscription.name, carriers=carriers)
-        return Policy(retry.rules(tp.topic), settings.attempts_max + 1, carriers, placed)
+        return Policy(retry.rules(tp.topic), most, carriers, give_up_ms, placed)
 
     def _wish(self, tp: TopicPartition, start: int) -> Wish:
         return Wish(
