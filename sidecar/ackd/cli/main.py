@@ -40,6 +40,9 @@ COMMANDS = (
         "ackd.cli.check",
     ),
     Command("dead", "list, peek at, redrive and purge dead letters", "ackd.cli.dead"),
+    Command("store", "list, measure and remove what lies in the store", "ackd.cli.store"),
+    Command("adopt", "take over a group of plain consumers, with a plan before", "ackd.cli.adopt"),
+    Command("exit", "hand a subscription back to plain consumers", "ackd.cli.leave"),
     Command("demo", "watch the main job in a minute, on a broker of its own", "ackd.cli.demo"),
     Command(
         "torture", "kill parts of a deployment and check that no promise breaks", "ackd.cli.torture"

@@ -19,7 +19,7 @@ from ackd.core.lease import BadTokenError, Token, UnknownKeyError, subscription_
 from ackd.core.states import Outcome, State
 from ackd.core.states import Verb as CoreVerb
 from ackd.core.wire import Op, Reply, Result, Verdict
-from ackd.engine.api import LeaseView, SettleItem, SettleResult, Status, Verb
+from ackd.engine.api import ACKED, LeaseView, SettleItem, SettleResult, Status, Verb
 from ackd.engine.context import Context
 from ackd.engine.delays import retry_delay_ms
 from ackd.engine.notes import NOTE_BYTES_MAX
@@ -30,6 +30,7 @@ from ackd.errors import (
     BadParameterError,
     LeaseLostError,
     StoreError,
+    StoreLayoutError,
     UnknownSubscriptionError,
 )
 from ackd.store.flusher import LedgerHandle
@@ -137,7 +138,7 @@ class Settler:
         if item.note is not None and len(item.note.encode()) > NOTE_BYTES_MAX:
             why = BadParameterError(f"note must be at most {NOTE_BYTES_MAX} bytes")
             return SettleResult(Status.INVALID, error=why)
-        arg = self._argument(item, token, subscription)
+        arg = 0 if item.do is Verb.ACK else self._argument(item, token, subscription)
         if isinstance(arg, BadParameterError):
             return SettleResult(Status.INVALID, error=arg)
         op = Op(
@@ -177,6 +178,9 @@ class Settler:
                     reply = await future
                 except StoreError as error:
                     answered(group, error)
+                    continue
+                if reply.verdict is Verdict.LAYOUT:
+                    answered(group, StoreLayoutError())
                     continue
                 if reply.verdict is not Verdict.OK:
                     again += group
@@ -263,6 +267,8 @@ class Settler:
 
     @staticmethod
     def _result(result: Result) -> SettleResult:
+        if result.outcome is Outcome.ACKED and not result.late:
+            return ACKED
         status = _STATUSES.get(result.outcome)
         if status is None:
             return SettleResult(
@@ -343,7 +349,7 @@ def _split(
     group: Sequence[_Ask], results: Sequence[Result]
 ) -> tuple[list[_Ask], list[_Ask], list[Result]]:
     """Items that have to wait for a repair (R10); those that are decided, with their results."""
-    if all(result.outcome is not Outcome.UNREPAIRED for result in results):
+    if Outcome.UNREPAIRED not in [result.outcome for result in results]:
         return [], list(group), list(results)
     waits, decided, known = [], [], []
     for ask, result in zip(group, results, strict=True):

@@ -56,6 +56,9 @@ ADVICE = {
     "store-unavailable": "Repeat after `Retry-After`; the lease keeps running meanwhile.",
     "store-outcome-unknown": "Repeat: settling is idempotent.",
     "store-data": "An operator has to look at the store; `/readyz` says what is wrong.",
+    "store-layout": "Start the build that `detail` names; see `ackd store finalize`.",
+    "settings-differ": "Give all sidecars of the subscription the same settings; `detail` says "
+    "which differ.",
     "store-setup": "Correct the store's configuration as `detail` says.",
     "too-many-connections": "Keep connections alive and share them, or raise `connections_max`.",
     "bad-configuration": "Run `ackd check`.",
