@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from ackd.core.bitmap import CHUNK_SHIFT
 from ackd.core.effects import (
@@ -25,12 +23,13 @@ from ackd.core.ledger import Ledger
 from ackd.core.record import REPAIR_WAIT_MS
 from ackd.core.repair import Repair
 from ackd.core.states import Outcome, Verb
-from ackd.core.stuck import Rules, Stuck
+from ackd.core.stuck import Stuck
 from ackd.core.wire import Call, Finish, Op, Reply, Result, Snapshot, Verdict
 from ackd.engine.api import Delivery
 from ackd.engine.carrier import original
 from ackd.engine.context import Context
 from ackd.engine.copies import Copies
+from ackd.engine.hooks import Hooks, Policy
 from ackd.engine.spill import Held
 from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import Consumer, Record
@@ -43,30 +42,6 @@ CLAIM_AGAIN_MS = 1_000
 _MOVES = frozenset({Verb.SEND, Verb.BURY, Verb.PLACE})
 _ASKED = (Verb.GRANT, Verb.SEND, Verb.PLACE, Verb.BURY)
 _SETTLES = frozenset({Verb.ACK, Verb.RETRY, Verb.EXTEND, Verb.DEAD, Verb.RELEASE})
-
-
-@dataclass(frozen=True, slots=True)
-class Hooks:
-    """What a partition tells its subscription."""
-
-    ready: Callable[[Partition], None]
-    reload: Callable[[Partition], None]
-    lost: Callable[[Partition], None]
-    send: Callable[[Partition, SendDead | SendBack], None]
-    claim: Callable[[Partition, int], None]
-    close_home: Callable[[Partition, int], None]
-    restore: Callable[[Partition, int], None]
-    due: Callable[[int], None]
-    confirmed: Callable[[], bool]
-
-
-class Policy(NamedTuple):
-    """What the ledger of a partition goes by; see `ackd.core.ledger.Ledger`."""
-
-    rules: Rules | None
-    deliveries_max: int
-    carriers: bool
-    give_up_ms: int = 0
 
 
 class Partition:
@@ -95,8 +70,7 @@ class Partition:
         self.repair_until_ms = 0
         self.epoch = 0
         self.version = 0
-        self.committed = -1
-        self.committed_version = -1
+        self.committed = self.committed_version = -1
         self.end = -1
         self.data_lost = False
         self.copies = Copies(tp, key, self.ledger)
@@ -253,11 +227,6 @@ class Partition:
             lease, topic, partition, body, attempt, attempts_max, first_seen_ms, deadline_ms
         )
 
-    @property
-    def unwritten(self) -> bool:
-        """The record has changed since its progress was committed."""
-        return self.version != self.committed_version
-
     # --- the flusher's listener
 
     def landed(self, call: Call, reply: Reply) -> None:
@@ -267,6 +236,8 @@ class Partition:
         if reply.verdict is not Verdict.OK:
             self._refused(call, reply)
             return
+        if self._hooks.landed is not None:
+            self._hooks.landed(self, call, reply)
         now_ms, store_ms, ledger = self._context.clock.monotonic_ms(), reply.now_ms, self.ledger
         acked: list[int] = []
         for op, result in zip(call.ops, reply.results, strict=True):
