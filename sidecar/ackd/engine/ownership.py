@@ -21,8 +21,9 @@ from ackd.core.ids import LedgerKey, SidecarId, TopicPartition
 from ackd.core.states import Verb
 from ackd.core.wire import Op
 from ackd.engine.context import Context
+from ackd.engine.hooks import Hooks, Policy
 from ackd.engine.ordering import HomeRef, place_of
-from ackd.engine.partition import Hooks, Partition, Policy
+from ackd.engine.partition import Partition
 from ackd.engine.recover import NotYetError, Recovery, Wish
 from ackd.engine.start import StartPositions
 from ackd.engine.tasks import Tasks
