@@ -23,6 +23,7 @@ from ackd.core.slot import Slot
 from ackd.core.states import Outcome, Phase, State, Step, Verb
 from ackd.core.wire import Call, JournalEntry, Op, Open, Result
 from ackd.engine import api
+from ackd.engine import sender as sender_module
 from ackd.engine.commit import Committer
 from ackd.engine.dedup import Dedup
 from ackd.engine.memory import Memory
@@ -33,6 +34,7 @@ from ackd.engine.sender import Job, Sender
 from ackd.engine.settle import Settler
 from ackd.engine.start import StartPositions
 from ackd.errors import StoreError, StoreUnknownError
+from ackd.ports import NotStored, Stored
 from tests.simulation.plan import ANY, KEYS, SEND_BACK, Story
 
 
@@ -188,6 +190,10 @@ def _dead_without_copy() -> Any:
     return patch.object(Sender, "_store", store)
 
 
+def _refused_copy_counts() -> Any:
+    return patch.object(sender_module, "Stored", (Stored, NotStored))
+
+
 def _claim_not_asked() -> Any:
     def claim(self: Carriers[Any], offset: int) -> None:
         self._make_ready(offset, self.entries[offset])
@@ -294,6 +300,12 @@ MUTANTS = (
     Mutant("a dead letter is finished without its copy", "R2", _dead_without_copy),
     Mutant("a stuck message is finished without its copy", "R2", _dead_without_copy, SEND_BACK),
     Mutant("a copy is handed out without a claim", "R2", _claim_not_asked, SEND_BACK),
+    Mutant(
+        "a copy that was refused counts as stored",
+        "R25",
+        _refused_copy_counts,
+        _with("broker_net", "broker_down", style="slow", stuck_ms=1_500),
+    ),
     Mutant("any copy may claim", "R2", _any_copy_may_claim, SEND_BACK),
     Mutant("parking ends the lease", "R4", _parking_ends_the_lease, SEND_BACK),
     Mutant(

@@ -38,7 +38,7 @@ from ackd.ports.events import (
 )
 from ackd.ports.operator import Groups, TopicLook
 from ackd.ports.outbox import Outboxes, SeenKeys
-from ackd.ports.store import Member, Members, Store
+from ackd.ports.store import Member, Members, Note, Store
 from ackd.ports.trouble import Trouble
 
 __all__ = [
@@ -60,6 +60,7 @@ __all__ = [
     "Members",
     "Nominated",
     "NotStored",
+    "Note",
     "OutOfRange",
     "Outboxes",
     "Outgoing",

@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+from typing import Any
 
 from tests.integration.http.conftest import Sidecar, call
 from tests.support.paths import REPO
@@ -15,7 +16,7 @@ PAIR = re.compile(r"^```sh\n(.*?)^```\n```json\n(.*?)^```$", re.DOTALL | re.MULT
 def test_commands_of_the_page(sidecar: Sidecar) -> None:
     pairs = PAIR.findall(PAGE.read_text())
     assert len(pairs) == 3
-    answers = []
+    answers: list[dict[str, Any]] = []
     for command, shown in pairs:
         there = command.replace("localhost:7080", f"127.0.0.1:{sidecar.port}")
         # Other tests may have published here before.
