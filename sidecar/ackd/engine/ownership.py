@@ -13,7 +13,8 @@ from ackd.core.ids import LedgerKey, SidecarId, TopicPartition
 from ackd.core.states import Verb
 from ackd.core.wire import Op
 from ackd.engine.context import Context
-from ackd.engine.partition import Hooks, Partition, Policy
+from ackd.engine.hooks import Hooks
+from ackd.engine.partition import Partition, Policy
 from ackd.engine.recover import NotYetError, Recovery, Wish
 from ackd.engine.start import StartPositions
 from ackd.engine.tasks import Tasks

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from ackd.core.bitmap import CHUNK_SHIFT
@@ -31,6 +30,7 @@ from ackd.engine.api import Delivery
 from ackd.engine.carrier import original
 from ackd.engine.context import Context
 from ackd.engine.copies import Copies
+from ackd.engine.hooks import Hooks
 from ackd.engine.spill import Held
 from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import Consumer, Record
@@ -43,22 +43,6 @@ CLAIM_AGAIN_MS = 1_000
 _MOVES = frozenset({Verb.SEND, Verb.BURY, Verb.PLACE})
 _ASKED = (Verb.GRANT, Verb.SEND, Verb.PLACE, Verb.BURY)
 _SETTLES = frozenset({Verb.ACK, Verb.RETRY, Verb.EXTEND, Verb.DEAD, Verb.RELEASE})
-
-
-@dataclass(frozen=True, slots=True)
-class Hooks:
-    """What a partition tells its subscription."""
-
-    ready: Callable[[Partition], None]
-    reload: Callable[[Partition], None]
-    lost: Callable[[Partition], None]
-    send: Callable[[Partition, SendDead | SendBack], None]
-    claim: Callable[[Partition, int], None]
-    close_home: Callable[[Partition, int], None]
-    restore: Callable[[Partition, int], None]
-    due: Callable[[int], None]
-    confirmed: Callable[[], bool]
-    landed: Callable[[Partition, Call, Reply], None] | None = None
 
 
 class Policy(NamedTuple):
