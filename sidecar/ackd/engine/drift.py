@@ -41,6 +41,7 @@ TOLD = (
     "stuck_after_ms",
     "retry_topic",
     "in_flight_max",
+    "dedup",
     "start",
     "start_timestamp_ms",
 )
