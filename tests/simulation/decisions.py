@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 from ackd.core.bitmap import CHUNK_SHIFT
-from ackd.core.ids import LedgerKey
 from ackd.core.states import Outcome, Verb
 from ackd.core.upkeep import epoch_mark
 from ackd.core.wire import Call, Finish, Op, Open, Reply, Result, Snapshot, Verdict
@@ -13,6 +12,7 @@ from ackd.engine.dedup import REPEAT
 from ackd.ports.own_topics import RETRY_PREFIX
 from tests.simulation.book import Ack, Book, Coordinate, Holding, Ledger, Message, Place
 from tests.simulation.log import Cluster, Topic
+from tests.simulation.order import too_early
 from tests.simulation.process import Process
 from tests.simulation.repeats import Repeats
 from tests.simulation.seeks import Seeks
@@ -39,8 +39,9 @@ class Decisions:
         self.acked_count = 0
         self.committed_topics: set[bytes] = set()
         self.calm = False
+        self.ordered = 0
         self.carried: dict[Coordinate, Coordinate] = {}
-        self.seeks = Seeks(self.book, self.carried, world.fail)
+        self.seeks = Seeks(self.book, self.carried, self.topic, world.fail)
         self.repeats = Repeats(world, cluster)
 
     # --- the store's decisions (Observer)
@@ -70,7 +71,7 @@ class Decisions:
                     if not known and not self.done(coordinate):
                         self.world.fail(f"I1: {name_of(coordinate)} replayed, but never finished")
                 case Verb.RESET:
-                    self._reset(call.key, op.offset, reply.epoch)
+                    self.seeks.reset(call.key, op.offset, reply.epoch)
                 case Verb.FINISH:
                     self._finished(coordinate, op, result)
                 case _:
@@ -104,9 +105,18 @@ class Decisions:
                 self.world.fail(f"I2: {name_of(at)} granted again by {by.name} after its ack")
         if message.copies and not self.disturbed():
             self.world.fail(f"R2: {name_of(at)} granted although its dead copy is stored")
+        self._in_order(at)
         holding = Holding(result.fence, reply.rterm, by, now_us, reply.now_ms, result.when_ms)
         holding.until(result.when_ms, reply.now_ms, now_us, by)
         message.holdings[holding.fence, holding.rterm] = message.newest = holding
+
+    def _in_order(self, at: Coordinate) -> None:
+        """I6, while the store keeps its data."""
+        topic = self.topic(at.topic_id)
+        if self.ordered and topic is not None and not self.disturbed():
+            earlier = too_early(self.book, topic.logs[at.partition].records, at, self.ordered)
+            if earlier is not None:
+                self.world.fail(f"I6: {name_of(at)} granted before {name_of(earlier)} was over")
 
     def still_held(self, holding: Holding, now_ms: int) -> bool:
         """Somebody knows that he holds it, and neither he nor a fault has ended that (I3, I4)."""
@@ -135,7 +145,7 @@ class Decisions:
         """The listed ways in which an acked message may come again (I2)."""
         book, now_us = self.book, self.world.now_us
         if epoch > ack.epoch:
-            return True  # `_reset` has made sure that an operator wanted this epoch
+            return True  # `Seeks.reset` has made sure that an operator wanted this epoch
         for base, ranges, at_us in book.ledger(at.place).losses:
             if at_us > ack.applied_us and at.offset >= base and at.offset not in ranges:
                 return True
@@ -238,29 +248,6 @@ class Decisions:
                     what = "marked as a hole" if op.verb is Verb.HOLE else "below the watermark"
                     self.world.fail(f"I1: {name_of(each)} is {what} and was never finished")
 
-    def _reset(self, key: LedgerKey, position: int, epoch: int) -> None:
-        """R8: every new epoch is one that an operator asked for, and a seek moves once."""
-        place = Place(key.topic_id, key.partition)
-        ledger = self.book.ledger(place)
-        ledger.epoch = epoch
-        self.seeks.moved(place, position)
-        if position in ledger.seeks and (self.book.rollbacks or self.book.flushed_us):
-            self._skip_below(place, position)
-            return
-        if position not in ledger.resets:
-            self.world.fail(f"R8: partition {key.partition} reset to {position} by nobody")
-            return
-        ledger.resets.remove(position)
-        self.repeats.reset(Place(key.topic_id, key.partition))
-        self._skip_below(Place(key.topic_id, key.partition), position)
-
-    def _skip_below(self, place: Place, position: int) -> None:
-        topic = self.topic(place.topic_id)
-        if topic is not None:
-            for offset in topic.logs[place.partition].records:
-                if offset < position:
-                    self.book.message(Coordinate(*place, offset)).skipped = True
-
     def opened(self, by: Process, request: Open, snapshot: Snapshot) -> None:
         """A record was taken or read again."""
         self.world.note(
@@ -278,7 +265,7 @@ class Decisions:
             ledger.epoch = 0
             if snapshot.watermark in ledger.resets and snapshot.watermark not in ledger.seeks:
                 ledger.resets.remove(snapshot.watermark)
-                self._skip_below(place, snapshot.watermark)
+                self.seeks.skip_below(place, snapshot.watermark)
             if ledger.start < 0 or self._new_group(place):
                 ledger.start = snapshot.watermark
             if ledger.created:

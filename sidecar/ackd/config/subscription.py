@@ -20,6 +20,10 @@ RETRY_DELAYS_MS = (
 )
 
 Mode = Literal["clustering", "broadcast"]
+ORDERED_RETRY_DELAYS_MS = (3 * SECOND_MS,)
+"""With an order others wait behind a failed message, so it is tried again soon."""
+
+Ordering = Literal["none", "key", "partition"]
 Start = Literal["latest", "earliest", "timestamp"]
 Payload = Literal["json", "text", "binary"]
 ForeignCommit = Literal["accept", "refuse"]
@@ -73,9 +77,15 @@ class SubscriptionSettings:
         min=0,
         max=10_000,
     )
+    ordering: Ordering = setting(
+        "none",
+        "What is handed out in order: messages with the same key, or all messages of a partition. "
+        "The next one then waits until the one before it is acked or given up.",
+    )
     retry_delays_ms: tuple[int, ...] = setting(
         RETRY_DELAYS_MS,
-        "Delay before each retry, by attempt; the last one repeats.",
+        "Delay before each retry, by attempt; the last one repeats. Default with an `ordering`: "
+        "always 3s.",
         min=0,
         max=7 * DAY_MS,
         len_min=1,

@@ -25,6 +25,7 @@ BINDING = (
     "topics",
     "group",
     "mode",
+    "ordering",
     "attempts_max",
     "rate_per_s",
     "rate_burst",
@@ -41,6 +42,7 @@ TOLD = (
     "stuck_after_ms",
     "retry_topic",
     "in_flight_max",
+    "dedup",
     "start",
     "start_timestamp_ms",
 )

@@ -57,7 +57,7 @@ class Cancel(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str
     at_ms: int
     done: str = ""
-    places: list[str] = []
+    places: tuple[str, ...] = ()
 
 
 class Live(msgspec.Struct, frozen=True, omit_defaults=True):

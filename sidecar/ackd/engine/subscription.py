@@ -21,6 +21,7 @@ from ackd.engine.dedup import Dedup
 from ackd.engine.filling import Filling
 from ackd.engine.handout import HandOut
 from ackd.engine.lengthen import Lengthening
+from ackd.engine.lines import Lines
 from ackd.engine.members import Note
 from ackd.engine.notes import Notes
 from ackd.engine.operations import Operations
@@ -107,6 +108,7 @@ class Subscription:
         self.dedup = Dedup(self, context) if settings.dedup.key else None
         self.parking = Parking(self, context, context.spill(name, settings.spill_bytes_max))
         self.retry_topic = RetryTopic(self, context)
+        self.lines = Lines(self, context)
         self.claims = Claims(self, context)
         self.send_back = Sender(self, context, RETRY, self.retry_topic.topic)
         dead = dead_letter_topic(broker, name, settings)
@@ -148,6 +150,7 @@ class Subscription:
                     self.sweeper.run,
                     self.committer.run,
                     self.claims.run,
+                    self.lines.run,
                     self.send_back.run,
                     self.dead_letters.run,
                     self.operations.run,
