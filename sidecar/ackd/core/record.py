@@ -74,13 +74,7 @@ class Record:
     @classmethod
     def create(cls, request: Open, start: int, run: str, written: int = FIRST) -> Record:
         """A new record that starts at `start`, in the layout `written`."""
-        return cls(
-            layout=written,
-            incarnation=request.incarnation,
-            watermark=start,
-            run=run,
-            rterm=request.rterm,
-        )
+        return cls(written, request.incarnation, watermark=start, run=run, rterm=request.rterm)
 
     def open(
         self, request: Open, now_us: int, run: str, *, created: bool, written: int = FIRST
