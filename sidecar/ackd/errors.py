@@ -86,6 +86,12 @@ class UnknownDeadLetterError(NotFoundError):
     type = "unknown-dead-letter"
 
 
+class NotInFlightError(NotFoundError):
+    """The message is not in flight: finished, or never handed out."""
+
+    type = "not-in-flight"
+
+
 class UnknownOperationError(NotFoundError):
     """There is no operation of this id (any more)."""
 

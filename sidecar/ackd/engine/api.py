@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from ackd.engine.dead_api import DeadDesk
-from ackd.engine.live import Pause, Scope
+from ackd.engine.live import Cancel, CancelTo, Pause, Scope
 from ackd.errors import AckdError
 from ackd.ports import Capabilities, Outgoing, Record, Stored
 
@@ -42,8 +42,8 @@ class Status(StrEnum):
 
 @dataclass(slots=True)
 class SettleItem:
-    """One settle. `lease_ms` is for extend, `delay_ms` (None = by the schedule) and `count` for
-    retry.
+    """One settle. `lease_ms` and `note` (for the next attempt; None = as it is) are for extend,
+    `delay_ms` (None = by the schedule) and `count` for retry.
     """
 
     lease: str
@@ -52,14 +52,16 @@ class SettleItem:
     lease_ms: int | None = None
     reason: str | None = None
     count: bool = True
+    note: str | None = None
 
 
 @dataclass(slots=True)
 class SettleResult:
     """The answer to one item, in the order of the request.
 
-    `now_state`/`now_attempt` say where the message is when the lease is lost. `error` is set for
-    `invalid` and `unavailable` and carries the problem's type.
+    `now_state`/`now_attempt` say where the message is when the lease is lost, `cancelled` that an
+    operator ended it. `error` is set for `invalid` and `unavailable` and carries the problem's
+    type.
     """
 
     status: Status
@@ -69,6 +71,7 @@ class SettleResult:
     now_state: str | None = None
     now_attempt: int | None = None
     error: AckdError | None = None
+    cancelled: Cancel | None = None
 
 
 ACKED = SettleResult(Status.ACKED)
@@ -94,7 +97,7 @@ class ReceiveRequest:
 
 @dataclass(slots=True)
 class Delivery:
-    """A message under a lease."""
+    """A message under a lease. `note`: what an earlier worker said with its last extend."""
 
     lease: str
     topic: str
@@ -104,6 +107,7 @@ class Delivery:
     attempts_max: int
     first_seen_ms: int
     deadline_ms: int
+    note: str | None = None
 
     @property
     def id(self) -> str:
@@ -312,6 +316,9 @@ class Engine(Protocol):
         self, name: str, changes: Mapping[str, object], *, open_leases: bool, force: bool
     ) -> SubscriptionView:
         """Change settings at every sidecar; None takes a change back. Raises MistakesError."""
+
+    async def cancel(self, name: str, message: str, then: CancelTo, reason: str) -> Cancel:
+        """End a message that is in flight. Raises NotInFlightError."""
 
     def unsettled(self, name: str) -> Unsettled:
         """Count the leases of one consumer; to be closed. Raises UnknownSubscriptionError."""

@@ -66,6 +66,7 @@ class Policy(NamedTuple):
     rules: Rules | None
     deliveries_max: int
     carriers: bool
+    give_up_ms: int = 0
 
 
 class Partition:
@@ -85,6 +86,7 @@ class Partition:
         self.ledger: Ledger[Held] = Ledger(
             policy.rules, policy.deliveries_max, carriers=policy.carriers
         )
+        self.ledger.give_up_ms = policy.give_up_ms
         self.handle = LedgerHandle(key, listener=self)
         self.closed = False
         self.queued = False
@@ -303,7 +305,7 @@ class Partition:
         elif op.verb is Verb.PLACE:
             if op.counted:
                 self.ledger.claimed(*told)
-        elif not op.attempt:
+        elif not op.attempt and op.counted:
             self.ledger.claimed(*told)  # its home is dead: see `copies.place_dead`
         elif not self.ledger.buried(*told):
             self.reload()
@@ -358,9 +360,13 @@ class Partition:
         buried: list[Op] = []
         for effect in self.ledger.drain():
             match effect:
-                case Bury(offset, fence):
-                    most = self.ledger.deliveries_max
-                    buried.append(Op(Verb.BURY, offset, fence, attempt=most))
+                case Bury(offset, fence, out_of_time):
+                    if out_of_time:
+                        self.copies.out_of_time(offset)
+                    most = 0 if out_of_time else self.ledger.deliveries_max
+                    buried.append(
+                        Op(Verb.BURY, offset, fence, attempt=most, counted=not out_of_time)
+                    )
                 case FetchFrom(offset):
                     self.ledger.fetching(self._consumer.fetch_from(self.tp, offset), offset)
                 case FinishRange(start, end, reason):

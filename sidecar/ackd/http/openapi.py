@@ -36,6 +36,8 @@ _TAGS = {
 _VARIABLES: dict[str, Json] = {
     "subscription": {"type": "string", "minLength": 1},
     "topic": {"type": "string", "minLength": 1},
+    "partition": {"type": "integer", "minimum": 0},
+    "offset": {"type": "integer", "minimum": 0},
     "lease": {"type": "string", "minLength": 1, "maxLength": LEASE_CHARS_MAX},
     "dead": {"type": "string", "pattern": ID_PATTERN},
     "operation": {"type": "string", "minLength": 1},

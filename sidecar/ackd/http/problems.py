@@ -33,6 +33,7 @@ ADVICE = {
     "unknown-topic": "Create the topic at the broker, or correct its name.",
     "unknown-dead-letter": "List the dead letters again; it was redriven, purged or deleted.",
     "unknown-operation": "Results are kept for a week; check the id.",
+    "not-in-flight": "`GET /v1/subscriptions/{subscription}/in-flight` lists what is.",
     "operation-running": "Wait for it, or cancel it: `DELETE /v1/operations/{operation}`.",
     "method-not-allowed": "The `Allow` header lists the methods of this address.",
     "not-acceptable": "Change `Accept`; JSON is always possible.",

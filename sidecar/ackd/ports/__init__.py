@@ -37,7 +37,7 @@ from ackd.ports.events import (
     TopicReplaced,
 )
 from ackd.ports.operator import Groups, TopicLook
-from ackd.ports.store import Member, Members, Store
+from ackd.ports.store import Member, Members, Note, Store
 from ackd.ports.trouble import Trouble
 
 __all__ = [
@@ -59,6 +59,7 @@ __all__ = [
     "Members",
     "Nominated",
     "NotStored",
+    "Note",
     "OutOfRange",
     "Outgoing",
     "PublishResult",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ackd.core.bucket import Taken
+from ackd.core.ids import LedgerKey
 from ackd.core.layout import Layouts
 from ackd.core.wire import Call, Open, Reply, Snapshot
 from ackd.ports.trouble import Trouble
@@ -40,6 +41,16 @@ class Members:
     members: tuple[Member, ...]
     superseded: bool
     live: bytes = b""
+
+
+class Note(NamedTuple):
+    """A worker's note about its progress, said under the lease with this fence. UTF-8; empty takes
+    an earlier one away.
+    """
+
+    offset: int
+    fence: int
+    text: bytes
 
 
 class Store(Protocol):
@@ -90,6 +101,17 @@ class Store(Protocol):
 
     async def take(self, subscription: str, wanted: int, rate_per_s: float, burst: int) -> Taken:
         """Take tokens from the subscription's bucket, at most `wanted`; see `core.bucket`."""
+
+    async def put_notes(self, key: LedgerKey, notes: Sequence[Note], bytes_max: int) -> int:
+        """Keep progress notes of a partition, at most `bytes_max` of them all; returns how many
+        older ones were dropped for that. One of an earlier lease replaces none of a later.
+        """
+
+    async def notes(self, key: LedgerKey, offsets: Sequence[int]) -> list[bytes | None]:
+        """The notes of these messages, None where there is none."""
+
+    async def drop_notes(self, key: LedgerKey, offsets: Sequence[int]) -> None:
+        """Forget notes."""
 
     async def get(self, name: str) -> bytes | None:
         """A small value by name (`name` is below the prefix)."""

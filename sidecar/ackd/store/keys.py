@@ -30,6 +30,11 @@ class Keys:
             self._ledgers[key] = name
         return name
 
+    def notes(self, key: LedgerKey) -> tuple[str, str]:
+        """(notes, their order) of a partition, beside its record."""
+        base = self.ledger(key)[:-1]
+        return f"{base}n", f"{base}o"
+
     def members(self, subscription: str) -> str:
         """The members of a subscription; its boot numbers are beside it under the same tag."""
         return f"{self.base}{{members:{escape(subscription)}}}:m"

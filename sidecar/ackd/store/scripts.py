@@ -102,4 +102,5 @@ APPLY, OPEN = RECORDS.apply, RECORDS.open
 MEMBERS = Script.of("members", source("members"))
 FLOW = Script.of("flow", source("flow"))
 FORGET = Script.of("forget", source("forget"))
-ALL = (APPLY, OPEN, MEMBERS, FLOW, FORGET)
+NOTES = Script.of("notes", source("notes"))
+ALL = (APPLY, OPEN, MEMBERS, FLOW, FORGET, NOTES)

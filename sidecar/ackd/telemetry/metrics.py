@@ -86,6 +86,7 @@ class Metrics:
         self._before: list[Callable[[], None]] = []
         self._define_work()
         self._define_flow()
+        self._define_long_work()
         self._define_progress()
         self._define_copies()
         self._define_parts()
@@ -171,6 +172,27 @@ class Metrics:
             "ackd_rate_waits", "Times that the shared rate had less than was asked for.", (of,)
         )
 
+    def _define_long_work(self) -> None:
+        """Work that takes long, and applications that fail."""
+        of = "subscription"
+        self.notes = self._counter("ackd_notes", "Progress notes written with an extend.", (of,))
+        self.notes_dropped = self._counter(
+            "ackd_notes_dropped",
+            "Notes dropped because of notes_bytes_max, the oldest first.",
+            (of,),
+        )
+        self.cancels = self._counter(
+            "ackd_cancels", "Messages that an operator cancelled: acked or dead.", (of, "outcome")
+        )
+        self.brake_on = self._gauge(
+            "ackd_brake_on",
+            "1 while only single messages are tried because the application fails. Alert on it.",
+            (of,),
+        )
+        self.brakes = self._counter(
+            "ackd_brakes", "Times that the brake stopped a subscription that fails.", (of,)
+        )
+
     def _define_progress(self) -> None:
         """Where the groups stand."""
         of = "subscription"
@@ -193,6 +215,12 @@ class Metrics:
         self.waiting = self._gauge("ackd_waiting", "Messages that wait for their retry.", (of,))
         self.window_bytes = self._gauge(
             "ackd_window_bytes", "Bytes of message bodies held (bound: window_bytes_max).", (of,)
+        )
+        self.window_share = self._gauge(
+            "ackd_window_share", "Part of window_bytes_max that is used. Alert above 0.8.", (of,)
+        )
+        self.window_warnings = self._counter(
+            "ackd_window_warnings", "Times that this part rose above 0.8.", (of,)
         )
         self.fetched = self._counter("ackd_fetched", "Messages fetched from the broker.", (of,))
         self.partitions_owned = self._gauge(
@@ -228,7 +256,8 @@ class Metrics:
         of = "subscription"
         self.send_backs = self._counter(
             "ackd_send_backs",
-            "Stuck messages that left the window for the retry topic, by reason: age, span, delay.",
+            "Stuck messages that left the window for the retry topic, by reason: age, span, delay, "
+            "bytes.",
             (of, "reason"),
         )
         self.copies = self._counter(
