@@ -98,6 +98,19 @@ class UnknownOperationError(NotFoundError):
     type = "unknown-operation"
 
 
+class UnknownOutboxMessageError(NotFoundError):
+    """There is no such message in an outbox (any more)."""
+
+    type = "unknown-outbox-message"
+
+
+class NotFailedError(ClientError):
+    """Only a message that the broker has refused can be sent again."""
+
+    type = "not-failed"
+    status = 409
+
+
 class OperationRunningError(ClientError):
     """Another operation is running on these dead letters."""
 

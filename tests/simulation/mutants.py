@@ -18,12 +18,14 @@ from ackd.core.entry import HOLD_OF, Hold
 from ackd.core.ledger import Ledger
 from ackd.core.progress import Progress
 from ackd.core.record import Record
+from ackd.core.seen import Seen
 from ackd.core.slot import Slot
 from ackd.core.states import Outcome, Phase, State, Step, Verb
 from ackd.core.wire import Call, JournalEntry, Op, Open, Result
 from ackd.engine import api
 from ackd.engine import sender as sender_module
 from ackd.engine.commit import Committer
+from ackd.engine.dedup import Dedup
 from ackd.engine.memory import Memory
 from ackd.engine.ownership import Ownership
 from ackd.engine.partition import Partition
@@ -33,7 +35,7 @@ from ackd.engine.settle import Settler
 from ackd.engine.start import StartPositions
 from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import NotStored, Stored
-from tests.simulation.plan import ANY, SEND_BACK, Story
+from tests.simulation.plan import ANY, KEYS, SEND_BACK, Story
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,6 +276,22 @@ def _given_back_although_sent() -> Any:
     return patch.object(Runtime, "receive", receive)
 
 
+def _entry_before_the_ack() -> Any:
+    original = Dedup._answer
+
+    def answer(self: Dedup, question: Any, repeats: frozenset[str]) -> None:
+        for each in question.deliveries:
+            if each.lease not in repeats:
+                self._acked(question.partition, each.record.offset, each.first_seen_ms)
+        original(self, question, repeats)
+
+    return patch.object(Dedup, "_answer", answer)
+
+
+def _resets_do_not_count() -> Any:
+    return patch.object(Seen, "_since", lambda *_: 0)
+
+
 MUTANTS = (
     Mutant("a re-made topic is not noticed", "R1", _replaced_unnoticed, _with("remake")),
     Mutant(
@@ -317,6 +335,13 @@ MUTANTS = (
     Mutant("below the watermark all is acked", "R15", _exceptions_forgotten),
     Mutant("the journal is not read", "R16", _journal_ignored, _with(lease_ms=8_000, sidecars=2)),
     Mutant("any token of a message counts", "R17", _any_token),
+    Mutant("a key is kept before its ack", "R18", _entry_before_the_ack, KEYS),
+    Mutant(
+        "after a reset old keys count",
+        "R18",
+        _resets_do_not_count,
+        _with("reset", "reset", keys=4, commit_ms=50),
+    ),
     Mutant("a told lease is given back", "R21", _given_back_although_sent),
     Mutant("the watermark passes over a gap", "I1", _watermark_over_a_gap),
     Mutant(

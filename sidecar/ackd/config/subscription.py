@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ackd.config.dedup import DedupSettings
 from ackd.config.push import PushSettings
 from ackd.config.units import DAY_MS, GIB, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS
 from ackd.options import about, computed, setting
@@ -229,4 +230,5 @@ class SubscriptionSettings:
         pattern=r"[A-Za-z0-9._-]{1,249}",
         pattern_doc="1 to 249 letters, digits, `.`, `_` or `-`",
     )
+    dedup: DedupSettings = computed(DedupSettings, about("Repeats by business key."))
     push: PushSettings = computed(PushSettings, about("Calling the application."))

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from ackd.engine.dead_api import DeadDesk
 from ackd.engine.live import Cancel, CancelTo, Pause, Scope
+from ackd.engine.outbox_api import OutboxDesk
 from ackd.errors import AckdError
 from ackd.ports import Capabilities, Outgoing, Record, Stored
 
@@ -132,19 +133,36 @@ class Received:
 @dataclass(frozen=True, slots=True)
 class PublishRequest:
     """Messages for one topic. `idempotency_key` is only allowed with exactly one message or one
-    batch.
+    batch. `respond_async`: the outbox may have it, if there is one.
     """
 
     messages: Sequence[Outgoing]
     idempotency_key: str | None = None
     fingerprint: bytes = b""
+    respond_async: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A message is durable in the outbox of `broker` and will be sent at `due_ms` (store's
+    clock).
+    """
+
+    broker: str
+    number: int
+    due_ms: int
+
+    @property
+    def id(self) -> str:
+        """`main/17`."""
+        return f"{self.broker}/{self.number}"
 
 
 @dataclass(slots=True)
 class Published:
-    """One result per message: where it is stored, or the error why it isn't."""
+    """One result per message: where it is stored (now, or soon), or the error why it isn't."""
 
-    results: list[Stored | AckdError]
+    results: list[Stored | Accepted | AckdError]
     replayed: bool = False
 
 
@@ -241,11 +259,15 @@ class Held:
 
 @dataclass(slots=True)
 class Explanation:
-    """`limits`: what keeps messages from being handed out now, in words, the strongest first."""
+    """`limits`: what keeps messages from being handed out now, in words, the strongest first.
+
+    `repeats`: messages settled without delivery, by this sidecar since it joined.
+    """
 
     subscription: str
     partitions: list[Held] = field(default_factory=list)
     limits: list[str] = field(default_factory=list)
+    repeats: int = 0
 
 
 class Unsettled(Protocol):
@@ -273,6 +295,10 @@ class Engine(Protocol):
     @property
     def dead(self) -> DeadDesk:
         """Everything about dead letters."""
+
+    @property
+    def outbox(self) -> OutboxDesk:
+        """What was accepted and is sent later."""
 
     def subscriptions(self) -> list[SubscriptionView]:
         """All configured subscriptions."""

@@ -245,6 +245,29 @@ class HandOut:
         missing -= len(waiter.deliveries)
         if missing and not isinstance(error, StoreUnknownError):
             self.rate.give_back(missing)
+        dedup = self._subscription.dedup
+        if dedup is not None and isinstance(answer, Reply) and missing < len(offsets):
+            before = len(waiter.deliveries) - len(offsets) + missing
+            granted = waiter.deliveries[before:]
+            del waiter.deliveries[before:]
+            waiter.grants += 1
+            then = partial(self._checked, waiter, len(granted), until_ms)
+            dedup.check(partition, answer.epoch, granted, then)
+        self._answer_last(waiter, error)
+
+    def _checked(
+        self, waiter: Waiter, granted: int, until_ms: int, deliveries: list[Delivery]
+    ) -> None:
+        """Leases that were looked up; repeats are gone, and count for no rate."""
+        waiter.grants -= 1
+        if len(deliveries) < granted:
+            self.rate.give_back(granted - len(deliveries))
+        if self._context.clock.monotonic_ms() < until_ms:
+            waiter.deliveries += deliveries
+        self._answer_last(waiter, None)
+
+    def _answer_last(self, waiter: Waiter, error: StoreError | None) -> None:
+        """Answer a receive if nothing is under way for it any more."""
         if waiter.grants:
             return
         if waiter.gone:

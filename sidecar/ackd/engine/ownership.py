@@ -63,6 +63,7 @@ class Ownership:
             restore=subscription.parking.restore,
             due=subscription.sweeper.due,
             confirmed=subscription.presence.confirmed,
+            landed=None if subscription.dedup is None else subscription.dedup.landed,
         )
 
     # --- taking

@@ -58,6 +58,7 @@ class Hooks:
     restore: Callable[[Partition, int], None]
     due: Callable[[int], None]
     confirmed: Callable[[], bool]
+    landed: Callable[[Partition, Call, Reply], None] | None = None
 
 
 class Policy(NamedTuple):
@@ -261,6 +262,8 @@ class Partition:
         if reply.verdict is not Verdict.OK:
             self._refused(call, reply)
             return
+        if self._hooks.landed is not None:
+            self._hooks.landed(self, call, reply)
         now_ms, store_ms, ledger = self._context.clock.monotonic_ms(), reply.now_ms, self.ledger
         acked: list[int] = []
         for op, result in zip(call.ops, reply.results, strict=True):

@@ -16,6 +16,7 @@ from ackd.engine.commit import Committer
 from ackd.engine.context import Context
 from ackd.engine.control import Control
 from ackd.engine.dead_marks import DeadMarks
+from ackd.engine.dedup import Dedup
 from ackd.engine.filling import Filling
 from ackd.engine.handout import HandOut
 from ackd.engine.lengthen import Lengthening
@@ -100,6 +101,7 @@ class Subscription:
         self.brake = Braking(self, context)
         self.filling = Filling(self, context)
         self.hand_out = HandOut(self, context)
+        self.dedup = Dedup(self, context) if settings.dedup.key else None
         self.parking = Parking(self, context, context.spill(name, settings.spill_bytes_max))
         self.retry_topic = RetryTopic(self, context)
         self.claims = Claims(self, context)
@@ -146,6 +148,8 @@ class Subscription:
                     self.retry_topic.watch,
                 ):
                     group.create_task(part())
+                if self.dedup is not None:
+                    group.create_task(self.dedup.run())
         finally:
             self.hand_out.stop()
             self.brake.stop()
@@ -176,6 +180,8 @@ class Subscription:
             async with asyncio.timeout(HANDOVER_MS / 1000):
                 try:
                     await self._hand_over(list(self.owned.values()))
+                    if self.dedup is not None:
+                        await self.dedup.leave()
                 finally:
                     await self.presence.leave()
                     self.ownership.drop_all()

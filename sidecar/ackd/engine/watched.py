@@ -11,7 +11,7 @@ from ackd.core.ids import LedgerKey
 from ackd.core.layout import Layouts
 from ackd.core.wire import Call, Open, Reply, Snapshot
 from ackd.errors import StoreDataError, StoreError, StoreUnknownError
-from ackd.ports import Members, Note, Store, Trouble
+from ackd.ports import Members, Note, Outboxes, SeenKeys, Store, Trouble
 from ackd.telemetry.metrics import Metrics
 
 
@@ -138,6 +138,16 @@ class Watched:
         """Remove a value."""
         with self._watch("delete"):
             await self._store.delete(name)
+
+    @property
+    def outboxes(self) -> Outboxes:
+        """As the store's."""
+        return self._store.outboxes
+
+    @property
+    def seen_keys(self) -> SeenKeys:
+        """As the store's."""
+        return self._store.seen_keys
 
     def troubles(self) -> list[Trouble]:
         """As the store says."""

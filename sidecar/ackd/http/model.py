@@ -341,10 +341,15 @@ class Stored(Struct, frozen=True):
 
 
 class Published(Struct, frozen=True):
-    """What became of one message of a batch: `stored` with its id, or `failed` with the problem."""
+    """What became of one message of a batch: `stored` with its id, `accepted` into the outbox, or
+    `failed` with the problem.
+    """
 
-    status: Annotated[str, Meta(pattern="^(stored|failed)$")]
+    status: Annotated[str, Meta(pattern="^(stored|accepted|failed)$")]
     id: str | UnsetType | None = UNSET
+    outbox_id: str | UnsetType = UNSET
+    due_ms: int | UnsetType = UNSET
+    status_url: str | UnsetType = UNSET
     problem: Problem | UnsetType = UNSET
 
 

@@ -34,6 +34,8 @@ ADVICE = {
     "unknown-dead-letter": "List the dead letters again; it was redriven, purged or deleted.",
     "unknown-operation": "Results are kept for a week; check the id.",
     "not-in-flight": "`GET /v1/subscriptions/{subscription}/in-flight` lists what is.",
+    "unknown-outbox-message": "Results are kept for `publish.outbox_result_ms`; check the id.",
+    "not-failed": "`GET /v1/outbox/{broker}/{number}` says where it is.",
     "operation-running": "Wait for it, or cancel it: `DELETE /v1/operations/{operation}`.",
     "method-not-allowed": "The `Allow` header lists the methods of this address.",
     "not-acceptable": "Change `Accept`; JSON is always possible.",

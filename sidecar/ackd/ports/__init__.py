@@ -37,6 +37,7 @@ from ackd.ports.events import (
     TopicReplaced,
 )
 from ackd.ports.operator import Groups, TopicLook
+from ackd.ports.outbox import Outboxes, SeenKeys
 from ackd.ports.store import Member, Members, Note, Store
 from ackd.ports.trouble import Trouble
 
@@ -61,10 +62,12 @@ __all__ = [
     "NotStored",
     "Note",
     "OutOfRange",
+    "Outboxes",
     "Outgoing",
     "PublishResult",
     "Record",
     "Revoked",
+    "SeenKeys",
     "StartPolicy",
     "Store",
     "Stored",

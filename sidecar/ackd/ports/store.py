@@ -10,6 +10,7 @@ from ackd.core.bucket import Taken
 from ackd.core.ids import LedgerKey
 from ackd.core.layout import Layouts
 from ackd.core.wire import Call, Open, Reply, Snapshot
+from ackd.ports.outbox import Outboxes, SeenKeys
 from ackd.ports.trouble import Trouble
 
 
@@ -127,6 +128,14 @@ class Store(Protocol):
 
     async def delete(self, name: str) -> None:
         """Remove a value."""
+
+    @property
+    def outboxes(self) -> Outboxes:
+        """Messages that are to be published."""
+
+    @property
+    def seen_keys(self) -> SeenKeys:
+        """Business keys that were acked."""
 
     def troubles(self) -> list[Trouble]:
         """What an operator should know, for readiness."""

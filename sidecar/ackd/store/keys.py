@@ -56,6 +56,14 @@ class Keys:
         """The tokens of a subscription. Of all keys the one with a TTL: it fills up by itself."""
         return f"{self.base}{{members:{escape(subscription)}}}:r"
 
+    def outbox(self, broker: str) -> str:
+        """The meta hash of a broker's outbox; all its other keys have the same tag."""
+        return f"{self.base}{{outbox:{escape(broker)}}}:m"
+
+    def seen(self, subscription: str) -> str:
+        """The meta hash of a subscription's acked keys; these all have a TTL: they may be lost."""
+        return f"{self.base}{{seen:{escape(subscription)}}}:m"
+
     def value(self, name: str) -> str:
         """A small value."""
         return f"{self.base}value:{escape(name)}"

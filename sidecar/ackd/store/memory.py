@@ -13,9 +13,12 @@ from ackd.core.bucket import Bucket, Taken
 from ackd.core.ids import LedgerKey
 from ackd.core.layout import FIRST, HERE, Layouts
 from ackd.core.notes import Notes
+from ackd.core.outbox import Outbox
 from ackd.core.record import Record
+from ackd.core.seen import Seen
 from ackd.core.wire import Call, Open, Reply, Snapshot, Verdict
 from ackd.ports import Member, Members, Note, Trouble
+from ackd.store.memory_outbox import MemoryOutboxes, MemorySeenKeys
 
 FORGET_MS = 3_600_000
 
@@ -47,6 +50,8 @@ class Data:
     live: dict[str, bytes] = field(default_factory=dict)
     buckets: dict[str, Bucket] = field(default_factory=dict)
     notes: dict[LedgerKey, Notes] = field(default_factory=dict)
+    outboxes: dict[str, Outbox] = field(default_factory=dict)
+    seen: dict[str, Seen] = field(default_factory=dict)
 
 
 class MemoryStore:
@@ -64,6 +69,16 @@ class MemoryStore:
         self._written = FIRST
         self._run = run
         self._now_us = now_us
+
+    @property
+    def outboxes(self) -> MemoryOutboxes:
+        """Outboxes on the same data."""
+        return MemoryOutboxes(self.data.outboxes, self._now_us)
+
+    @property
+    def seen_keys(self) -> MemorySeenKeys:
+        """Acked keys on the same data."""
+        return MemorySeenKeys(self.data.seen, self._now_us)
 
     @property
     def run(self) -> str:
