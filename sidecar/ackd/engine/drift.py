@@ -29,6 +29,7 @@ BINDING = (
     "rate_per_s",
     "rate_burst",
     "foreign_commit",
+    "dedup",
 )
 """With two values of one of these, two sidecars would do different things to the same message."""
 
