@@ -25,6 +25,7 @@ BINDING = (
     "topics",
     "group",
     "ordering",
+    "mode",
     "attempts_max",
     "rate_per_s",
     "rate_burst",
