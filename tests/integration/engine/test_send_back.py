@@ -12,6 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its hints leave three out
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+)
 
 from ackd.config.schema import BrokerSettings, Settings
 from ackd.config.subscription import SubscriptionSettings
@@ -295,3 +301,44 @@ async def test_r25_a_retry_topic_that_can_not_be_made_holds_nothing_else_back(
         await sidecar.until_watermark(3, timeout_s=20)
         assert await sidecar.settle(messages[:1], Verb.ACK) == ["acked"]
         assert all(each.ok for each in sidecar.runtime.readiness())
+
+
+def _limit(kafka: Kafka, topic: str, limit_bytes: int) -> None:
+    """Change what a topic takes."""
+    entry = ConfigEntry(
+        "max.message.bytes",
+        str(limit_bytes),
+        incremental_operation=AlterConfigOpType.SET,
+    )
+    topics = ConfigResource.Type.TOPIC
+    named = ConfigResource(topics, topic, incremental_configs=[entry])
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    for done in admin.incremental_alter_configs([named]).values():
+        done.result(20)
+
+
+@pytest.mark.kafka
+@pytest.mark.slow
+@pytest.mark.timeout(60)
+async def test_i1_a_copy_that_is_refused_is_tried_again_from_five_seconds_on(
+    kafka: Kafka, tmp_path: Path
+) -> None:
+    """RocketMQ's client tries a message whose send back failed again after 5 s, and so do we."""
+    async with AsyncExitStack() as stack:
+        place = Place(stack, tmp_path, kafka)
+        await asyncio.to_thread(kafka.create_topic, place.topic, partitions=1, config={})
+        sidecar = await place.start()
+        own = sidecar.runtime._subscriptions[NAME].retry_topic.topic.name
+        await asyncio.to_thread(_limit, kafka, own, 2_000)
+        await sidecar.publish(1, size=4_000)
+        (message,) = await sidecar.collect(1, lease_ms=60_000)
+        await sidecar.until_count(1, "copies", "retry-topic", "failed")
+        failed_s = time.monotonic()
+        (row,) = await sidecar.runtime.in_flight(NAME, 0, 10)
+        assert row.state == "sending"
+        assert "large" in (row.error or "").lower()
+        assert await sidecar.watermark() == 0
+        await asyncio.to_thread(_limit, kafka, own, 1_000_000)
+        await sidecar.until_watermark(1, timeout_s=20)
+        assert time.monotonic() - failed_s > 4
+        assert await sidecar.settle([message], Verb.ACK) == ["acked"]
