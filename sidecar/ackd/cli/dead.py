@@ -11,10 +11,9 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from ackd.cli import common, exits
+from ackd.cli import exits, place
 from ackd.cli.admin import Admin, RefusedError
 from ackd.config.units import parse_duration, parse_instant
 
@@ -69,9 +68,7 @@ def _action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
 
 
 def _add_address(parser: argparse.ArgumentParser) -> None:
-    common.add_config(parser)
-    parser.add_argument("--url", metavar="URL", help="admin port, say http://127.0.0.1:7081")
-    parser.add_argument("--token-file", type=Path, metavar="FILE", help="bearer token for it")
+    place.add_arguments(parser, "admin")
 
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:
