@@ -78,6 +78,8 @@ class Gauges:
     def fill(self) -> None:
         """Set every gauge, and drop the series of partitions that are no longer owned."""
         self._metrics.store_up.at().set(self._store.up)
+        for subscription in self._subscriptions.values():
+            self._metrics.clock_skew.at().set(subscription.control.skew_ms() / 1000)
         for name, broker in self._brokers.items():
             up = self._connected[name].is_set() and not broker.troubles()
             self._metrics.broker_up.at(name).set(up)

@@ -282,6 +282,16 @@ class Metrics:
             "Times that the store may have lost its newest writes (failover, old backup).",
             (),
         )
+        self.store_run_changes = self._counter(
+            "ackd_store_run_changes",
+            "Times that another server, or another run of it, answered: restart or failover.",
+            (),
+        )
+        self.clock_skew = self._gauge(
+            "ackd_clock_skew_seconds",
+            "The store's clock minus this machine's. Deadlines are decided by the store's.",
+            (),
+        )
         self.store_data_lost = self._counter(
             "ackd_store_data_lost", "Times that data which must be in the store was not.", ()
         )
