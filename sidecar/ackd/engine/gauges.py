@@ -12,6 +12,7 @@ from ackd.engine.subscription import Subscription
 from ackd.engine.watched import Watched
 from ackd.errors import BrokerError
 from ackd.ports import Broker, Clock
+from ackd.telemetry import zeros
 from ackd.telemetry.metrics import Metrics
 
 LOOK_MS = 1_000
@@ -40,6 +41,7 @@ class Gauges:
         self._connected = connected
         self._subscriptions = subscriptions
         self._shown: set[Series] = set()
+        self._begun: set[str] = set()
         self._end_asked_ms: WeakKeyDictionary[Partition, int] = WeakKeyDictionary()
 
     def attach(self, identity: str) -> None:
@@ -99,6 +101,9 @@ class Gauges:
 
     def _subscription(self, name: str, subscription: Subscription) -> None:
         metrics, hand_out = self._metrics, subscription.hand_out
+        if name not in self._begun:
+            self._begun.add(name)
+            zeros.begin(metrics, name)
         ready, size = hand_out.held()
         metrics.ready.at(name).set(ready)
         metrics.paused.at(name).set(subscription.control.held)
