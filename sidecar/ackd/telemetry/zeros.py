@@ -22,6 +22,8 @@ def begin(metrics: Metrics, subscription: str) -> None:
         metrics.vanished,
     ):
         family.at(subscription)
+    for reason in ("slow-reader", "malformed"):
+        metrics.log_dropped.at(reason)
     for verb in VERBS:
         metrics.lost_settles.at(subscription, verb)
     for decision in ("accepted", "refused"):

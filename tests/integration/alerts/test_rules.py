@@ -131,8 +131,8 @@ CASES: dict[str, Case] = {
     ),
     "AckdSettingsDiffer": Case({f"ackd_settings_differ{SUB}": "0x5 1x120"}, OF_SUB),
     "AckdLogLinesDropped": Case(
-        rising("ackd_log_lines_dropped_total", with_labels(SIDECAR, reason="slow")),
-        {**OF_SIDECAR, "reason": "slow"},
+        rising("ackd_log_lines_dropped_total", with_labels(SIDECAR, reason="slow-reader")),
+        {**OF_SIDECAR, "reason": "slow-reader"},
     ),
 }
 
