@@ -22,6 +22,7 @@ from ackd.cli.watch import columns
 from ackd.cli.watch.board import Row, rows
 from ackd.cli.watch.screens import SubscriptionScreen, now_ms
 from ackd.cli.watch.sidecar import Sidecar
+from ackd.cli.watch.style import STYLE
 from ackd.cli.watch.tables import Rows, fill
 
 STUCK_LINES = 6
@@ -163,7 +164,7 @@ class TopApp(App[None]):
 
     TITLE = "ackd top"
     ENABLE_COMMAND_PALETTE = False
-    CSS_PATH = "app.tcss"
+    CSS = STYLE
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q,ctrl+c", "quit", "quit", key_display="q"),
         Binding("r", "look", "look now"),
