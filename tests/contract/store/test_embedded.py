@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from redis.asyncio import Redis
 
 from ackd.config.schema import StoreSettings
 from ackd.core.ids import LedgerKey
@@ -113,12 +114,28 @@ async def test_the_server_listens_on_its_socket_only_and_keeps_its_promise(tmp_p
         assert oct((folder / "s").stat().st_mode & 0o777) == "0o700"
 
 
+async def written(folder: Path) -> None:
+    """Wait until the server has written what it answered: with everysec it holds that back for up
+    to two seconds while the disk is busy with the second before.
+    """
+    client = Redis(unix_socket_path=str(folder / "store" / "s"))
+    try:
+
+        async def empty() -> bool:
+            return bool((await client.info("persistence"))["aof_buffer_length"] == 0)
+
+        await wait_until_async(empty, "the append-only file is written")
+    finally:
+        await client.aclose()
+
+
 async def test_i2_a_killed_server_is_started_again_with_its_data(tmp_path: Path) -> None:
     async with started(embedded(tmp_path)) as store:
         owner = Owner(store)
         await owner.open()
         acks = await owner.grant(*range(20))
         await owner.call(*acks[:10])
+        await written(tmp_path)
         old = server_pid(tmp_path)
         os.kill(old, signal.SIGKILL)
 
