@@ -6,10 +6,9 @@ import fcntl
 import os
 import pty
 import select
-import signal
 import struct
+import subprocess
 import termios
-import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
@@ -20,6 +19,7 @@ from tests.support import reaper
 from tests.support.wait import wait_until
 
 STEP_S = 0.05
+BOUND_S = 25.0
 
 
 class Terminal:
@@ -33,22 +33,23 @@ class Terminal:
         self._screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self._screen)
         self._size = struct.pack("HHHH", rows, columns, 0, 0)
-        self._pid = 0
+        self._process: subprocess.Popen[bytes] | None = None
         self._fd = -1
         self.raw = b""
 
     def __enter__(self) -> Self:
-        read, write = os.pipe()
-        self._pid, self._fd = pty.fork()
-        if self._pid == 0:
-            os.close(write)
-            os.read(read, 1)  # until the window has its size
-            os.close(read)
-            os.execvpe(self._argv[0], self._argv, self._env)  # noqa: S606 - in the child of a fork
-        os.close(read)
-        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, self._size)
-        os.close(write)
-        reaper.watch_process(self._pid)
+        self._fd, inside = pty.openpty()
+        fcntl.ioctl(inside, termios.TIOCSWINSZ, self._size)
+        self._process = subprocess.Popen(
+            self._argv,
+            stdin=inside,
+            stdout=inside,
+            stderr=inside,
+            env=self._env,
+            start_new_session=True,
+        )
+        os.close(inside)
+        reaper.watch_process(self._process.pid)
         return self
 
     def __exit__(
@@ -57,9 +58,9 @@ class Terminal:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._pid:
-            os.kill(self._pid, signal.SIGKILL)
-            os.waitpid(self._pid, 0)
+        self._child().kill()
+        self._child().wait()
+        reaper.forget_process(self._child().pid)
         os.close(self._fd)
 
     def press(self, keys: str) -> None:
@@ -79,20 +80,25 @@ class Terminal:
             return lines if condition(lines) else []
 
         try:
-            return wait_until(now, what, timeout_s=25)
+            return wait_until(now, what, timeout_s=BOUND_S)
         except AssertionError as error:
             raise AssertionError("\n".join([str(error), *self.lines()])) from error
 
     def exit_code(self) -> int:
         """Wait for its end."""
-        end = time.monotonic() + 20
-        while time.monotonic() < end:
+
+        def ended() -> bool:
             self._read()
-            pid, status = os.waitpid(self._pid, os.WNOHANG)
-            if pid:
-                self._pid = 0
-                return os.waitstatus_to_exitcode(status)
-        raise AssertionError("\n".join(["it does not end", *self.lines()]))
+            return self._child().poll() is not None
+
+        wait_until(ended, "its end", timeout_s=BOUND_S)
+        self._read()
+        return self._child().returncode
+
+    def _child(self) -> subprocess.Popen[bytes]:
+        if self._process is None:
+            raise AssertionError("not started")
+        return self._process
 
     def _read(self) -> None:
         while select.select([self._fd], [], [], STEP_S)[0]:

@@ -264,6 +264,12 @@ class Metrics:
         self.info = self._gauge(
             "ackd_info", "1, with version and identity.", ("version", "identity")
         )
+        self.readiness = self._gauge(
+            "ackd_readiness", "1 for each part that `/readyz` calls ok, else 0.", ("reason",)
+        )
+        self.readiness_warnings = self._gauge(
+            "ackd_readiness_warnings", "1 while such a part is ok with a warning.", ("reason",)
+        )
         self.store_up = self._gauge("ackd_store_up", "1 while the store answers.", ())
         self.store_call_seconds = self._histogram(
             "ackd_store_call_seconds", "How long a call took, failed ones too.", ("call",)

@@ -147,7 +147,7 @@ def test_alerts_fire_for_what_happens(
     wait_until(lambda: "AckdPausedForLong" not in prometheus.firing(), "the pause is over")
     # The store dies, and another run of it comes back.
     server.kill()
-    fires("AckdStoreAway")
+    fires("AckdStoreAway", "AckdNotReady")
     told = prometheus.firing()["AckdStoreAway"]
     assert told["labels"]["severity"] == "page"
     assert "does not reach its store" in told["annotations"]["summary"]

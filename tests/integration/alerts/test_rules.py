@@ -55,6 +55,14 @@ def buckets(metric: str, labels: str, le: str) -> dict[str, str]:
 
 SIDECAR = '{job="a",instance="i"}'
 CASES: dict[str, Case] = {
+    "AckdNotReady": Case(
+        {f"ackd_readiness{with_labels(SIDECAR, reason='store')}": "1x30 0x60"},
+        {**OF_SIDECAR, "reason": "store"},
+    ),
+    "AckdReadinessWarning": Case(
+        {f"ackd_readiness_warnings{with_labels(SIDECAR, reason='store')}": "0x30 1x60"},
+        {**OF_SIDECAR, "reason": "store"},
+    ),
     "AckdStoreAway": Case({f"ackd_store_up{SIDECAR}": "1x50 0x60"}, OF_SIDECAR),
     "AckdStoreFlaps": Case(rising("ackd_store_outages_total", SIDECAR), OF_SIDECAR),
     "AckdStoreSlow": Case(
@@ -137,6 +145,9 @@ CASES: dict[str, Case] = {
 }
 
 HEALTHY = {
+    # A rolling restart.
+    f"ackd_readiness{with_labels(SIDECAR, reason='store')}": "1x60 0x3 1x140",
+    f"ackd_readiness_warnings{with_labels(SIDECAR, reason='store')}": "0x60 1x8 0x140",
     f"ackd_store_up{SIDECAR}": "1x200",
     f"ackd_store_outages_total{SIDECAR}": "0x60 1x140",
     f"ackd_store_run_changes_total{SIDECAR}": "0x200",
@@ -207,23 +218,20 @@ def test_every_rule_has_a_case_here() -> None:
 
 
 def test_each_alert_fires(tmp_path: Path) -> None:
+    """Each case is a deployment (`job`) of its own, so no alert fires for another one's series."""
     severities = {rule["alert"]: rule["labels"] for rule in rules()}
-    tests: list[dict[str, object]] = [
-        {
-            "interval": "1m",
-            "name": name,
-            "input_series": series(case.series),
-            "alert_rule_test": [
-                {
-                    "eval_time": case.at,
-                    "alertname": name,
-                    "exp_alerts": [{"exp_labels": {**case.labels, **severities[name]}}],
-                }
-            ],
+    given: dict[str, str] = {}
+    checks: list[dict[str, object]] = []
+    for name, case in CASES.items():
+        given |= {
+            metric.replace('job="a"', f'job="{name}"'): values
+            for metric, values in case.series.items()
         }
-        for name, case in CASES.items()
-    ]
-    judge(tmp_path, tests)
+        labels = {**case.labels, "job": name, **severities[name]}
+        checks.append(
+            {"eval_time": case.at, "alertname": name, "exp_alerts": [{"exp_labels": labels}]}
+        )
+    judge(tmp_path, [{"interval": "1m", "input_series": series(given), "alert_rule_test": checks}])
 
 
 def test_none_fires_for_a_healthy_deployment(tmp_path: Path) -> None:
