@@ -263,6 +263,20 @@ class StoreDataError(StoreError):
     type = "store-data"
 
 
+class StoreLayoutError(StoreError):
+    """The store's data is in a layout that this build of ackd can't use."""
+
+    type = "store-layout"
+
+
+class SettingsDifferError(StoreError):
+    """The other sidecars of this subscription were configured differently: this one does not serve
+    it.
+    """
+
+    type = "settings-differ"
+
+
 class StoreSetupError(StoreError):
     """The store's own configuration can't keep ackd's promise."""
 

@@ -70,6 +70,8 @@ def main() -> int:
             if "latency" in wanted:
                 seconds = 4.0 if arguments.quick else 15.0
                 found["publish_to_lease"] = latency(kafka, folder, 1_000, seconds)
+                traced = latency(kafka, folder, 1_000, seconds, traced=True)
+                found["publish_to_lease_traced"] = traced
             if "window" in wanted:
                 found["window"] = window(kafka, folder)
             if "growth" in wanted:

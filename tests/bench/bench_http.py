@@ -9,7 +9,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from confluent_kafka import Producer
@@ -22,6 +22,8 @@ from tests.chaos.world import KafkaAt
 from tests.support.kafka import Kafka
 
 VALUE_BYTES = 150
+STAMPED = {"message.timestamp.type": "LogAppendTime"}
+TRACED = (sys.executable, "-m", "tests.bench.traced", "--config")
 SHAPES = (("separate", 32), ("separate", 10), ("separate", 1), ("joined", 32), ("joined", 1))
 # CPU time of the sidecar per message that the project aims at.
 AIMS_US = {("separate", 32): 20.0, ("separate", 10): 35.0, ("joined", 1): 100.0}
@@ -83,21 +85,36 @@ def sidecar_on(
     kafka: Kafka, folder: Path, topic: str, partitions: int, **subscription: Value
 ) -> Iterator[Sidecar]:
     """A sidecar with its embedded store on a new topic. Not started yet."""
-    part = KafkaAt(kafka)
-    part.create_topic(topic, partitions)
-    plan = SidecarPlan(
-        broker=part,
+    kafka.create_topic(topic, partitions=partitions)
+    sidecar = Sidecar(topic, plan_of(kafka, topic, **subscription), folder)
+    try:
+        yield sidecar
+    finally:
+        sidecar.stop()
+
+
+@contextlib.contextmanager
+def traced_on(kafka: Kafka, folder: Path, topic: str, partitions: int) -> Iterator[Sidecar]:
+    """The same with a stopwatch in it (`traced`), and the broker's clock in the records."""
+    kafka.create_topic(topic, partitions=partitions, config=STAMPED)
+    plan = replace(plan_of(kafka, topic), command=TRACED)
+    sidecar = Sidecar(topic, plan, folder)
+    try:
+        yield sidecar
+    finally:
+        sidecar.stop()
+
+
+def plan_of(kafka: Kafka, topic: str, **subscription: Value) -> SidecarPlan:
+    """How sidecars are measured."""
+    return SidecarPlan(
+        broker=KafkaAt(kafka),
         store_url="embedded",
         topic=topic,
         sub="bench",
         group=f"{topic}-group",
         subscription={"lease_ms": 60_000, "in_flight_max": 300_000, **subscription},
     )
-    sidecar = Sidecar(topic, plan, folder)
-    try:
-        yield sidecar
-    finally:
-        sidecar.stop()
 
 
 def throughput(kafka: Kafka, folder: Path, partitions: int, runs: int, scale: float) -> list[Row]:
@@ -158,10 +175,15 @@ def baseline(folder: Path, runs: int, scale: float) -> dict[str, float]:
     return {name: median(values) for name, values in found.items()}
 
 
-def latency(kafka: Kafka, folder: Path, rate_per_s: int, seconds: float) -> dict[str, object]:
-    """Publish-to-lease: how old a message is when a waiting long poll gets it."""
-    topic = "bench-latency"
-    with sidecar_on(kafka, folder, topic, 8) as sidecar:
+def latency(
+    kafka: Kafka, folder: Path, rate_per_s: int, seconds: float, *, traced: bool = False
+) -> dict[str, object]:
+    """Publish-to-lease: how old a message is when a waiting long poll gets it.
+
+    `traced`: and where it was for how long; the stopwatch itself costs time.
+    """
+    topic = f"bench-latency{'-traced' if traced else ''}"
+    with (traced_on if traced else sidecar_on)(kafka, folder, topic, 8) as sidecar:
         produce(kafka, topic, 2_000)
         sidecar.start()
         drive(Job(sidecar.port, "bench", 16, 32, "joined", 2_000, wait_ms=3_000), 1)
@@ -175,7 +197,7 @@ def latency(kafka: Kafka, folder: Path, rate_per_s: int, seconds: float) -> dict
             load = drive(job, 1)
         finally:
             pace.stop()
-        return {
+        found: dict[str, object] = {
             "rate_per_s": rate_per_s,
             "messages": len(load.age_us),
             "p50_ms": percentile_ms(load.age_us, 0.5),
@@ -184,3 +206,7 @@ def latency(kafka: Kafka, folder: Path, rate_per_s: int, seconds: float) -> dict
             "sidecar_us": round((cpu_us(sidecar.pid) - before) / max(1, load.done), 1),
             "bad_answers": load.bad,
         }
+        if traced:
+            sidecar.terminate()
+            found["split_ms"] = json.loads(sidecar.config.with_suffix(".split.json").read_text())
+        return found

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from ackd.core.bucket import Taken
+from ackd.core.layout import HERE, Layouts
 from ackd.core.wire import Call, Open, Reply, Snapshot
 from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import Members, Trouble
@@ -228,6 +229,18 @@ class SimStore:
         there = await self._call(lambda store: store.put_new(name, value, ttl_ms), seen)
         self._has_key |= fresh
         return value if fresh and there is None else there
+
+    async def swap(self, name: str, expected: bytes | None, value: bytes) -> bytes | None:
+        """Compare and set a value."""
+        return await self._call(lambda store: store.swap(name, expected, value))
+
+    @property
+    def layouts(self) -> Layouts:
+        """One build."""
+        return HERE
+
+    def write_layout(self, layout: int) -> None:
+        """There is one."""
 
     async def delete(self, name: str) -> None:
         """Remove a value."""

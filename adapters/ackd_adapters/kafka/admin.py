@@ -118,7 +118,7 @@ class AdminQuestions:
                 self._pool.submit(lambda: client.list_topics(timeout=self._timeout_s))
             )
 
-        return await self._asked(what, ask)
+        return await self.asked(what, ask)
 
     def describe(self, names: Sequence[str]) -> dict[str, Future[TopicInfo]]:
         """Begin to ask for topics; a future fails with `KafkaException` where there is none."""
@@ -142,7 +142,7 @@ class AdminQuestions:
                         raise
             return found
 
-        return await self._asked("topics", ask)
+        return await self.asked("topics", ask)
 
     async def committed(
         self, group: str, partitions: Sequence[TopicPartition]
@@ -168,7 +168,7 @@ class AdminQuestions:
                 )
             return found
 
-        return await self._asked("committed positions", ask)
+        return await self.asked("committed positions", ask)
 
     async def offset(
         self, partition: TopicPartition, spec: OffsetSpec, *, committed_only: bool = True
@@ -181,7 +181,7 @@ class AdminQuestions:
         async def ask() -> int:
             return await settled(self._ask_offset(partition, spec, committed_only=committed_only))
 
-        return await self._asked(f"offset of {partition.topic}/{partition.partition}", ask)
+        return await self.asked(f"offset of {partition.topic}/{partition.partition}", ask)
 
     def ask_range(self, partition: TopicPartition) -> RangeQuestion:
         """Begin to ask for the whole log, open transactions included. Raises `BrokerError`."""
@@ -225,7 +225,7 @@ class AdminQuestions:
                 if not errors.is_code(error, frozenset({KafkaError.TOPIC_ALREADY_EXISTS})):
                     raise
 
-        await self._asked(f"create {topic}", ask)
+        await self.asked(f"create {topic}", ask)
         try:
             async with asyncio.timeout(VISIBLE_S):
                 while not await self.topics([topic]):  # noqa: ASYNC110  the other side has no events
@@ -233,7 +233,7 @@ class AdminQuestions:
         except TimeoutError:
             raise BrokerError(f"create {topic}: made, but not seen in time") from None
 
-    async def _asked(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
+    async def asked(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
         """Ask until there is an answer, a final refusal, or the time is up."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self._timeout_s

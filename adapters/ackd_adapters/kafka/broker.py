@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
+from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
 from ackd.ports import (
     Capabilities,
+    Committed,
     Consumer,
     ConsumerSpec,
     Outgoing,
@@ -16,6 +18,7 @@ from ackd.ports import (
     Trouble,
     own_topics,
 )
+from ackd_adapters.kafka import operator
 from ackd_adapters.kafka.admin import AdminQuestions
 from ackd_adapters.kafka.config import KafkaOptions, check_spec
 from ackd_adapters.kafka.consumer import KafkaConsumer
@@ -59,6 +62,7 @@ class KafkaBroker:
             value_bytes_max=options.message_bytes_max - FRAMING_BYTES,
         )
         self._options = options
+        self._timeout_s = options.request_timeout_ms / 1000
         self._troubles = Troubles(self._log_trouble)
         self._admin = AdminQuestions(options)
         self._publisher = Publisher(options, self._troubles, self._admin)
@@ -108,6 +112,18 @@ class KafkaBroker:
         """See the port. `partitions`, `replication_factor`: the broker's defaults if absent."""
         if await self.partitions(topic) is None:
             await self._admin.create(topic, settings)
+
+    async def group_members(self, group: str) -> list[str]:
+        """See `ackd.ports.Groups`."""
+        return await operator.group_members(self._admin, group, self._timeout_s)
+
+    async def move_group(self, group: str, positions: Mapping[TopicPartition, Committed]) -> None:
+        """See `ackd.ports.Groups`."""
+        await operator.move_group(self._admin, group, positions, self._timeout_s)
+
+    async def topic_settings(self, topic: str) -> Mapping[str, str]:
+        """See `ackd.ports.TopicLook`."""
+        return await operator.topic_settings(self._admin, topic, self._timeout_s)
 
     def dead_topic(self, group: str) -> str:
         """See the port."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from time import monotonic
 
 from confluent_kafka import Consumer as Client
 from confluent_kafka import KafkaError, Message
@@ -27,6 +28,7 @@ from ackd_adapters.kafka.worker import Worker
 POLL_S = 0.02
 IDLE_S = 0.2
 CONSUME_MAX = 500
+ENDS_HELD_S = 0.05
 
 # partition, stretch, position, detail
 OutOfRangeHandler = Callable[[TopicPartition, int, int, str], None]
@@ -70,6 +72,10 @@ class Fetcher(Worker):
         # Collected from the commands of one turn, so that 1000 partitions are one call.
         self._to_start: dict[TopicPartition, _Stretch] = {}
         self._to_stop: set[TopicPartition] = set()
+        # Ends that were reached and not told yet. Records that follow make them old news: at a
+        # trickle each message is the end of its partition, and telling that cost as much again.
+        self._ends: dict[TopicPartition, Item] = {}
+        self._ends_since_s = 0.0
         mailbox.on_room = lambda: self.commands.put(lambda: None)
 
     # --- commands, put by the loop ------------------------------------------------------------
@@ -89,6 +95,7 @@ class Fetcher(Worker):
 
     def _end(self, partition: TopicPartition) -> None:
         self._to_start.pop(partition, None)
+        self._ends.pop(partition, None)
         if partition in self._stretches:
             self._to_stop.add(partition)
 
@@ -123,10 +130,12 @@ class Fetcher(Worker):
             return
         fitting = max(room_bytes // self._record_bytes, 1)
         first = self._client.poll(POLL_S)
-        if first is None:
-            return
-        rest = self._client.consume(min(CONSUME_MAX, room_records, fitting), 0)
-        self._deliver([first, *rest])
+        if first is not None:
+            rest = self._client.consume(min(CONSUME_MAX, room_records, fitting), 0)
+            self._deliver([first, *rest])
+        if self._ends and (first is None or monotonic() - self._ends_since_s > ENDS_HELD_S):
+            self._put([*self._ends.values()])
+            self._ends.clear()
 
     def _apply(self) -> None:
         """Do what the commands of this turn come to."""
@@ -159,6 +168,7 @@ class Fetcher(Worker):
                 if offset >= stretch.next:
                     self._add(stretch, offset, message)
                     open_[partition] = stretch
+                    self._ends.pop(partition, None)
         total = size = 0
         for partition, stretch in open_.items():
             total += len(stretch.records)
@@ -167,7 +177,10 @@ class Fetcher(Worker):
         if total:
             self._record_bytes = max(size // total, 1)
         if items:
-            self._mailbox.put(items)
+            self._put(items)
+
+    def _put(self, items: list[Item]) -> None:
+        self._mailbox.put(items)
         if self._health.topics_in_trouble:
             for item in items:
                 if isinstance(item.event, Fetched | EndReached):
@@ -218,7 +231,10 @@ class Fetcher(Worker):
             if code == END_OF_PARTITION:
                 end = max(_int(message.offset()), stretch.next)
                 stretch.next = end
-                items.append(Item(EndReached(partition, stretch.session, end), stretch.number))
+                if not self._ends:
+                    self._ends_since_s = monotonic()
+                reached = EndReached(partition, stretch.session, end)
+                self._ends[partition] = Item(reached, stretch.number)
             else:
                 self._end(partition)
                 self._on_out_of_range(partition, stretch.number, stretch.next, error.str())

@@ -49,6 +49,9 @@ COMMANDS = (
     ),
     Command("lease", "look at a lease, or settle it", "ackd.cli.lease"),
     Command("dead", "list, peek at, redrive and purge dead letters", "ackd.cli.dead"),
+    Command("store", "list, measure and remove what lies in the store", "ackd.cli.store"),
+    Command("adopt", "take over a group of plain consumers, with a plan before", "ackd.cli.adopt"),
+    Command("exit", "hand a subscription back to plain consumers", "ackd.cli.leave"),
     Command("demo", "watch the main job in a minute, on a broker of its own", "ackd.cli.demo"),
     Command(
         "torture", "kill parts of a deployment and check that no promise breaks", "ackd.cli.torture"

@@ -21,6 +21,7 @@ RETRY_DELAYS_MS = (
 Start = Literal["latest", "earliest", "timestamp"]
 Payload = Literal["json", "text", "binary"]
 ForeignCommit = Literal["accept", "refuse"]
+SettingsDrift = Literal["refuse", "warn"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +139,11 @@ class SubscriptionSettings:
     foreign_commit: ForeignCommit = setting(
         "accept",
         "Whether a commit by somebody else moves the group (an operator's reset) or is undone.",
+    )
+    settings_drift: SettingsDrift = setting(
+        "refuse",
+        "What a sidecar does that was configured differently from living ones in what decides "
+        "about messages: serve nothing (`refuse`), or say so and go on (`warn`).",
     )
     leave_without_store_ms: int | None = setting(
         None, "Leave the group after so long without the store.", min=5 * SECOND_MS, max=HOUR_MS

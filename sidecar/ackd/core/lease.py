@@ -87,15 +87,15 @@ class LeaseKeys:
         except ValueError as error:
             raise BadTokenError(token[:16]) from error
         body, mac = raw[:-MAC_BYTES], raw[-MAC_BYTES:]
-        key_id, sub, topic_id, partition, offset, fence, rterm, attempt = _BODY.unpack(body)
-        state = self._states.get(key_id)
+        fields = _BODY.unpack(body)
+        state = self._states.get(fields[0])
         if state is None:
-            raise UnknownKeyError(key_id)
+            raise UnknownKeyError(fields[0])
         state = state.copy()
         state.update(body)
         if not compare_digest(state.digest(), mac):
             raise BadTokenError(token[:16])
-        return Token(sub, topic_id, partition, offset, fence, rterm, attempt)
+        return tuple.__new__(Token, fields[1:])
 
 
 def _state(key: bytes) -> blake2b:

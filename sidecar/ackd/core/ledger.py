@@ -137,6 +137,8 @@ class Ledger(SendingBack[B]):
         if session != self.session:
             return 0
         before = len(self._ready)
+        finished, highest = self.finished, self.finished.highest()
+        last = -1 if highest is None else highest
         for record in records:
             offset = record.offset
             if offset < self.position:
@@ -144,7 +146,7 @@ class Ledger(SendingBack[B]):
             if offset > self.position:
                 self._hole(self.position, offset)
             self.position = offset + 1
-            if offset >= self.watermark and offset not in self.finished:
+            if offset >= self.watermark and (offset > last or offset not in finished):
                 self._arrived(offset, record)
         self._skip()
         return len(self._ready) - before
@@ -269,7 +271,8 @@ class Ledger(SendingBack[B]):
             return None
         match result.outcome:
             case Outcome.GRANTED:
-                self._let_go(entry)
+                if entry.hold is not Hold.GRANTING:
+                    self._let_go(entry)
                 entry.hold = Hold.LEASED
                 self.leased += 1
                 if result.fence != self._shared[0] or result.when_ms != self._shared[1]:
@@ -319,8 +322,7 @@ class Ledger(SendingBack[B]):
         `attempt` what counts after it.
         """
         if outcome is Outcome.ACKED or outcome is Outcome.ALREADY_ACKED:
-            self._finish(offset)
-            self._advance()
+            self.acked((offset,))
             return
         entry = self.entries.get(offset)
         state = STATE_AFTER.get(outcome)
@@ -336,6 +338,12 @@ class Ledger(SendingBack[B]):
         if rterm is not None:
             entry.rterm = rterm
         self._hold(offset, entry, state, when_ms, store_ms, now_ms)
+
+    def acked(self, offsets: Iterable[int]) -> None:
+        """Acks that the store confirmed in one call: the watermark is looked for once."""
+        for offset in offsets:
+            self._finish(offset)
+        self._advance()
 
     def journal(self, entries: Iterable[JournalEntry], store_ms: int, now_ms: int) -> None:
         """Settles that other sidecars served (rule R16). Comes with every reply, so it also shows

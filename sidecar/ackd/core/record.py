@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from ackd.core import home, upkeep
 from ackd.core.bitmap import CHUNK_SHIFT, ChunkedBitmap
 from ackd.core.home import Home
+from ackd.core.layout import FIRST
 from ackd.core.slot import Slot
 from ackd.core.states import LATE_PHASE, LOST, SETTLES, Outcome, Phase, State, Verb, step
 from ackd.core.wire import (
@@ -29,7 +30,6 @@ from ackd.core.wire import (
     Verdict,
 )
 
-LAYOUT = 1
 ATTEMPT_MAX = 0xFFFF
 JOURNAL_MAX = 10_000
 REPAIR_WAIT_MS = 3_000
@@ -42,7 +42,7 @@ REPAIR_WAIT_MS = 3_000
 class Record:
     """The record of one partition. `run` is the server run that it was last used on."""
 
-    layout: int = LAYOUT
+    layout: int = FIRST
     incarnation: int = 0
     version: int = 0
     owner: str = ""
@@ -72,16 +72,25 @@ class Record:
     # --- opening
 
     @classmethod
-    def create(cls, request: Open, start: int, run: str) -> Record:
-        """A new record that starts at `start`."""
-        return cls(incarnation=request.incarnation, watermark=start, run=run, rterm=request.rterm)
+    def create(cls, request: Open, start: int, run: str, written: int = FIRST) -> Record:
+        """A new record that starts at `start`, in the layout `written`."""
+        return cls(
+            layout=written,
+            incarnation=request.incarnation,
+            watermark=start,
+            run=run,
+            rterm=request.rterm,
+        )
 
-    def open(self, request: Open, now_us: int, run: str, *, created: bool) -> Snapshot:
-        """Take the partition (term + 1), or read it again under the same term."""
-        if self.layout != LAYOUT:
-            return Snapshot(Verdict.LAYOUT)
+    def open(
+        self, request: Open, now_us: int, run: str, *, created: bool, written: int = FIRST
+    ) -> Snapshot:
+        """Take the partition (term + 1), or read it again under the same term. An older layout
+        than the one to be `written` is left behind.
+        """
         if request.term and request.term != self.term:
             return Snapshot(Verdict.FENCED, term=self.term, previous_owner=self.owner)
+        self.layout = max(self.layout, written)
         moved = self._rejoin(request, now_us, run)
         now_ms = self._clock(now_us)
         previous = self.owner
@@ -167,8 +176,6 @@ class Record:
         )
 
     def _admit(self, call: Call, run: str) -> Verdict:
-        if self.layout != LAYOUT:
-            return Verdict.LAYOUT
         if call.incarnation and call.incarnation != self.incarnation:
             return Verdict.ABSENT
         if call.term and call.term != self.term:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 
 
@@ -11,11 +11,12 @@ class Timers:
     skipped.
     """
 
-    __slots__ = ("_moments", "_offsets")
+    __slots__ = ("_moments", "_news", "_offsets")
 
     def __init__(self) -> None:
         self._moments: list[int] = []
         self._offsets: dict[int, list[int]] = {}
+        self._news: int | None = None
 
     def add(self, due_ms: int, offset: int) -> None:
         """Remember an offset; O(1) for a moment that is known, else O(log n)."""
@@ -23,8 +24,15 @@ class Timers:
         if offsets is None:
             self._offsets[due_ms] = [offset]
             heappush(self._moments, due_ms)
+            if self._news is None or due_ms < self._news:
+                self._news = due_ms
         else:
             offsets.append(offset)
+
+    def news(self) -> int | None:
+        """The earliest moment that was not known before, of those added since this was asked."""
+        news, self._news = self._news, None
+        return news
 
     def passed(self, now_ms: int) -> Iterator[tuple[int, int]]:
         """Take out all that is due by `now_ms`, earliest first."""
@@ -33,12 +41,12 @@ class Timers:
             for offset in self._offsets.pop(due_ms):
                 yield due_ms, offset
 
-    def next(self, live: Callable[[int, int], bool]) -> int | None:
-        """The earliest moment with an offset for which `live(due_ms, offset)`; stale ones go."""
-        while self._moments:
-            due_ms = self._moments[0]
-            if any(live(due_ms, offset) for offset in self._offsets[due_ms]):
-                return due_ms
-            heappop(self._moments)
-            del self._offsets[due_ms]
-        return None
+    def first(self) -> tuple[int, Sequence[int]] | None:
+        """The earliest moment and its offsets."""
+        if not self._moments:
+            return None
+        return self._moments[0], self._offsets[self._moments[0]]
+
+    def drop_first(self) -> None:
+        """The earliest moment is stale: none of its offsets waits for it any more."""
+        del self._offsets[heappop(self._moments)]

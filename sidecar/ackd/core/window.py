@@ -144,8 +144,12 @@ class Window(Generic[B]):
         self.finished.add(offset)
         entry = self.entries.pop(offset, None)
         if entry is not None:
-            self._bodiless.discard(offset)
-            self._let_go(entry)
+            if entry.body is None:
+                self._bodiless.discard(offset)
+            if entry.hold is Hold.LEASED:  # as nearly always
+                self.leased -= 1
+            else:
+                self._let_go(entry)
             self.bytes -= entry.size
 
     def _advance(self) -> None:
@@ -183,9 +187,20 @@ class Window(Generic[B]):
             woken += 1
         return woken
 
+    def newly_due_ms(self) -> int | None:
+        """The earliest moment that came up since this was last asked."""
+        return self._timers.news()
+
     def next_due_ms(self) -> int | None:
-        """When `tick` has something to do next."""
-        return self._timers.next(lambda due, offset: _waits(self.entries.get(offset), due))
+        """When `tick` has something to do next. Each offset that is over is passed once."""
+        entries, timers = self.entries, self._timers
+        while (first := timers.first()) is not None:
+            due_ms, offsets = first
+            for offset in offsets:
+                if (entry := entries.get(offset)) is not None and _waits(entry, due_ms):
+                    return due_ms
+            timers.drop_first()
+        return None
 
 
 def _waits(entry: Entry[B] | None, due_ms: int) -> TypeGuard[Entry[B]]:

@@ -5,6 +5,7 @@ A call is decided atomically and in order. Several calls (one per partition) tra
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -38,6 +39,12 @@ class Op(NamedTuple):
     arg: int = 0
     group: int = 0
     counted: bool = True
+
+
+def grants(offsets: Iterable[int], lease_ms: int, group: int) -> list[Op]:
+    """The items of one receive (`Op` itself fills in defaults in Python, which costs thrice)."""
+    make, verb = tuple.__new__, Verb.GRANT
+    return [make(Op, (verb, offset, 0, 0, 0, lease_ms, group, True)) for offset in offsets]
 
 
 class Result(NamedTuple):

@@ -71,6 +71,10 @@ class SettleResult:
     error: AckdError | None = None
 
 
+ACKED = SettleResult(Status.ACKED)
+"""Most results, so they share one; nobody changes it."""
+
+
 @dataclass(slots=True)
 class ReceiveRequest:
     """Ask for up to `max` messages, wait at most `wait_ms` for the first one.

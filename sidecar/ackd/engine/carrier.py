@@ -14,6 +14,7 @@ from ackd.core.ids import TOPIC_ID_BYTES, message_id
 from ackd.ports import Headers, Record
 
 PREFIX = "ackd-"
+ORIGIN = "ackd-origin"
 REDRIVEN_FROM = "ackd-redriven-from"
 TEXT_BYTES_MAX = 1_024
 """Of a reason or an error: headers count against the broker's largest message."""
@@ -85,7 +86,7 @@ def carrier_headers(carrier: Carrier, own: Headers) -> Headers:
         ("ackd-last-error", carrier.last_error),
     )
     ours: list[tuple[str, bytes | None]] = [
-        ("ackd-origin", carrier.origin.text().encode()),
+        (ORIGIN, carrier.origin.text().encode()),
         ("ackd-subscription", carrier.subscription.encode()),
     ]
     if carrier.redriven is not None:
@@ -105,7 +106,7 @@ def carrier_of(record: Record, subscription: str) -> Carrier | None:
         return None
     try:
         return Carrier(
-            origin=_origin(found["ackd-origin"].decode()),
+            origin=_origin(found[ORIGIN].decode()),
             subscription=subscription,
             generation=int(found["ackd-generation"]),
             incarnation=int(found["ackd-incarnation"]),

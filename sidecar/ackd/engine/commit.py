@@ -39,16 +39,19 @@ class Committer:
             except BrokerError as error:
                 LOG.info("%s: commit failed: %s", self._subscription.name, error.detail)
 
-    async def commit(self, partitions: Sequence[Partition], *, always: bool = False) -> None:
+    async def commit(
+        self, partitions: Sequence[Partition], *, always: bool = False, last: bool = False
+    ) -> None:
         """Commit those that moved (or all); then free what lies below. Raises BrokerError.
 
         Only a nominated member may commit; for others the store alone knows, which is enough.
+        `last`: before they are given away, so those too of which only the metadata has changed.
         """
         todo = {
             each.tp: self._position(each)
             for each in partitions
             if each.tp in self._subscription.ownership.nominated
-            and (always or each.ledger.confirmed > each.committed)
+            and (always or each.ledger.confirmed > each.committed or (last and each.unwritten))
         }
         if not todo:
             return
@@ -84,6 +87,7 @@ class Committer:
     def _committed(self, partition: Partition, offset: int) -> None:
         """The broker has it: chunks below are dropped here and in the store (R16)."""
         partition.committed = offset
+        partition.committed_version = partition.version
         partition.ledger.dropped(offset)
         if not partition.closed and not partition.ledger.dirty:
             partition.tell(Op(Verb.DROP, offset))

@@ -17,3 +17,10 @@ def retry_delay_ms(settings: SubscriptionSettings, attempt: int) -> int:
         return delays[min(again, len(delays) - 1)]
     grown = settings.retry_backoff_factor ** min(again, GROWTH_MAX)
     return int(min(first_ms * grown, settings.retry_backoff_ms_max))
+
+
+def longest_delay_ms(settings: SubscriptionSettings) -> int:
+    """The longest that the schedule makes a message wait."""
+    if settings.retry_backoff_ms:
+        return settings.retry_backoff_ms_max
+    return max(settings.retry_delays_ms)

@@ -2,23 +2,36 @@
 
 Each heartbeat carries a hash of every *semantic* setting, so that a difference can be named without
 showing a value, and so that sidecars of different versions compare the settings that both know.
-Nobody refuses to serve for it: it is told in the log, in readiness and as a metric.
+What is `BINDING` of them has its values in a record of the subscription in the store: who differs
+from living sidecars there does not serve. The others are told in the log, in readiness and as a
+metric. What was changed live is agreed, whatever the files say.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from hashlib import blake2b
 
+import msgspec
+
 from ackd.config.subscription import SubscriptionSettings
+from ackd.errors import SettingsDifferError
+from ackd.ports import Store
 
 LOG = logging.getLogger("ackd.engine")
 
-SEMANTIC = (
+BINDING = (
     "topics",
     "group",
     "attempts_max",
+    "rate_per_s",
+    "rate_burst",
+    "foreign_commit",
+)
+"""With two values of one of these, two sidecars would do different things to the same message."""
+
+TOLD = (
     "retry_delays_ms",
     "retry_backoff_ms",
     "retry_backoff_factor",
@@ -26,23 +39,36 @@ SEMANTIC = (
     "stuck_after_ms",
     "retry_topic",
     "in_flight_max",
-    "rate_per_s",
-    "rate_burst",
     "start",
     "start_timestamp_ms",
-    "foreign_commit",
 )
+SEMANTIC = (*BINDING, *TOLD)
 """What decides which messages come, in whose name, how fast, and what becomes of what fails."""
+
+SHOWN_MAX = 100
+Values = dict[str, object]
+
+
+class Agreed(msgspec.Struct):
+    """The subscription's record in the store: binding settings, and which sidecar wrote them."""
+
+    by: str
+    values: Values
+
+
+def semantic_values(name: str, settings: SubscriptionSettings) -> Values:
+    """Each semantic setting of the subscription `name`, as it is compared."""
+    values: Values = {each: getattr(settings, each) for each in SEMANTIC}
+    values["topics"] = sorted(settings.topics)
+    values["group"] = settings.group or name
+    return values
 
 
 def settings_marks(name: str, settings: SubscriptionSettings) -> dict[str, str]:
     """A short hash of each semantic setting of the subscription `name`."""
-    values: dict[str, object] = {each: getattr(settings, each) for each in SEMANTIC}
-    values["topics"] = sorted(settings.topics)
-    values["group"] = settings.group or name
     return {
         each: blake2b(repr(value).encode(), digest_size=4).hexdigest()
-        for each, value in values.items()
+        for each, value in semantic_values(name, settings).items()
     }
 
 
@@ -53,14 +79,23 @@ class Drift:
         self._subscription = subscription
         self._marks = marks
         self.others: dict[str, list[str]] = {}
+        self.contested = False
 
-    def look(self, members: Iterable[tuple[str, Mapping[str, str]]]) -> None:
-        """(name, marks) of every other living sidecar, as of the last heartbeat. Logs a change."""
+    def look(
+        self, members: Iterable[tuple[str, Mapping[str, str]]], live: Collection[str] = ()
+    ) -> None:
+        """(name, marks) of every other living sidecar, as of the last heartbeat. Logs a change.
+
+        `live`: settings that were changed live. `contested`: somebody living has another binding
+        setting, maybe one that was changed live.
+        """
         others = {}
+        self.contested = False
         for name, marks in members:
             known = self._marks.keys() & marks.keys()
             differ = sorted(each for each in known if self._marks[each] != marks[each])
-            if differ:
+            self.contested |= any(each in BINDING for each in differ)
+            if differ := [each for each in differ if each not in live]:
                 others[name] = differ
         if others != self.others:
             self.others = others
@@ -69,9 +104,103 @@ class Drift:
             else:
                 LOG.info("%s: all sidecars have the same settings again", self._subscription)
 
+    @property
+    def binding(self) -> dict[str, list[str]]:
+        """Those that differ in binding settings, and in which."""
+        found = {
+            name: [each for each in differ if each in BINDING]
+            for name, differ in self.others.items()
+        }
+        return {name: differ for name, differ in found.items() if differ}
+
     def warning(self) -> str:
         """One sentence for readiness and the log; empty when all agree."""
         if not self.others:
             return ""
         told = [f"{name} in {', '.join(each)}" for name, each in sorted(self.others.items())]
         return f"warning: other sidecars have other settings: {'; '.join(told)}"
+
+
+class Agreement:
+    """The record of one subscription, as one sidecar deals with it."""
+
+    def __init__(
+        self, store: Store, identity: str, name: str, settings: SubscriptionSettings
+    ) -> None:
+        self._store = store
+        self._identity = identity
+        self._key = f"settings:{name}"
+        self._strict = settings.settings_drift == "refuse"
+        values = semantic_values(name, settings)
+        # Compared as they come back from the store.
+        raw = msgspec.json.encode({each: values[each] for each in BINDING})
+        self._mine: Values = msgspec.json.decode(raw)
+
+    async def enter(self, drift: Drift) -> None:
+        """Before this sidecar serves. With nobody living that differs, what it has holds from now
+        on. Raises SettingsDifferError, StoreError.
+        """
+        there = await self._store.get(self._key)
+        if drift.binding:
+            if self._strict:
+                raise SettingsDifferError(self._differing(drift.binding, read_agreed(there)))
+            return
+        if there is None or not drift.contested:
+            await self._write(there)
+
+    async def stay(self, drift: Drift, live: Collection[str]) -> None:
+        """While it serves beside another that differs: who agrees with the record goes on.
+
+        Raises SettingsDifferError, StoreError.
+        """
+        if not (drift.binding and self._strict):
+            return
+        there = await self._store.get(self._key)
+        agreed = read_agreed(there)
+        if agreed is None:
+            await self._write(there)
+        elif any(
+            agreed.values.get(each, value) != value
+            for each, value in self._mine.items()
+            if each not in live
+        ):
+            raise SettingsDifferError(self._differing(drift.binding, agreed))
+
+    async def _write(self, there: bytes | None) -> None:
+        agreed = read_agreed(there)
+        if agreed is None or agreed.values != self._mine:
+            data = msgspec.json.encode(Agreed(self._identity, self._mine))
+            if await self._store.swap(self._key, there, data) != data:
+                raise SettingsDifferError("another sidecar writes the settings at this moment")
+
+    def _differing(self, others: Mapping[str, list[str]], agreed: Agreed | None) -> str:
+        """Setting, both values, and who has the other one."""
+        by_setting: dict[str, list[str]] = {}
+        for name, differ in sorted(others.items()):
+            for each in differ:
+                by_setting.setdefault(each, []).append(name)
+        told = []
+        for each, names in sorted(by_setting.items()):
+            theirs = "another value"
+            if agreed is not None and each in agreed.values:
+                value = agreed.values[each]
+                theirs = "another value" if value == self._mine[each] else _shown(value)
+            told.append(
+                f"{each} is {_shown(self._mine[each])} here and {theirs} at {', '.join(names)}"
+            )
+        return "; ".join(told)
+
+
+def read_agreed(data: bytes | None) -> Agreed | None:
+    """None for what is not there or can't be read."""
+    if data is None:
+        return None
+    try:
+        return msgspec.json.decode(data, type=Agreed)
+    except msgspec.DecodeError:
+        return None
+
+
+def _shown(value: object) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}..."

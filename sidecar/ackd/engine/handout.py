@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ackd.core.states import Verb
-from ackd.core.wire import Op, Reply, Verdict
+from ackd.core.wire import Op, Reply, Verdict, grants
 from ackd.engine.api import Delivery, Received, ReceiveRequest
 from ackd.engine.context import Context
 from ackd.engine.partition import Partition
@@ -153,13 +153,14 @@ class HandOut:
             if most <= 0 or (waiter.grants > before and bytes_left <= 0):
                 break
             partition = self._turn.popleft()
-            offsets = partition.ledger.take(most, bytes_left) if partition.grantable else []
-            partition.queued = bool(partition.ledger.ready) and partition.grantable
+            ledger, grantable = partition.ledger, partition.grantable
+            offsets = ledger.take(most, bytes_left) if grantable else []
+            partition.queued = grantable and ledger.ready > 0
             if partition.queued:
                 self._turn.append(partition)
             if offsets:
                 most -= len(offsets)
-                size = sum(partition.ledger.entries[o].size for o in offsets)
+                size = sum([ledger.entries[offset].size for offset in offsets])
                 bytes_left -= size
                 self._ask(waiter, partition, offsets, size)
         return waiter.grants > before
@@ -194,7 +195,7 @@ class HandOut:
         group = partition.next_grant()
         ops = partition.upkeep()
         first = len(ops)
-        ops += [Op(Verb.GRANT, offset, arg=lease_ms, group=group) for offset in offsets]
+        ops += grants(offsets, lease_ms, group)
         waiter.grants += 1
         waiter.asked += len(offsets)
         waiter.asked_bytes += size
@@ -212,8 +213,10 @@ class HandOut:
         first: int,
         until_ms: int,
         answer: Reply | StoreError,
+        start: int,
     ) -> None:
-        """A request for leases was answered; the last one of a receive answers that.
+        """A request for leases was answered; the last one of a receive answers that. Its grants
+        begin `first` behind `start` in the reply's results.
 
         At `until_ms` the leases may have ended: a sidecar that was frozen meanwhile must not hand
         out what another one may have granted since (R21).
@@ -221,13 +224,14 @@ class HandOut:
         error: StoreError | None = None
         waiter.grants -= 1
         self._granting -= len(offsets)
-        before = len(waiter.deliveries)
+        missing = len(offsets) + len(waiter.deliveries)
         if isinstance(answer, StoreError):
             error = answer
         elif self._context.clock.monotonic_ms() < until_ms:
-            self._collect(waiter, partition, offsets, first, answer)
-        if not isinstance(error, StoreUnknownError):
-            self.rate.give_back(len(offsets) - len(waiter.deliveries) + before)
+            self._collect(waiter, partition, offsets, start + first, answer)
+        missing -= len(waiter.deliveries)
+        if missing and not isinstance(error, StoreUnknownError):
+            self.rate.give_back(missing)
         if waiter.grants:
             return
         if waiter.gone:
@@ -252,13 +256,8 @@ class HandOut:
     ) -> None:
         if reply.verdict is not Verdict.OK:
             return
-        attempts_max = self._subscription.settings.attempts_max + 1
-        for index, offset in enumerate(offsets, first):
-            delivery = partition.delivery(offset, reply, index, attempts_max)
-            if delivery is not None:
-                waiter.deliveries.append(delivery)
-        if waiter.request.holder:
-            partition.holder_of(offsets, waiter.request.holder)
+        attempts_max, holder = self._subscription.settings.attempts_max + 1, waiter.request.holder
+        waiter.deliveries += partition.deliveries(offsets, reply, first, attempts_max, holder)
 
     # --- giving back
 
@@ -279,7 +278,7 @@ class HandOut:
 
     def in_flight(self) -> int:
         """Messages under lease now, of the partitions that this sidecar owns."""
-        return sum(each.ledger.leased for each in self._subscription.owned.values())
+        return sum([each.ledger.leased for each in self._subscription.owned.values()])
 
     def held(self) -> tuple[int, int]:
         """(messages ready, bytes of bodies held)."""

@@ -15,6 +15,7 @@ from hashlib import blake2b
 
 import msgspec
 
+from ackd.core.layout import FIRST
 from ackd.ports import Member, Members
 
 LOG = logging.getLogger("ackd.engine")
@@ -37,7 +38,8 @@ class Note(msgspec.Struct, omit_defaults=True):
     """What a sidecar says of itself. `settings`: hashes of its semantic settings (`drift`).
 
     `run` is the server run on which it has replayed (R10); `left`: it has stopped cleanly, and what
-    it owned may be taken at once. `leased`: messages that it has under lease.
+    it owned may be taken at once. `leased`: messages that it has under lease. `layouts`: the
+    oldest and the newest layout of records that it reads.
     """
 
     version: str = ""
@@ -46,6 +48,7 @@ class Note(msgspec.Struct, omit_defaults=True):
     left: bool = False
     handed: list[str] = []
     leased: int = 0
+    layouts: tuple[int, int] = (FIRST, FIRST)
 
 
 def write_note(note: Note) -> str:

@@ -19,7 +19,6 @@ from ackd.core.effects import (
     SendBack,
     SendDead,
 )
-from ackd.core.entry import Hold
 from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.lease import Signer
 from ackd.core.ledger import Ledger
@@ -95,6 +94,7 @@ class Partition:
         self.epoch = 0
         self.version = 0
         self.committed = -1
+        self.committed_version = -1
         self.end = -1
         self.data_lost = False
         self.copies = Copies(tp, key, self.ledger)
@@ -167,8 +167,10 @@ class Partition:
 
     def upkeep(self) -> list[Op]:
         """Holes and the watermark, to travel with the next call; each once while it may land."""
-        ops = [op for op in self._pending if op.arg > self.ledger.watermark]
-        self._pending = []
+        ops: list[Op] = []
+        if self._pending:
+            ops = [op for op in self._pending if op.arg > self.ledger.watermark]
+            self._pending = []
         if self.ledger.watermark > max(self.ledger.confirmed, self._advanced):
             self._advanced = self.ledger.watermark
             ops.append(Op(Verb.ADVANCE, self._advanced))
@@ -203,16 +205,32 @@ class Partition:
         """Something to tell the store even if nobody asks for messages."""
         return bool(self._pending) or self.ledger.watermark > self.ledger.confirmed
 
-    def delivery(self, offset: int, reply: Reply, index: int, attempts_max: int) -> Delivery | None:
-        """The message of a grant that landed, None if it was not granted."""
-        result = reply.results[index]
-        entry = self.ledger.entries.get(offset)
-        granted = result.outcome is Outcome.GRANTED
-        if not granted or entry is None or not isinstance(entry.body, Record):
-            return None
-        token = self.signer.token(offset, result.fence, reply.rterm, result.attempt)
-        first_ms, until_ms = result.first_s * 1000, result.when_ms
-        return self.message(token, entry.body, result.attempt, attempts_max, first_ms, until_ms)
+    def deliveries(
+        self, offsets: Sequence[int], reply: Reply, first: int, attempts_max: int, holder: str
+    ) -> list[Delivery]:
+        """The messages of grants that landed, without those that were not granted.
+
+        `first`: where their results begin. `holder`: who asked, for `explain`.
+        """
+        entries, sign, rterm = self.ledger.entries, self.signer.token, reply.rterm
+        topic, partition = self.tp
+        made: list[Delivery] = []
+        results = reply.results[first : first + len(offsets)]
+        for offset, result in zip(offsets, results, strict=True):
+            entry = entries.get(offset)
+            if entry is None or result.outcome is not Outcome.GRANTED:
+                continue
+            entry.holder = holder
+            body, attempt = entry.body, result.attempt
+            if not isinstance(body, Record):
+                continue
+            lease = sign(offset, result.fence, rterm, attempt)
+            facts = attempt, attempts_max, result.first_s * 1000, result.when_ms
+            if self.ledger.carriers:
+                made.append(self.message(lease, body, *facts))
+            else:
+                made.append(Delivery(lease, topic, partition, body, *facts))
+        return made
 
     def message(
         self,
@@ -233,6 +251,11 @@ class Partition:
             lease, topic, partition, body, attempt, attempts_max, first_seen_ms, deadline_ms
         )
 
+    @property
+    def unwritten(self) -> bool:
+        """The record has changed since its progress was committed."""
+        return self.version != self.committed_version
+
     # --- the flusher's listener
 
     def landed(self, call: Call, reply: Reply) -> None:
@@ -243,9 +266,12 @@ class Partition:
             self._refused(call, reply)
             return
         now_ms, store_ms, ledger = self._context.clock.monotonic_ms(), reply.now_ms, self.ledger
+        acked: list[int] = []
         for op, result in zip(call.ops, reply.results, strict=True):
             if op.verb is Verb.GRANT:
                 ledger.granted(op.offset, result, reply.rterm, store_ms, now_ms)
+            elif result.outcome is Outcome.ACKED:
+                acked.append(op.offset)
             elif op.verb in _SETTLES:
                 ledger.settled(
                     op.offset,
@@ -261,6 +287,8 @@ class Partition:
                 self._vanished(op, kept=result.when_ms)
             elif op.verb in _MOVES:
                 self._moved(op, result, reply.rterm, store_ms, now_ms)
+        if acked:
+            ledger.acked(acked)
         ledger.store_confirmed(reply.watermark)
         if reply.version < self.version or reply.journal is None:
             LOG.warning("%s: record went back or journal was trimmed; reading it again", self.tp)
@@ -352,7 +380,7 @@ class Partition:
         self._context.moves.tell(self.key.subscription)
         if self.ledger.ready and not self.queued:
             self._hooks.ready(self)
-        due_ms = self.ledger.next_due_ms()
+        due_ms = self.ledger.newly_due_ms()
         if due_ms is not None:
             self._hooks.due(due_ms)
 
@@ -373,15 +401,6 @@ class Partition:
         self.copies.going(found)
         self.tell(*(Op(Verb.SEND, each.offset, group=self.next_grant()) for each in found))
 
-    # --- looking
 
-    def holder_of(self, offsets: Sequence[int], holder: str) -> None:
-        """Remember who asked, for `explain`."""
-        for offset in offsets:
-            entry = self.ledger.entries.get(offset)
-            if entry is not None and entry.hold is Hold.LEASED:
-                entry.holder = holder
-
-
-def _ignore(_: Reply | StoreError) -> None:
+def _ignore(_: Reply | StoreError, __: int) -> None:
     """Nobody waits for the outcome: the listener has dealt with it."""

@@ -8,8 +8,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ackd.core.ids import SidecarId
+from ackd.engine.admission import Admission
 from ackd.engine.context import Context
-from ackd.engine.drift import Drift
 from ackd.engine.members import (
     HEARTBEAT_MS,
     UNCONFIRMED_MS,
@@ -47,7 +47,11 @@ class Presence:
         self._soon = asyncio.Event()
         self.view = View(context.identity, 0)
         self.share = Share()
-        self.drift = Drift(subscription.name, note.settings)
+        layouts = context.store.layouts
+        note.layouts = (layouts.oldest, layouts.newest)
+        self.admission = Admission(subscription, context, note)
+        self.drift = self.admission.drift
+        self._before: Members | None = None
         self.replayed_run = ""
         self._tasks = Tasks(f"presence.{subscription.name}")
         self._clock = StoreClock()
@@ -68,6 +72,7 @@ class Presence:
         name, store = self._context.identity, self._context.store
         boot = await store.register(self._subscription.name, name)
         before = await store.heartbeat(self._subscription.name, name, 0, (), "")
+        self._before = before
         self._inherited = dict.fromkeys(
             text for each in before.members if each.name == name for text in behind(each)
         )
@@ -79,8 +84,19 @@ class Presence:
         self.replayed_run = self._context.store.run
         self._subscription.health.store_ok = True
 
+    async def admit(self) -> None:
+        """Find out whether this sidecar may join. Raises StoreError; StoreLayoutError and
+        SettingsDifferError when it may not.
+        """
+        before, self._before = self._before, None
+        if before is None:
+            name, store = self._context.identity, self._context.store
+            before = await store.heartbeat(self._subscription.name, name, 0, (), "")
+            self._subscription.control.heard(before.live, before.now_ms)
+        await self.admission.enter(before)
+
     async def run(self) -> None:
-        """Beat until cancelled."""
+        """Beat until cancelled. Raises BrokerFatalError to leave."""
         health = self._subscription.health
         while True:
             self._soon.clear()
@@ -94,6 +110,8 @@ class Presence:
                 self._leave_group_if_told()
             except BrokerError as error:
                 health.detail = f"taking over: {error.detail}"
+            if health.refusal is not None:
+                raise BrokerFatalError(f"{health.refusal.type}: {health.refusal.detail}")
             self._subscription.ownership.retry_takes()
             self._subscription.control.look()
             with suppress(TimeoutError):
@@ -162,7 +180,9 @@ class Presence:
         beating_ms = clock.monotonic_ms() - self._beating_since_ms
         self.view.update(members, self._note.handed, beating_ms)
         self.share.heard(self.view, set(owned), clock.monotonic_ms())
-        self.drift.look((each.name, read_note(each.note).settings) for each in self.view.alive)
+        notes = ((each.name, read_note(each.note).settings) for each in self.view.alive)
+        self.drift.look(notes, subscription.control.live.settings)
+        await self.admission.stay()
         self._rejoin()
         ownership.settle_repairs()
         for member in self.view.forgettable(owned):

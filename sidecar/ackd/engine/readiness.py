@@ -48,7 +48,7 @@ def _subscription(name: str, subscription: Subscription) -> Reason:
         wrong.append("a record is being read again")
     if wrong and health.detail:
         wrong.append(health.detail)
-    told = [*wrong, subscription.presence.drift.warning()]
+    told = [*wrong, subscription.presence.drift.warning(), subscription.retry_topic.warning]
     return Reason(f"subscription:{name}", ok=not wrong, detail="; ".join(filter(None, told)))
 
 

@@ -23,7 +23,7 @@ from ackd.core.states import Verb
 from ackd.core.wire import Op, Open, SlotView, Snapshot, Verdict
 from ackd.engine.context import Context
 from ackd.engine.partition import Partition
-from ackd.errors import StoreDataError, StoreError
+from ackd.errors import StoreDataError, StoreError, StoreLayoutError
 from ackd.ports import Committed, Consumer
 
 LOG = logging.getLogger("ackd.engine")
@@ -126,6 +126,8 @@ class Recovery:
 
     async def _open(self, request: Open) -> Snapshot:
         snapshot = await self._context.flusher.open(request, self._partition.handle)
+        if snapshot.verdict is Verdict.LAYOUT:
+            raise StoreLayoutError(f"{self._partition.tp}: its record has an unknown layout")
         if snapshot.verdict is not Verdict.OK:
             raise StoreDataError(f"{self._partition.tp}: the record is {snapshot.verdict.name}")
         if snapshot.moved:

@@ -236,6 +236,8 @@ class Runtime(Delivering, Operating):
 
     @staticmethod
     def _check_lease(subscription: Subscription, lease_ms: int | None) -> None:
+        if subscription.health.refusal is not None:
+            raise subscription.health.refusal
         most = subscription.settings.lease_ms_max
         if lease_ms is not None and not 0 < lease_ms <= most:
             raise BadParameterError(f"lease_ms must be 1 to {most}")
@@ -245,7 +247,7 @@ class Runtime(Delivering, Operating):
         outcome = "replayed" if received.replayed else "messages" if messages else "empty"
         metrics.receives.at(name, outcome).inc()
         if messages and not received.replayed:
-            again = sum(message.attempt > 1 for message in messages)
+            again = sum([message.attempt > 1 for message in messages])
             metrics.deliveries.at(name, "first").inc(len(messages) - again)
             if again:
                 metrics.deliveries.at(name, "again").inc(again)
@@ -285,7 +287,7 @@ class Runtime(Delivering, Operating):
         if refused:
             self.metrics.receives.at(name, "error").inc()
             return results, refused[0]
-        if any(result.status is Status.UNAVAILABLE for result in results):
+        if Status.UNAVAILABLE in [result.status for result in results]:
             hand_out.leave(entered[0])
             return results, StoreError()
         try:

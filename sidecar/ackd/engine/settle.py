@@ -19,7 +19,7 @@ from ackd.core.lease import BadTokenError, Token, UnknownKeyError, subscription_
 from ackd.core.states import Outcome, State
 from ackd.core.states import Verb as CoreVerb
 from ackd.core.wire import Op, Reply, Result, Verdict
-from ackd.engine.api import LeaseView, SettleItem, SettleResult, Status, Verb
+from ackd.engine.api import ACKED, LeaseView, SettleItem, SettleResult, Status, Verb
 from ackd.engine.context import Context
 from ackd.engine.delays import retry_delay_ms
 from ackd.engine.partition import Partition
@@ -29,6 +29,7 @@ from ackd.errors import (
     BadParameterError,
     LeaseLostError,
     StoreError,
+    StoreLayoutError,
     UnknownSubscriptionError,
 )
 from ackd.store.flusher import LedgerHandle
@@ -128,7 +129,7 @@ class Settler:
         if name is None:
             return SettleResult(Status.INVALID, error=UnknownSubscriptionError())
         subscription = self._subscriptions[name]
-        arg = self._argument(item, token, subscription)
+        arg = 0 if item.do is Verb.ACK else self._argument(item, token, subscription)
         if isinstance(arg, BadParameterError):
             return SettleResult(Status.INVALID, error=arg)
         op = Op(
@@ -168,6 +169,9 @@ class Settler:
                     reply = await future
                 except StoreError as error:
                     answered(group, error)
+                    continue
+                if reply.verdict is Verdict.LAYOUT:
+                    answered(group, StoreLayoutError())
                     continue
                 if reply.verdict is not Verdict.OK:
                     again += group
@@ -236,6 +240,8 @@ class Settler:
 
     @staticmethod
     def _result(result: Result) -> SettleResult:
+        if result.outcome is Outcome.ACKED and not result.late:
+            return ACKED
         status = _STATUSES.get(result.outcome)
         if status is None:
             return SettleResult(
@@ -253,17 +259,17 @@ class Settler:
 
     def _count(self, asks: Sequence[_Ask], results: Sequence[SettleResult | None]) -> None:
         metrics = self._context.metrics
-        counts: dict[tuple[str, str, str], int] = {}
+        counts: dict[tuple[str, Verb, Status], int] = {}
         for ask in asks:
             result = results[ask.index]
             status = Status.UNAVAILABLE if result is None else result.status
-            key = (ask.subscription.name, ask.verb.value, status.value)
+            key = (ask.subscription.name, ask.verb, status)
             counts[key] = counts.get(key, 0) + 1
             if result is not None and result.late and ask.verb is Verb.ACK:
                 metrics.late_acks.at(ask.subscription.name).inc()
-        for (name, verb, status_name), count in counts.items():
-            metrics.settles.at(name, verb, status_name).inc(count)
-            if status_name == Status.LOST:
+        for (name, verb, status), count in counts.items():
+            metrics.settles.at(name, verb, status).inc(count)
+            if status is Status.LOST:
                 metrics.lost_settles.at(name, verb).inc(count)
 
     # --- looking
@@ -308,7 +314,7 @@ def _split(
     group: Sequence[_Ask], results: Sequence[Result]
 ) -> tuple[list[_Ask], list[_Ask], list[Result]]:
     """Items that have to wait for a repair (R10); those that are decided, with their results."""
-    if all(result.outcome is not Outcome.UNREPAIRED for result in results):
+    if Outcome.UNREPAIRED not in [result.outcome for result in results]:
         return [], list(group), list(results)
     waits, decided, known = [], [], []
     for ask, result in zip(group, results, strict=True):

@@ -21,6 +21,7 @@ class Share:
 
     def __init__(self) -> None:
         self._totals: deque[tuple[int, int]] = deque()
+        self._total = 0
         self._others = self._leased = 0
 
     def heard(self, view: View, mine: set[str], now_ms: int) -> None:
@@ -33,9 +34,10 @@ class Share:
         self._totals.append((now_ms, len(mine) + len(others)))
         while self._totals and self._totals[0][0] < now_ms - REMEMBER_MS:
             self._totals.popleft()
+        self._total = max(total for _, total in self._totals)
 
     def room(self, bound: int, mine: int, leased: int) -> int:
         """How many leases more the owner of `mine` partitions may grant when it has `leased`."""
-        total = max([mine + self._others, *(total for _, total in self._totals)])
+        total = max(mine + self._others, self._total)
         share = bound if mine >= total else max(bound * mine // total, 1)
         return min(share, bound - self._leased) - leased

@@ -23,6 +23,7 @@ from ackd.engine.parking import Parking
 from ackd.engine.partition import Partition
 from ackd.engine.presence import Presence
 from ackd.engine.sender import DEAD, RETRY, Sender
+from ackd.engine.sieve import Sieve
 from ackd.engine.sweep import Sweeper
 from ackd.errors import AckdError, BrokerError, BrokerFatalError, StoreError
 from ackd.ports import (
@@ -49,13 +50,14 @@ RETRY_TOPIC_MS = 200
 
 @dataclass(slots=True)
 class Health:
-    """What readiness asks of a subscription."""
+    """What readiness asks of a subscription. `refusal`: why this sidecar must not serve it."""
 
     joined: bool = False
     nominated_once: bool = False
     superseded: bool = False
     store_ok: bool = False
     detail: str = ""
+    refusal: AckdError | None = None
 
 
 class Subscription:
@@ -100,6 +102,8 @@ class Subscription:
         self.committer = Committer(self, context)
         self.presence = Presence(self, context, note or Note())
         self.ownership = Ownership(self, context)
+        own = (self.retry_topic.topic.name, dead.name)
+        self._sieve = Sieve(name, settings.topics, own, context.metrics)
 
     @property
     def owned(self) -> dict[TopicPartition, Partition]:
@@ -112,6 +116,7 @@ class Subscription:
         """Work until cancelled. Store and broker may come and go meanwhile."""
         try:
             await self._until_done(self.presence.register)
+            await self._until_done(self.presence.admit)
             async with asyncio.TaskGroup() as group:
                 # One rebalance fewer if it is quick; but nobody waits for it.
                 making = group.create_task(self.retry_topic.run())
@@ -128,6 +133,7 @@ class Subscription:
                     self.dead_letters.run,
                     self.operations.run,
                     self.parking.run,
+                    self.retry_topic.watch,
                 ):
                     group.create_task(part())
         finally:
@@ -165,7 +171,7 @@ class Subscription:
 
     async def _hand_over(self, partitions: list[Partition]) -> None:
         await self.sweeper.flush(partitions)
-        await self.committer.commit(partitions)
+        await self.committer.commit(partitions, last=True)
 
     # --- the broker's events
 
@@ -212,7 +218,7 @@ class Subscription:
         partition = self.owned.get(event.partition)
         if partition is None:
             return
-        partition.ledger.fetched(event.session, event.records)
+        partition.ledger.fetched(event.session, self._sieve.sift(event))
         partition.end = max(partition.end, event.records[-1].offset + 1)
         partition.perform()
         self.context.metrics.fetched.at(self.name).inc(len(event.records))

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ackd.core.bucket import Taken
+from ackd.core.layout import Layouts
 from ackd.core.wire import Call, Open, Reply, Snapshot
 from ackd.errors import StoreDataError, StoreError, StoreUnknownError
 from ackd.ports import Members, Store, Trouble
@@ -33,6 +34,15 @@ class Watched:
     def run(self) -> str:
         """As the store says."""
         return self._store.run
+
+    @property
+    def layouts(self) -> Layouts:
+        """As the store says."""
+        return self._store.layouts
+
+    def write_layout(self, layout: int) -> None:
+        """Of records opened from now on."""
+        self._store.write_layout(layout)
 
     async def start(self) -> None:
         """Connect."""
@@ -107,6 +117,11 @@ class Watched:
         """Set a value."""
         with self._watch("put"):
             await self._store.put(name, value, ttl_ms)
+
+    async def swap(self, name: str, expected: bytes | None, value: bytes) -> bytes | None:
+        """Compare and set."""
+        with self._watch("swap"):
+            return await self._store.swap(name, expected, value)
 
     async def put_new(self, name: str, value: bytes, ttl_ms: int | None = None) -> bytes | None:
         """Set a value unless there is one."""

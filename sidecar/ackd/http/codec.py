@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 import msgspec
 import orjson
 
-from ackd.engine.api import Delivery, Received, SettleResult, Status
+from ackd.engine.api import ACKED, Delivery, Received, SettleResult, Status
 from ackd.http.problems import problem
 from ackd.ports import Headers
 
@@ -115,17 +115,15 @@ class DeliveryEncoder:
         """The topic inside quotes, without them. A regular expression may match many, hence the
         bound.
         """
-        known = self._topics.get(topic)
-        if known is None:
-            if len(self._topics) >= _TOPICS_MAX:
-                self._topics.clear()
-            known = self._topics[topic] = orjson.dumps(topic)[1:-1]
+        if len(self._topics) >= _TOPICS_MAX:
+            self._topics.clear()
+        known = self._topics[topic] = orjson.dumps(topic)[1:-1]
         return known
 
     def one(self, delivery: Delivery) -> bytes:
         """One message as a JSON object. A lease is base64url and never needs escaping."""
         record = delivery.record
-        topic = self._topic(delivery.topic)
+        topic = self._topics.get(delivery.topic) or self._topic(delivery.topic)
         key = record.key
         headers = record.headers
         if headers:
@@ -197,7 +195,8 @@ def result(of: SettleResult) -> bytes:
 
 def result_list(results: Iterable[SettleResult]) -> bytes:
     """Results in the order of the request, as a JSON array."""
-    return b"[%b]" % b",".join([result(each) for each in results])
+    acked = _PLAIN[Status.ACKED]
+    return b"[%b]" % b",".join([acked if each is ACKED else result(each) for each in results])
 
 
 def results(of: Sequence[SettleResult]) -> bytes:

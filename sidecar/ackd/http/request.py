@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Request:
     """A head that has arrived; `content` gives the body as it comes."""
 
-    __slots__ = ("connection", "content", "head", "headers", "method")
+    __slots__ = ("connection", "content", "head", "headers", "method", "path")
 
     def __init__(
         self, head: RawRequestMessage, content: StreamReader, connection: Connection
@@ -28,12 +28,9 @@ class Request:
         self.connection = connection
         self.method: str = head.method
         self.headers: CIMultiDictProxy[str] = head.headers
-
-    @property
-    def path(self) -> str:
-        """Path and query as they were sent; the path alone of a request in absolute form."""
-        text = self.head.path
-        return text if text.startswith("/") else self.head.url.raw_path
+        # Path and query as they were sent; the path alone of a request in absolute form.
+        path = head.path
+        self.path: str = path if path.startswith("/") else head.url.raw_path
 
     @property
     def content_length(self) -> int | None:

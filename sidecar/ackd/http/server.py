@@ -156,7 +156,7 @@ class Connection(RequestHandler):
                 reply = self._unreadable(head)
             else:
                 request = Request(head, content, self)
-                self._current_request = cast("web.BaseRequest", request)
+                self._current_request = request  # type: ignore[assignment]
                 try:
                     reply = await self._handler(request)
                 finally:

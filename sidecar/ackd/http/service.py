@@ -13,7 +13,7 @@ from ackd.http.codec import DeliveryEncoder
 from ackd.http.limits import Limits
 from ackd.http.problems import field_errors
 from ackd.http.request import Request
-from ackd.http.server import LOG, Connection
+from ackd.http.server import LOG
 from ackd.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -95,7 +95,16 @@ def limits_of(settings: ServerSettings) -> Limits:
 class Call:
     """One request on its way. `params` are the variable parts of the path, in order."""
 
-    __slots__ = ("body", "held", "params", "query_text", "request", "route", "service")
+    __slots__ = (
+        "body",
+        "connection",
+        "held",
+        "params",
+        "query_text",
+        "request",
+        "route",
+        "service",
+    )
 
     def __init__(
         self,
@@ -107,17 +116,13 @@ class Call:
     ) -> None:
         self.service = service
         self.request = request
+        self.connection = request.connection
         self.route = route
         self.params = params
         self.query_text = query_text
         self.body = b""
         # Bytes of the budget for bodies that this request holds until it is answered.
         self.held = 0
-
-    @property
-    def connection(self) -> Connection:
-        """The connection that it came on."""
-        return self.request.connection
 
     def header(self, name: str) -> str:
         """A header's value, empty without it."""

@@ -36,6 +36,7 @@ from ackd.ports.events import (
     Revoked,
     TopicReplaced,
 )
+from ackd.ports.operator import Groups, TopicLook
 from ackd.ports.store import Member, Members, Store
 from ackd.ports.trouble import Trouble
 
@@ -51,6 +52,7 @@ __all__ = [
     "EndReached",
     "Failure",
     "Fetched",
+    "Groups",
     "Headers",
     "Lost",
     "Member",
@@ -66,6 +68,7 @@ __all__ = [
     "Store",
     "Stored",
     "TopicInfo",
+    "TopicLook",
     "TopicReplaced",
     "Trouble",
 ]

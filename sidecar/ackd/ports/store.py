@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ackd.core.bucket import Taken
+from ackd.core.layout import Layouts
 from ackd.core.wire import Call, Open, Reply, Snapshot
 from ackd.ports.trouble import Trouble
 
@@ -53,6 +54,13 @@ class Store(Protocol):
         rollback.
         """
 
+    @property
+    def layouts(self) -> Layouts:
+        """Layouts of records that this build reads. Others are refused (`Verdict.LAYOUT`)."""
+
+    def write_layout(self, layout: int) -> None:
+        """Records that are opened from now on are made in this layout, or moved to it."""
+
     async def start(self) -> None:
         """Connect; check layout, eviction policy and durability. Raises StoreError,
         StoreSetupError.
@@ -91,6 +99,9 @@ class Store(Protocol):
 
     async def put_new(self, name: str, value: bytes, ttl_ms: int | None = None) -> bytes | None:
         """Set a value unless there is one; returns the one that was there, None if it was set."""
+
+    async def swap(self, name: str, expected: bytes | None, value: bytes) -> bytes | None:
+        """Set a value if it still is `expected` (None: not there); returns what is there now."""
 
     async def delete(self, name: str) -> None:
         """Remove a value."""

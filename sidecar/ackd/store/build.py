@@ -7,25 +7,34 @@ from pathlib import Path
 
 from ackd.config.schema import StoreSettings
 from ackd.config.store_url import StoreTarget, parse_store_url
+from ackd.core.layout import HERE, Layouts
 from ackd.errors import StoreSetupError
 from ackd.ports import Store
 from ackd.store.connect import Access
 from ackd.store.durable import Barrier
-from ackd.store.embedded import Embedded
+from ackd.store.embedded import Embedded, running_socket
 from ackd.store.keys import Keys
 from ackd.store.memory import MemoryStore
 from ackd.store.nodes import Cluster, Find, Single, Topology, by_sentinel, fixed
 from ackd.store.redis import RedisStore
+from ackd.store.scripts import record_scripts
 
 
-def open_store(settings: StoreSettings, state_dir: Path) -> Store:
-    """The store that `settings.url` names, not connected yet. Raises StoreSetupError."""
+def open_store(
+    settings: StoreSettings, state_dir: Path, layouts: Layouts = HERE, *, beside: bool = False
+) -> Store:
+    """The store that `settings.url` names, not connected yet. Raises StoreSetupError.
+
+    `layouts`: what records may look like; of another build in tests. `beside`: for a command beside
+    a sidecar: an embedded server that runs is asked by its socket; one that does not run is started
+    for as long as this store is open. Looks at the disk then.
+    """
     try:
         target = parse_store_url(settings.url)
     except ValueError as error:
         raise StoreSetupError(f"store.url: {error}") from error
     if target.kind == "memory":
-        return MemoryStore()
+        return MemoryStore(layouts=layouts)
     access = _access(settings, target)
     barrier = Barrier(
         settings.durability,
@@ -39,7 +48,10 @@ def open_store(settings: StoreSettings, state_dir: Path) -> Store:
         topology = Cluster(access, target.hosts, barrier.check_server)
     else:
         find: Find
-        if target.kind == "embedded":
+        socket = running_socket(state_dir) if beside and target.kind == "embedded" else None
+        if socket is not None:
+            find = fixed(partial(access.unix, socket))
+        elif target.kind == "embedded":
             embedded = Embedded(state_dir, access, settings.durability)
             find = embedded.find
         elif target.kind == "sentinel":
@@ -49,7 +61,8 @@ def open_store(settings: StoreSettings, state_dir: Path) -> Store:
         else:
             find = fixed(partial(access.tcp, *target.hosts[0]))
         topology = Single(access, find, barrier.check_server)
-    return RedisStore(topology, Keys(settings.prefix), barrier, embedded)
+    keys, scripts = Keys(settings.prefix), record_scripts(layouts)
+    return RedisStore(topology, keys, barrier, embedded, scripts)
 
 
 def _access(settings: StoreSettings, target: StoreTarget) -> Access:

@@ -33,11 +33,12 @@ _RESULT = Struct(">BBHQQI?")
 _JOURNAL = Struct(">QBQQH")
 FAILED = 255
 """Stands in the place of a verdict when a call failed; the error's text follows."""
-_OPEN = Struct(">QQHqQ?Q")
+_OPEN = Struct(">QQHqQB?Q")
 _OPENED = Struct(">B??QQQQQIHQQQ?")
 _SLOT = Struct(">BHB7sH6sI")
 _MEMBER = Struct(">QQ")
 _SIZE = Struct(">H")
+_EPOCH, _WATERMARK = slice(14, 18), slice(27, 34)
 
 OP_BYTES = _OP.size
 SLOT_BYTES = _SLOT.size
@@ -68,9 +69,9 @@ def decode_reply(data: bytes) -> Reply:
         return Reply(Verdict(verdict), term=term, version=version)
     start = _REPLY.size
     end = start + count * _RESULT.size
-    outcomes, states = _OUTCOMES, _STATES
+    outcomes, states, make = _OUTCOMES, _STATES, tuple.__new__  # `Result` itself is Python code
     results = [
-        Result(outcomes[outcome], states[state], attempt, fence, when_ms, first_s, late)
+        make(Result, (outcomes[outcome], states[state], attempt, fence, when_ms, first_s, late))
         for outcome, state, attempt, fence, when_ms, first_s, late in _RESULT.iter_unpack(
             memoryview(data)[start:end]
         )
@@ -86,8 +87,8 @@ def decode_reply(data: bytes) -> Reply:
     )
 
 
-def encode_open(request: Open, run: bytes) -> bytes:
-    """The one argument of the open script."""
+def encode_open(request: Open, run: bytes, written: int) -> bytes:
+    """The one argument of the open script. `written`: the layout in force."""
     owner = request.owner.encode()
     try:
         head = _OPEN.pack(
@@ -96,6 +97,7 @@ def encode_open(request: Open, run: bytes) -> bytes:
             request.rterm,
             request.jump_ms,
             request.grace_ms,
+            written,
             request.create_at is not None,
             request.create_at or 0,
         )
@@ -179,6 +181,11 @@ def _slots(chunks: dict[int, bytes], snapshot: Snapshot) -> Iterator[list[SlotVi
                     )
                 )
         yield slots
+
+
+def decode_cold(head: bytes) -> tuple[int, int, int]:
+    """Layout, epoch and watermark of a record's head, of its seldom changed part (prelude.lua)."""
+    return head[0], int.from_bytes(head[_EPOCH], "big"), int.from_bytes(head[_WATERMARK], "big")
 
 
 def encode_member(run: str, owned: Sequence[str], note: str) -> bytes:

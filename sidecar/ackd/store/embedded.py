@@ -27,7 +27,7 @@ from ackd.config.schema import Durability
 from ackd.errors import BugError, StoreError, StoreSetupError
 from ackd.ports import Trouble
 from ackd.store.connect import Access, Link
-from ackd.store.statelock import StateLock, StillHeldError
+from ackd.store.statelock import StateLock, StillHeldError, is_held
 
 LOG = logging.getLogger("ackd.store")
 OLD_SERVER_WAIT_S = 15.0
@@ -233,6 +233,21 @@ class Embedded:
                 return False
             await asyncio.sleep(POLL_S)
         return True
+
+
+def running_socket(state_dir: Path) -> str | None:
+    """Where the embedded server of a living ackd listens; None when nobody has the directory.
+
+    The folder stays open for a path that would be too long for a socket's address. Does file I/O.
+    """
+    folder = state_dir / "store"
+    if not is_held(folder / "lock"):
+        return None
+    path = str(folder / _PATH)
+    if len(os.fsencode(path)) <= SOCKET_PATH_MAX:
+        return path
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    return f"/proc/self/fd/{fd}/{_PATH}"
 
 
 def _make_folder(folder: Path) -> None:

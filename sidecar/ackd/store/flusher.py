@@ -56,30 +56,10 @@ class Listener(Protocol):
         """No answer. With StoreUnknownError the call may have been applied (R12), now or later."""
 
 
-@dataclass(slots=True, eq=False)
-class LedgerHandle:
-    """What the calls of one sidecar on one partition carry. The engine makes one per partition.
-
-    `term` 0: not as the owner (settles of others' leases); then `seq` and `journal_next` stay
-    unused. `Flusher.open` fills it; the flusher counts `seq` and moves `journal_next`.
-    `journal_next` 0: the journal is not wanted.
-    """
-
-    key: LedgerKey
-    term: int = 0
-    seq: int = 0
-    incarnation: int = 0
-    journal_next: int = 0
-    listener: Listener | None = None
-
-    def opened(self, snapshot: Snapshot) -> None:
-        """Take over what `Store.open` said."""
-        self.term, self.seq = snapshot.term, snapshot.seq
-        self.incarnation, self.journal_next = snapshot.incarnation, snapshot.journal_next
-
-
-Told = Callable[[Reply | StoreError], None]
-"""Hears what became of a submission; must not raise."""
+Told = Callable[[Reply | StoreError, int], None]
+"""Hears what became of a submission: the call's reply and where in its results those of the
+submission begin, or an error. Must not raise.
+"""
 
 
 @dataclass(slots=True, eq=False)
@@ -92,11 +72,26 @@ class _Submission:
 
 
 @dataclass(slots=True, eq=False)
-class _Lane:
-    """What waits for one handle."""
+class LedgerHandle:
+    """What the calls of one sidecar on one partition carry. The engine makes one per partition.
 
-    handle: LedgerHandle
+    `term` 0: not as the owner (settles of others' leases); then `seq` and `journal_next` stay
+    unused. `Flusher.open` fills it; the flusher counts `seq` and moves `journal_next`.
+    `journal_next` 0: the journal is not wanted. `waiting` is the flusher's.
+    """
+
+    key: LedgerKey
+    term: int = 0
+    seq: int = 0
+    incarnation: int = 0
+    journal_next: int = 0
+    listener: Listener | None = None
     waiting: deque[_Submission] = field(default_factory=deque)
+
+    def opened(self, snapshot: Snapshot) -> None:
+        """Take over what `Store.open` said."""
+        self.term, self.seq = snapshot.term, snapshot.seq
+        self.incarnation, self.journal_next = snapshot.incarnation, snapshot.journal_next
 
 
 @dataclass(slots=True, eq=False)
@@ -119,12 +114,12 @@ class Flusher:
         self._store = store
         self._batch_max = batch_max
         self._queue_max = queue_max
-        self._lanes: dict[int, _Lane] = {}
-        self._turn: deque[_Lane] = deque()
+        self._turn: deque[LedgerHandle] = deque()
+        """Handles with something waiting, each once."""
         self._items = 0
         self._flights: list[_Flight] = []
         self._held: dict[LedgerKey, int] = {}
-        self._wake = asyncio.Event()
+        self._sleeper: asyncio.Future[None] | None = None
         self._landed = asyncio.Event()
         self._stopped = False
 
@@ -142,7 +137,7 @@ class Flusher:
         the future cancelled before its turn has come, then the operations are not sent.
         """
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._submit(handle, _Submission(ops, partial(_resolve, future), future))
+        self._submit(handle, _Submission(ops, partial(_resolve, future, len(ops)), future))
         return future
 
     def tell(self, handle: LedgerHandle, ops: Sequence[Op], told: Told) -> None:
@@ -157,13 +152,17 @@ class Flusher:
             why = "the store's flusher has stopped" if self._stopped else "too much at once"
             asyncio.get_running_loop().call_soon(_tell, part, StoreError(why))
             return
-        lane = self._lanes.get(id(handle))
-        if lane is None:
-            lane = self._lanes[id(handle)] = _Lane(handle)
-            self._turn.append(lane)
-        lane.waiting.append(part)
+        if not handle.waiting:
+            self._turn.append(handle)
+        handle.waiting.append(part)
         self._items += len(part.ops)
-        self._wake.set()
+        if self._sleeper is not None:
+            self._wake(self._sleeper)
+
+    def _wake(self, sleeper: asyncio.Future[None]) -> None:
+        self._sleeper = None
+        if not sleeper.done():
+            sleeper.set_result(None)
 
     async def open(self, request: Open, handle: LedgerHandle) -> Snapshot:
         """Take or re-read the partition of `handle`, in order with its calls; fills the handle.
@@ -190,8 +189,8 @@ class Flusher:
                 self._flights = self._take()
                 if not self._flights:
                     self._landed.set()
-                    self._wake.clear()
-                    await self._wake.wait()
+                    self._sleeper = asyncio.get_running_loop().create_future()
+                    await self._sleeper
                     continue
                 await self._flush(self._flights)
                 self._flights = []
@@ -201,7 +200,7 @@ class Flusher:
 
     async def idle(self) -> None:
         """Wait until nothing waits and nothing is in flight (a draining stop calls this)."""
-        while (self._lanes or self._flights) and not self._stopped:
+        while (self._turn or self._flights) and not self._stopped:
             self._landed.clear()
             await self._landed.wait()
 
@@ -231,47 +230,48 @@ class Flusher:
                 _reject(part, error)
 
     def _take(self) -> list[_Flight]:
-        """The next flush: lanes take turns, one submission each, until the batch is full."""
+        """The next flush: handles take turns, one submission each, until the batch is full."""
         flights: dict[LedgerKey, _Flight] = {}
-        skipped: list[_Lane] = []
-        room = self._batch_max
-        while self._turn and room > 0:
-            lane = self._turn.popleft()
-            part = self._next(lane)
+        skipped: list[LedgerHandle] = []
+        turn, room = self._turn, self._batch_max
+        while turn and room > 0:
+            handle = turn.popleft()
+            part = self._next(handle)
             if part is None:
                 continue
-            key = lane.handle.key
+            key = handle.key
             flight = flights.get(key)
-            if key in self._held or (flight is not None and flight.handle is not lane.handle):
-                skipped.append(lane)
+            if key in self._held or (flight is not None and flight.handle is not handle):
+                skipped.append(handle)
                 continue
-            if len(part.ops) > room and flights:
-                skipped.append(lane)
+            count = len(part.ops)
+            if count > room and flights:
+                skipped.append(handle)
                 break
             if flight is None:
-                flight = flights[key] = _Flight(lane.handle, Call(key, []), [])
-            lane.waiting.popleft()
+                flight = flights[key] = _Flight(handle, Call(key, []), [])
+            handle.waiting.popleft()
             flight.call.ops.extend(part.ops)
             flight.parts.append(part)
-            room -= len(part.ops)
-            self._items -= len(part.ops)
-            self._turn.append(lane)
+            room -= count
+            self._items -= count
+            if handle.waiting:
+                turn.append(handle)
         # Who was passed over comes first next time, in the old order.
-        self._turn.extendleft(reversed(skipped))
+        turn.extendleft(reversed(skipped))
         taken = list(flights.values())
         for flight in taken:
             _number(flight)
         return taken
 
-    def _next(self, lane: _Lane) -> _Submission | None:
-        """The lane's first submission that somebody still wants; an empty lane is forgotten."""
-        while lane.waiting:
-            part = lane.waiting[0]
+    def _next(self, handle: LedgerHandle) -> _Submission | None:
+        """A handle's first submission that somebody still wants."""
+        while handle.waiting:
+            part = handle.waiting[0]
             if part.future is None or not part.future.cancelled():
                 return part
-            lane.waiting.popleft()
+            handle.waiting.popleft()
             self._items -= len(part.ops)
-        del self._lanes[id(lane.handle)]
         return None
 
     @contextmanager
@@ -283,17 +283,18 @@ class Flusher:
             self._held[key] -= 1
             if not self._held[key]:
                 del self._held[key]
-            self._wake.set()
+            if self._sleeper is not None:
+                self._wake(self._sleeper)
 
     def _stop(self) -> None:
         self._stopped = True
         self._fail(self._flights, StoreUnknownError("the flusher was stopped in mid-call"))
         self._flights = []
         gone = StoreError("the store's flusher has stopped")
-        for lane in self._lanes.values():
-            for part in lane.waiting:
+        for handle in self._turn:
+            for part in handle.waiting:
                 _reject(part, gone)
-        self._lanes.clear()
+            handle.waiting.clear()
         self._turn.clear()
         self._items = 0
         self._landed.set()
@@ -315,25 +316,23 @@ def _land(flight: _Flight, reply: Reply) -> None:
         handle.journal_next = reply.journal_next if handle.journal_next else 0
     if handle.listener is not None:
         handle.listener.landed(flight.call, reply)
-    if len(flight.parts) == 1:
-        _tell(flight.parts[0], reply)
-        return
     start = 0
     for part in flight.parts:
-        end = start + len(part.ops)
-        _tell(part, _slice(reply, start, end))
-        start = end
+        _tell(part, reply, start)
+        start += len(part.ops)
 
 
-def _tell(part: _Submission, answer: Reply | StoreError) -> None:
+def _tell(part: _Submission, answer: Reply | StoreError, start: int = 0) -> None:
     """A mistake in one submitter's code is not the others' problem."""
     try:
-        part.told(answer)
+        part.told(answer, start)
     except Exception:
         LOG.exception("a submitter failed on the store's answer")
 
 
-def _slice(reply: Reply, start: int, end: int) -> Reply:
+def _slice(reply: Reply, start: int, count: int) -> Reply:
+    if len(reply.results) == count:
+        return reply
     return Reply(
         reply.verdict,
         reply.now_ms,
@@ -343,7 +342,7 @@ def _slice(reply: Reply, start: int, end: int) -> Reply:
         reply.term,
         reply.watermark,
         reply.journal_next,
-        reply.results[start:end],
+        reply.results[start : start + count],
     )
 
 
@@ -351,7 +350,9 @@ def _reject(part: _Submission, error: StoreError) -> None:
     _tell(part, type(error)(error.detail, **error.facts))
 
 
-def _resolve(future: asyncio.Future[Reply], answer: Reply | StoreError) -> None:
+def _resolve(
+    future: asyncio.Future[Reply], count: int, answer: Reply | StoreError, start: int
+) -> None:
     """Whoever waited may be gone: an error is not lost then, listeners know."""
     if future.done():
         return
@@ -359,4 +360,4 @@ def _resolve(future: asyncio.Future[Reply], answer: Reply | StoreError) -> None:
         future.set_exception(answer)
         future.exception()  # seen: asyncio need not log it
     else:
-        future.set_result(answer)
+        future.set_result(_slice(answer, start, count))

@@ -18,7 +18,7 @@ class Keys:
     """Names below one prefix. What can name many keys is remembered, because building costs."""
 
     def __init__(self, prefix: str) -> None:
-        self._base = f"{prefix}:v1:"
+        self.base = f"{prefix}:v1:"
         self._ledgers: dict[LedgerKey, str] = {}
 
     def ledger(self, key: LedgerKey) -> str:
@@ -26,25 +26,34 @@ class Keys:
         name = self._ledgers.get(key)
         if name is None:
             tag = f"{escape(key.cluster)}:{escape(key.subscription)}"
-            name = f"{self._base}{{{tag}:{key.topic_id.hex()}:{key.partition}}}:m"
+            name = f"{self.base}{{{tag}:{key.topic_id.hex()}:{key.partition}}}:m"
             self._ledgers[key] = name
         return name
 
     def members(self, subscription: str) -> str:
         """The members of a subscription; its boot numbers are beside it under the same tag."""
-        return f"{self._base}{{members:{escape(subscription)}}}:m"
+        return f"{self.base}{{members:{escape(subscription)}}}:m"
+
+    @property
+    def pattern(self) -> str:
+        """What a walk through all keys looks for: a glob."""
+        return "".join(f"\\{sign}" if sign in "*?[]\\" else sign for sign in self.base) + "*"
+
+    def boots(self, subscription: str) -> str:
+        """The last boot number of each name, beside the members."""
+        return f"{self.base}{{members:{escape(subscription)}}}:n"
 
     def live(self, subscription: str) -> str:
         """The live value of a subscription, beside its members."""
-        return f"{self._base}{{members:{escape(subscription)}}}:l"
+        return f"{self.base}{{members:{escape(subscription)}}}:l"
 
     def bucket(self, subscription: str) -> str:
         """The tokens of a subscription. Of all keys the one with a TTL: it fills up by itself."""
-        return f"{self._base}{{members:{escape(subscription)}}}:r"
+        return f"{self.base}{{members:{escape(subscription)}}}:r"
 
     def value(self, name: str) -> str:
         """A small value."""
-        return f"{self._base}value:{escape(name)}"
+        return f"{self.base}value:{escape(name)}"
 
 
 def escape(text: str) -> str:

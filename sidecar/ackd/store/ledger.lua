@@ -18,9 +18,11 @@ local meta = call("HMGET", META, "c", "h", "r", first_b, first_s)
 lists = { [first_b] = meta[4] ~= false, [first_s] = meta[5] ~= false }
 
 if not meta[1] then return refuse(Verdict.ABSENT) end
-if byte(meta[1]) ~= Layout.NOW then return refuse(Verdict.LAYOUT) end
-local _, h_incarnation, h_term, shift_ms, home_count
-_, h_incarnation, h_term, epoch, h_rterm, fence_floor, watermark, shift_ms, grace_until,
+if byte(meta[1]) < Layout.OLDEST or byte(meta[1]) > Layout.NEWEST then
+  return refuse(Verdict.LAYOUT)
+end
+local layout, h_incarnation, h_term, shift_ms, home_count
+layout, h_incarnation, h_term, epoch, h_rterm, fence_floor, watermark, shift_ms, grace_until,
   repair_until, dropped, home_count = unpack_(COLD, meta[1])
 local version, h_seq, clock_ms, journal_next
 version, h_seq, clock_ms, h_fence, journal_next = unpack_(HOT, meta[2])
@@ -153,7 +155,7 @@ if term ~= 0 then h_seq = seq end
 fields[2] = pack(HOT, version, h_seq, clock_ms, h_fence, journal_next)
 if watermark ~= old_watermark or dropped ~= old_dropped or epoch ~= old_epoch
     or repair_until ~= old_repair or H.count ~= H.before or h_rterm ~= old_rterm then
-  fields[#fields + 1], fields[#fields + 2] = "c", pack(COLD, Layout.NOW, h_incarnation, h_term,
+  fields[#fields + 1], fields[#fields + 2] = "c", pack(COLD, layout, h_incarnation, h_term,
     epoch, h_rterm, fence_floor, watermark, shift_ms, grace_until, repair_until, dropped,
     H.count)
 end

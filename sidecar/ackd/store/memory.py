@@ -11,6 +11,7 @@ from time import time_ns
 
 from ackd.core.bucket import Bucket, Taken
 from ackd.core.ids import LedgerKey
+from ackd.core.layout import FIRST, HERE, Layouts
 from ackd.core.record import Record
 from ackd.core.wire import Call, Open, Reply, Snapshot, Verdict
 from ackd.ports import Member, Members, Trouble
@@ -50,9 +51,15 @@ class MemoryStore:
     """`ackd.ports.Store` on a `Data`, which several sidecars of one process may share."""
 
     def __init__(
-        self, data: Data | None = None, run: str = "memory", now_us: Callable[[], int] = wall_us
+        self,
+        data: Data | None = None,
+        run: str = "memory",
+        now_us: Callable[[], int] = wall_us,
+        layouts: Layouts = HERE,
     ) -> None:
         self.data = data if data is not None else Data()
+        self.layouts = layouts
+        self._written = FIRST
         self._run = run
         self._now_us = now_us
 
@@ -72,6 +79,8 @@ class MemoryStore:
         record = self.data.records.get(call.key)
         if record is None:
             return Reply(Verdict.ABSENT)
+        if not self.layouts.reads(record.layout):
+            return Reply(Verdict.LAYOUT)
         return record.apply(call, self._now_us(), self._run)
 
     async def open(self, request: Open) -> Snapshot:
@@ -81,8 +90,12 @@ class MemoryStore:
         if record is None:
             if request.create_at is None:
                 return Snapshot(Verdict.ABSENT)
-            record = Record.create(request, request.create_at, self._run)
-        snapshot = record.open(request, self._now_us(), self._run, created=created)
+            record = Record.create(request, request.create_at, self._run, self._written)
+        if not self.layouts.reads(record.layout):
+            return Snapshot(Verdict.LAYOUT)
+        snapshot = record.open(
+            request, self._now_us(), self._run, created=created, written=self._written
+        )
         if snapshot.verdict is Verdict.OK:
             self.data.records[request.key] = record
         return snapshot
@@ -154,6 +167,18 @@ class MemoryStore:
         if there is None:
             await self.put(name, value, ttl_ms)
         return there
+
+    async def swap(self, name: str, expected: bytes | None, value: bytes) -> bytes | None:
+        """Compare and set."""
+        there = await self.get(name)
+        if there == expected:
+            await self.put(name, value)
+            return value
+        return there
+
+    def write_layout(self, layout: int) -> None:
+        """Of records that are opened from now on."""
+        self._written = layout
 
     async def delete(self, name: str) -> None:
         """Remove a value."""

@@ -5,8 +5,8 @@
 local META, ARG = KEYS[1], ARGV[1]
 local BASE = sub(META, 1, -2)
 local OPENED = ">BBBI8I8I8I8I8I4HI8I8I8B"
-local term, incarnation, rterm, jump_ms, grace, create, create_at, run, owner =
-  unpack_(">I8I8Hi8I8BI8Bc0Hc0", ARG)
+local term, incarnation, rterm, jump_ms, grace, written, create, create_at, run, owner =
+  unpack_(">I8I8Hi8I8BBI8Bc0Hc0", ARG)
 local meta = call("HMGET", META, "c", "h", "o", "r")
 local created = 0
 
@@ -17,15 +17,20 @@ end
 if not meta[1] then
   if create == 0 then return refuse(Verdict.ABSENT) end
   created = 1
-  meta[1] = pack(COLD, Layout.NOW, incarnation, 0, 0, rterm, 0, create_at, 0, 0, 0, 0, 0)
+  meta[1] = pack(COLD, written, incarnation, 0, 0, rterm, 0, create_at, 0, 0, 0, 0, 0)
   meta[2], meta[3], meta[4] = pack(HOT, 0, 0, 0, 0, 1), "", run
 end
-if byte(meta[1]) ~= Layout.NOW then return refuse(Verdict.LAYOUT) end
+if byte(meta[1]) < Layout.OLDEST or byte(meta[1]) > Layout.NEWEST then
+  return refuse(Verdict.LAYOUT)
+end
 local layout, h_incarnation, h_term, epoch, h_rterm, fence_floor, watermark, shift_ms, grace_until,
   repair_until, dropped, home_count = unpack_(COLD, meta[1])
 local version, h_seq, clock_ms, h_fence, journal_next = unpack_(HOT, meta[2])
 local previous = meta[3]
 if term ~= 0 and term ~= h_term then return refuse(Verdict.FENCED, h_term, previous) end
+
+-- An older layout is left behind here. What has to be changed for it has its place here as well.
+layout = max(layout, written)
 
 -- A change of the server run is a possible rollback: new term for tokens, grace, wait for replays.
 local store_ms, moved = floor(now_us / 1000), 0

@@ -15,6 +15,7 @@ from typing import Protocol, cast
 
 from redis import exceptions
 
+from ackd.core.layout import FIRST, Layouts
 from ackd.core.wire import Call, Open, Reply, Snapshot
 from ackd.errors import StoreError
 from ackd.ports import Members, Trouble
@@ -26,7 +27,7 @@ from ackd.store.exchange import Answer, Command
 from ackd.store.flusher import PartlyError
 from ackd.store.keys import Keys
 from ackd.store.nodes import ElsewhereError, Node, Topology
-from ackd.store.scripts import APPLY, MEMBERS, OPEN, Script
+from ackd.store.scripts import MEMBERS, RECORDS, RecordScripts, Script
 from ackd.store.values import TRIES, Ask, SmallValues
 
 LOG = logging.getLogger("ackd.store")
@@ -54,11 +55,15 @@ class RedisStore(SmallValues):
         keys: Keys,
         barrier: Barrier,
         supervisor: Supervisor | None = None,
+        scripts: RecordScripts = RECORDS,
     ) -> None:
-        self._topology = topology
+        self.topology = self._topology = topology
+        self.keys = keys
         super().__init__(keys)
         self._barrier = barrier
         self._supervisor = supervisor
+        self._scripts = scripts
+        self._written = FIRST
         self._troubles: list[Trouble] = []
         self._away: Trouble | None = None
         self._looked_s = 0.0
@@ -73,6 +78,15 @@ class RedisStore(SmallValues):
         if len(runs) == 1:
             return runs[0]
         return blake2b(" ".join(runs).encode(), digest_size=RUN_BYTES).hexdigest()
+
+    @property
+    def layouts(self) -> Layouts:
+        """What the scripts read."""
+        return self._scripts.layouts
+
+    def write_layout(self, layout: int) -> None:
+        """Of records opened from now on."""
+        self._written = layout
 
     async def start(self) -> None:
         """Connect to every server and look at its configuration."""
@@ -162,14 +176,15 @@ class RedisStore(SmallValues):
         link = await node.flush_link()
         run = node.run.encode()
         most = CALLS_MAX if self._topology.together else 1
+        script = self._scripts.apply
         sizes: list[int] = []
         commands: list[Command] = []
         for start in range(0, len(calls), most):
             keys = names[start : start + most]
             args = [codec.encode_call(call, run) for call in calls[start : start + most]]
-            commands.append(("EVALSHA", APPLY.sha, len(keys), *keys, *args))
+            commands.append(("EVALSHA", script.sha, len(keys), *keys, *args))
             sizes.append(len(keys))
-        answers = await self._ask(link, commands, [APPLY] * len(commands), by_replica=False)
+        answers = await self._ask(link, commands, [script] * len(commands), by_replica=False)
         got: list[Reply | StoreError] = []
         for answer, size in zip(answers, sizes, strict=True):
             got += replies(answer, size)
@@ -212,8 +227,10 @@ class RedisStore(SmallValues):
         name = self._keys.ledger(request.key)
 
         async def ask(node: Node, link: Link) -> Answer:
-            command = ("EVALSHA", OPEN.sha, 1, name, codec.encode_open(request, node.run.encode()))
-            return await self._one(node, link, command, OPEN, ownership=True)
+            script = self._scripts.open
+            packed = codec.encode_open(request, node.run.encode(), self._written)
+            command = ("EVALSHA", script.sha, 1, name, packed)
+            return await self._one(node, link, command, script, ownership=True)
 
         snapshot, rest = codec.decode_head(await self._on(name, ask))
         for slots in rest:

@@ -9,15 +9,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache
 from hashlib import sha1
 from importlib.resources import files
 
 from ackd.core import home, record, slot, states, upkeep, wire
 from ackd.core.bitmap import CHUNK_BYTES
+from ackd.core.layout import HERE, Layouts
 from ackd.store import codec
 
 _NUMBERS: dict[str, dict[str, int]] = {
-    "Layout": {"NOW": record.LAYOUT},
     "Size": {
         "BITS_CHUNK": 8 * CHUNK_BYTES,
         "BYTES_CHUNK": CHUNK_BYTES,
@@ -46,7 +47,7 @@ _ENUMS: tuple[type[IntEnum], ...] = (
     wire.Finish,
 )
 _NUMBERS |= {enum.__name__: {m.name: int(m) for m in enum} for enum in _ENUMS}
-_NAME = re.compile(r"\b(" + "|".join(_NUMBERS) + r")\.([A-Z_]+)\b")
+_NAME = re.compile(r"\b(" + "|".join([*_NUMBERS, "Layout"]) + r")\.([A-Z_]+)\b")
 _TABLE = "--[[TABLE]] nil"
 
 
@@ -65,17 +66,40 @@ class Script:
         return cls(name, data, sha1(data, usedforsecurity=False).hexdigest().encode())
 
 
-def source(*parts: str) -> str:
+def source(*parts: str, layouts: Layouts = HERE) -> str:
     """Join `.lua` files of this folder and fill in numbers and the table."""
+    numbers = {**_NUMBERS, "Layout": {"OLDEST": layouts.oldest, "NEWEST": layouts.newest}}
     folder = files("ackd.store")
     text = "\n".join((folder / f"{part}.lua").read_text() for part in parts)
     text = text.replace(_TABLE, states.lua_table())
-    return _NAME.sub(lambda match: str(_NUMBERS[match[1]][match[2]]), text)
+    return _NAME.sub(lambda match: str(numbers[match[1]][match[2]]), text)
 
 
 APPLY_PARTS = ("prelude", "tools", "state", "chunks", "homes", "decide", "upkeep", "ledger")
-APPLY = Script.of("apply", source(*APPLY_PARTS))
-OPEN = Script.of("open", source("prelude", "open"))
+
+
+@dataclass(frozen=True, slots=True)
+class RecordScripts:
+    """What reads and writes records, for a build that reads these layouts."""
+
+    layouts: Layouts
+    apply: Script
+    open: Script
+
+
+@cache
+def record_scripts(layouts: Layouts) -> RecordScripts:
+    """Make them, once; reads files."""
+    return RecordScripts(
+        layouts,
+        Script.of("apply", source(*APPLY_PARTS, layouts=layouts)),
+        Script.of("open", source("prelude", "open", layouts=layouts)),
+    )
+
+
+RECORDS = record_scripts(HERE)
+APPLY, OPEN = RECORDS.apply, RECORDS.open
 MEMBERS = Script.of("members", source("members"))
 FLOW = Script.of("flow", source("flow"))
-ALL = (APPLY, OPEN, MEMBERS, FLOW)
+FORGET = Script.of("forget", source("forget"))
+ALL = (APPLY, OPEN, MEMBERS, FLOW, FORGET)

@@ -59,6 +59,19 @@ class StateLock:
             self.fd = -1
 
 
+def is_held(path: Path) -> bool:
+    """Whether a living ackd has this lock; one that is only waited for does not count."""
+    lock = StateLock(path)
+    try:
+        lock.take()
+    except StoreSetupError:
+        return True
+    except (StillHeldError, OSError):
+        return False
+    lock.give_back()
+    return False
+
+
 def _read(fd: int) -> dict[str, int]:
     try:
         holder = json.loads(os.pread(fd, 4096, 0) or b"{}")

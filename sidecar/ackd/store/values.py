@@ -88,6 +88,14 @@ class SmallValues(ABC):
                 return there
         raise StoreError(f"the value {name} comes and goes")
 
+    async def swap(self, name: str, expected: bytes | None, value: bytes) -> bytes | None:
+        """Compare and set; what is there and empty counts as not there."""
+        key = self._keys.value(name)
+        answer = await self._flow(key, "live", expected or b"", value, ownership=True)
+        if not isinstance(answer, bytes):
+            raise StoreDataError(f"the value {name} is not a string")
+        return answer or None
+
     async def delete(self, name: str) -> None:
         """Remove a value."""
         await self._value(name, "DEL")

@@ -15,7 +15,6 @@ from typing import Generic, TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
-    Counter,
     Gauge,
     ProcessCollector,
     disable_created_metrics,
@@ -23,6 +22,7 @@ from prometheus_client import (
 from prometheus_client.exposition import choose_encoder
 
 from ackd.telemetry import log
+from ackd.telemetry.counter import Counter
 from ackd.telemetry.histogram import Histogram
 
 SERIES_MAX = 2000
@@ -69,7 +69,7 @@ class Family(Generic[Kind]):
         other = (OTHER,) * len(self.labels)
         if len(self._series) >= SERIES_MAX and values != other:
             return self.at(*other)
-        series: Kind = self._parent.labels(*values)
+        series: Kind = self._parent.labels(*map(str, values))
         self._series[values] = series
         return series
 
@@ -236,6 +236,11 @@ class Metrics:
             "Tries to store copies, by topic: retry-topic, dead-letter-topic; stored or failed.",
             (of, "topic", "outcome"),
         )
+        self.copies_left_out = self._counter(
+            "ackd_copies_left_out",
+            "Copies of ackd's in topics that a pattern took in (a mirror's, say): passed over.",
+            (of,),
+        )
         self.dead_letters = self._counter(
             "ackd_dead_letters",
             "Dead letters that an operation took away, by outcome: redriven, purged, failed.",
@@ -342,7 +347,8 @@ class Metrics:
         return encoder(self.registry), content_type
 
     def _counter(self, name: str, text: str, labels: Sequence[str]) -> Family[Counter]:
-        parent = Counter(name, text, labels, registry=self.registry)
+        parent = Counter(name, text, labels)
+        self.registry.register(parent)
         family = Family(parent, "counter", f"{name}_total", text, labels)
         self._families.append(family)
         return family

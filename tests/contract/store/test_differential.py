@@ -69,7 +69,7 @@ class Pair:
     def open(self, request: Open) -> Snapshot:
         """Open both, compare, return the answer."""
         self.client.set(CLOCK_KEY, self.now_us)
-        answer = self._open(keys=[self.meta], args=[codec.encode_open(request, self.run)])
+        answer = self._open(keys=[self.meta], args=[codec.encode_open(request, self.run, 1)])
         got = codec.decode_snapshot(answer)
         record, created = self.record, self.record is None
         if record is None:
@@ -341,7 +341,7 @@ def test_r14_a_lost_slot_chunk_is_reported_and_made_good(client: Any) -> None:
     assert call(Op(Verb.HOLE, 0, arg=1000)).verdict is Verdict.CHUNK_LOST
     assert call(Op(Verb.GRANT, 5, arg=1000, group=1)).verdict is Verdict.OK
     request = Open(pair.key, "a#1", 3, 9, 0, term=pair.term)
-    answer = pair._open(keys=[pair.meta], args=[codec.encode_open(request, pair.run)])
+    answer = pair._open(keys=[pair.meta], args=[codec.encode_open(request, pair.run, 1)])
     snapshot = codec.decode_snapshot(answer)
     assert snapshot.lost_chunks == [0]
     pair.seq = snapshot.seq

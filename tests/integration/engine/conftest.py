@@ -86,7 +86,13 @@ async def start(kafka: Kafka, data: Data) -> AsyncIterator[StartSidecar]:
     async with AsyncExitStack() as stack:
 
         async def started(
-            topic: str, group: str, *, store: Data | None = None, name: str = "", **more: object
+            topic: str,
+            group: str,
+            *,
+            store: Data | None = None,
+            name: str = "",
+            wait: bool = True,
+            **more: object,
         ) -> Sidecar:
             settings = SubscriptionSettings(
                 broker="k",
@@ -108,7 +114,8 @@ async def start(kafka: Kafka, data: Data) -> AsyncIterator[StartSidecar]:
             stack.push_async_callback(runtime.stop)
             await runtime.start()
             sidecar = Sidecar(runtime)
-            await sidecar.ready()
+            if wait:
+                await sidecar.ready()
             return sidecar
 
         yield started

@@ -1,23 +1,14 @@
-"""Sidecars of one subscription with different settings find out, say so, and go on serving."""
-
-import logging
-from collections.abc import Callable
+"""Sidecars of one subscription with different settings find out; who differs in a binding one does
+not serve.
+"""
 
 import pytest
 
-from ackd.engine.api import Reason
-from tests.integration.engine.conftest import NAME, Sidecar, StartSidecar
-from tests.support.kafka import Kafka
+from ackd.errors import SettingsDifferError
+from tests.integration.engine.together import NAME, Sidecar, Together
 from tests.support.wait import wait_until_async
 
-pytestmark = pytest.mark.kafka
-MakeTopic = Callable[..., str]
-
-
-def reason(sidecar: Sidecar) -> Reason:
-    """What readiness says of the subscription."""
-    (found,) = [r for r in sidecar.runtime.readiness() if r.name == f"subscription:{NAME}"]
-    return found
+pytestmark = pytest.mark.redis
 
 
 def differing(sidecar: Sidecar) -> float:
@@ -29,37 +20,69 @@ def differing(sidecar: Sidecar) -> float:
     return value
 
 
-async def test_other_settings_of_another_sidecar_are_told_and_forgotten(
-    kafka: Kafka,  # noqa: ARG001 -- started before the sidecars
-    start: StartSidecar,
-    topic: MakeTopic,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Semantic settings are told, others are nobody's business; nobody refuses to serve."""
-    name = topic(2)
-    one = await start(name, name, name="one")
-    same = await start(name, name, name="same", lease_ms=5_000)
-    with caplog.at_level(logging.WARNING, "ackd.engine"):
-        other = await start(name, name, name="other", attempts_max=3, lease_ms=5_000)
-
-        async def told() -> bool:
-            return all("other in attempts_max" in reason(each).detail for each in (one, same))
-
-        await wait_until_async(told, "the others to notice", timeout_s=5)
-
-        async def sees_both() -> bool:
-            return differing(other) == 2
-
-        await wait_until_async(sees_both, "the odd one to notice both", timeout_s=5)
-        assert (differing(one), differing(same)) == (1, 1)
-        assert "one in attempts_max; same in attempts_max" in reason(other).detail
-        for sidecar in (one, same, other):
-            await sidecar.ready()  # a warning holds no readiness back
-        beats = [m for m in caplog.messages if "other sidecars have other settings" in m]
-        assert len([m for m in beats if "other in attempts_max" in m]) == 2
+async def test_what_is_not_binding_is_told_and_forgotten(together: Together) -> None:
+    """Both serve, and both say with whom they differ, as long as they do."""
+    one = await together.start("one")
+    other = await together.start("other", stuck_after_ms=5_000, lease_ms=5_000)
+    assert "other in stuck_after_ms" in await one.says("warning: other sidecars")
+    assert "one in stuck_after_ms" in await other.says("warning: other sidecars")
+    assert (differing(one), differing(other)) == (1, 1)
+    for sidecar in (one, other):
+        await sidecar.ready()  # a warning holds no readiness back
     await other.runtime.stop()
 
     async def forgotten() -> bool:
-        return not reason(one).detail and differing(same) == 0
+        return not differing(one)
 
-    await wait_until_async(forgotten, "the warning to go with its cause", timeout_s=10)
+    await wait_until_async(forgotten, "the warning to go with its cause")
+
+
+async def test_a_binding_difference_refuses_to_serve_until_the_others_are_gone(
+    together: Together,
+) -> None:
+    """Readiness names setting, both values and who; the first ones are not disturbed."""
+    one = await together.start("one", rate_per_s=500.0)
+    two = await together.start("two", rate_per_s=500.0)
+    other = await together.start("other", attempts_max=3, wait=False)
+    said = await other.says("settings-differ", "attempts_max")
+    assert "attempts_max is 3 here and 16 at one, two" in said
+    assert "rate_per_s is 0.0 here and 500.0 at one, two" in said
+    with pytest.raises(SettingsDifferError, match="attempts_max is 3 here"):
+        await other.receive(wait_ms=100)
+    await one.publish(20)
+    got = await one.collect(10) + await two.collect(10)
+    assert len({each.id for each in got}) == 20
+    assert (differing(one), differing(two), await other.owned()) == (0, 0, [])
+    await one.runtime.stop()
+    await other.says("at two")
+    await two.runtime.stop()
+    await other.ready()
+    late = await together.start("late", wait=False)
+    assert "attempts_max is 16 here and 3 at other" in await late.says("settings-differ")
+
+
+async def test_told_to_warn_it_serves_and_says_so(together: Together) -> None:
+    one = await together.start("one")
+    other = await together.start("other", attempts_max=3, settings_drift="warn")
+    await other.says("warning: other sidecars have other settings: one in attempts_max")
+    await one.says("other in attempts_max")
+    await one.ready()
+    await other.ready()
+
+
+async def test_what_was_changed_live_is_agreed(together: Together) -> None:
+    """Files may differ in it: the live value holds for all."""
+    one = await together.start("one")
+    await one.runtime.configure(NAME, {"attempts_max": 5}, open_leases=False, force=False)
+    other = await together.start("other", attempts_max=3)
+
+    async def same() -> bool:
+        views = [each.runtime.subscription(NAME).settings for each in (one, other)]
+        return all(view["attempts_max"] == 5 for view in views)
+
+    await wait_until_async(same, "the live value at both")
+    assert (differing(one), differing(other)) == (0, 0)
+    await one.runtime.configure(NAME, {"attempts_max": None}, open_leases=False, force=False)
+    said = await other.says("settings-differ", "attempts_max is 3 here and 16 at one")
+    assert "not joined yet" in said
+    await one.ready()

@@ -169,7 +169,7 @@ async def test_i2_ranges_in_the_commit_narrow_what_comes_after_the_store_was_los
     second = await start(name, name, store=Data())
     assert await second.drain() == [3, 20]
     lost = second.runtime.metrics.store_data_lost.at()
-    assert lost._value.get() == 1
+    assert lost.value == 1
 
 
 async def test_r8_an_operators_reset_wins_once_and_acks_after_it_are_kept(
@@ -235,7 +235,7 @@ async def test_i1_messages_deleted_by_retention_are_counted_and_progress_goes_on
     second = await start(name, name)
     assert await second.drain() == [25, 26, 27, 28, 29]
     expired = second.runtime.metrics.expired_by_retention.at("work")
-    assert expired._value.get() == 15
+    assert expired.value == 15
     assert await second.watermarks() == {0: 30}
 
 

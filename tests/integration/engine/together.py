@@ -6,9 +6,11 @@ from pathlib import Path
 
 from ackd.config.schema import BrokerSettings, Settings, StoreSettings
 from ackd.config.subscription import SubscriptionSettings
+from ackd.core.layout import HERE, Layouts
 from ackd.engine.api import Delivery, Received, ReceiveRequest
 from ackd.engine.runtime import Runtime
 from ackd.ports import Outgoing, Stored
+from ackd.store.build import open_store
 from ackd_adapters.local import LocalOptions
 from ackd_adapters.local import adapter as local_adapter
 from tests.support.wait import wait_until_async
@@ -27,7 +29,11 @@ class Together:
     topic: str
 
     async def start(self, name: str, **more: object) -> "Sidecar":
-        """A sidecar, ready."""
+        """A sidecar, ready unless `wait` is False. `layouts`: what its build reads. What else is
+        named is a setting.
+        """
+        layouts, wait = more.pop("layouts", HERE), more.pop("wait", True)
+        assert isinstance(layouts, Layouts)
         subscription = SubscriptionSettings(
             broker="b",
             topics=(self.topic,),
@@ -40,19 +46,19 @@ class Together:
                 identity=name,
                 state_dir=self.folder / name,
                 store=self.store,
-                brokers={"b": BrokerSettings(adapter="local")},
+                brokers={"b": BrokerSettings(adapter="local", options=options)},
                 subscriptions={NAME: subscription},
             ),
+            store=open_store(self.store, self.folder / name, layouts),
             brokers={"b": local_adapter.open("b", options)},
         )
         self.stack.push_async_callback(runtime.stop)
         await runtime.start()
 
-        async def ready() -> bool:
-            return all(reason.ok for reason in runtime.readiness())
-
-        await wait_until_async(ready, "the sidecar to be ready", timeout_s=20)
-        return Sidecar(self, runtime)
+        sidecar = Sidecar(self, runtime)
+        if wait:
+            await sidecar.ready()
+        return sidecar
 
     async def pair(self, **more: object) -> tuple["Sidecar", "Sidecar"]:
         """Two sidecars, each with partitions of its own."""
@@ -71,6 +77,23 @@ class Sidecar:
 
     place: Together
     runtime: Runtime
+
+    async def ready(self) -> None:
+        """Wait until it says so."""
+
+        async def ok() -> bool:
+            return all(reason.ok for reason in self.runtime.readiness())
+
+        await wait_until_async(ok, "the sidecar to be ready", timeout_s=20)
+
+    async def says(self, *words: str) -> str:
+        """Wait until readiness says this of the subscription; the whole of it."""
+
+        async def told() -> str:
+            (reason,) = [r for r in self.runtime.readiness() if r.name == f"subscription:{NAME}"]
+            return reason.detail if all(word in reason.detail for word in words) else ""
+
+        return await wait_until_async(told, f"readiness to say {words}", timeout_s=20)
 
     async def owned(self) -> list[int]:
         """Its partitions."""

@@ -101,18 +101,22 @@ async def test_what_arrives_meanwhile_becomes_one_call_per_partition() -> None:
 async def test_requests_of_one_turn_are_one_store_call() -> None:
     store = SlowStore()
     flusher = Flusher(store)
-    told: list[Reply | StoreError] = []
+    told: list[tuple[Reply | StoreError, int]] = []
     async with running(flusher):
         handles = [await opened(flusher, key) for key in KEYS]
         store.gate.clear()
         for offset in range(32):
             if offset == 16:
                 await turns()  # the first 16 are on their way
-            flusher.tell(handles[offset % len(KEYS)], [grant(offset)], told.append)
+            handle = handles[offset % len(KEYS)]
+            flusher.tell(handle, [grant(offset)], lambda *answer: told.append(answer))
         store.gate.set()
         await flusher.idle()
     assert [len(calls) for calls in store.flushes] == [len(KEYS), len(KEYS)]
-    assert [len(answer.results) for answer in told if isinstance(answer, Reply)] == [1] * 32
+    # Each is told the whole call's reply, and where its own result stands in it.
+    each = 32 // len(KEYS) // 2
+    assert sorted(start for _, start in told) == sorted([*range(each)] * 2 * len(KEYS))
+    assert {len(a.results) for a, _ in told if isinstance(a, Reply)} == {each}
 
 
 async def test_who_is_told_hears_before_anybody_who_waits_goes_on() -> None:
@@ -128,14 +132,14 @@ async def test_who_is_told_hears_before_anybody_who_waits_goes_on() -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(wait())
             await asyncio.sleep(0)
-            flusher.tell(handle, [grant(2)], lambda _: heard.append("told"))
+            flusher.tell(handle, [grant(2)], lambda *_: heard.append("told"))
     assert heard == ["told", "waited"]
 
 
 async def test_one_submitters_mistake_is_not_the_others(caplog: pytest.LogCaptureFixture) -> None:
     flusher = Flusher(SlowStore())
 
-    def fails(_: Reply | StoreError) -> None:
+    def fails(_: Reply | StoreError, __: int) -> None:
         raise RuntimeError("a bug")
 
     async with running(flusher):
@@ -150,7 +154,7 @@ async def test_told_is_never_called_before_tell_is_back() -> None:
     told: list[Reply | StoreError] = []
     async with running(flusher):
         handle = await opened(flusher, KEYS[0])
-        flusher.tell(handle, [grant(1), grant(2)], told.append)
+        flusher.tell(handle, [grant(1), grant(2)], lambda answer, _: told.append(answer))
         assert told == []
         await turns()
     assert [type(answer) for answer in told] == [StoreError]

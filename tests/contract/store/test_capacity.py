@@ -1,0 +1,190 @@
+"""The figures of docs/capacity.md against `MEMORY USAGE` and the AOF of a real server.
+
+The page says how many bytes each thing takes; here each thing is made, and measured. A figure that
+is off by more than the page allows fails, so that the page is true for the build it comes with.
+"""
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from ackd.core.states import Verb
+from ackd.core.wire import Finish, Op, Verdict
+from ackd.engine.carrier import Carrier, Origin, carrier_headers
+from ackd.engine.members import Note, write_note
+from ackd.ports import Store
+from ackd.store.survey import BITS, HEAD, HOMES, JOURNAL, ODD, SLOTS, Found, Survey
+from tests.conftest import RedisFactory
+from tests.contract.store.owner import Owner
+from tests.contract.store.servers import connect, started
+from tests.support.paths import REPO
+from tests.support.redis import Flavour, RedisOptions, RedisServer, binary
+
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(90)]
+PAGE = REPO / "docs" / "capacity.md"
+TOLERANCE = 0.2
+CALL = 500
+COUNT = 4_000
+SPREAD = 256
+
+
+def page() -> dict[str, float]:
+    """The figures of the page: a row's first cell -> its bytes."""
+    rows = re.findall(r"^\| ([^|]+) \| ([\d,.]+) \|", PAGE.read_text(), re.MULTILINE)
+    return {name.strip(): float(number.replace(",", "")) for name, number in rows}
+
+
+async def found(store: Store, owner: Owner) -> Found:
+    """What a record takes."""
+    (each,) = [e for e in await Survey(store).everything() if e.key == owner.key]
+    return each
+
+
+async def opened(store: Store) -> Owner:
+    """A fresh record."""
+    owner = Owner(store)
+    await owner.open()
+    return owner
+
+
+async def leased(store: Store, offsets: range) -> Owner:
+    """A record with these leases."""
+    owner = await opened(store)
+    for start in range(0, len(offsets), CALL):
+        await owner.grant(*offsets[start : start + CALL])
+    return owner
+
+
+async def idle(store: Store) -> float:
+    """A partition with nothing open."""
+    return (await found(store, await opened(store))).sizes[HEAD]
+
+
+async def lease(store: Store) -> float:
+    """One of many leases beside each other."""
+    sizes = (await found(store, await leased(store, range(COUNT)))).sizes
+    return sizes[SLOTS] / COUNT
+
+
+async def far_lease(store: Store) -> float:
+    """One of many leases, none near another."""
+    return (await found(store, await leased(store, range(0, 200 * SPREAD, SPREAD)))).sizes[
+        SLOTS
+    ] / 200
+
+
+async def chunk(store: Store) -> float:
+    """Bits of 32,768 offsets above a stuck one."""
+    owner = await opened(store)
+    await owner.call(Op(Verb.HOLE, 1, arg=4 * 32_768))
+    return (await found(store, owner)).sizes[BITS] / 4
+
+
+def sends(start: int) -> list[Op]:
+    """Messages leave the window, each by itself."""
+    return [Op(Verb.SEND, start + n, group=start + n + 1) for n in range(CALL)]
+
+
+async def parked(store: Store) -> float:
+    """A message that was sent back."""
+    owner = await leased(store, range(COUNT))
+    for start in range(0, COUNT, CALL):
+        reply = await owner.call(
+            *(Op(Verb.SEND, start + n, group=start + n + 1) for n in range(CALL))
+        )
+        assert reply.verdict is Verdict.OK
+    return (await found(store, owner)).sizes[HOMES] / COUNT
+
+
+async def exception(store: Store) -> float:
+    """A message that finished in another way than by an ack."""
+    owner = await leased(store, range(COUNT))
+    for start in range(0, COUNT, CALL):
+        sent = await owner.call(
+            *(Op(Verb.SEND, start + n, group=start + n + 1) for n in range(CALL))
+        )
+        await owner.call(
+            *(
+                Op(Verb.FINISH, start + n, each.fence, owner.rterm, arg=Finish.SENT)
+                for n, each in enumerate(sent.results)
+            )
+        )
+    return (await found(store, owner)).sizes[ODD] / COUNT
+
+
+async def journal(store: Store) -> float:
+    """A settle by another sidecar than the owner, as long as the owner's journal keeps it."""
+    owner = await opened(store)
+    for start in range(0, COUNT, CALL):
+        acks = await owner.grant(*range(start, start + CALL))
+        await owner.foreign(*acks)
+    return (await found(store, owner)).sizes[JOURNAL] / COUNT
+
+
+async def member(store: Store) -> float:
+    """A sidecar's heartbeat, for each of the partitions that it owns."""
+    owner = await opened(store)
+    owned = [owner.key._replace(partition=n).text() for n in range(200)]
+    name = f"capacity-{owner.key.subscription}"
+    boot = await store.register(name, "orders-7d9f8b6c5-x2x4z")
+    note = write_note(Note(version="1.0.0", settings={f"setting_{n}": "0" * 8 for n in range(15)}))
+    for _ in range(2):
+        await store.heartbeat(name, "orders-7d9f8b6c5-x2x4z", boot, owned, note)
+    (each,) = [e for e in await Survey(store).everything() if e.name == f"members:{name}"]
+    return each.size / len(owned)
+
+
+MEASURES: dict[str, Callable[[Store], Awaitable[float]]] = {
+    "a partition, idle": idle,
+    "a message under lease or waiting in the window": lease,
+    "the same, if no other is within 256 offsets": far_lease,
+    "32,768 offsets above the position, however many are finished": chunk,
+    "a message sent back, until ten minutes after its copy was claimed": parked,
+    "a message sent back or dead, for an hour": exception,
+    "a settle at another sidecar than the owner (the last 10,000 of a partition)": journal,
+    "a partition in its owner's heartbeat": member,
+}
+
+
+@pytest.mark.parametrize("what", MEASURES)
+async def test_bytes_in_the_store(what: str, valkey: RedisServer) -> None:
+    """Measured where the page says: on the embedded kind of server."""
+    async with started(connect(valkey.port)) as store:
+        measured = await MEASURES[what](store)
+    told = page()[what]
+    assert abs(measured - told) <= TOLERANCE * told, f"{what}: {measured:.1f}, the page: {told}"
+
+
+async def test_bytes_in_the_aof(own_redis: RedisFactory) -> None:
+    """What a lease and an ack append, at 32 a call and at one."""
+    server = own_redis(RedisOptions(binary(Flavour.VALKEY), config={"appendonly": "yes"}))
+
+    def ask() -> int:
+        return int(str(server.info("persistence")["aof_current_size"]))
+
+    async with started(connect(server.port)) as store:
+        for size, what in ((32, "a lease and its ack, 32 a call"), (1, "the same, alone")):
+            owner = await opened(store)
+            before = await asyncio.to_thread(ask)
+            for start in range(0, 640, size):
+                await owner.call(*(await owner.grant(*range(start, start + size))))
+            measured = (await asyncio.to_thread(ask) - before) / 640
+            told = page()[what]
+            assert abs(measured - told) <= TOLERANCE * told, f"{what}: {measured:.1f}, {told}"
+
+
+def test_bytes_of_a_copy() -> None:
+    """What ackd's headers add to a message in a retry or dead-letter topic."""
+    origin = Origin("MkU3OEVBNTcwNTJENDM2Qk", bytes(16), "orders", 3, 2_101_000)
+    carrier = Carrier(
+        *(origin, "orders", 1_795_000_000_000_000, 2**47, 40_000, 3),
+        *(1_795_000_000_000, 1_795_000_000_000, 1_795_000_000_000),
+        reason="age",
+    )
+    measured = sum(
+        len(name) + len(value or b"") + 2 for name, value in carrier_headers(carrier, ())
+    )
+    told = page()["ackd's headers of a copy, without error texts"]
+    assert abs(measured - told) <= TOLERANCE * told, f"{measured}, the page: {told}"
