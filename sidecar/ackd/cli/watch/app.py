@@ -73,12 +73,16 @@ class BoardScreen(Screen[None]):
 
     def _draw(self) -> None:
         table, layout = self._table(), columns.table(max(self.size.width - 1, 1))
-        if self._shown_width != self.size.width:
+        at = table.cursor_row
+        wider = self._shown_width != self.size.width
+        if wider:
             self._shown_width = self.size.width
             table.clear(columns=True)
             for title in layout.titles:
                 table.add_column(Text(title), key=title.strip())
         fill(table, {row.name: layout.cells(row) for row in self._rows.values()})
+        if wider:
+            table.move_cursor(row=at, animate=False)
         self._draw_stuck()
 
     def _draw_stuck(self) -> None:
