@@ -8,10 +8,12 @@ from ackd.core.bitmap import CHUNK_SHIFT
 from ackd.core.ids import LedgerKey
 from ackd.core.states import Outcome, Verb
 from ackd.core.wire import Call, Finish, Op, Open, Reply, Result, Snapshot, Verdict
+from ackd.engine.dedup import REPEAT
 from ackd.ports.own_topics import RETRY_PREFIX
 from tests.simulation.book import Ack, Book, Coordinate, Holding, Ledger, Message, Place
 from tests.simulation.log import Cluster, Topic
 from tests.simulation.process import Process
+from tests.simulation.repeats import Repeats
 from tests.simulation.world import World
 
 FOREIGN_MEMORY_US = 9_500_000
@@ -36,6 +38,7 @@ class Decisions:
         self.committed_topics: set[bytes] = set()
         self.calm = False
         self.carried: dict[Coordinate, Coordinate] = {}
+        self.repeats = Repeats(world, cluster)
 
     # --- the store's decisions (Observer)
 
@@ -173,6 +176,7 @@ class Decisions:
             message.acked_us, message.acked_by = self.world.now_us, by
             message.acked_epoch = reply.epoch
             self.acked_count += 1
+            (self.repeats.settled if op.group == REPEAT else self.repeats.worked)(at)
 
     def _ended(
         self, at: Coordinate, message: Message, holding: Holding, op: Op, reply: Reply
@@ -235,6 +239,7 @@ class Decisions:
             self.world.fail(f"R8: partition {key.partition} reset to {position} by nobody")
             return
         ledger.resets.remove(position)
+        self.repeats.reset(Place(key.topic_id, key.partition))
         self._skip_below(Place(key.topic_id, key.partition), position)
 
     def _skip_below(self, place: Place, position: int) -> None:

@@ -67,6 +67,7 @@ class Plan:
     session_ms: int
     commit_ms: int
     stuck_ms: int = 0  # 0: nothing is sent back
+    keys: int = 0  # business keys, of which repeats are settled; 0: none
     weights: dict[str, int] = field(default_factory=dict)
     acts: list[Act] = field(default_factory=list)
 
@@ -83,6 +84,8 @@ class Story:
 
 
 ANY = Story()
+KEYS = Story(("kill", "fuse", "net", "rebalance"), (("keys", 8), ("sidecars", 2)), "forget")
+"""Messages share business keys, and applications die with their leases."""
 SEND_BACK = Story(("fuse", "broker_net", "rebalance"), (("stuck_ms", 1_500),), "slow")
 """Messages get stuck and are sent back, while answers of the broker are lost."""
 

@@ -7,7 +7,8 @@ import logging
 from dataclasses import dataclass
 from unittest.mock import patch
 
-from ackd.config.schema import BrokerSettings, Settings, StoreSettings
+from ackd.config.dedup import DedupSettings
+from ackd.config.schema import BrokerSettings, PublishSettings, Settings, StoreSettings
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core import ledger
 from ackd.core.ids import LedgerKey, TopicPartition
@@ -47,6 +48,7 @@ class Outcome:
     acked: int
     violation: str | None
     tail: str
+    repeats: int = 0
 
     def summary(self) -> str:
         """In one line."""
@@ -96,12 +98,14 @@ class Run:
             retry_topic_partitions=2,
             stuck_after_ms=plan.stuck_ms or 60_000,
             stuck_min_age_ms=plan.stuck_ms or 60_000,
+            dedup=DedupSettings(key="key" if plan.keys else ""),
         )
         return Settings(
             identity=identity,
             store=StoreSettings(url="memory", grace_ms=plan.grace_ms, batch_max=plan.batch_max),
             brokers={"broker": BrokerSettings(adapter="simulated")},
             subscriptions={NAME: subscription},
+            publish=PublishSettings(outbox="off"),
         )
 
     # --- what faults and checks ask
@@ -142,7 +146,9 @@ class Run:
 
     def _produce(self) -> None:
         partition = self._random.randrange(self.plan.partitions)
-        self.cluster.publish(TOPIC, partition, f"message {self._produced}".encode())
+        keys = self.plan.keys
+        key = b"k%d" % self._random.randrange(keys) if keys else None
+        self.cluster.publish(TOPIC, partition, f"message {self._produced}".encode(), key=key)
         self._produced += 1
         if self._random.random() < 0.05:
             self.cluster.log(TopicPartition(TOPIC, partition)).skip(1)
@@ -313,6 +319,7 @@ def simulate(
         events=world.events,
         delivered=run.checker.delivered_count,
         acked=run.checker.acked_count,
+        repeats=run.checker.repeats.count,
         violation=violation,
         tail="" if violation is None and not about else world.tail(lines, about),
     )

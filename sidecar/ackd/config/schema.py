@@ -22,6 +22,7 @@ NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 NAME_DOC = "1 to 100 letters, digits, `.`, `_` or `-`, the first one a letter or digit"
 
 Durability = Literal["everysec", "always", "replicated"]
+OutboxMode = Literal["off", "on_request", "when_away"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["json", "text"]
 
@@ -193,6 +194,43 @@ class PublishSettings:
         "Most bytes being published at once; more are answered 429.",
         min=KIB,
         max=16 * GIB,
+    )
+    outbox: OutboxMode = setting(
+        "on_request",
+        "When a message goes into the store first and to the broker in the background: never "
+        "(`off`); with `Prefer: respond-async`, or with a delay that the broker can't keep "
+        "(`on_request`); also when the broker is away (`when_away`).",
+    )
+    outbox_messages_max: int = setting(
+        100_000,
+        "Most messages in a broker's outbox, of all sidecars; more are answered 429.",
+        min=1,
+        max=10_000_000,
+    )
+    outbox_bytes_max: int = setting(
+        256 * MIB,
+        "Most bytes of messages in a broker's outbox (the store holds them in memory); more are "
+        "answered 429, a request that is larger than this alone 413.",
+        min=KIB,
+        max=64 * GIB,
+    )
+    outbox_result_ms: int = setting(
+        HOUR_MS,
+        "How long the outbox tells what became of a message that was sent.",
+        min=SECOND_MS,
+        max=7 * DAY_MS,
+    )
+    outbox_results_max: int = setting(
+        10_000,
+        "Of how many sent messages it does so; the oldest are forgotten.",
+        min=0,
+        max=1_000_000,
+    )
+    outbox_failed_ms: int = setting(
+        7 * DAY_MS,
+        "How long a message that the broker refused for good stays, to be sent again by request.",
+        min=SECOND_MS,
+        max=90 * DAY_MS,
     )
 
 

@@ -40,10 +40,14 @@ class SendBack:
 
 @dataclass(frozen=True, slots=True)
 class Bury:
-    """Its attempts are used up: ask the store to give it up (BURY), unless it was settled."""
+    """Its attempts are used up: ask the store to give it up (BURY), unless it was settled.
+
+    `out_of_time`: however few deliveries it had, because the first one was so long ago.
+    """
 
     offset: int
     fence: int
+    out_of_time: bool = False
 
 
 @dataclass(frozen=True, slots=True)

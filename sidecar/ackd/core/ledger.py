@@ -59,6 +59,7 @@ class Ledger(SendingBack[B]):
         self._asked.clear()
         self._long.clear()
         self._skew_ms = snapshot.now_ms - now_ms
+        self.seen_ms = snapshot.now_ms
         self.watermark = self.confirmed = snapshot.watermark
         self.finished = ChunkedBitmap()
         for index, data in snapshot.chunks.items():
@@ -251,6 +252,9 @@ class Ledger(SendingBack[B]):
             if entry is None or entry.hold is not Hold.READY or entry.body is None or entry.spilled:
                 heappop(self._ready)
                 continue
+            if self.give_up_ms and self.out_of_time(entry):
+                self._bury(heappop(self._ready), entry)
+                continue
             total += entry.size
             if taken and total > bytes_max:
                 break
@@ -350,6 +354,7 @@ class Ledger(SendingBack[B]):
         the clock.
         """
         self._skew_ms = store_ms - now_ms
+        self.seen_ms = max(self.seen_ms, store_ms)
         for item in entries:
             self.settled(
                 item.offset,
@@ -376,6 +381,11 @@ class Ledger(SendingBack[B]):
         """The broker has `committed`: bits below it are not needed any more."""
         self.finished.drop_below(min(committed, self.watermark))
         self._sent = {offset for offset in self._sent if offset >= committed}
+
+    @property
+    def undone(self) -> bool:
+        """There is something to do."""
+        return bool(self._effects)
 
     def drain(self) -> list[Effect]:
         """What has to be done now, in order; empty after it."""

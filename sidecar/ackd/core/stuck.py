@@ -37,6 +37,7 @@ class Why(StrEnum):
     AGE = "age"
     SPAN = "span"
     DELAY = "delay"
+    BYTES = "bytes"
 
 
 class Stuck(NamedTuple):
@@ -52,13 +53,14 @@ _ON_ITS_WAY = frozenset({Hold.SENDING, Hold.DEAD, Hold.BURYING})
 class SendingBack(Carriers[B]):
     """Adds what a message goes through when its window can't wait for it any more.
 
-    `rules` None: nothing is sent back.
+    `rules` None: nothing is sent back. `excess`: so many bytes have to leave the memory, though
+    only with messages that are older than `min_age_ms`.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.rules: Rules | None = None
-        self._skew_ms = 0
+        self.excess = 0
         self._asked: set[int] = set()
         self._sent: set[int] = set()
         self._long: dict[int, None] = {}
@@ -74,6 +76,7 @@ class SendingBack(Carriers[B]):
         What waits for so long that it would be stuck is named at once, the rest only as the
         smallest unfinished offset (or behind such that go already).
         """
+        self.seen_ms = max(self.seen_ms, now_ms + self._skew_ms)
         if self.rules is None or self.dirty:
             return []
         found = self._delayed(self.rules, now_ms)
@@ -89,7 +92,23 @@ class SendingBack(Carriers[B]):
                 found.append(Stuck(offset, why))
                 self._asked.add(offset)
             offset = self.finished.first_clear(offset + 1)
+        self.excess = 0
         return found
+
+    @property
+    def asking(self) -> bool:
+        """The store was asked to let some go and has not answered."""
+        return bool(self._asked)
+
+    def head(self) -> Entry[B] | None:
+        """The smallest unfinished message that was handed out and is still here."""
+        offset = self.watermark
+        for _ in range(STEPS_MAX):
+            entry = self.entries.get(offset)
+            if entry is None or entry.hold not in _ON_ITS_WAY:
+                return entry if entry is not None and entry.first_s else None
+            offset = self.finished.first_clear(offset + 1)
+        return None
 
     def _delayed(self, rules: Rules, now_ms: int) -> list[Stuck]:
         found = []
@@ -115,6 +134,9 @@ class SendingBack(Carriers[B]):
             return Why.AGE
         if self.position - self.watermark > rules.span_max and age_ms > rules.min_age_ms:
             return Why.SPAN
+        if self.excess > 0 and age_ms > rules.min_age_ms:
+            self.excess -= entry.size
+            return Why.BYTES
         return None
 
     def _age_ms(self, entry: Entry[B], now_ms: int) -> int | None:

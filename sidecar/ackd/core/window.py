@@ -22,7 +22,8 @@ class Window(Generic[B]):
 
     `lapsed`: how many leases ended at each moment, for whoever measures; it empties it. `waits`:
     offsets that began to wait, or got a body meanwhile, for whoever keeps bodies elsewhere.
-    `deliveries_max`: a message that was handed out so often is given up, 0 = never.
+    `deliveries_max`: a message that was handed out so often is given up, 0 = never. `give_up_ms`:
+    so is one that was first handed out so long ago, as soon as nobody works on it; 0 = never.
     """
 
     def __init__(self) -> None:
@@ -32,6 +33,8 @@ class Window(Generic[B]):
         self.position = 0
         self.dirty = False
         self.deliveries_max = 0
+        self.give_up_ms = 0
+        self.seen_ms = 0
         self.grace_until_ms = 0
         self.leased = 0
         self.waiting = 0
@@ -40,6 +43,7 @@ class Window(Generic[B]):
         self.waits: dict[int, None] = {}
         self._bodiless = Offsets()
         self._ready: list[int] = []
+        self._skew_ms = 0
         self._timers = Timers()
         self._effects: list[Effect] = []
 
@@ -62,6 +66,7 @@ class Window(Generic[B]):
         self._let_go(entry)
         entry.hold = HOLD_OF.get(state, Hold.READY)
         entry.when_ms = when_ms
+        self.seen_ms = max(self.seen_ms, store_ms)
         if entry.hold is Hold.READY:
             self._make_ready(offset, entry)
         elif entry.hold is Hold.DEAD:
@@ -71,6 +76,9 @@ class Window(Generic[B]):
         elif entry.hold is Hold.WAITING and self._used_up(entry):
             self._bury(offset, entry)
         else:
+            if self.give_up_ms and entry.first_s and entry.hold is Hold.WAITING:
+                # Looked at when it is given up, if that is sooner.
+                when_ms = min(when_ms, self._end_ms(entry))
             self._time(offset, entry, now_ms + when_ms - store_ms)
 
     def _time(self, offset: int, entry: Entry[B], due_ms: int) -> None:
@@ -92,12 +100,32 @@ class Window(Generic[B]):
             self._effects.append(SendBack(offset, entry.fence, entry.attempt))
 
     def _used_up(self, entry: Entry[B]) -> bool:
-        return 0 < self.deliveries_max <= entry.attempt
+        return 0 < self.deliveries_max <= entry.attempt or self.out_of_time(entry)
+
+    def give_up_after(self, give_up_ms: int, now_ms: int) -> None:
+        """Set it while messages wait: who is out of time by it goes now."""
+        self.give_up_ms = give_up_ms
+        for offset, entry in self.entries.items() if give_up_ms else ():
+            if entry.first_s and entry.hold in (Hold.READY, Hold.WAITING):
+                due_ms = max(self._end_ms(entry) - self._skew_ms, now_ms)
+                if entry.hold is Hold.READY or due_ms < entry.due_ms:
+                    entry.due_ms = due_ms
+                    self._timers.add(due_ms, offset)
+
+    def _end_ms(self, entry: Entry[B]) -> int:
+        """When it is given up (store's clock). `first_s` is cut to seconds: never too early."""
+        return entry.first_s * 1000 + 999 + self.give_up_ms
+
+    def out_of_time(self, entry: Entry[B]) -> bool:
+        """It was first handed out so long ago that it is given up."""
+        return self.give_up_ms > 0 and entry.first_s > 0 and self._end_ms(entry) <= self.seen_ms
 
     def _bury(self, offset: int, entry: Entry[B]) -> None:
-        """Its attempts are used up. The store decides: a late ack may have been first."""
+        """Its attempts or its time are used up. The store decides: a late ack may have been
+        first.
+        """
         entry.hold = Hold.BURYING
-        self._effects.append(Bury(offset, entry.fence))
+        self._effects.append(Bury(offset, entry.fence, self.out_of_time(entry)))
 
     @staticmethod
     def _see(entry: Entry[B], fence: int) -> None:
@@ -121,6 +149,10 @@ class Window(Generic[B]):
             self._effects.append(Restore(offset))
         elif entry.body is not None:
             heappush(self._ready, offset)
+        if self.give_up_ms and entry.first_s and entry.hold is Hold.READY:
+            # It may be that nobody asks for it any more.
+            entry.due_ms = self._end_ms(entry) - self._skew_ms
+            self._timers.add(entry.due_ms, offset)
 
     def _finish_range(self, start: int, end: int, reason: int) -> None:
         if start < end:
@@ -169,7 +201,10 @@ class Window(Generic[B]):
         woken = 0
         for due_ms, offset in self._timers.passed(now_ms):
             entry = self.entries.get(offset)
-            if not _waits(entry, due_ms):
+            if not self._waits(entry, due_ms):
+                continue
+            if entry.hold is Hold.READY:
+                woken += self._end(offset, entry, now_ms)
                 continue
             if entry.hold is Hold.CLAIMING:
                 entry.due_ms = 0
@@ -197,12 +232,25 @@ class Window(Generic[B]):
         while (first := timers.first()) is not None:
             due_ms, offsets = first
             for offset in offsets:
-                if (entry := entries.get(offset)) is not None and _waits(entry, due_ms):
+                if (entry := entries.get(offset)) is not None and self._waits(entry, due_ms):
                     return due_ms
             timers.drop_first()
         return None
 
+    def _end(self, offset: int, entry: Entry[B], now_ms: int) -> bool:
+        """Nobody has asked for it in its time; whether that is over."""
+        self.seen_ms = max(self.seen_ms, now_ms + self._skew_ms)
+        if self.out_of_time(entry):
+            self._bury(offset, entry)
+            return True
+        entry.due_ms = now_ms + max(self._end_ms(entry) - self.seen_ms, 1)
+        self._timers.add(entry.due_ms, offset)
+        return False
 
-def _waits(entry: Entry[B] | None, due_ms: int) -> TypeGuard[Entry[B]]:
-    """It is leased or delayed until just then (a timer that was overtaken is not taken back)."""
-    return entry is not None and entry.due_ms == due_ms and entry.hold in TIMED
+    def _waits(self, entry: Entry[B] | None, due_ms: int) -> TypeGuard[Entry[B]]:
+        """It is leased, delayed or kept until just then (a timer that was overtaken is not taken
+        back).
+        """
+        if entry is None or entry.due_ms != due_ms:
+            return False
+        return entry.hold in TIMED or (self.give_up_ms > 0 and entry.hold is Hold.READY)

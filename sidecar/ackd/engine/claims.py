@@ -138,11 +138,11 @@ class Claims:
     def _by_origin(self, asks: Sequence[_Ask]) -> list[tuple[LedgerHandle, list[_Ask]]]:
         found: dict[int, tuple[LedgerHandle, list[_Ask]]] = {}
         for ask in asks:
-            handle = self._handle(ask.carrier)
+            handle = self.handle(ask.carrier)
             found.setdefault(id(handle), (handle, []))[1].append(ask)
         return list(found.values())
 
-    def _handle(self, carrier: Carrier) -> LedgerHandle:
+    def handle(self, carrier: Carrier) -> LedgerHandle:
         """Of the record that has its home; never as its owner."""
         home, name = carrier.home, self._subscription.name
         key = LedgerKey(home.cluster, name, home.topic_id, home.partition)
@@ -170,6 +170,22 @@ class Claims:
                 return
             results = [STRANGER] * len(asks)
         self._answered(asks, reply, results)
+        await self._lengthen(handle, asks, results)
+
+    async def _lengthen(
+        self, handle: LedgerHandle, asks: Sequence[_Ask], results: Sequence[Result]
+    ) -> None:
+        """Leases that are in the way may have to be moved, see `lengthen`."""
+        lengthening = self._subscription.lengthening
+        offsets = [
+            ask.carrier.home.offset
+            for ask, result in zip(asks, results, strict=True)
+            if result.outcome is Outcome.HELD
+            and result.state is State.LEASED
+            and lengthening.wanted(result.when_ms)
+        ]
+        if offsets:
+            await lengthening.parked(handle, offsets)
 
     async def _is_gone(self, key: LedgerKey, asks: Sequence[_Ask]) -> bool:
         """The record will never be opened again. That of dead letters has no owner: it is opened

@@ -36,6 +36,7 @@ TOLD = (
     "retry_backoff_ms",
     "retry_backoff_factor",
     "retry_backoff_ms_max",
+    "give_up_after_ms",
     "stuck_after_ms",
     "retry_topic",
     "in_flight_max",

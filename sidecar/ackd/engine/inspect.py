@@ -119,7 +119,9 @@ class Inspector:
         """What holds each partition's progress, and what limits handing out now."""
         name = self._subscription.name
         partitions = [self._held(p) for _, p in sorted(self._subscription.owned.items())]
-        return Explanation(name, partitions, self._limits())
+        dedup = self._subscription.dedup
+        repeats = 0 if dedup is None else dedup.repeats
+        return Explanation(name, partitions, self._limits(), repeats)
 
     def _held(self, partition: Partition) -> HeldUp:
         ledger = partition.ledger

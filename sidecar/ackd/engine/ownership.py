@@ -63,6 +63,7 @@ class Ownership:
             restore=subscription.parking.restore,
             due=subscription.sweeper.due,
             confirmed=subscription.presence.confirmed,
+            landed=None if subscription.dedup is None else subscription.dedup.landed,
         )
 
     # --- taking
@@ -144,7 +145,7 @@ class Ownership:
         self.by_ledger[key.topic_id, key.partition] = partition
         self._context.metrics.takeovers.at(self._subscription.name).inc()
         partition.start_fetching()
-        self._subscription.control.opened(partition)
+        self._subscription.lengthening.opened(partition)
         self.settle_repairs()
         self._subscription.presence.beat_soon()
         self._subscription.sweeper.wake()
@@ -152,8 +153,10 @@ class Ownership:
 
     def _policy(self, tp: TopicPartition) -> Policy:
         retry = self._subscription.retry_topic
-        most = self._subscription.settings.attempts_max + 1
-        return Policy(retry.rules(tp.topic), most, tp.topic == retry.topic.name)
+        settings = self._subscription.settings
+        copies = tp.topic == retry.topic.name
+        most, give_up_ms = settings.attempts_max + 1, settings.give_up_after_ms
+        return Policy(retry.rules(tp.topic), most, copies, give_up_ms)
 
     def _wish(self, tp: TopicPartition, start: int) -> Wish:
         return Wish(

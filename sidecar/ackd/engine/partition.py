@@ -58,6 +58,7 @@ class Hooks:
     restore: Callable[[Partition, int], None]
     due: Callable[[int], None]
     confirmed: Callable[[], bool]
+    landed: Callable[[Partition, Call, Reply], None] | None = None
 
 
 class Policy(NamedTuple):
@@ -66,6 +67,7 @@ class Policy(NamedTuple):
     rules: Rules | None
     deliveries_max: int
     carriers: bool
+    give_up_ms: int = 0
 
 
 class Partition:
@@ -85,6 +87,7 @@ class Partition:
         self.ledger: Ledger[Held] = Ledger(
             policy.rules, policy.deliveries_max, carriers=policy.carriers
         )
+        self.ledger.give_up_ms = policy.give_up_ms
         self.handle = LedgerHandle(key, listener=self)
         self.closed = False
         self.queued = False
@@ -93,8 +96,7 @@ class Partition:
         self.repair_until_ms = 0
         self.epoch = 0
         self.version = 0
-        self.committed = -1
-        self.committed_version = -1
+        self.committed = self.committed_version = -1
         self.end = -1
         self.data_lost = False
         self.copies = Copies(tp, key, self.ledger)
@@ -251,11 +253,6 @@ class Partition:
             lease, topic, partition, body, attempt, attempts_max, first_seen_ms, deadline_ms
         )
 
-    @property
-    def unwritten(self) -> bool:
-        """The record has changed since its progress was committed."""
-        return self.version != self.committed_version
-
     # --- the flusher's listener
 
     def landed(self, call: Call, reply: Reply) -> None:
@@ -265,6 +262,8 @@ class Partition:
         if reply.verdict is not Verdict.OK:
             self._refused(call, reply)
             return
+        if self._hooks.landed is not None:
+            self._hooks.landed(self, call, reply)
         now_ms, store_ms, ledger = self._context.clock.monotonic_ms(), reply.now_ms, self.ledger
         acked: list[int] = []
         for op, result in zip(call.ops, reply.results, strict=True):
@@ -309,7 +308,7 @@ class Partition:
         elif op.verb is Verb.PLACE:
             if op.counted:
                 self.ledger.claimed(*told)
-        elif not op.attempt:
+        elif not op.attempt and op.counted:
             self.ledger.claimed(*told)  # its home is dead: see `copies.place_dead`
         elif not self.ledger.buried(*told):
             self.reload()
@@ -364,9 +363,13 @@ class Partition:
         buried: list[Op] = []
         for effect in self.ledger.drain():
             match effect:
-                case Bury(offset, fence):
-                    most = self.ledger.deliveries_max
-                    buried.append(Op(Verb.BURY, offset, fence, attempt=most))
+                case Bury(offset, fence, out_of_time):
+                    if out_of_time:
+                        self.copies.out_of_time(offset)
+                    most = 0 if out_of_time else self.ledger.deliveries_max
+                    buried.append(
+                        Op(Verb.BURY, offset, fence, attempt=most, counted=not out_of_time)
+                    )
                 case FetchFrom(offset):
                     self.ledger.fetching(self._consumer.fetch_from(self.tp, offset), offset)
                 case FinishRange(start, end, reason):

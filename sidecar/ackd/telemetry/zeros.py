@@ -20,6 +20,7 @@ def begin(metrics: Metrics, subscription: str) -> None:
         metrics.lease_expiries,
         metrics.expired_by_retention,
         metrics.vanished,
+        metrics.copies_left_out,
     ):
         family.at(subscription)
     for reason in ("slow-reader", "malformed"):
@@ -30,7 +31,7 @@ def begin(metrics: Metrics, subscription: str) -> None:
         metrics.foreign_commits.at(subscription, decision)
     for outcome in ("done", "failed"):
         metrics.commits.at(subscription, outcome)
-    for reason in ("age", "span", "delay"):
+    for reason in ("age", "span", "delay", "bytes"):
         metrics.send_backs.at(subscription, reason)
     for topic, outcome in product(("retry-topic", "dead-letter-topic"), ("stored", "failed")):
         metrics.copies.at(subscription, topic, outcome)

@@ -78,6 +78,15 @@ CASES: dict[str, Case] = {
         {f"ackd_push_breaker_open{SUB}": "0x50 1x60"}, {**OF_SIDECAR, "subscription": "s"}
     ),
     "AckdPausedForLong": Case({f"ackd_paused{SUB}": "0x5 1x120"}, OF_SUB, "90m"),
+    "AckdBrakeOn": Case({f"ackd_brake_on{SUB}": "0x50 1x60"}, {**OF_SIDECAR, "subscription": "s"}),
+    "AckdOutboxStands": Case(
+        {f"ackd_outbox_due{with_labels(SIDECAR, broker='b')}": "0x50 7x60"},
+        {**OF_JOB, "broker": "b"},
+    ),
+    "AckdOutboxRefused": Case(
+        {f"ackd_outbox_failed{with_labels(SIDECAR, broker='b')}": "0x50 1x60"},
+        {**OF_JOB, "broker": "b"},
+    ),
     "AckdProgressStands": Case(
         {
             f"ackd_watermark_offset{PART}": "0+9x20 180x100",
@@ -91,6 +100,9 @@ CASES: dict[str, Case] = {
         {**OF_SIDECAR, "subscription": "s", "topic": "t", "partition": "0"},
     ),
     "AckdBacklogGrows": Case({f"ackd_lag_messages{PART}": "0+100x200"}, OF_SUB, "120m"),
+    "AckdWindowNearlyFull": Case(
+        {f"ackd_window_share{SUB}": "0.5x5 0.9x120"}, {**OF_SIDECAR, "subscription": "s"}
+    ),
     "AckdManySentBack": Case(
         rising("ackd_send_backs_total", with_labels(SUB, reason="age"), 20), OF_SUB
     ),
@@ -105,6 +117,7 @@ CASES: dict[str, Case] = {
         rising("ackd_copies_total", with_labels(SUB, topic="dead-letter-topic", outcome="stored")),
         OF_SUB,
     ),
+    "AckdCopiesLeftOut": Case(rising("ackd_copies_left_out_total", SUB), OF_SUB),
     "AckdCommitsFail": Case(
         rising("ackd_commits_total", with_labels(SUB, outcome="failed")), OF_SUB
     ),
@@ -154,6 +167,11 @@ HEALTHY = {
     f"ackd_broker_up{with_labels(SIDECAR, broker='b')}": "1x200",
     f"ackd_partitions_owned{SUB}": "3x200",
     f"ackd_push_breaker_open{SUB}": "0x200",
+    f"ackd_brake_on{SUB}": "0x200",
+    f"ackd_outbox_due{with_labels(SIDECAR, broker='b')}": "0x60 40x3 0x140",
+    f"ackd_outbox_failed{with_labels(SIDECAR, broker='b')}": "0x200",
+    f"ackd_window_share{SUB}": "0.6x60 0.95x5 0.5x140",
+    f"ackd_copies_left_out_total{SUB}": "0x200",
     # An operator's pause of half an hour.
     f"ackd_paused{SUB}": "0x40 1x30 0x130",
     f"ackd_watermark_offset{PART}": "0+1000x200",
