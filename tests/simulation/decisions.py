@@ -67,7 +67,7 @@ class Decisions:
                 case Verb.HOLE | Verb.ADVANCE:
                     self._passed(coordinate, op)
                 case Verb.REPLAY:
-                    known = op.arg or self.topic(call.key.topic_id) is None
+                    known = op.arg or self.cluster.of(call.key.topic_id) is None
                     known = known or op.group not in (0, epoch_mark(reply.epoch))
                     if not known and not self.done(coordinate):
                         self.world.fail(f"I1: {name_of(coordinate)} replayed, but never finished")
@@ -113,7 +113,7 @@ class Decisions:
 
     def _in_order(self, at: Coordinate) -> None:
         """I6, while the store keeps its data."""
-        topic = self.topic(at.topic_id)
+        topic = self.cluster.of(at.topic_id)
         if self.ordered and topic is not None and not self.disturbed():
             earlier = too_early(self.book, topic.logs[at.partition].records, at, self.ordered)
             if earlier is not None:
@@ -229,14 +229,14 @@ class Decisions:
         message = self.book.message(self.origin(at))
         if op.arg == Finish.DEAD and not message.copies:
             self.world.fail(f"I1: {name_of(at)} finished as dead without a copy")
-        if op.arg == Finish.VANISHED and not self._gone(at):
+        if op.arg == Finish.VANISHED and self.cluster.holds(at.topic_id, at.partition, at.offset):
             self.world.fail(f"I1: {name_of(at)} finished as vanished, but it is in the log")
 
     def _passed(self, at: Coordinate, op: Op) -> None:
         """I1, R7: nothing unfinished is passed over by the watermark or marked as a hole."""
         start = at.offset if op.verb is Verb.HOLE else 0
         end = op.arg if op.verb is Verb.HOLE else at.offset
-        topic = self.topic(at.topic_id)
+        topic = self.cluster.of(at.topic_id)
         if topic is None:
             return
         if op.verb is Verb.HOLE and op.group == Finish.SKIPPED:
@@ -266,7 +266,7 @@ class Decisions:
         self._skip_below(Place(key.topic_id, key.partition), position)
 
     def _skip_below(self, place: Place, position: int) -> None:
-        topic = self.topic(place.topic_id)
+        topic = self.cluster.of(place.topic_id)
         if topic is not None:
             for offset in topic.logs[place.partition].records:
                 if offset < position:
@@ -309,7 +309,7 @@ class Decisions:
 
     def _created(self, place: Place, ledger: Ledger, start: int) -> None:
         """I1, R6: a new record never starts above an unfinished message."""
-        topic = self.topic(place.topic_id)
+        topic = self.cluster.of(place.topic_id)
         for offset in () if topic is None else topic.logs[place.partition].records:
             each = Coordinate(*place, offset)
             if ledger.start <= offset < start and not self.done(each):
@@ -379,26 +379,9 @@ class Decisions:
             return True
         if at in self.carried and at in self.book.message(self.carried[at]).dismissed:
             return True
-        return at.offset < self.book.ledger(at.place).start or self._hole(at)
-
-    def _hole(self, at: Coordinate) -> bool:
-        """The log has passed this offset and holds nothing there."""
-        topic = self.topic(at.topic_id)
-        if topic is None:
-            return False
-        log = topic.logs[at.partition]
-        return at.offset < log.end and at.offset not in log.records
-
-    def _gone(self, at: Coordinate) -> bool:
-        topic = self.topic(at.topic_id)
-        return topic is None or at.offset not in topic.logs[at.partition].records
-
-    def topic(self, topic_id: bytes) -> Topic | None:
-        """The topic of this identity, unless it was made again."""
-        for topic in self.cluster.topics.values():
-            if topic.topic_id == topic_id:
-                return topic
-        return None
+        return at.offset < self.book.ledger(at.place).start or self.cluster.is_hole(
+            at.topic_id, at.partition, at.offset
+        )
 
 
 def is_retry(topic: str) -> bool:
