@@ -24,6 +24,8 @@ LOG = logging.getLogger("ackd.engine")
 BINDING = (
     "topics",
     "group",
+    "ordering",
+    "mode",
     "attempts_max",
     "rate_per_s",
     "rate_burst",
