@@ -10,9 +10,8 @@ from ackd.core.states import Outcome, Verb
 from ackd.core.upkeep import epoch_mark
 from ackd.core.wire import Call, Finish, Op, Open, Reply, Result, Snapshot, Verdict
 from ackd.engine.dedup import REPEAT
-from ackd.ports.own_topics import RETRY_PREFIX
-from tests.simulation.book import Ack, Book, Coordinate, Holding, Ledger, Message, Place
-from tests.simulation.log import Cluster, Topic
+from tests.simulation.book import Ack, Book, Coordinate, Holding, Ledger, Message, Place, name_of
+from tests.simulation.log import Cluster, Topic, is_retry
 from tests.simulation.order import too_early
 from tests.simulation.process import Process
 from tests.simulation.repeats import Repeats
@@ -379,16 +378,6 @@ class Decisions:
             return True
         if at in self.carried and at in self.book.message(self.carried[at]).dismissed:
             return True
-        return at.offset < self.book.ledger(at.place).start or self.cluster.is_hole(
-            at.topic_id, at.partition, at.offset
-        )
-
-
-def is_retry(topic: str) -> bool:
-    """Whether copies of stuck messages go there."""
-    return topic.startswith(RETRY_PREFIX)
-
-
-def name_of(at: Coordinate) -> str:
-    """For people."""
-    return f"message {at.topic_id.hex()[:4]}/{at.partition}/{at.offset}"
+        if at.offset < self.book.ledger(at.place).start:
+            return True
+        return self.cluster.is_hole(at.topic_id, at.partition, at.offset)

@@ -8,6 +8,7 @@ from hashlib import blake2b
 
 from ackd.core.ids import TopicPartition
 from ackd.ports import Headers, Record
+from ackd.ports.own_topics import RETRY_PREFIX
 from tests.simulation.world import MS, World
 
 
@@ -138,3 +139,8 @@ class Cluster:
         if self.on_append is not None:
             self.on_append(TopicPartition(topic, partition), log.end, headers)
         return log.append(key, value, headers, self.world.now_us // MS)
+
+
+def is_retry(topic: str) -> bool:
+    """Whether copies of stuck messages go there."""
+    return topic.startswith(RETRY_PREFIX)
