@@ -5,18 +5,22 @@ from __future__ import annotations
 import argparse
 import json
 import socket
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
-from ackd.cli import common
+from ackd.cli import common, exits
 from ackd.config.address import UnixAddress, parse_address
 from ackd.errors import AckdError, ConfigError
 
 TIMEOUT_S = 30.0
+POLL_S = 0.5
+_ENDED = ("done", "cancelled", "failed")
 LOOPBACK = "127.0.0.1"
 
 Json = dict[str, Any]
@@ -109,6 +113,26 @@ class Admin:
         if status >= HTTPStatus.BAD_REQUEST:
             raise RefusedError(_reason(found), away=status >= HTTPStatus.INTERNAL_SERVER_ERROR)
         return found
+
+
+def add_address(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments that `Admin.of` reads."""
+    common.add_config(parser)
+    parser.add_argument("--url", metavar="URL", help="admin port, say http://127.0.0.1:7081")
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help="bearer token for it")
+
+
+def follow(admin: Admin, operation: Json, line_of: Callable[[Json], str]) -> int:
+    """Print how far an operation is until its end; the exit code. Raises RefusedError, OSError."""
+    shown = ""
+    while True:
+        if (line := line_of(operation)) != shown:
+            shown = line
+            print(line, flush=True)
+        if operation["state"] in _ENDED:
+            return exits.DONE if operation["state"] == "done" else exits.FAILED
+        time.sleep(POLL_S)
+        operation = admin.get(("v1", "operations", operation["id"]))
 
 
 def _reason(problem: Json) -> str:
