@@ -5,17 +5,20 @@ from __future__ import annotations
 import argparse
 import json
 import socket
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
-from ackd.cli import place
+from ackd.cli import exits, place
 from ackd.errors import AckdError
 
 TIMEOUT_S = 30.0
+POLL_S = 0.5
+_ENDED = ("done", "cancelled", "failed")
 
 Json = dict[str, Any]
 
@@ -100,6 +103,24 @@ class Admin:
         if status >= HTTPStatus.BAD_REQUEST:
             raise RefusedError(_reason(found), away=status >= HTTPStatus.INTERNAL_SERVER_ERROR)
         return found
+
+
+def add_address(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments that `Admin.of` reads."""
+    place.add_arguments(parser, "admin")
+
+
+def follow(admin: Admin, operation: Json, line_of: Callable[[Json], str]) -> int:
+    """Print how far an operation is until its end; the exit code. Raises RefusedError, OSError."""
+    shown = ""
+    while True:
+        if (line := line_of(operation)) != shown:
+            shown = line
+            print(line, flush=True)
+        if operation["state"] in _ENDED:
+            return exits.DONE if operation["state"] == "done" else exits.FAILED
+        time.sleep(POLL_S)
+        operation = admin.get(("v1", "operations", operation["id"]))
 
 
 def _reason(problem: Json) -> str:

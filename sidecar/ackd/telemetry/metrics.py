@@ -205,7 +205,7 @@ class Metrics(OutboxMetrics):
         self.send_backs = self._counter(
             "ackd_send_backs",
             "Stuck messages that left the window for the retry topic, by reason: age, span, delay, "
-            "bytes.",
+            "bytes, key (they followed an earlier one of their key).",
             (of, "reason"),
         )
         self.copies = self._counter(
@@ -229,7 +229,8 @@ class Metrics(OutboxMetrics):
         self.claims = self._counter(
             "ackd_claims",
             "Retry copies that asked for their message, by answer: claimed, held, finished (acked "
-            "meanwhile), duplicate, unknown (the store forgot it: delivered), stranger.",
+            "meanwhile), duplicate, unknown (the store forgot it: delivered), behind (an earlier "
+            "one of its key is not over), stranger.",
             (of, "outcome"),
         )
         self.parked = self._gauge(

@@ -41,7 +41,11 @@ NOTHING = {
     *("ackd_push_breaker_open", "ackd_paused", "ackd_rate_waits_total", "ackd_dead_letters_total"),
     *("ackd_notes_total", "ackd_notes_dropped_total", "ackd_cancels_total"),
     *("ackd_brake_on", "ackd_brakes_total", "ackd_window_warnings_total"),
-    *("ackd_settings_differ", "ackd_readiness_warnings"),
+    *("ackd_settings_differ", "ackd_copies_left_out_total", "ackd_readiness_warnings"),
+    *("ackd_outbox_accepted_total", "ackd_outbox_refused_total", "ackd_outbox_sent_total"),
+    *("ackd_outbox_lateness_seconds", "ackd_outbox_waiting", "ackd_outbox_due"),
+    *("ackd_outbox_bytes", "ackd_outbox_failed"),
+    *("ackd_dedup_repeats_total", "ackd_dedup_skipped_total"),
 }
 SIGNED = {"ackd_clock_skew_seconds"}
 Samples = dict[str, dict[tuple[str, ...], float]]

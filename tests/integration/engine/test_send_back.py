@@ -126,9 +126,9 @@ class Sidecar:
         return [result.status.value for result in results]
 
     async def watermark(self) -> int:
-        """Of the topic's one partition."""
+        """Of the topic's one partition, -1 while nobody owns it."""
         rows = await self.runtime.lag(NAME)
-        return next(row.watermark for row in rows if row.topic == self.place.topic)
+        return next((row.watermark for row in rows if row.topic == self.place.topic), -1)
 
     async def until_watermark(self, offset: int, timeout_s: float = 10) -> None:
         """Wait for progress."""
@@ -140,7 +140,7 @@ class Sidecar:
 
     def count(self, family: str, *labels: str) -> float:
         """A counter."""
-        value: float = getattr(self.runtime.metrics, family).at(NAME, *labels)._value.get()
+        value: float = getattr(self.runtime.metrics, family).at(NAME, *labels).value
         return value
 
     async def until_count(self, most: float, family: str, *labels: str) -> None:
