@@ -86,10 +86,29 @@ class UnknownDeadLetterError(NotFoundError):
     type = "unknown-dead-letter"
 
 
+class NotInFlightError(NotFoundError):
+    """The message is not in flight: finished, or never handed out."""
+
+    type = "not-in-flight"
+
+
 class UnknownOperationError(NotFoundError):
     """There is no operation of this id (any more)."""
 
     type = "unknown-operation"
+
+
+class UnknownOutboxMessageError(NotFoundError):
+    """There is no such message in an outbox (any more)."""
+
+    type = "unknown-outbox-message"
+
+
+class NotFailedError(ClientError):
+    """Only a message that the broker has refused can be sent again."""
+
+    type = "not-failed"
+    status = 409
 
 
 class OperationRunningError(ClientError):

@@ -76,6 +76,7 @@ class World:
     store_settings: Mapping[str, Value] = field(default_factory=dict)
     store_url: str = ""
     command: tuple[str, ...] = ()
+    sections: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
     sidecars: dict[str, Sidecar] = field(default_factory=dict)
 
     def sidecar(self, name: str = "s1", *, start: bool = True) -> Sidecar:
@@ -92,6 +93,7 @@ class World:
                 store=self.store_settings,
                 # Leases are left open on purpose; nobody will settle them at the end.
                 server={"drain_ms": 500},
+                sections=self.sections,
             )
             if self.command:
                 plan = replace(plan, command=self.command)
@@ -110,6 +112,7 @@ def world(
     embedded: bool = False,
     store_settings: Mapping[str, Value] | None = None,
     command: tuple[str, ...] = (),
+    sections: Mapping[str, Mapping[str, Value]] | None = None,
     **subscription: Value,
 ) -> Iterator[World]:
     """A topic of its own, and a store of its own unless `embedded`."""
@@ -117,6 +120,7 @@ def world(
     broker.create_topic(topic, partitions)
     store = None if embedded else Valkey(folder)
     found = World(broker, folder, topic, store, subscription, store_settings or {}, command=command)
+    found.sections = sections or {}
     try:
         if store is not None:
             store.start()

@@ -8,10 +8,13 @@ from ackd.core.bitmap import CHUNK_SHIFT
 from ackd.core.ids import LedgerKey
 from ackd.core.states import Outcome, Verb
 from ackd.core.wire import Call, Finish, Op, Open, Reply, Result, Snapshot, Verdict
+from ackd.engine.dedup import REPEAT
 from ackd.ports.own_topics import RETRY_PREFIX
 from tests.simulation.book import Ack, Book, Coordinate, Holding, Ledger, Message, Place
 from tests.simulation.log import Cluster, Topic
+from tests.simulation.order import too_early
 from tests.simulation.process import Process
+from tests.simulation.repeats import Repeats
 from tests.simulation.world import World
 
 FOREIGN_MEMORY_US = 9_500_000
@@ -35,7 +38,9 @@ class Decisions:
         self.acked_count = 0
         self.committed_topics: set[bytes] = set()
         self.calm = False
+        self.ordered = 0
         self.carried: dict[Coordinate, Coordinate] = {}
+        self.repeats = Repeats(world, cluster)
 
     # --- the store's decisions (Observer)
 
@@ -97,9 +102,18 @@ class Decisions:
                 self.world.fail(f"I2: {name_of(at)} granted again by {by.name} after its ack")
         if message.copies and not self.disturbed():
             self.world.fail(f"R2: {name_of(at)} granted although its dead copy is stored")
+        self._in_order(at)
         holding = Holding(result.fence, reply.rterm, by, now_us, reply.now_ms, result.when_ms)
         holding.until(result.when_ms, reply.now_ms, now_us, by)
         message.holdings[holding.fence, holding.rterm] = message.newest = holding
+
+    def _in_order(self, at: Coordinate) -> None:
+        """I6, while the store keeps its data."""
+        topic = self.topic(at.topic_id)
+        if self.ordered and topic is not None and not self.disturbed():
+            earlier = too_early(self.book, topic.logs[at.partition].records, at, self.ordered)
+            if earlier is not None:
+                self.world.fail(f"I6: {name_of(at)} granted before {name_of(earlier)} was over")
 
     def still_held(self, holding: Holding, now_ms: int) -> bool:
         """Somebody knows that he holds it, and neither he nor a fault has ended that (I3, I4)."""
@@ -173,6 +187,7 @@ class Decisions:
             message.acked_us, message.acked_by = self.world.now_us, by
             message.acked_epoch = reply.epoch
             self.acked_count += 1
+            (self.repeats.settled if op.group == REPEAT else self.repeats.worked)(at)
 
     def _ended(
         self, at: Coordinate, message: Message, holding: Holding, op: Op, reply: Reply
@@ -235,6 +250,7 @@ class Decisions:
             self.world.fail(f"R8: partition {key.partition} reset to {position} by nobody")
             return
         ledger.resets.remove(position)
+        self.repeats.reset(Place(key.topic_id, key.partition))
         self._skip_below(Place(key.topic_id, key.partition), position)
 
     def _skip_below(self, place: Place, position: int) -> None:

@@ -18,11 +18,14 @@ from ackd.core.entry import HOLD_OF, Hold
 from ackd.core.ledger import Ledger
 from ackd.core.progress import Progress
 from ackd.core.record import Record
+from ackd.core.seen import Seen
 from ackd.core.slot import Slot
 from ackd.core.states import Outcome, Phase, State, Step, Verb
 from ackd.core.wire import Call, JournalEntry, Op, Open, Result
 from ackd.engine import api
+from ackd.engine import sender as sender_module
 from ackd.engine.commit import Committer
+from ackd.engine.dedup import Dedup
 from ackd.engine.memory import Memory
 from ackd.engine.ownership import Ownership
 from ackd.engine.partition import Partition
@@ -31,7 +34,9 @@ from ackd.engine.sender import Job, Sender
 from ackd.engine.settle import Settler
 from ackd.engine.start import StartPositions
 from ackd.errors import StoreError, StoreUnknownError
-from tests.simulation.plan import ANY, SEND_BACK, Story
+from ackd.ports import NotStored, Stored
+from tests.simulation import mutants_of_order as order
+from tests.simulation.plan import ANY, KEYS, PARKED, SEND_BACK, Story
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +191,10 @@ def _dead_without_copy() -> Any:
     return patch.object(Sender, "_store", store)
 
 
+def _refused_copy_counts() -> Any:
+    return patch.object(sender_module, "Stored", (Stored, NotStored))
+
+
 def _claim_not_asked() -> Any:
     def claim(self: Carriers[Any], offset: int) -> None:
         self._make_ready(offset, self.entries[offset])
@@ -268,6 +277,22 @@ def _given_back_although_sent() -> Any:
     return patch.object(Runtime, "receive", receive)
 
 
+def _entry_before_the_ack() -> Any:
+    original = Dedup._answer
+
+    def answer(self: Dedup, question: Any, repeats: frozenset[str]) -> None:
+        for each in question.deliveries:
+            if each.lease not in repeats:
+                self._acked(question.partition, each.record.offset, each.first_seen_ms)
+        original(self, question, repeats)
+
+    return patch.object(Dedup, "_answer", answer)
+
+
+def _resets_do_not_count() -> Any:
+    return patch.object(Seen, "_since", lambda *_: 0)
+
+
 MUTANTS = (
     Mutant("a re-made topic is not noticed", "R1", _replaced_unnoticed, _with("remake")),
     Mutant(
@@ -276,6 +301,12 @@ MUTANTS = (
     Mutant("a dead letter is finished without its copy", "R2", _dead_without_copy),
     Mutant("a stuck message is finished without its copy", "R2", _dead_without_copy, SEND_BACK),
     Mutant("a copy is handed out without a claim", "R2", _claim_not_asked, SEND_BACK),
+    Mutant(
+        "a copy that was refused counts as stored",
+        "R25",
+        _refused_copy_counts,
+        _with("broker_net", "broker_down", style="slow", stuck_ms=1_500),
+    ),
     Mutant("any copy may claim", "R2", _any_copy_may_claim, SEND_BACK),
     Mutant("parking ends the lease", "R4", _parking_ends_the_lease, SEND_BACK),
     Mutant(
@@ -305,6 +336,13 @@ MUTANTS = (
     Mutant("below the watermark all is acked", "R15", _exceptions_forgotten),
     Mutant("the journal is not read", "R16", _journal_ignored, _with(lease_ms=8_000, sidecars=2)),
     Mutant("any token of a message counts", "R17", _any_token),
+    Mutant("a key is kept before its ack", "R18", _entry_before_the_ack, KEYS),
+    Mutant(
+        "after a reset old keys count",
+        "R18",
+        _resets_do_not_count,
+        _with("reset", "reset", keys=4, commit_ms=50),
+    ),
     Mutant("a told lease is given back", "R21", _given_back_although_sent),
     Mutant("the watermark passes over a gap", "I1", _watermark_over_a_gap),
     Mutant(
@@ -313,5 +351,21 @@ MUTANTS = (
         _grant_without_deadline,
         _with("rebalance", "kill"),
     ),
+    Mutant("any message of a key may go", "I6", order.any_of_a_key_may_go, _with(ordered=2)),
+    Mutant("any message of a partition may go", "I6", order.any_of_a_key_may_go, _with(ordered=-1)),
+    Mutant(
+        "a parked key goes on in the window", "R19", order.parked_keys_go_on_in_the_window, PARKED
+    ),
+    Mutant(
+        "taken over without the parked keys",
+        "R19",
+        order.taken_over_without_the_parked_keys,
+        PARKED,
+    ),
+    Mutant("a claim looks at no line", "R19", order.a_claim_looks_at_no_line, PARKED),
+    Mutant(
+        "a key is free when a copy is claimed", "R19", order.free_when_the_first_is_claimed, PARKED
+    ),
+    Mutant("a follower gets in line first", "R19", order.the_newest_goes_first, PARKED),
 )
 """The list to which every rule that the simulator guards adds at least one."""

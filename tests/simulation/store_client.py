@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
 from ackd.core.bucket import Taken
+from ackd.core.ids import LedgerKey
 from ackd.core.layout import HERE, Layouts
 from ackd.core.wire import Call, Open, Reply, Snapshot
 from ackd.errors import StoreError, StoreUnknownError
-from ackd.ports import Members, Trouble
+from ackd.ports import Members, Note, Trouble
 from tests.simulation.process import Process
 from tests.simulation.store import StoreServer, Work
+from tests.simulation.store_more import SimOutboxes, SimSeenKeys
 from tests.simulation.world import MS
 
 T = TypeVar("T")
@@ -85,6 +87,8 @@ class SimStore:
         self._run = ""
         self._has_key = False
         self.cut = False
+        self.outboxes = SimOutboxes(self._call)
+        self.seen_keys = SimSeenKeys(self._call)
 
     @property
     def run(self) -> str:
@@ -205,6 +209,18 @@ class SimStore:
     async def take(self, subscription: str, wanted: int, rate_per_s: float, burst: int) -> Taken:
         """Take tokens."""
         return await self._call(lambda store: store.take(subscription, wanted, rate_per_s, burst))
+
+    async def put_notes(self, key: LedgerKey, notes: Sequence[Note], bytes_max: int) -> int:
+        """Keep progress notes."""
+        return await self._call(lambda store: store.put_notes(key, tuple(notes), bytes_max))
+
+    async def notes(self, key: LedgerKey, offsets: Sequence[int]) -> list[bytes | None]:
+        """Read progress notes."""
+        return await self._call(lambda store: store.notes(key, tuple(offsets)))
+
+    async def drop_notes(self, key: LedgerKey, offsets: Sequence[int]) -> None:
+        """Forget progress notes."""
+        await self._call(lambda store: store.drop_notes(key, tuple(offsets)))
 
     async def get(self, name: str) -> bytes | None:
         """A value."""

@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulation.__main__ import rerun
 from tests.simulation.mutants import MUTANTS, Mutant
-from tests.simulation.plan import KINDS, Story
+from tests.simulation.plan import KEYS, KINDS, Story
 from tests.simulation.run import simulate
 from tests.support.paths import REPO
 
@@ -32,7 +32,7 @@ def test_no_seed_breaks_an_invariant(chunk: int) -> None:
     ("seed", "story"),
     [
         # A late heartbeat of a killed process, after a flush and a clock set back (R24).
-        (5216, Story()),
+        (5216, Story(settings=(("ordered", 0),))),
         # An ack that was replayed by a sidecar behind the back of the owner (R10, R16).
         (76, Story(("store_failover", "net", "store_freeze"), style="release")),
         # A lost chunk was made again, empty, by an owner that was revoked in mid-repair (R14).
@@ -70,6 +70,30 @@ def test_r2_stuck_messages_are_sent_back_under_each_fault(kind: str) -> None:
         settings = (("stuck_ms", 1_000 + 500 * (seed % 3)),)
         outcome = simulate(seed, Story((kind, "rebalance"), settings, "slow"))
         assert outcome.violation is None, rerun(outcome)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", LOSE_NOTHING)
+def test_r19_keys_are_parked_as_a_whole_under_each_fault(kind: str) -> None:
+    """I6 at each grant, from the window or from a copy; in the end no key is parked."""
+    for seed in range(3):
+        settings = (("stuck_ms", 1_000 + 500 * (seed % 3)), ("ordered", 1 + seed))
+        outcome = simulate(seed, Story((kind, "rebalance"), settings, "slow"))
+        assert outcome.violation is None, rerun(outcome)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_r18_repeats_hide_nothing_and_are_found() -> None:
+    """A message is settled without delivery only behind the ack of another one of its key."""
+    found = 0
+    for seed in range(15):
+        fault = ("reset",) if seed % 5 == 0 else KEYS.faults
+        outcome = simulate(seed, Story(fault, (("keys", 8), ("sidecars", 2)), KEYS.style))
+        assert outcome.violation is None, rerun(outcome)
+        found += outcome.repeats
+    assert found > 15
 
 
 def test_runs_do_something() -> None:

@@ -14,6 +14,7 @@ RUN = {
     "docs/dead-letters.md": "tests/integration/http/test_dead.py",
     "docs/http.md": "tests/integration/http/test_page.py",
     "docs/flow.md": "tests/integration/http/test_flow_page.py",
+    "docs/long-work.md": "tests/integration/http/test_long_work.py",
 }
 """Pages with commands of any kind, and the test that runs them."""
 

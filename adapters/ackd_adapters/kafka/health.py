@@ -30,7 +30,7 @@ class Troubles:
 
     def report(self, code: str, detail: str, *, fatal: bool = False) -> None:
         """Something is wrong; told only when this code is not open yet."""
-        trouble = Trouble(code, detail, fatal=fatal)
+        trouble = Trouble(code, detail, fatal=fatal, away="/connection/" in code)
         with self._lock:
             known = self._open.get(code)
             if known is not None and known.fatal >= fatal:

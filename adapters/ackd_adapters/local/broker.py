@@ -251,7 +251,7 @@ class LocalBroker:
             if error is None:
                 self._troubles.pop("queue", None)
             else:
-                self._troubles["queue"] = Trouble("queue", error.detail)
+                self._troubles["queue"] = Trouble("queue", error.detail, away=True)
 
         self.call_loop(note)
 

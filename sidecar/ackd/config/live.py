@@ -25,14 +25,20 @@ LIVE = (
     "retry_backoff_ms",
     "retry_backoff_factor",
     "retry_backoff_ms_max",
+    "give_up_after_ms",
     "stuck_after_ms",
     "stuck_min_age_ms",
     "span_max",
     "in_flight_max",
     "rate_per_s",
     "rate_burst",
+    "brake_failures",
+    "brake_share",
+    "brake_window_ms",
+    "brake_trial_ms",
     "window_bytes_max",
     "buffer_max",
+    "notes_bytes_max",
 )
 """What decides nothing about which messages come, and can change between two messages."""
 

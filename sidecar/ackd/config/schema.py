@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Literal
 
 from ackd.config.machine import default_identity, default_state_dir
-from ackd.config.subscription import SubscriptionSettings
+from ackd.config.mistakes import dotted
+from ackd.config.subscription import ORDERED_RETRY_DELAYS_MS, SubscriptionSettings
 from ackd.config.units import DAY_MS, GIB, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS
 from ackd.options import about, computed, setting
 
@@ -22,6 +23,7 @@ NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 NAME_DOC = "1 to 100 letters, digits, `.`, `_` or `-`, the first one a letter or digit"
 
 Durability = Literal["everysec", "always", "replicated"]
+OutboxMode = Literal["off", "on_request", "when_away"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["json", "text"]
 
@@ -194,6 +196,43 @@ class PublishSettings:
         min=KIB,
         max=16 * GIB,
     )
+    outbox: OutboxMode = setting(
+        "on_request",
+        "When a message goes into the store first and to the broker in the background: never "
+        "(`off`); with `Prefer: respond-async`, or with a delay that the broker can't keep "
+        "(`on_request`); also when the broker is away (`when_away`).",
+    )
+    outbox_messages_max: int = setting(
+        100_000,
+        "Most messages in a broker's outbox, of all sidecars; more are answered 429.",
+        min=1,
+        max=10_000_000,
+    )
+    outbox_bytes_max: int = setting(
+        256 * MIB,
+        "Most bytes of messages in a broker's outbox (the store holds them in memory); more are "
+        "answered 429, a request that is larger than this alone 413.",
+        min=KIB,
+        max=64 * GIB,
+    )
+    outbox_result_ms: int = setting(
+        HOUR_MS,
+        "How long the outbox tells what became of a message that was sent.",
+        min=SECOND_MS,
+        max=7 * DAY_MS,
+    )
+    outbox_results_max: int = setting(
+        10_000,
+        "Of how many sent messages it does so; the oldest are forgotten.",
+        min=0,
+        max=1_000_000,
+    )
+    outbox_failed_ms: int = setting(
+        7 * DAY_MS,
+        "How long a message that the broker refused for good stays, to be sent again by request.",
+        min=SECOND_MS,
+        max=90 * DAY_MS,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,10 +306,21 @@ class Settings:
 
 
 def resolved(settings: Settings) -> Settings:
-    """Fill in what depends on other settings: a subscription's broker (the only one) and group."""
+    """Fill in what depends on other settings: a subscription's broker (the only one), its group,
+    and the delays of an ordered one.
+    """
     only = next(iter(settings.brokers)) if len(settings.brokers) == 1 else ""
-    filled = {
-        name: replace(each, broker=each.broker or only, group=each.group or name)
-        for name, each in settings.subscriptions.items()
-    }
+    filled = {}
+    for name, each in settings.subscriptions.items():
+        delays_ms = each.retry_delays_ms
+        path = dotted(("subscriptions", name, "retry_delays_ms"))
+        given = settings.sources.get(path, "default")
+        if each.ordering != "none" and given == "default":
+            delays_ms = ORDERED_RETRY_DELAYS_MS
+        filled[name] = replace(
+            each,
+            broker=each.broker or only,
+            group=each.group or name,
+            retry_delays_ms=delays_ms,
+        )
     return replace(settings, subscriptions=filled)

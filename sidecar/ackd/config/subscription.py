@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from ackd.config.dedup import DedupSettings
 from ackd.config.push import PushSettings
-from ackd.config.units import DAY_MS, GIB, HOUR_MS, MIB, MINUTE_MS, SECOND_MS
+from ackd.config.units import DAY_MS, GIB, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS
 from ackd.options import about, computed, setting
 
 # Delays of retries by attempt (10 s, 30 s, then RocketMQ's ladder up to 2 h); the last repeats.
@@ -18,6 +19,10 @@ RETRY_DELAYS_MS = (
     2 * HOUR_MS,
 )
 
+ORDERED_RETRY_DELAYS_MS = (3 * SECOND_MS,)
+"""With an order others wait behind a failed message, so it is tried again soon."""
+
+Ordering = Literal["none", "key", "partition"]
 Start = Literal["latest", "earliest", "timestamp"]
 Payload = Literal["json", "text", "binary"]
 ForeignCommit = Literal["accept", "refuse"]
@@ -59,9 +64,15 @@ class SubscriptionSettings:
         min=0,
         max=10_000,
     )
+    ordering: Ordering = setting(
+        "none",
+        "What is handed out in order: messages with the same key, or all messages of a partition. "
+        "The next one then waits until the one before it is acked or given up.",
+    )
     retry_delays_ms: tuple[int, ...] = setting(
         RETRY_DELAYS_MS,
-        "Delay before each retry, by attempt; the last one repeats.",
+        "Delay before each retry, by attempt; the last one repeats. Default with an `ordering`: "
+        "always 3s.",
         min=0,
         max=7 * DAY_MS,
         len_min=1,
@@ -78,6 +89,13 @@ class SubscriptionSettings:
     )
     retry_backoff_ms_max: int = setting(
         2 * HOUR_MS, "The longest delay of the formula.", min=1, max=7 * DAY_MS
+    )
+    give_up_after_ms: int = setting(
+        0,
+        "How long after its first delivery a message goes to the dead-letter topic, however few "
+        "attempts it had, unless somebody works on it then; 0: never.",
+        min=0,
+        max=365 * DAY_MS,
     )
     stuck_after_ms: int = setting(
         MINUTE_MS,
@@ -169,6 +187,30 @@ class SubscriptionSettings:
         min=0,
         max=1_000_000,
     )
+    brake_failures: int = setting(
+        0,
+        "So many failures in a row (retry, dead, a lease that runs out) stop handing out but for "
+        "single messages, until one is acked; 0: never.",
+        min=0,
+        max=1_000_000,
+    )
+    brake_share: float = setting(
+        0.0,
+        "The same when this share of the outcomes in `brake_window_ms` (of ten or more) are "
+        "failures: 0.8, say; 0: never.",
+        min=0.0,
+        max=1.0,
+    )
+    brake_window_ms: int = setting(
+        MINUTE_MS, "Over how long `brake_share` counts.", min=SECOND_MS, max=HOUR_MS
+    )
+    brake_trial_ms: int = setting(
+        10 * SECOND_MS,
+        "How long until the first single message is tried; the waits after that grow up to ten "
+        "times as long.",
+        min=100,
+        max=HOUR_MS,
+    )
     window_bytes_max: int = setting(
         64 * MIB,
         "Most bytes of message bodies held in memory; beyond it fetching pauses.",
@@ -177,6 +219,13 @@ class SubscriptionSettings:
     )
     buffer_max: int = setting(
         10_000, "Most messages fetched ahead and not yet handed out.", min=1, max=1_000_000
+    )
+    notes_bytes_max: int = setting(
+        MIB,
+        "Most bytes of progress notes (of `extend`) kept in the store for each partition; beyond "
+        "it the oldest are dropped.",
+        min=64 * KIB,
+        max=GIB,
     )
     commit_interval_ms: int = setting(
         SECOND_MS,
@@ -191,4 +240,5 @@ class SubscriptionSettings:
         pattern=r"[A-Za-z0-9._-]{1,249}",
         pattern_doc="1 to 249 letters, digits, `.`, `_` or `-`",
     )
+    dedup: DedupSettings = computed(DedupSettings, about("Repeats by business key."))
     push: PushSettings = computed(PushSettings, about("Calling the application."))

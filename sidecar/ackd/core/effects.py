@@ -40,10 +40,14 @@ class SendBack:
 
 @dataclass(frozen=True, slots=True)
 class Bury:
-    """Its attempts are used up: ask the store to give it up (BURY), unless it was settled."""
+    """Its attempts are used up: ask the store to give it up (BURY), unless it was settled.
+
+    `out_of_time`: however few deliveries it had, because the first one was so long ago.
+    """
 
     offset: int
     fence: int
+    out_of_time: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,17 @@ class CloseHome:
     """A carrier that has a slot, and so was claimed: its home record may go (CLOSE)."""
 
     offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Unpark:
+    """A carrier of an ordered message is finished: its home leaves the line of its key (R19).
+
+    `home`: what came with its place. Tell it before the claims that follow.
+    """
+
+    offset: int
+    home: object
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,4 +94,4 @@ class FinishRange:
     reason: int = 0
 
 
-Effect = FetchFrom | SendDead | SendBack | Bury | Claim | CloseHome | Restore | FinishRange
+Effect = FetchFrom | SendDead | SendBack | Bury | Claim | CloseHome | Unpark | Restore | FinishRange

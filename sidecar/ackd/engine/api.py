@@ -11,7 +11,8 @@ from enum import StrEnum
 from typing import Protocol
 
 from ackd.engine.dead_api import DeadDesk
-from ackd.engine.live import Pause, Scope
+from ackd.engine.live import Cancel, CancelTo, Pause, Scope
+from ackd.engine.outbox_api import OutboxDesk
 from ackd.errors import AckdError
 from ackd.ports import Capabilities, Outgoing, Record, Stored
 
@@ -42,8 +43,8 @@ class Status(StrEnum):
 
 @dataclass(slots=True)
 class SettleItem:
-    """One settle. `lease_ms` is for extend, `delay_ms` (None = by the schedule) and `count` for
-    retry.
+    """One settle. `lease_ms` and `note` (for the next attempt; None = as it is) are for extend,
+    `delay_ms` (None = by the schedule) and `count` for retry.
     """
 
     lease: str
@@ -52,14 +53,16 @@ class SettleItem:
     lease_ms: int | None = None
     reason: str | None = None
     count: bool = True
+    note: str | None = None
 
 
 @dataclass(slots=True)
 class SettleResult:
     """The answer to one item, in the order of the request.
 
-    `now_state`/`now_attempt` say where the message is when the lease is lost. `error` is set for
-    `invalid` and `unavailable` and carries the problem's type.
+    `now_state`/`now_attempt` say where the message is when the lease is lost, `cancelled` that an
+    operator ended it. `error` is set for `invalid` and `unavailable` and carries the problem's
+    type.
     """
 
     status: Status
@@ -69,6 +72,7 @@ class SettleResult:
     now_state: str | None = None
     now_attempt: int | None = None
     error: AckdError | None = None
+    cancelled: Cancel | None = None
 
 
 ACKED = SettleResult(Status.ACKED)
@@ -94,7 +98,7 @@ class ReceiveRequest:
 
 @dataclass(slots=True)
 class Delivery:
-    """A message under a lease."""
+    """A message under a lease. `note`: what an earlier worker said with its last extend."""
 
     lease: str
     topic: str
@@ -104,6 +108,7 @@ class Delivery:
     attempts_max: int
     first_seen_ms: int
     deadline_ms: int
+    note: str | None = None
 
     @property
     def id(self) -> str:
@@ -128,19 +133,36 @@ class Received:
 @dataclass(frozen=True, slots=True)
 class PublishRequest:
     """Messages for one topic. `idempotency_key` is only allowed with exactly one message or one
-    batch.
+    batch. `respond_async`: the outbox may have it, if there is one.
     """
 
     messages: Sequence[Outgoing]
     idempotency_key: str | None = None
     fingerprint: bytes = b""
+    respond_async: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """A message is durable in the outbox of `broker` and will be sent at `due_ms` (store's
+    clock).
+    """
+
+    broker: str
+    number: int
+    due_ms: int
+
+    @property
+    def id(self) -> str:
+        """`main/17`."""
+        return f"{self.broker}/{self.number}"
 
 
 @dataclass(slots=True)
 class Published:
-    """One result per message: where it is stored, or the error why it isn't."""
+    """One result per message: where it is stored (now, or soon), or the error why it isn't."""
 
-    results: list[Stored | AckdError]
+    results: list[Stored | Accepted | AckdError]
     replayed: bool = False
 
 
@@ -236,12 +258,32 @@ class Held:
 
 
 @dataclass(slots=True)
+class HeldKey:
+    """What holds later messages of its key (or partition), with an `ordering`.
+
+    `key` None: it has none, or its body lies on the disk. `behind`: how many wait for it. `parked`:
+    the whole key waits in the retry topic.
+    """
+
+    head: InFlight
+    key: str | None
+    behind: int
+    parked: bool
+
+
+@dataclass(slots=True)
 class Explanation:
-    """`limits`: what keeps messages from being handed out now, in words, the strongest first."""
+    """`limits`: what keeps messages from being handed out now, in words, the strongest first.
+    `ordered`: the keys behind which most messages wait.
+
+    `repeats`: messages settled without delivery, by this sidecar since it joined.
+    """
 
     subscription: str
     partitions: list[Held] = field(default_factory=list)
     limits: list[str] = field(default_factory=list)
+    repeats: int = 0
+    ordered: list[HeldKey] = field(default_factory=list)
 
 
 class Unsettled(Protocol):
@@ -269,6 +311,10 @@ class Engine(Protocol):
     @property
     def dead(self) -> DeadDesk:
         """Everything about dead letters."""
+
+    @property
+    def outbox(self) -> OutboxDesk:
+        """What was accepted and is sent later."""
 
     def subscriptions(self) -> list[SubscriptionView]:
         """All configured subscriptions."""
@@ -312,6 +358,9 @@ class Engine(Protocol):
         self, name: str, changes: Mapping[str, object], *, open_leases: bool, force: bool
     ) -> SubscriptionView:
         """Change settings at every sidecar; None takes a change back. Raises MistakesError."""
+
+    async def cancel(self, name: str, message: str, then: CancelTo, reason: str) -> Cancel:
+        """End a message that is in flight. Raises NotInFlightError."""
 
     def unsettled(self, name: str) -> Unsettled:
         """Count the leases of one consumer; to be closed. Raises UnknownSubscriptionError."""

@@ -53,6 +53,8 @@ class Attempts:
             if before.parameters != parameters:
                 raise AttemptMismatchError
             messages = await self._replay(before.leases)
+            if messages and self._subscription.notes.used:
+                await self._subscription.notes.attach(messages)
             if messages:
                 return Received(messages, replayed=True)
         received = await self._fresh(attempt_id, request)

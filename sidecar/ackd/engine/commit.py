@@ -51,7 +51,11 @@ class Committer:
             each.tp: self._position(each)
             for each in partitions
             if each.tp in self._subscription.ownership.nominated
-            and (always or each.ledger.confirmed > each.committed or (last and each.unwritten))
+            and (
+                always
+                or each.ledger.confirmed > each.committed
+                or (last and each.version != each.committed_version)
+            )
         }
         if not todo:
             return

@@ -13,12 +13,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ackd.config.live import overlaid, usable
-from ackd.core.entry import UNKNOWN_RTERM, Hold
-from ackd.core.states import Verb
-from ackd.core.wire import Op
 from ackd.engine.context import Context
 from ackd.engine.live import Lengthen, Live, Pause, Scope, read_live, write_live
-from ackd.engine.partition import Partition
 from ackd.errors import StoreError
 
 if TYPE_CHECKING:
@@ -27,8 +23,6 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("ackd.engine")
 
 TRIES = 5
-EXTEND_BATCH = 1_000
-HANDOVER_MS = 10_000
 
 
 class Control:
@@ -87,11 +81,16 @@ class Control:
         for partition in subscription.owned.values():
             partition.ledger.rules = subscription.retry_topic.rules(partition.tp.topic)
             partition.ledger.deliveries_max = settings.attempts_max + 1
+            if partition.ledger.give_up_ms != settings.give_up_after_ms:
+                now_ms = self._context.clock.monotonic_ms()
+                partition.ledger.give_up_after(settings.give_up_after_ms, now_ms)
         told = live.open_leases
         if told is not None and before.version < told.version:
             for partition in subscription.owned.values():
-                self._lengthen(partition, told)
+                subscription.lengthening.all_of(partition, told)
         self.look()
+        subscription.cancels.look()
+        subscription.brake.changed_settings()
         subscription.sweeper.wake()
         subscription.hand_out.serve()
 
@@ -103,7 +102,7 @@ class Control:
 
     def pauses(self) -> list[Pause]:
         """Those that hold now, the group's first."""
-        now_ms = self._now_ms()
+        now_ms = self.now_ms()
         both = (self.live.pause, self._pod)
         return [p for p in both if p is not None and (p.until_ms is None or p.until_ms > now_ms)]
 
@@ -120,13 +119,13 @@ class Control:
 
     async def pause(self, scope: Scope, reason: str, for_ms: int | None) -> None:
         """Hand out nothing. A pause of the same scope is replaced. Raises StoreError (`group`)."""
-        now_ms = self._now_ms()
+        now_ms = self.now_ms()
         until_ms = None if for_ms is None else now_ms + for_ms
         pause = Pause(scope, reason, now_ms, until_ms)
         if scope == "pod":
             self._pod = pause
         else:
-            await self._change(lambda live: replace(live, pause=pause))
+            await self.change(lambda live: replace(live, pause=pause))
         self.look()
 
     async def resume(self, scope: Scope) -> None:
@@ -134,10 +133,10 @@ class Control:
         if scope == "pod":
             self._pod = None
         elif self.live.pause is not None:
-            await self._change(lambda live: replace(live, pause=None))
+            await self.change(lambda live: replace(live, pause=None))
         self.look()
 
-    def _now_ms(self) -> int:
+    def now_ms(self) -> int:
         """The store's time as of the last heartbeat, carried on by the own clock."""
         return self._context.clock.monotonic_ms() + self._ahead_ms
 
@@ -159,13 +158,20 @@ class Control:
             settings = {name: value for name, value in merged.items() if value is not None}
             told = live.open_leases
             if open_leases:
-                told = Lengthen(live.version + 1, self._now_ms(), effective.lease_ms, force)
+                told = Lengthen(live.version + 1, self.now_ms(), effective.lease_ms, force)
             return replace(live, settings=settings, open_leases=told)
 
-        await self._change(edit)
+        await self.change(edit)
 
-    async def _change(self, edit: Callable[[Live], Live]) -> None:
-        """Write a new version on top of the newest one that is known, and do what it says."""
+    async def use_notes(self) -> None:
+        """Let every sidecar look for notes from here on. Raises StoreError."""
+        await self.change(lambda live: replace(live, notes=True))
+
+    async def change(self, edit: Callable[[Live], Live]) -> None:
+        """Write a new version on top of the newest one that is known, and do what it says.
+
+        Raises StoreError.
+        """
         for _ in range(TRIES):
             new = replace(edit(self.live), version=self.live.version + 1)
             if await self._write(new):
@@ -182,34 +188,3 @@ class Control:
             return True
         self._see(there)
         return False
-
-    # --- open leases
-
-    def opened(self, partition: Partition) -> None:
-        """Its owner before may have died between a change for open leases and doing it."""
-        told = self.live.open_leases
-        if told is not None and self._now_ms() < told.at_ms + HANDOVER_MS:
-            self._lengthen(partition, told)
-
-    def _lengthen(self, partition: Partition, told: Lengthen) -> None:
-        """Ask the store to move the deadlines of all open leases."""
-        ops = self._extensions(partition, told)
-        for start in range(0, len(ops), EXTEND_BATCH):
-            partition.tell(*ops[start : start + EXTEND_BATCH])
-
-    def _extensions(self, partition: Partition, told: Lengthen) -> list[Op]:
-        """An extend that is not counted never shortens; a counted one does."""
-        new_ms = self._context.clock.monotonic_ms() + told.lease_ms
-        return [
-            Op(
-                Verb.EXTEND,
-                offset,
-                entry.fence,
-                entry.rterm,
-                entry.attempt,
-                told.lease_ms,
-                counted=told.force and entry.due_ms > new_ms,
-            )
-            for offset, entry in partition.ledger.entries.items()
-            if entry.hold is Hold.LEASED and entry.rterm != UNKNOWN_RTERM
-        ]

@@ -31,6 +31,7 @@ class Copies:
         self._ledger = ledger
         self._errors: dict[int, tuple[str, str]] = {}
         self._why: dict[int, str] = {}
+        self._out_of_time: dict[int, str] = {}
 
     # --- whose
 
@@ -85,19 +86,33 @@ class Copies:
         """(first, last) error, empty where nothing was said here."""
         return self._errors.get(offset, ("", ""))
 
+    def out_of_time(self, offset: int) -> None:
+        """It is given up because it was first handed out too long ago."""
+        _note(self._out_of_time, offset, self._too_long())
+
+    def _too_long(self) -> str:
+        seconds = self._ledger.give_up_ms / 1000
+        return f"given up {seconds:g} s after it was first handed out"
+
     def reason(self, offset: int) -> str:
         """Why a message leaves the window, for the copy's header."""
         entry = self._ledger.entries.get(offset)
         if entry is None or entry.hold is not Hold.DEAD:
             return self.why(offset)
-        used_up = 0 < self._ledger.deliveries_max <= entry.attempt
-        default = f"given up after {entry.attempt} deliveries" if used_up else ""
+        if offset in self._out_of_time:
+            return self._out_of_time[offset]
+        default = ""
+        if 0 < self._ledger.deliveries_max <= entry.attempt:
+            default = f"given up after {entry.attempt} deliveries"
+        elif self._ledger.out_of_time(entry):
+            default = self._too_long()
         return self._errors.get(offset, ("", default))[1]
 
     def forget(self, offset: int) -> None:
         """It has left."""
         self._errors.pop(offset, None)
         self._why.pop(offset, None)
+        self._out_of_time.pop(offset, None)
 
 
 def _note(notes: dict[int, N], offset: int, note: N) -> None:

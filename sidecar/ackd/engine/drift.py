@@ -24,6 +24,7 @@ LOG = logging.getLogger("ackd.engine")
 BINDING = (
     "topics",
     "group",
+    "ordering",
     "attempts_max",
     "rate_per_s",
     "rate_burst",
@@ -36,6 +37,7 @@ TOLD = (
     "retry_backoff_ms",
     "retry_backoff_factor",
     "retry_backoff_ms_max",
+    "give_up_after_ms",
     "stuck_after_ms",
     "retry_topic",
     "in_flight_max",

@@ -100,11 +100,21 @@ class HandOut:
         if not messages:
             self._check_open()
             return Received([], limited_by=self.limit(), paused=self._paused_by())
+        if self._subscription.notes.used:
+            await self._annotate(waiter)
         metrics, name = self._context.metrics, self._subscription.name
         wait_s = asyncio.get_running_loop().time() - waiter.start_s
         metrics.receive_wait.at(name).observe(wait_s)
         metrics.delivered_bytes.at(name).inc(waiter.size())
         return Received(messages)
+
+    async def _annotate(self, waiter: Waiter) -> None:
+        """Nobody gets a message without the note that belongs to it. Raises StoreError."""
+        try:
+            await self._subscription.notes.attach(waiter.deliveries)
+        except (asyncio.CancelledError, StoreError):
+            self.leave(waiter)
+            raise
 
     def _paused_by(self) -> Mapping[str, object] | None:
         """The pause that holds everything, for the answer."""
@@ -146,7 +156,8 @@ class HandOut:
         request = waiter.request
         room = self._room()
         self.full = room <= 0
-        most = self._by_rate(min(request.max, room))
+        brake = self._subscription.brake
+        most = self._by_rate(brake.room(min(request.max, room)))
         bytes_left = request.bytes_max if request.bytes_max is not None else 1 << 62
         before = waiter.grants
         for _ in range(len(self._turn)):
@@ -163,6 +174,8 @@ class HandOut:
                 size = sum([ledger.entries[offset].size for offset in offsets])
                 bytes_left -= size
                 self._ask(waiter, partition, offsets, size)
+        if waiter.grants > before and brake.on:
+            brake.tried()
         return waiter.grants > before
 
     def _room(self) -> int:
@@ -232,6 +245,29 @@ class HandOut:
         missing -= len(waiter.deliveries)
         if missing and not isinstance(error, StoreUnknownError):
             self.rate.give_back(missing)
+        dedup = self._subscription.dedup
+        if dedup is not None and isinstance(answer, Reply) and missing < len(offsets):
+            before = len(waiter.deliveries) - len(offsets) + missing
+            granted = waiter.deliveries[before:]
+            del waiter.deliveries[before:]
+            waiter.grants += 1
+            then = partial(self._checked, waiter, len(granted), until_ms)
+            dedup.check(partition, answer.epoch, granted, then)
+        self._answer_last(waiter, error)
+
+    def _checked(
+        self, waiter: Waiter, granted: int, until_ms: int, deliveries: list[Delivery]
+    ) -> None:
+        """Leases that were looked up; repeats are gone, and count for no rate."""
+        waiter.grants -= 1
+        if len(deliveries) < granted:
+            self.rate.give_back(granted - len(deliveries))
+        if self._context.clock.monotonic_ms() < until_ms:
+            waiter.deliveries += deliveries
+        self._answer_last(waiter, None)
+
+    def _answer_last(self, waiter: Waiter, error: StoreError | None) -> None:
+        """Answer a receive if nothing is under way for it any more."""
         if waiter.grants:
             return
         if waiter.gone:
@@ -287,11 +323,15 @@ class HandOut:
 
     def throttle(self) -> None:
         """Pause fetching when enough is held, resume when half of it is gone (I8)."""
-        ready, size = self.held()
+        owned = self._subscription.owned.values()
+        _, size = self.held()
+        ready = sum(each.ledger.buffered for each in owned)
         settings = self._subscription.settings
         ready_max, bytes_max = settings.buffer_max, settings.window_bytes_max
+        if any(each.ledger.must_fetch for each in owned):
+            ready = size = 0  # only fetching can make room
         if not self._paused and (ready >= ready_max or size >= bytes_max):
-            for partition in self._subscription.owned.values():
+            for partition in owned:
                 self._subscription.consumer.pause(partition.tp)
                 self._paused[partition] = None
         elif (
@@ -308,8 +348,8 @@ class HandOut:
         """Why nothing was handed out, in a word."""
         if self.stopped:
             return "draining"
-        if self._subscription.control.held:
-            return "paused"
+        if self._subscription.control.held or self._subscription.brake.on:
+            return "paused" if self._subscription.control.held else "brake"
         owned = self._subscription.owned
         if not owned:
             return "no-partitions"
@@ -319,9 +359,10 @@ class HandOut:
             return "rate"
         if any(not partition.grantable for partition in owned.values()):
             return "store"
-        if self._paused and not any(p.ledger.ready for p in owned.values()):
-            return "window-bytes"
-        return None
+        if any(p.ledger.ready for p in owned.values()):
+            return None
+        behind = any(p.ledger.buffered for p in owned.values())
+        return "ordering" if behind else "window-bytes" if self._paused else None
 
     def waiting(self) -> int:
         """Messages that wait for their retry."""

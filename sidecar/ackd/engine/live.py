@@ -13,6 +13,7 @@ from typing import Literal
 import msgspec
 
 Scope = Literal["pod", "group"]
+CancelTo = Literal["dead", "ack"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +40,30 @@ class Lengthen(msgspec.Struct, frozen=True):
     force: bool = False
 
 
+class Cancel(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A wish to end one message (its public id), said at `at_ms`. `done`: what became of it, acked
+    or dead; empty before that. `places`: topic id, partition and offset of it and its copies.
+    """
+
+    message: str
+    then: CancelTo
+    reason: str
+    at_ms: int
+    done: str = ""
+    places: list[str] = []
+
+
 class Live(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The whole value. `settings`: changed ones only, as they would stand in the file."""
+    """The whole value. `settings`: changed ones only, as they would stand in the file. `notes`:
+    workers have left progress notes.
+    """
 
     version: int = 0
     settings: dict[str, object] = {}
     pause: Pause | None = None
     open_leases: Lengthen | None = None
+    notes: bool = False
+    cancels: list[Cancel] = []
 
 
 def write_live(live: Live) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from ackd.engine.api import Explanation, InFlight, PartitionLag, SubscriptionView
 from ackd.engine.inspect import Inspector
-from ackd.engine.live import Scope
+from ackd.engine.live import Cancel, CancelTo, Scope
 from ackd.engine.subscription import Subscription
 
 
@@ -49,6 +49,10 @@ class Operating(ABC):
         """End a pause."""
         await self._of(name).control.resume(scope)
         return self.subscription(name)
+
+    async def cancel(self, name: str, message: str, then: CancelTo, reason: str) -> Cancel:
+        """End a message that is in flight."""
+        return await self._of(name).cancels.cancel(message, then, reason)
 
     async def configure(
         self, name: str, changes: Mapping[str, object], *, open_leases: bool, force: bool

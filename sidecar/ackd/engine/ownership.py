@@ -8,11 +8,20 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from ackd.core.effects import SendBack, SendDead
+from ackd.core.effects import (
+    Claim,
+    CloseHome,
+    Effect,
+    Restore,
+    SendBack,
+    SendDead,
+    Unpark,
+)
 from ackd.core.ids import LedgerKey, SidecarId, TopicPartition
 from ackd.core.states import Verb
 from ackd.core.wire import Op
 from ackd.engine.context import Context
+from ackd.engine.ordering import HomeRef, place_of
 from ackd.engine.partition import Hooks, Partition, Policy
 from ackd.engine.recover import NotYetError, Recovery, Wish
 from ackd.engine.start import StartPositions
@@ -57,12 +66,11 @@ class Ownership:
             ready=subscription.hand_out.ready,
             reload=self._reload,
             lost=self._fenced,
-            send=self._send,
-            claim=subscription.claims.claim,
-            close_home=subscription.claims.close,
-            restore=subscription.parking.restore,
+            effect=self._effect,
+            behind=subscription.lines.behind,
             due=subscription.sweeper.due,
             confirmed=subscription.presence.confirmed,
+            landed=None if subscription.dedup is None else subscription.dedup.landed,
         )
 
     # --- taking
@@ -144,7 +152,7 @@ class Ownership:
         self.by_ledger[key.topic_id, key.partition] = partition
         self._context.metrics.takeovers.at(self._subscription.name).inc()
         partition.start_fetching()
-        self._subscription.control.opened(partition)
+        self._subscription.lengthening.opened(partition)
         self.settle_repairs()
         self._subscription.presence.beat_soon()
         self._subscription.sweeper.wake()
@@ -152,8 +160,10 @@ class Ownership:
 
     def _policy(self, tp: TopicPartition) -> Policy:
         retry = self._subscription.retry_topic
-        most = self._subscription.settings.attempts_max + 1
-        return Policy(retry.rules(tp.topic), most, tp.topic == retry.topic.name)
+        settings, carriers = self._subscription.settings, tp.topic == retry.topic.name
+        most, give_up_ms = settings.attempts_max + 1, settings.give_up_after_ms
+        placed = place_of(settings.ordering, self._subscription.name, carriers=carriers)
+        return Policy(retry.rules(tp.topic), most, carriers, give_up_ms, placed)
 
     def _wish(self, tp: TopicPartition, start: int) -> Wish:
         return Wish(
@@ -281,11 +291,25 @@ class Ownership:
                     partition.repairing = False
                     self._subscription.hand_out.ready(partition)
 
-    def _send(self, partition: Partition, effect: SendDead | SendBack) -> None:
+    def _effect(self, partition: Partition, effect: Effect) -> None:
+        """What others do for a partition."""
         subscription = self._subscription
-        back = isinstance(effect, SendBack)
-        sender = subscription.send_back if back else subscription.dead_letters
-        sender.send(partition, effect)
+        match effect:
+            case SendBack():
+                subscription.send_back.send(partition, effect)
+            case SendDead():
+                subscription.dead_letters.send(partition, effect)
+            case Claim(offset):
+                subscription.claims.claim(partition, offset)
+            case CloseHome(offset):
+                subscription.claims.close(partition, offset)
+            case Unpark(offset, home):
+                if isinstance(home, HomeRef):
+                    subscription.lines.over(partition, offset, home)
+            case Restore(offset):
+                subscription.parking.restore(partition, offset)
+            case _:
+                pass  # the partition has done it
 
     async def stop(self) -> None:
         """End what is under way."""

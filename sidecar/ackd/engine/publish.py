@@ -11,16 +11,19 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from hashlib import blake2b
 
 import msgspec
 from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_delay
 from tenacity.wait import wait_base
 
 from ackd.config.schema import PublishSettings
-from ackd.engine.api import Published, PublishRequest
+from ackd.engine.api import Accepted, Published, PublishRequest
 from ackd.engine.context import Context
+from ackd.engine.outbox import Outbox
 from ackd.errors import (
     AckdError,
+    BodyTooLargeError,
     BrokerError,
     IdempotencyMismatchError,
     IdempotencyRunningError,
@@ -34,6 +37,8 @@ from ackd.ports import Broker, Failure, NotStored, Outgoing, PublishResult, Stor
 GROWTH = 1.6
 JITTER = 0.2
 RUNNING_EXTRA_MS = 5_000
+IN_OUTBOX = -1
+TICKET_BYTES = 16
 
 
 class Backoff(wait_base):
@@ -49,27 +54,45 @@ class Backoff(wait_base):
         return pause_ms * random.uniform(1 - JITTER, 1 + JITTER) / 1000  # noqa: S311 - no secret
 
 
+class Known(msgspec.Struct, array_like=True):
+    """A result: topic, partition and offset, or (in the outbox) broker, `IN_OUTBOX` and number."""
+
+    name: str
+    partition: int
+    number: int
+    due_ms: int = 0
+
+
 class Remembered(msgspec.Struct, omit_defaults=True):
     """What is kept under an idempotency key.
 
     `results` None: still running, or its sidecar died meanwhile if `until_ms` (Unix time) is over.
+    `boxed`: the whole request goes into the outbox, which itself knows repeats of it.
     """
 
     fingerprint: bytes
     until_ms: int = 0
-    results: list[tuple[str, int, int]] | None = None
+    results: list[Known] | None = None
+    boxed: bool = False
 
 
 class Publisher:
     """Publishes to one broker."""
 
     def __init__(
-        self, name: str, broker: Broker, settings: PublishSettings, context: Context
+        self,
+        name: str,
+        broker: Broker,
+        settings: PublishSettings,
+        context: Context,
+        outbox: Outbox | None = None,
     ) -> None:
         self._name = name
         self._broker = broker
         self._settings = settings
         self._context = context
+        self._outbox = outbox
+        self._when_away = outbox is not None and settings.outbox == "when_away"
         self._messages = 0
         self._bytes = 0
         self._kept: deque[int] = deque()
@@ -77,30 +100,32 @@ class Publisher:
     async def publish(self, request: PublishRequest) -> Published:
         """Publish all; per message a result. Raises PressureError and the idempotency errors."""
         if request.idempotency_key is None:
-            return Published(await self._bounded(request.messages))
+            return await self._bounded(request)
         name = f"idem:{self._name}:{request.idempotency_key}"
         self._make_room()
         now_ms = self._context.clock.wall_ms()
-        entry = Remembered(
-            request.fingerprint, now_ms + self._settings.timeout_ms + RUNNING_EXTRA_MS
-        )
+        until_ms = now_ms + self._settings.timeout_ms + RUNNING_EXTRA_MS
+        boxed = all(self._boxed(each, request) for each in request.messages)
+        entry = Remembered(request.fingerprint, until_ms, boxed=boxed)
         store, keep_ms = self._context.store, self._settings.idempotency_ms
         there = await store.put_new(name, msgspec.json.encode(entry), keep_ms)
         if there is not None:
-            return await self._replay(name, there, request.fingerprint, now_ms)
+            replay = await self._replay(name, there, request.fingerprint, now_ms)
+            if replay is not None:
+                return replay
         try:
-            results = await self._bounded(request.messages)
-        except PressureError:
+            published = await self._bounded(request)
+        except (PressureError, BodyTooLargeError):
             await store.delete(name)
             raise
-        stored = [(s.topic, s.partition, s.offset) for s in results if isinstance(s, Stored)]
-        if len(stored) == len(results):
-            entry.results = stored
+        known = [_remembered(r) for r in published.results if not isinstance(r, AckdError)]
+        if len(known) == len(published.results):
+            entry.results = known
             await store.put(name, msgspec.json.encode(entry), keep_ms)
         else:
             # A repeat with the same key tries again; what is in doubt was answered 504.
             await store.delete(name)
-        return Published(results)
+        return published
 
     def _make_room(self) -> None:
         """Bound the keys that this sidecar keeps in the store (I8)."""
@@ -111,20 +136,28 @@ class Publisher:
             raise PressureError("too many idempotency keys are kept")
         self._kept.append(now_ms + self._settings.idempotency_ms)
 
-    async def _replay(self, name: str, there: bytes, fingerprint: bytes, now_ms: int) -> Published:
-        """The first answer again; a first request whose sidecar died is `outcome-unknown` once."""
+    async def _replay(
+        self, name: str, there: bytes, fingerprint: bytes, now_ms: int
+    ) -> Published | None:
+        """The first answer again; a first request whose sidecar died is `outcome-unknown` once.
+
+        None: ask the outbox, which accepts it once.
+        """
         entry = msgspec.json.decode(there, type=Remembered)
         if entry.fingerprint != fingerprint:
             raise IdempotencyMismatchError
         if entry.results is not None:
-            return Published([Stored(*each) for each in entry.results], replayed=True)
+            return Published([_replayed(each) for each in entry.results], replayed=True)
+        if entry.boxed:
+            return None
         if now_ms < entry.until_ms:
             raise IdempotencyRunningError
         await self._context.store.delete(name)
         raise OutcomeUnknownError("the first request with this key was cut off by a crash")
 
-    async def _bounded(self, messages: Sequence[Outgoing]) -> list[Stored | AckdError]:
+    async def _bounded(self, request: PublishRequest) -> Published:
         """Refuse at once what would exceed the bounds (I8)."""
+        messages = request.messages
         size = sum(len(m.value or b"") + len(m.key or b"") for m in messages)
         if (
             self._messages + len(messages) > self._settings.in_flight_max
@@ -135,28 +168,75 @@ class Publisher:
         self._bytes += size
         try:
             with self._context.metrics.publish_seconds.at(self._name).time():
-                return await self._publish(messages)
+                return await self._publish(request)
         finally:
             self._messages -= len(messages)
             self._bytes -= size
 
-    async def _publish(self, messages: Sequence[Outgoing]) -> list[Stored | AckdError]:
-        results: list[Stored | AckdError | None] = [self._check(m) for m in messages]
-        todo = [index for index, result in enumerate(results) if result is None]
-        if todo:
-            for index, result in zip(
-                todo, await self._tries([messages[i] for i in todo]), strict=True
-            ):
-                results[index] = result if isinstance(result, Stored) else _error(result)
+    async def _publish(self, request: PublishRequest) -> Published:
+        messages = request.messages
+        boxed = [self._boxed(message, request) for message in messages]
+        results: list[Stored | Accepted | AckdError | None] = [
+            self._check(message, in_box) for message, in_box in zip(messages, boxed, strict=True)
+        ]
+        left = [index for index, result in enumerate(results) if result is None]
+        later, now = [i for i in left if boxed[i]], [i for i in left if not boxed[i]]
+        if now:
+            tried = await self._tries([messages[i] for i in now])
+            for index, result in zip(now, tried, strict=True):
+                if self._when_away and _not_stored(result):
+                    later.append(index)
+                else:
+                    results[index] = result if isinstance(result, Stored) else _error(result)
+        replayed = await self._accept(request, sorted(later), results) if later else False
         for each in results:
             self._count(each)
-        return [each or BrokerError() for each in results]
+        return Published([each or BrokerError() for each in results], replayed=replayed)
 
-    def _check(self, message: Outgoing) -> AckdError | None:
+    # --- the outbox
+
+    def _boxed(self, message: Outgoing, request: PublishRequest) -> bool:
+        """Whether it goes into the outbox and not to the broker now."""
+        outbox = self._outbox
+        if outbox is None:
+            return False
+        if request.respond_async:
+            return True
+        if message.delay_ms and not self._broker.capabilities.delayed_publish:
+            return True
+        # What waits there was accepted before: nothing may overtake it.
+        return self._when_away and (outbox.away() or outbox.backlog)
+
+    async def _accept(
+        self,
+        request: PublishRequest,
+        which: Sequence[int],
+        results: list[Stored | Accepted | AckdError | None],
+    ) -> bool:
+        """Put these into the outbox together; whether it is a repeat."""
+        if self._outbox is None:
+            return False
+        try:
+            accepted, replayed = await self._outbox.accept(
+                [request.messages[index] for index in which], _ticket(request)
+            )
+        except AckdError as error:
+            if len(which) == len(results):
+                raise
+            for index in which:
+                results[index] = error
+            return False
+        for index, each in zip(which, accepted, strict=True):
+            results[index] = each
+        return replayed and len(which) == len(results)
+
+    def _check(self, message: Outgoing, in_box: bool) -> AckdError | None:  # noqa: FBT001
         able = self._broker.capabilities
-        if message.delay_ms and not able.delayed_publish:
-            return NotSupportedError(f"{able.name} can't delay a message")
-        if message.delay_ms > able.delay_max_ms:
+        if message.delay_ms and not (able.delayed_publish or in_box):
+            return NotSupportedError(
+                f"{able.name} can't delay a message by itself, and publish.outbox is off"
+            )
+        if message.delay_ms > able.delay_max_ms and not in_box:
             return NotSupportedError(f"{able.name} delays by at most {able.delay_max_ms} ms")
         if message.partition is not None and not able.explicit_partition:
             return NotSupportedError(f"{able.name} takes no explicit partition")
@@ -209,9 +289,32 @@ class Publisher:
             after[index] = result
         return after
 
-    def _count(self, result: Stored | AckdError | None) -> None:
-        outcome = "stored" if isinstance(result, Stored) else result.type if result else "bug"
+    def _count(self, result: Stored | Accepted | AckdError | None) -> None:
+        if isinstance(result, Stored | Accepted):
+            outcome = "stored" if isinstance(result, Stored) else "accepted"
+        else:
+            outcome = result.type if result else "bug"
         self._context.metrics.published.at(self._name, outcome).inc()
+
+
+def _ticket(request: PublishRequest) -> bytes:
+    """Names a request that has an idempotency key, the same for each repeat of it."""
+    if request.idempotency_key is None:
+        return b""
+    name = request.idempotency_key.encode() + b"\0" + request.fingerprint
+    return blake2b(name, digest_size=TICKET_BYTES).digest()
+
+
+def _remembered(result: Stored | Accepted) -> Known:
+    if isinstance(result, Stored):
+        return Known(result.topic, result.partition, result.offset)
+    return Known(result.broker, IN_OUTBOX, result.number, result.due_ms)
+
+
+def _replayed(known: Known) -> Stored | Accepted:
+    if known.partition == IN_OUTBOX:
+        return Accepted(known.name, known.number, known.due_ms)
+    return Stored(known.name, known.partition, known.number)
 
 
 def _first(_: PublishResult) -> bool:

@@ -32,7 +32,8 @@ from ackd.engine.gauges import Gauges
 from ackd.engine.members import Note
 from ackd.engine.memory import Memory
 from ackd.engine.operating import Operating
-from ackd.engine.publish import Publisher
+from ackd.engine.outbox_api import OutboxDesk
+from ackd.engine.publishing import Publishing
 from ackd.engine.readiness import readiness
 from ackd.engine.secret import load_keys
 from ackd.engine.settle import Settler
@@ -85,7 +86,7 @@ class Runtime(Delivering, Operating):
         self._started_ms = self._clock.monotonic_ms()
         self._subscriptions: dict[str, Subscription] = {}
         self._attempts: dict[str, Attempts] = {}
-        self._publishers: dict[str, Publisher] = {}
+        self._publishing = Publishing(settings, self._brokers, self._up)
         self.dead = DeadLetters(self._of, self._store, self._clock)
         self._draining = False
         self._flusher = Flusher(self._store, batch_max=settings.store.batch_max)
@@ -110,8 +111,8 @@ class Runtime(Delivering, Operating):
         for name, subscription in self._subscriptions.items():
             self._attempts[name] = Attempts(subscription, context, self._settler)
         for name, broker in self._brokers.items():
-            self._publishers[name] = Publisher(name, broker, self.settings.publish, context)
             self._tasks.start(self._start_broker(name, broker), f"broker.{name}")
+        self._publishing.start(context, self._tasks)
         for name in self._subscriptions:
             self._tasks.start(self._run(name, context), f"subscription.{name}")
         self._tasks.start(self._gauges.run(), "gauges")
@@ -188,11 +189,13 @@ class Runtime(Delivering, Operating):
             subscription.hand_out.stop()
         while any(s.hand_out.in_flight() for s in self._subscriptions.values()):  # noqa: ASYNC110 - by settles of any sidecar
             await asyncio.sleep(DRAIN_POLL_MS / 1000)
+        await self._publishing.drain()
 
     async def stop(self) -> None:
         """Commit progress, leave the groups, close everything. Never raises, bounded."""
         self._draining = True
         await asyncio.gather(*(each.leave() for each in self._subscriptions.values()))
+        await self._publishing.stop()
         await self._tasks.stop()
         await asyncio.gather(*(each.close() for each in self._brokers.values()))
         await self._store.close()
@@ -308,22 +311,13 @@ class Runtime(Delivering, Operating):
         return await self._settling().look(token)
 
     async def publish(self, broker: str | None, request: PublishRequest) -> Published:
-        """Publish to a broker: the named one, the only one, or the one that has the topic
-        subscribed.
-        """
-        publisher = self._publishers.get(broker or self._broker_for(request))
-        if publisher is None:
-            raise BadParameterError(f"there is no broker {broker!r}")
-        return await publisher.publish(request)
+        """Publish, now or through the outbox."""
+        return await self._publishing.publish(broker, request)
 
-    def _broker_for(self, request: PublishRequest) -> str:
-        if len(self._publishers) == 1:
-            return next(iter(self._publishers))
-        topic = request.messages[0].topic if request.messages else ""
-        names = {s.broker for s in self.settings.subscriptions.values() if topic in s.topics}
-        if len(names) != 1:
-            raise BadParameterError(f"say which broker: none or several have the topic {topic!r}")
-        return names.pop()
+    @property
+    def outbox(self) -> OutboxDesk:
+        """What was accepted and is sent later."""
+        return self._publishing.outbox
 
     def subscriptions(self) -> list[SubscriptionView]:
         """All subscriptions."""

@@ -22,6 +22,7 @@ from ackd.core.wire import Op, Reply, Result, Verdict
 from ackd.engine.api import ACKED, LeaseView, SettleItem, SettleResult, Status, Verb
 from ackd.engine.context import Context
 from ackd.engine.delays import retry_delay_ms
+from ackd.engine.notes import NOTE_BYTES_MAX
 from ackd.engine.partition import Partition
 from ackd.engine.subscription import Subscription
 from ackd.errors import (
@@ -102,6 +103,7 @@ class Settler:
         """
         results: list[SettleResult | None] = [None] * len(items)
         asks: list[_Ask] = []
+        notes: list[tuple[_Ask, bytes]] = []
         for index, item in enumerate(items):
             ask = self._read(index, item)
             if isinstance(ask, SettleResult):
@@ -110,10 +112,14 @@ class Settler:
                 asks.append(ask)
                 if item.reason and item.do in _FAILURES:
                     self._told(ask, item.reason)
+                if item.note is not None:
+                    notes.append((ask, item.note.encode()))
         pending = [(group, self._submit(group)) for group in _grouped(asks).values()]
         submitted()
         if pending:
             await self._ask_all(pending, partial(self._note, results))
+        if notes:
+            await self._write(notes, results)
         self._count(asks, results)
         return [each or _unavailable(StoreError()) for each in results]
 
@@ -129,6 +135,9 @@ class Settler:
         if name is None:
             return SettleResult(Status.INVALID, error=UnknownSubscriptionError())
         subscription = self._subscriptions[name]
+        if item.note is not None and len(item.note.encode()) > NOTE_BYTES_MAX:
+            why = BadParameterError(f"note must be at most {NOTE_BYTES_MAX} bytes")
+            return SettleResult(Status.INVALID, error=why)
         arg = 0 if item.do is Verb.ACK else self._argument(item, token, subscription)
         if isinstance(arg, BadParameterError):
             return SettleResult(Status.INVALID, error=arg)
@@ -139,7 +148,7 @@ class Settler:
             token.rterm,
             token.attempt,
             arg,
-            counted=item.count,
+            counted=item.count and not (subscription.brake.on and item.do is Verb.RETRY),
         )
         return _Ask(index, subscription, token, op, item.do)
 
@@ -189,6 +198,22 @@ class Settler:
             gone = await group[0].subscription.ownership.topic_is_gone(group[0].token.topic_id)
             answered(group, None if gone else StoreError("the record is being taken over"))
 
+    async def _write(
+        self, notes: Sequence[tuple[_Ask, bytes]], results: list[SettleResult | None]
+    ) -> None:
+        """Keep the notes of leases that live; one that is not durable is no success (I7)."""
+        by_name: dict[str, list[tuple[_Ask, bytes]]] = {}
+        for ask, text in notes:
+            result = results[ask.index]
+            if result is not None and result.status is Status.EXTENDED:
+                by_name.setdefault(ask.subscription.name, []).append((ask, text))
+        for some in by_name.values():
+            try:
+                await some[0][0].subscription.notes.write([(a.token, text) for a, text in some])
+            except StoreError as error:
+                for ask, _ in some:
+                    results[ask.index] = _unavailable(error)
+
     def _note(
         self,
         results: list[SettleResult | None],
@@ -198,7 +223,9 @@ class Settler:
         """Keep what became of the items of one partition."""
         if isinstance(answer, Reply):
             for ask, result in zip(group, answer.results, strict=True):
-                results[ask.index] = self._result(result)
+                results[ask.index] = told = self._result(result)
+                if told.status is Status.LOST:
+                    told.cancelled = ask.subscription.cancels.of(ask.token)
             self._remember(group, answer)
             return
         for ask in group:
@@ -268,9 +295,10 @@ class Settler:
             if result is not None and result.late and ask.verb is Verb.ACK:
                 metrics.late_acks.at(ask.subscription.name).inc()
         for (name, verb, status), count in counts.items():
-            metrics.settles.at(name, verb, status).inc(count)
+            metrics.settles.at(name, verb.value, status.value).inc(count)
             if status is Status.LOST:
-                metrics.lost_settles.at(name, verb).inc(count)
+                metrics.lost_settles.at(name, verb.value).inc(count)
+            self._subscriptions[name].brake.settled(verb, status, count)
 
     # --- looking
 
@@ -299,6 +327,12 @@ class Settler:
             if result.outcome is Outcome.ACKED
         ]
         if offsets:
+            acked = (
+                a.token
+                for a, result in zip(group, reply.results, strict=True)
+                if result.outcome is Outcome.ACKED
+            )
+            group[0].subscription.notes.acked(acked)
             self._context.memory.acked(self._handle(group[0]).key, reply.epoch, offsets)
 
 

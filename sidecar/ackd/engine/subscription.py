@@ -9,13 +9,20 @@ from dataclasses import dataclass
 
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import TopicPartition
+from ackd.engine.braking import Braking
+from ackd.engine.cancel import Cancels
 from ackd.engine.claims import Claims
 from ackd.engine.commit import Committer
 from ackd.engine.context import Context
 from ackd.engine.control import Control
 from ackd.engine.dead_marks import DeadMarks
+from ackd.engine.dedup import Dedup
+from ackd.engine.filling import Filling
 from ackd.engine.handout import HandOut
+from ackd.engine.lengthen import Lengthening
+from ackd.engine.lines import Lines
 from ackd.engine.members import Note
+from ackd.engine.notes import Notes
 from ackd.engine.operations import Operations
 from ackd.engine.own_topic import RetryTopic, dead_letter_topic
 from ackd.engine.ownership import RETRY_MS, Ownership
@@ -89,9 +96,16 @@ class Subscription:
         )
         self.context = context
         self.control = Control(self, context)
+        self.notes = Notes(self, context)
+        self.cancels = Cancels(self, context)
+        self.lengthening = Lengthening(self, context)
+        self.brake = Braking(self, context)
+        self.filling = Filling(self, context)
         self.hand_out = HandOut(self, context)
+        self.dedup = Dedup(self, context) if settings.dedup.key else None
         self.parking = Parking(self, context, context.spill(name, settings.spill_bytes_max))
         self.retry_topic = RetryTopic(self, context)
+        self.lines = Lines(self, context)
         self.claims = Claims(self, context)
         self.send_back = Sender(self, context, RETRY, self.retry_topic.topic)
         dead = dead_letter_topic(broker, name, settings)
@@ -129,6 +143,7 @@ class Subscription:
                     self.sweeper.run,
                     self.committer.run,
                     self.claims.run,
+                    self.lines.run,
                     self.send_back.run,
                     self.dead_letters.run,
                     self.operations.run,
@@ -136,13 +151,18 @@ class Subscription:
                     self.retry_topic.watch,
                 ):
                     group.create_task(part())
+                if self.dedup is not None:
+                    group.create_task(self.dedup.run())
         finally:
             self.hand_out.stop()
+            self.brake.stop()
             await self.presence.stop()
             await self.ownership.stop()
             await self.hand_out.rate.stop()
             await self.consumer.close()
             await self.parking.close()
+            await self.cancels.stop()
+            await self.notes.stop()
 
     async def _until_done(self, step: Callable[[], Awaitable[None]]) -> None:
         """Try a step of the start until it works; readiness says meanwhile why it does not."""
@@ -163,6 +183,8 @@ class Subscription:
             async with asyncio.timeout(HANDOVER_MS / 1000):
                 try:
                     await self._hand_over(list(self.owned.values()))
+                    if self.dedup is not None:
+                        await self.dedup.leave()
                 finally:
                     await self.presence.leave()
                     self.ownership.drop_all()

@@ -53,6 +53,7 @@ class Sweeper:
                 journal_ms = now_ms + JOURNAL_MS
                 self._ask(owned)
             self._subscription.hand_out.throttle()
+            self._subscription.filling.look()
             await self._sleep(owned, now_ms)
 
     def _tick(self, partition: Partition, now_ms: int) -> None:
@@ -62,7 +63,7 @@ class Sweeper:
         stuck = partition.ledger.stuck(now_ms)
         if stuck:
             partition.send_back(stuck)
-        if partition.ledger.tick(now_ms):
+        if partition.ledger.tick(now_ms) or partition.ledger.undone:
             self._measure(partition, now_ms)
             partition.perform()
             self._subscription.hand_out.ready(partition)
@@ -76,6 +77,7 @@ class Sweeper:
             for due_ms, count in lapsed.items():
                 lateness.observe((now_ms - due_ms) / 1000, count)
             metrics.lease_expiries.at(name).inc(sum(lapsed.values()))
+            self._subscription.brake.expired(sum(lapsed.values()))
             lapsed.clear()
 
     def _upkeep(self, owned: Sequence[Partition]) -> None:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from itertools import islice
 
 from ackd.core.entry import Hold
-from ackd.core.ids import TopicPartition
 from ackd.engine.api import Delivery, Unsettled
 from ackd.engine.settle import Settler
 from ackd.engine.subscription import Subscription
@@ -26,7 +25,7 @@ LOOKS_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class _Lease:
-    tp: TopicPartition
+    ledger: tuple[bytes, int]
     offset: int
     fence: int
 
@@ -48,9 +47,10 @@ class OpenLeases:
     def add(self, messages: Sequence[Delivery]) -> None:
         """These were handed out."""
         for message in messages:
-            fence = self._context.keys.open(message.lease).fence
-            tp = TopicPartition(message.topic, message.partition)
-            self._open[message.lease] = _Lease(tp, message.record.offset, fence)
+            # Of a copy the token names its place in the retry topic, unlike the message.
+            token = self._context.keys.open(message.lease)
+            ledger = (token.topic_id, token.partition)
+            self._open[message.lease] = _Lease(ledger, token.offset, token.fence)
 
     def count(self) -> int:
         """How many are still open."""
@@ -64,7 +64,7 @@ class OpenLeases:
         return list(self._open)
 
     def _over(self, lease: _Lease) -> bool:
-        partition = self._subscriptions[self._name].owned.get(lease.tp)
+        partition = self._subscriptions[self._name].ownership.by_ledger.get(lease.ledger)
         if partition is None or partition.ledger.dirty:
             return False
         entry = partition.ledger.entries.get(lease.offset)
@@ -85,8 +85,8 @@ class OpenLeases:
         now_ms = self._context.clock.monotonic_ms()
         if now_ms < self._looked_ms + LOOK_MS:
             return
-        owned = self._subscriptions[self._name].owned
-        gone = list(islice((t for t, e in self._open.items() if e.tp not in owned), LOOKS_MAX))
+        owned = self._subscriptions[self._name].ownership.by_ledger
+        gone = list(islice((t for t, e in self._open.items() if e.ledger not in owned), LOOKS_MAX))
         if gone:
             self._looked_ms = now_ms
             await asyncio.gather(*(self._look(lease) for lease in gone))

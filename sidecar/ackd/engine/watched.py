@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ackd.core.bucket import Taken
+from ackd.core.ids import LedgerKey
 from ackd.core.layout import Layouts
 from ackd.core.wire import Call, Open, Reply, Snapshot
 from ackd.errors import StoreDataError, StoreError, StoreUnknownError
-from ackd.ports import Members, Store, Trouble
+from ackd.ports import Members, Note, Outboxes, SeenKeys, Store, Trouble
 from ackd.telemetry.metrics import Metrics
 
 
@@ -98,6 +99,21 @@ class Watched:
         with self._watch("take"):
             return await self._store.take(subscription, wanted, rate_per_s, burst)
 
+    async def put_notes(self, key: LedgerKey, notes: Sequence[Note], bytes_max: int) -> int:
+        """Keep progress notes."""
+        with self._watch("put_notes"):
+            return await self._store.put_notes(key, notes, bytes_max)
+
+    async def notes(self, key: LedgerKey, offsets: Sequence[int]) -> list[bytes | None]:
+        """Read progress notes."""
+        with self._watch("notes"):
+            return await self._store.notes(key, offsets)
+
+    async def drop_notes(self, key: LedgerKey, offsets: Sequence[int]) -> None:
+        """Forget progress notes."""
+        with self._watch("drop_notes"):
+            await self._store.drop_notes(key, offsets)
+
     async def get(self, name: str) -> bytes | None:
         """Read a value."""
         with self._watch("get"):
@@ -122,6 +138,16 @@ class Watched:
         """Remove a value."""
         with self._watch("delete"):
             await self._store.delete(name)
+
+    @property
+    def outboxes(self) -> Outboxes:
+        """As the store's."""
+        return self._store.outboxes
+
+    @property
+    def seen_keys(self) -> SeenKeys:
+        """As the store's."""
+        return self._store.seen_keys
 
     def troubles(self) -> list[Trouble]:
         """As the store says."""

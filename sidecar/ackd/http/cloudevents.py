@@ -112,6 +112,8 @@ def event_of(delivery: Delivery, payload: str) -> Event:
     own["ackdid"] = safe(delivery.id)
     own["ackdattempt"] = delivery.attempt
     own["ackdattemptsmax"] = delivery.attempts_max
+    if delivery.note is not None:
+        own["ackdnote"] = safe(delivery.note)
     own["ackddeadline"] = timestamp(delivery.deadline_ms)
     return event
 

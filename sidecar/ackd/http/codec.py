@@ -17,6 +17,7 @@ import msgspec
 import orjson
 
 from ackd.engine.api import ACKED, Delivery, Received, SettleResult, Status
+from ackd.engine.live import Cancel
 from ackd.http.problems import problem
 from ackd.ports import Headers
 
@@ -133,6 +134,8 @@ class DeliveryEncoder:
                 listed += b',"content_type":' + orjson.dumps(kind)
         else:
             listed = b"[]"
+        if delivery.note is not None:
+            listed += b',"note":' + orjson.dumps(delivery.note)
         return (
             b'{"id":"%b/%d/%d","lease":"%b","topic":"%b","key":%b,"attempt":%d,"attempts_max":%d,'
             b'"first_seen_ms":%d,"deadline_ms":%d,"published_ms":%d,"headers":%b,%b'
@@ -187,10 +190,17 @@ def result(of: SettleResult) -> bytes:
         members["now"] = {"state": of.now_state}
         if of.now_attempt is not None:
             members["now"] = {"state": of.now_state, "attempt": of.now_attempt}
+    if of.cancelled is not None:
+        members["cancelled"] = cancelled(of.cancelled)
     if of.error is not None and of.status is not Status.LOST:
         # `lost` says all there is to say; a batch of late acks needn't repeat it in words.
         members["problem"] = problem(of.error)
     return orjson.dumps(members, default=str)
+
+
+def cancelled(of: Cancel) -> dict[str, str]:
+    """That an operator ended the message."""
+    return {"then": of.then, "reason": of.reason}
 
 
 def result_list(results: Iterable[SettleResult]) -> bytes:

@@ -18,6 +18,7 @@ from ackd.errors import AckdError, DrainingError
 from ackd.http import cloudevents, codec, raw
 from ackd.http.app import json_only
 from ackd.http.decode import BodyDecoder
+from ackd.http.kept import Kept
 from ackd.http.limits import ANSWER_BYTES_DEFAULT, ANSWER_BYTES_MAX
 from ackd.http.model import ReceiveBody
 from ackd.http.negotiation import (
@@ -59,8 +60,10 @@ async def receive(call: Call) -> Reply:
     if call.body:
         json_only(call)
         body = _RECEIVE.decode(call.body)
+        _check(call, body)
     if body.settle is None:
         received = await _wait(call, name, _request(call, body, form))
+        _keep(call, name, body, received)
         return _answer(call, form, encoder, received, None)
     if form in HEADER_SETTLE and len(body.settle) > HEADER_SETTLE_MAX:
         why = f"At most {HEADER_SETTLE_MAX} items with {form}."
@@ -71,7 +74,30 @@ async def receive(call: Call) -> Reply:
     raise_if_all_away(results)
     if isinstance(outcome, AckdError):
         return _settled_only(call, form, encoder, results, outcome)
+    _keep(call, name, body, outcome)
     return _answer(call, form, encoder, outcome, results)
+
+
+def _check(call: Call, body: ReceiveBody) -> None:
+    """Raises BadParameterError for what can't work together."""
+    if not body.release_on_close:
+        return
+    why = None
+    if call.request.head.should_close:
+        why = "Needs a connection that stays open between requests."
+    elif body.attempt_id is not None:
+        why = "Not together with attempt_id, which keeps leases for a broken connection."
+    if why is not None:
+        raise field_errors([("/release_on_close", why)])
+
+
+def _keep(call: Call, name: str, body: ReceiveBody, received: Received) -> None:
+    """Remember whose leases these are, if they go back when the connection ends."""
+    if body.release_on_close and received.messages:
+        kept = call.connection.kept
+        if kept is None:
+            kept = call.connection.kept = Kept(call.service)
+        kept.add(name, received.messages)
 
 
 def _request(call: Call, body: ReceiveBody, form: str) -> ReceiveRequest:

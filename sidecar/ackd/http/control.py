@@ -10,14 +10,15 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from ackd.config.live import pointer
 from ackd.config.mistakes import MistakesError
-from ackd.engine.live import Scope
-from ackd.errors import BadBodyError
+from ackd.core.ids import message_id
+from ackd.engine.live import CancelTo, Scope
+from ackd.errors import BadBodyError, NotFoundError
 from ackd.http.app import json_only
 from ackd.http.decode import BodyDecoder
 from ackd.http.model import DELAY_MS_MAX
 from ackd.http.problems import field_errors
 from ackd.http.reply import Reply
-from ackd.http.service import Call
+from ackd.http.service import Call, whole
 from ackd.http.views import as_json
 
 ScopeField = Annotated[
@@ -60,19 +61,42 @@ class SettingsPatch(Struct, forbid_unknown_fields=True, frozen=True):
     retry_backoff_ms: Duration = UNSET
     retry_backoff_factor: float | UnsetType | None = UNSET
     retry_backoff_ms_max: Duration = UNSET
+    give_up_after_ms: Duration = UNSET
     stuck_after_ms: Duration = UNSET
     stuck_min_age_ms: Duration = UNSET
     span_max: Number = UNSET
     in_flight_max: Number = UNSET
     rate_per_s: float | UnsetType | None = UNSET
     rate_burst: Number = UNSET
+    brake_failures: Number = UNSET
+    brake_share: float | UnsetType | None = UNSET
+    brake_window_ms: Duration = UNSET
+    brake_trial_ms: Duration = UNSET
     window_bytes_max: Duration = UNSET
     buffer_max: Number = UNSET
+    notes_bytes_max: Duration = UNSET
     apply_to: Annotated[str, Meta(pattern="^(new|all)$")] = "new"
     force: bool = False
 
 
+class CancelBody(Struct, forbid_unknown_fields=True, frozen=True):
+    """End a message that is in flight; may be left out."""
+
+    then: Annotated[
+        CancelTo, Meta(description="`dead`: to the dead-letter topic; `ack`: it is done.")
+    ] = "dead"
+    reason: Annotated[str, Meta(max_length=1000, description="Why, for people.")] = ""
+
+
+class CancelledMessage(Struct, frozen=True):
+    """What became of it: `acked` or `dead`."""
+
+    id: str
+    state: str
+
+
 _PAUSE = BodyDecoder(PauseBody)
+_CANCEL = BodyDecoder(CancelBody)
 _RESUME = BodyDecoder(ResumeBody)
 
 
@@ -94,6 +118,18 @@ async def resume(call: Call) -> Reply:
     """POST /v1/subscriptions/{subscription}/resume."""
     body = _RESUME.decode(_body(call))
     return as_json(asdict(await call.service.engine.resume(call.params[0], body.scope)))
+
+
+async def cancel(call: Call) -> Reply:
+    """POST /v1/subscriptions/{subscription}/messages/{topic}/{partition}/{offset}/cancel."""
+    body = _CANCEL.decode(_body(call))
+    name, topic, *numbers = call.params
+    partition, offset = (whole(each) for each in numbers)
+    if partition is None or offset is None:
+        raise NotFoundError(f"No message has the id {'/'.join(call.params[1:])}.")
+    message = message_id(topic, partition, offset)
+    done = await call.service.engine.cancel(name, message, body.then, body.reason)
+    return as_json({"id": message, "state": done.done})
 
 
 async def configure(call: Call) -> Reply:

@@ -26,6 +26,18 @@ CONTROL = (
     ),
     Route(
         "POST",
+        f"{_SUBSCRIPTION}/messages/{{topic}}/{{partition}}/{{offset}}/cancel",
+        "cancel_message",
+        "End a message that is in flight; its worker hears of it at its next extend.",
+        control.cancel,
+        "operate",
+        (Answer(200, "It is over.", (Content(JSON, control.CancelledMessage),)),),
+        ("admin",),
+        body=(Content(JSON, control.CancelBody),),
+        problems=(404, 503),
+    ),
+    Route(
+        "POST",
         f"{_SUBSCRIPTION}/pause",
         "pause",
         "Hand out nothing more; leases can be settled as always.",

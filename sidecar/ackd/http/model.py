@@ -43,6 +43,15 @@ DelayMs = Annotated[
 ]
 ReasonText = Annotated[str, Meta(max_length=4096, description="Why, for people.")]
 
+NoteText = Annotated[
+    str,
+    Meta(
+        max_length=4096,
+        description="For the next attempt, which gets it as `note`; at most 4096 bytes in UTF-8. "
+        "Empty takes an earlier one away.",
+    ),
+]
+
 
 # --- requests -------------------------------------------------------------------------------------
 
@@ -78,13 +87,14 @@ class RetryBody(_Settle, tag="retry", frozen=True, gc=False):
 
 
 class ExtendBody(_Settle, tag="extend", frozen=True, gc=False):
-    """Keep the lease for longer."""
+    """Keep the lease for longer. `note`: what the next attempt should know."""
 
     lease_ms: LeaseMs | None = None
+    note: NoteText | None = None
 
     def item(self) -> SettleItem:
         """As the engine takes it."""
-        return SettleItem(self.lease, Verb.EXTEND, lease_ms=self.lease_ms)
+        return SettleItem(self.lease, Verb.EXTEND, lease_ms=self.lease_ms, note=self.note)
 
 
 class DeadBody(_Settle, tag="dead", frozen=True, gc=False):
@@ -126,6 +136,7 @@ class ExtendOptions(_Request, frozen=True, gc=False):
     """Body of `.../extend`; may be left out."""
 
     lease_ms: LeaseMs | None = None
+    note: NoteText | None = None
 
 
 class DeadOptions(_Request, frozen=True, gc=False):
@@ -177,6 +188,9 @@ class ReceiveBody(_Request, frozen=True, gc=False):
         ]
         | None
     ) = None
+    release_on_close: Annotated[
+        bool, Meta(description="Give unsettled leases back, uncounted, when the connection ends.")
+    ] = False
     settle: (
         Annotated[list[Item], Meta(min_length=1, description="Settle these first, then receive.")]
         | None
@@ -243,6 +257,13 @@ class Now(Struct, frozen=True):
 STATUSES = "acked|already_acked|retrying|extended|dead|released|lost|invalid|unavailable"
 
 
+class Cancelled(Struct, frozen=True):
+    """An operator ended the message: as `ack`ed or as `dead`."""
+
+    then: str
+    reason: str
+
+
 class Result(Struct, frozen=True):
     """What became of one item."""
 
@@ -251,6 +272,7 @@ class Result(Struct, frozen=True):
     deadline_ms: int | UnsetType = UNSET
     due_ms: int | UnsetType = UNSET
     now: Now | UnsetType = UNSET
+    cancelled: Cancelled | UnsetType = UNSET
     problem: Problem | UnsetType = UNSET
 
 
@@ -282,6 +304,7 @@ class Message(Struct, frozen=True):
     published_ms: int
     headers: list[tuple[str, str | Base64Text | None]]
     content_type: str | UnsetType = UNSET
+    note: str | UnsetType = UNSET
     tombstone: bool | UnsetType = UNSET
     json: msgspec.Raw | UnsetType = UNSET
     text: str | UnsetType | None = UNSET
@@ -318,10 +341,15 @@ class Stored(Struct, frozen=True):
 
 
 class Published(Struct, frozen=True):
-    """What became of one message of a batch: `stored` with its id, or `failed` with the problem."""
+    """What became of one message of a batch: `stored` with its id, `accepted` into the outbox, or
+    `failed` with the problem.
+    """
 
-    status: Annotated[str, Meta(pattern="^(stored|failed)$")]
+    status: Annotated[str, Meta(pattern="^(stored|accepted|failed)$")]
     id: str | UnsetType | None = UNSET
+    outbox_id: str | UnsetType = UNSET
+    due_ms: int | UnsetType = UNSET
+    status_url: str | UnsetType = UNSET
     problem: Problem | UnsetType = UNSET
 
 

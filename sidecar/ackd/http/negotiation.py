@@ -19,6 +19,7 @@ CE_BATCH = "application/cloudevents-batch+json"
 
 _CACHE_MAX = 256
 _PREFER_WAIT = re.compile(r"(?:^|,)\s*wait\s*=\s*\"?(\d{1,9})\"?\s*(?=[;,]|$)", re.IGNORECASE)
+_PREFER_ASYNC = re.compile(r"(?:^|,)\s*respond-async\s*(?=[;,]|$)", re.IGNORECASE)
 _PREFER_EVENT = re.compile(r"(?:^|,)\s*cloudevents\s*=\s*\"?binary\"?\s*(?=[;,]|$)", re.IGNORECASE)
 
 
@@ -90,6 +91,11 @@ def preferred_wait_ms(prefer: str | None) -> int | None:
 def prefers_binary_event(prefer: str | None) -> bool:
     """Whether `Prefer: cloudevents=binary` asks for a CloudEvent in binary mode."""
     return prefer is not None and _PREFER_EVENT.search(prefer) is not None
+
+
+def prefers_async(prefer: str | None) -> bool:
+    """Whether `Prefer: respond-async` (RFC 7240 section 4.1) lets the work be done later."""
+    return prefer is not None and _PREFER_ASYNC.search(prefer) is not None
 
 
 def media_type(content_type: str | None) -> str:

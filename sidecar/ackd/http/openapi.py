@@ -36,9 +36,13 @@ _TAGS = {
 _VARIABLES: dict[str, Json] = {
     "subscription": {"type": "string", "minLength": 1},
     "topic": {"type": "string", "minLength": 1},
+    "partition": {"type": "integer", "minimum": 0},
+    "offset": {"type": "integer", "minimum": 0},
     "lease": {"type": "string", "minLength": 1, "maxLength": LEASE_CHARS_MAX},
     "dead": {"type": "string", "pattern": ID_PATTERN},
     "operation": {"type": "string", "minLength": 1},
+    "broker": {"type": "string", "minLength": 1},
+    "number": {"type": "integer", "minimum": 1},
     "problem": {"type": "string", "pattern": "^[a-z-]+$"},
 }
 _BODY_PROBLEMS = (400, 408, 413, 415, 429)

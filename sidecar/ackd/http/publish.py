@@ -18,13 +18,13 @@ import orjson
 from msgspec import UNSET, Meta
 
 from ackd.core.ids import message_id
-from ackd.engine.api import Published, PublishRequest
+from ackd.engine.api import Accepted, Published, PublishRequest
 from ackd.errors import AckdError, BadBodyError
-from ackd.http import cloudevents
+from ackd.http import cloudevents, outbox
 from ackd.http.app import json_only
 from ackd.http.decode import FAULTS_MAX, BodyDecoder
 from ackd.http.model import DELAY_MS_MAX, HEADERS_MAX, INT32_MAX, Base64, BatchBody, MessageBody
-from ackd.http.negotiation import CE_BATCH, CE_JSON, media_type
+from ackd.http.negotiation import CE_BATCH, CE_JSON, media_type, prefers_async
 from ackd.http.problems import field_errors, problem
 from ackd.http.reply import Reply, failure
 from ackd.http.service import Call, whole
@@ -54,6 +54,8 @@ async def one(call: Call) -> Reply:
     [result] = published.results
     if isinstance(result, AckdError):
         raise result
+    if isinstance(result, Accepted):
+        return outbox.accepted(result, _replayed(published))
     return Reply(orjson.dumps(_stored(result)), status=201, headers=_replayed(published))
 
 
@@ -67,7 +69,9 @@ async def batch(call: Call) -> Reply:
     if len(errors) == len(results):
         errors[0].facts["results"] = results
         return failure(errors[0])
-    return Reply(orjson.dumps({"results": results}, default=str), headers=_replayed(published))
+    later = all(isinstance(each, Accepted) for each in published.results)
+    answer = orjson.dumps({"results": results}, default=str)
+    return Reply(answer, status=202 if later else 200, headers=_replayed(published))
 
 
 def _kind(call: Call) -> str:
@@ -103,9 +107,11 @@ def _stored(stored: Stored) -> dict[str, object]:
     }
 
 
-def _outcome(result: Stored | AckdError) -> dict[str, object]:
+def _outcome(result: Stored | Accepted | AckdError) -> dict[str, object]:
     if isinstance(result, AckdError):
         return {"status": "failed", "problem": problem(result)}
+    if isinstance(result, Accepted):
+        return {"status": "accepted"} | outbox.view(result)
     return {"status": "stored", "id": _id(result)}
 
 
@@ -116,13 +122,14 @@ def _replayed(published: Published) -> Sequence[tuple[str, str]]:
 def _request(call: Call, messages: Sequence[Outgoing]) -> PublishRequest:
     """With an Idempotency-Key also the fingerprint of everything that the key stands for."""
     given = call.one_header("Idempotency-Key")
+    later = prefers_async(call.request.headers.get("Prefer"))
     if given is None:
-        return PublishRequest(messages)
+        return PublishRequest(messages, respond_async=later)
     found = _IDEMPOTENCY.fullmatch(given)
     if found is None:
         why = f"Expected 1 to {KEY_CHARS_MAX} visible ASCII characters."
         raise field_errors([("header:Idempotency-Key", why)])
-    return PublishRequest(messages, found[1], _fingerprint(messages))
+    return PublishRequest(messages, found[1], _fingerprint(messages), respond_async=later)
 
 
 def _fingerprint(messages: Sequence[Outgoing]) -> bytes:

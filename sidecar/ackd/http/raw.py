@@ -66,6 +66,8 @@ def facts(delivery: Delivery) -> HeaderPairs:
             pairs.append(("Ackd-Key", text))
     if record.value is None:
         pairs.append(("Ackd-Tombstone", "true"))
+    if delivery.note is not None:
+        pairs.append(("Ackd-Note", one_line(delivery.note)))
     kind = content_type_of(record.headers)
     if kind is not None and (text := plain(kind.encode())) is not None:
         pairs.append(("Ackd-Content-Type", text))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from ackd.engine.api import Explanation, SubscriptionView
-from ackd.http import consume, model, publish, settle, stream, views
+from ackd.http import consume, model, outbox, publish, settle, stream, views
 from ackd.http.control_routes import CONTROL
 from ackd.http.dead_routes import DEAD_ROUTES
 from ackd.http.model import DELAY_MS_MAX, INT32_MAX
 from ackd.http.negotiation import CE_BATCH, CE_JSON, JSON, MULTIPART, NDJSON, OCTETS, SSE
+from ackd.http.outbox_routes import OUTBOX_ROUTES, PREFER
 from ackd.http.router import BOTH, Answer, Content, Handler, Param, Route
 
 _TEXT: dict[str, object] = {"type": "string"}
@@ -158,6 +159,13 @@ _LOOK = Route(
     problems=(503,),
 )
 
+_ACCEPTED = Answer(
+    202,
+    "Durable in the outbox; it is sent when it is due.",
+    (Content(JSON, outbox.AcceptedMessage),),
+    ("Location", "Idempotent-Replayed"),
+)
+
 _PUBLISH = (
     Route(
         "POST",
@@ -166,11 +174,15 @@ _PUBLISH = (
         "Publish one message: the body is its value, byte for byte.",
         publish.one,
         "publish",
-        (Answer(201, "Stored.", (Content(JSON, model.Stored),), ("Idempotent-Replayed",)),),
+        (
+            Answer(201, "Stored.", (Content(JSON, model.Stored),), ("Idempotent-Replayed",)),
+            _ACCEPTED,
+        ),
         body=(Content(OCTETS, bytes), Content(CE_JSON, dict), Content("*/*", bytes)),
         params=(
             _BROKER,
             _IDEMPOTENCY,
+            PREFER,
             Param("Ackd-Key", "header", "The key.", _TEXT),
             Param(
                 "Ackd-Key-Base64",
@@ -205,10 +217,16 @@ _PUBLISH = (
                 (Content(JSON, model.Batch),),
                 ("Idempotent-Replayed",),
             ),
+            Answer(
+                202,
+                "All are in the outbox.",
+                (Content(JSON, model.Batch),),
+                ("Idempotent-Replayed",),
+            ),
         ),
         body=(Content(JSON, model.BatchBody), Content(CE_BATCH, list)),
         body_required=True,
-        params=(_BROKER, _IDEMPOTENCY),
+        params=(_BROKER, _IDEMPOTENCY, PREFER),
         problems=(404, 409, 429, 503, 504),
     ),
 )
@@ -361,5 +379,5 @@ _HEALTH = (
 
 ROUTES: tuple[Route, ...] = (
     *(RECEIVE, STREAM, SETTLE, *_SINGLE, _LOOK, *_PUBLISH),
-    *(*_VIEWS, *CONTROL, *DEAD_ROUTES, *_HEALTH),
+    *(*OUTBOX_ROUTES, *_VIEWS, *CONTROL, *DEAD_ROUTES, *_HEALTH),
 )

@@ -23,6 +23,7 @@ from aiohttp.web_protocol import ERROR, RequestHandler, _ErrInfo
 
 from ackd.config.units import KIB
 from ackd.errors import AckdError, ClientError, RequestTimeoutError, TooManyConnectionsError
+from ackd.http.kept import Kept
 from ackd.http.limits import Limits
 from ackd.http.reply import Reply, failure
 from ackd.http.request import Request
@@ -44,7 +45,16 @@ Handler = Callable[[Request], Awaitable[Reply]]
 class Connection(RequestHandler):
     """One client's connection."""
 
-    __slots__ = ("_closing_since", "_handler", "_head_since", "_peer", "_wire", "limits", "on_lost")
+    __slots__ = (
+        "_closing_since",
+        "_handler",
+        "_head_since",
+        "_peer",
+        "_wire",
+        "kept",
+        "limits",
+        "on_lost",
+    )
 
     def __init__(self, server: Server) -> None:
         limits = server.limits
@@ -65,6 +75,7 @@ class Connection(RequestHandler):
         # Called when the connection is lost while a handler waits for something it then must not
         # take.
         self.on_lost: Callable[[], None] | None = None
+        self.kept: Kept | None = None
         self._handler = server.handler
         self._wire: asyncio.Transport | None = None
         self._peer = ""
@@ -89,10 +100,19 @@ class Connection(RequestHandler):
         called, self.on_lost = self.on_lost, None
         if called is not None:
             called()
+        if self.kept is not None:
+            self.kept.close(lost=not self._force_close)
+            self.kept = None
         server = cast("Server | None", self._manager)
         super().connection_lost(exc)
         if server is not None:
             server.left(self)
+
+    def _process_keepalive(self) -> None:
+        """Close an idle connection, unless its end would take leases away."""
+        if self.kept is not None and self.kept.open:
+            self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
+        super()._process_keepalive()
 
     def data_received(self, data: bytes) -> None:
         """Note since when an unfinished head is there."""

@@ -62,7 +62,10 @@ async def _one(call: Call, item: SettleItem) -> Reply:
     if result.status is Status.LOST:
         now = {"state": result.now_state, "attempt": result.now_attempt}
         detail = "" if result.error is None else result.error.detail
-        raise LeaseLostError(detail, **({} if result.now_state is None else {"now": now}))
+        facts: dict[str, object] = {} if result.now_state is None else {"now": now}
+        if result.cancelled is not None:
+            facts["cancelled"] = codec.cancelled(result.cancelled)
+        raise LeaseLostError(detail, **facts)
     if result.status is Status.INVALID:
         raise result.error or BadLeaseTokenError()
     if result.status is Status.UNAVAILABLE:
@@ -100,7 +103,8 @@ def _retry(lease: str, body: bytes) -> SettleItem:
 
 
 def _extend(lease: str, body: bytes) -> SettleItem:
-    return SettleItem(lease, Verb.EXTEND, lease_ms=_EXTEND.decode(body).lease_ms)
+    read = _EXTEND.decode(body)
+    return SettleItem(lease, Verb.EXTEND, lease_ms=read.lease_ms, note=read.note)
 
 
 def _dead(lease: str, body: bytes) -> SettleItem:

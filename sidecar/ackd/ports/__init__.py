@@ -37,7 +37,8 @@ from ackd.ports.events import (
     TopicReplaced,
 )
 from ackd.ports.operator import Groups, TopicLook
-from ackd.ports.store import Member, Members, Store
+from ackd.ports.outbox import Outboxes, SeenKeys
+from ackd.ports.store import Member, Members, Note, Store
 from ackd.ports.trouble import Trouble
 
 __all__ = [
@@ -59,11 +60,14 @@ __all__ = [
     "Members",
     "Nominated",
     "NotStored",
+    "Note",
     "OutOfRange",
+    "Outboxes",
     "Outgoing",
     "PublishResult",
     "Record",
     "Revoked",
+    "SeenKeys",
     "StartPolicy",
     "Store",
     "Stored",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ackd.core.bucket import Taken
+from ackd.core.ids import LedgerKey
 from ackd.core.layout import Layouts
 from ackd.core.wire import Call, Open, Reply, Snapshot
+from ackd.ports.outbox import Outboxes, SeenKeys
 from ackd.ports.trouble import Trouble
 
 
@@ -40,6 +42,16 @@ class Members:
     members: tuple[Member, ...]
     superseded: bool
     live: bytes = b""
+
+
+class Note(NamedTuple):
+    """A worker's note about its progress, said under the lease with this fence. UTF-8; empty takes
+    an earlier one away.
+    """
+
+    offset: int
+    fence: int
+    text: bytes
 
 
 class Store(Protocol):
@@ -91,6 +103,17 @@ class Store(Protocol):
     async def take(self, subscription: str, wanted: int, rate_per_s: float, burst: int) -> Taken:
         """Take tokens from the subscription's bucket, at most `wanted`; see `core.bucket`."""
 
+    async def put_notes(self, key: LedgerKey, notes: Sequence[Note], bytes_max: int) -> int:
+        """Keep progress notes of a partition, at most `bytes_max` of them all; returns how many
+        older ones were dropped for that. One of an earlier lease replaces none of a later.
+        """
+
+    async def notes(self, key: LedgerKey, offsets: Sequence[int]) -> list[bytes | None]:
+        """The notes of these messages, None where there is none."""
+
+    async def drop_notes(self, key: LedgerKey, offsets: Sequence[int]) -> None:
+        """Forget notes."""
+
     async def get(self, name: str) -> bytes | None:
         """A small value by name (`name` is below the prefix)."""
 
@@ -105,6 +128,14 @@ class Store(Protocol):
 
     async def delete(self, name: str) -> None:
         """Remove a value."""
+
+    @property
+    def outboxes(self) -> Outboxes:
+        """Messages that are to be published."""
+
+    @property
+    def seen_keys(self) -> SeenKeys:
+        """Business keys that were acked."""
 
     def troubles(self) -> list[Trouble]:
         """What an operator should know, for readiness."""

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 class Trouble:
     """Something an operator should read; shown in readiness until `cleared` under the same `code`.
 
-    `fatal` means that the consumer can't go on by itself and has to be made anew.
+    `fatal` means that the consumer can't go on by itself and has to be made anew, `away` that the
+    other side can't be reached.
     """
 
     code: str
     detail: str
     fatal: bool = False
     cleared: bool = False
+    away: bool = False

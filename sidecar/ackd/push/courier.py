@@ -119,8 +119,8 @@ class Courier:
                     pause_s = self._lease_s / AGAIN_SHARE
                 if result.status in {Status.EXTENDED, Status.UNAVAILABLE}:
                     kept.append(lease)
-                elif result.now_state != "finished":  # else the application settled it meanwhile
-                    gone.append(lease)
+                elif result.now_state != "finished" or result.cancelled is not None:
+                    gone.append(lease)  # else the application settled it meanwhile
             if gone and not kept:
                 bound.reschedule(self._now())
                 return

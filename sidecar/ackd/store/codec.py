@@ -48,6 +48,7 @@ _OUTCOMES = tuple(
 )
 _STATES = tuple(State(n) if n in set(State) else State.READY for n in range(max(State) + 1))
 _SLOTS_PER_BITS = CHUNK_SHIFT - SLOT_CHUNK_SHIFT
+_KEY_BYTES = 6
 _NO_SLOT = bytes(_SLOT.size)
 
 
@@ -141,6 +142,9 @@ def decode_head(answer: list[bytes]) -> tuple[Snapshot, Iterator[list[SlotView]]
     lost: dict[int, None] = {}
     raw_slots: dict[int, bytes] = {}
     for name, data in zip(answer[2::2], answer[3::2], strict=True):
+        if name == b"k":
+            snapshot.parked = _keys(data)
+            continue
         index = int(name[1:])
         if name[:1] == b"b":
             if data:
@@ -154,6 +158,12 @@ def decode_head(answer: list[bytes]) -> tuple[Snapshot, Iterator[list[SlotView]]
     snapshot.chunks = dict(sorted(snapshot.chunks.items()))
     snapshot.lost_chunks = sorted(lost)
     return snapshot, _slots(raw_slots, snapshot)
+
+
+def _keys(data: bytes) -> list[int]:
+    """Parked keys, in order."""
+    size = _KEY_BYTES
+    return sorted(int.from_bytes(data[at : at + size], "big") for at in range(0, len(data), size))
 
 
 def _slots(chunks: dict[int, bytes], snapshot: Snapshot) -> Iterator[list[SlotView]]:

@@ -30,6 +30,11 @@ class Keys:
             self._ledgers[key] = name
         return name
 
+    def notes(self, key: LedgerKey) -> tuple[str, str]:
+        """(notes, their order) of a partition, beside its record."""
+        base = self.ledger(key)[:-1]
+        return f"{base}n", f"{base}o"
+
     def members(self, subscription: str) -> str:
         """The members of a subscription; its boot numbers are beside it under the same tag."""
         return f"{self.base}{{members:{escape(subscription)}}}:m"
@@ -50,6 +55,14 @@ class Keys:
     def bucket(self, subscription: str) -> str:
         """The tokens of a subscription. Of all keys the one with a TTL: it fills up by itself."""
         return f"{self.base}{{members:{escape(subscription)}}}:r"
+
+    def outbox(self, broker: str) -> str:
+        """The meta hash of a broker's outbox; all its other keys have the same tag."""
+        return f"{self.base}{{outbox:{escape(broker)}}}:m"
+
+    def seen(self, subscription: str) -> str:
+        """The meta hash of a subscription's acked keys; these all have a TTL: they may be lost."""
+        return f"{self.base}{{seen:{escape(subscription)}}}:m"
 
     def value(self, name: str) -> str:
         """A small value."""

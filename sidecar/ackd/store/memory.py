@@ -12,9 +12,13 @@ from time import time_ns
 from ackd.core.bucket import Bucket, Taken
 from ackd.core.ids import LedgerKey
 from ackd.core.layout import FIRST, HERE, Layouts
+from ackd.core.notes import Notes
+from ackd.core.outbox import Outbox
 from ackd.core.record import Record
+from ackd.core.seen import Seen
 from ackd.core.wire import Call, Open, Reply, Snapshot, Verdict
-from ackd.ports import Member, Members, Trouble
+from ackd.ports import Member, Members, Note, Trouble
+from ackd.store.memory_outbox import MemoryOutboxes, MemorySeenKeys
 
 FORGET_MS = 3_600_000
 
@@ -45,6 +49,9 @@ class Data:
     members: dict[str, dict[str, Entry]] = field(default_factory=dict)
     live: dict[str, bytes] = field(default_factory=dict)
     buckets: dict[str, Bucket] = field(default_factory=dict)
+    notes: dict[LedgerKey, Notes] = field(default_factory=dict)
+    outboxes: dict[str, Outbox] = field(default_factory=dict)
+    seen: dict[str, Seen] = field(default_factory=dict)
 
 
 class MemoryStore:
@@ -62,6 +69,16 @@ class MemoryStore:
         self._written = FIRST
         self._run = run
         self._now_us = now_us
+
+    @property
+    def outboxes(self) -> MemoryOutboxes:
+        """Outboxes on the same data."""
+        return MemoryOutboxes(self.data.outboxes, self._now_us)
+
+    @property
+    def seen_keys(self) -> MemorySeenKeys:
+        """Acked keys on the same data."""
+        return MemorySeenKeys(self.data.seen, self._now_us)
 
     @property
     def run(self) -> str:
@@ -147,6 +164,19 @@ class MemoryStore:
         bucket = self.data.buckets.get(subscription) or Bucket(burst, now_us)
         self.data.buckets[subscription], taken = bucket.take(wanted, rate_per_s, burst, now_us)
         return taken
+
+    async def put_notes(self, key: LedgerKey, notes: Sequence[Note], bytes_max: int) -> int:
+        """Keep them, and drop the oldest."""
+        kept = self.data.notes.setdefault(key, Notes())
+        return sum(kept.put(note.offset, note.fence, note.text, bytes_max) for note in notes)
+
+    async def notes(self, key: LedgerKey, offsets: Sequence[int]) -> list[bytes | None]:
+        """Read them."""
+        return self.data.notes.get(key, Notes()).get(offsets)
+
+    async def drop_notes(self, key: LedgerKey, offsets: Sequence[int]) -> None:
+        """Forget them."""
+        self.data.notes.get(key, Notes()).drop(offsets)
 
     async def get(self, name: str) -> bytes | None:
         """Read a value that has not run out."""

@@ -1,7 +1,7 @@
 -- Take or read a partition's record: `Record.create` and `Record.open` of core/record.py.
 --
 -- The answer is a list: the packed header, the previous owner, then a name and the bytes of each
--- chunk (`s<n>` slots, `b<n>` bits; no bytes = the chunk is lost).
+-- chunk (`s<n>` slots, `b<n>` bits; no bytes = the chunk is lost), and `k` with the parked keys.
 local META, ARG = KEYS[1], ARGV[1]
 local BASE = sub(META, 1, -2)
 local OPENED = ">BBBI8I8I8I8I8I4HI8I8I8B"
@@ -53,6 +53,14 @@ call("HSET", META, "r", run, "c", pack(COLD, layout, h_incarnation, h_term, epoc
 local answer = { pack(OPENED, Verdict.OK, created, moved, clock_ms, version, h_incarnation, h_term,
   h_seq, epoch, h_rterm, watermark, h_fence, journal_next,
   home_count > 0 and 1 - call("EXISTS", BASE .. "p") or 0), previous }
+if home_count > 0 and call("HEXISTS", BASE .. "p", "k") == 1 then
+  local keys = {}
+  for _, field in ipairs(call("HKEYS", BASE .. "p")) do
+    if byte(field) == 107 and #field > 1 then keys[#keys + 1] = pack(">I6", tonumber(sub(field, 2))) end
+  end
+  answer[#answer + 1] = "k"
+  answer[#answer + 1] = table.concat(keys)
+end
 for _, field in ipairs(call("HKEYS", META)) do
   local kind = sub(field, 1, 1)
   if #field > 1 and (kind == "b"

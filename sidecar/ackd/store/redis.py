@@ -27,8 +27,9 @@ from ackd.store.exchange import Answer, Command
 from ackd.store.flusher import PartlyError
 from ackd.store.keys import Keys
 from ackd.store.nodes import ElsewhereError, Node, Topology
+from ackd.store.note_values import NoteValues
 from ackd.store.scripts import MEMBERS, RECORDS, RecordScripts, Script
-from ackd.store.values import TRIES, Ask, SmallValues
+from ackd.store.values import TRIES, Ask
 
 LOG = logging.getLogger("ackd.store")
 LOOK_EVERY_S = 10.0
@@ -46,7 +47,7 @@ class Supervisor(Protocol):
         """Stop it cleanly; never raises, bounded."""
 
 
-class RedisStore(SmallValues):
+class RedisStore(NoteValues):
     """`ackd.ports.Store` on servers. Made by `ackd.store.build`."""
 
     def __init__(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from ackd.core.bucket import Taken
 from ackd.errors import StoreDataError, StoreError
@@ -11,7 +11,8 @@ from ackd.store.connect import Link
 from ackd.store.exchange import Answer, Command
 from ackd.store.keys import Keys
 from ackd.store.nodes import Node
-from ackd.store.scripts import APPLY, FLOW, Script
+from ackd.store.outbox import RedisOutboxes, RedisSeenKeys
+from ackd.store.scripts import APPLY, FLOW, OUTBOX, Script
 
 TRIES = 3
 
@@ -23,6 +24,17 @@ class SmallValues(ABC):
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
+        self.outboxes = RedisOutboxes(keys, self._script)
+        self.seen_keys = RedisSeenKeys(keys, self._script)
+
+    async def _script(self, key: str, script: Script, words: Sequence[str | bytes | int]) -> Answer:
+        """Run a script on one key."""
+
+        async def ask(node: Node, link: Link) -> Answer:
+            command = ("EVALSHA", script.sha, 1, key, *words)
+            return await self._one(node, link, command, script, ownership=script is OUTBOX)
+
+        return await self._on(key, ask)
 
     @abstractmethod
     async def _on(self, name: str, ask: Ask) -> Answer:

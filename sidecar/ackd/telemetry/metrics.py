@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
@@ -23,58 +22,15 @@ from prometheus_client.exposition import choose_encoder
 
 from ackd.telemetry import log
 from ackd.telemetry.counter import Counter
+from ackd.telemetry.family import Family
 from ackd.telemetry.histogram import Histogram
-
-SERIES_MAX = 2000
-OTHER = "_other"
+from ackd.telemetry.outbox_metrics import OutboxMetrics
 
 LATENCY_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 ITEMS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 
-Kind = TypeVar("Kind", Counter, Gauge, Histogram)
 
-
-class Family(Generic[Kind]):
-    """One metric with all its series. `at` gives the series of some label values."""
-
-    def __init__(
-        self, parent: Kind, kind: str, name: str, text: str, labels: Sequence[str]
-    ) -> None:
-        self.kind = kind
-        self.name = name
-        self.text = text
-        self.labels = tuple(labels)
-        self._parent: Kind = parent
-        self._series: dict[tuple[str, ...], Kind] = {}
-
-    def at(self, *values: str) -> Kind:
-        """The series of these label values, in the order of `labels`; bounded by `SERIES_MAX`."""
-        series = self._series.get(values)
-        if series is None:
-            series = self._make(values)
-        return series
-
-    def drop(self, *values: str) -> None:
-        """Forget a series: a gauge of a partition that is no longer ours must not stand still."""
-        if self.labels and self._series.pop(values, None) is not None:
-            self._parent.remove(*values)
-
-    def _make(self, values: tuple[str, ...]) -> Kind:
-        if len(values) != len(self.labels):
-            message = f"{self.name} has the labels {self.labels}, got {len(values)} values"
-            raise ValueError(message)
-        if not self.labels:
-            self._series[values] = self._parent
-            return self._parent
-        other = (OTHER,) * len(self.labels)
-        if len(self._series) >= SERIES_MAX and values != other:
-            return self.at(*other)
-        series: Kind = self._parent.labels(*map(str, values))
-        self._series[values] = series
-        return series
-
-
-class Metrics:
+class Metrics(OutboxMetrics):
     """All metrics of one ackd process, in a registry of their own."""
 
     def __init__(self) -> None:
@@ -85,7 +41,11 @@ class Metrics:
         self._log_dropped: dict[str, int] = defaultdict(int)
         self._before: list[Callable[[], None]] = []
         self._define_work()
+        self.define_publishing()
+        self.define_outbox()
+        self.define_dedup()
         self._define_flow()
+        self._define_long_work()
         self._define_progress()
         self._define_copies()
         self._define_parts()
@@ -149,17 +109,6 @@ class Metrics:
             "1 while the application can't be reached and nothing is sent. Alert on it.",
             (of,),
         )
-        self.published = self._counter(
-            "ackd_published",
-            "Messages published, by outcome: stored, refused, not-stored, unknown, pressure.",
-            ("broker", "outcome"),
-        )
-        self.publish_seconds = self._histogram(
-            "ackd_publish_seconds", "How long a publish took, retries included.", ("broker",)
-        )
-        self.publish_retries = self._counter(
-            "ackd_publish_retries", "Further tries after a first one failed.", ("broker",)
-        )
 
     def _define_flow(self) -> None:
         """What holds work back on purpose."""
@@ -169,6 +118,27 @@ class Metrics:
         )
         self.rate_waits = self._counter(
             "ackd_rate_waits", "Times that the shared rate had less than was asked for.", (of,)
+        )
+
+    def _define_long_work(self) -> None:
+        """Work that takes long, and applications that fail."""
+        of = "subscription"
+        self.notes = self._counter("ackd_notes", "Progress notes written with an extend.", (of,))
+        self.notes_dropped = self._counter(
+            "ackd_notes_dropped",
+            "Notes dropped because of notes_bytes_max, the oldest first.",
+            (of,),
+        )
+        self.cancels = self._counter(
+            "ackd_cancels", "Messages that an operator cancelled: acked or dead.", (of, "outcome")
+        )
+        self.brake_on = self._gauge(
+            "ackd_brake_on",
+            "1 while only single messages are tried because the application fails. Alert on it.",
+            (of,),
+        )
+        self.brakes = self._counter(
+            "ackd_brakes", "Times that the brake stopped a subscription that fails.", (of,)
         )
 
     def _define_progress(self) -> None:
@@ -193,6 +163,12 @@ class Metrics:
         self.waiting = self._gauge("ackd_waiting", "Messages that wait for their retry.", (of,))
         self.window_bytes = self._gauge(
             "ackd_window_bytes", "Bytes of message bodies held (bound: window_bytes_max).", (of,)
+        )
+        self.window_share = self._gauge(
+            "ackd_window_share", "Part of window_bytes_max that is used. Alert above 0.8.", (of,)
+        )
+        self.window_warnings = self._counter(
+            "ackd_window_warnings", "Times that this part rose above 0.8.", (of,)
         )
         self.fetched = self._counter("ackd_fetched", "Messages fetched from the broker.", (of,))
         self.partitions_owned = self._gauge(
@@ -228,7 +204,8 @@ class Metrics:
         of = "subscription"
         self.send_backs = self._counter(
             "ackd_send_backs",
-            "Stuck messages that left the window for the retry topic, by reason: age, span, delay.",
+            "Stuck messages that left the window for the retry topic, by reason: age, span, delay, "
+            "bytes, key (they followed an earlier one of their key).",
             (of, "reason"),
         )
         self.copies = self._counter(
@@ -252,7 +229,8 @@ class Metrics:
         self.claims = self._counter(
             "ackd_claims",
             "Retry copies that asked for their message, by answer: claimed, held, finished (acked "
-            "meanwhile), duplicate, unknown (the store forgot it: delivered), stranger.",
+            "meanwhile), duplicate, unknown (the store forgot it: delivered), behind (an earlier "
+            "one of its key is not over), stranger.",
             (of, "outcome"),
         )
         self.parked = self._gauge(

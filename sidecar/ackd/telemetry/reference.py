@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ackd.telemetry.metrics import OTHER, SERIES_MAX, Metrics
+from ackd.telemetry.family import OTHER, SERIES_MAX
+from ackd.telemetry.metrics import Metrics
 
 INTRO = f"""\
 # Metrics

@@ -39,7 +39,10 @@ Value = str | int | bool | list[int] | list[str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SidecarPlan:
-    """What the sidecars of a run have in common. The three maps are added to their sections."""
+    """What the sidecars of a run have in common. The maps are added to their sections.
+
+    `sections`: further ones, by their names.
+    """
 
     broker: BrokerPart
     store_url: str
@@ -50,6 +53,7 @@ class SidecarPlan:
     store: Mapping[str, Value] = field(default_factory=dict)
     server: Mapping[str, Value] = field(default_factory=dict)
     options: Mapping[str, Value] = field(default_factory=dict)
+    sections: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
     command: tuple[str, ...] = (sys.executable, "-m", "ackd", "serve", "--config")
 
 
@@ -122,6 +126,7 @@ class Sidecar(Child):
                 _section("brokers.main", {"adapter": plan.broker.adapter}),
                 _section("brokers.main.options", {**plan.broker.options(), **plan.options}),
                 _section(f"subscriptions.{plan.sub}", subscription),
+                *(_section(name, values) for name, values in plan.sections.items()),
             ]
         )
 

@@ -39,6 +39,8 @@ NOTHING = {
     *("ackd_send_backs_total", "ackd_copies_total", "ackd_claims_total"),
     *("ackd_streams", "ackd_push_calls_total", "ackd_push_seconds", "ackd_push_running"),
     *("ackd_push_breaker_open", "ackd_paused", "ackd_rate_waits_total", "ackd_dead_letters_total"),
+    *("ackd_notes_total", "ackd_notes_dropped_total", "ackd_cancels_total"),
+    *("ackd_brake_on", "ackd_brakes_total", "ackd_window_warnings_total"),
     "ackd_settings_differ",
 }
 Samples = dict[str, dict[tuple[str, ...], float]]

@@ -140,7 +140,7 @@ class Sidecar:
 
     def count(self, family: str, *labels: str) -> float:
         """A counter."""
-        value: float = getattr(self.runtime.metrics, family).at(NAME, *labels)._value.get()
+        value: float = getattr(self.runtime.metrics, family).at(NAME, *labels).value
         return value
 
     async def until_count(self, most: float, family: str, *labels: str) -> None:

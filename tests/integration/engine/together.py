@@ -1,10 +1,10 @@
 """Sidecars in this process that share a local broker and a real Valkey, for tests of flow."""
 
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from ackd.config.schema import BrokerSettings, Settings, StoreSettings
+from ackd.config.schema import BrokerSettings, PublishSettings, Settings, StoreSettings
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.layout import HERE, Layouts
 from ackd.engine.api import Delivery, Received, ReceiveRequest
@@ -27,6 +27,7 @@ class Together:
     folder: Path
     store: StoreSettings
     topic: str
+    publish: PublishSettings = field(default_factory=PublishSettings)
 
     async def start(self, name: str, **more: object) -> "Sidecar":
         """A sidecar, ready unless `wait` is False. `layouts`: what its build reads. What else is
@@ -48,6 +49,7 @@ class Together:
                 store=self.store,
                 brokers={"b": BrokerSettings(adapter="local", options=options)},
                 subscriptions={NAME: subscription},
+                publish=self.publish,
             ),
             store=open_store(self.store, self.folder / name, layouts),
             brokers={"b": local_adapter.open("b", options)},
@@ -121,6 +123,18 @@ class Sidecar:
             got = (await self.receive(most=count - len(found))).messages
             assert got, f"only {len(found)} of {count} came"
             found += got
+        return found
+
+    async def collect_all(self, count: int, other: "Sidecar") -> list[Delivery]:
+        """So many messages of both."""
+        found: list[Delivery] = []
+
+        async def all_there() -> bool:
+            for each in (self, other):
+                found.extend((await each.receive(wait_ms=100)).messages)
+            return len(found) >= count
+
+        await wait_until_async(all_there, "all messages")
         return found
 
     async def version(self) -> int:

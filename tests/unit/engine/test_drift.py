@@ -17,7 +17,9 @@ OWN = {
     *("buffer_max", "commit_interval_ms", "static_id", "spill_bytes_max"),
     *("push", "leave_without_store_ms", "settings_drift"),
     # Only who holds a partition decides by these, and only who makes the topic by those.
-    *("stuck_min_age_ms", "span_max"),
+    *("stuck_min_age_ms", "span_max", "notes_bytes_max"),
+    # An application may fail beside one sidecar only.
+    *("brake_failures", "brake_share", "brake_window_ms", "brake_trial_ms"),
     *("retry_topic_partitions", "retry_topic_replication", "retry_topic_retention_ms"),
 }
 

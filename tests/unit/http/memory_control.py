@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from ackd.config.live import overlaid
 from ackd.config.subscription import SubscriptionSettings
 from ackd.engine.api import SubscriptionView
-from ackd.engine.live import Pause, Scope
+from ackd.engine.live import Cancel, CancelTo, Pause, Scope
+from ackd.errors import NotInFlightError
 
 
 class MemoryControl(ABC):
@@ -17,6 +18,7 @@ class MemoryControl(ABC):
 
     def __init__(self) -> None:
         self.changes: list[tuple[str, dict[str, object], bool, bool]] = []
+        self.cancellable: set[str] = set()
         self._pauses: dict[tuple[str, Scope], Pause] = {}
 
     @abstractmethod
@@ -39,6 +41,14 @@ class MemoryControl(ABC):
         """Forgets it."""
         self._pauses.pop((name, scope), None)
         return self.subscription(name)
+
+    async def cancel(self, name: str, message: str, then: CancelTo, reason: str) -> Cancel:
+        """Knows of no message in flight but of those that a test has named."""
+        self.subscription(name)
+        if message not in self.cancellable:
+            raise NotInFlightError
+        done = "acked" if then == "ack" else "dead"
+        return Cancel(message, then, reason, time.time_ns() // 1_000_000, done)
 
     async def configure(
         self, name: str, changes: Mapping[str, object], *, open_leases: bool, force: bool

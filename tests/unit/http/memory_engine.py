@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ackd.engine.api import (
+    Accepted,
     Delivery,
     Explanation,
     Held,
@@ -44,6 +45,7 @@ from ackd.errors import (
 from ackd.ports import Capabilities, Record, StartPolicy, Stored
 from tests.unit.http.memory_control import MemoryControl
 from tests.unit.http.memory_dead import MemoryDesk
+from tests.unit.http.memory_outbox import MemoryOutbox
 from tests.unit.http.memory_unsettled import MemoryUnsettled
 
 LEASE_MS = 30_000
@@ -96,6 +98,7 @@ class MemoryEngine(MemoryControl):
         self.fail_with: AckdError | None = None
         self.away: set[str] = set()
         self.dead = MemoryDesk(self._topic)
+        self.outbox = MemoryOutbox()
         self._answers: dict[str, tuple[bytes, Published]] = {}
 
     # --- subscriptions ----------------------------------------------------------------------------
@@ -310,8 +313,11 @@ class MemoryEngine(MemoryControl):
             if fingerprint != request.fingerprint:
                 raise IdempotencyMismatchError
             return Published(answer.results, replayed=True)
-        results: list[Stored | AckdError] = []
+        results: list[Stored | Accepted | AckdError] = []
         for message in request.messages:
+            if request.respond_async:
+                results.append(self.outbox.accept(message.delay_ms))
+                continue
             topic = self.topics.get(message.topic)
             if topic is None:
                 results.append(UnknownTopicError(f"There is no topic {message.topic!r}."))

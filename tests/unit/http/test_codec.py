@@ -56,6 +56,7 @@ def deliveries(draw: st.DrawFn) -> Delivery:
         attempts_max=draw(st.integers(1, 65535)),
         first_seen_ms=draw(numbers),
         deadline_ms=draw(numbers),
+        note=draw(st.none() | st.text(max_size=30)),
     )
 
 
@@ -78,6 +79,7 @@ def test_what_is_read_is_what_was_there(given_: list[Delivery], payload: str) ->
         assert message.id == delivery.id
         assert (message.attempt, message.published_ms) == (delivery.attempt, record.timestamp_ms)
         assert value_of(message.key) == record.key
+        assert (message.note if _has(message, "note") else None) == delivery.note
         assert [value_of(value) for _, value in message.headers] == [v for _, v in record.headers]
         _check_value(message, record.value, payload)
 

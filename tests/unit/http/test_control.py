@@ -2,6 +2,11 @@
 
 from typing import Any
 
+import msgspec
+
+from ackd.engine.api import SettleResult, Status
+from ackd.engine.live import Cancel
+from ackd.http import codec, model
 from tests.unit.http.conftest import Running
 
 PATH = "/v1/subscriptions/orders"
@@ -53,3 +58,26 @@ async def test_every_wrong_key_is_named(server: Running) -> None:
     assert (await patch(server, [1], 400))["type"] == "/problems/bad-body"
     async with server.admin.patch("/v1/subscriptions/none", json={}) as answer:
         assert answer.status == 404
+
+
+async def test_a_message_is_cancelled_by_its_id(server: Running) -> None:
+    server.engine.cancellable.add("orders/0/7")
+    path = f"{PATH}/messages/orders/0/7/cancel"
+    async with server.admin.post(path, json={"then": "ack", "reason": "x"}) as answer:
+        assert (answer.status, await answer.json()) == (200, {"id": "orders/0/7", "state": "acked"})
+    async with server.admin.post(path) as answer:
+        assert (await answer.json())["state"] == "dead"
+    async with server.admin.post(path, json={"then": "drop"}) as answer:
+        assert answer.status == 422
+    for other in ("orders/0/8", "orders/x/7", "orders/0/-7"):
+        async with server.admin.post(f"{PATH}/messages/{other}/cancel") as answer:
+            assert answer.status == 404, other
+    async with server.data.post(path) as answer:
+        assert answer.status in {404, 405}
+
+
+async def test_a_lost_lease_says_that_the_message_was_cancelled() -> None:
+    cancel = Cancel("orders/0/7", "ack", "wrong", 0, "acked")
+    lost = SettleResult(Status.LOST, now_state="finished", cancelled=cancel)
+    read = msgspec.json.decode(codec.result(lost), type=model.Result)
+    assert (read.status, read.cancelled) == ("lost", model.Cancelled("ack", "wrong"))

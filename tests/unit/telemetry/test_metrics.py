@@ -5,7 +5,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as plain_text
 
 from ackd.telemetry import log
-from ackd.telemetry.metrics import OTHER, SERIES_MAX, Metrics
+from ackd.telemetry.family import OTHER, SERIES_MAX
+from ackd.telemetry.metrics import Metrics
 
 # What may stand in a label: names from the configuration, routes, words of our own.
 LABELS = {"subscription", "topic", "partition", "broker", "port", "route", "method", "status"} | {

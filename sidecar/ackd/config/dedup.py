@@ -1,0 +1,34 @@
+"""Settings of the help against repeats: a business key that was acked is not delivered again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ackd.config.units import DAY_MS, HOUR_MS, SECOND_MS
+from ackd.options import setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DedupSettings:
+    """Repeats by business key: off without `key`. docs/dedup.md tells what it promises."""
+
+    key: str = setting(
+        "",
+        "What names the business: `key` (the message's key), `header:<name>`, or "
+        "`pointer:<JSON pointer>` into a JSON value. A message without it is never a repeat. "
+        "Empty: off.",
+        pattern=r"(key|header:[^\s].{0,254}|pointer:(/[^/]{0,255}){1,16})?",
+        pattern_doc="`key`, `header:` and a name, or `pointer:` and one to sixteen `/` steps",
+    )
+    window_ms: int = setting(
+        HOUR_MS,
+        "For how long after an ack other messages with its key are settled without delivery.",
+        min=SECOND_MS,
+        max=7 * DAY_MS,
+    )
+    entries_max: int = setting(
+        1_000_000,
+        "Most keys kept in the store, of all sidecars; then the oldest eighth of the window goes.",
+        min=1000,
+        max=100_000_000,
+    )

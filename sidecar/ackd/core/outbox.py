@@ -1,0 +1,298 @@
+"""The outbox of a broker: messages that were accepted and are not with the broker yet.
+
+The reference for `store/outbox.lua`, which decides the same. Everything is in the order of its due
+time, then of its number; what is due at once has the time of its acceptance. One sidecar at a time
+holds the lease and takes messages; whoever takes the lease over gets what the one before had taken
+and not confirmed, marked as doubtful: it may be with the broker already.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+PRUNE_MAX = 100
+"""Most forgotten results (tickets, failures) that one call clears away."""
+
+
+class Posting(NamedTuple):
+    """A message as the store keeps it: how long it waits, and bytes that only the engine reads."""
+
+    delay_ms: int
+    body: bytes
+
+
+class Post(NamedTuple):
+    """Messages that are accepted together or not at all; their numbers follow each other.
+
+    `ticket`: names the request, empty = none. A repeat with the same one gets the first numbers.
+    """
+
+    ticket: bytes
+    postings: tuple[Posting, ...]
+
+
+class Posted(NamedTuple):
+    """The answer to a `Post`. `first` 0: refused, because of too many `messages` or `bytes`.
+
+    `now_ms`: the outbox's clock at acceptance; a message is due at that and its delay.
+    """
+
+    first: int
+    now_ms: int
+    refused: str = ""
+    replayed: bool = False
+
+
+class Bounds(NamedTuple):
+    """Of all messages in the outbox. `ticket_ms`: how long a ticket is known."""
+
+    messages_max: int
+    bytes_max: int
+    ticket_ms: int
+
+
+class Keep(NamedTuple):
+    """How long, and how many, results of sent messages are kept; and failed messages."""
+
+    result_ms: int
+    results_max: int
+    failed_ms: int
+
+
+class Parcel(NamedTuple):
+    """A message that is to be sent. `doubtful`: somebody may have sent it before."""
+
+    number: int
+    due_ms: int
+    doubtful: bool
+    body: bytes
+
+
+class Load(NamedTuple):
+    """The answer to a take. `term` 0: the lease is not ours (`holder` has it; "" = nobody).
+
+    `next_due_ms` 0: nothing waits. `waiting`: not taken by anybody, `due` of them now.
+    """
+
+    term: int
+    holder: str
+    now_ms: int
+    next_due_ms: int
+    waiting: int
+    due: int
+    failed: int
+    size: int
+    parcels: Sequence[Parcel] = ()
+
+
+class Sent(NamedTuple):
+    """What became of a taken message; `result` are bytes for who asks later."""
+
+    number: int
+    result: bytes
+    failed: bool = False
+
+
+class Look(NamedTuple):
+    """Where a message is: waiting, sending, sent, failed; "" = not known (any more)."""
+
+    state: str
+    due_ms: int = 0
+    doubtful: bool = False
+    result: bytes = b""
+
+
+@dataclass(slots=True)
+class _Item:
+    due_ms: int
+    body: bytes
+    doubtful: bool = False
+
+
+@dataclass(slots=True)
+class Outbox:
+    """One broker's outbox. Times are the store's, integer milliseconds."""
+
+    last: int = 0
+    clock_ms: int = 0
+    term: int = 0
+    owner: str = ""
+    until_ms: int = 0
+    size: int = 0
+    items: dict[int, _Item] = field(default_factory=dict)
+    waiting: list[tuple[int, int]] = field(default_factory=list)
+    flight: dict[int, None] = field(default_factory=dict)
+    failed: dict[int, int] = field(default_factory=dict)
+    results: dict[int, tuple[int, bytes]] = field(default_factory=dict)
+    tickets: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)
+
+    def _tick(self, now_ms: int) -> int:
+        """A clock that never goes back: the order of acceptance hangs on it."""
+        self.clock_ms = max(self.clock_ms, now_ms)
+        return self.clock_ms
+
+    # --- accepting
+
+    def put(self, posts: Sequence[Post], bounds: Bounds, now_ms: int) -> list[Posted]:
+        """Accept each request that there is room for."""
+        now_ms = self._tick(now_ms)
+        self._prune_tickets(now_ms)
+        return [self._put(post, bounds, now_ms) for post in posts]
+
+    def _put(self, post: Post, bounds: Bounds, now_ms: int) -> Posted:
+        known = self.tickets.get(post.ticket) if post.ticket else None
+        if known is not None:
+            return Posted(known[0], known[1], replayed=True)
+        if len(self.items) + len(post.postings) > bounds.messages_max:
+            return Posted(0, now_ms, "messages")
+        if self.size + sum(len(each.body) for each in post.postings) > bounds.bytes_max:
+            return Posted(0, now_ms, "bytes")
+        first = self.last + 1
+        for posting in post.postings:
+            self.last += 1
+            self.items[self.last] = _Item(now_ms + posting.delay_ms, posting.body)
+            self.size += len(posting.body)
+            self._wait(self.last)
+        if post.ticket:
+            self.tickets[post.ticket] = (first, now_ms, now_ms + bounds.ticket_ms)
+        return Posted(first, now_ms)
+
+    def _wait(self, number: int) -> None:
+        insort(self.waiting, (self.items[number].due_ms, number))
+
+    # --- sending
+
+    def take(
+        self,
+        owner: str,
+        lease_ms: int,
+        most: int,
+        bytes_max: int,
+        now_ms: int,
+        have: Sequence[int] | None = None,
+    ) -> Load:
+        """Take or keep the lease, and up to `most` due messages (the first one whatever its size).
+
+        Nobody takes the lease of an empty outbox. `have`: all that the holder knows of taking,
+        after an answer was lost; the rest was never sent and waits again.
+        """
+        now_ms = self._tick(now_ms)
+        if self.owner != owner:
+            idle = not most or not (self.waiting or self.flight)
+            if idle or (self.owner and self.until_ms > now_ms):
+                return self._load(0, now_ms)
+            self.owner, self.term = owner, self.term + 1
+            self._take_back(set(self.flight))
+        self.until_ms = now_ms + lease_ms
+        if have is not None:
+            self._lay_back(set(self.flight) - set(have))
+        parcels: list[Parcel] = []
+        while self.waiting and len(parcels) < most and self.waiting[0][0] <= now_ms:
+            due_ms, number = self.waiting[0]
+            item = self.items[number]
+            bytes_max -= len(item.body)
+            if parcels and bytes_max < 0:
+                break
+            del self.waiting[0]
+            self.flight[number] = None
+            parcels.append(Parcel(number, due_ms, item.doubtful, item.body))
+        return self._load(self.term, now_ms, parcels)
+
+    def _load(self, term: int, now_ms: int, parcels: Sequence[Parcel] = ()) -> Load:
+        holder = self.owner if self.until_ms > now_ms else ""
+        due = sum(due_ms <= now_ms for due_ms, _ in self.waiting)
+        following = self.waiting[0][0] if self.waiting else 0
+        counts = (len(self.waiting), due, len(self.failed), self.size)
+        return Load(term, holder, now_ms, following, *counts, parcels)
+
+    def _take_back(self, numbers: set[int]) -> None:
+        """These were taken and perhaps sent."""
+        for number in numbers:
+            self.items[number].doubtful = True
+        self._lay_back(numbers)
+
+    def _lay_back(self, numbers: set[int]) -> None:
+        for number in numbers:
+            del self.flight[number]
+            self._wait(number)
+
+    def done(
+        self,
+        owner: str,
+        term: int,
+        lease_ms: int,
+        sent: Sequence[Sent],
+        keep: Keep,
+        now_ms: int,
+    ) -> bool:
+        """Note what became of taken messages; False: the lease is somebody else's."""
+        now_ms = self._tick(now_ms)
+        if self.owner != owner or self.term != term:
+            return False
+        self.until_ms = now_ms + lease_ms
+        for number, result, failed in sent:
+            if number not in self.flight:
+                continue
+            del self.flight[number]
+            if failed:
+                self.failed[number] = now_ms + keep.failed_ms
+            else:
+                self.size -= len(self.items.pop(number).body)
+            self.results[number] = (now_ms + (keep.failed_ms if failed else keep.result_ms), result)
+        self._prune_results(keep, now_ms)
+        return True
+
+    def release(self, owner: str, term: int, unsent: Sequence[int]) -> bool:
+        """Give the lease back. `unsent`: taken, and surely not sent."""
+        if self.owner != owner or self.term != term:
+            return False
+        self._lay_back({number for number in unsent if number in self.flight})
+        self._take_back(set(self.flight))
+        self.owner, self.until_ms = "", 0
+        return True
+
+    # --- looking
+
+    def look(self, number: int) -> Look:
+        """Where a message is."""
+        item, (_, result) = self.items.get(number), self.results.get(number, (0, b""))
+        if item is None:
+            return Look("sent", result=result) if number in self.results else Look("")
+        if number in self.failed:
+            return Look("failed", 0, item.doubtful, result)
+        state = "sending" if number in self.flight else "waiting"
+        return Look(state, item.due_ms, item.doubtful, result)
+
+    def again(self, number: int, now_ms: int) -> bool:
+        """Let a failed message be sent again, now; False: it is none."""
+        now_ms = self._tick(now_ms)
+        if self.failed.pop(number, None) is None:
+            return False
+        self.results.pop(number, None)
+        self.items[number].due_ms = now_ms
+        self._wait(number)
+        return True
+
+    # --- forgetting
+
+    def _prune_tickets(self, now_ms: int) -> None:
+        over = [key for key, (*_, until_ms) in self.tickets.items() if until_ms <= now_ms]
+        for key in over[:PRUNE_MAX]:
+            del self.tickets[key]
+
+    def _prune_results(self, keep: Keep, now_ms: int) -> None:
+        """Failed messages go with their bodies, in the order of their time."""
+        gone = sorted((until, n) for n, until in self.failed.items() if until <= now_ms)
+        for _, number in gone[:PRUNE_MAX]:
+            del self.failed[number]
+            self.size -= len(self.items.pop(number).body)
+        by_time = sorted((until, n) for n, (until, _) in self.results.items())
+        most = len(by_time) - keep.results_max
+        for index, (until_ms, number) in enumerate(by_time[:PRUNE_MAX]):
+            if index >= most and until_ms > now_ms:
+                break
+            if number not in self.failed:
+                del self.results[number]

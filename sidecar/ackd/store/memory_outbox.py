@@ -1,0 +1,86 @@
+"""Outboxes and acked keys in memory: the reference of `ackd.core` under the store's contract."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ackd.core.outbox import Bounds, Keep, Load, Look, Outbox, Post, Posted, Sent
+from ackd.core.seen import Ask, Entry, Seen
+
+
+class MemoryOutboxes:
+    """`ackd.ports.Outboxes` on a dictionary."""
+
+    def __init__(self, outboxes: dict[str, Outbox], now_us: Callable[[], int]) -> None:
+        self._outboxes = outboxes
+        self._now_us = now_us
+
+    def _of(self, name: str) -> tuple[Outbox, int]:
+        return self._outboxes.setdefault(name, Outbox()), self._now_us() // 1000
+
+    async def post(self, name: str, posts: Sequence[Post], bounds: Bounds) -> list[Posted]:
+        """Accept."""
+        outbox, now_ms = self._of(name)
+        return outbox.put(posts, bounds, now_ms)
+
+    async def take(
+        self,
+        name: str,
+        owner: str,
+        lease_ms: int,
+        most: int,
+        bytes_max: int,
+        have: Sequence[int] | None = None,
+    ) -> Load:
+        """Take."""
+        outbox, now_ms = self._of(name)
+        return outbox.take(owner, lease_ms, most, bytes_max, now_ms, have)
+
+    async def done(
+        self, name: str, owner: str, term: int, lease_ms: int, sent: Sequence[Sent], keep: Keep
+    ) -> bool:
+        """Confirm."""
+        outbox, now_ms = self._of(name)
+        return outbox.done(owner, term, lease_ms, sent, keep, now_ms)
+
+    async def release(self, name: str, owner: str, term: int, unsent: Sequence[int]) -> bool:
+        """Give back."""
+        return self._of(name)[0].release(owner, term, unsent)
+
+    async def look(self, name: str, number: int) -> Look:
+        """Look."""
+        return self._of(name)[0].look(number)
+
+    async def again(self, name: str, number: int) -> bool:
+        """Send again."""
+        outbox, now_ms = self._of(name)
+        return outbox.again(number, now_ms)
+
+
+class MemorySeenKeys:
+    """`ackd.ports.SeenKeys` on a dictionary."""
+
+    def __init__(self, seen: dict[str, Seen], now_us: Callable[[], int]) -> None:
+        self._seen = seen
+        self._now_us = now_us
+
+    def _of(self, name: str) -> tuple[Seen, int]:
+        return self._seen.setdefault(name, Seen()), self._now_us() // 1000
+
+    async def seen(
+        self,
+        subscription: str,
+        window_ms: int,
+        ledgers: Sequence[tuple[bytes, int]],
+        asks: Sequence[Ask],
+    ) -> list[bool]:
+        """Look."""
+        seen, now_ms = self._of(subscription)
+        return seen.look(window_ms, ledgers, asks, now_ms)
+
+    async def remember(
+        self, subscription: str, window_ms: int, most: int, entries: Sequence[Entry]
+    ) -> int:
+        """Keep."""
+        seen, now_ms = self._of(subscription)
+        return seen.remember(window_ms, most, entries, now_ms)

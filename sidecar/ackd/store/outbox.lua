@@ -1,0 +1,208 @@
+-- The outbox of a broker; decides what ackd.core.outbox decides. KEYS[1] = meta hash `...:m`: n last
+-- number, c clock, t term, o owner, u lease until, b bytes. Its siblings under the same tag:
+--   d  zset: waiting, score = due; f  zset: taken, score = due; x  zset: failed, score = kept until
+--   e  hash: bodies by number; w  set: doubtful numbers
+--   r  hash: results, s  zset: kept until; t  hash: tickets, y  zset: known until
+-- Numbers are written with 16 digits, so that members of one score stand in their order.
+local call, format = redis.call, string.format
+local META = KEYS[1]
+local BASE = string.sub(META, 1, -2)
+local DUE, FLIGHT, FAILED, BODY, DOUBT = BASE .. "d", BASE .. "f", BASE .. "x", BASE .. "e", BASE .. "w"
+local RESULT, RESULT_AT, TICKET, TICKET_AT = BASE .. "r", BASE .. "s", BASE .. "t", BASE .. "y"
+local PRUNE_MAX = 100
+
+local meta = call("HMGET", META, "n", "c", "t", "o", "u", "b")
+local last, clock, term = tonumber(meta[1] or 0), tonumber(meta[2] or 0), tonumber(meta[3] or 0)
+local owner, until_ms, bytes = meta[4] or "", tonumber(meta[5] or 0), tonumber(meta[6] or 0)
+local time = call("TIME")
+local now = math.max(clock, time[1] * 1000 + math.floor(time[2] / 1000))
+local what = ARGV[1]
+
+local function text(number)
+  return format("%.0f", number)
+end
+
+local function member(number)
+  return format("%016.0f", number)
+end
+
+local function save()
+  call("HSET", META, "n", text(last), "c", text(now), "t", text(term), "o", owner,
+    "u", text(until_ms), "b", text(bytes))
+end
+
+local function drop_body(number)
+  bytes = bytes - call("HSTRLEN", BODY, number)
+  call("HDEL", BODY, number)
+  call("SREM", DOUBT, number)
+end
+
+-- Taken messages wait again.
+local function back(number, doubtful)
+  local due = call("ZSCORE", FLIGHT, number)
+  if not due then return end
+  call("ZREM", FLIGHT, number)
+  call("ZADD", DUE, due, number)
+  if doubtful then call("SADD", DOUBT, number) end
+end
+
+local function all_back(doubtful, but)
+  for _, number in ipairs(call("ZRANGE", FLIGHT, 0, -1)) do
+    if not (but and but[number]) then back(number, doubtful) end
+  end
+end
+
+if what == "put" then
+  -- messages_max, bytes_max, ticket_ms, then for each request ticket, count, (delay, body)...
+  local messages_max, bytes_max, ticket_ms = tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+  for _, ticket in ipairs(call("ZRANGEBYSCORE", TICKET_AT, "-inf", text(now), "LIMIT", 0, PRUNE_MAX)) do
+    call("ZREM", TICKET_AT, ticket)
+    call("HDEL", TICKET, ticket)
+  end
+  local count = call("HLEN", BODY)
+  local answer = { text(now) }
+  local at = 5
+  while at <= #ARGV do
+    local ticket, many = ARGV[at], tonumber(ARGV[at + 1])
+    at = at + 2
+    local size = 0
+    for index = at + 1, at + 2 * many, 2 do size = size + #ARGV[index] end
+    local known = ticket ~= "" and call("HGET", TICKET, ticket)
+    local first, why, when = "0", "", text(now)
+    if known then
+      first, when = string.match(known, "^(%d+) (%d+)$")
+      why = "replayed"
+    elseif count + many > messages_max then
+      why = "messages"
+    elseif bytes + size > bytes_max then
+      why = "bytes"
+    else
+      first = text(last + 1)
+      for index = at, at + 2 * many - 2, 2 do
+        last = last + 1
+        local number = member(last)
+        call("HSET", BODY, number, ARGV[index + 1])
+        call("ZADD", DUE, text(now + tonumber(ARGV[index])), number)
+      end
+      count, bytes = count + many, bytes + size
+      if ticket ~= "" then
+        call("HSET", TICKET, ticket, first .. " " .. when)
+        call("ZADD", TICKET_AT, text(now + ticket_ms), ticket)
+      end
+    end
+    answer[#answer + 1], answer[#answer + 2], answer[#answer + 3] = first, when, why
+    at = at + 2 * many
+  end
+  save()
+  return answer
+end
+
+-- What a take says of the outbox as a whole, before its messages.
+local function load(mine)
+  local first = call("ZRANGE", DUE, 0, 0, "WITHSCORES")
+  return {
+    text(mine), until_ms > now and owner or "", text(now), first[2] or "0",
+    text(call("ZCARD", DUE)), text(call("ZCOUNT", DUE, "-inf", text(now))),
+    text(call("ZCARD", FAILED)), text(bytes),
+  }
+end
+
+if what == "take" then
+  -- owner, lease_ms, most, bytes_max, then (only after a lost answer) "have" and numbers
+  local me, lease_ms, most, room = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+  if owner ~= me then
+    local idle = most == 0 or (call("ZCARD", DUE) == 0 and call("ZCARD", FLIGHT) == 0)
+    if idle or (owner ~= "" and until_ms > now) then return load(0) end
+    owner, term = me, term + 1
+    all_back(true)
+  end
+  until_ms = now + lease_ms
+  if ARGV[6] then
+    local have = {}
+    for index = 7, #ARGV do have[member(tonumber(ARGV[index]))] = true end
+    all_back(false, have)
+  end
+  local taken, parcels = {}, {}
+  local ready = call("ZRANGEBYSCORE", DUE, "-inf", text(now), "WITHSCORES", "LIMIT", 0, most)
+  for index = 1, #ready, 2 do
+    local number, due = ready[index], ready[index + 1]
+    room = room - call("HSTRLEN", BODY, number)
+    if #parcels > 0 and room < 0 then break end
+    call("ZREM", DUE, number)
+    call("ZADD", FLIGHT, due, number)
+    local at = #parcels
+    parcels[at + 1], parcels[at + 2] = number, due
+    parcels[at + 3] = text(call("SISMEMBER", DOUBT, number))
+    parcels[at + 4] = call("HGET", BODY, number)
+  end
+  save()
+  local answer = load(term)
+  for index = 1, #parcels do answer[8 + index] = parcels[index] end
+  return answer
+end
+
+if what == "done" then
+  -- owner, term, lease_ms, result_ms, results_max, failed_ms, then (number, failed, result)...
+  if owner ~= ARGV[2] or term ~= tonumber(ARGV[3]) then return "0" end
+  local result_ms, results_max, failed_ms = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[7])
+  until_ms = now + tonumber(ARGV[4])
+  for index = 8, #ARGV, 3 do
+    local number, failed = member(tonumber(ARGV[index])), ARGV[index + 1] == "1"
+    if call("ZREM", FLIGHT, number) == 1 then
+      if failed then
+        call("ZADD", FAILED, text(now + failed_ms), number)
+      else
+        drop_body(number)
+      end
+      call("HSET", RESULT, number, ARGV[index + 2])
+      call("ZADD", RESULT_AT, text(now + (failed and failed_ms or result_ms)), number)
+    end
+  end
+  for _, number in ipairs(call("ZRANGEBYSCORE", FAILED, "-inf", text(now), "LIMIT", 0, PRUNE_MAX)) do
+    call("ZREM", FAILED, number)
+    drop_body(number)
+  end
+  local many = call("ZCARD", RESULT_AT) - results_max
+  local oldest = call("ZRANGE", RESULT_AT, 0, PRUNE_MAX - 1, "WITHSCORES")
+  for index = 1, #oldest, 2 do
+    local number, kept = oldest[index], tonumber(oldest[index + 1])
+    if (index - 1) / 2 >= many and kept > now then break end
+    if not call("ZSCORE", FAILED, number) then
+      call("ZREM", RESULT_AT, number)
+      call("HDEL", RESULT, number)
+    end
+  end
+  save()
+  return "1"
+end
+
+if what == "release" then
+  -- owner, term, then numbers that were surely not sent
+  if owner ~= ARGV[2] or term ~= tonumber(ARGV[3]) then return "0" end
+  for index = 4, #ARGV do back(member(tonumber(ARGV[index])), false) end
+  all_back(true)
+  owner, until_ms = "", 0
+  save()
+  return "1"
+end
+
+local number = member(tonumber(ARGV[2]))
+
+if what == "again" then
+  if call("ZREM", FAILED, number) == 0 then return "0" end
+  call("ZREM", RESULT_AT, number)
+  call("HDEL", RESULT, number)
+  call("ZADD", DUE, text(now), number)
+  save()
+  return "1"
+end
+
+-- look
+local result = call("HGET", RESULT, number) or ""
+local doubtful = text(call("SISMEMBER", DOUBT, number))
+local due = call("ZSCORE", DUE, number)
+if due then return { "waiting", due, doubtful, result } end
+due = call("ZSCORE", FLIGHT, number)
+if due then return { "sending", due, doubtful, result } end
+if call("ZSCORE", FAILED, number) then return { "failed", "0", doubtful, result } end
+return { result ~= "" and "sent" or "", "0", "0", result }

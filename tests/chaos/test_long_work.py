@@ -1,0 +1,98 @@
+"""kill -9 in long work: what a worker was told of its note, its time and its message holds."""
+
+import json
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ackd.torture.parts import Local
+from tests.chaos.world import Http, World, world
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+LEASE_MS = 1_500
+GIVE_UP_MS = 12_000
+
+
+def publish(client: Http, deployment: World, count: int) -> None:
+    """Messages, once the broker takes them."""
+    path = f"/v1/topics/{deployment.topic}/messages"
+    for number in range(count):
+
+        def stored(number: int = number) -> bool:
+            return client.post(path, {"msg": f"m{number}"})[0] == 201
+
+        wait_until(stored, "a message to be stored")
+
+
+def dead(client: Http) -> list[dict[str, Any]]:
+    """The dead letters."""
+    url = f"http://127.0.0.1:{client.sidecar.port}/v1/subscriptions/orders/dead"
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return list(json.loads(answer.read())["messages"])
+
+
+def test_i7_notes_and_the_time_of_a_message_survive_kill_9(folder: Path) -> None:
+    """A note that was answered is there; a message that fails for long is given up in its time."""
+    local = Local(folder, partitions=1)
+    with world(local, folder, give_up_after_ms=GIVE_UP_MS, attempts_max=100) as deployment:
+        sidecar = deployment.sidecar("s1")
+        client = Http(sidecar)
+        publish(client, deployment, 1)
+        [message] = client.receive_until(bool, 20, most=1, lease_ms=LEASE_MS)
+        first_ms = message["first_seen_ms"]
+        for round_ in range(3):
+            note = f"round {round_}"
+            item = {"lease": message["lease"], "do": "extend", "lease_ms": LEASE_MS, "note": note}
+            status, answer = client.post("/v1/settle", {"items": [item]})
+            sidecar.kill()
+            assert (status, answer["results"][0]["status"]) == (200, "extended")
+            sidecar.start()
+            client = Http(sidecar)
+            [message] = client.receive_until(bool, 20, most=1, lease_ms=LEASE_MS)
+            assert (message["note"], message["attempt"]) == (note, round_ + 2)
+        client.settle([message["lease"]], "retry", delay_ms=3_600_000)
+        sidecar.kill()
+        sidecar.start()
+        client = Http(sidecar)
+        wait_until(lambda: dead(client), "the message to be given up", ignoring=(OSError,))
+        [letter] = dead(client)
+        assert letter["reason"] == "given up 12 s after it was first handed out"
+        assert letter["first_seen_ms"] // 1_000 == first_ms // 1_000
+        assert letter["dead_ms"] - first_ms >= GIVE_UP_MS
+
+
+def test_a_cancel_that_was_answered_survives_kill_9(folder: Path) -> None:
+    """I7: the message is over, and the worker is told so by the next process."""
+    local = Local(folder, partitions=1)
+    with world(local, folder) as deployment:
+        sidecar = deployment.sidecar("s1")
+        client = Http(sidecar)
+        publish(client, deployment, 1)
+        [message] = client.receive_until(bool, 20, most=1, lease_ms=60_000)
+        path = f"/v1/subscriptions/orders/messages/{message['id']}/cancel"
+        asked = urllib.request.Request(  # noqa: S310
+            sidecar.admin_url + path,
+            b'{"reason": "wrong"}',
+            {"Content-Type": "application/json"},
+            method="POST",
+        )
+        with urllib.request.urlopen(asked, timeout=10) as answer:  # noqa: S310
+            status = answer.status
+        sidecar.kill()
+        assert status == 200
+        sidecar.start()
+        client = Http(sidecar)
+
+        def told() -> bool:
+            status, answer = client.post(f"/v1/leases/{message['lease']}/extend", {})
+            assert status in {410, 503}, answer
+            return status == 410 and answer.get("cancelled", {}).get("reason") == "wrong"
+
+        wait_until(told, "the worker to be told")
+        wait_until(lambda: dead(client), "the dead letter", ignoring=(OSError,))
+        assert [each["message"] for each in dead(client)] == [message["id"]]
+        assert client.quiet(1.0) == []

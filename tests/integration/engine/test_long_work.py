@@ -1,0 +1,219 @@
+"""Work that takes long, or never ends: give up by time, brake, a full window, parked leases."""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ackd.core.slot import RELEASES_MAX
+from ackd.engine.api import Verb
+from tests.integration.engine.shop import NAME, Shop, Worker
+from tests.support.wait import wait_until_async
+
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(90)]
+SOON: dict[str, Any] = {"stuck_after_ms": 300, "stuck_min_age_ms": 300}
+
+
+@pytest.fixture(params=["memory", "valkey"])
+async def shop(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Shop]:
+    """On either kind of store."""
+    url = "" if request.param == "memory" else request.getfixturevalue("valkey").url
+    async with AsyncExitStack() as stack:
+        yield Shop(stack, tmp_path, url)
+
+
+def wall_ms() -> int:
+    """Unix time."""
+    return time.time_ns() // 1_000_000
+
+
+# --- give up
+
+
+@pytest.mark.parametrize("how", ["expired", "waiting", "released"])
+async def test_a_message_is_given_up_by_time_however_few_attempts_it_had(
+    shop: Shop, how: str
+) -> None:
+    """R28: also one that never uses an attempt up. A delay that ends later does not matter."""
+    worker = await shop.start(give_up_after_ms=1_500, retry_topic=False, attempts_max=100)
+    await worker.publish(2)
+    held, other = await worker.collect(2, lease_ms=200 if how == "expired" else 60_000)
+    await worker.settle(other, Verb.ACK)
+    if how == "waiting":
+        await worker.settle(held, Verb.RETRY, delay_ms=600_000, reason="no disk")
+    found = [held]
+    while how == "released" and found:
+        # Fewer than a hundred in that time: further ones would count.
+        await worker.settle(found[0], Verb.RETRY, delay_ms=100, count=False)
+        found = (await worker.receive(wait_ms=600)).messages
+        assert all(each.attempt == 1 for each in found)
+    [letter] = await worker.dead(1)
+    assert letter.reason == "given up 1.5 s after it was first handed out"
+    assert letter.last_error == ("no disk" if how == "waiting" else "")
+    assert 1_500 <= letter.dead_ms - letter.first_seen_ms < 12_000
+    assert (await worker.receive(wait_ms=300)).messages == []
+
+
+async def test_i4_a_live_lease_is_never_given_up_and_its_ack_counts(shop: Shop) -> None:
+    worker = await shop.start(give_up_after_ms=300, **SOON)
+    await worker.publish(2)
+    acked, expires = await worker.collect(2, lease_ms=2_500)
+    await worker.parked()
+    assert (await worker.settle(acked, Verb.ACK)).status == "acked"
+    [letter] = await worker.dead(1)
+    assert letter.message == expires.id
+    assert letter.dead_ms >= expires.deadline_ms
+
+
+async def test_the_time_is_counted_on_by_another_sidecar(shop: Shop) -> None:
+    """What counts is in the store: when the message was first handed out."""
+    one = await shop.start("one", give_up_after_ms=2_000, retry_topic=False)
+    await one.publish(1)
+    first = await one.one(lease_ms=60_000)
+    await one.settle(first, Verb.RETRY, delay_ms=400_000)
+    await one.runtime.stop()
+    two = await shop.start("two", give_up_after_ms=2_000, retry_topic=False)
+    [letter] = await two.dead(1)
+    assert (letter.message, letter.first_seen_ms) == (first.id, first.first_seen_ms)
+    assert letter.reason == "given up 2 s after it was first handed out"
+    assert letter.dead_ms - letter.first_seen_ms >= 2_000
+
+
+async def test_i4_a_change_of_the_time_takes_effect_at_once(shop: Shop) -> None:
+    """On messages that wait for a retry, and on those that nobody asks for."""
+    worker = await shop.start(retry_topic=False)
+    await worker.publish(3)
+    held = await worker.collect(3, lease_ms=60_000)
+    await worker.settle(held[0], Verb.RETRY, delay_ms=400_000)
+    await worker.settle(held[1], Verb.RELEASE)
+    changes = {"give_up_after_ms": 1_000}
+    await worker.runtime.configure(NAME, changes, open_leases=False, force=False)
+    letters = await worker.dead(2)
+    assert {each.message for each in letters} == {held[0].id, held[1].id}
+    assert {each.reason for each in letters} == {"given up 1 s after it was first handed out"}
+    assert (await worker.settle(held[2], Verb.ACK)).status == "acked"
+
+
+async def test_r28_uncounted_give_backs_count_after_a_hundred(shop: Shop) -> None:
+    worker = await shop.start(attempts_max=1, retry_topic=False)
+    await worker.publish(1)
+    for _ in range(RELEASES_MAX):
+        message = await worker.one(lease_ms=60_000)
+        assert message.attempt == 1
+        await worker.settle(message, Verb.RETRY, delay_ms=0, count=False)
+    attempts = []
+    for _ in range(2):
+        message = await worker.one(lease_ms=60_000)
+        attempts.append(message.attempt)
+        await worker.settle(message, Verb.RELEASE)
+    assert attempts == [1, 2]
+    [letter] = await worker.dead(1)
+    assert letter.reason == "given up after 2 deliveries"
+
+
+# --- brake
+
+
+async def fail(worker: Worker, count: int) -> None:
+    """The application fails message after message."""
+    for message in await worker.collect(count, lease_ms=60_000):
+        result = await worker.settle(message, Verb.RETRY, delay_ms=0, reason="no database")
+        assert result.status == "retrying"
+
+
+async def test_the_brake_holds_all_but_trials_until_one_is_acked(shop: Shop) -> None:
+    worker = await shop.start(brake_failures=5, brake_trial_ms=300, attempts_max=2)
+    await worker.publish(20)
+    in_time = await worker.one(lease_ms=60_000)
+    await fail(worker, 5)
+    held = await worker.receive(wait_ms=0)
+    assert (held.messages, held.limited_by) == ([], "brake")
+    assert worker.metric("ackd_brake_on") == 1
+    limits = (await worker.runtime.explain(NAME)).limits
+    assert limits == ["brake", "brake: 5 failures in a row"]
+    begin = time.monotonic()
+    for _ in range(4):
+        # One at a time, however many are asked for; more than two attempts, and none is burnt.
+        [trial] = (await worker.receive(most=100)).messages
+        assert trial.attempt <= 2
+        assert (await worker.receive(most=100, wait_ms=0)).messages == []
+        await worker.settle(trial, Verb.RETRY, delay_ms=0)
+    assert time.monotonic() - begin >= 0.3 + 0.45 + 0.675 + 1.0125 - 0.1
+    assert (await worker.settle(in_time, Verb.EXTEND)).status == "extended"
+    assert worker.metric("ackd_brake_on") == 1
+    assert (await worker.settle(in_time, Verb.ACK)).status == "acked"
+    assert len(await worker.collect(19)) == 19
+    assert (worker.metric("ackd_brake_on"), worker.metric("ackd_brakes_total")) == (0, 1)
+    assert (await worker.runtime.explain(NAME)).limits == []
+    assert (await worker.runtime.dead.page(NAME, None, 10)).messages == []
+
+
+async def test_expired_leases_pull_the_brake_and_a_setting_lets_it_go(shop: Shop) -> None:
+    worker = await shop.start(brake_share=0.5, brake_trial_ms=60_000, retry_topic=False)
+    await worker.publish(30)
+    assert await worker.all(await worker.collect(9), Verb.ACK) == ["acked"] * 9
+    await worker.collect(8, lease_ms=100)
+
+    async def limited() -> bool:
+        return worker.metric("ackd_lease_expiries_total") == 8
+
+    await wait_until_async(limited, "the leases to run out")
+    assert worker.metric("ackd_brake_on") == 0, "8 of 17 are less than a half"
+    await worker.all(await worker.collect(1), Verb.DEAD)
+    assert (await worker.receive(wait_ms=0)).limited_by == "brake"
+    await worker.runtime.configure(NAME, {"brake_share": 0}, open_leases=False, force=False)
+    assert len(await worker.collect(20)) == 20
+
+
+# --- memory
+
+
+async def test_i8_a_full_window_sends_its_oldest_back_and_goes_on(shop: Shop) -> None:
+    """Nothing is finished and nothing expires; only the memory's bound makes room."""
+    worker = await shop.start(
+        window_bytes_max=1024 * 1024, lease_ms=500, stuck_min_age_ms=500, stuck_after_ms=600_000
+    )
+    await worker.publish(24, size=100_000)
+    held = await worker.collect(24, lease_ms=60_000, wait_ms=20_000)
+    assert [each.record.offset for each in held] == list(range(24))
+    assert worker.metric("ackd_send_backs_total", reason="bytes") >= 10
+    assert worker.metric("ackd_window_warnings_total") >= 1
+    assert set(await worker.all(held, Verb.ACK)) == {"acked"}
+    assert (await worker.receive(wait_ms=500)).messages == []
+
+
+# --- parked leases
+
+
+async def test_r30_parked_leases_are_lengthened_too_and_cut_by_force(shop: Shop) -> None:
+    worker = await shop.start(**SOON)
+    await worker.publish(2)
+    stuck, other = await worker.collect(2, lease_ms=20_000)
+    await worker.settle(other, Verb.ACK)
+    await worker.parked()
+
+    async def deadline() -> int:
+        view = await worker.runtime.lease(stuck.lease)
+        assert view.state == "leased"
+        return view.deadline_ms or 0
+
+    assert await deadline() == stuck.deadline_ms
+    asked_ms = wall_ms()
+    await worker.runtime.configure(NAME, {"lease_ms": 600_000}, open_leases=True, force=False)
+
+    async def longer() -> bool:
+        return await deadline() >= asked_ms + 600_000
+
+    await wait_until_async(longer, "the parked lease to be lengthened")
+    await worker.runtime.configure(NAME, {"lease_ms": 30_000}, open_leases=True, force=False)
+    assert await deadline() >= asked_ms + 600_000
+    await worker.runtime.configure(NAME, {"lease_ms": 10_000}, open_leases=True, force=True)
+
+    async def cut() -> bool:
+        return await deadline() <= wall_ms() + 10_000
+
+    await wait_until_async(cut, "the parked lease to be cut")
+    assert (await worker.settle(stuck, Verb.ACK)).status == "acked"

@@ -1,0 +1,172 @@
+"""The outbox on real parts: order per key, delays, repeats, bounds, what was refused (I1, R20)."""
+
+import asyncio
+import random
+from collections import defaultdict
+from dataclasses import replace
+
+import pytest
+
+from ackd.config.schema import PublishSettings
+from ackd.engine.api import Accepted, PublishRequest
+from ackd.engine.runtime import Runtime
+from ackd.errors import (
+    BodyTooLargeError,
+    NotFailedError,
+    PressureError,
+    UnknownOutboxMessageError,
+)
+from ackd.ports import Outgoing, Stored
+from tests.integration.engine.together import PARTITIONS, Sidecar, Together
+from tests.support.wait import wait_until_async
+
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(60)]
+
+
+async def accept(runtime: Runtime, *messages: Outgoing, key: str | None = None) -> list[Accepted]:
+    """Publish through the outbox."""
+    fingerprint = repr(messages).encode() if key else b""
+    request = PublishRequest(messages, key, fingerprint, respond_async=True)
+    results = (await runtime.publish("b", request)).results
+    accepted = [each for each in results if isinstance(each, Accepted)]
+    assert len(accepted) == len(messages), results
+    return accepted
+
+
+async def state(runtime: Runtime, accepted: Accepted) -> str:
+    """Where a message is."""
+    return (await runtime.outbox.message("b", accepted.number)).state
+
+
+async def test_what_two_sidecars_accept_comes_in_order_per_key(together: Together) -> None:
+    one, two = await together.pair()
+    seed = random.randrange(1 << 30)
+    chance = random.Random(seed)
+    order: dict[bytes, list[int]] = defaultdict(list)
+    numbers: dict[bytes, int] = {}
+
+    async def publish(sidecar: Sidecar, count: int) -> None:
+        for n in range(count):
+            key = b"key-%d" % chance.randrange(8)
+            value = b"%s %s %d" % (sidecar.runtime.settings.identity.encode(), key, n)
+            message = Outgoing(together.topic, key, value)
+            [accepted] = await accept(sidecar.runtime, message)
+            numbers[value] = accepted.number
+
+    await asyncio.gather(publish(one, 100), publish(two, 100))
+    for delivery in [*await one.collect_all(200, two)]:
+        value = delivery.record.value or b""
+        order[value.split(b" ")[1]].append(numbers[value])
+    assert sum(len(each) for each in order.values()) == 200, seed
+    for key, seen in order.items():
+        assert seen == sorted(seen), (key, seed)
+    views = [each.runtime.outbox.views()[0] for each in (one, two)]
+    assert {view.sender for view in views} <= {"one", "two", ""}
+
+    async def told() -> bool:
+        found = await one.runtime.outbox.message("b", max(numbers.values()))
+        return found.state == "sent" and str(found.message).startswith(together.topic)
+
+    await wait_until_async(told, "the result")
+
+
+async def test_a_delayed_message_waits_and_survives_a_restart(together: Together) -> None:
+    one = await together.start("one")
+    soon, late = await accept(
+        one.runtime,
+        Outgoing(together.topic, b"k", b"second", delay_ms=1_500),
+        Outgoing(together.topic, b"k", b"first", delay_ms=1_200),
+    )
+    assert soon.due_ms == late.due_ms + 300
+    assert await state(one.runtime, soon) == "waiting"
+    await one.runtime.stop()
+    two = await together.start("two")
+    found = await two.collect(2)
+    assert [each.record.value for each in found] == [b"first", b"second"], "by due time"
+    for each, accepted in zip(found, (late, soon), strict=True):
+        assert each.record.timestamp_ms >= accepted.due_ms - 5
+    message = await two.runtime.outbox.message("b", soon.number)
+    assert not message.doubtful
+
+
+async def test_a_repeat_with_an_idempotency_key_is_accepted_once(together: Together) -> None:
+    one = await together.start("one")
+    message = Outgoing(together.topic, b"k", b"once")
+    [first] = await accept(one.runtime, message, key="a")
+    assert await accept(one.runtime, message, key="a") == [first]
+    # The sidecar died after the store had it and before it could note the answer.
+    await one.runtime._store.delete("idem:b:a")
+    request = PublishRequest([message], "a", repr((message,)).encode(), respond_async=True)
+    published = await one.runtime.publish("b", request)
+    assert (published.results, published.replayed) == ([first], True)
+    await accept(one.runtime, Outgoing(together.topic, b"k", b"end"))
+    assert [each.record.value for each in await one.collect(2)] == [b"once", b"end"]
+
+
+async def test_a_full_outbox_says_429_and_what_never_fits_413(together: Together) -> None:
+    together.publish = PublishSettings(outbox_messages_max=3, outbox_bytes_max=2_000)
+    one = await together.start("one")
+    later = Outgoing(together.topic, None, b"x", delay_ms=60_000)
+    await accept(one.runtime, later, later, later)
+    with pytest.raises(PressureError, match="full"):
+        await accept(one.runtime, later)
+    with pytest.raises(BodyTooLargeError):
+        await accept(one.runtime, replace(later, value=b"x" * 2_000))
+    assert one.runtime.metrics.outbox_refused.at("b", "messages")._value == 1
+    mixed = PublishRequest([Outgoing(together.topic, None, b"now"), later])
+    results = (await one.runtime.publish("b", mixed)).results
+    assert all(isinstance(each, Stored) for each in results), "this broker delays by itself"
+
+
+async def test_what_the_broker_refuses_is_kept_and_can_be_sent_again(together: Together) -> None:
+    one = await together.start("one")
+    bad = Outgoing(together.topic, b"k", b"bad", partition=PARTITIONS + 5)
+    good = Outgoing(together.topic, b"k", b"good")
+    refused, sent = await accept(one.runtime, bad, good)
+    assert [each.record.value for each in await one.collect(1)] == [b"good"]
+
+    async def failed() -> bool:
+        return await state(one.runtime, refused) == "failed"
+
+    await wait_until_async(failed, "the refusal")
+    found = await one.runtime.outbox.message("b", refused.number)
+    assert found.error is not None
+    assert "publish-refused" in found.error
+    with pytest.raises(NotFailedError):
+        await one.runtime.outbox.again("b", sent.number)
+    with pytest.raises(UnknownOutboxMessageError):
+        await one.runtime.outbox.message("b", 10_000)
+    assert (await one.runtime.outbox.again("b", refused.number)).state in {"waiting", "sending"}
+    await wait_until_async(failed, "the second refusal")
+
+
+async def test_off_means_off(together: Together) -> None:
+    together.publish = PublishSettings(outbox="off")
+    one = await together.start("one")
+    request = PublishRequest([Outgoing(together.topic, None, b"x")], respond_async=True)
+    assert all(isinstance(r, Stored) for r in (await one.runtime.publish("b", request)).results)
+    assert one.runtime.outbox.views() == []
+    with pytest.raises(UnknownOutboxMessageError):
+        await one.runtime.outbox.message("b", 1)
+
+
+@pytest.mark.alone
+async def test_delays_are_kept_within_a_quarter_of_a_second(together: Together) -> None:
+    """2,000 waiting among many more, due at random places within two seconds."""
+    one = await together.start("one")
+    chance = random.Random(7)
+    for _ in range(10):
+        far = [Outgoing(together.topic, None, b"far", delay_ms=600_000 + n) for n in range(1000)]
+        await accept(one.runtime, *far)
+    batch = [
+        Outgoing(together.topic, None, b"%d" % n, delay_ms=chance.randrange(2_000, 4_000))
+        for n in range(2_000)
+    ]
+    due: dict[bytes, int] = {}
+    for some in (batch[at : at + 500] for at in range(0, len(batch), 500)):
+        for message, accepted in zip(some, await accept(one.runtime, *some), strict=True):
+            due[message.value or b""] = accepted.due_ms
+    records = [delivery.record for delivery in await one.collect(2_000)]
+    late = sorted(each.timestamp_ms - due[each.value or b""] for each in records)
+    assert late[0] >= 0, "nothing comes early"
+    assert late[int(len(late) * 0.99)] <= 250, late[-30:]

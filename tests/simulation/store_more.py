@@ -1,0 +1,98 @@
+"""Outboxes and acked keys through the simulated network."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from ackd.core.outbox import Bounds, Keep, Load, Look, Post, Posted, Sent
+from ackd.core.seen import Ask, Entry
+from tests.simulation.store import Work
+
+Through = Callable[[Work[Any]], Awaitable[Any]]
+
+
+class SimOutboxes:
+    """`ackd.ports.Outboxes` of one process."""
+
+    def __init__(self, call: Through) -> None:
+        self._call = call
+
+    async def post(self, name: str, posts: Sequence[Post], bounds: Bounds) -> list[Posted]:
+        """Accept."""
+        sent = list(posts)
+        found: list[Posted] = await self._call(lambda s: s.outboxes.post(name, sent, bounds))
+        return found
+
+    async def take(
+        self,
+        name: str,
+        owner: str,
+        lease_ms: int,
+        most: int,
+        bytes_max: int,
+        have: Sequence[int] | None = None,
+    ) -> Load:
+        """Take."""
+        held = None if have is None else list(have)
+        found: Load = await self._call(
+            lambda s: s.outboxes.take(name, owner, lease_ms, most, bytes_max, held)
+        )
+        return found
+
+    async def done(
+        self, name: str, owner: str, term: int, lease_ms: int, sent: Sequence[Sent], keep: Keep
+    ) -> bool:
+        """Confirm."""
+        told = list(sent)
+        found: bool = await self._call(
+            lambda s: s.outboxes.done(name, owner, term, lease_ms, told, keep)
+        )
+        return found
+
+    async def release(self, name: str, owner: str, term: int, unsent: Sequence[int]) -> bool:
+        """Give back."""
+        told = list(unsent)
+        found: bool = await self._call(lambda s: s.outboxes.release(name, owner, term, told))
+        return found
+
+    async def look(self, name: str, number: int) -> Look:
+        """Look."""
+        found: Look = await self._call(lambda s: s.outboxes.look(name, number))
+        return found
+
+    async def again(self, name: str, number: int) -> bool:
+        """Send again."""
+        found: bool = await self._call(lambda s: s.outboxes.again(name, number))
+        return found
+
+
+class SimSeenKeys:
+    """`ackd.ports.SeenKeys` of one process."""
+
+    def __init__(self, call: Through) -> None:
+        self._call = call
+
+    async def seen(
+        self,
+        subscription: str,
+        window_ms: int,
+        ledgers: Sequence[tuple[bytes, int]],
+        asks: Sequence[Ask],
+    ) -> list[bool]:
+        """Look."""
+        places, keys = list(ledgers), list(asks)
+        found: list[bool] = await self._call(
+            lambda s: s.seen_keys.seen(subscription, window_ms, places, keys)
+        )
+        return found
+
+    async def remember(
+        self, subscription: str, window_ms: int, most: int, entries: Sequence[Entry]
+    ) -> int:
+        """Keep."""
+        told = list(entries)
+        found: int = await self._call(
+            lambda s: s.seen_keys.remember(subscription, window_ms, most, told)
+        )
+        return found

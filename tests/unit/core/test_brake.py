@@ -1,0 +1,57 @@
+"""The brake: when it is pulled, how trials follow each other, what lets it go."""
+
+from ackd.core.brake import Brake, BrakeRules
+
+ROW = BrakeRules(failures=3, share=0, window_ms=1_000, trial_ms=100)
+SHARE = BrakeRules(failures=0, share=0.5, window_ms=1_000, trial_ms=100)
+
+
+def test_failures_in_a_row_pull_it_and_an_ack_between_them_does_not() -> None:
+    brake = Brake()
+    for _ in range(10):
+        assert not brake.saw(0, 2, ROW, 0)
+        assert not brake.saw(1, 0, ROW, 0)
+    assert not brake.saw(0, 2, ROW, 0)
+    assert brake.saw(0, 1, ROW, 0)
+    assert (brake.on, brake.why) == (True, "3 failures in a row")
+    assert not brake.saw(0, 1, ROW, 0), "no news"
+
+
+def test_trials_get_rarer_up_to_a_bound_and_an_ack_ends_it() -> None:
+    brake = Brake()
+    brake.saw(0, 3, ROW, 0)
+    now_ms, waits = 0, []
+    for _ in range(9):
+        assert brake.room(brake.next_ms - 1) == 0
+        assert brake.room(brake.next_ms) == 1
+        waits.append(brake.next_ms - now_ms)
+        now_ms = brake.next_ms
+        brake.tried(ROW, now_ms)
+    assert waits[:3] == [100, 150, 225]
+    assert waits[-1] == 1_000
+    assert brake.saw(1, 0, ROW, now_ms)
+    assert not brake.on
+    assert not brake.saw(0, 2, ROW, now_ms), "counting begins anew"
+    assert brake.saw(0, 1, ROW, now_ms)
+    assert brake.next_ms == now_ms + 100
+
+
+def test_a_share_counts_over_its_window_and_not_of_a_few() -> None:
+    brake = Brake()
+    assert not brake.saw(0, 9, SHARE, 0), "nine say nothing"
+    brake = Brake()
+    assert not brake.saw(8, 0, SHARE, 0)
+    assert not brake.saw(0, 7, SHARE, 500)
+    assert brake.saw(0, 1, SHARE, 500)
+    assert brake.why == "8 of the last 16 failed"
+    brake = Brake()
+    brake.saw(0, 9, SHARE, 0)
+    assert not brake.saw(0, 5, SHARE, 1_100), "the first nine are out of the window"
+
+
+def test_a_brake_that_is_not_wanted_any_more() -> None:
+    brake = Brake()
+    assert not brake.release()
+    brake.saw(0, 3, ROW, 0)
+    assert brake.release()
+    assert not brake.on

@@ -1,0 +1,73 @@
+"""Publishing later over HTTP: 202, where to ask, and what may be asked."""
+
+from __future__ import annotations
+
+import pytest
+
+from ackd.http.negotiation import prefers_async
+from tests.unit.http.conftest import Running
+from tests.unit.http.memory_outbox import NOW_MS
+
+TOPIC = "/v1/topics/orders/messages"
+LATER = {"Prefer": "respond-async"}
+
+
+async def test_one_message_is_accepted_and_can_be_asked_for(server: Running) -> None:
+    headers = {**LATER, "Ackd-Delay-Ms": "250"}
+    async with server.data.post(TOPIC, data=b"x", headers=headers) as answer:
+        assert answer.status == 202
+        url = answer.headers["Location"]
+        assert await answer.json() == {
+            "outbox_id": "main/1",
+            "due_ms": NOW_MS + 250,
+            "status_url": "/v1/outbox/main/1",
+        }
+    for port in (server.data, server.admin):
+        async with port.get(url) as answer:
+            found = await answer.json()
+        assert found == {
+            "id": "main/1",
+            "state": "waiting",
+            "due_ms": NOW_MS + 250,
+            "doubtful": False,
+        }
+        async with port.get("/v1/outbox") as answer:
+            (view,) = (await answer.json())["outboxes"]
+        assert (view["broker"], view["waiting"]) == ("main", 1)
+
+
+async def test_a_batch_says_for_each(server: Running) -> None:
+    body = {"messages": [{"text": "a"}, {"text": "b"}, {"text": "c"}]}
+    async with server.data.post(f"{TOPIC}:batch", json=body, headers=LATER) as answer:
+        assert answer.status == 202
+        results = (await answer.json())["results"]
+    assert [each["status"] for each in results] == ["accepted"] * 3
+    assert results[2]["outbox_id"] == "main/3"
+    async with server.admin.post(f"{results[2]['status_url']}/retry") as answer:
+        assert (await answer.json())["state"] == "waiting"
+    async with server.admin.post(f"{results[0]['status_url']}/retry") as answer:
+        assert (answer.status, (await answer.json())["type"].rsplit("/")[-1]) == (409, "not-failed")
+    async with server.data.post(f"{results[2]['status_url']}/retry") as answer:
+        assert answer.status == 404, "for operators only"
+
+
+@pytest.mark.parametrize("path", ["main/99", "main/x", "other/1", "main/-1"])
+async def test_what_is_not_there_is_404(server: Running, path: str) -> None:
+    async with server.data.get(f"/v1/outbox/{path}") as answer:
+        assert answer.status == 404
+        assert (await answer.json())["type"].endswith("unknown-outbox-message")
+
+
+@pytest.mark.parametrize(
+    ("prefer", "wanted"),
+    [
+        (None, False),
+        ("respond-async", True),
+        ("Respond-Async, wait=5", True),
+        ("wait=5,respond-async; x=1", True),
+        ("respond-asynchronously", False),
+        ("return=minimal", False),
+    ],
+)
+def test_the_preference_as_rfc_7240_writes_it(prefer: str | None, *, wanted: bool) -> None:
+    assert prefers_async(prefer) is wanted
