@@ -28,6 +28,8 @@ LOG = logging.getLogger("ackd.engine")
 
 LEASE_MS = 3_000
 POLL_MS = 100
+TURN_MS = 10
+"""Least time between two questions to the store: what comes meanwhile goes together."""
 IDLE_POLL_MS = 1_000
 """Who does not hold the lease looks this often; a dead holder is replaced LEASE_MS + this later."""
 IDLE_RELEASE_MS = 30_000
@@ -129,7 +131,7 @@ class OutboxSender:
         """Send until cancelled."""
         while True:
             self._wake.clear()
-            pause_ms = IDLE_POLL_MS
+            pause_ms, begin_ms = IDLE_POLL_MS, self._now_ms()
             try:
                 pause_ms = await self._turn()
                 self._detail = "the broker is away" if self._away() else ""
@@ -143,6 +145,9 @@ class OutboxSender:
                 async with asyncio.timeout(pause_ms / 1000):
                     await self._wake.wait()
             self._sleeps_until_ms = IN_A_TURN
+            early_ms = TURN_MS + begin_ms - self._now_ms()
+            if early_ms > 0:
+                await asyncio.sleep(early_ms / 1000)
 
     async def drain(self) -> None:
         """Wait until what is due is sent, as long as that goes well."""
@@ -301,6 +306,7 @@ class OutboxSender:
             return  # fenced meanwhile: the successor sends these again
         for (number, held), result in zip(chosen.items(), results, strict=True):
             self._answered(number, held, result)
+        self._send()  # what has waited for these need not wait for the store
 
     def _answered(self, number: int, held: _Held, result: PublishResult) -> None:
         metrics = self._context.metrics
