@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 from ackd.core.bitmap import CHUNK_SHIFT
-from ackd.core.ids import LedgerKey
 from ackd.core.states import Outcome, Verb
 from ackd.core.upkeep import epoch_mark
 from ackd.core.wire import Call, Finish, Op, Open, Reply, Result, Snapshot, Verdict
@@ -41,7 +40,7 @@ class Decisions:
         self.calm = False
         self.ordered = 0
         self.carried: dict[Coordinate, Coordinate] = {}
-        self.seeks = Seeks(self.book, self.carried, world.fail)
+        self.seeks = Seeks(self.book, self.carried, cluster.of, world.fail)
         self.repeats = Repeats(world, cluster)
 
     # --- the store's decisions (Observer)
@@ -71,7 +70,7 @@ class Decisions:
                     if not known and not self.done(coordinate):
                         self.world.fail(f"I1: {name_of(coordinate)} replayed, but never finished")
                 case Verb.RESET:
-                    self._reset(call.key, op.offset, reply.epoch)
+                    self.seeks.reset(call.key, op.offset, reply.epoch)
                 case Verb.FINISH:
                     self._finished(coordinate, op, result)
                 case _:
@@ -145,7 +144,7 @@ class Decisions:
         """The listed ways in which an acked message may come again (I2)."""
         book, now_us = self.book, self.world.now_us
         if epoch > ack.epoch:
-            return True  # `_reset` has made sure that an operator wanted this epoch
+            return True  # `Seeks.reset` has made sure that an operator wanted this epoch
         for base, ranges, at_us in book.ledger(at.place).losses:
             if at_us > ack.applied_us and at.offset >= base and at.offset not in ranges:
                 return True
@@ -248,29 +247,6 @@ class Decisions:
                     what = "marked as a hole" if op.verb is Verb.HOLE else "below the watermark"
                     self.world.fail(f"I1: {name_of(each)} is {what} and was never finished")
 
-    def _reset(self, key: LedgerKey, position: int, epoch: int) -> None:
-        """R8: every new epoch is one that an operator asked for, and a seek moves once."""
-        place = Place(key.topic_id, key.partition)
-        ledger = self.book.ledger(place)
-        ledger.epoch = epoch
-        self.seeks.moved(place, position)
-        if position in ledger.seeks and (self.book.rollbacks or self.book.flushed_us):
-            self._skip_below(place, position)
-            return
-        if position not in ledger.resets:
-            self.world.fail(f"R8: partition {key.partition} reset to {position} by nobody")
-            return
-        ledger.resets.remove(position)
-        self.repeats.reset(Place(key.topic_id, key.partition))
-        self._skip_below(Place(key.topic_id, key.partition), position)
-
-    def _skip_below(self, place: Place, position: int) -> None:
-        topic = self.cluster.of(place.topic_id)
-        if topic is not None:
-            for offset in topic.logs[place.partition].records:
-                if offset < position:
-                    self.book.message(Coordinate(*place, offset)).skipped = True
-
     def opened(self, by: Process, request: Open, snapshot: Snapshot) -> None:
         """A record was taken or read again."""
         self.world.note(
@@ -288,7 +264,7 @@ class Decisions:
             ledger.epoch = 0
             if snapshot.watermark in ledger.resets and snapshot.watermark not in ledger.seeks:
                 ledger.resets.remove(snapshot.watermark)
-                self._skip_below(place, snapshot.watermark)
+                self.seeks.skip_below(place, snapshot.watermark)
             if ledger.start < 0 or self._new_group(place):
                 ledger.start = snapshot.watermark
             if ledger.created:
