@@ -4,7 +4,7 @@ import asyncio
 import json
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,9 +39,13 @@ def judge(
     script: Script | None = None,
     hurt_broker: bool = False,
     rate_per_s: int = 150,
+    change: Callable[[Plan], Plan] = lambda plan: plan,
     name: str,
 ) -> Verdict:
-    """Run it and give the verdict; its JSON stays in `.cache/chaos` for the documentation."""
+    """Run it and give the verdict; its JSON stays in `.cache/chaos` for the documentation.
+
+    `change`: what the clients do otherwise than usual.
+    """
 
     async def run() -> Verdict:
         settings = replace(setup, plan=lambda plan: _settings(setup.plan(plan)))
@@ -49,7 +53,7 @@ def judge(
             verdict, about = await torture(
                 deployment,
                 parts_of(deployment, hurt_broker=hurt_broker),
-                plan_of(setup, deployment, course.seed, rate_per_s),
+                change(plan_of(setup, deployment, course.seed, rate_per_s)),
                 course,
                 script=script,
             )

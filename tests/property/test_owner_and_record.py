@@ -44,6 +44,9 @@ HOLDS = {
 class OwnerMachine(RuleBasedStateMachine):
     """One partition of `END` offsets; `log` are those that exist."""
 
+    rounds = 8
+    """So many times everything is handed out and acked at the end."""
+
     def __init__(self) -> None:
         super().__init__()
         self.play = Play()
@@ -169,7 +172,7 @@ class OwnerMachine(RuleBasedStateMachine):
         """I5: when applications ack and time passes, everything gets done."""
         if self.blind:
             self.reread()
-        for _ in range(8):
+        for _ in range(self.rounds):
             while self.play.owner.ledger.position < END:
                 self.fetch(8)
             self.play >> passes(LEASE_MS) >> leases(END, lease_ms=LEASE_MS)

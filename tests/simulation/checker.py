@@ -47,6 +47,8 @@ class Checker(Decisions):
         self.committed_topics.add(topic.topic_id)
         ranges = {offset for a, b in progress.ranges for offset in range(a, b)}
         self.book.ledger(place).committed = (committed.offset, ranges)
+        if progress.epoch < self.book.ledger(place).epoch:
+            return  # it was on its way when the group was moved; nobody believes it any more
         log = topic.logs[tp.partition]
         for offset in log.records:
             if offset < committed.offset or offset in ranges:

@@ -7,13 +7,16 @@ import json
 from ackd.core.bitmap import CHUNK_SHIFT
 from ackd.core.ids import LedgerKey
 from ackd.core.states import Outcome, Verb
+from ackd.core.upkeep import epoch_mark
 from ackd.core.wire import Call, Finish, Op, Open, Reply, Result, Snapshot, Verdict
 from ackd.engine.dedup import REPEAT
 from ackd.ports.own_topics import RETRY_PREFIX
 from tests.simulation.book import Ack, Book, Coordinate, Holding, Ledger, Message, Place
 from tests.simulation.log import Cluster, Topic
+from tests.simulation.order import too_early
 from tests.simulation.process import Process
 from tests.simulation.repeats import Repeats
+from tests.simulation.seeks import Seeks
 from tests.simulation.world import World
 
 FOREIGN_MEMORY_US = 9_500_000
@@ -37,7 +40,9 @@ class Decisions:
         self.acked_count = 0
         self.committed_topics: set[bytes] = set()
         self.calm = False
+        self.ordered = 0
         self.carried: dict[Coordinate, Coordinate] = {}
+        self.seeks = Seeks(self.book, self.carried, world.fail)
         self.repeats = Repeats(world, cluster)
 
     # --- the store's decisions (Observer)
@@ -63,6 +68,7 @@ class Decisions:
                     self._passed(coordinate, op)
                 case Verb.REPLAY:
                     known = op.arg or self.topic(call.key.topic_id) is None
+                    known = known or op.group not in (0, epoch_mark(reply.epoch))
                     if not known and not self.done(coordinate):
                         self.world.fail(f"I1: {name_of(coordinate)} replayed, but never finished")
                 case Verb.RESET:
@@ -96,13 +102,22 @@ class Decisions:
             if holding.fence == result.fence and holding.rterm == reply.rterm:
                 self.world.fail(f"R9: {name_of(at)} granted twice with fence {result.fence}")
         for ack in message.told:
-            if not self._ack_excused(at, ack, reply.epoch, by):
+            if not self._ack_excused(at, ack, self.seeks.epoch(at, reply), by):
                 self.world.fail(f"I2: {name_of(at)} granted again by {by.name} after its ack")
         if message.copies and not self.disturbed():
             self.world.fail(f"R2: {name_of(at)} granted although its dead copy is stored")
+        self._in_order(at)
         holding = Holding(result.fence, reply.rterm, by, now_us, reply.now_ms, result.when_ms)
         holding.until(result.when_ms, reply.now_ms, now_us, by)
         message.holdings[holding.fence, holding.rterm] = message.newest = holding
+
+    def _in_order(self, at: Coordinate) -> None:
+        """I6, while the store keeps its data."""
+        topic = self.topic(at.topic_id)
+        if self.ordered and topic is not None and not self.disturbed():
+            earlier = too_early(self.book, topic.logs[at.partition].records, at, self.ordered)
+            if earlier is not None:
+                self.world.fail(f"I6: {name_of(at)} granted before {name_of(earlier)} was over")
 
     def still_held(self, holding: Holding, now_ms: int) -> bool:
         """Somebody knows that he holds it, and neither he nor a fault has ended that (I3, I4)."""
@@ -174,7 +189,7 @@ class Decisions:
             if message.copies and not self.disturbed():
                 self.world.fail(f"R2: {name_of(at)} acked although its dead copy is stored")
             message.acked_us, message.acked_by = self.world.now_us, by
-            message.acked_epoch = reply.epoch
+            message.acked_epoch = self.seeks.epoch(at, reply)
             self.acked_count += 1
             (self.repeats.settled if op.group == REPEAT else self.repeats.worked)(at)
 
@@ -224,6 +239,9 @@ class Decisions:
         topic = self.topic(at.topic_id)
         if topic is None:
             return
+        if op.verb is Verb.HOLE and op.group == Finish.SKIPPED:
+            self.seeks.skipped(at)
+            return
         for offset in topic.logs[at.partition].records:
             if start <= offset < end:
                 each = at._replace(offset=offset)
@@ -232,9 +250,14 @@ class Decisions:
                     self.world.fail(f"I1: {name_of(each)} is {what} and was never finished")
 
     def _reset(self, key: LedgerKey, position: int, epoch: int) -> None:
-        """R8: every new epoch is one that an operator asked for."""
-        ledger = self.book.ledger(Place(key.topic_id, key.partition))
+        """R8: every new epoch is one that an operator asked for, and a seek moves once."""
+        place = Place(key.topic_id, key.partition)
+        ledger = self.book.ledger(place)
         ledger.epoch = epoch
+        self.seeks.moved(place, position)
+        if position in ledger.seeks and (self.book.rollbacks or self.book.flushed_us):
+            self._skip_below(place, position)
+            return
         if position not in ledger.resets:
             self.world.fail(f"R8: partition {key.partition} reset to {position} by nobody")
             return
@@ -256,7 +279,7 @@ class Decisions:
             "watermark", snapshot.watermark, "created" if snapshot.created else "",
             "moved" if snapshot.moved else "",
         )  # fmt: skip
-        if snapshot.verdict is not Verdict.OK:
+        if snapshot.verdict is not Verdict.OK or request.peek:
             return
         place = Place(request.key.topic_id, request.key.partition)
         ledger = self.book.ledger(place)
@@ -264,7 +287,7 @@ class Decisions:
             ledger.taken_us = self.world.now_us
         if snapshot.created:
             ledger.epoch = 0
-            if snapshot.watermark in ledger.resets:
+            if snapshot.watermark in ledger.resets and snapshot.watermark not in ledger.seeks:
                 ledger.resets.remove(snapshot.watermark)
                 self._skip_below(place, snapshot.watermark)
             if ledger.start < 0 or self._new_group(place):
@@ -295,6 +318,7 @@ class Decisions:
     def value_set(self, name: str, value: bytes) -> None:
         """The group's start is decided (R6)."""
         self.world.note("store", "value", name, len(value))
+        self.seeks.written(name, value)
         if not name.startswith("start:"):
             return
         for field, position in json.loads(value).items():
@@ -352,6 +376,8 @@ class Decisions:
         if message is not None and (message.done or message.sent):
             return True
         if at in self.carried and self.book.message(self.carried[at]).settled(at):
+            return True
+        if at in self.carried and at in self.book.message(self.carried[at]).dismissed:
             return True
         return at.offset < self.book.ledger(at.place).start or self._hole(at)
 

@@ -35,7 +35,8 @@ from ackd.engine.settle import Settler
 from ackd.engine.start import StartPositions
 from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import NotStored, Stored
-from tests.simulation.plan import ANY, KEYS, SEND_BACK, Story
+from tests.simulation import mutants_of_order as order
+from tests.simulation.plan import ANY, KEYS, PARKED, SEND_BACK, Story
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,5 +351,21 @@ MUTANTS = (
         _grant_without_deadline,
         _with("rebalance", "kill"),
     ),
+    Mutant("any message of a key may go", "I6", order.any_of_a_key_may_go, _with(ordered=2)),
+    Mutant("any message of a partition may go", "I6", order.any_of_a_key_may_go, _with(ordered=-1)),
+    Mutant(
+        "a parked key goes on in the window", "R19", order.parked_keys_go_on_in_the_window, PARKED
+    ),
+    Mutant(
+        "taken over without the parked keys",
+        "R19",
+        order.taken_over_without_the_parked_keys,
+        PARKED,
+    ),
+    Mutant("a claim looks at no line", "R19", order.a_claim_looks_at_no_line, PARKED),
+    Mutant(
+        "a key is free when a copy is claimed", "R19", order.free_when_the_first_is_claimed, PARKED
+    ),
+    Mutant("a follower gets in line first", "R19", order.the_newest_goes_first, PARKED),
 )
 """The list to which every rule that the simulator guards adds at least one."""

@@ -32,7 +32,7 @@ DRAIN_US = 150 * S
 NAME = "orders"
 WATCH_US = 100 * MS
 QUIET_US = 4 * S
-WATCH_TIMES = 6
+WATCH_TIMES = 13
 """A watermark may stand over finished messages for this many looks; then it is stuck (R16)."""
 
 
@@ -70,6 +70,7 @@ class Run:
         self.cluster.make(TOPIC, self.plan.partitions)
         self.group = Group(self.world, self.cluster, (TOPIC,), self.plan.session_ms * MS)
         self.checker = Checker(self.world, self.cluster)
+        self.checker.ordered = self.plan.ordered
         self.group.on_commit.append(self.checker.committed)
         self.server = StoreServer(self.world, self.checker, replicated=self.plan.replicated)
         self.broker_faults = BrokerFaults()
@@ -94,6 +95,7 @@ class Run:
             start=plan.start,
             buffer_max=plan.buffer_max,
             commit_interval_ms=plan.commit_ms,
+            ordering="key" if plan.ordered > 0 else "partition" if plan.ordered else "none",
             retry_topic=plan.stuck_ms > 0,
             retry_topic_partitions=2,
             stuck_after_ms=plan.stuck_ms or 60_000,
@@ -146,8 +148,8 @@ class Run:
 
     def _produce(self) -> None:
         partition = self._random.randrange(self.plan.partitions)
-        keys = self.plan.keys
-        key = b"k%d" % self._random.randrange(keys) if keys else None
+        keys = max(self.plan.keys, self.plan.ordered)
+        key = b"k%d" % self._random.randrange(keys) if keys > 0 else None
         self.cluster.publish(TOPIC, partition, f"message {self._produced}".encode(), key=key)
         self._produced += 1
         if self._random.random() < 0.05:
@@ -243,6 +245,8 @@ class Run:
                 standing.append(
                     f"{topic.name} {number}: end {log.end} at {watermark} committed {position}"
                 )
+            elif record is not None and record.parked:
+                standing.append(f"{topic.name} {number}: parked {record.parked}")
         return standing
 
     def _judge(self) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulation.__main__ import rerun
 from tests.simulation.mutants import MUTANTS, Mutant
-from tests.simulation.plan import KEYS, KINDS, Story
+from tests.simulation.plan import KEYS, KINDS, SEEK, Story
 from tests.simulation.run import simulate
 from tests.support.paths import REPO
 
@@ -32,7 +32,7 @@ def test_no_seed_breaks_an_invariant(chunk: int) -> None:
     ("seed", "story"),
     [
         # A late heartbeat of a killed process, after a flush and a clock set back (R24).
-        (5216, Story()),
+        (5216, Story(settings=(("ordered", 0),))),
         # An ack that was replayed by a sidecar behind the back of the owner (R10, R16).
         (76, Story(("store_failover", "net", "store_freeze"), style="release")),
         # A lost chunk was made again, empty, by an owner that was revoked in mid-repair (R14).
@@ -69,6 +69,27 @@ def test_r2_stuck_messages_are_sent_back_under_each_fault(kind: str) -> None:
     for seed in range(6):
         settings = (("stuck_ms", 1_000 + 500 * (seed % 3)),)
         outcome = simulate(seed, Story((kind, "rebalance"), settings, "slow"))
+        assert outcome.violation is None, rerun(outcome)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", LOSE_NOTHING)
+def test_r19_keys_are_parked_as_a_whole_under_each_fault(kind: str) -> None:
+    """I6 at each grant, from the window or from a copy; in the end no key is parked."""
+    for seed in range(3):
+        settings = (("stuck_ms", 1_000 + 500 * (seed % 3)), ("ordered", 1 + seed))
+        outcome = simulate(seed, Story((kind, "rebalance"), settings, "slow"))
+        assert outcome.violation is None, rerun(outcome)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("faults", [("kill", "fuse"), ("freeze", "cut"), ("net", "broker_net")])
+def test_r8_the_group_is_moved_under_faults(faults: tuple[str, ...]) -> None:
+    """Once, whoever dies; one holder; what comes again is finished again, its copies are not."""
+    for seed in range(6):
+        outcome = simulate(seed, Story(("seek", "rebalance", *faults), SEEK.settings, "slow"))
         assert outcome.violation is None, rerun(outcome)
 
 

@@ -25,7 +25,7 @@ from ackd.torture import report
 from ackd.torture.checker import Verdict
 from ackd.torture.child import BrokerPart, Part, PartError
 from ackd.torture.history import now_us
-from ackd.torture.parts import Existing, Local, SidecarPlan, load
+from ackd.torture.parts import Existing, Local, SidecarPlan, Value, load
 from ackd.torture.run import Course, Deployment, Setup, deployed, torture
 from ackd.torture.workload import Mood, Plan
 
@@ -62,6 +62,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     work.add_argument("--batch", type=int, default=32, help="most messages in one receive")
     work.add_argument("--lease-ms", type=int, default=3_000)
     work.add_argument("--value-bytes", type=int, default=200)
+    work.add_argument("--keys", type=int, default=0, help="how many keys (0: one a message)")
+    work.add_argument(
+        "--ordering",
+        choices=("key", "partition"),
+        default="",
+        help="judge this order; with --start the subscription is set up for it",
+    )
     work.add_argument("--workers", type=int, default=1, help="consumer processes that are killed")
     course = parser.add_argument_group("the course")
     course.add_argument(
@@ -137,7 +144,10 @@ async def _torture(
 
 
 def _configured(plan: SidecarPlan, arguments: argparse.Namespace) -> SidecarPlan:
-    return replace(plan, sub=arguments.sub, subscription={"lease_ms": arguments.lease_ms})
+    subscription: dict[str, Value] = {"lease_ms": arguments.lease_ms}
+    if arguments.ordering:
+        subscription["ordering"] = arguments.ordering
+    return replace(plan, sub=arguments.sub, subscription=subscription)
 
 
 def _plan(
@@ -162,6 +172,8 @@ def _plan(
         batch_max=arguments.batch,
         lease_ms=arguments.lease_ms,
         value_bytes=arguments.value_bytes,
+        keys=arguments.keys,
+        ordering=arguments.ordering,
         mood=Mood(),
         token=token,
     )

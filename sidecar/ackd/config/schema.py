@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Literal
 
 from ackd.config.machine import default_identity, default_state_dir
-from ackd.config.subscription import SubscriptionSettings
+from ackd.config.mistakes import dotted
+from ackd.config.subscription import ORDERED_RETRY_DELAYS_MS, SubscriptionSettings
 from ackd.config.units import DAY_MS, GIB, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS
 from ackd.options import about, computed, setting
 
@@ -305,10 +306,21 @@ class Settings:
 
 
 def resolved(settings: Settings) -> Settings:
-    """Fill in what depends on other settings: a subscription's broker (the only one) and group."""
+    """Fill in what depends on other settings: a subscription's broker (the only one), its group,
+    and the delays of an ordered one.
+    """
     only = next(iter(settings.brokers)) if len(settings.brokers) == 1 else ""
-    filled = {
-        name: replace(each, broker=each.broker or only, group=each.group or name)
-        for name, each in settings.subscriptions.items()
-    }
+    filled = {}
+    for name, each in settings.subscriptions.items():
+        delays_ms = each.retry_delays_ms
+        path = dotted(("subscriptions", name, "retry_delays_ms"))
+        given = settings.sources.get(path, "default")
+        if each.ordering != "none" and given == "default":
+            delays_ms = ORDERED_RETRY_DELAYS_MS
+        filled[name] = replace(
+            each,
+            broker=each.broker or only,
+            group=each.group or name,
+            retry_delays_ms=delays_ms,
+        )
     return replace(settings, subscriptions=filled)

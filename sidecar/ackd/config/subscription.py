@@ -19,6 +19,11 @@ RETRY_DELAYS_MS = (
     2 * HOUR_MS,
 )
 
+ORDERED_RETRY_DELAYS_MS = (3 * SECOND_MS,)
+"""With an order others wait behind a failed message, so it is tried again soon."""
+
+Ordering = Literal["none", "key", "partition"]
+Mode = Literal["clustering", "broadcast"]
 Start = Literal["latest", "earliest", "timestamp"]
 Payload = Literal["json", "text", "binary"]
 ForeignCommit = Literal["accept", "refuse"]
@@ -42,6 +47,18 @@ class SubscriptionSettings:
     group: str = setting(
         "", "The broker's consumer group; default: the subscription's name.", len_max=255
     )
+    mode: Mode = setting(
+        "clustering",
+        "`clustering`: the sidecars share the messages. `broadcast`: each one gets every message, "
+        "with progress of its own in its store; the broker's group is not joined.",
+    )
+    broadcast_id: str = setting(
+        "",
+        "Whose progress it is in `broadcast`; default: the sidecar's `identity`. Under another "
+        "name a sidecar begins as a new group does.",
+        pattern=r"[A-Za-z0-9._-]{0,100}",
+        pattern_doc="at most 100 letters, digits, `.`, `_` or `-`",
+    )
     lease_ms: int = setting(
         30 * SECOND_MS,
         "How long a lease lasts when the receive names no other time.",
@@ -60,9 +77,15 @@ class SubscriptionSettings:
         min=0,
         max=10_000,
     )
+    ordering: Ordering = setting(
+        "none",
+        "What is handed out in order: messages with the same key, or all messages of a partition. "
+        "The next one then waits until the one before it is acked or given up.",
+    )
     retry_delays_ms: tuple[int, ...] = setting(
         RETRY_DELAYS_MS,
-        "Delay before each retry, by attempt; the last one repeats.",
+        "Delay before each retry, by attempt; the last one repeats. Default with an `ordering`: "
+        "always 3s.",
         min=0,
         max=7 * DAY_MS,
         len_min=1,

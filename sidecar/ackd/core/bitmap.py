@@ -7,7 +7,7 @@ scan. Bits are numbered as Redis numbers them (SETBIT): offset 0 is the top bit 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 CHUNK_SHIFT = 15
 CHUNK_OFFSETS = 1 << CHUNK_SHIFT
@@ -25,6 +25,14 @@ class ChunkedBitmap:
 
     def __init__(self) -> None:
         self.chunks: dict[int, bytearray] = {}
+
+    @classmethod
+    def of(cls, chunks: Mapping[int, bytes]) -> ChunkedBitmap:
+        """What a snapshot says, by the index of the chunk."""
+        found = cls()
+        for index, data in chunks.items():
+            found.load(index, data)
+        return found
 
     def __contains__(self, offset: int) -> bool:
         chunk = self.chunks.get(offset >> CHUNK_SHIFT)

@@ -8,7 +8,6 @@ then may the home go (CLOSE).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from heapq import heappush
 
 from ackd.core.effects import Claim, CloseHome, FetchFrom
 from ackd.core.entry import B, Hold
@@ -18,6 +17,10 @@ from ackd.core.wire import Result
 
 CLAIM_AGAIN_MS = 5_000
 """A home whose lease is live is asked again at least this often: it may be acked or released."""
+BEHIND_AGAIN_MS = 1_000
+"""A carrier that is behind another one, which is not here, asks again after this."""
+IN_LINE_MS = 60_000
+"""One that waits for a carrier that is here is told when that is over, and asks after this."""
 
 
 class Carriers(Window[B]):
@@ -31,12 +34,18 @@ class Carriers(Window[B]):
         self.carriers = False
 
     def _claim(self, offset: int) -> None:
-        """A carrier without a slot arrived."""
+        """A carrier without a slot arrived. One that is not the first of its chain asks later."""
         self.entries[offset].hold = Hold.CLAIMING
-        self._effects.append(Claim(offset))
+        if self.turns is None or self.turns.first(offset):
+            self._effects.append(Claim(offset))
+        else:
+            self._claim_at(offset, self._ticked_ms + IN_LINE_MS)
 
     def _close_home(self, offset: int) -> None:
-        self._effects.append(CloseHome(offset))
+        """A home that stands in a line goes when its carrier is finished (`Unpark`)."""
+        place = None if self.turns is None else self.turns.place(offset)
+        if place is None or place.home is None:
+            self._effects.append(CloseHome(offset))
 
     def claimed(self, offset: int, result: Result, rterm: int, store_ms: int, now_ms: int) -> None:
         """What the home said (HELD, FINISHED, REFUSED), or what PLACE or BURY made of the carrier.
@@ -48,10 +57,16 @@ class Carriers(Window[B]):
             return
         match result.outcome:
             case Outcome.HELD:
+                # For people who ask: the message itself says it again when it is claimed.
+                entry.attempt, entry.first_s = result.attempt, result.first_s
+                entry.when_ms = result.when_ms
                 again_ms = max(result.when_ms - store_ms, 1)
                 if result.state is State.LEASED:
                     again_ms = min(again_ms, CLAIM_AGAIN_MS)
                 self._claim_at(offset, now_ms + again_ms)
+            case Outcome.BEHIND:
+                # Somebody else's carrier, or one that is not stored yet.
+                self._claim_at(offset, now_ms + BEHIND_AGAIN_MS)
             case Outcome.FINISHED | Outcome.REFUSED:
                 self._finish(offset)
                 self._finish_range(offset, offset + 1, 0)
@@ -90,7 +105,7 @@ class Carriers(Window[B]):
         if entry is not None and entry.spilled:
             self._replace(offset, body, spilled=False)
             if entry.hold is Hold.READY:
-                heappush(self._ready, offset)
+                self._make_ready(offset, entry)
 
     def lost_bodies(self, offsets: Iterable[int]) -> None:
         """These can't be read back: they are fetched again."""

@@ -65,6 +65,17 @@ class CloseHome:
 
 
 @dataclass(frozen=True, slots=True)
+class Unpark:
+    """A carrier of an ordered message is finished: its home leaves the line of its key (R19).
+
+    `home`: what came with its place. Tell it before the claims that follow.
+    """
+
+    offset: int
+    home: object
+
+
+@dataclass(frozen=True, slots=True)
 class Restore:
     """The body is needed again soon: read it back (`Ledger.restored`)."""
 
@@ -83,4 +94,4 @@ class FinishRange:
     reason: int = 0
 
 
-Effect = FetchFrom | SendDead | SendBack | Bury | Claim | CloseHome | Restore | FinishRange
+Effect = FetchFrom | SendDead | SendBack | Bury | Claim | CloseHome | Unpark | Restore | FinishRange

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from ackd.core import parked as keys
 from ackd.core.slot import Slot
 from ackd.core.states import LATE_PHASE, LOST, Outcome, Phase, State, step
 from ackd.core.wire import Finish, Op, Result
@@ -28,20 +29,28 @@ UNKNOWN_AGAIN_MS = 5_000
 @dataclass(slots=True)
 class Home:
     """`slot`: the lease or waiting as it was (FINISHED: acked). `carrier`: (partition, offset) of
-    the copy that has claimed it. `closed_ms`: since when it is not needed, 0 = it is.
+    the copy that has claimed it. `closed_ms`: since when it is not needed, 0 = it is. `key`: in
+    whose line it stands (`parked`), 0 = in none.
     """
 
     slot: Slot
     generation: int
     carrier: tuple[int, int] | None = None
     closed_ms: int = 0
+    key: int = 0
 
 
 def send(record: Record, op: Op, slot: Slot, fences: Fences) -> None:
     """The slot moves into a home; what stays is SENDING, with the generation as its fence."""
     generation = fences.of(op.group)
-    record.home_count += op.offset not in record.homes
-    record.homes[op.offset] = Home(replace(slot), generation)
+    before = record.homes.get(op.offset)
+    if before is None:
+        record.home_count += 1
+    else:
+        keys.leave(record, op.offset, before)
+    record.homes[op.offset] = Home(replace(slot), generation, key=op.arg)
+    if op.arg:
+        keys.park(record, op.arg, op.offset)
     slot.fence, slot.rterm = generation, record.rterm
 
 
@@ -71,6 +80,7 @@ def settle(record: Record, op: Op, now_ms: int, fences: Fences) -> Result:
         slot.state = there = State.FINISHED
         record.exceptions.pop(op.offset, None)
         record.finish(op.offset)
+        keys.leave(record, op.offset, home)
     elif row.changes:
         record.change(op, row.state, slot, now_ms, fences)
     return slot.result(row.outcome, state=there, late=row.changes and phase is LATE_PHASE)
@@ -110,6 +120,8 @@ def claim(record: Record, op: Op, now_ms: int) -> Result:
         close(record, op, now_ms)
         return _answer(Outcome.FINISHED, home)
     if home.carrier is None:
+        if home.key and record.parked[home.key][0] != op.offset:
+            return keys.behind(record, home.key)
         held_ms = record.held_until(home.slot.phase(now_ms), home.slot, now_ms, waiting=False)
         if held_ms:
             return _answer(Outcome.HELD, home, held_ms)
@@ -143,9 +155,22 @@ def _unknown(record: Record, op: Op, now_ms: int) -> Result:
 
 
 def close(record: Record, op: Op, now_ms: int) -> Result:
-    """Its carrier is safe (or was told that it is acked): the home may go after a while."""
+    """Its carrier is safe (or was told that it is acked): the home may go after a while.
+
+    One that stands in the line of its key goes only when its carrier is finished (`arg`). A claim
+    that a rollback forgot is made good by that, which needs the generation.
+    """
     home = record.homes.get(op.offset)
-    if home is None or home.generation != op.fence or home.closed_ms:
+    if home is None or home.closed_ms:
+        return DONE
+    if op.arg:
+        carrier = (op.group, op.arg - 1)
+        if home.carrier is None and home.generation == op.fence:
+            home.carrier = carrier
+        if home.carrier != carrier:
+            return DONE
+        keys.leave(record, op.offset, home)
+    elif home.generation != op.fence or home.key:
         return DONE
     if home.carrier is not None or home.slot.state is State.FINISHED:
         home.closed_ms = now_ms
@@ -177,11 +202,13 @@ def replayed(record: Record, op: Op, now_ms: int) -> None:
     record.exceptions.pop(op.offset, None)
     if home.carrier is None:
         home.slot.state = State.FINISHED
+        keys.leave(record, op.offset, home)
 
 
 def forget_all(record: Record, rterm: int) -> None:
     """The homes are gone from the store (R14). The new term makes claims say so."""
     record.homes.clear()
+    record.parked.clear()
     record.closing.clear()
     record.home_count = 0
     record.rterm = rterm
@@ -192,6 +219,7 @@ def reset(record: Record, position: int, now_ms: int) -> dict[int, Slot]:
     leases = {}
     for offset in [o for o in record.homes if o >= position]:
         home = record.homes.pop(offset)
+        keys.leave(record, offset, home)
         if home.carrier is None and home.slot.phase(now_ms) is Phase.LEASED:
             leases[offset] = home.slot
     record.home_count = len(record.homes)

@@ -68,6 +68,8 @@ class Ledger(SendingBack[B]):
             self._sent.clear()
         gone = {offset for offset, old in before.entries.items() if old.gone}
         self.slots(snapshot.slots, snapshot.now_ms, now_ms, gone)
+        self._ticked_ms = now_ms
+        self._turns_again(before.entries, snapshot.parked)
         repair = self._merge(before) if same else Repair([], 0, [], [])
         for offset, old in before.entries.items():
             if old.body is not None and offset >= self.watermark and offset not in self.finished:
@@ -162,6 +164,8 @@ class Ledger(SendingBack[B]):
 
     def _arrived(self, offset: int, record: B, before: Entry[B] | None = None) -> None:
         """A body is there, fetched or kept from `before` the record was read again."""
+        if self.turns is not None:
+            self._line_up(self.turns, record)
         entry = self.entries.get(offset)
         if entry is None:
             entry = self.entries[offset] = Entry(record)
@@ -169,7 +173,7 @@ class Ledger(SendingBack[B]):
             self.bytes += entry.size
             if self.carriers:
                 self._claim(offset)
-            elif entry.spilled:
+            elif entry.spilled or self.turns is not None:
                 self._make_ready(offset, entry)
             else:
                 heappush(self._ready, offset)
@@ -217,6 +221,8 @@ class Ledger(SendingBack[B]):
             start = offset + 1
             entry = self.entries[offset]
             entry.gone = True
+            if self.turns is not None:
+                self.turns.gone(offset, None)
             if entry.hold is Hold.READY:
                 self._vanish(offset)
             elif entry.hold is Hold.DEAD:
@@ -234,27 +240,27 @@ class Ledger(SendingBack[B]):
 
     # --- handing out
 
-    @property
-    def ready(self) -> int:
-        """At most so many can be handed out now (an upper bound: entries that changed are weeded
-        out late).
-        """
-        return len(self._ready)
-
     def take(self, most: int, bytes_max: int) -> list[int]:
         """Choose messages to grant, smallest offset first. The first one is given whatever its
         size.
         """
         taken: list[int] = []
-        total = 0
+        total, turns, known_to = 0, self.turns, self._known_to()
         while self._ready and len(taken) < most:
-            entry = self.entries.get(self._ready[0])
+            offset = self._ready[0]
+            entry = self.entries.get(offset)
             if entry is None or entry.hold is not Hold.READY or entry.body is None or entry.spilled:
                 heappop(self._ready)
                 continue
             if self.give_up_ms and self.out_of_time(entry):
                 self._bury(heappop(self._ready), entry)
                 continue
+            if turns is not None:
+                if offset >= known_to:
+                    break
+                if not turns.free(offset):
+                    heappop(self._ready)
+                    continue
             total += entry.size
             if taken and total > bytes_max:
                 break

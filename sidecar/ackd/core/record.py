@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from ackd.core import home, upkeep
+from ackd.core import home, parked, upkeep
 from ackd.core.bitmap import CHUNK_SHIFT, ChunkedBitmap
 from ackd.core.home import Home
 from ackd.core.layout import FIRST
@@ -65,6 +65,7 @@ class Record:
     exceptions: dict[int, tuple[Finish, int]] = field(default_factory=dict)
     homes: dict[int, Home] = field(default_factory=dict)
     home_count: int = 0
+    parked: dict[int, list[int]] = field(default_factory=dict)
     closing: deque[tuple[int, int]] = field(default_factory=deque)
     journal: deque[JournalEntry] = field(default_factory=deque)
     journal_next: int = 1
@@ -74,13 +75,7 @@ class Record:
     @classmethod
     def create(cls, request: Open, start: int, run: str, written: int = FIRST) -> Record:
         """A new record that starts at `start`, in the layout `written`."""
-        return cls(
-            layout=written,
-            incarnation=request.incarnation,
-            watermark=start,
-            run=run,
-            rterm=request.rterm,
-        )
+        return cls(written, request.incarnation, watermark=start, run=run, rterm=request.rterm)
 
     def open(
         self, request: Open, now_us: int, run: str, *, created: bool, written: int = FIRST
@@ -125,6 +120,7 @@ class Record:
             chunks={i: bytes(c) for i, c in sorted(self.finished.chunks.items())},
             lost_chunks=sorted(self.listed - self.finished.chunks.keys()),
             lost_homes=self.homes_lost,
+            parked=sorted(self.parked),
         )
 
     def _rejoin(self, request: Open, now_us: int, run: str) -> bool:
@@ -204,6 +200,8 @@ class Record:
                 return home.claim(self, op, now_ms)
             case Verb.CLOSE:
                 return home.close(self, op, now_ms)
+            case Verb.HEAD:
+                return parked.head(self, op.arg)
             case verb if verb in upkeep.VERBS:
                 return home.DONE._replace(when_ms=upkeep.VERBS[verb](self, op, now_ms))
             case _:
@@ -228,6 +226,8 @@ class Record:
             return home.settle(self, op, now_ms, fences)
         slot = self.slot(op.offset)
         row = step(phase, op.verb)
+        if phase is Phase.READY and op.verb is Verb.SEND and not self._follows(op, now_ms):
+            row = LOST
         if op.verb is Verb.BURY and phase not in _OVER:
             if op.fence != slot.fence:
                 row = LOST
@@ -261,6 +261,10 @@ class Record:
         if op.verb is Verb.SEND and phase not in _SETTLED and now_ms < self.repair_until_ms:
             return self.repair_until_ms
         return 0
+
+    def _follows(self, op: Op, now_ms: int) -> bool:
+        """What was never handed out is sent back only behind others of its key (R19)."""
+        return op.arg in self.parked or (op.arg > 0 and now_ms < self.repair_until_ms)
 
     def over(self, offset: int) -> bool:
         """Finished, in whatever way."""
@@ -376,7 +380,7 @@ class Fences:
 
 def _touches(op: Op, lost: set[int]) -> bool:
     """Whether the item needs a lost chunk; a replay makes it again instead (R14)."""
-    if op.verb in (Verb.REPLAY, Verb.CLAIM, Verb.CLOSE):
+    if op.verb in (Verb.REPLAY, Verb.CLAIM, Verb.CLOSE, Verb.HEAD):
         return False
     first = op.offset >> CHUNK_SHIFT
     last = max(first, (op.arg - 1) >> CHUNK_SHIFT) if op.verb is Verb.HOLE else first
@@ -387,7 +391,7 @@ _OVER = (Phase.ACKED, Phase.GONE)
 _SETTLED = (Phase.ACKED, Phase.GONE, Phase.DEAD, Phase.SENDING)
 _OWNERS = (Verb.GRANT, Verb.SEND, Verb.PLACE)
 """These name no lease."""
-_WITH_HOMES = (Verb.SEND, Verb.CLAIM, Verb.CLOSE, Verb.ADVANCE)
+_WITH_HOMES = (Verb.SEND, Verb.CLAIM, Verb.CLOSE, Verb.HEAD, Verb.ADVANCE)
 _JOURNALED = frozenset(
     {Outcome.ACKED, Outcome.RETRYING, Outcome.EXTENDED, Outcome.DEAD, Outcome.RELEASED}
 )

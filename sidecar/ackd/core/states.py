@@ -47,9 +47,10 @@ class Verb(IntEnum):
 
     SEND moves a message to its home record, BURY gives it up, PLACE gives a claimed carrier its
     slot. LOOK reads. CLAIM and CLOSE are about a home record (`home`): a carrier asks for it, and
-    its owner says that it may go. HOLE finishes a range that the log does not have, ADVANCE moves
-    the watermark, DROP frees chunks below it, REPLAY repeats a confirmed finish after a rollback,
-    RESET starts a new epoch, SETTLED ends the wait for replays.
+    its owner says that it may go. HEAD asks who holds a parked key back (`parked`). HOLE finishes a
+    range that the log does not have, ADVANCE moves the watermark, DROP frees chunks below it,
+    REPLAY repeats a confirmed finish after a rollback, RESET starts a new epoch, SETTLED ends the
+    wait for replays.
     """
 
     GRANT = 1
@@ -65,12 +66,13 @@ class Verb(IntEnum):
     LOOK = 11
     CLAIM = 12
     CLOSE = 13
-    HOLE = 14
-    ADVANCE = 15
-    DROP = 16
-    REPLAY = 17
-    RESET = 18
-    SETTLED = 19
+    HEAD = 14
+    HOLE = 15
+    ADVANCE = 16
+    DROP = 17
+    REPLAY = 18
+    RESET = 19
+    SETTLED = 20
 
 
 class Outcome(IntEnum):
@@ -92,6 +94,11 @@ class Outcome(IntEnum):
     CLAIMED = 14
     UNREPAIRED = 15
     """Not decided: ask again when the record is repaired."""
+    BEHIND = 16
+    """A carrier has to wait for an earlier message of its key. Of the result, `fence` is the offset
+    of that one, `first_s` and `when_ms` - 1 are partition and offset of the carrier that has
+    claimed it (`when_ms` 0: none yet).
+    """
 
 
 class Step(NamedTuple):
@@ -140,6 +147,8 @@ TABLE: dict[tuple[Phase, Verb], Step] = {
     (Phase.DEAD, Verb.DEAD): _same(Outcome.DEAD, State.DEAD),
     (Phase.ACKED, Verb.ACK): _same(Outcome.ALREADY_ACKED, State.FINISHED),
     # Its lease or its waiting moves to a home record, whatever it is; settles are decided there.
+    # What was never handed out goes only when its key is parked; the record looks first.
+    (Phase.READY, Verb.SEND): Step(Outcome.SENT, State.SENDING),
     (Phase.LEASED, Verb.SEND): Step(Outcome.SENT, State.SENDING),
     (Phase.EXPIRED, Verb.SEND): Step(Outcome.SENT, State.SENDING),
     (Phase.WAITING, Verb.SEND): Step(Outcome.SENT, State.SENDING),

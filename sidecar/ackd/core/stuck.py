@@ -6,15 +6,18 @@ is stored in the retry topic (`SendBack`). A message whose attempts are used up 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from enum import StrEnum
 from typing import NamedTuple
 
 from ackd.core.carriers import Carriers
 from ackd.core.entry import HOLD_OF, B, Entry, Hold
+from ackd.core.order import Turns
 from ackd.core.states import Outcome, State
 from ackd.core.wire import Result
 
+FOLLOWERS_MAX = 256
+"""So many messages of parked keys are named in one go."""
 STEPS_MAX = 500
 """So many messages from the watermark on are looked at in one go."""
 
@@ -38,16 +41,20 @@ class Why(StrEnum):
     SPAN = "span"
     DELAY = "delay"
     BYTES = "bytes"
+    KEY = "key"
+    """Earlier messages of its key were (R19)."""
 
 
 class Stuck(NamedTuple):
-    """A message to be sent back."""
+    """A message to be sent back. `key`: what is parked with it, 0 = nothing."""
 
     offset: int
     why: Why
+    key: int = 0
 
 
 _ON_ITS_WAY = frozenset({Hold.SENDING, Hold.DEAD, Hold.BURYING})
+_LEFT = frozenset({Hold.SENDING, Hold.DEAD})
 
 
 class SendingBack(Carriers[B]):
@@ -89,11 +96,51 @@ class SendingBack(Carriers[B]):
                 why = self._why(entry, self.rules, now_ms)
                 if why is None:
                     break
-                found.append(Stuck(offset, why))
+                found.append(Stuck(offset, why, self.key(offset)))
                 self._asked.add(offset)
             offset = self.finished.first_clear(offset + 1)
         self.excess = 0
+        if self.turns is not None and self.turns.following:
+            found += self._followers(self.turns)
         return found
+
+    def _followers(self, turns: Turns) -> list[Stuck]:
+        """What has to go after its parked key: in order, the next ones when these were answered.
+
+        All of them are decided by one call of the store, so either each is sent or none (R19).
+        """
+        found: list[Stuck] = []
+        known_to = self._known_to()
+        for chain in list(turns.following):
+            if len(found) >= FOLLOWERS_MAX:
+                break
+            del turns.following[chain]
+            for offset in turns.chain(chain):
+                entry = self.entries.get(offset)
+                if entry is not None and entry.hold in _LEFT:
+                    continue
+                ready = entry is not None and entry.hold is Hold.READY and offset < known_to
+                if not ready or offset in self._asked or len(found) >= FOLLOWERS_MAX:
+                    break
+                found.append(Stuck(offset, Why.KEY, self.key(offset)))
+            else:
+                continue
+            turns.following[chain] = None
+        self._asked.update(each.offset for each in found)
+        return found
+
+    def unparked(self, chain: Hashable) -> None:
+        """The store says that a key is free: its messages are handed out from the window again."""
+        turns = self.turns
+        if turns is None or chain not in turns.parked:
+            return
+        del turns.parked[chain]
+        turns.following.pop(chain, None)
+        self._next_turn(next(turns.chain(chain), None))
+
+    def _key_known(self, entry: Entry[B]) -> bool:
+        """A lease of an earlier owner tells no key before its message was fetched (R19)."""
+        return self.turns is None or entry.body is not None or entry.gone
 
     @property
     def asking(self) -> bool:
@@ -112,23 +159,25 @@ class SendingBack(Carriers[B]):
 
     def _delayed(self, rules: Rules, now_ms: int) -> list[Stuck]:
         found = []
-        for offset in self._long:
+        long, self._long = self._long, {}
+        for offset in long:
             entry = self.entries.get(offset)
-            if (
+            if entry is not None and not self._key_known(entry):
+                self._long[offset] = None
+            elif (
                 entry is not None
                 and entry.hold is Hold.WAITING
                 and entry.first_s
                 and entry.due_ms - now_ms >= rules.stuck_after_ms
                 and offset not in self._asked
             ):
-                found.append(Stuck(offset, Why.DELAY))
+                found.append(Stuck(offset, Why.DELAY, self.key(offset)))
                 self._asked.add(offset)
-        self._long.clear()
         return found
 
     def _why(self, entry: Entry[B], rules: Rules, now_ms: int) -> Why | None:
         age_ms = self._age_ms(entry, now_ms)
-        if age_ms is None:
+        if age_ms is None or not self._key_known(entry):
             return None
         if age_ms >= rules.stuck_after_ms:
             return Why.AGE
@@ -172,6 +221,7 @@ class SendingBack(Carriers[B]):
             return
         match result.outcome:
             case Outcome.SENT:
+                self._park(offset)
                 if entry.hold is Hold.SENDING and entry.fence == result.fence:
                     return  # asked twice; its copy is on the way
                 entry.fence, entry.rterm, entry.attempt = result.fence, rterm, result.attempt
@@ -180,9 +230,10 @@ class SendingBack(Carriers[B]):
                 self._finish(offset)
                 self._advance()
             case Outcome.HELD:
-                self._long[offset] = None
+                self._again(offset)
             case Outcome.LOST:
                 entry.first_s = 0  # the store does not know that it was ever handed out
+                self.unparked(self.key(offset))
             case _:
                 self._see(entry, result.fence)
                 entry.attempt = result.attempt
@@ -192,7 +243,19 @@ class SendingBack(Carriers[B]):
         """The store decided nothing: they are named again."""
         for offset in offsets:
             self._asked.discard(offset)
-            self._long[offset] = None
+            self._again(offset)
+
+    def _again(self, offset: int) -> None:
+        self._long[offset] = None
+        if self.turns is not None:
+            self.turns.follow(offset)
+
+    def _park(self, offset: int) -> None:
+        """Its key is parked, and stays so when the message itself has left."""
+        key = self.key(offset)
+        if self.turns is not None and key:
+            self.turns.parked[key] = None
+            self.turns.following[key] = None
 
     def sent_back(self, offset: int) -> None:
         """The copy is durable and the record says finished."""

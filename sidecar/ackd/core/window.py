@@ -5,13 +5,24 @@ What moves them (the broker, the store, the applications) is the business of `le
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Hashable, Mapping
 from heapq import heappush
 from typing import Generic, TypeGuard
 
 from ackd.core.bitmap import ChunkedBitmap
-from ackd.core.effects import Bury, Claim, Effect, FinishRange, Restore, SendBack, SendDead
+from ackd.core.effects import (
+    Bury,
+    Claim,
+    Effect,
+    FinishRange,
+    Restore,
+    SendBack,
+    SendDead,
+    Unpark,
+)
 from ackd.core.entry import HOLD_OF, TIMED, UNKNOWN_RTERM, B, Entry, Hold
 from ackd.core.offsets import Offsets
+from ackd.core.order import Place, Turns
 from ackd.core.states import State
 from ackd.core.timers import Timers
 from ackd.core.wire import Finish
@@ -24,6 +35,7 @@ class Window(Generic[B]):
     offsets that began to wait, or got a body meanwhile, for whoever keeps bodies elsewhere.
     `deliveries_max`: a message that was handed out so often is given up, 0 = never. `give_up_ms`:
     so is one that was first handed out so long ago, as soon as nobody works on it; 0 = never.
+    `turns`: whose turn it is of an ordered subscription, None = no order (I6).
     """
 
     def __init__(self) -> None:
@@ -41,6 +53,9 @@ class Window(Generic[B]):
         self.bytes = 0
         self.lapsed: dict[int, int] = {}
         self.waits: dict[int, None] = {}
+        self.turns: Turns | None = None
+        self._ticked_ms = 0
+        self._place_of: Callable[[B], Place | None] = _nowhere
         self._bodiless = Offsets()
         self._ready: list[int] = []
         self._skew_ms = 0
@@ -145,6 +160,8 @@ class Window(Generic[B]):
             self._vanish(offset)
         elif self._used_up(entry):
             self._bury(offset, entry)
+        elif self.turns is not None and not self.turns.free(offset):
+            self.turns.follow(offset)  # else it comes again when the one before it is over
         elif entry.spilled:
             self._effects.append(Restore(offset))
         elif entry.body is not None:
@@ -153,6 +170,97 @@ class Window(Generic[B]):
             # It may be that nobody asks for it any more.
             entry.due_ms = self._end_ms(entry) - self._skew_ms
             self._timers.add(entry.due_ms, offset)
+
+    @property
+    def ready(self) -> int:
+        """At most so many can be handed out now (an upper bound: entries that changed are weeded
+        out late).
+        """
+        if self.turns is not None and self._ready and self._ready[0] >= self._known_to():
+            return 0
+        return len(self._ready)
+
+    # --- in order (I6)
+
+    @property
+    def buffered(self) -> int:
+        """As `ready`, with what waits for an earlier one of its chain: fetched, not handed out."""
+        return len(self._ready) + (0 if self.turns is None else self.turns.behind)
+
+    @property
+    def must_fetch(self) -> bool:
+        """Nothing of what is here may go before something below it was fetched (again)."""
+        return self.turns is not None and bool(self._ready) and self._ready[0] >= self.position
+
+    def keep_order(self, place_of: Callable[[B], Place | None]) -> None:
+        """Hand out in the order of chains, from the start; `place_of` is asked once a message."""
+        self._place_of, self.turns = place_of, Turns()
+
+    def key(self, offset: int) -> int:
+        """The key of a message as the store knows it, 0 = none."""
+        place = None if self.turns is None else self.turns.place(offset)
+        return place.chain if place is not None and isinstance(place.chain, int) else 0
+
+    @property
+    def parked(self) -> Collection[Hashable]:
+        """Keys that may be parked; who is not is found out when one of its messages comes."""
+        return () if self.turns is None else self.turns.parked.keys()
+
+    def blocked_by(self, offset: int) -> int | None:
+        """The earlier message that this one waits for; itself if it has to follow a parked key."""
+        if self.turns is None:
+            return None
+        before = self.turns.before(offset)
+        return offset if before is None and not self.turns.free(offset) else before
+
+    def over(self, offset: int) -> bool:
+        """It is finished, as far as this owner knows."""
+        return offset < self.watermark or offset in self.finished
+
+    def _line_up(self, turns: Turns, body: B) -> None:
+        place = self._place_of(body)
+        if place is not None:
+            turns.arrived(body.offset, place)
+
+    def _turns_again(self, before: Mapping[int, Entry[B]], parked: Collection[int]) -> None:
+        """The record was read again: the places that are known, before anything is made ready."""
+        turns = self.turns
+        if turns is None:
+            return
+        self.turns = Turns()
+        self.turns.parked = dict.fromkeys(parked)
+        for offset, entry in self.entries.items():
+            if entry.gone:
+                self.turns.gone(offset, turns.place(offset))
+        for offset, entry in before.items():
+            place = None if entry.body is None else turns.place(offset)
+            if place is not None and offset >= self.watermark and offset not in self.finished:
+                self.turns.arrived(offset, place)
+
+    def _known_to(self) -> int:
+        """Whatever is unfinished below this offset was seen by this owner: what stands above it
+        may have to wait for something unseen.
+        """
+        return self.position if self.turns is None else self.turns.end(self.position)
+
+    def _next_turn(self, offset: int | None) -> None:
+        """The one before it of its chain is over."""
+        entry = None if offset is None else self.entries.get(offset)
+        if offset is None or entry is None:
+            return
+        if entry.hold is Hold.READY:
+            self._make_ready(offset, entry)
+        elif entry.hold is Hold.CLAIMING:
+            entry.due_ms = 0
+            self._effects.append(Claim(offset))
+
+    def _over(self, turns: Turns, offset: int, entry: Entry[B] | None) -> None:
+        """Whoever waited for it may go. A carrier that was never claimed is told nobody of."""
+        place = turns.place(offset)
+        placed = entry is not None and entry.hold is not Hold.CLAIMING
+        if placed and place is not None and place.home is not None:
+            self._effects.append(Unpark(offset, place.home))
+        self._next_turn(turns.finished(offset))
 
     def _finish_range(self, start: int, end: int, reason: int) -> None:
         if start < end:
@@ -183,6 +291,8 @@ class Window(Generic[B]):
             else:
                 self._let_go(entry)
             self.bytes -= entry.size
+        if self.turns is not None:
+            self._over(self.turns, offset, entry)
 
     def _advance(self) -> None:
         # Bits beyond the position are true finishes of earlier fetches, so it may pass over it.
@@ -198,7 +308,7 @@ class Window(Generic[B]):
         Before `grace_until_ms` no lease ends: the store was away, and its holder may have been told
         503 (R23).
         """
-        woken = 0
+        woken, self._ticked_ms = 0, now_ms
         for due_ms, offset in self._timers.passed(now_ms):
             entry = self.entries.get(offset)
             if not self._waits(entry, due_ms):
@@ -254,3 +364,7 @@ class Window(Generic[B]):
         if entry is None or entry.due_ms != due_ms:
             return False
         return entry.hold in TIMED or (self.give_up_ms > 0 and entry.hold is Hold.READY)
+
+
+def _nowhere(_: object) -> None:
+    """No order."""

@@ -23,12 +23,15 @@ class Op(NamedTuple):
     `counted` False: RETRY is not counted as an attempt, EXTEND never shortens (a repair), REPLAY
     says finished but not whether by an ack.
 
-    SEND needs nothing else. BURY: `fence` of the entry, `attempt` = deliveries that are allowed.
+    SEND: `arg` is the key that is parked with it (`order.key_hash`), 0 = none. BURY: `fence` of the
+    entry, `attempt` = deliveries that are allowed.
     About a carrier (rule R2): CLAIM goes to the origin's record with the generation as `fence`, the
     record's `rterm` at SEND, the carrier's partition in `group` and its offset in `arg`; `counted`
     False = the carrier's own record has lost data, so that what is not known must be delivered.
     PLACE goes to the carrier's record: generation, `attempt` so far, due time (store's clock, 0 =
-    now) in `arg`, first hand-out (seconds) in `group`. CLOSE goes to the origin: generation.
+    now) in `arg`, first hand-out (seconds) in `group`. CLOSE goes to the origin: generation; with
+    `arg` = the carrier's offset + 1 and `group` = its partition it says that this carrier is
+    finished (generation 0: only if that one has claimed). HEAD: the key in `arg`.
     """
 
     verb: Verb
@@ -70,6 +73,8 @@ class Finish(IntEnum):
     EXPIRED = 2
     VANISHED = 3
     SENT = 4
+    SKIPPED = 5
+    """An operator moved the group past it."""
 
 
 class Verdict(IntEnum):
@@ -153,6 +158,8 @@ class SlotView(NamedTuple):
 class Open:
     """Take (or, with `term` set, read again without raising the term) a partition's record.
 
+    `peek`: only look. Nothing changes, whoever owns it, and it is not made.
+
     `create_at` None: it must exist. `owner`: `SidecarId.text()`. `rterm`, `incarnation`: fresh
     random numbers (16 and 48 bits) to be used if they are needed. `jump_ms`: how far the store's
     clock jumped with the last change of the server run: ahead by at least, or (negative) back by at
@@ -167,12 +174,13 @@ class Open:
     create_at: int | None = None
     term: int = 0
     jump_ms: int = 0
+    peek: bool = False
 
 
 @dataclass(slots=True)
 class Snapshot:
     """A record as read by `Open`. `chunks`: bitmap chunks (index -> bytes) at or above the
-    watermark. `lost_homes`: homes are gone from the store (R14).
+    watermark. `lost_homes`: homes are gone from the store (R14). `parked`: keys that are parked.
     """
 
     verdict: Verdict
@@ -193,3 +201,4 @@ class Snapshot:
     chunks: dict[int, bytes] = field(default_factory=dict)
     lost_chunks: list[int] = field(default_factory=list)
     lost_homes: bool = False
+    parked: list[int] = field(default_factory=list)

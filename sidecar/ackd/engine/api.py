@@ -13,6 +13,7 @@ from typing import Protocol
 from ackd.engine.dead_api import DeadDesk
 from ackd.engine.live import Cancel, CancelTo, Pause, Scope
 from ackd.engine.outbox_api import OutboxDesk
+from ackd.engine.seek_api import ProgressDesk
 from ackd.errors import AckdError
 from ackd.ports import Capabilities, Outgoing, Record, Stored
 
@@ -258,8 +259,23 @@ class Held:
 
 
 @dataclass(slots=True)
+class HeldKey:
+    """What holds later messages of its key (or partition), with an `ordering`.
+
+    `key` None: it has none, or its body lies on the disk. `behind`: how many wait for it. `parked`:
+    the whole key waits in the retry topic.
+    """
+
+    head: InFlight
+    key: str | None
+    behind: int
+    parked: bool
+
+
+@dataclass(slots=True)
 class Explanation:
     """`limits`: what keeps messages from being handed out now, in words, the strongest first.
+    `ordered`: the keys behind which most messages wait.
 
     `repeats`: messages settled without delivery, by this sidecar since it joined.
     """
@@ -268,6 +284,7 @@ class Explanation:
     partitions: list[Held] = field(default_factory=list)
     limits: list[str] = field(default_factory=list)
     repeats: int = 0
+    ordered: list[HeldKey] = field(default_factory=list)
 
 
 class Unsettled(Protocol):
@@ -291,6 +308,10 @@ class Unsettled(Protocol):
 
 class Engine(Protocol):
     """The whole of what can be asked. Every method may raise `AckdError`."""
+
+    @property
+    def progress(self) -> ProgressDesk:
+        """Everything about the group's progress."""
 
     @property
     def dead(self) -> DeadDesk:

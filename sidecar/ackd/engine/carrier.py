@@ -46,7 +46,8 @@ class Carrier:
 
     `generation`, `incarnation`, `rterm`: which home record it may claim. `first_error`: what the
     application said when it failed first, `last_error`: last. `redriven`: the coordinate of the
-    dead letter that it comes from.
+    dead letter that it comes from. `order_key`: in the line of which key its home stands (R19), 0 =
+    in none; then `first_ms` may be 0, which means that it was never handed out.
     """
 
     origin: Origin
@@ -62,6 +63,7 @@ class Carrier:
     first_error: str = ""
     last_error: str = ""
     redriven: Origin | None = None
+    order_key: int = 0
 
     @property
     def home(self) -> Origin:
@@ -92,6 +94,8 @@ def carrier_headers(carrier: Carrier, own: Headers) -> Headers:
     if carrier.redriven is not None:
         ours.append(("ackd-redriven", carrier.redriven.text().encode()))
     ours += [(name, b"%d" % number) for name, number in numbers]
+    if carrier.order_key:
+        ours.append(("ackd-order-key", b"%d" % carrier.order_key))
     ours += [(name, bounded(text)) for name, text in texts if text]
     return (*ours, *own_headers(own))
 
@@ -119,6 +123,7 @@ def carrier_of(record: Record, subscription: str) -> Carrier | None:
             first_error=_text(found, "ackd-first-error"),
             last_error=_text(found, "ackd-last-error"),
             redriven=_origin(_text(found, "ackd-redriven")) if "ackd-redriven" in found else None,
+            order_key=int(found.get("ackd-order-key", b"0")),
         )
     except (KeyError, ValueError):
         return None

@@ -20,6 +20,7 @@ from ackd.core.wire import Op, Reply, Result, Verdict
 from ackd.engine.carrier import Carrier
 from ackd.engine.context import Context
 from ackd.engine.dead_log import dead_key
+from ackd.engine.ordering import HomeRef
 from ackd.engine.partition import CLAIM_AGAIN_MS, Partition
 from ackd.errors import StoreError
 from ackd.store.flusher import LedgerHandle
@@ -39,6 +40,7 @@ _NAMES: Mapping[Outcome, str] = {
     Outcome.FINISHED: "finished",
     Outcome.REFUSED: "duplicate",
     Outcome.LOST: "unknown",
+    Outcome.BEHIND: "behind",
 }
 
 
@@ -54,6 +56,13 @@ class _Ask:
     def close(self) -> Op:
         """The home is not needed any more."""
         return Op(Verb.CLOSE, self.carrier.home.offset, self.carrier.generation)
+
+    @property
+    def line(self) -> HomeRef | None:
+        """Of its home, if that stands in the line of a key."""
+        turns = self.partition.ledger.turns
+        place = None if turns is None else turns.place(self.offset)
+        return place.home if place is not None and isinstance(place.home, HomeRef) else None
 
     @property
     def claim(self) -> Op:
@@ -110,6 +119,7 @@ class Claims:
     # --- claiming
 
     async def _claim_some(self) -> None:
+        await self._subscription.lines.tell()
         asks: list[_Ask] = []
         for key in list(self._wanted)[:BATCH_MAX]:
             del self._wanted[key]
@@ -205,12 +215,15 @@ class Claims:
             self._count(_NAMES.get(result.outcome, "unknown"))
             if result.outcome in (Outcome.CLAIMED, Outcome.LOST):
                 places.setdefault(ask.partition, []).extend(_place(ask, result))
-                if result.outcome is Outcome.CLAIMED:
+                if result.outcome is Outcome.CLAIMED and ask.line is None:
                     self._claimed[ask.partition, ask.offset] = ask
                     if len(self._claimed) > CLOSING_MAX:
                         self._claimed.pop(next(iter(self._claimed)))
             else:
                 self._tell(ask.partition, ask.offset, result, reply)
+                place = None if ask.partition.closed else ask.line
+                if result.outcome is Outcome.BEHIND and place is not None:
+                    self._subscription.lines.waits(ask.partition, ask.offset, place, result)
         for partition, ops in places.items():
             if not partition.closed:
                 partition.tell(*ops)

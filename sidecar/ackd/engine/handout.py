@@ -323,11 +323,15 @@ class HandOut:
 
     def throttle(self) -> None:
         """Pause fetching when enough is held, resume when half of it is gone (I8)."""
-        ready, size = self.held()
+        owned = self._subscription.owned.values()
+        _, size = self.held()
+        ready = sum(each.ledger.buffered for each in owned)
         settings = self._subscription.settings
         ready_max, bytes_max = settings.buffer_max, settings.window_bytes_max
+        if any(each.ledger.must_fetch for each in owned):
+            ready = size = 0  # only fetching can make room
         if not self._paused and (ready >= ready_max or size >= bytes_max):
-            for partition in self._subscription.owned.values():
+            for partition in owned:
                 self._subscription.consumer.pause(partition.tp)
                 self._paused[partition] = None
         elif (
@@ -355,9 +359,10 @@ class HandOut:
             return "rate"
         if any(not partition.grantable for partition in owned.values()):
             return "store"
-        if self._paused and not any(p.ledger.ready for p in owned.values()):
-            return "window-bytes"
-        return None
+        if any(p.ledger.ready for p in owned.values()):
+            return None
+        behind = any(p.ledger.buffered for p in owned.values())
+        return "ordering" if behind else "window-bytes" if self._paused else None
 
     def waiting(self) -> int:
         """Messages that wait for their retry."""

@@ -6,16 +6,17 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
-from heapq import nsmallest
+from heapq import nlargest, nsmallest
 
 from ackd.core.entry import Entry, Hold
-from ackd.engine.api import Explanation, InFlight, PartitionLag
+from ackd.engine.api import Explanation, HeldKey, InFlight, PartitionLag
 from ackd.engine.api import Held as HeldUp
 from ackd.engine.context import Context
 from ackd.engine.partition import Partition
 from ackd.engine.spill import Held
 from ackd.engine.subscription import Subscription
 from ackd.errors import BrokerError
+from ackd.ports import Record
 
 _HOLD_NAMES = {
     Hold.READY: "ready",
@@ -27,6 +28,9 @@ _HOLD_NAMES = {
     Hold.CLAIMING: "claiming",
     Hold.BURYING: "dead",
 }
+KEYS_MAX = 20
+"""So many keys are named at most."""
+_LEASED = (Hold.LEASED, Hold.CLAIMING)
 _IN_FLIGHT = frozenset(_HOLD_NAMES) - {Hold.READY, Hold.GRANTING}
 
 
@@ -107,7 +111,7 @@ class Inspector:
             attempt=entry.attempt,
             holder=entry.holder,
             since_ms=entry.first_s * 1000,
-            deadline_ms=entry.when_ms if entry.hold is Hold.LEASED else None,
+            deadline_ms=(entry.when_ms or None) if entry.hold in _LEASED else None,
             due_ms=entry.when_ms if entry.hold is Hold.WAITING else None,
             error=failed or subscription.dead_letters.error_of(partition, offset) or None,
         )
@@ -120,7 +124,30 @@ class Inspector:
         partitions = [self._held(p) for _, p in sorted(self._subscription.owned.items())]
         dedup = self._subscription.dedup
         repeats = 0 if dedup is None else dedup.repeats
-        return Explanation(name, partitions, self._limits(), repeats)
+        return Explanation(name, partitions, self._limits(), repeats, self._ordered())
+
+    def _ordered(self) -> list[HeldKey]:
+        found = [
+            (behind, partition, first)
+            for partition in self._subscription.owned.values()
+            if partition.ledger.turns is not None
+            for first, behind in partition.ledger.turns.longest(KEYS_MAX)
+        ]
+        most = nlargest(KEYS_MAX, found, key=lambda each: (each[0], each[1].tp, -each[2]))
+        return [held for each in most if (held := self._held_key(*each)) is not None]
+
+    def _held_key(self, behind: int, partition: Partition, first: int) -> HeldKey | None:
+        ledger = partition.ledger
+        entry = ledger.entries.get(first)
+        if entry is None:
+            return None
+        key = entry.body.key if isinstance(entry.body, Record) else None
+        return HeldKey(
+            head=self._view(partition, first, entry),
+            key=None if key is None else key.decode("utf-8", "replace"),
+            behind=behind,
+            parked=ledger.carriers or ledger.key(first) in ledger.parked,
+        )
 
     def _held(self, partition: Partition) -> HeldUp:
         ledger = partition.ledger

@@ -20,6 +20,7 @@ KEEP_MS = 10_000
 OFFSETS_MAX = 100_000
 """Most acks that are remembered, and most offsets that one let go ledger repeats."""
 LEDGERS_MAX = 1_000
+TOLD_MAX = 10_000
 RETRY_MS = 50
 REPLAY_WAIT_MS = 10_000
 REPLAY_BATCH = 1_000
@@ -30,6 +31,12 @@ class _Acks(NamedTuple):
     key: LedgerKey
     epoch: int
     offsets: list[int]
+
+
+class _Told(NamedTuple):
+    since_ms: int
+    key: LedgerKey
+    ops: list[Op]
 
 
 class _LetGo(NamedTuple):
@@ -55,6 +62,14 @@ class Memory:
         self._acks: deque[_Acks] = deque()
         self._ack_count = 0
         self._let_go: deque[_LetGo] = deque()
+        self._told: deque[_Told] = deque()
+
+    def told(self, key: LedgerKey, ops: list[Op]) -> None:
+        """What else was confirmed here, and may be repeated as it is."""
+        now_ms = self._clock.monotonic_ms()
+        self._told.append(_Told(now_ms, key, ops))
+        while len(self._told) > TOLD_MAX or self._told[0].since_ms < now_ms - KEEP_MS:
+            self._told.popleft()
 
     def acked(self, key: LedgerKey, epoch: int, offsets: list[int]) -> None:
         """Confirmed acks, of own partitions too: a rollback may forget the term."""
@@ -99,6 +114,9 @@ class Memory:
         for acks in self._acks:
             if acks.key.subscription == subscription:
                 by_key.setdefault(acks.key, []).extend(_ops(acks.epoch, acks.offsets))
+        for told in self._told:
+            if told.key.subscription == subscription:
+                by_key.setdefault(told.key, []).extend(told.ops)
         await self._replay_all(by_key)
         await self.replay_let_go(subscription)
 

@@ -131,9 +131,12 @@ class RetryTopic:
         self.read = False
 
     def rules(self, topic: str) -> Rules | None:
-        """When messages of a topic are sent back; None = never. Copies are not copied again."""
+        """When messages of a topic are sent back; None = never. Copies are not copied again, and
+        with the order of a whole partition its head blocks (R19).
+        """
         settings = self._subscription.settings
-        if not (self.read and settings.retry_topic) or topic == self.topic.name:
+        wanted = self.read and settings.retry_topic and settings.ordering != "partition"
+        if not wanted or topic == self.topic.name:
             return None
         least_ms = max(settings.lease_ms, settings.stuck_min_age_ms)
         return Rules(settings.stuck_after_ms, least_ms, settings.span_max)

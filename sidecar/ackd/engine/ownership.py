@@ -8,13 +8,22 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from ackd.core.effects import SendBack, SendDead
+from ackd.core.effects import (
+    Claim,
+    CloseHome,
+    Effect,
+    Restore,
+    SendBack,
+    SendDead,
+    Unpark,
+)
 from ackd.core.ids import LedgerKey, SidecarId, TopicPartition
 from ackd.core.states import Verb
 from ackd.core.wire import Op
 from ackd.engine.context import Context
-from ackd.engine.hooks import Hooks
-from ackd.engine.partition import Partition, Policy
+from ackd.engine.hooks import Hooks, Policy
+from ackd.engine.ordering import HomeRef, place_of
+from ackd.engine.partition import Partition
 from ackd.engine.recover import NotYetError, Recovery, Wish
 from ackd.engine.start import StartPositions
 from ackd.engine.tasks import Tasks
@@ -47,8 +56,11 @@ class Ownership:
         self._tasks = Tasks(f"ownership.{subscription.name}")
         self._opening: dict[TopicPartition, None] = {}
         self._retake: dict[TopicPartition, int] = {}
+        self._held = False
+        self._put_by: dict[TopicPartition, None] = {}
+        self.set_aside: tuple[str, ...] = ()
         self._start = StartPositions(
-            subscription.name,
+            subscription.scope,
             subscription.settings,
             self._consumer,
             context.store,
@@ -58,10 +70,8 @@ class Ownership:
             ready=subscription.hand_out.ready,
             reload=self._reload,
             lost=self._fenced,
-            send=self._send,
-            claim=subscription.claims.claim,
-            close_home=subscription.claims.close,
-            restore=subscription.parking.restore,
+            effect=self._effect,
+            behind=subscription.lines.behind,
             due=subscription.sweeper.due,
             confirmed=subscription.presence.confirmed,
             landed=None if subscription.dedup is None else subscription.dedup.landed,
@@ -79,12 +89,33 @@ class Ownership:
         """Start taking a partition, unless that is so or under way."""
         if tp in self.owned or tp in self._opening or self._subscription.health.superseded:
             return
+        if self._held:
+            self._put_by[tp] = None
+            return
         self._opening[tp] = None
         self._tasks.start(self._open(tp), f"open.{tp.topic}.{tp.partition}")
 
     def later(self, tp: TopicPartition) -> None:
         """Try to take a partition (again) after a pause, if it is still ours to take."""
         self._retake[tp] = self._context.clock.monotonic_ms() + RETAKE_MS
+
+    def hold(self, *, held: bool) -> None:
+        """Let go of everything while an operation works on the records, then take it again.
+
+        To the others it is owned meanwhile (`set_aside`), so that it has a heir if this one dies.
+        """
+        if held and not self._held:
+            self._held = True
+            self._put_by.update(dict.fromkeys(self.owned))
+            self.set_aside = tuple(each.key.text() for each in self.owned.values())
+            self.drop_all()
+        elif self._held and not held:
+            self._held = False
+            again, self._put_by = {**self.nominated, **self._put_by}, {}
+            self._subscription.presence.inherit(self.set_aside)
+            self.set_aside = ()
+            for tp in again:
+                self.take(tp)
 
     def retry_takes(self) -> None:
         """Take what `later` has put off, now that its time has come."""
@@ -109,7 +140,7 @@ class Ownership:
     async def _open(self, tp: TopicPartition) -> None:
         """Take one partition, as often as it needs, unless the wish is over."""
         try:
-            while True:
+            while not self._held:
                 try:
                     await self._open_once(tp)
                 except NotYetError as error:
@@ -124,6 +155,7 @@ class Ownership:
                 else:
                     self._subscription.health.detail = ""
                     return
+            self._put_by[tp] = None
         finally:
             self._opening.pop(tp, None)
 
@@ -138,6 +170,9 @@ class Ownership:
         if tp in self.nominated and must_commit:
             await self._subscription.committer.commit([partition], always=True)
         if (wish.nominated and tp not in self.nominated) or self._subscription.health.superseded:
+            return
+        if self._held:
+            self._put_by[tp] = None
             return
         current = self.topics.get(tp.topic)
         if current is None or current.topic_id != info.topic_id:
@@ -154,10 +189,10 @@ class Ownership:
 
     def _policy(self, tp: TopicPartition) -> Policy:
         retry = self._subscription.retry_topic
-        settings = self._subscription.settings
-        copies = tp.topic == retry.topic.name
+        settings, carriers = self._subscription.settings, tp.topic == retry.topic.name
         most, give_up_ms = settings.attempts_max + 1, settings.give_up_after_ms
-        return Policy(retry.rules(tp.topic), most, copies, give_up_ms)
+        placed = place_of(settings.ordering, self._subscription.name, carriers=carriers)
+        return Policy(retry.rules(tp.topic), most, carriers, give_up_ms, placed)
 
     def _wish(self, tp: TopicPartition, start: int) -> Wish:
         return Wish(
@@ -285,11 +320,25 @@ class Ownership:
                     partition.repairing = False
                     self._subscription.hand_out.ready(partition)
 
-    def _send(self, partition: Partition, effect: SendDead | SendBack) -> None:
+    def _effect(self, partition: Partition, effect: Effect) -> None:
+        """What others do for a partition."""
         subscription = self._subscription
-        back = isinstance(effect, SendBack)
-        sender = subscription.send_back if back else subscription.dead_letters
-        sender.send(partition, effect)
+        match effect:
+            case SendBack():
+                subscription.send_back.send(partition, effect)
+            case SendDead():
+                subscription.dead_letters.send(partition, effect)
+            case Claim(offset):
+                subscription.claims.claim(partition, offset)
+            case CloseHome(offset):
+                subscription.claims.close(partition, offset)
+            case Unpark(offset, home):
+                if isinstance(home, HomeRef):
+                    subscription.lines.over(partition, offset, home)
+            case Restore(offset):
+                subscription.parking.restore(partition, offset)
+            case _:
+                pass  # the partition has done it
 
     async def stop(self) -> None:
         """End what is under way."""

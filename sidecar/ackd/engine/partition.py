@@ -5,32 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from ackd.core.bitmap import CHUNK_SHIFT
-from ackd.core.effects import (
-    Bury,
-    Claim,
-    CloseHome,
-    FetchFrom,
-    FinishRange,
-    Restore,
-    SendBack,
-    SendDead,
-)
+from ackd.core.effects import Bury, FetchFrom, FinishRange
 from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.lease import Signer
 from ackd.core.ledger import Ledger
 from ackd.core.record import REPAIR_WAIT_MS
 from ackd.core.repair import Repair
 from ackd.core.states import Outcome, Verb
-from ackd.core.stuck import Rules, Stuck
+from ackd.core.stuck import Stuck
 from ackd.core.wire import Call, Finish, Op, Reply, Result, Snapshot, Verdict
 from ackd.engine.api import Delivery
 from ackd.engine.carrier import original
 from ackd.engine.context import Context
 from ackd.engine.copies import Copies
-from ackd.engine.hooks import Hooks
+from ackd.engine.hooks import Hooks, Policy
 from ackd.engine.spill import Held
 from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import Consumer, Record
@@ -40,18 +30,9 @@ LOG = logging.getLogger("ackd.engine")
 
 REPAIR_BATCH = 1_000
 CLAIM_AGAIN_MS = 1_000
-_MOVES = frozenset({Verb.SEND, Verb.BURY, Verb.PLACE})
+_MOVES = frozenset({Verb.SEND, Verb.BURY, Verb.PLACE, Verb.HEAD})
 _ASKED = (Verb.GRANT, Verb.SEND, Verb.PLACE, Verb.BURY)
 _SETTLES = frozenset({Verb.ACK, Verb.RETRY, Verb.EXTEND, Verb.DEAD, Verb.RELEASE})
-
-
-class Policy(NamedTuple):
-    """What the ledger of a partition goes by; see `ackd.core.ledger.Ledger`."""
-
-    rules: Rules | None
-    deliveries_max: int
-    carriers: bool
-    give_up_ms: int = 0
 
 
 class Partition:
@@ -72,16 +53,14 @@ class Partition:
             policy.rules, policy.deliveries_max, carriers=policy.carriers
         )
         self.ledger.give_up_ms = policy.give_up_ms
+        if policy.place_of is not None:
+            self.ledger.keep_order(policy.place_of)
         self.handle = LedgerHandle(key, listener=self)
-        self.closed = False
-        self.queued = False
-        self.repairing = False
-        self.mending = False
+        self.closed = self.queued = False
+        self.repairing = self.mending = False
         self.repair_until_ms = 0
-        self.epoch = 0
-        self.version = 0
-        self.committed = self.committed_version = -1
-        self.end = -1
+        self.epoch = self.version = 0
+        self.committed = self.committed_version = self.end = -1
         self.data_lost = False
         self.copies = Copies(tp, key, self.ledger)
         self.signer: Signer = context.keys.signer(key.subscription, key.topic_id, key.partition)
@@ -89,8 +68,7 @@ class Partition:
         self._consumer = consumer
         self._hooks = hooks
         self._pending: list[Op] = []
-        self._advanced = 0
-        self._grants = 0
+        self._advanced = self._grants = 0
 
     def sign(self) -> None:
         """Sign new leases with the key of now."""
@@ -232,7 +210,7 @@ class Partition:
         carrier = self.copies.carrier(body)
         if carrier is not None:
             topic, partition = carrier.origin.topic, carrier.origin.partition
-            body, first_seen_ms = original(body, carrier), carrier.first_ms
+            body, first_seen_ms = original(body, carrier), carrier.first_ms or first_seen_ms
         return Delivery(
             lease, topic, partition, body, attempt, attempts_max, first_seen_ms, deadline_ms
         )
@@ -292,6 +270,11 @@ class Partition:
         elif op.verb is Verb.PLACE:
             if op.counted:
                 self.ledger.claimed(*told)
+        elif op.verb is Verb.HEAD:
+            if result.outcome is Outcome.FINISHED:
+                self.ledger.unparked(op.arg)
+            else:
+                self._hooks.behind(self, result)
         elif not op.attempt and op.counted:
             self.ledger.claimed(*told)  # its home is dead: see `copies.place_dead`
         elif not self.ledger.buried(*told):
@@ -361,7 +344,7 @@ class Partition:
                     if reason == Finish.VANISHED:
                         self._context.metrics.vanished.at(self.key.subscription).inc()
                 case _:
-                    self._told(effect)
+                    self._hooks.effect(self, effect)
         if buried:
             self.tell(*buried)
         self._context.moves.tell(self.key.subscription)
@@ -371,22 +354,14 @@ class Partition:
         if due_ms is not None:
             self._hooks.due(due_ms)
 
-    def _told(self, effect: SendDead | SendBack | Claim | CloseHome | Restore) -> None:
-        """What others do for this partition."""
-        match effect:
-            case SendDead() | SendBack():
-                self._hooks.send(self, effect)
-            case Claim(offset):
-                self._hooks.claim(self, offset)
-            case CloseHome(offset):
-                self._hooks.close_home(self, offset)
-            case Restore(offset):
-                self._hooks.restore(self, offset)
-
     def send_back(self, found: Sequence[Stuck]) -> None:
-        """Ask the store to let these leave the window."""
+        """Ask the store to let these leave the window, in one call: the order counts (R19)."""
         self.copies.going(found)
-        self.tell(*(Op(Verb.SEND, each.offset, group=self.next_grant()) for each in found))
+        self.tell(*(Op(Verb.SEND, o, arg=key, group=self.next_grant()) for o, _, key in found))
+
+    def ask_parked(self, keys: Sequence[int]) -> None:
+        """Ask whether these still are; as the owner, so that it is in order with what parks one."""
+        self.tell(*(Op(Verb.HEAD, 0, arg=key) for key in keys))
 
 
 def _ignore(_: Reply | StoreError, __: int) -> None:

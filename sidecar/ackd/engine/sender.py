@@ -203,12 +203,13 @@ class Sender:
             rterm=entry.rterm,
             attempt=job.attempt,
             due_ms=entry.when_ms,
-            first_ms=carried.first_ms if carried is not None else entry.first_s * 1000,
+            first_ms=(carried.first_ms if carried is not None else 0) or entry.first_s * 1000,
             published_ms=carried.published_ms if carried is not None else body.timestamp_ms,
             reason=copies.reason(job.offset),
             first_error=(carried.first_error if carried is not None else "") or first,
             last_error=last or (carried.last_error if carried is not None else ""),
             redriven=carried.redriven if carried is not None else None,
+            order_key=partition.ledger.key(job.offset) if self._way is RETRY else 0,
         )
         # Dead letters spread as the broker likes; a key's carriers stay together, in their order.
         place = None

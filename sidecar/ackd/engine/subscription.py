@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import TopicPartition
 from ackd.engine.braking import Braking
+from ackd.engine.broadcast import is_broadcast, open_consumer, scope
 from ackd.engine.cancel import Cancels
 from ackd.engine.claims import Claims
 from ackd.engine.commit import Committer
@@ -20,6 +21,7 @@ from ackd.engine.dedup import Dedup
 from ackd.engine.filling import Filling
 from ackd.engine.handout import HandOut
 from ackd.engine.lengthen import Lengthening
+from ackd.engine.lines import Lines
 from ackd.engine.members import Note
 from ackd.engine.notes import Notes
 from ackd.engine.operations import Operations
@@ -85,13 +87,15 @@ class Subscription:
         self.cluster = cluster
         self.troubles: dict[str, Trouble] = {}
         self.health = Health()
-        self.consumer: Consumer = broker.consumer(
-            ConsumerSpec(
-                group=settings.group or name,
-                topics=settings.topics,
-                client_id=context.identity,
-                static_id=settings.static_id,
-            )
+        self.scope = scope(settings, name, context.identity)
+        spec = ConsumerSpec(
+            group=settings.group or name,
+            topics=settings.topics,
+            client_id=context.identity,
+            static_id=settings.static_id,
+        )
+        self.consumer: Consumer = open_consumer(
+            broker, spec, context.clock, broadcast=is_broadcast(settings)
         )
         self.context = context
         self.control = Control(self, context)
@@ -104,6 +108,7 @@ class Subscription:
         self.dedup = Dedup(self, context) if settings.dedup.key else None
         self.parking = Parking(self, context, context.spill(name, settings.spill_bytes_max))
         self.retry_topic = RetryTopic(self, context)
+        self.lines = Lines(self, context)
         self.claims = Claims(self, context)
         self.send_back = Sender(self, context, RETRY, self.retry_topic.topic)
         dead = dead_letter_topic(broker, name, settings)
@@ -116,6 +121,10 @@ class Subscription:
         self.ownership = Ownership(self, context)
         own = (self.retry_topic.topic.name, dead.name)
         self._sieve = Sieve(name, settings.topics, own, context.metrics)
+
+    def cluster_scope(self, cluster: str) -> str:
+        """What stands for the cluster in the names of this subscription's records."""
+        return scope(self.settings, cluster, self.context.identity)
 
     @property
     def owned(self) -> dict[TopicPartition, Partition]:
@@ -141,6 +150,7 @@ class Subscription:
                     self.sweeper.run,
                     self.committer.run,
                     self.claims.run,
+                    self.lines.run,
                     self.send_back.run,
                     self.dead_letters.run,
                     self.operations.run,

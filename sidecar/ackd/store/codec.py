@@ -33,7 +33,9 @@ _RESULT = Struct(">BBHQQI?")
 _JOURNAL = Struct(">QBQQH")
 FAILED = 255
 """Stands in the place of a verdict when a call failed; the error's text follows."""
-_OPEN = Struct(">QQHqQB?Q")
+_OPEN = Struct(">QQHqQBBQ")
+_PEEK = 2
+"""Stands where it says whether an absent record is made."""
 _OPENED = Struct(">B??QQQQQIHQQQ?")
 _SLOT = Struct(">BHB7sH6sI")
 _MEMBER = Struct(">QQ")
@@ -48,6 +50,7 @@ _OUTCOMES = tuple(
 )
 _STATES = tuple(State(n) if n in set(State) else State.READY for n in range(max(State) + 1))
 _SLOTS_PER_BITS = CHUNK_SHIFT - SLOT_CHUNK_SHIFT
+_KEY_BYTES = 6
 _NO_SLOT = bytes(_SLOT.size)
 
 
@@ -98,7 +101,7 @@ def encode_open(request: Open, run: bytes, written: int) -> bytes:
             request.jump_ms,
             request.grace_ms,
             written,
-            request.create_at is not None,
+            _PEEK if request.peek else request.create_at is not None,
             request.create_at or 0,
         )
         return b"".join((head, bytes([len(run)]), run, _SIZE.pack(len(owner)), owner))
@@ -141,6 +144,9 @@ def decode_head(answer: list[bytes]) -> tuple[Snapshot, Iterator[list[SlotView]]
     lost: dict[int, None] = {}
     raw_slots: dict[int, bytes] = {}
     for name, data in zip(answer[2::2], answer[3::2], strict=True):
+        if name == b"k":
+            snapshot.parked = _keys(data)
+            continue
         index = int(name[1:])
         if name[:1] == b"b":
             if data:
@@ -154,6 +160,12 @@ def decode_head(answer: list[bytes]) -> tuple[Snapshot, Iterator[list[SlotView]]
     snapshot.chunks = dict(sorted(snapshot.chunks.items()))
     snapshot.lost_chunks = sorted(lost)
     return snapshot, _slots(raw_slots, snapshot)
+
+
+def _keys(data: bytes) -> list[int]:
+    """Parked keys, in order."""
+    size = _KEY_BYTES
+    return sorted(int.from_bytes(data[at : at + size], "big") for at in range(0, len(data), size))
 
 
 def _slots(chunks: dict[int, bytes], snapshot: Snapshot) -> Iterator[list[SlotView]]:

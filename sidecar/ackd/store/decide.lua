@@ -57,7 +57,14 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
     if over or phase == Phase.DEAD or phase == Phase.SENDING then
       held = 0
     elseif verb ~= Verb.GRANT then
-      if phase == Phase.READY or verb == Verb.PLACE then
+      if verb == Verb.SEND and phase == Phase.READY then
+        -- Never handed out: it goes only behind others of its key (R19).
+        if arg ~= 0 and now < repair_until then
+          held = repair_until
+        elseif arg == 0 or not H.line(arg) then
+          phase = Phase.FORGOTTEN -- as if there were nothing to send
+        end
+      elseif phase == Phase.READY or verb == Verb.PLACE then
         held = 0
       elseif now < repair_until then
         held = repair_until
@@ -118,6 +125,7 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
         -- An ack like any other from here on; only the carrier still has to be told.
         home[1] = State.FINISHED
         H.set(offset, home)
+        H.leave(offset, home)
         odd[offset] = false
         odd_gone[#odd_gone + 1] = number(offset)
       end
@@ -131,8 +139,11 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
           fences[group], h_fence = s_fence, s_fence
         end
         if verb == Verb.SEND then
-          if not H.of(offset) then H.count = H.count + 1 end
-          H.set(offset, { state, s_attempt, releases, was, s_rterm, when_ms, first, s_fence, 0, 0, 0, 0 })
+          local old = H.of(offset)
+          if old then H.leave(offset, old) else H.count = H.count + 1 end
+          local sent_ = { state, s_attempt, releases, was, s_rterm, when_ms, first, s_fence, 0, 0, 0, 0, 0 }
+          H.set(offset, sent_)
+          if arg ~= 0 then H.park(offset, sent_, arg) end
         else
           s_attempt = math.min(s_attempt + 1, Bound.ATTEMPT_MAX)
           when_ms = now + arg

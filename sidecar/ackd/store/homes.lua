@@ -23,7 +23,12 @@ end
 -- their key is gone (R14), `closed`: packed, to be appended to the list of closed ones, `closing`: what
 -- was read of that list, `pruned`: so many leave its front.
 local H = { used = false }
+--
+-- A home that stands in the line of its key (core/parked.py) has more: the key, and offset + 1 of those
+-- before and behind it in the line. A line is a field `k<key>` beside the homes: first, last and how many;
+-- `k` counts the lines. `lines`: by key, false = there is none, `turned`: to be written.
 local HOME = SLOT .. "I7I4I8I6B" -- the slot as it was, generation, carrier, closed_ms, claimed
+local KEYED, LINE = ">I6I8I8", ">I8I8I4"
 
 local function make_homes()
 H.of = function(offset)
@@ -31,6 +36,11 @@ H.of = function(offset)
   if home == nil then
     local raw = H.count > 0 and not H.gone and call("HGET", BASE .. "p", number(offset))
     home = raw and { unpack_(HOME, raw) } or false
+    if home then
+      local rest = home[13]
+      home[13] = 0
+      if #raw >= rest then home[13], home[14], home[15] = unpack_(KEYED, raw, rest) end
+    end
     H.map[offset] = home
   end
   return home
@@ -44,6 +54,80 @@ end
 H.clear = function()
   H.map, H.dirty, H.gone, H.count = {}, {}, true, 0
   H.closing, H.pruned, H.closed = {}, 0, {}
+  H.lines, H.turned, H.keys = {}, {}, 0
+end
+
+H.packed = function(home)
+  local raw = pack(HOME, unpack(home, 1, 12))
+  return home[13] == 0 and raw or raw .. pack(KEYED, home[13], home[14], home[15])
+end
+
+-- --- lines of parked keys (core/parked.py)
+H.line = function(key)
+  local line = H.lines[key]
+  if line == nil then
+    local raw = H.before > 0 and not H.gone and call("HGET", BASE .. "p", "k" .. number(key))
+    line = raw and { unpack_(LINE, raw) } or false
+    H.lines[key] = line
+  end
+  return line
+end
+
+local function turn(key, line, more)
+  if more ~= 0 then
+    H.keys = (H.keys or tonumber(call("HGET", BASE .. "p", "k") or 0)) + more
+  end
+  H.lines[key], H.turned[key] = line, true
+end
+
+local function tie(offset, side, value)
+  local home = H.of(offset)
+  home[side] = value
+  H.set(offset, home)
+end
+
+H.park = function(offset, home, key)
+  local line = H.line(key)
+  home[13], home[14], home[15] = key, 0, 0
+  if not line then
+    turn(key, { offset, offset, 1 }, 1)
+  elseif offset < line[1] then
+    home[15] = line[1] + 1
+    tie(line[1], 14, offset + 1)
+    turn(key, { offset, line[2], line[3] + 1 }, 0)
+  else
+    home[14] = line[2] + 1
+    tie(line[2], 15, offset + 1)
+    turn(key, { line[1], offset, line[3] + 1 }, 0)
+  end
+end
+
+H.leave = function(offset, home)
+  local key = home[13]
+  if key == 0 then return end
+  local line, before, next_ = H.line(key), home[14], home[15]
+  home[13] = 0
+  H.set(offset, home)
+  if before ~= 0 then tie(before - 1, 15, next_) end
+  if next_ ~= 0 then tie(next_ - 1, 14, before) end
+  if before == 0 and next_ == 0 then
+    turn(key, false, -1)
+  else
+    turn(key, { before == 0 and next_ - 1 or line[1], next_ == 0 and before - 1 or line[2],
+      line[3] - 1 }, 0)
+  end
+end
+
+local function behind(offset, line)
+  local first = H.of(line[1])
+  answer(Outcome.BEHIND, State.SENDING, 0, line[1], first[12] == 1 and first[10] + 1 or 0,
+    first[12] == 1 and first[9] or 0, 0, offset)
+end
+
+H[Verb.HEAD] = function(offset, _, _, _, key)
+  local line = H.line(key)
+  if line then return behind(offset, line) end
+  answer(Outcome.FINISHED, State.READY, 0, 0, 0, 0, 0, offset)
 end
 
 H.close = function(offset, home)
@@ -54,11 +138,24 @@ H.close = function(offset, home)
   end
 end
 
-H[Verb.CLOSE] = function(offset, fence)
+H[Verb.CLOSE] = function(offset, fence, _, partition, arg)
   local home = H.of(offset)
-  if home and home[8] == fence and (home[12] == 1 or home[1] == State.FINISHED) then
-    H.close(offset, home)
+  if not home or home[11] ~= 0 then
+    home = false
+  elseif arg ~= 0 then
+    if home[12] == 0 and home[8] == fence then
+      home[9], home[10], home[12] = partition, arg - 1, 1
+      H.set(offset, home)
+    end
+    if home[12] == 1 and home[9] == partition and home[10] == arg - 1 then
+      H.leave(offset, home)
+    else
+      home = false
+    end
+  elseif home[8] ~= fence or home[13] ~= 0 then
+    home = false
   end
+  if home and (home[12] == 1 or home[1] == State.FINISHED) then H.close(offset, home) end
   answer(Outcome.DONE, State.READY, 0, 0, 0, 0, 0, offset)
 end
 
@@ -96,6 +193,8 @@ H[Verb.CLAIM] = function(offset, fence, rterm, partition, place, counted)
     H.close(offset, home)
   else
     if home[12] == 0 then
+      local line = home[13] ~= 0 and H.line(home[13])
+      if line and line[1] ~= offset then return behind(offset, line) end
       told = held_until(state, home[6])
       if told ~= 0 then
         outcome = Outcome.HELD
@@ -121,6 +220,7 @@ local function homes()
     if not H.of then make_homes() end
     H.used, H.missing = true, H.before > 0 and call("EXISTS", BASE .. "p") == 0
     H.map, H.dirty, H.gone, H.closing, H.pruned, H.closed = {}, {}, false, {}, 0, {}
+    H.lines, H.turned, H.keys = {}, {}, nil
   end
   return H
 end

@@ -136,10 +136,23 @@ local new_homes, old_fields
 if H.used then
   new_homes, old_fields = {}, {}
   call("EXISTS", BASE .. "p", BASE .. "q")
+  for key in pairs(H.turned) do
+    local line = H.lines[key]
+    if line then
+      new_homes[#new_homes + 1], new_homes[#new_homes + 2] = "k" .. number(key), pack(LINE, unpack(line, 1, 3))
+    else
+      old_fields[#old_fields + 1] = "k" .. number(key)
+    end
+  end
+  if H.keys == 0 then
+    old_fields[#old_fields + 1] = "k"
+  elseif H.keys then
+    new_homes[#new_homes + 1], new_homes[#new_homes + 2] = "k", number(H.keys)
+  end
   for o in pairs(H.dirty) do
     local home = H.map[o]
     if home then
-      new_homes[#new_homes + 1], new_homes[#new_homes + 2] = number(o), pack(HOME, unpack(home))
+      new_homes[#new_homes + 1], new_homes[#new_homes + 2] = number(o), H.packed(home)
     else
       old_fields[#old_fields + 1] = number(o)
     end

@@ -190,6 +190,7 @@ upkeep[Verb.REPLAY] = function(offset, arg, group, rterm, counted)
         if home[12] == 0 then
           home[1] = State.FINISHED
           H.set(offset, home)
+          H.leave(offset, home)
         end
       end
     end
@@ -232,7 +233,9 @@ upkeep[Verb.RESET] = function(offset)
   odd, odd_gone, odd_cleared = {}, {}, true
   if H.count > 0 then
     local found = homes().gone and {} or call("HKEYS", BASE .. "p")
-    for _, field in ipairs(found) do H.of(tonumber(field)) end
+    for _, field in ipairs(found) do
+      if byte(field) ~= 107 then H.of(tonumber(field)) end -- `k`: a line
+    end
     H.count = 0
     for o, home in pairs(H.map) do
       if home and o >= offset then
@@ -242,6 +245,7 @@ upkeep[Verb.RESET] = function(offset)
           page.d[o % PAGE_SLOTS] = pack(SLOT, unpack(home, 1, 7))
           touch(page, o % PAGE_SLOTS, s_dirty)
         end
+        H.leave(o, home)
         H.set(o, false)
       elseif home then
         H.count = H.count + 1

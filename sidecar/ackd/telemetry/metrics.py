@@ -205,7 +205,7 @@ class Metrics(OutboxMetrics):
         self.send_backs = self._counter(
             "ackd_send_backs",
             "Stuck messages that left the window for the retry topic, by reason: age, span, delay, "
-            "bytes.",
+            "bytes, key (they followed an earlier one of their key).",
             (of, "reason"),
         )
         self.copies = self._counter(
@@ -229,7 +229,8 @@ class Metrics(OutboxMetrics):
         self.claims = self._counter(
             "ackd_claims",
             "Retry copies that asked for their message, by answer: claimed, held, finished (acked "
-            "meanwhile), duplicate, unknown (the store forgot it: delivered), stranger.",
+            "meanwhile), duplicate, unknown (the store forgot it: delivered), behind (an earlier "
+            "one of its key is not over), stranger.",
             (of, "outcome"),
         )
         self.parked = self._gauge(
@@ -245,6 +246,12 @@ class Metrics(OutboxMetrics):
         """Store, brokers, HTTP, and ackd itself."""
         self.info = self._gauge(
             "ackd_info", "1, with version and identity.", ("version", "identity")
+        )
+        self.readiness = self._gauge(
+            "ackd_readiness", "1 for each part that `/readyz` calls ok, else 0.", ("reason",)
+        )
+        self.readiness_warnings = self._gauge(
+            "ackd_readiness_warnings", "1 while such a part is ok with a warning.", ("reason",)
         )
         self.store_up = self._gauge("ackd_store_up", "1 while the store answers.", ())
         self.store_call_seconds = self._histogram(
@@ -262,6 +269,16 @@ class Metrics(OutboxMetrics):
         self.possible_rollbacks = self._counter(
             "ackd_possible_rollbacks",
             "Times that the store may have lost its newest writes (failover, old backup).",
+            (),
+        )
+        self.store_run_changes = self._counter(
+            "ackd_store_run_changes",
+            "Times that another server, or another run of it, answered: restart or failover.",
+            (),
+        )
+        self.clock_skew = self._gauge(
+            "ackd_clock_skew_seconds",
+            "The store's clock minus this machine's. Deadlines are decided by the store's.",
             (),
         )
         self.store_data_lost = self._counter(

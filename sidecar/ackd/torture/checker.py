@@ -10,7 +10,8 @@ The four words of Jepsen's total-queue checker, for each subscription:
 And the words of ackd's own promise:
 
 * **stranded**: handed out, but at the end of a drained run neither finished nor to be had again;
-* **acked_then_redelivered** (I2), **double_leases** (I3), **ended_early** (I4), **false_yes** (I7).
+* **acked_then_redelivered** (I2), **double_leases** (I3), **ended_early** (I4), **false_yes** (I7),
+  **out_of_order** (I6, judged in `order`).
 
 When does a delivery count as after the ack? Let the ack be sent at s and answered at t, the receive
 be asked at a and read at r; the ack took effect somewhere in [s, t], the grant in [a, r].
@@ -42,6 +43,7 @@ from dataclasses import dataclass, field
 
 from ackd.torture.history import Event, Kind
 from ackd.torture.leases import SLACK_US, Delivery, Leases, Settle, collect
+from ackd.torture.order import chains, inversions, promised
 
 BROKEN = (
     "lost",
@@ -51,6 +53,7 @@ BROKEN = (
     "double_leases",
     "ended_early",
     "false_yes",
+    "out_of_order",
 )
 WORDS = (*BROKEN, "duplicated", "recovered", "excused")
 ACKED = frozenset({"acked", "already_acked"})
@@ -90,6 +93,7 @@ class Verdict:
     clocks_apart_us: int = 0
     drained: bool = False
     faults: int = 0
+    chains: int = 0
     findings: dict[str, list[Finding]] = field(default_factory=lambda: {word: [] for word in WORDS})
     lateness_us: list[int] = field(default_factory=list)
     lateness_faults_us: list[int] = field(default_factory=list)
@@ -139,6 +143,7 @@ def check(events: Sequence[Event]) -> Verdict:
         _acked_again(verdict, queue, deliveries, settles)
         _one_holder(verdict, queue, deliveries)
         _early_and_false(verdict, queue, deliveries, settles)
+    _in_order(verdict, leases, promised(events))
     _lateness(verdict, queue, leases)
     _resumed(verdict, queue, leases)
     return verdict
@@ -323,6 +328,14 @@ def _contradicted(
         ):
             return f"but this lease was {earlier.status} before"
     return ""
+
+
+def _in_order(verdict: Verdict, leases: Leases, orders: dict[str, str]) -> None:
+    """I6, by the argument at the head of `order`."""
+    for name, messages in chains(leases, orders):
+        verdict.chains += 1
+        for each in inversions(name, messages, leases):
+            _add(verdict, "out_of_order", each.delivery, each.text())
 
 
 def _lateness(verdict: Verdict, queue: _Queue, leases: Leases) -> None:

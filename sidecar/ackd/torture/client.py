@@ -8,6 +8,7 @@ to another sidecar when one does not answer (any sidecar settles any lease).
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import secrets
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,7 @@ ANSWER_MS = 4_000
 RECEIVE_TRIES = 2
 REFUSED_CLASS = 4
 AGAIN = frozenset({HTTPStatus.CONFLICT, HTTPStatus.TOO_MANY_REQUESTS})
+FINISHED = frozenset({"acked", "already_acked", "dead"})
 
 
 class Item(msgspec.Struct, omit_defaults=True):
@@ -42,6 +44,8 @@ class Message(msgspec.Struct):
     lease: str
     attempt: int
     deadline_ms: int
+    attempts_max: int = 0
+    key: str | dict[str, str] | None = None
     json: msgspec.Raw = msgspec.Raw()
     text: str | None = None
     base64: bytes | None = None
@@ -78,6 +82,14 @@ class Stored(msgspec.Struct):
     id: str
 
 
+class _Outcome(msgspec.Struct):
+    id: str | None = None
+
+
+class _Batch(msgspec.Struct):
+    results: list[_Outcome]
+
+
 class Body(msgspec.Struct):
     """What is published: the message's own name, and something to carry."""
 
@@ -97,6 +109,7 @@ _ENCODER = msgspec.json.Encoder()
 _ANSWER = msgspec.json.Decoder(Answer)
 _RESULTS = msgspec.json.Decoder(Results)
 _RESULT = msgspec.json.Decoder(Result)
+_BATCH = msgspec.json.Decoder(_Batch)
 _STORED = msgspec.json.Decoder(Stored)
 _BODY = msgspec.json.Decoder(Body)
 _AWAY = (aiohttp.ClientError, TimeoutError, OSError)
@@ -104,7 +117,10 @@ _AWAY = (aiohttp.ClientError, TimeoutError, OSError)
 
 @dataclass(slots=True)
 class Tally:
-    """Live figures of all clients in this process; the verdict is the checker's, not this one's."""
+    """Live figures of all clients in this process; the verdict is the checker's, not this one's.
+
+    A message that a client gave up (`dead`) counts as acked here: it is finished.
+    """
 
     attempted: int = 0
     confirmed: set[str] = field(default_factory=set)
@@ -147,6 +163,7 @@ class Client:
         self._run = secrets.token_hex(8)
         self._url = rng.choice(self._urls)
         self._names: dict[str, str] = {}
+        self._given_up: set[str] = set()
 
     def elsewhere(self) -> None:
         """Talk to another sidecar from now on, if there is one."""
@@ -154,11 +171,16 @@ class Client:
             [each for each in self._urls if each != self._url] or [self._url]
         )
 
-    async def publish(self, topic: str, msg: str, pad: str, tries_max: int = 20) -> bool:
-        """Publish until it is stored for sure, refused, or unclear for good. True when stored."""
+    async def publish(
+        self, topic: str, msg: str, pad: str, key: str = "", tries_max: int = 20
+    ) -> bool:
+        """Publish until it is stored for sure, refused, or unclear for good. True when stored.
+
+        The key is the message's name if no other one is given.
+        """
         self._tally.attempted += 1
         body = _ENCODER.encode(Body(msg, pad))
-        headers = {"idempotency-key": msg, "ackd-key": msg}
+        headers = {"idempotency-key": msg, "ackd-key": key or msg}
         for attempt in range(tries_max):
             self._history.note(Kind.PUBLISH, msg=msg)
             status, answer = await self._post(f"/v1/topics/{topic}/messages", body, headers)
@@ -178,6 +200,24 @@ class Client:
             await asyncio.sleep(min(0.05 * 1.6**attempt, 1.0) * self._rng.uniform(0.5, 1.0))
         self._history.flush()
         return False
+
+    async def publish_all(self, topic: str, messages: Sequence[tuple[str, str]], pad: str) -> int:
+        """Publish (name, key) pairs in one request, once. Returns how many are stored for sure."""
+        self._tally.attempted += len(messages)
+        for msg, _ in messages:
+            self._history.note(Kind.PUBLISH, msg=msg)
+        batch = [{"json": Body(msg, pad), "key": key or msg} for msg, key in messages]
+        body = _ENCODER.encode({"messages": batch})
+        status, answer = await self._post(f"/v1/topics/{topic}/messages:batch", body, {})
+        stored = _BATCH.decode(answer).results if status == HTTPStatus.OK else []
+        for (msg, _), place in itertools.zip_longest(messages, (each.id for each in stored)):
+            if place:
+                self._history.note(Kind.PUBLISHED, msg=msg, id=place, http=status)
+                self._tally.confirmed.add(msg)
+            else:
+                self._history.note(Kind.PUBLISH_UNKNOWN, msg=msg, http=status)
+        self._history.flush()
+        return sum(each.id is not None for each in stored)
 
     async def receive(
         self, most: int, wait_ms: int, lease_ms: int, settle: Sequence[Item] = ()
@@ -302,6 +342,8 @@ class Client:
             id=message.id,
             lease=message.lease,
             attempt=message.attempt,
+            attempts_max=message.attempts_max,
+            key=message.key if isinstance(message.key, str) else str(message.key or ""),
             lease_ms=lease_ms,
             deadline_ms=message.deadline_ms,
         )
@@ -330,15 +372,19 @@ class Client:
                 late=result.late,
                 deadline_ms=result.deadline_ms,
             )
-            if result.status in {"acked", "already_acked"} and item.lease in self._names:
+            if result.status in FINISHED and item.lease in self._names:
                 self._tally.acked.add(self._names.pop(item.lease))
             elif result.status == "lost" and item.lease in self._names:
-                self._tally.unsure.discard(self._names.pop(item.lease))
+                msg = self._names.pop(item.lease)
+                if item.lease not in self._given_up:
+                    self._tally.unsure.discard(msg)
 
     def _note_unknown(self, call: int, items: Sequence[Item], status: int) -> None:
         for item in items:
-            if item.do == "ack" and item.lease in self._names:
+            if item.do in {"ack", "dead"} and item.lease in self._names:
                 self._tally.unsure.add(self._names[item.lease])
+                if item.do == "dead":  # one that counted is `lost` when it is repeated
+                    self._given_up.add(item.lease)
             self._history.note(
                 Kind.SETTLE_UNKNOWN,
                 sub=self._sub,

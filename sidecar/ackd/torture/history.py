@@ -47,6 +47,7 @@ class Kind(StrEnum):
     HEALED = "healed"  # it works again as far as the one who broke it can tell
     DATA_LOST = "data_lost"  # the store's data was destroyed or rolled back: acks may come again
     DRAINED = "drained"  # consumers found nothing more for a while, after all faults were healed
+    ORDERED = "ordered"  # what the subscription keeps in order: `note` is "key" or "partition"
 
 
 class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -54,7 +55,9 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     `mono_us` and `wall_us` are when it was written. `msg` is the message's own name, made by its
     publisher; `id` is its place at the broker (`orders/3/2101`), made by ackd. `call` numbers the
-    requests of one client. `deadline_ms` (Unix time) and `status` are ackd's words.
+    requests of one client. `deadline_ms` (Unix time) and `status` are ackd's words. `key`: the
+    message's key, where an order is promised. `attempts_max`: deliveries that are allowed, 0 = not
+    told.
     """
 
     kind: Kind
@@ -63,10 +66,12 @@ class Event(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     wall_us: int
     sub: str = ""
     msg: str = ""
+    key: str = ""
     id: str = ""
     call: int = 0
     lease: str = ""
     attempt: int = 0
+    attempts_max: int = 0
     lease_ms: int = 0
     deadline_ms: int = 0
     do: str = ""

@@ -61,6 +61,8 @@ class Delivery:
     granted_from_us: int
     granted_to_us: int
     deadline_us: int
+    key: str = ""
+    attempts_max: int = 0
     told_us: int = 0
     first_of_lease: bool = True
     settles: list[Settle] = field(default_factory=list)
@@ -176,6 +178,8 @@ def _deliver(leases: Leases, event: Event, asked_us: int) -> None:
         asked_us,
         event.mono_us,
         deadline_us,
+        key=event.key,
+        attempts_max=event.attempts_max,
         told_us=deadline_us - event.lease_ms * 1000 if event.lease_ms else 0,
     )
     if event.lease in leases.by_lease:

@@ -160,5 +160,5 @@ async def torture(
 def _worker(plan: Plan, number: int) -> Child:
     name = f"{plan.name}-worker{number}"
     facts = {each: getattr(plan, each) for each in Plan.__slots__}
-    facts |= {"name": name, "publishers": 0, "consumers": 2}
+    facts |= {"name": name, "publishers": 0, "consumers": 2, "backlog": 0}
     return Child(f"application {number + 1}", command(Plan(**facts)), plan.folder / f"{name}.log")

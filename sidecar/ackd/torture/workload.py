@@ -20,6 +20,8 @@ from ackd.torture.client import Client, Item, Message, Result, Tally
 from ackd.torture.history import Kind, Recorder, now_us, read
 
 ACK_TRIES_MAX = 60
+BATCH_MAX = 500
+GIVES_UP = frozenset({"ack", "dead"})
 # Share of receives after which a consumer goes to another sidecar without need.
 ROAM = 0.1
 
@@ -28,7 +30,8 @@ ROAM = 0.1
 class Mood:
     """How consumers treat messages: shares of all, the rest is finished at once.
 
-    `forget` is a worker that crashes, `overdue` one that acks after its deadline.
+    `forget` is a worker that crashes, `overdue` one that acks after its deadline, `dead` one that
+    gives a message up.
     """
 
     retry: float = 0.04
@@ -36,11 +39,17 @@ class Mood:
     forget: float = 0.02
     overdue: float = 0.02
     release: float = 0.01
+    dead: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What the clients do. `rate_per_s` is of all publishers together; 0 publishers is allowed."""
+    """What the clients do. `rate_per_s` is of all publishers together; 0 publishers is allowed.
+
+    `backlog`: so many messages are there before the work begins. `keys`: how many different keys
+    messages have, 0 = each one its own. `ordering`: the order that the subscription promises
+    ("key", "partition"), to be judged; empty = none.
+    """
 
     urls: Sequence[str]
     topic: str
@@ -56,6 +65,9 @@ class Plan:
     wait_ms: int = 1_000
     work_ms_max: int = 100
     value_bytes: int = 200
+    backlog: int = 0
+    keys: int = 0
+    ordering: str = ""
     mood: Mood = field(default_factory=Mood)
     token: str = ""
 
@@ -75,11 +87,17 @@ class Workload:
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Clients work inside; leaving it stops them all."""
+        if self.plan.ordering:
+            path = self.plan.folder / f"{self.plan.name}-order.ndjson"
+            with Recorder(path, "order") as recorder:
+                recorder.note(Kind.ORDERED, sub=self.plan.sub, note=self.plan.ordering)
         limit = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
         async with (
             aiohttp.ClientSession(connector=limit, auto_decompress=False) as session,
             asyncio.TaskGroup() as group,
         ):
+            if self.plan.backlog:
+                await self._fill(session)
             for number in range(self.plan.publishers):
                 group.create_task(self._publish(session, f"{self.plan.name}-p{number}"))
             for number in range(self.plan.consumers):
@@ -127,6 +145,20 @@ class Workload:
             session, plan.urls, recorder, sub=plan.sub, rng=rng, tally=self.tally, token=plan.token
         )
 
+    async def _fill(self, session: aiohttp.ClientSession) -> None:
+        """Publish the backlog."""
+        plan = self.plan
+        name = f"{plan.name}-backlog"
+        client = self._client(session, name)
+        rng = random.Random(f"{plan.seed}/{name}/keys")  # noqa: S311  a seed is the point
+        names = [(f"{plan.seed}-{name}-{n}", self._key(rng)) for n in range(plan.backlog)]
+        for start in range(0, len(names), BATCH_MAX):
+            some = names[start : start + BATCH_MAX]
+            await client.publish_all(plan.topic, some, "x" * plan.value_bytes)
+
+    def _key(self, rng: random.Random) -> str:
+        return f"key-{rng.randrange(self.plan.keys)}" if self.plan.keys else ""
+
     async def _publish(self, session: aiohttp.ClientSession, name: str) -> None:
         plan = self.plan
         client = self._client(session, name)
@@ -137,7 +169,8 @@ class Workload:
             number += 1
             started_us, _ = now_us()
             # Several runs may follow each other on one topic: the seed is part of the name.
-            await client.publish(plan.topic, f"{plan.seed}-{name}-{number}", "x" * plan.value_bytes)
+            msg = f"{plan.seed}-{name}-{number}"
+            await client.publish(plan.topic, msg, "x" * plan.value_bytes, self._key(rng))
             client.elsewhere()
             spent_s = (now_us()[0] - started_us) / 1e6
             await asyncio.sleep(max(0.0, pause_s * rng.uniform(0.5, 1.5) - spent_s))
@@ -196,6 +229,7 @@ class Consumer:
         choices: list[tuple[float, list[tuple[float, Item]]]] = [
             (mood.retry, [(self._rng.uniform(0, 0.2), retry)]),
             (mood.release, [(self._rng.uniform(0, 0.2), Item(message.lease, "release"))]),
+            (mood.dead, [(self._rng.uniform(0, 0.2), Item(message.lease, "dead"))]),
             (mood.extend, [(lease_s * 0.6, extend), (lease_s * 0.6, ack)]),
             (mood.overdue, [(lease_s * self._rng.uniform(0.9, 1.3), ack)]),
         ]
@@ -256,12 +290,15 @@ def acked_by(paths: Sequence[Path]) -> set[str]:
     """Names of the messages that some histories acked, or tried to without being answered."""
     names: dict[str, str] = {}
     acked: set[str] = set()
+    doubtful: set[str] = set()
     for path in paths:
         for event in read(path):
             if event.kind is Kind.DELIVERED:
                 names[event.lease] = event.msg
-            elif event.kind is Kind.SETTLE and event.do == "ack" and event.lease in names:
+            elif event.kind is Kind.SETTLE and event.do in GIVES_UP and event.lease in names:
                 acked.add(names[event.lease])
-            elif event.status == "lost" and event.lease in names:
+            elif event.kind is Kind.SETTLE_UNKNOWN and event.do == "dead":
+                doubtful.add(event.lease)
+            elif event.status == "lost" and event.lease in names and event.lease not in doubtful:
                 acked.discard(names[event.lease])
     return acked

@@ -5,6 +5,7 @@ from a key. Replies, errors and everything that a takeover reads must be the sam
 """
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -37,6 +38,7 @@ PLAIN = {
     "settled": Verb.SETTLED,
 }
 WEIGHTS = [30, 45, 5, 8, 3, 25, 6, 3, 1, 1]
+LINES = [0, 0, 5, 5, (1 << 48) - 1]
 BASES = [0, 40, 2_000, CHUNK - 20, CHUNK + 300, 3 * CHUNK + 5]
 
 
@@ -116,6 +118,7 @@ class Pair:
         self.client.delete(f"{self.meta[:-1]}p")
         if self.record is not None:
             self.record.homes.clear()
+            self.record.parked.clear()
 
 
 def _settle(rng: random.Random, pair: Pair, offset: int) -> Op:
@@ -135,11 +138,15 @@ def _settle(rng: random.Random, pair: Pair, offset: int) -> Op:
 
 def _sending(rng: random.Random, pair: Pair, offset: int) -> Op:
     """What sends a message back, and what its copies ask."""
-    kind = rng.choice(["send", "send", "bury", "place", "finish", "claim", "claim", "close"])
+    kind = rng.choice(["send", "send", "send", "bury", "place", "finish", "claim", "claim", "claim",
+                       "close", "over", "over", "head"])  # fmt: skip
+    key = rng.choice(LINES)
     if kind == "send":
-        if pair.tokens and rng.random() < 0.8:
+        if pair.tokens and rng.random() < 0.6:
             offset = rng.choice(pair.tokens[-40:])[0]
-        return Op(Verb.SEND, offset, group=rng.randrange(3))
+        return Op(Verb.SEND, offset, arg=key, group=rng.randrange(3))
+    if kind == "head":
+        return Op(Verb.HEAD, 0, arg=key or 1)
     if kind == "bury":
         offset, fence, _, attempt = rng.choice(pair.tokens[-40:] or [(offset, 0, 0, 1)])
         return Op(Verb.BURY, offset, fence, attempt=max(attempt + rng.choice([-1, 0, 0, 1]), 0))
@@ -155,6 +162,9 @@ def _sending(rng: random.Random, pair: Pair, offset: int) -> Op:
     if kind == "close":
         return Op(Verb.CLOSE, offset, generation)
     carrier = rng.choice([0, 0, 0, 1])
+    if kind == "over":
+        generation *= rng.random() < 0.7
+        return Op(Verb.CLOSE, offset, generation, arg=carrier + 8, group=carrier)
     return Op(Verb.CLAIM, offset, generation, rterm ^ (rng.random() < 0.1), group=carrier,
               arg=carrier + 7, counted=rng.random() < 0.8)  # fmt: skip
 
@@ -274,6 +284,38 @@ def _story(client: Any, seed: int, steps: int) -> Pair:
 @pytest.mark.timeout(120)
 def test_the_script_decides_like_the_record(client: Any, seed: int, steps: int) -> None:
     _story(client, seed, steps)
+
+
+def test_r19_parked_keys_are_decided_like_in_the_record(client: Any) -> None:
+    """Few offsets, two keys, all that parks and frees; each kind of answer was seen."""
+    seen: Counter[str] = Counter()
+    for seed in range(25):
+        client.flushall()
+        rng = random.Random(seed)
+        pair = Pair(client, LedgerKey("c", "s", bytes(16), 0))
+        pair.open(Open(pair.key, "a#1", 3, 9, 50, create_at=0))
+        for _ in range(60):
+            pair.now_us += rng.choice([0, 900, 20_000])
+            chance = rng.random()
+            if chance < 0.05:
+                snapshot = pair.open(random_open(rng, pair))
+                seen["parked"] += bool(snapshot.parked)
+                continue
+            pair.seq += 1
+            ops = [_about_keys(rng, pair) for _ in range(rng.choice([1, 1, 3, 8]))]
+            if chance < 0.08:
+                ops.append(Op(Verb.RESET, rng.randrange(12)))
+            reply = pair.apply(Call(pair.key, ops, pair.term, pair.seq))
+            seen.update(result.outcome.name for result in reply.results)
+    wanted = "BEHIND CLAIMED SENT FINISHED REFUSED HELD LOST parked"
+    assert all(seen[name] > 5 for name in wanted.split()), seen
+
+
+def _about_keys(rng: random.Random, pair: Pair) -> Op:
+    offset = rng.randrange(12)
+    if rng.random() < 0.25:
+        return Op(Verb.GRANT, offset, arg=rng.choice([1, 400]), group=rng.randrange(3))
+    return _settle(rng, pair, offset) if rng.random() < 0.3 else _sending(rng, pair, offset)
 
 
 @settings(max_examples=40)

@@ -1,6 +1,7 @@
 """An operator cancels one message; whoever works on it hears of it at the next extend."""
 
-from collections.abc import AsyncIterator
+import itertools
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,8 @@ import pytest
 
 from ackd.engine import cancel
 from ackd.engine.api import Verb
-from ackd.engine.live import CancelTo
-from ackd.errors import NotInFlightError
+from ackd.engine.live import CancelTo, Live
+from ackd.errors import NotInFlightError, StoreError
 from tests.integration.engine.shop import NAME, Shop, Worker
 from tests.support.wait import wait_until_async
 
@@ -130,3 +131,24 @@ async def test_what_is_not_in_flight_can_not_be_cancelled(
             await worker.runtime.cancel(NAME, message, "dead", "")
     assert worker.subscription.control.live.cancels == []
     assert (await worker.one()).id == f"{shop.topic}/0/1"
+
+
+async def test_a_cancel_that_could_not_be_told_at_once_is_told_later(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is done once; only the others learn it late."""
+    worker = await shop.start()
+    await worker.publish(1)
+    held = await worker.one(lease_ms=60_000)
+    control = worker.subscription.control
+    change, calls = control.change, itertools.count()
+
+    async def fails_twice(edit: Callable[[Live], Live]) -> None:
+        if next(calls) in {1, 2}:
+            raise StoreError("away")
+        await change(edit)
+
+    monkeypatch.setattr(control, "change", fails_twice)
+    assert (await worker.runtime.cancel(NAME, held.id, "ack", "")).done == "acked"
+    assert next(calls) == 4
+    assert worker.metric("ackd_cancels_total", outcome="acked") == 1

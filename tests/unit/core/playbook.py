@@ -21,6 +21,7 @@ from ackd.core.effects import (
     Restore,
     SendBack,
     SendDead,
+    Unpark,
 )
 from ackd.core.ids import LedgerKey
 from ackd.core.ledger import Ledger
@@ -131,7 +132,7 @@ class Play:
                     self.fetches.append(offset)
                 case SendDead(offset):
                     self.dead.append(offset)
-                case SendBack() | Bury() | Claim() | CloseHome() | Restore():
+                case SendBack() | Bury() | Claim() | CloseHome() | Unpark() | Restore():
                     self.asked.append(effect)
 
     def token(self, offset: int, nth: int) -> Token:

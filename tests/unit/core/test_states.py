@@ -66,10 +66,10 @@ def test_whoever_works_on_a_message_is_not_disturbed_by_its_budget() -> None:
     assert step(Phase.ACKED, Verb.BURY).outcome is Outcome.FINISHED
 
 
-def test_only_what_was_handed_out_is_sent_back() -> None:
-    """R2: SENDING is the commit point, and there is no second one."""
+def test_what_is_unfinished_and_not_given_up_is_sent_back() -> None:
+    """R2: SENDING is the commit point, there is no second one. READY only with its key (R19)."""
     sent = {p for p in Phase if step(p, Verb.SEND).changes}
-    assert sent == {Phase.LEASED, Phase.EXPIRED, Phase.WAITING, Phase.RELEASED}
+    assert sent == {Phase.READY, Phase.LEASED, Phase.EXPIRED, Phase.WAITING, Phase.RELEASED}
     assert not step(Phase.SENDING, Verb.SEND).changes
 
 

@@ -6,6 +6,7 @@ random, so requests overlap in every way.
 """
 
 import heapq
+import itertools
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -45,11 +46,17 @@ class Waiter:
 
 
 class Model:
-    """The queue and its clients. `run` gives the histories, sorted."""
+    """The queue and its clients. `run` gives the histories, sorted.
 
-    def __init__(self, seed: int, mutant: str = "", messages: int = 40, clients: int = 4) -> None:
+    `keys`: how many there are, in whose order it hands out; 0 = in no order.
+    """
+
+    def __init__(
+        self, seed: int, mutant: str = "", messages: int = 40, clients: int = 4, keys: int = 0
+    ) -> None:
         self.random = random.Random(seed)
         self.mutant = mutant
+        self.keys = keys
         self.planted = 0
         self.now_us = 1_000_000
         self.events: list[Event] = []
@@ -59,6 +66,8 @@ class Model:
         self.calls = 0
         self.agenda: list[tuple[int, int, Callable[[], None]]] = []
         self.serial = 0
+        if keys:
+            self.note("p", Kind.ORDERED, note="key")
         self.publish(messages)
         for number in range(clients):
             self.after(self.some(20_000), partial(self.ask, f"c{number}"))
@@ -130,12 +139,27 @@ class Model:
         for each in self.messages:
             if each.state == "leased" and self.over(each):
                 each.state = "ready"
-            if each.state == "ready" and each.waiting_from <= self.now_us:
+            if each.state == "ready" and each.waiting_from <= self.now_us and self.turn(each):
                 return each
             if each.state == "leased" and self.fires("double", 0.05):
                 self.planted += 1
                 return each
         return None
+
+    def key(self, message: Message) -> str:
+        """Of a message."""
+        return f"k{int(message.place.rpartition('/')[2]) % self.keys}" if self.keys else ""
+
+    def turn(self, message: Message) -> bool:
+        """Whether it may go by the order of its key."""
+        if not self.keys:
+            return True
+        earlier = itertools.takewhile(lambda each: each is not message, self.messages)
+        held = any(m.state != "acked" and self.key(m) == self.key(message) for m in earlier)
+        if held and self.fires("disorder", 0.02):
+            self.planted += 1
+            return True
+        return not held
 
     def over(self, each: Message) -> bool:
         """Whether the lease has ended by time."""
@@ -188,6 +212,8 @@ class Model:
                 self.planted += 1
                 return status
         message.state = "acked"
+        if self.keys:
+            self.after(1, self.wake)  # the next one of its key may go
         return "acked"
 
     def wake(self) -> None:
@@ -245,6 +271,7 @@ class Model:
                 id=seen.place,
                 lease=seen.lease,
                 attempt=seen.attempt,
+                key=self.key(seen),
                 lease_ms=LEASE_MS,
                 deadline_ms=seen.deadline_ms,
             )

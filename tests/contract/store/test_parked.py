@@ -1,0 +1,175 @@
+"""Parked keys on every store: copies of one key are claimed one after the other (R19, I6)."""
+
+import pytest
+
+from ackd.core.states import Outcome, State, Verb
+from ackd.core.wire import Finish, Op, Result, Verdict
+from ackd.ports import Store
+from ackd.store.keys import Keys
+from tests.conftest import RedisFactory
+from tests.contract.store.owner import Owner
+from tests.contract.store.servers import connect, redis7, started
+
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(60)]
+
+KEY, OTHER = (1 << 48) - 1, 2
+PARTITION = 2
+
+
+def place_of(offset: int) -> int:
+    """Where its copy is."""
+    return 70 + offset
+
+
+async def park(owner: Owner, *offsets: int, key: int = KEY) -> list[Result]:
+    """Send them back in one call; their copies are stored."""
+    ops = [Op(Verb.SEND, o, arg=key, group=at) for at, o in enumerate(offsets, 1)]
+    results = (await owner.call(*ops)).results
+    for offset, sent in zip(offsets, results, strict=True):
+        if sent.outcome is Outcome.SENT:
+            finish = Op(Verb.FINISH, offset, sent.fence, owner.rterm, arg=Finish.SENT)
+            assert (await owner.one(finish)).outcome is Outcome.DONE
+    return results
+
+
+async def claim(owner: Owner, offset: int, sent: Result, copy: int | None = None) -> Result:
+    """As the owner of the retry partition."""
+    place = place_of(offset) if copy is None else copy
+    reply = await owner.foreign(
+        Op(Verb.CLAIM, offset, sent.fence, owner.rterm, arg=place, group=PARTITION)
+    )
+    return reply.results[0]
+
+
+async def over(owner: Owner, offset: int, generation: int = 0, copy: int | None = None) -> None:
+    """The copy of a message is finished."""
+    place = place_of(offset) if copy is None else copy
+    op = Op(Verb.CLOSE, offset, generation, arg=place + 1, group=PARTITION)
+    assert (await owner.foreign(op)).results[0].outcome is Outcome.DONE
+
+
+async def head(owner: Owner, key: int = KEY) -> Result:
+    """Who holds a key back."""
+    return (await owner.foreign(Op(Verb.HEAD, 0, arg=key))).results[0]
+
+
+async def test_r19_copies_of_a_key_are_claimed_in_order_and_the_last_frees_it(
+    store: Store,
+) -> None:
+    owner = Owner(store)
+    await owner.open()
+    await owner.grant(1, lease_ms=1)
+    first, second, third = await park(owner, 1, 2, 3)
+    assert [r.outcome for r in (first, second, third)] == [Outcome.SENT] * 3
+    assert len({first.fence, second.fence, third.fence}) == 3
+    assert (second.attempt, second.first_s) == (0, 0)
+    behind = await claim(owner, 2, second)
+    assert (behind.outcome, behind.fence, behind.when_ms) == (Outcome.BEHIND, 1, 0)
+    assert (await claim(owner, 1, first)).outcome is Outcome.CLAIMED
+    behind = await claim(owner, 3, third)
+    told = (behind.fence, behind.first_s, behind.when_ms - 1)
+    assert (behind.outcome, told) == (Outcome.BEHIND, (1, PARTITION, place_of(1)))
+    assert await head(owner) == behind
+    await owner.foreign(Op(Verb.CLOSE, 1, first.fence))  # its copy has a slot: not enough
+    assert (await claim(owner, 2, second)).outcome is Outcome.BEHIND
+    await over(owner, 1)
+    await over(owner, 1)
+    assert (await claim(owner, 3, third)).fence == 2
+    claimed = await claim(owner, 2, second)
+    assert (claimed.outcome, claimed.attempt, claimed.state) == (Outcome.CLAIMED, 0, State.READY)
+    assert (await claim(owner, 2, second, copy=5)).outcome is Outcome.REFUSED
+    assert (await owner.open(again=True)).parked == [KEY]
+    await over(owner, 2)
+    await over(owner, 3)  # it has not claimed: nothing is known of this copy
+    assert (await head(owner)).fence == 3
+    assert (await claim(owner, 3, third)).outcome is Outcome.CLAIMED
+    await over(owner, 3)
+    assert (await head(owner)).outcome is Outcome.FINISHED
+    assert (await owner.open(again=True)).parked == []
+
+
+async def test_r19_a_later_message_goes_only_while_its_key_is_parked(store: Store) -> None:
+    """One script decides: it follows, or it is free to be handed out from the window."""
+    owner = Owner(store)
+    await owner.open()
+    (ack,) = await owner.grant(1)
+    assert [r.outcome for r in await park(owner, 2, 3, key=0)] == [Outcome.LOST] * 2
+    assert [r.outcome for r in await park(owner, 2)] == [Outcome.LOST]
+    await park(owner, 1)
+    assert [r.outcome for r in await park(owner, 5, key=OTHER)] == [Outcome.LOST]
+    assert [r.outcome for r in await park(owner, 2)] == [Outcome.SENT]
+    assert (await owner.open(again=True)).parked == [KEY]
+    assert (await owner.foreign(ack)).results[0].outcome is Outcome.ACKED  # at home, parked
+    assert (await head(owner)).fence == 2
+    assert [r.outcome for r in await park(owner, 3, 4)] == [Outcome.SENT] * 2
+    for offset in (2, 3, 4):
+        assert (await head(owner)).fence == offset
+        await owner.call(Op(Verb.REPLAY, offset))  # acked, as another sidecar remembers it
+    assert [r.outcome for r in await park(owner, 6)] == [Outcome.LOST]
+    assert (await owner.grant(6))[0].attempt == 1
+
+
+async def test_r19_two_keys_do_not_hold_each_other_back(store: Store) -> None:
+    owner = Owner(store)
+    await owner.open()
+    await owner.grant(1, 2, lease_ms=1)
+    (one,), (two,) = await park(owner, 1), await park(owner, 2, key=OTHER)
+    (three,), (four,) = await park(owner, 3), await park(owner, 4, key=OTHER)
+    assert (await owner.open(again=True)).parked == [OTHER, KEY]
+    assert (await claim(owner, 2, two)).outcome is Outcome.CLAIMED
+    await over(owner, 2)
+    assert (await claim(owner, 4, four)).outcome is Outcome.CLAIMED
+    assert (await claim(owner, 3, three)).outcome is Outcome.BEHIND
+    assert (await claim(owner, 1, one)).outcome is Outcome.CLAIMED
+
+
+async def test_r10_a_claim_that_was_forgotten_is_made_good_by_the_end_of_its_copy(
+    store: Store,
+) -> None:
+    """Only the copy's generation says that it was the one; whoever else has claimed stays."""
+    owner = Owner(store)
+    await owner.open()
+    await owner.grant(1, lease_ms=1)
+    first, second = await park(owner, 1, 2)
+    await over(owner, 1, first.fence - 1)
+    assert (await head(owner)).fence == 1
+    await over(owner, 1, first.fence)
+    assert (await claim(owner, 1, first)).outcome is Outcome.CLAIMED  # the same again
+    assert (await claim(owner, 1, first, copy=3)).outcome is Outcome.REFUSED
+    assert (await claim(owner, 2, second)).outcome is Outcome.CLAIMED
+    await over(owner, 2, second.fence, copy=4)
+    assert (await head(owner)).fence == 2
+
+
+async def test_r8_a_reset_takes_parked_messages_above_it_out_of_their_line(store: Store) -> None:
+    owner = Owner(store)
+    await owner.open()
+    await owner.grant(1, 7, lease_ms=1)
+    await park(owner, 1, 2, 5, 6)
+    await park(owner, 7, 8, key=OTHER)
+    await owner.call(Op(Verb.RESET, 5))
+    assert (await owner.open(again=True)).parked == [KEY]
+    await owner.call(Op(Verb.REPLAY, 1))
+    assert (await head(owner)).fence == 2
+    await owner.call(Op(Verb.REPLAY, 2))
+    assert (await head(owner)).outcome is Outcome.FINISHED
+
+
+async def test_r14_lines_are_lost_with_the_homes_and_never_alone(own_redis: RedisFactory) -> None:
+    """A key that looks free because its line was evicted would be out of order without a word."""
+    server = own_redis(redis7())
+    async with started(connect(server.port)) as store:
+        owner = Owner(store)
+        await owner.open()
+        await owner.grant(1)
+        await park(owner, 1, 2)
+        names = Keys("ackd").ledger(owner.key)[:-1]
+        with server.client() as client:
+            found = {str(name)[len(names) :] for name in client.keys(names + "*")}
+            assert found == {"m", "b0", "s0", "x", "p"}
+            client.delete(names + "p")
+        assert (await owner.foreign(Op(Verb.HEAD, 0, arg=KEY))).verdict is Verdict.CHUNK_LOST
+        follow = Op(Verb.SEND, 3, arg=KEY, group=1)
+        assert (await owner.call(follow)).verdict is Verdict.CHUNK_LOST
+        snapshot = await owner.open(again=True)
+        assert (snapshot.lost_homes, snapshot.parked) == (True, [])

@@ -1,0 +1,97 @@
+"""An ordered owner never hands out a message before an earlier one of its key is over (I6).
+
+The machine of `test_owner_and_record` (a log with holes, lost answers, foreign settles, owners that
+die) with a ledger that keeps the order of three keys, or of the whole partition.
+"""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, invariant, precondition, rule
+
+from ackd.core.entry import Hold
+from ackd.core.order import Place
+from tests.property.test_owner_and_record import END, LEASE_MS, OwnerMachine
+from tests.unit.core.playbook import Letter, forgets, leases, opens
+
+KEYS = 3
+
+
+class OrderedMachine(OwnerMachine):
+    """`chains`: how many keys there are; offsets that 4 divides have none if there are several."""
+
+    chains = KEYS
+    rounds = END
+
+    @initialize(log=st.sets(st.integers(0, END - 1), min_size=END // 2))
+    def written(self, log: set[int]) -> None:
+        self.log = sorted(log)
+        self.ordered()
+
+    def ordered(self) -> None:
+        self.play.owner.ledger.keep_order(self.place)
+
+    def place(self, letter: Letter) -> Place | None:
+        return self.place_of(letter.offset)
+
+    def place_of(self, offset: int) -> Place | None:
+        loose = self.chains > 1 and offset % 4 == 0
+        return None if loose else Place(offset % self.chains, offset)
+
+    @rule(most=st.integers(1, 6))
+    @precondition(lambda self: not self.blind)
+    def lease(self, most: int) -> None:
+        before = {o for o in self.log if not self.play.record.over(o)}
+        self.play >> leases(most, lease_ms=LEASE_MS)
+        given = self.play.last
+        assert isinstance(given, list)
+        chains = [place[0] for offset in given if (place := self.place_of(offset)) is not None]
+        assert len(chains) == len(set(chains)), "two of one key in one answer"
+        for offset in given:
+            earlier = {o for o in before if o < offset and self.same_chain(o, offset)}
+            assert not earlier, f"{offset} was handed out before {earlier}"
+
+    def same_chain(self, one: int, other: int) -> bool:
+        first, second = self.place_of(one), self.place_of(other)
+        return first is not None and second is not None and first[0] == second[0]
+
+    @rule()
+    def killed(self) -> None:
+        """A new process knows the record only; it fetches from the watermark."""
+        self.play.dead.clear()
+        self.play >> forgets("a")
+        self.play >> opens("a")
+        fresh = self.play.owner
+        fresh.ledger = type(fresh.ledger)()
+        self.ordered()
+        self.play >> opens("a", again=True)
+        fresh.session += 1
+        fresh.ledger.fetching(fresh.session, fresh.ledger.watermark)
+        self.blind = False
+
+    @invariant()
+    def only_who_may_go_is_ready(self) -> None:
+        """Whatever is first of its chain, here and ready can be handed out: nothing starves."""
+        ledger = self.play.owner.ledger
+        turns = ledger.turns
+        if self.blind or turns is None or ledger.position < END:
+            return
+        free = [
+            offset
+            for offset, entry in ledger.entries.items()
+            if entry.hold is Hold.READY and entry.body is not None and turns.first(offset)
+        ]
+        assert ledger.ready >= len(free)
+
+
+class PartitionMachine(OrderedMachine):
+    """One chain for all."""
+
+    chains = 1
+
+
+OrderedMachine.TestCase.settings = settings(max_examples=80)
+PartitionMachine.TestCase.settings = settings(max_examples=50)
+TestKeys = OrderedMachine.TestCase
+TestPartition = PartitionMachine.TestCase

@@ -1,0 +1,394 @@
+"""Keys that are parked and freed: two owners, two records, copies in any order, kills (R19, I6).
+
+Both production ledgers against both reference records. Whatever the order of leases, settles,
+sending, copies that land twice or late, claims, lost messages between the parts and kills of either
+owner: no message is handed out before an earlier one of its key is over, none after its ack, and in
+the end every one of them is.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+import pytest
+
+from ackd.core.effects import (
+    Bury,
+    Claim,
+    CloseHome,
+    FetchFrom,
+    FinishRange,
+    Restore,
+    SendBack,
+    SendDead,
+    Unpark,
+)
+from ackd.core.entry import Hold
+from ackd.core.ids import LedgerKey
+from ackd.core.ledger import Ledger
+from ackd.core.order import Place
+from ackd.core.record import Record
+from ackd.core.states import Outcome, State, Verb
+from ackd.core.stuck import Rules
+from ackd.core.wire import Call, Finish, Op, Open, Reply, Result, Verdict
+
+T0_MS = 1_700_000_000_000
+MESSAGES = 12
+KEYS = (2, 3)
+LEASE_MS = 100
+RULES = Rules(stuck_after_ms=1_000, min_age_ms=500, span_max=2_000)
+ROUNDS = 100
+STORIES = 100
+
+
+def key_of(offset: int) -> int:
+    return KEYS[offset * 7 // 4 % len(KEYS)]
+
+
+@dataclass(frozen=True)
+class Body:
+    """A message, or a copy of `origin` with the generation of its home."""
+
+    offset: int
+    origin: int = -1
+    generation: int = 0
+
+    def size(self) -> int:
+        return 10
+
+
+def place_of(body: Body) -> Place:
+    if body.origin < 0:
+        return Place(key_of(body.offset), body.offset)
+    return Place(("home", key_of(body.origin)), body.origin, home=body)
+
+
+@dataclass
+class Lease:
+    """A token of a message, and where it is settled."""
+
+    side: Side
+    offset: int
+    message: int
+    fence: int
+    rterm: int
+    attempt: int
+
+
+@dataclass
+class Side:
+    """A partition: its record, its log, its owner, and what that owner still has to do."""
+
+    number: int
+    record: Record
+    ledger: Ledger[Body] = field(default_factory=Ledger)
+    log: list[Body] = field(default_factory=list)
+    session: int = 0
+    copies: list[Body] = field(default_factory=list)
+    claims: list[int] = field(default_factory=list)
+    closes: list[tuple[int, Body]] = field(default_factory=list)
+
+    @classmethod
+    def new(cls, number: int) -> Side:
+        request = Open(LedgerKey("c", "s", b"t" * 16, number), "a", 7, 77, 0, create_at=0)
+        return cls(number, Record.create(request, 0, "run"))
+
+    def call(self, now_ms: int, *ops: Op, owner: bool = True) -> Reply:
+        call = Call(LedgerKey("c", "s", b"t" * 16, self.number), list(ops))
+        if owner:
+            call.term, call.seq = self.record.term, self.record.seq + 1
+        reply = self.record.apply(call, now_ms * 1000, "run")
+        assert reply.verdict is Verdict.OK
+        return reply
+
+    def one(self, now_ms: int, op: Op) -> Result:
+        return self.call(now_ms, op, owner=False).results[0]
+
+    def opened(self, now_ms: int) -> None:
+        """A new process takes it over; what the last one had in hand is gone."""
+        request = Open(LedgerKey("c", "s", b"t" * 16, self.number), "b", 9, 79, 0)
+        snapshot = self.record.open(request, now_ms * 1000, "run", created=False)
+        carriers = self.number == 1
+        self.ledger = Ledger(None if carriers else RULES, carriers=carriers)
+        self.ledger.keep_order(place_of)
+        self.copies, self.claims, self.closes = [], [], []
+        self.ledger.opened(snapshot, now_ms)
+        self.session += 1
+        self.ledger.fetching(self.session, self.ledger.watermark)
+
+    def fetch(self, most: int) -> None:
+        start = self.ledger.position
+        self.ledger.fetched(self.session, self.log[start : start + most])
+
+
+class Story:
+    """The partition of the messages and that of the copies."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.now_ms = T0_MS
+        self.origin, self.retry = Side.new(0), Side.new(1)
+        self.origin.log = [Body(offset) for offset in range(MESSAGES)]
+        self.leases: list[Lease] = []
+        self.acked: set[int] = set()
+        self.over: set[int] = set()
+        for side in (self.origin, self.retry):
+            side.opened(self.now_ms)
+
+    # --- what the ledgers decide, done or kept
+
+    def perform(self, side: Side) -> None:
+        for effect in side.ledger.drain():
+            match effect:
+                case SendBack(offset, generation):
+                    side.copies.append(Body(-1, offset, generation))
+                case Claim(offset):
+                    side.claims.append(offset)
+                case Unpark(offset, home):
+                    assert isinstance(home, Body)
+                    side.closes.append((offset, home))
+                case FetchFrom(offset):
+                    side.session += 1
+                    side.ledger.fetching(side.session, offset)
+                case SendDead(offset, fence, attempt):
+                    self.given_up(side, offset, fence, attempt)
+                case FinishRange(start, end):
+                    side.call(self.now_ms, Op(Verb.HOLE, start, arg=end))
+                case CloseHome() | Bury() | Restore():
+                    raise AssertionError(effect)
+
+    def given_up(self, side: Side, offset: int, fence: int, attempt: int) -> None:
+        """The dead copy is durable at once."""
+        rterm = side.ledger.entries[offset].rterm
+        op = Op(Verb.FINISH, offset, fence, rterm, attempt, Finish.DEAD)
+        assert side.call(self.now_ms, op).results[0].outcome in (Outcome.DONE, Outcome.FINISHED)
+        self.over.add(side.log[offset].origin if side is self.retry else offset)
+        side.ledger.dead_sent(offset)
+        self.perform(side)
+
+    # --- time, fetching, owners
+
+    def time_passes(self, ms: int) -> None:
+        self.now_ms += ms
+        for side in (self.origin, self.retry):
+            side.ledger.tick(self.now_ms)
+            self.perform(side)
+
+    def fetched(self, most: int, *, copies: bool) -> None:
+        side = self.retry if copies else self.origin
+        side.fetch(most)
+        self.perform(side)
+
+    def killed(self, *, copies: bool) -> None:
+        side = self.retry if copies else self.origin
+        side.opened(self.now_ms)
+        self.perform(side)
+
+    # --- leases
+
+    def lease(self, most: int, *, copies: bool, lost: bool) -> None:
+        """`lost`: the owner dies before it hears of the answer."""
+        side = self.retry if copies else self.origin
+        given = side.ledger.take(most, 1_000)
+        ops = [Op(Verb.GRANT, offset, arg=LEASE_MS, group=1) for offset in given]
+        reply = side.call(self.now_ms, *ops)
+        messages = [side.log[offset].origin if copies else offset for offset in given]
+        keys = [key_of(message) for message in messages]
+        assert len(set(keys)) == len(keys), "two of one key in one answer"
+        for offset, message, result in zip(given, messages, reply.results, strict=True):
+            if result.outcome is Outcome.GRANTED:
+                self.granted(message)
+                self.leases.append(
+                    Lease(side, offset, message, result.fence, reply.rterm, result.attempt)
+                )
+            side.ledger.granted(offset, result, reply.rterm, reply.now_ms, self.now_ms)
+        if lost:
+            side.opened(self.now_ms)
+        self.perform(side)
+
+    def granted(self, message: int) -> None:
+        assert message not in self.acked, f"{message} again after its ack"
+        for earlier in range(message):
+            if key_of(earlier) == key_of(message):
+                assert earlier in self.over, f"{message} before {earlier}"
+
+    def settled(self) -> None:
+        """By the owner, or by somebody else, of which the owner reads."""
+        lease = self.rng.choice(self.leases[-4:])
+        verb = self.rng.choice([Verb.ACK, Verb.ACK, Verb.ACK, *GIVEN])
+        self.settle(lease, verb, self.rng.choice([0, 300, 5_000]), told=self.rng.random() < 0.5)
+
+    def settle(self, lease: Lease, verb: Verb, delay_ms: int = 0, *, told: bool = True) -> None:
+        side = lease.side
+        op = Op(verb, lease.offset, lease.fence, lease.rterm, lease.attempt, delay_ms)
+        reply = side.call(self.now_ms, op, owner=told)
+        (result,) = reply.results
+        if result.outcome in (Outcome.ACKED, Outcome.ALREADY_ACKED):
+            self.acked.add(lease.message)
+            self.over.add(lease.message)
+        side.ledger.settled(
+            lease.offset,
+            result.outcome,
+            result.fence,
+            result.when_ms,
+            reply.now_ms,
+            self.now_ms,
+            lease.rterm,
+            result.attempt,
+        )
+        self.perform(side)
+
+    # --- sending back
+
+    def stuck(self) -> None:
+        side = self.origin
+        found = side.ledger.stuck(self.now_ms)
+        ops = [Op(Verb.SEND, s.offset, arg=s.key, group=at) for at, s in enumerate(found, 1)]
+        reply = side.call(self.now_ms, *ops)
+        for each, result in zip(found, reply.results, strict=True):
+            side.ledger.sent(each.offset, result, reply.rterm, reply.now_ms, self.now_ms)
+        self.perform(side)
+
+    def copy(self, at: int, *, twice: bool = False, finish: bool = True) -> None:
+        side, body = self.origin, self.origin.copies[at]
+        for _ in range(1 + twice):
+            self.retry.log.append(Body(len(self.retry.log), body.origin, body.generation))
+        if not finish:
+            return
+        del side.copies[at]
+        entry = side.ledger.entries.get(body.origin)
+        if entry is None or entry.hold is not Hold.SENDING:
+            return
+        op = Op(Verb.FINISH, body.origin, body.generation, entry.rterm, arg=Finish.SENT)
+        side.call(self.now_ms, op)
+        side.ledger.sent_back(body.origin)
+        self.perform(side)
+
+    # --- claims
+
+    def claim(self, at: int) -> None:
+        side = self.retry
+        offset = side.claims.pop(at)
+        entry = side.ledger.entries.get(offset)
+        if entry is None or entry.hold is not Hold.CLAIMING:
+            return
+        body = side.log[offset]
+        rterm = self.origin.record.rterm
+        claim = Op(Verb.CLAIM, body.origin, body.generation, rterm, arg=offset, group=1)
+        result = self.origin.one(self.now_ms, claim)
+        if result.outcome is Outcome.BEHIND and side.ledger.over(result.when_ms - 1):
+            close = Op(Verb.CLOSE, result.fence, 0, arg=result.when_ms, group=1)
+            self.origin.one(self.now_ms, close)
+            result = self.origin.one(self.now_ms, claim)
+        if result.outcome is Outcome.CLAIMED:
+            due_ms = result.when_ms if result.state is State.WAITING else 0
+            place = Op(
+                Verb.PLACE,
+                offset,
+                body.generation,
+                attempt=result.attempt,
+                arg=due_ms,
+                group=result.first_s,
+            )
+            ops = [place]
+            if result.state is State.DEAD:
+                ops.append(Op(Verb.BURY, offset, body.generation))
+            reply = side.call(self.now_ms, *ops)
+            result = reply.results[-1]
+        side.ledger.claimed(offset, result, side.record.rterm, self.now_ms, self.now_ms)
+        self.perform(side)
+
+    def close(self, at: int) -> None:
+        offset, home = self.retry.closes.pop(at)
+        op = Op(Verb.CLOSE, home.origin, home.generation, arg=offset + 1, group=1)
+        self.origin.one(self.now_ms, op)
+
+    def swept(self) -> None:
+        """The owner of the messages asks for keys of which nothing was heard."""
+        for key in list(self.origin.ledger.parked):
+            assert isinstance(key, int)
+            result = self.origin.one(self.now_ms, Op(Verb.HEAD, 0, arg=key))
+            if result.outcome is Outcome.FINISHED:
+                self.origin.ledger.unparked(key)
+            elif result.when_ms and self.retry.record.over(result.when_ms - 1):
+                close = Op(Verb.CLOSE, result.fence, 0, arg=result.when_ms, group=1)
+                self.origin.one(self.now_ms, close)
+        self.perform(self.origin)
+
+    # --- the end
+
+    def step(self) -> None:
+        """Something happens."""
+        rng, origin, retry = self.rng, self.origin, self.retry
+        copies = rng.random() < 0.5
+        match rng.choice(STEPS):
+            case "time":
+                self.time_passes(rng.choice([1, 60, 101, 1_100, 2_500]))
+            case "fetch":
+                self.fetched(rng.randint(1, 4), copies=copies)
+            case "kill":
+                self.killed(copies=copies)
+            case "lease":
+                self.lease(rng.randint(1, 3), copies=copies, lost=rng.random() < 0.1)
+            case "settle" if self.leases:
+                self.settled()
+            case "stuck":
+                self.stuck()
+            case "copy" if origin.copies:
+                at = rng.randrange(len(origin.copies))
+                self.copy(at, twice=rng.random() < 0.2, finish=rng.random() < 0.7)
+            case "claim" if retry.claims:
+                self.claim(rng.randrange(len(retry.claims)))
+            case "close" if retry.closes:
+                self.close(rng.randrange(len(retry.closes)))
+            case "sweep":
+                self.swept()
+            case _:
+                pass  # nothing of that is there
+
+    def ends(self) -> None:
+        """Everything works from now on: every message comes to its end, and nothing stays."""
+        for _ in range(ROUNDS):
+            if self.done():
+                return
+            self.time_passes(1_100)
+            self.stuck()
+            while self.origin.copies:
+                self.copy(0)
+            for side in (self.origin, self.retry):
+                side.fetch(100)
+                self.perform(side)
+            while self.retry.closes:
+                self.close(0)
+            while self.retry.claims:
+                self.claim(0)
+            self.swept()
+            before = len(self.leases)
+            for copies in (False, True):
+                self.lease(100, copies=copies, lost=False)
+            for lease in self.leases[before:]:
+                self.settle(lease, Verb.ACK)
+        missing = sorted(set(range(MESSAGES)) - self.over)
+        raise AssertionError(f"not at an end: {missing}, parked {self.origin.record.parked}")
+
+    def done(self) -> bool:
+        rest = self.origin.record.parked or self.origin.ledger.parked
+        return len(self.over) == MESSAGES and not rest and self.origin.ledger.watermark == MESSAGES
+
+
+STEPS = ["time", "fetch", "lease", "lease", "settle", "settle", "stuck", "copy", "claim", "claim"]
+STEPS = STEPS * 3 + ["close", "kill", "sweep"]
+GIVEN = [Verb.RETRY, Verb.RELEASE, Verb.DEAD]
+
+
+@pytest.mark.parametrize("chunk", range(4))
+def test_r19_each_key_is_handed_out_in_order_and_comes_to_its_end(chunk: int) -> None:
+    for seed in range(chunk * STORIES, (chunk + 1) * STORIES):
+        story = Story(seed)
+        try:
+            for _ in range(story.rng.choice([20, 80, 200])):
+                story.step()
+            story.ends()
+        except AssertionError as error:
+            raise AssertionError(f"seed {seed}: {error}") from error
