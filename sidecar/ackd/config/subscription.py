@@ -19,11 +19,11 @@ RETRY_DELAYS_MS = (
     2 * HOUR_MS,
 )
 
-Mode = Literal["clustering", "broadcast"]
 ORDERED_RETRY_DELAYS_MS = (3 * SECOND_MS,)
 """With an order others wait behind a failed message, so it is tried again soon."""
 
 Ordering = Literal["none", "key", "partition"]
+Mode = Literal["clustering", "broadcast"]
 Start = Literal["latest", "earliest", "timestamp"]
 Payload = Literal["json", "text", "binary"]
 ForeignCommit = Literal["accept", "refuse"]

@@ -170,6 +170,10 @@ class Control:
         """The store's time as of the last heartbeat, carried on by the own clock."""
         return self._context.clock.monotonic_ms() + self._ahead_ms
 
+    def skew_ms(self) -> int:
+        """How far the store's clock is ahead of this machine's; behind it: below 0."""
+        return self.now_ms() - self._context.clock.wall_ms()
+
     # --- settings
 
     async def configure(

@@ -24,12 +24,13 @@ LOG = logging.getLogger("ackd.engine")
 BINDING = (
     "topics",
     "group",
-    "mode",
     "ordering",
+    "mode",
     "attempts_max",
     "rate_per_s",
     "rate_burst",
     "foreign_commit",
+    "dedup",
 )
 """With two values of one of these, two sidecars would do different things to the same message."""
 
@@ -42,7 +43,6 @@ TOLD = (
     "stuck_after_ms",
     "retry_topic",
     "in_flight_max",
-    "dedup",
     "start",
     "start_timestamp_ms",
 )

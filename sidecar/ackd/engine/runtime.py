@@ -95,7 +95,13 @@ class Runtime(Delivering, Operating):
         self._flusher = Flusher(self._store, batch_max=settings.store.batch_max)
         self._settler: Settler | None = None
         self._gauges = Gauges(
-            self.metrics, self._clock, self._store, self._brokers, self._up, self._subscriptions
+            self.metrics,
+            self._clock,
+            self._store,
+            self._brokers,
+            self._up,
+            self._subscriptions,
+            self.readiness,
         )
         self._gauges.attach(settings.identity)
 

@@ -34,12 +34,10 @@ HEAD, BITS, SLOTS, ODD, HOMES, JOURNAL, NOTES, OTHER = (
     "exceptions",
     "home records",
     "journal",
-    "notes",
+    "progress notes",
     "other",
 )
 _KINDS = {
-    "n": NOTES,
-    "o": NOTES,
     "m": HEAD,
     "b": BITS,
     "s": SLOTS,
@@ -47,6 +45,8 @@ _KINDS = {
     "p": HOMES,
     "q": HOMES,
     "j": JOURNAL,
+    "n": NOTES,
+    "o": NOTES,
 }
 _TAG_PARTS = 4
 
