@@ -40,7 +40,7 @@ from ackd.ports import (
 
 LOG = logging.getLogger("ackd.engine")
 
-REFRESH_MS = 5_000
+REFRESH_MS = 1_000
 """How often new topics and partitions are looked for."""
 RETRY_MS = 500
 TROUBLE = "topics"
