@@ -202,3 +202,8 @@ class Book:
             return True
         silent = any(each.silent and each.at_us >= written_us for each in self.rollbacks)
         return not silent and witness.undisturbed_since(written_us)
+
+
+def name_of(at: Coordinate) -> str:
+    """For people."""
+    return f"message {at.topic_id.hex()[:4]}/{at.partition}/{at.offset}"

@@ -8,8 +8,9 @@ from ackd.engine.api import Delivery, SettleItem, SettleResult, Status
 from ackd.engine.api import Verb as Do
 from ackd.ports import Committed, Headers
 from ackd.ports.own_topics import DEAD_PREFIX
-from tests.simulation.book import Ack, Coordinate, Message, Place, read_token
-from tests.simulation.decisions import Decisions, is_retry, name_of
+from tests.simulation.book import Ack, Coordinate, Message, Place, name_of, read_token
+from tests.simulation.decisions import Decisions
+from tests.simulation.log import is_retry
 from tests.simulation.process import Process
 
 TOLD = {

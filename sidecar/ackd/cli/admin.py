@@ -105,11 +105,6 @@ class Admin:
         return found
 
 
-def add_address(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments that `Admin.of` reads."""
-    place.add_arguments(parser, "admin")
-
-
 def follow(admin: Admin, operation: Json, line_of: Callable[[Json], str]) -> int:
     """Print how far an operation is until its end; the exit code. Raises RefusedError, OSError."""
     shown = ""

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from ackd.cli import exits
-from ackd.cli.admin import Admin, RefusedError, add_address, follow
+from ackd.cli import exits, place
+from ackd.cli.admin import Admin, RefusedError, follow
 from ackd.config.units import parse_duration, parse_instant
 
 PAGE = 100
@@ -53,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, text in (("status", "how far an operation is"), ("cancel", "stop an operation")):
         sub = actions.add_parser(name, help=text, allow_abbrev=False)
         sub.add_argument("operation", help="its id")
-        add_address(sub)
+        place.add_arguments(sub, "admin")
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "\n".join(sub.format_usage() for sub in actions.choices.values())
 
@@ -61,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
     sub: argparse.ArgumentParser = actions.add_parser(name, help=text, allow_abbrev=False)
     sub.add_argument("subscription", help="whose dead letters")
-    add_address(sub)
+    place.add_arguments(sub, "admin")
     return sub
 
 

@@ -64,13 +64,16 @@ class Row:
 
 @dataclass(slots=True)
 class Identity:
-    """A sidecar's name that the store remembers. `state`: living, silent, left or forgotten."""
+    """A sidecar's name that the store remembers. `state`: living, silent, left or forgotten.
+    `layouts`: the oldest and newest layout of records that its build reads, where it said so.
+    """
 
     subscription: str
     name: str
     state: str
     silent_ms: int | None
     boot: int
+    layouts: tuple[int, int] | None = None
 
     @property
     def old(self) -> bool:
@@ -202,10 +205,10 @@ def _row(
 
 
 def _identity(subscription: str, member: Member) -> Identity:
-    state = "living" if is_living(member) else "silent"
-    if read_note(member.note).left:
-        state = "left"
-    return Identity(subscription, member.name, state, member.silent_ms, member.boot)
+    note = read_note(member.note)
+    state = "left" if note.left else "living" if is_living(member) else "silent"
+    silent_ms, boot = member.silent_ms, member.boot
+    return Identity(subscription, member.name, state, silent_ms, boot, note.layouts)
 
 
 def refused(row: Row) -> str:

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ackd.cli import exits
-from ackd.cli.admin import Admin, RefusedError, add_address
+from ackd.cli import exits, place
+from ackd.cli.admin import Admin, RefusedError
 from ackd.cli.offsets_file import read_progress
 from ackd.cli.seek import add_way, move
 from ackd.errors import ConfigError
@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
     sub: argparse.ArgumentParser = actions.add_parser(name, help=text, allow_abbrev=False)
     sub.add_argument("subscription", help="whose progress")
-    add_address(sub)
+    place.add_arguments(sub, "admin")
     return sub
 
 

@@ -10,8 +10,8 @@ import re
 import sys
 from typing import Any
 
-from ackd.cli import exits
-from ackd.cli.admin import Admin, RefusedError, add_address, follow
+from ackd.cli import exits, place
+from ackd.cli.admin import Admin, RefusedError, follow
 from ackd.config.units import parse_instant
 
 Json = dict[str, Any]
@@ -22,7 +22,7 @@ _POSITION = re.compile(r"(.+)/([0-9]+)=([0-9]+)")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("subscription", help="whose progress")
-    add_address(parser)
+    place.add_arguments(parser, "admin")
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--to", choices=("earliest", "latest"), help="the begin or end of the log")
     where.add_argument(

@@ -43,7 +43,6 @@ TOLD = (
     "stuck_after_ms",
     "retry_topic",
     "in_flight_max",
-    "dedup",
     "start",
     "start_timestamp_ms",
 )

@@ -28,9 +28,9 @@ _HOLD_NAMES = {
     Hold.CLAIMING: "claiming",
     Hold.BURYING: "dead",
 }
-_LEASED = (Hold.LEASED, Hold.CLAIMING)
 KEYS_MAX = 20
 """So many keys are named at most."""
+_LEASED = (Hold.LEASED, Hold.CLAIMING)
 _IN_FLIGHT = frozenset(_HOLD_NAMES) - {Hold.READY, Hold.GRANTING}
 
 
