@@ -98,6 +98,19 @@ class UnknownOperationError(NotFoundError):
     type = "unknown-operation"
 
 
+class NothingToUndoError(NotFoundError):
+    """The group's progress was not moved in the last 24 hours."""
+
+    type = "nothing-to-undo"
+
+
+class NotPausedError(ClientError):
+    """The group has to be paused first."""
+
+    type = "not-paused"
+    status = 409
+
+
 class UnknownOutboxMessageError(NotFoundError):
     """There is no such message in an outbox (any more)."""
 
@@ -112,7 +125,7 @@ class NotFailedError(ClientError):
 
 
 class OperationRunningError(ClientError):
-    """Another operation is running on these dead letters."""
+    """Another operation is running on this subscription."""
 
     type = "operation-running"
     status = 409

@@ -56,19 +56,19 @@ def _grown(kafka: Kafka, folder: Path, topic: str, *, wait: bool) -> list[dict[s
             produce(kafka, topic, step - len(held), SMALL_BYTES)
             cost = Cost(*pids)
             grown = step - len(held)
-            new = _collect(talk, grown)
+            new = collect(talk, grown)
             held += new
             row: dict[str, object] = {"open": step, "grant": cost.each(grown)}
             if wait:
                 cost = Cost(*pids)
-                _settle(talk, new, {"do": "retry", "delay_ms": LONG_MS})
+                settle(talk, new, {"do": "retry", "delay_ms": LONG_MS})
                 _until_parked(sidecar, step)
                 row["send back"] = cost.each(grown)
             else:
                 row |= _leased(talk, pids, held)
             produce(kafka, topic, SAMPLE, SMALL_BYTES)
             cost = Cost(*pids)
-            _settle(talk, _collect(talk, SAMPLE), {"do": "ack"})
+            settle(talk, collect(talk, SAMPLE), {"do": "ack"})
             row["grant and ack"] = cost.each(SAMPLE)
             rows.append(row)
     return rows
@@ -79,18 +79,18 @@ def _leased(talk: Talk, pids: tuple[int, int], held: list[str]) -> dict[str, obj
     chosen = random.Random(1).sample(range(len(held)), min(SAMPLE, len(held)))
     leases = [held[at] for at in chosen]
     cost = Cost(*pids)
-    _settle(talk, leases, {"do": "extend", "lease_ms": LONG_MS})
+    settle(talk, leases, {"do": "extend", "lease_ms": LONG_MS})
     row: dict[str, object] = {"extend": cost.each(len(leases))}
     cost = Cost(*pids)
-    _settle(talk, leases, {"do": "extend", "lease_ms": SOON_MS})
-    again = _collect(talk, len(leases))
+    settle(talk, leases, {"do": "extend", "lease_ms": SOON_MS})
+    again = collect(talk, len(leases))
     row["extend, expire, grant"] = cost.each(len(leases))
     for at, lease in zip(chosen, again, strict=True):
         held[at] = lease
     return row
 
 
-def _collect(talk: Talk, count: int) -> list[str]:
+def collect(talk: Talk, count: int) -> list[str]:
     end = time.monotonic() + LIMIT_S
     leases: list[str] = []
     while len(leases) < count:
@@ -101,7 +101,7 @@ def _collect(talk: Talk, count: int) -> list[str]:
     return leases
 
 
-def _settle(talk: Talk, leases: list[str], item: dict[str, Any]) -> None:
+def settle(talk: Talk, leases: list[str], item: dict[str, Any]) -> None:
     for at in range(0, len(leases), BATCH):
         items = [{"lease": each, **item} for each in leases[at : at + BATCH]]
         statuses = {each["status"] for each in talk.post("/v1/settle", {"items": items})["results"]}

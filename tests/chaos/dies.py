@@ -1,5 +1,5 @@
-"""A sidecar that kills itself with -9 at a named moment of a send back or of a redrive:
-`python -m tests.chaos.dies CONFIG`.
+"""A sidecar that kills itself with -9 at a named moment of a send back, of a redrive or
+of a seek: `python -m tests.chaos.dies CONFIG`.
 
 The moment stands in the file `die-at` beside the configuration, which is deleted before: once.
 """
@@ -11,7 +11,9 @@ from pathlib import Path
 
 from ackd.cli.main import main
 from ackd.engine.claims import Claims
+from ackd.engine.control import Control
 from ackd.engine.redrive import Work
+from ackd.engine.seek_work import SeekWork
 from ackd.engine.sender import Sender
 
 MOMENTS: dict[str, tuple[type[object], str]] = {
@@ -25,15 +27,21 @@ REDRIVE_MOMENTS: dict[str, tuple[type[object], str]] = {
     "dead letters copied, not marked": (Work, "_mark"),
     "dead letters marked, not counted": (Work, "_count"),
 }
+SEEK_MOMENTS: dict[str, tuple[type[object], str]] = {
+    "all halted, nothing moved": (SeekWork, "_find_held"),
+    "moved, not written down": (SeekWork, "_moved"),
+    "partitions moved, copies left": (SeekWork, "_finish_copies"),
+    "done, still halted": (Control, "end_halt"),
+}
 
 
 def plant(flag: Path) -> None:
     """Replace the step that would come next."""
     if not flag.exists():
         return
-    owner, name = (MOMENTS | REDRIVE_MOMENTS)[flag.read_text()]
+    owner, name = (MOMENTS | REDRIVE_MOMENTS | SEEK_MOMENTS)[flag.read_text()]
 
-    def die(*_: object) -> None:
+    def die(*_: object, **__: object) -> None:
         flag.unlink()
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -117,6 +117,8 @@ class Message:
     carriers: list[int] = field(default_factory=list)
     sent: bool = False
     claimed_by: Coordinate | None = None
+    claimed_before: Coordinate | None = None
+    dismissed: set[Coordinate] = field(default_factory=set)
     removed: bool = False
     skipped: bool = False
 
@@ -143,12 +145,13 @@ class Rollback:
 class Ledger:
     """A partition as it should be. `start`: where the group starts (-1 = not known yet).
 
-    `resets`: positions that an operator set. `rests`: (offset, real time) of data losses: from
-    there on messages at or above may come again.
+    `resets`: positions that an operator set, `seeks`: all that were ever sought. `rests`: (offset,
+    real time) of data losses: from there on messages at or above may come again.
     """
 
     start: int = -1
     resets: list[int] = field(default_factory=list)
+    seeks: set[int] = field(default_factory=set)
     losses: list[tuple[int, set[int], int]] = field(default_factory=list)
     epoch: int = 0
     taken_us: int = 0
@@ -199,3 +202,8 @@ class Book:
             return True
         silent = any(each.silent and each.at_us >= written_us for each in self.rollbacks)
         return not silent and witness.undisturbed_since(written_us)
+
+
+def name_of(at: Coordinate) -> str:
+    """For people."""
+    return f"message {at.topic_id.hex()[:4]}/{at.partition}/{at.offset}"

@@ -281,7 +281,7 @@ class SimConsumer:
         cluster = self.broker.cluster
 
         def work() -> list[TopicInfo]:
-            topics = [cluster.topics[name] for name in self._topics]
+            topics = [cluster.topics[name] for name in self._topics if name in cluster.topics]
             return [TopicInfo(each.name, each.topic_id, len(each.logs)) for each in topics]
 
         return await self.broker.call(work)

@@ -8,8 +8,9 @@ from ackd.engine.api import Delivery, SettleItem, SettleResult, Status
 from ackd.engine.api import Verb as Do
 from ackd.ports import Committed, Headers
 from ackd.ports.own_topics import DEAD_PREFIX
-from tests.simulation.book import Ack, Coordinate, Message, Place, read_token
-from tests.simulation.decisions import Decisions, is_retry, name_of
+from tests.simulation.book import Ack, Coordinate, Message, Place, name_of, read_token
+from tests.simulation.decisions import Decisions
+from tests.simulation.log import is_retry
 from tests.simulation.process import Process
 
 TOLD = {
@@ -47,6 +48,8 @@ class Checker(Decisions):
         self.committed_topics.add(topic.topic_id)
         ranges = {offset for a, b in progress.ranges for offset in range(a, b)}
         self.book.ledger(place).committed = (committed.offset, ranges)
+        if progress.epoch < self.book.ledger(place).epoch:
+            return  # it was on its way when the group was moved; nobody believes it any more
         log = topic.logs[tp.partition]
         for offset in log.records:
             if offset < committed.offset or offset in ranges:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 
 from ackd.core.bitmap import CHUNK_SHIFT
-from ackd.core.ids import LedgerKey
 from ackd.core.states import Outcome, Verb
+from ackd.core.upkeep import epoch_mark
 from ackd.core.wire import Call, Finish, Op, Open, Reply, Result, Snapshot, Verdict
 from ackd.engine.dedup import REPEAT
-from ackd.ports.own_topics import RETRY_PREFIX
-from tests.simulation.book import Ack, Book, Coordinate, Holding, Ledger, Message, Place
-from tests.simulation.log import Cluster, Topic
+from tests.simulation.book import Ack, Book, Coordinate, Holding, Ledger, Message, Place, name_of
+from tests.simulation.log import Cluster, Topic, is_retry
 from tests.simulation.order import too_early
 from tests.simulation.process import Process
 from tests.simulation.repeats import Repeats
+from tests.simulation.seeks import Seeks
 from tests.simulation.world import World
 
 FOREIGN_MEMORY_US = 9_500_000
@@ -40,6 +40,7 @@ class Decisions:
         self.calm = False
         self.ordered = 0
         self.carried: dict[Coordinate, Coordinate] = {}
+        self.seeks = Seeks(self.book, self.carried, cluster.of, world.fail)
         self.repeats = Repeats(world, cluster)
 
     # --- the store's decisions (Observer)
@@ -64,11 +65,12 @@ class Decisions:
                 case Verb.HOLE | Verb.ADVANCE:
                     self._passed(coordinate, op)
                 case Verb.REPLAY:
-                    known = op.arg or self.topic(call.key.topic_id) is None
+                    known = op.arg or self.cluster.of(call.key.topic_id) is None
+                    known = known or op.group not in (0, epoch_mark(reply.epoch))
                     if not known and not self.done(coordinate):
                         self.world.fail(f"I1: {name_of(coordinate)} replayed, but never finished")
                 case Verb.RESET:
-                    self._reset(call.key, op.offset, reply.epoch)
+                    self.seeks.reset(call.key, op.offset, reply.epoch)
                 case Verb.FINISH:
                     self._finished(coordinate, op, result)
                 case _:
@@ -98,7 +100,7 @@ class Decisions:
             if holding.fence == result.fence and holding.rterm == reply.rterm:
                 self.world.fail(f"R9: {name_of(at)} granted twice with fence {result.fence}")
         for ack in message.told:
-            if not self._ack_excused(at, ack, reply.epoch, by):
+            if not self._ack_excused(at, ack, self.seeks.epoch(at, reply), by):
                 self.world.fail(f"I2: {name_of(at)} granted again by {by.name} after its ack")
         if message.copies and not self.disturbed():
             self.world.fail(f"R2: {name_of(at)} granted although its dead copy is stored")
@@ -109,7 +111,7 @@ class Decisions:
 
     def _in_order(self, at: Coordinate) -> None:
         """I6, while the store keeps its data."""
-        topic = self.topic(at.topic_id)
+        topic = self.cluster.of(at.topic_id)
         if self.ordered and topic is not None and not self.disturbed():
             earlier = too_early(self.book, topic.logs[at.partition].records, at, self.ordered)
             if earlier is not None:
@@ -142,7 +144,7 @@ class Decisions:
         """The listed ways in which an acked message may come again (I2)."""
         book, now_us = self.book, self.world.now_us
         if epoch > ack.epoch:
-            return True  # `_reset` has made sure that an operator wanted this epoch
+            return True  # `Seeks.reset` has made sure that an operator wanted this epoch
         for base, ranges, at_us in book.ledger(at.place).losses:
             if at_us > ack.applied_us and at.offset >= base and at.offset not in ranges:
                 return True
@@ -185,7 +187,7 @@ class Decisions:
             if message.copies and not self.disturbed():
                 self.world.fail(f"R2: {name_of(at)} acked although its dead copy is stored")
             message.acked_us, message.acked_by = self.world.now_us, by
-            message.acked_epoch = reply.epoch
+            message.acked_epoch = self.seeks.epoch(at, reply)
             self.acked_count += 1
             (self.repeats.settled if op.group == REPEAT else self.repeats.worked)(at)
 
@@ -225,15 +227,18 @@ class Decisions:
         message = self.book.message(self.origin(at))
         if op.arg == Finish.DEAD and not message.copies:
             self.world.fail(f"I1: {name_of(at)} finished as dead without a copy")
-        if op.arg == Finish.VANISHED and not self._gone(at):
+        if op.arg == Finish.VANISHED and self.cluster.holds(at.topic_id, at.partition, at.offset):
             self.world.fail(f"I1: {name_of(at)} finished as vanished, but it is in the log")
 
     def _passed(self, at: Coordinate, op: Op) -> None:
         """I1, R7: nothing unfinished is passed over by the watermark or marked as a hole."""
         start = at.offset if op.verb is Verb.HOLE else 0
         end = op.arg if op.verb is Verb.HOLE else at.offset
-        topic = self.topic(at.topic_id)
+        topic = self.cluster.of(at.topic_id)
         if topic is None:
+            return
+        if op.verb is Verb.HOLE and op.group == Finish.SKIPPED:
+            self.seeks.skipped(at)
             return
         for offset in topic.logs[at.partition].records:
             if start <= offset < end:
@@ -242,24 +247,6 @@ class Decisions:
                     what = "marked as a hole" if op.verb is Verb.HOLE else "below the watermark"
                     self.world.fail(f"I1: {name_of(each)} is {what} and was never finished")
 
-    def _reset(self, key: LedgerKey, position: int, epoch: int) -> None:
-        """R8: every new epoch is one that an operator asked for."""
-        ledger = self.book.ledger(Place(key.topic_id, key.partition))
-        ledger.epoch = epoch
-        if position not in ledger.resets:
-            self.world.fail(f"R8: partition {key.partition} reset to {position} by nobody")
-            return
-        ledger.resets.remove(position)
-        self.repeats.reset(Place(key.topic_id, key.partition))
-        self._skip_below(Place(key.topic_id, key.partition), position)
-
-    def _skip_below(self, place: Place, position: int) -> None:
-        topic = self.topic(place.topic_id)
-        if topic is not None:
-            for offset in topic.logs[place.partition].records:
-                if offset < position:
-                    self.book.message(Coordinate(*place, offset)).skipped = True
-
     def opened(self, by: Process, request: Open, snapshot: Snapshot) -> None:
         """A record was taken or read again."""
         self.world.note(
@@ -267,7 +254,7 @@ class Decisions:
             "watermark", snapshot.watermark, "created" if snapshot.created else "",
             "moved" if snapshot.moved else "",
         )  # fmt: skip
-        if snapshot.verdict is not Verdict.OK:
+        if snapshot.verdict is not Verdict.OK or request.peek:
             return
         place = Place(request.key.topic_id, request.key.partition)
         ledger = self.book.ledger(place)
@@ -275,9 +262,9 @@ class Decisions:
             ledger.taken_us = self.world.now_us
         if snapshot.created:
             ledger.epoch = 0
-            if snapshot.watermark in ledger.resets:
+            if snapshot.watermark in ledger.resets and snapshot.watermark not in ledger.seeks:
                 ledger.resets.remove(snapshot.watermark)
-                self._skip_below(place, snapshot.watermark)
+                self.seeks.skip_below(place, snapshot.watermark)
             if ledger.start < 0 or self._new_group(place):
                 ledger.start = snapshot.watermark
             if ledger.created:
@@ -297,7 +284,7 @@ class Decisions:
 
     def _created(self, place: Place, ledger: Ledger, start: int) -> None:
         """I1, R6: a new record never starts above an unfinished message."""
-        topic = self.topic(place.topic_id)
+        topic = self.cluster.of(place.topic_id)
         for offset in () if topic is None else topic.logs[place.partition].records:
             each = Coordinate(*place, offset)
             if ledger.start <= offset < start and not self.done(each):
@@ -306,6 +293,7 @@ class Decisions:
     def value_set(self, name: str, value: bytes) -> None:
         """The group's start is decided (R6)."""
         self.world.note("store", "value", name, len(value))
+        self.seeks.written(name, value)
         if not name.startswith("start:"):
             return
         for field, position in json.loads(value).items():
@@ -364,33 +352,8 @@ class Decisions:
             return True
         if at in self.carried and self.book.message(self.carried[at]).settled(at):
             return True
-        return at.offset < self.book.ledger(at.place).start or self._hole(at)
-
-    def _hole(self, at: Coordinate) -> bool:
-        """The log has passed this offset and holds nothing there."""
-        topic = self.topic(at.topic_id)
-        if topic is None:
-            return False
-        log = topic.logs[at.partition]
-        return at.offset < log.end and at.offset not in log.records
-
-    def _gone(self, at: Coordinate) -> bool:
-        topic = self.topic(at.topic_id)
-        return topic is None or at.offset not in topic.logs[at.partition].records
-
-    def topic(self, topic_id: bytes) -> Topic | None:
-        """The topic of this identity, unless it was made again."""
-        for topic in self.cluster.topics.values():
-            if topic.topic_id == topic_id:
-                return topic
-        return None
-
-
-def is_retry(topic: str) -> bool:
-    """Whether copies of stuck messages go there."""
-    return topic.startswith(RETRY_PREFIX)
-
-
-def name_of(at: Coordinate) -> str:
-    """For people."""
-    return f"message {at.topic_id.hex()[:4]}/{at.partition}/{at.offset}"
+        if at in self.carried and at in self.book.message(self.carried[at]).dismissed:
+            return True
+        if at.offset < self.book.ledger(at.place).start:
+            return True
+        return self.cluster.is_hole(at.topic_id, at.partition, at.offset)

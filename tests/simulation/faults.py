@@ -9,6 +9,7 @@ from ackd.core.ids import TopicPartition
 from ackd.core.progress import encode
 from ackd.engine.live import Scope
 from ackd.engine.runtime import Runtime
+from ackd.engine.seek_api import Position, SeekRequest, SeekTo
 from ackd.ports import Committed
 from tests.simulation.book import Place, Rollback
 from tests.simulation.sidecar import Sidecar
@@ -130,6 +131,33 @@ class Nemesis:
                 await runtime.configure(name, changes, open_leases=all_leases, force=False)
 
         self._sidecar().request(change, lambda *_: None)
+
+    def _seek(self) -> None:
+        """Somebody moves the group: pauses it, asks for a seek, resumes it whenever."""
+        random, run = self._random, self._run
+        positions = []
+        for number in range(run.plan.partitions):
+            log = run.cluster.log(TopicPartition(TOPIC, number))
+            if random.random() < 0.8:
+                positions.append(Position(TOPIC, number, random.randint(log.start, log.end)))
+        request = SeekRequest(SeekTo.POSITIONS, positions=tuple(positions))
+
+        async def seek(runtime: Runtime) -> None:
+            (name,) = runtime.settings.subscriptions
+            await runtime.pause(name, "group", "seek", random.randint(500, 8_000))
+            if positions:
+                await runtime.progress.seek(name, request)
+
+        async def resume(runtime: Runtime) -> None:
+            (name,) = runtime.settings.subscriptions
+            await runtime.resume(name, "group")
+
+        self._sidecar().request(seek, lambda *_: None)
+
+        def later() -> None:
+            self._sidecar().request(resume, lambda *_: None)
+
+        self._world.after(random.randint(50, 4_000) * MS, later)
 
     # --- store
 

@@ -8,6 +8,7 @@ from hashlib import blake2b
 
 from ackd.core.ids import TopicPartition
 from ackd.ports import Headers, Record
+from ackd.ports.own_topics import RETRY_PREFIX
 from tests.simulation.world import MS, World
 
 
@@ -91,6 +92,23 @@ class Cluster:
         topic = self.topics[name] = Topic(name, identity, [Log() for _ in range(partitions)])
         return topic
 
+    def of(self, topic_id: bytes) -> Topic | None:
+        """The topic of this identity, unless it was made again."""
+        return next((t for t in self.topics.values() if t.topic_id == topic_id), None)
+
+    def holds(self, topic_id: bytes, partition: int, offset: int) -> bool:
+        """Whether the message can still be read."""
+        topic = self.of(topic_id)
+        return topic is not None and offset in topic.logs[partition].records
+
+    def is_hole(self, topic_id: bytes, partition: int, offset: int) -> bool:
+        """The log has passed this offset and holds nothing there."""
+        topic = self.of(topic_id)
+        if topic is None:
+            return False
+        log = topic.logs[partition]
+        return offset < log.end and offset not in log.records
+
     def remake(self, name: str) -> Topic:
         """Delete a topic and make it again: offsets start at 0, the identity is another (R1)."""
         old = self.topics[name]
@@ -121,3 +139,8 @@ class Cluster:
         if self.on_append is not None:
             self.on_append(TopicPartition(topic, partition), log.end, headers)
         return log.append(key, value, headers, self.world.now_us // MS)
+
+
+def is_retry(topic: str) -> bool:
+    """Whether copies of stuck messages go there."""
+    return topic.startswith(RETRY_PREFIX)

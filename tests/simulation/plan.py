@@ -96,6 +96,13 @@ PARKED = Story(
 ORDERED = 0.2
 """How often a seed of its own choice keeps an order."""
 
+SEEK = Story(("seek", "kill", "fuse", "rebalance"), (("stuck_ms", 1_000),), "slow")
+"""The group is moved while messages are sent back and sidecars die.
+
+Not among `KINDS`: a store that forgets a reset may forget what was acked after it (as
+docs/progress.md says).
+"""
+
 
 def draw(world: World, story: Story = ANY) -> Plan:
     """Draw a plan."""

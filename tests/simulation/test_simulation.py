@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulation.__main__ import rerun
 from tests.simulation.mutants import MUTANTS, Mutant
-from tests.simulation.plan import KEYS, KINDS, Story
+from tests.simulation.plan import KEYS, KINDS, SEEK, Story
 from tests.simulation.run import simulate
 from tests.support.paths import REPO
 
@@ -80,6 +80,16 @@ def test_r19_keys_are_parked_as_a_whole_under_each_fault(kind: str) -> None:
     for seed in range(3):
         settings = (("stuck_ms", 1_000 + 500 * (seed % 3)), ("ordered", 1 + seed))
         outcome = simulate(seed, Story((kind, "rebalance"), settings, "slow"))
+        assert outcome.violation is None, rerun(outcome)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("faults", [("kill", "fuse"), ("freeze", "cut"), ("net", "broker_net")])
+def test_r8_the_group_is_moved_under_faults(faults: tuple[str, ...]) -> None:
+    """Once, whoever dies; one holder; what comes again is finished again, its copies are not."""
+    for seed in range(6):
+        outcome = simulate(seed, Story(("seek", "rebalance", *faults), SEEK.settings, "slow"))
         assert outcome.violation is None, rerun(outcome)
 
 

@@ -61,6 +61,7 @@ HOLDERS: dict[str, tuple[str, ...]] = {
     "aiohttp": ("ackd.http", "ackd.push", "ackd.cli", "ackd.torture", "ackd.demo"),
     "pyspark": ("ackd_reports",),
     "pytest": ("ackd.testing",),
+    "textual": ("ackd.cli.watch",),
     "rich": ("ackd.cli", "ackd.torture", "ackd.demo"),
 }
 """A library -> the only parts that may know it."""

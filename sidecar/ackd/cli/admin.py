@@ -1,23 +1,24 @@
-"""A client for a sidecar's admin port, for commands that ask a running sidecar."""
+"""A client for a port of a sidecar, for commands that ask a running one."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import socket
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote, urlencode, urlsplit
 
-from ackd.cli import common
-from ackd.config.address import UnixAddress, parse_address
-from ackd.errors import AckdError, ConfigError
+from ackd.cli import exits, place
+from ackd.errors import AckdError
 
 TIMEOUT_S = 30.0
-LOOPBACK = "127.0.0.1"
+POLL_S = 0.5
+_ENDED = ("done", "cancelled", "failed")
 
 Json = dict[str, Any]
 
@@ -54,17 +55,10 @@ class Admin:
             self._headers["Authorization"] = f"Bearer {token}"
 
     @classmethod
-    def of(cls, arguments: argparse.Namespace) -> Admin:
+    def of(cls, arguments: argparse.Namespace, port: place.Port = "admin") -> Admin:
         """By `--url` and `--token-file`, else by the configuration. Raises ConfigError, OSError."""
-        token_file = arguments.token_file
-        if arguments.url is not None:
-            connection = _by_url(arguments.url)
-        else:
-            server = common.settings_of(arguments).server
-            connection = _by_address(server.admin_listen)
-            token_file = token_file or server.admin_token_file
-        token = "" if token_file is None else token_file.read_text().split("\n", 1)[0].strip()
-        return cls(connection, token)
+        found = place.find(arguments, port)
+        return cls(_connection(found), found.token)
 
     def __enter__(self) -> Self:
         return self
@@ -111,23 +105,27 @@ class Admin:
         return found
 
 
+def follow(admin: Admin, operation: Json, line_of: Callable[[Json], str]) -> int:
+    """Print how far an operation is until its end; the exit code. Raises RefusedError, OSError."""
+    shown = ""
+    while True:
+        if (line := line_of(operation)) != shown:
+            shown = line
+            print(line, flush=True)
+        if operation["state"] in _ENDED:
+            return exits.DONE if operation["state"] == "done" else exits.FAILED
+        time.sleep(POLL_S)
+        operation = admin.get(("v1", "operations", operation["id"]))
+
+
 def _reason(problem: Json) -> str:
     faults = [f"{each['pointer']}: {each['detail']}" for each in problem.get("errors", ())]
     return "; ".join([str(problem.get("detail", problem)), *faults])
 
 
-def _by_url(url: str) -> HTTPConnection:
-    parts = urlsplit(url)
-    if parts.scheme == "https" and parts.hostname:
-        return HTTPSConnection(parts.hostname, parts.port, timeout=TIMEOUT_S)
-    if parts.scheme == "http" and parts.hostname:
-        return HTTPConnection(parts.hostname, parts.port, timeout=TIMEOUT_S)
-    raise ConfigError(f"--url is like http://127.0.0.1:7081, not {url!r}")
-
-
-def _by_address(text: str) -> HTTPConnection:
-    address = parse_address(text)
-    if isinstance(address, UnixAddress):
-        return _UnixConnection(address.path)
-    host = address.host if address.host not in ("", "0.0.0.0", "::") else LOOPBACK  # noqa: S104 - not listened on
-    return HTTPConnection(host, address.port, timeout=TIMEOUT_S)
+def _connection(found: place.Place) -> HTTPConnection:
+    if found.unix:
+        return _UnixConnection(found.unix)
+    parts = urlsplit(found.url)
+    kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
+    return kind(parts.hostname or place.LOOPBACK, parts.port, timeout=TIMEOUT_S)

@@ -11,16 +11,13 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from ackd.cli import common, exits
-from ackd.cli.admin import Admin, RefusedError
+from ackd.cli import exits, place
+from ackd.cli.admin import Admin, RefusedError, follow
 from ackd.config.units import parse_duration, parse_instant
 
 PAGE = 100
-POLL_S = 0.5
-_ENDED = ("done", "cancelled", "failed")
 _FILTERS = ("topic", "key", "reason", "error")
 
 Json = dict[str, Any]
@@ -56,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, text in (("status", "how far an operation is"), ("cancel", "stop an operation")):
         sub = actions.add_parser(name, help=text, allow_abbrev=False)
         sub.add_argument("operation", help="its id")
-        _add_address(sub)
+        place.add_arguments(sub, "admin")
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "\n".join(sub.format_usage() for sub in actions.choices.values())
 
@@ -64,14 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
     sub: argparse.ArgumentParser = actions.add_parser(name, help=text, allow_abbrev=False)
     sub.add_argument("subscription", help="whose dead letters")
-    _add_address(sub)
+    place.add_arguments(sub, "admin")
     return sub
-
-
-def _add_address(parser: argparse.ArgumentParser) -> None:
-    common.add_config(parser)
-    parser.add_argument("--url", metavar="URL", help="admin port, say http://127.0.0.1:7081")
-    parser.add_argument("--token-file", type=Path, metavar="FILE", help="bearer token for it")
 
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:
@@ -181,20 +172,7 @@ def _begin(admin: Admin, arguments: argparse.Namespace, verb: str, body: Json) -
     print(f"operation {answer['id']}")
     if arguments.no_wait:
         return exits.DONE
-    return _follow(admin, answer)
-
-
-def _follow(admin: Admin, operation: Json) -> int:
-    """Print progress until the end."""
-    shown = ""
-    while True:
-        if (line := _progress(operation)) != shown:
-            shown = line
-            print(line, flush=True)
-        if operation["state"] in _ENDED:
-            return exits.DONE if operation["state"] == "done" else exits.FAILED
-        time.sleep(POLL_S)
-        operation = admin.get(("v1", "operations", operation["id"]))
+    return follow(admin, answer, _progress)
 
 
 def _progress(operation: Json) -> str:

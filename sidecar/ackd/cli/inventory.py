@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from ackd.config.adapters import find_adapter
 from ackd.config.schema import Settings
 from ackd.config.subscription import SubscriptionSettings
+from ackd.engine.broadcast import is_broadcast
 from ackd.engine.members import FORGET_MS, SILENT_MS, read_note
 from ackd.engine.own_topic import dead_letter_topic, retry_topic
 from ackd.errors import AckdError, BrokerError
@@ -63,13 +64,16 @@ class Row:
 
 @dataclass(slots=True)
 class Identity:
-    """A sidecar's name that the store remembers. `state`: living, silent, left or forgotten."""
+    """A sidecar's name that the store remembers. `state`: living, silent, left or forgotten.
+    `layouts`: the oldest and newest layout of records that its build reads, where it said so.
+    """
 
     subscription: str
     name: str
     state: str
     silent_ms: int | None
     boot: int
+    layouts: tuple[int, int] | None = None
 
     @property
     def old(self) -> bool:
@@ -151,11 +155,18 @@ async def take(survey: Survey, settings: Settings, known: dict[str, Known]) -> I
     orphans = [
         name
         for name, there in sorted(members.items())
-        if name not in settings.subscriptions and not any(map(is_living, there))
+        if not _is_here(name, settings) and not any(map(is_living, there))
     ]
     unknown = {name: each.error for name, each in known.items() if each.error}
     rest = [each for each in everything if each.key is None]
     return Inventory(rows, rest, identities, unknown, orphans)
+
+
+def _is_here(name: str, settings: Settings) -> bool:
+    """A subscription of this configuration, or one sidecar's own place in one that broadcasts."""
+    base, at, _ = name.rpartition("@")
+    each = settings.subscriptions.get(base) if at else None
+    return name in settings.subscriptions or (each is not None and is_broadcast(each))
 
 
 def is_living(member: Member) -> bool:
@@ -169,11 +180,18 @@ def _row(
     key = found.key
     assert key is not None  # noqa: S101 -- called for records only
     subscription = key.subscription.removesuffix(DEAD_SUFFIX)
-    living = [each for each in members.get(subscription, ()) if is_living(each)]
+    _, at, identity = key.cluster.partition("@")
+    place = f"{subscription}@{identity}" if at else subscription
+    living = [each for each in members.get(place, ()) if is_living(each)]
     row = Row(found, living=len(living))
     row.owner = next((each.name for each in living if key.text() in each.owned), "")
     if subscription not in settings.subscriptions:
         row.orphan = "its subscription is not in this configuration"
+        return row
+    if at:
+        # One sidecar's own progress; only its name says whether that sidecar will come back.
+        if not is_broadcast(settings.subscriptions[subscription]):
+            row.orphan = f"it is of {identity}, and the subscription broadcasts no more"
         return row
     told = known.get(subscription)
     if told is None or told.error:
@@ -187,10 +205,10 @@ def _row(
 
 
 def _identity(subscription: str, member: Member) -> Identity:
-    state = "living" if is_living(member) else "silent"
-    if read_note(member.note).left:
-        state = "left"
-    return Identity(subscription, member.name, state, member.silent_ms, member.boot)
+    note = read_note(member.note)
+    state = "left" if note.left else "living" if is_living(member) else "silent"
+    silent_ms, boot = member.silent_ms, member.boot
+    return Identity(subscription, member.name, state, silent_ms, boot, note.layouts)
 
 
 def refused(row: Row) -> str:

@@ -39,7 +39,16 @@ COMMANDS = (
         "check the configuration and print what is in effect, with sources",
         "ackd.cli.check",
     ),
+    Command("top", "watch subscriptions: progress, what is stuck, rates", "ackd.cli.top"),
+    Command("lag", "progress of each partition of a subscription", "ackd.cli.lag"),
+    Command("inflight", "messages that are leased or wait, the oldest first", "ackd.cli.inflight"),
+    Command(
+        "explain", "what holds a subscription up, and what will release it", "ackd.cli.explain"
+    ),
+    Command("lease", "look at a lease, or settle it", "ackd.cli.lease"),
     Command("dead", "list, peek at, redrive and purge dead letters", "ackd.cli.dead"),
+    Command("seek", "move a group's progress: back, ahead, or to where it was", "ackd.cli.seek"),
+    Command("progress", "export and import a group's progress as JSON", "ackd.cli.progress"),
     Command("store", "list, measure and remove what lies in the store", "ackd.cli.store"),
     Command("adopt", "take over a group of plain consumers, with a plan before", "ackd.cli.adopt"),
     Command("exit", "hand a subscription back to plain consumers", "ackd.cli.leave"),

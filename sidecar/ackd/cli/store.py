@@ -112,7 +112,8 @@ async def _ls(store: Store, settings: Settings, arguments: argparse.Namespace) -
         print(_line(row))
     for each in found.identities:
         old = "  ORPHAN: an old name" if each.old else ""
-        print(f"sidecar {each.name} of {each.subscription}: {each.state}{old}")
+        reads = "" if each.layouts is None else " reads layout {} to {}".format(*each.layouts)
+        print(f"sidecar {each.name} of {each.subscription}: {each.state}{reads}{old}")
     for rest in found.rest:
         print(f"{rest.name}: {len(rest.keys)} keys, {rest.size} bytes")
     return exits.DONE

@@ -137,8 +137,19 @@ def _subscription(
         if not timed and each.start_timestamp_ms is not None:
             problem = f"has no effect with `start = {shown(each.start)}`"
             reader.mistake((*path, "start_timestamp_ms"), problem)
+    _mode(each, reader, path)
     _broker_of(settings, each, reader, (*path, "broker"))
     _topics(each, reader, (*path, "topics"))
+
+
+def _mode(each: SubscriptionSettings, reader: Reader, path: Path) -> None:
+    """What only one of the modes has."""
+    if not reader.clean((*path, "mode")):
+        return
+    broadcast = each.mode == "broadcast"
+    key = "static_id" if broadcast else "broadcast_id"
+    if getattr(each, key) and reader.clean((*path, key)):
+        reader.mistake((*path, key), f"has no effect with `mode = {shown(each.mode)}`")
 
 
 def by_itself(each: SubscriptionSettings, reader: Reader, path: Path) -> None:

@@ -23,6 +23,7 @@ ORDERED_RETRY_DELAYS_MS = (3 * SECOND_MS,)
 """With an order others wait behind a failed message, so it is tried again soon."""
 
 Ordering = Literal["none", "key", "partition"]
+Mode = Literal["clustering", "broadcast"]
 Start = Literal["latest", "earliest", "timestamp"]
 Payload = Literal["json", "text", "binary"]
 ForeignCommit = Literal["accept", "refuse"]
@@ -45,6 +46,18 @@ class SubscriptionSettings:
     )
     group: str = setting(
         "", "The broker's consumer group; default: the subscription's name.", len_max=255
+    )
+    mode: Mode = setting(
+        "clustering",
+        "`clustering`: the sidecars share the messages. `broadcast`: each one gets every message, "
+        "with progress of its own in its store; the broker's group is not joined.",
+    )
+    broadcast_id: str = setting(
+        "",
+        "Whose progress it is in `broadcast`; default: the sidecar's `identity`. Under another "
+        "name a sidecar begins as a new group does.",
+        pattern=r"[A-Za-z0-9._-]{0,100}",
+        pattern_doc="at most 100 letters, digits, `.`, `_` or `-`",
     )
     lease_ms: int = setting(
         30 * SECOND_MS,

@@ -7,7 +7,7 @@ scan. Bits are numbered as Redis numbers them (SETBIT): offset 0 is the top bit 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 CHUNK_SHIFT = 15
 CHUNK_OFFSETS = 1 << CHUNK_SHIFT
@@ -25,6 +25,14 @@ class ChunkedBitmap:
 
     def __init__(self) -> None:
         self.chunks: dict[int, bytearray] = {}
+
+    @classmethod
+    def of(cls, chunks: Mapping[int, bytes]) -> ChunkedBitmap:
+        """What a snapshot says, by the index of the chunk."""
+        found = cls()
+        for index, data in chunks.items():
+            found.load(index, data)
+        return found
 
     def __contains__(self, offset: int) -> bool:
         chunk = self.chunks.get(offset >> CHUNK_SHIFT)
@@ -63,6 +71,21 @@ class ChunkedBitmap:
         chunk = self.chunks.get(start >> CHUNK_SHIFT)
         first = (start & _MASK) >> 3
         return chunk is not None and chunk[first : first + count] == _FULL * count
+
+    def empty(self, start: int, end: int) -> bool:
+        """Whether surely none of [start, end) is marked; bytes at its ends count as a whole, and a
+        range wider than a chunk is not looked at.
+        """
+        if end - start > CHUNK_OFFSETS:
+            return False
+        for index in (start >> CHUNK_SHIFT, (end - 1) >> CHUNK_SHIFT):
+            chunk = self.chunks.get(index)
+            if chunk is not None:
+                base = index << CHUNK_SHIFT
+                part = chunk[max(start - base, 0) >> 3 : (min(end - base, CHUNK_OFFSETS) + 7) >> 3]
+                if part.count(0) < len(part):
+                    return False
+        return True
 
     def first_clear(self, offset: int) -> int:
         """The smallest offset >= `offset` that is not marked."""

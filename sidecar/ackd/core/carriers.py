@@ -57,6 +57,9 @@ class Carriers(Window[B]):
             return
         match result.outcome:
             case Outcome.HELD:
+                # For people who ask: the message itself says it again when it is claimed.
+                entry.attempt, entry.first_s = result.attempt, result.first_s
+                entry.when_ms = result.when_ms
                 again_ms = max(result.when_ms - store_ms, 1)
                 if result.state is State.LEASED:
                     again_ms = min(again_ms, CLAIM_AGAIN_MS)

@@ -73,6 +73,8 @@ class Finish(IntEnum):
     EXPIRED = 2
     VANISHED = 3
     SENT = 4
+    SKIPPED = 5
+    """An operator moved the group past it."""
 
 
 class Verdict(IntEnum):
@@ -156,6 +158,8 @@ class SlotView(NamedTuple):
 class Open:
     """Take (or, with `term` set, read again without raising the term) a partition's record.
 
+    `peek`: only look. Nothing changes, whoever owns it, and it is not made.
+
     `create_at` None: it must exist. `owner`: `SidecarId.text()`. `rterm`, `incarnation`: fresh
     random numbers (16 and 48 bits) to be used if they are needed. `jump_ms`: how far the store's
     clock jumped with the last change of the server run: ahead by at least, or (negative) back by at
@@ -170,6 +174,7 @@ class Open:
     create_at: int | None = None
     term: int = 0
     jump_ms: int = 0
+    peek: bool = False
 
 
 @dataclass(slots=True)

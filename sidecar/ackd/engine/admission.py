@@ -24,7 +24,7 @@ class Admission:
         self._layout = LayoutInForce(context.store, context.clock)
         settings = subscription.control.configured
         self.drift = Drift(subscription.name, note.settings)
-        self._agreement = Agreement(context.store, context.identity, subscription.name, settings)
+        self._agreement = Agreement(context.store, context.identity, subscription.scope, settings)
 
     async def enter(self, members: Members) -> None:
         """Before joining; `members`: without this sidecar's own word of now.

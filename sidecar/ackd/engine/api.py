@@ -13,6 +13,7 @@ from typing import Protocol
 from ackd.engine.dead_api import DeadDesk
 from ackd.engine.live import Cancel, CancelTo, Pause, Scope
 from ackd.engine.outbox_api import OutboxDesk
+from ackd.engine.seek_api import ProgressDesk
 from ackd.errors import AckdError
 from ackd.ports import Capabilities, Outgoing, Record, Stored
 
@@ -307,6 +308,10 @@ class Unsettled(Protocol):
 
 class Engine(Protocol):
     """The whole of what can be asked. Every method may raise `AckdError`."""
+
+    @property
+    def progress(self) -> ProgressDesk:
+        """Everything about the group's progress."""
 
     @property
     def dead(self) -> DeadDesk:

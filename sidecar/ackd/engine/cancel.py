@@ -49,6 +49,7 @@ class Cancels:
         self._context = context
         self._tasks = Tasks(f"cancel.{subscription.name}")
         self._trying = False
+        self._ends: dict[Cancel, Cancel] = {}
 
     # --- asking
 
@@ -74,10 +75,14 @@ class Cancels:
         raise NotInFlightError(f"nobody works on {message}, and it does not wait for a retry")
 
     def of(self, token: Token) -> Cancel | None:
-        """The cancel of a message, for the answer to a lease that is lost."""
+        """The cancel of a message, for the answer to a lease that is lost.
+
+        A lease that was granted later (fences are at least the time in microseconds) is another
+        story: the group was reset to a time before the cancel.
+        """
         place = _place(token.topic_id, token.partition, token.offset)
         for each in self._subscription.control.live.cancels:
-            if place in each.places:
+            if place in each.places and token.fence < (each.at_ms + WAIT_MS) * 1000:
                 return each
         return None
 
@@ -105,28 +110,38 @@ class Cancels:
                         LOG.info("%s: cancel: %s", self._subscription.name, error.detail)
                 await asyncio.sleep(AGAIN_MS / 1000)
         finally:
+            self._ends.clear()
             self._trying = False
 
     async def _try(self, wish: Cancel) -> None:
+        end = self._ends.get(wish) or await self._end(wish)
+        if end is None:
+            return
+        # Kept until the others know it, because it can't be done twice.
+        self._ends[wish] = end
+        await self._subscription.control.change(
+            lambda live: replace(live, cancels=[end if e == wish else e for e in live.cancels])
+        )
+        del self._ends[wish]
+
+    async def _end(self, wish: Cancel) -> Cancel | None:
+        """Do it, if the message is here: what became of it."""
         found = self._find(wish.message)
         if found is None:
-            return
+            return None
         partition, offset, entry = found
         carrier = await self._carrier(partition, offset)
         done = await self._do(partition, offset, entry, carrier, wish)
         if done is None:
-            return
+            return None
         key = partition.key
         places = [_place(key.topic_id, key.partition, offset)]
         if carrier is not None:
             both = (carrier.origin, carrier.home)
             places += [_place(each.topic_id, each.partition, each.offset) for each in both]
-        end = replace(wish, done=done, places=list(dict.fromkeys(places)))
         LOG.warning("%s: %s was cancelled: %s", self._subscription.name, wish.message, done)
         self._context.metrics.cancels.at(self._subscription.name, done).inc()
-        await self._subscription.control.change(
-            lambda live: replace(live, cancels=[end if e == wish else e for e in live.cancels])
-        )
+        return replace(wish, done=done, places=tuple(dict.fromkeys(places)))
 
     def _find(self, message: str) -> tuple[Partition, int, Entry[Held]] | None:
         """Where this sidecar has it: in its own partition, or as a copy."""

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ackd.config.live import overlaid, usable
 from ackd.engine.context import Context
-from ackd.engine.live import Lengthen, Live, Pause, Scope, read_live, write_live
+from ackd.engine.live import Halt, Lengthen, Live, Pause, Scope, read_live, write_live
 from ackd.errors import StoreError
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ class Control:
                 now_ms = self._context.clock.monotonic_ms()
                 partition.ledger.give_up_after(settings.give_up_after_ms, now_ms)
         told = live.open_leases
+        subscription.ownership.hold(held=live.halt is not None)
         if told is not None and before.version < told.version:
             for partition in subscription.owned.values():
                 subscription.lengthening.all_of(partition, told)
@@ -103,7 +104,7 @@ class Control:
     def pauses(self) -> list[Pause]:
         """Those that hold now, the group's first."""
         now_ms = self.now_ms()
-        both = (self.live.pause, self._pod)
+        both = (self.live.pause, self._pod, self._halted())
         return [p for p in both if p is not None and (p.until_ms is None or p.until_ms > now_ms)]
 
     def look(self) -> None:
@@ -136,9 +137,42 @@ class Control:
             await self.change(lambda live: replace(live, pause=None))
         self.look()
 
+    @property
+    def halted_for(self) -> str:
+        """The operation that this sidecar has let go of everything for."""
+        return self.live.halt.operation if self.live.halt is not None else ""
+
+    def _halted(self) -> Pause | None:
+        halt = self.live.halt
+        if halt is None:
+            return None
+        return Pause("group", f"operation {halt.operation} is running", halt.since_ms)
+
+    @property
+    def group_paused(self) -> bool:
+        """A pause of the group holds."""
+        return any(p is self.live.pause for p in self.pauses())
+
+    async def halt(self, operation: str) -> None:
+        """Every sidecar lets its partitions go until `end_halt`. Raises StoreError."""
+        await self.change(lambda live: replace(live, halt=Halt(operation, self.now_ms())))
+
+    async def end_halt(self, operation: str) -> None:
+        """End that halt, unless it is of another operation. Raises StoreError."""
+
+        def edit(live: Live) -> Live:
+            mine = live.halt is not None and live.halt.operation == operation
+            return replace(live, halt=None) if mine else live
+
+        await self.change(edit)
+
     def now_ms(self) -> int:
         """The store's time as of the last heartbeat, carried on by the own clock."""
         return self._context.clock.monotonic_ms() + self._ahead_ms
+
+    def skew_ms(self) -> int:
+        """How far the store's clock is ahead of this machine's; behind it: below 0."""
+        return self.now_ms() - self._context.clock.wall_ms()
 
     # --- settings
 

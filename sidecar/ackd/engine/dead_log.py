@@ -217,14 +217,22 @@ def dead_key(cluster: str, subscription: str, topic_id: bytes, partition: int) -
 @asynccontextmanager
 async def open_dead_log(subscription: Subscription) -> AsyncIterator[DeadLog]:
     """Open the dead-letter topic of a subscription's group. Raises BrokerError."""
+    topic = subscription.broker.dead_topic(subscription.settings.group or subscription.name)
+    async with open_log(subscription, topic, "dead") as log:
+        yield log
+
+
+@asynccontextmanager
+async def open_log(subscription: Subscription, topic: str, what: str) -> AsyncIterator[DeadLog]:
+    """Open a topic of ackd's own: of dead letters, or of copies that look the same. `what` stands
+    in the client's name. Raises BrokerError.
+    """
     settings, name = subscription.settings, subscription.name
-    group = settings.group or name
     if not subscription.cluster:
         raise BrokerError("the broker is not connected yet")
-    topic = subscription.broker.dead_topic(group)
     identity = subscription.context.identity
     consumer = subscription.broker.consumer(
-        ConsumerSpec(group, (topic,), client_id=f"{identity}-dead", joins=False)
+        ConsumerSpec(settings.group or name, (topic,), client_id=f"{identity}-{what}", joins=False)
     )
     try:
         await consumer.start()

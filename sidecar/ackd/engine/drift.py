@@ -25,10 +25,12 @@ BINDING = (
     "topics",
     "group",
     "ordering",
+    "mode",
     "attempts_max",
     "rate_per_s",
     "rate_burst",
     "foreign_commit",
+    "dedup",
 )
 """With two values of one of these, two sidecars would do different things to the same message."""
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from weakref import WeakKeyDictionary, WeakMethod
 
 from ackd import __version__
+from ackd.engine.api import Reason
 from ackd.engine.partition import Partition
 from ackd.engine.subscription import Subscription
 from ackd.engine.watched import Watched
 from ackd.errors import BrokerError
 from ackd.ports import Broker, Clock
+from ackd.telemetry import zeros
 from ackd.telemetry.metrics import Metrics
 
 LOOK_MS = 1_000
@@ -32,6 +34,7 @@ class Gauges:
         brokers: Mapping[str, Broker],
         connected: Mapping[str, asyncio.Event],
         subscriptions: Mapping[str, Subscription],
+        readiness: Callable[[], Sequence[Reason]],
     ) -> None:
         self._metrics = metrics
         self._clock = clock
@@ -39,7 +42,10 @@ class Gauges:
         self._brokers = brokers
         self._connected = connected
         self._subscriptions = subscriptions
+        self._readiness = readiness
+        self._reasons: set[str] = set()
         self._shown: set[Series] = set()
+        self._begun: set[str] = set()
         self._end_asked_ms: WeakKeyDictionary[Partition, int] = WeakKeyDictionary()
 
     def attach(self, identity: str) -> None:
@@ -78,9 +84,12 @@ class Gauges:
     def fill(self) -> None:
         """Set every gauge, and drop the series of partitions that are no longer owned."""
         self._metrics.store_up.at().set(self._store.up)
+        for subscription in self._subscriptions.values():
+            self._metrics.clock_skew.at().set(subscription.control.skew_ms() / 1000)
         for name, broker in self._brokers.items():
             up = self._connected[name].is_set() and not broker.troubles()
             self._metrics.broker_up.at(name).set(up)
+        self._tell_readiness()
         shown: set[Series] = set()
         for name, subscription in self._subscriptions.items():
             self._subscription(name, subscription)
@@ -95,8 +104,23 @@ class Gauges:
                 family.drop(*gone)
         self._shown = shown
 
+    def _tell_readiness(self) -> None:
+        """Parts that come and go (`draining`) leave no series behind."""
+        metrics, told = self._metrics, self._readiness()
+        for reason in told:
+            metrics.readiness.at(reason.name).set(reason.ok)
+            metrics.readiness_warnings.at(reason.name).set(reason.ok and bool(reason.detail))
+        names = {reason.name for reason in told}
+        for gone in self._reasons - names:
+            metrics.readiness.drop(gone)
+            metrics.readiness_warnings.drop(gone)
+        self._reasons = names
+
     def _subscription(self, name: str, subscription: Subscription) -> None:
         metrics, hand_out = self._metrics, subscription.hand_out
+        if name not in self._begun:
+            self._begun.add(name)
+            zeros.begin(metrics, name)
         ready, size = hand_out.held()
         metrics.ready.at(name).set(ready)
         metrics.paused.at(name).set(subscription.control.held)

@@ -30,6 +30,7 @@ _HOLD_NAMES = {
 }
 KEYS_MAX = 20
 """So many keys are named at most."""
+_LEASED = (Hold.LEASED, Hold.CLAIMING)
 _IN_FLIGHT = frozenset(_HOLD_NAMES) - {Hold.READY, Hold.GRANTING}
 
 
@@ -110,7 +111,7 @@ class Inspector:
             attempt=entry.attempt,
             holder=entry.holder,
             since_ms=entry.first_s * 1000,
-            deadline_ms=entry.when_ms if entry.hold is Hold.LEASED else None,
+            deadline_ms=(entry.when_ms or None) if entry.hold in _LEASED else None,
             due_ms=entry.when_ms if entry.hold is Hold.WAITING else None,
             error=failed or subscription.dead_letters.error_of(partition, offset) or None,
         )

@@ -40,6 +40,13 @@ class Lengthen(msgspec.Struct, frozen=True):
     force: bool = False
 
 
+class Halt(msgspec.Struct, frozen=True):
+    """An operation that no sidecar may own partitions beside, and since when it runs."""
+
+    operation: str
+    since_ms: int
+
+
 class Cancel(msgspec.Struct, frozen=True, omit_defaults=True):
     """A wish to end one message (its public id), said at `at_ms`. `done`: what became of it, acked
     or dead; empty before that. `places`: topic id, partition and offset of it and its copies.
@@ -50,7 +57,7 @@ class Cancel(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str
     at_ms: int
     done: str = ""
-    places: list[str] = []
+    places: tuple[str, ...] = ()
 
 
 class Live(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -62,6 +69,7 @@ class Live(msgspec.Struct, frozen=True, omit_defaults=True):
     settings: dict[str, object] = {}
     pause: Pause | None = None
     open_leases: Lengthen | None = None
+    halt: Halt | None = None
     notes: bool = False
     cancels: list[Cancel] = []
 

@@ -39,7 +39,8 @@ class Note(msgspec.Struct, omit_defaults=True):
 
     `run` is the server run on which it has replayed (R10); `left`: it has stopped cleanly, and what
     it owned may be taken at once. `leased`: messages that it has under lease. `layouts`: the
-    oldest and the newest layout of records that it reads.
+    oldest and the newest layout of records that it reads. `halted`: it has let go of everything for
+    this operation.
     """
 
     version: str = ""
@@ -48,6 +49,7 @@ class Note(msgspec.Struct, omit_defaults=True):
     left: bool = False
     handed: list[str] = []
     leased: int = 0
+    halted: str = ""
     layouts: tuple[int, int] = (FIRST, FIRST)
 
 
@@ -159,6 +161,14 @@ class View:
         """Dead sidecars of which nothing is left to take over."""
         taken = self.taken() | set(owned)
         return [m for m in self.dead if taken.issuperset(behind(m)) or m.silent_ms > FORGET_MS]
+
+    def all_halted(self, operation: str) -> bool:
+        """No other sidecar grants anything: each has said so, has stopped, or may not any more."""
+        return all(
+            note.left or note.halted == operation or member.silent_ms > UNCONFIRMED_MS
+            for member in [*self.alive, *self.dead]
+            for note in (read_note(member.note),)
+        )
 
     def all_replayed(self, run: str) -> bool:
         """Every sidecar that may know something has replayed to this server run (R10).

@@ -1,9 +1,9 @@
-"""Operations on dead letters: kept in the store, carried out by one sidecar at a time.
+"""Operations on dead letters and progress: kept in the store, carried out by one sidecar at a time.
 
 The document of an operation says how far it is. Whoever of the subscription's sidecars holds the
 *right to run* (a value with a short life) carries it out; dies that one, then another goes on where
 the document says. Nothing depends on there being one only: what must not happen twice is decided by
-the records (`dead_marks`) and the claims.
+the records (`dead_marks`, reset epochs) and the claims.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from ackd.engine.context import Context
 from ackd.engine.dead_api import DeadFilter, DeadRequest, Kind, OperationView, Progress, To
 from ackd.engine.dead_log import dead_key
 from ackd.engine.redrive import NoRightError, Work
+from ackd.engine.seek_document import SeekDocument, is_seek, read_seek
+from ackd.engine.seek_work import SeekWork
 from ackd.errors import (
     AckdError,
     OperationRunningError,
@@ -114,8 +116,13 @@ class Document:
         return json.dumps(asdict(self)).encode()
 
 
-def read_document(raw: bytes) -> Document:
+AnyDocument = Document | SeekDocument
+
+
+def read_document(raw: bytes) -> AnyDocument:
     """Back from the store. Raises StoreDataError."""
+    if is_seek(raw):
+        return read_seek(raw)
     try:
         values = json.loads(raw)
         request = values.pop("request")
@@ -141,14 +148,14 @@ class Archive:
         self._store = store
         self._clock = clock
 
-    async def read(self, operation_id: str) -> Document:
+    async def read(self, operation_id: str) -> AnyDocument:
         """Raises UnknownOperationError, StoreError."""
         raw = await self._store.get(_name(operation_id))
         if raw is None:
             raise UnknownOperationError(f"there is no operation {operation_id[:100]!r} (any more)")
         return read_document(raw)
 
-    async def write(self, document: Document) -> None:
+    async def write(self, document: AnyDocument) -> None:
         """Raises StoreError."""
         document.updated_ms = self._clock.wall_ms()
         keep_ms = KEEP_MS if document.state in _ENDED else None
@@ -198,7 +205,7 @@ class Operations:
         Raises OperationRunningError, StoreError.
         """
         document = Document(
-            id=f"{self._context.random_bits(ID_BITS):016x}",
+            id=self.new_id(),
             subscription=self._subscription.name,
             request=request,
             topic_id=topic_id.hex(),
@@ -206,6 +213,17 @@ class Operations:
             ends=[end for _, end in ranges],
             created_ms=self._context.clock.wall_ms(),
         )
+        return await self.start(document)
+
+    def new_id(self) -> str:
+        """For an operation."""
+        return f"{self._context.random_bits(ID_BITS):016x}"
+
+    async def start(self, document: AnyDocument) -> OperationView:
+        """Write it down as the operation that runs.
+
+        Raises OperationRunningError, StoreError.
+        """
         # First the document: a name that leads to none would be taken for an old one.
         await self.archive.write(document)
         other = await self._store.put_new(self._running(), document.id.encode())
@@ -215,9 +233,10 @@ class Operations:
             await self.archive.remove(document.id)
             name = other.decode()
             raise OperationRunningError(f"the operation {name} is running on it", operation=name)
-        LOG.info("%s: %s %s begun", self._subscription.name, request.kind.value, document.id)
+        view = document.view()
+        LOG.info("%s: %s %s begun", self._subscription.name, view.kind, document.id)
         self._wake.set()
-        return document.view()
+        return view
 
     async def run(self) -> None:
         """Carry out what there is, or what another sidecar has left, until cancelled."""
@@ -226,6 +245,7 @@ class Operations:
                 document = await self._current()
                 if document is not None and await self._take_right():
                     await self._carry_out(document)
+                await self._end_halt()
                 await self._prune()
             except AckdError as error:
                 LOG.info("%s: operation: %s", self._subscription.name, error.detail)
@@ -236,13 +256,25 @@ class Operations:
             except TimeoutError:
                 pass
 
-    async def _current(self) -> Document | None:
+    async def _end_halt(self) -> None:
+        """Whoever halted the group may have died behind the last step of its operation."""
+        halt = self._subscription.control.live.halt
+        if halt is None:
+            return
+        try:
+            document: AnyDocument | None = await self.archive.read(halt.operation)
+        except UnknownOperationError:
+            document = None
+        if document is None or document.state in _ENDED:
+            await self._subscription.control.end_halt(halt.operation)
+
+    async def _current(self) -> AnyDocument | None:
         """The operation that has not ended; a name that leads to none is removed."""
         raw = await self._store.get(self._running())
         if raw is None:
             return None
         try:
-            document = await self.archive.read(raw.decode())
+            document: AnyDocument | None = await self.archive.read(raw.decode())
         except UnknownOperationError:
             document = None
         if document is None or document.state in _ENDED:
@@ -260,7 +292,7 @@ class Operations:
             raise NoRightError
         await self._store.put(self._right(), self._me, RIGHT_MS)
 
-    async def _carry_out(self, document: Document) -> None:
+    async def _carry_out(self, document: AnyDocument) -> None:
         try:
             await self._until_ended(document)
         except NoRightError:
@@ -274,17 +306,17 @@ class Operations:
         if await self._store.get(self._running()) == document.id.encode():
             await self._store.delete(self._running())
         await self._store.delete(self._right())
-        if document.topic_id:
+        if isinstance(document, Document) and document.topic_id:
             due_ms = self._context.clock.monotonic_ms() + HOME_KEEP_MS + PRUNE_AFTER_MS
             self._to_prune.append((due_ms, document))
 
-    async def _until_ended(self, document: Document) -> None:
+    async def _until_ended(self, document: AnyDocument) -> None:
         """Work; what fails is tried again, until it is cancelled."""
         pause_s, moved = AGAIN_S, document.moved
         while document.state is Progress.RUNNING:
             try:
                 await self.keep_right()
-                await Work(self._subscription, self._context, self, document).run()
+                await self._work(document).run()
             except NoRightError:
                 raise
             except AckdError as error:
@@ -295,11 +327,17 @@ class Operations:
                 await asyncio.sleep(pause_s)
                 await self._after_failure(document)
 
-    async def _after_failure(self, document: Document) -> None:
+    def _work(self, document: AnyDocument) -> Work | SeekWork:
+        """One try."""
+        if isinstance(document, SeekDocument):
+            return SeekWork(self._subscription, self._context, self, document)
+        return Work(self._subscription, self._context, self, document)
+
+    async def _after_failure(self, document: AnyDocument) -> None:
         """Tell what is wrong, and give up if that is wanted. Raises NoRightError."""
         try:
             await self.keep_right()
-            if await self.archive.cancelled(document.id):
+            if isinstance(document, Document) and await self.archive.cancelled(document.id):
                 document.state = Progress.CANCELLED
             await self.archive.write(document)
         except StoreError:

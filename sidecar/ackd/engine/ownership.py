@@ -21,8 +21,9 @@ from ackd.core.ids import LedgerKey, SidecarId, TopicPartition
 from ackd.core.states import Verb
 from ackd.core.wire import Op
 from ackd.engine.context import Context
+from ackd.engine.hooks import Hooks, Policy
 from ackd.engine.ordering import HomeRef, place_of
-from ackd.engine.partition import Hooks, Partition, Policy
+from ackd.engine.partition import Partition
 from ackd.engine.recover import NotYetError, Recovery, Wish
 from ackd.engine.start import StartPositions
 from ackd.engine.tasks import Tasks
@@ -55,8 +56,11 @@ class Ownership:
         self._tasks = Tasks(f"ownership.{subscription.name}")
         self._opening: dict[TopicPartition, None] = {}
         self._retake: dict[TopicPartition, int] = {}
+        self._held = False
+        self._put_by: dict[TopicPartition, None] = {}
+        self.set_aside: tuple[str, ...] = ()
         self._start = StartPositions(
-            subscription.name,
+            subscription.scope,
             subscription.settings,
             self._consumer,
             context.store,
@@ -85,12 +89,33 @@ class Ownership:
         """Start taking a partition, unless that is so or under way."""
         if tp in self.owned or tp in self._opening or self._subscription.health.superseded:
             return
+        if self._held:
+            self._put_by[tp] = None
+            return
         self._opening[tp] = None
         self._tasks.start(self._open(tp), f"open.{tp.topic}.{tp.partition}")
 
     def later(self, tp: TopicPartition) -> None:
         """Try to take a partition (again) after a pause, if it is still ours to take."""
         self._retake[tp] = self._context.clock.monotonic_ms() + RETAKE_MS
+
+    def hold(self, *, held: bool) -> None:
+        """Let go of everything while an operation works on the records, then take it again.
+
+        To the others it is owned meanwhile (`set_aside`), so that it has a heir if this one dies.
+        """
+        if held and not self._held:
+            self._held = True
+            self._put_by.update(dict.fromkeys(self.owned))
+            self.set_aside = tuple(each.key.text() for each in self.owned.values())
+            self.drop_all()
+        elif self._held and not held:
+            self._held = False
+            again, self._put_by = {**self.nominated, **self._put_by}, {}
+            self._subscription.presence.inherit(self.set_aside)
+            self.set_aside = ()
+            for tp in again:
+                self.take(tp)
 
     def retry_takes(self) -> None:
         """Take what `later` has put off, now that its time has come."""
@@ -115,7 +140,7 @@ class Ownership:
     async def _open(self, tp: TopicPartition) -> None:
         """Take one partition, as often as it needs, unless the wish is over."""
         try:
-            while True:
+            while not self._held:
                 try:
                     await self._open_once(tp)
                 except NotYetError as error:
@@ -130,6 +155,7 @@ class Ownership:
                 else:
                     self._subscription.health.detail = ""
                     return
+            self._put_by[tp] = None
         finally:
             self._opening.pop(tp, None)
 
@@ -144,6 +170,9 @@ class Ownership:
         if tp in self.nominated and must_commit:
             await self._subscription.committer.commit([partition], always=True)
         if (wish.nominated and tp not in self.nominated) or self._subscription.health.superseded:
+            return
+        if self._held:
+            self._put_by[tp] = None
             return
         current = self.topics.get(tp.topic)
         if current is None or current.topic_id != info.topic_id:

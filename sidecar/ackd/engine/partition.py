@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from ackd.core.bitmap import CHUNK_SHIFT
-from ackd.core.effects import Bury, Effect, FetchFrom, FinishRange
+from ackd.core.effects import Bury, FetchFrom, FinishRange
 from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.lease import Signer
 from ackd.core.ledger import Ledger
 from ackd.core.record import REPAIR_WAIT_MS
 from ackd.core.repair import Repair
 from ackd.core.states import Outcome, Verb
-from ackd.core.stuck import Rules, Stuck
+from ackd.core.stuck import Stuck
 from ackd.core.wire import Call, Finish, Op, Reply, Result, Snapshot, Verdict
 from ackd.engine.api import Delivery
 from ackd.engine.carrier import original
 from ackd.engine.context import Context
 from ackd.engine.copies import Copies
-from ackd.engine.ordering import PlaceOf
+from ackd.engine.hooks import Hooks, Policy
 from ackd.engine.spill import Held
 from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import Consumer, Record
@@ -35,36 +33,6 @@ CLAIM_AGAIN_MS = 1_000
 _MOVES = frozenset({Verb.SEND, Verb.BURY, Verb.PLACE, Verb.HEAD})
 _ASKED = (Verb.GRANT, Verb.SEND, Verb.PLACE, Verb.BURY)
 _SETTLES = frozenset({Verb.ACK, Verb.RETRY, Verb.EXTEND, Verb.DEAD, Verb.RELEASE})
-
-
-@dataclass(frozen=True, slots=True)
-class Hooks:
-    """What a partition tells its subscription.
-
-    `effect`: what others do for it. `behind`: what holds the head of a parked key (R19).
-    """
-
-    ready: Callable[[Partition], None]
-    reload: Callable[[Partition], None]
-    lost: Callable[[Partition], None]
-    effect: Callable[[Partition, Effect], None]
-    behind: Callable[[Partition, Result], None]
-    due: Callable[[int], None]
-    confirmed: Callable[[], bool]
-    landed: Callable[[Partition, Call, Reply], None] | None = None
-
-
-class Policy(NamedTuple):
-    """What the ledger of a partition goes by; see `ackd.core.ledger.Ledger`.
-
-    `place_of`: how its messages are lined up, None without an order.
-    """
-
-    rules: Rules | None
-    deliveries_max: int
-    carriers: bool
-    give_up_ms: int = 0
-    place_of: PlaceOf | None = None
 
 
 class Partition:

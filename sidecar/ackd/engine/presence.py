@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -58,6 +59,7 @@ class Presence:
         self._inherited: dict[str, None] = {}
         self._beating_since_ms = 0
         self._confirmed_ms = 0
+        self._heard_ms = 0
         self._beaten = False
         self._agreed = True
         self._rival: Rival | None = None
@@ -80,7 +82,9 @@ class Presence:
         self._subscription.ownership.me = SidecarId(name, boot)
         self.view = View(name, boot)
         self._beaten = False
-        self._beating_since_ms = self._confirmed_ms = self._context.clock.monotonic_ms()
+        self._beating_since_ms = self._heard_ms = self._context.clock.monotonic_ms()
+        # Nothing is granted before the others can see this sidecar.
+        self._confirmed_ms = self._heard_ms - UNCONFIRMED_MS
         self.replayed_run = self._context.store.run
         self._subscription.health.store_ok = True
 
@@ -124,10 +128,15 @@ class Presence:
         The next one joins after it has registered. Raises BrokerFatalError.
         """
         most_ms = self._subscription.settings.leave_without_store_ms
-        away_ms = self._context.clock.monotonic_ms() - self._confirmed_ms
+        away_ms = self._context.clock.monotonic_ms() - self._heard_ms
         if most_ms is not None and away_ms >= most_ms:
             self._subscription.ownership.drop_all()
             raise BrokerFatalError(f"no word from the store for {away_ms} ms: leaving the group")
+
+    def inherit(self, texts: Iterable[str]) -> None:
+        """Ledgers that are to be taken here; in the note until somebody owns them."""
+        self._inherited.update(dict.fromkeys(texts))
+        self.beat_soon()
 
     def handed_over(self, texts: list[str]) -> None:
         """These ledgers were given away; until somebody owns them, the others should know (R5)."""
@@ -155,6 +164,7 @@ class Presence:
         subscription, ownership = self._subscription, self._subscription.ownership
         owned = [partition.key.text() for partition in ownership.owned.values()]
         self._note.run = self.replayed_run
+        self._note.halted = subscription.control.halted_for
         self._note.leased = subscription.hand_out.in_flight()
         gone = self.view.taken().union(owned)
         for text in gone:
@@ -164,7 +174,11 @@ class Presence:
         me, clock, run = ownership.me, self._context.clock, self._context.store.run
         sent_ms = clock.monotonic_ms()
         members = await self._context.store.heartbeat(
-            subscription.name, me.name, me.boot, owned, write_note(self._note)
+            subscription.name,
+            me.name,
+            me.boot,
+            [*owned, *ownership.set_aside],
+            write_note(self._note),
         )
         if run == self._context.store.run:
             self._clock.seen(run, members.now_ms, sent_ms, clock.monotonic_ms())
@@ -248,6 +262,7 @@ class Presence:
 
     def _confirm(self, sent_ms: int) -> None:
         was_confirmed, self._confirmed_ms = self.confirmed(), sent_ms
+        self._heard_ms = sent_ms
         if not was_confirmed:
             for partition in self._subscription.owned.values():
                 self._subscription.hand_out.ready(partition)
@@ -255,6 +270,13 @@ class Presence:
     def confirmed(self) -> bool:
         """The store has heard of this sidecar lately (with failover: a replica of it too, R11)."""
         return self._context.clock.monotonic_ms() - self._confirmed_ms < UNCONFIRMED_MS
+
+    def all_halted(self, operation: str, since_ms: int) -> bool:
+        """No other sidecar grants anything, as heartbeats since then (own clock) say.
+
+        One that is not seen yet will hear of the operation before its first grant.
+        """
+        return self._heard_ms >= since_ms and self.view.all_halted(operation)
 
     def all_replayed(self) -> bool:
         """This sidecar and every other living one have replayed to the server run of now."""
@@ -288,6 +310,7 @@ class Presence:
         """Say that this sidecar has gone and what it leaves behind. Raises StoreError."""
         owned = self._subscription.ownership.owned.values()
         texts = [partition.key.text() for partition in owned]
+        texts += self._subscription.ownership.set_aside
         self._note.left = True
         me = self._subscription.ownership.me
         await self._context.store.heartbeat(

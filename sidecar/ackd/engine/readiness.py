@@ -42,6 +42,8 @@ def _subscription(name: str, subscription: Subscription) -> Reason:
         wrong.append("not joined yet")
     elif not (health.nominated_once or subscription.owned or _stands_by(subscription)):
         wrong.append("no answer from the group yet")
+    elif subscription.control.halted_for:
+        pass  # an operation works on the records; leases can be settled meanwhile
     elif missing := [tp for tp in subscription.ownership.nominated if tp not in subscription.owned]:
         wrong.append(f"{len(missing)} partitions are being opened")
     elif any(not partition.grantable for partition in subscription.owned.values()):

@@ -21,6 +21,7 @@ from ackd.core.ledger import Ledger
 from ackd.core.progress import Progress, decode
 from ackd.core.states import Verb
 from ackd.core.wire import Op, Open, SlotView, Snapshot, Verdict
+from ackd.engine import undo
 from ackd.engine.context import Context
 from ackd.engine.partition import Partition
 from ackd.errors import StoreDataError, StoreError, StoreLayoutError
@@ -151,6 +152,8 @@ class Recovery:
             await self._write(ops)
             return True
         if found.foreign and found.committed.offset != snapshot.watermark:
+            if wish.accept_foreign:
+                await undo.keep(self._context.store, self._partition.key, snapshot)
             ops += self._foreign(wish, found.committed.offset)
         elif found.ours is not None and _ahead(found.ours, snapshot):
             LOG.warning("%s: the store is behind its own commit", self._partition.tp)
@@ -161,7 +164,8 @@ class Recovery:
             self._context.metrics.possible_rollbacks.at().inc()
             ops += lost
         await self._write(ops)
-        return bool(ops) or found.foreign
+        earlier = found.ours is not None and found.ours.epoch != snapshot.epoch
+        return bool(ops) or found.foreign or earlier
 
     def _foreign(self, wish: Wish, position: int) -> list[Op]:
         name, metrics = self._partition.key.subscription, self._context.metrics
@@ -241,9 +245,8 @@ def lacking(progress: Progress, snapshot: Snapshot) -> list[Op]:
     """
     if progress.epoch < snapshot.epoch:
         return []
-    finished, ops = ChunkedBitmap(), []
-    for index, data in snapshot.chunks.items():
-        finished.load(index, data)
+    finished = ChunkedBitmap.of(snapshot.chunks)
+    ops = []
     slots = [slot.offset for slot in snapshot.slots]
     for start, end in progress.ranges:
         first = max(start, snapshot.watermark)

@@ -24,6 +24,7 @@ from ackd.engine.api import (
     SubscriptionView,
 )
 from ackd.engine.attempts import Attempts
+from ackd.engine.broadcast import apart
 from ackd.engine.context import Context, SystemClock
 from ackd.engine.dead_letters import DeadLetters
 from ackd.engine.describe import describe
@@ -36,6 +37,7 @@ from ackd.engine.outbox_api import OutboxDesk
 from ackd.engine.publishing import Publishing
 from ackd.engine.readiness import readiness
 from ackd.engine.secret import load_keys
+from ackd.engine.seek import Seeks
 from ackd.engine.settle import Settler
 from ackd.engine.spill import FileSpill, Spill
 from ackd.engine.subscription import Subscription
@@ -88,11 +90,18 @@ class Runtime(Delivering, Operating):
         self._attempts: dict[str, Attempts] = {}
         self._publishing = Publishing(settings, self._brokers, self._up)
         self.dead = DeadLetters(self._of, self._store, self._clock)
+        self.progress = Seeks(self._of)
         self._draining = False
         self._flusher = Flusher(self._store, batch_max=settings.store.batch_max)
         self._settler: Settler | None = None
         self._gauges = Gauges(
-            self.metrics, self._clock, self._store, self._brokers, self._up, self._subscriptions
+            self.metrics,
+            self._clock,
+            self._store,
+            self._brokers,
+            self._up,
+            self._subscriptions,
+            self.readiness,
         )
         self._gauges.attach(settings.identity)
 
@@ -147,6 +156,7 @@ class Runtime(Delivering, Operating):
                 await asyncio.sleep(RETRY_MS / 1000)
 
     def _build(self, name: str, settings: SubscriptionSettings, context: Context) -> Subscription:
+        settings, context = apart(name, settings, context)
         note = Note(version=__version__, settings=settings_marks(name, settings))
         broker = self._brokers[settings.broker]
         return Subscription(name, settings, broker, context, cluster="", note=note)
@@ -170,7 +180,8 @@ class Runtime(Delivering, Operating):
             subscription = self._subscriptions[name]
             await self._up[subscription.settings.broker].wait()
             try:
-                subscription.cluster = await subscription.broker.cluster_id()
+                cluster = await subscription.broker.cluster_id()
+                subscription.cluster = subscription.cluster_scope(cluster)
                 await subscription.run()
             except* BrokerFatalError as group:
                 LOG.warning("%s: %s; joining anew", name, group.exceptions[0])

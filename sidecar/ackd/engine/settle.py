@@ -286,19 +286,20 @@ class Settler:
 
     def _count(self, asks: Sequence[_Ask], results: Sequence[SettleResult | None]) -> None:
         metrics = self._context.metrics
-        counts: dict[tuple[str, Verb, Status], int] = {}
+        counts: dict[tuple[str, Verb, Status, bool], int] = {}
         for ask in asks:
             result = results[ask.index]
             status = Status.UNAVAILABLE if result is None else result.status
-            key = (ask.subscription.name, ask.verb, status)
+            key = (ask.subscription.name, ask.verb, status, ask.op.counted)
             counts[key] = counts.get(key, 0) + 1
             if result is not None and result.late and ask.verb is Verb.ACK:
                 metrics.late_acks.at(ask.subscription.name).inc()
-        for (name, verb, status), count in counts.items():
+        for (name, verb, status, counted), count in counts.items():
             metrics.settles.at(name, verb.value, status.value).inc(count)
             if status is Status.LOST:
                 metrics.lost_settles.at(name, verb.value).inc(count)
-            self._subscriptions[name].brake.settled(verb, status, count)
+            if counted:
+                self._subscriptions[name].brake.settled(verb, status, count)
 
     # --- looking
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import TopicPartition
 from ackd.engine.braking import Braking
+from ackd.engine.broadcast import is_broadcast, open_consumer, scope
 from ackd.engine.cancel import Cancels
 from ackd.engine.claims import Claims
 from ackd.engine.commit import Committer
@@ -86,13 +87,15 @@ class Subscription:
         self.cluster = cluster
         self.troubles: dict[str, Trouble] = {}
         self.health = Health()
-        self.consumer: Consumer = broker.consumer(
-            ConsumerSpec(
-                group=settings.group or name,
-                topics=settings.topics,
-                client_id=context.identity,
-                static_id=settings.static_id,
-            )
+        self.scope = scope(settings, name, context.identity)
+        spec = ConsumerSpec(
+            group=settings.group or name,
+            topics=settings.topics,
+            client_id=context.identity,
+            static_id=settings.static_id,
+        )
+        self.consumer: Consumer = open_consumer(
+            broker, spec, context.clock, broadcast=is_broadcast(settings)
         )
         self.context = context
         self.control = Control(self, context)
@@ -118,6 +121,10 @@ class Subscription:
         self.ownership = Ownership(self, context)
         own = (self.retry_topic.topic.name, dead.name)
         self._sieve = Sieve(name, settings.topics, own, context.metrics)
+
+    def cluster_scope(self, cluster: str) -> str:
+        """What stands for the cluster in the names of this subscription's records."""
+        return scope(self.settings, cluster, self.context.identity)
 
     @property
     def owned(self) -> dict[TopicPartition, Partition]:

@@ -22,6 +22,7 @@ class Watched:
         self._store = store
         self._metrics = metrics
         self._answers = False
+        self._last_run = ""
         self._seconds = metrics.store_call_seconds.at("apply").observe
         self._items = metrics.store_batch_items.at("apply").observe
 
@@ -82,7 +83,16 @@ class Watched:
     ) -> Members:
         """Say that this sidecar lives."""
         with self._watch("heartbeat"):
-            return await self._store.heartbeat(subscription, name, boot, owned, note)
+            members = await self._store.heartbeat(subscription, name, boot, owned, note)
+        self._look_at_run()
+        return members
+
+    def _look_at_run(self) -> None:
+        run = self._store.run
+        if run and run != self._last_run:
+            if self._last_run:
+                self._metrics.store_run_changes.at().inc()
+            self._last_run = run
 
     async def forget(self, subscription: str, name: str, boot: int) -> None:
         """Remove a member."""

@@ -28,6 +28,7 @@ _TAGS = {
     "settle": "Say what became of them.",
     "publish": "Put messages into topics.",
     "dead": "What was given up: look at it, hand it out again, forget it.",
+    "progress": "How far a group is: export and import it, move it.",
     "look": "See where things stand; never changes anything.",
     "operate": "Change a running subscription (admin port).",
     "health": "For probes and scrapers (admin port).",

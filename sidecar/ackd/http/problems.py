@@ -33,6 +33,8 @@ ADVICE = {
     "unknown-topic": "Create the topic at the broker, or correct its name.",
     "unknown-dead-letter": "List the dead letters again; it was redriven, purged or deleted.",
     "unknown-operation": "Results are kept for a week; check the id.",
+    "nothing-to-undo": "What was before a move is kept for 24 hours; seek to positions instead.",
+    "not-paused": "`POST /v1/subscriptions/{subscription}/pause`, seek, then resume.",
     "not-in-flight": "`GET /v1/subscriptions/{subscription}/in-flight` lists what is.",
     "unknown-outbox-message": "Results are kept for `publish.outbox_result_ms`; check the id.",
     "not-failed": "`GET /v1/outbox/{broker}/{number}` says where it is.",

@@ -9,6 +9,7 @@ from ackd.http.dead_routes import DEAD_ROUTES
 from ackd.http.model import DELAY_MS_MAX, INT32_MAX
 from ackd.http.negotiation import CE_BATCH, CE_JSON, JSON, MULTIPART, NDJSON, OCTETS, SSE
 from ackd.http.outbox_routes import OUTBOX_ROUTES, PREFER
+from ackd.http.progress_routes import PROGRESS_ROUTES
 from ackd.http.router import BOTH, Answer, Content, Handler, Param, Route
 
 _TEXT: dict[str, object] = {"type": "string"}
@@ -379,5 +380,5 @@ _HEALTH = (
 
 ROUTES: tuple[Route, ...] = (
     *(RECEIVE, STREAM, SETTLE, *_SINGLE, _LOOK, *_PUBLISH),
-    *(*OUTBOX_ROUTES, *_VIEWS, *CONTROL, *DEAD_ROUTES, *_HEALTH),
+    *(*OUTBOX_ROUTES, *_VIEWS, *CONTROL, *PROGRESS_ROUTES, *DEAD_ROUTES, *_HEALTH),
 )

@@ -33,7 +33,9 @@ _RESULT = Struct(">BBHQQI?")
 _JOURNAL = Struct(">QBQQH")
 FAILED = 255
 """Stands in the place of a verdict when a call failed; the error's text follows."""
-_OPEN = Struct(">QQHqQB?Q")
+_OPEN = Struct(">QQHqQBBQ")
+_PEEK = 2
+"""Stands where it says whether an absent record is made."""
 _OPENED = Struct(">B??QQQQQIHQQQ?")
 _SLOT = Struct(">BHB7sH6sI")
 _MEMBER = Struct(">QQ")
@@ -99,7 +101,7 @@ def encode_open(request: Open, run: bytes, written: int) -> bytes:
             request.jump_ms,
             request.grace_ms,
             written,
-            request.create_at is not None,
+            _PEEK if request.peek else request.create_at is not None,
             request.create_at or 0,
         )
         return b"".join((head, bytes([len(run)]), run, _SIZE.pack(len(owner)), owner))

@@ -6,7 +6,8 @@ For tests, the simulator and trying things out. Nothing survives the process, an
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 from time import time_ns
 
 from ackd.core.bucket import Bucket, Taken
@@ -105,15 +106,17 @@ class MemoryStore:
         record = self.data.records.get(request.key)
         created = record is None
         if record is None:
-            if request.create_at is None:
+            if request.create_at is None or request.peek:
                 return Snapshot(Verdict.ABSENT)
             record = Record.create(request, request.create_at, self._run, self._written)
         if not self.layouts.reads(record.layout):
             return Snapshot(Verdict.LAYOUT)
+        if request.peek:
+            record, request = deepcopy(record), replace(request, term=record.term)
         snapshot = record.open(
             request, self._now_us(), self._run, created=created, written=self._written
         )
-        if snapshot.verdict is Verdict.OK:
+        if snapshot.verdict is Verdict.OK and not request.peek:
             self.data.records[request.key] = record
         return snapshot
 

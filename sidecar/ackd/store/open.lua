@@ -14,8 +14,9 @@ local function refuse(verdict, h_term, previous)
   return { pack(OPENED, verdict, 0, 0, 0, 0, 0, h_term or 0, 0, 0, 0, 0, 0, 0, 0), previous or "" }
 end
 
+local peek = create == 2
 if not meta[1] then
-  if create == 0 then return refuse(Verdict.ABSENT) end
+  if create ~= 1 then return refuse(Verdict.ABSENT) end
   created = 1
   meta[1] = pack(COLD, written, incarnation, 0, 0, rterm, 0, create_at, 0, 0, 0, 0, 0)
   meta[2], meta[3], meta[4] = pack(HOT, 0, 0, 0, 0, 1), "", run
@@ -27,7 +28,7 @@ local layout, h_incarnation, h_term, epoch, h_rterm, fence_floor, watermark, shi
   repair_until, dropped, home_count = unpack_(COLD, meta[1])
 local version, h_seq, clock_ms, h_fence, journal_next = unpack_(HOT, meta[2])
 local previous = meta[3]
-if term ~= 0 and term ~= h_term then return refuse(Verdict.FENCED, h_term, previous) end
+if not peek and term ~= 0 and term ~= h_term then return refuse(Verdict.FENCED, h_term, previous) end
 
 -- An older layout is left behind here. What has to be changed for it has its place here as well.
 layout = max(layout, written)
@@ -41,14 +42,16 @@ if run ~= meta[4] then
   grace_until, repair_until = clock_ms + grace, clock_ms + Bound.REPAIR_WAIT_MS
 end
 clock_ms = max(clock_ms, store_ms - shift_ms)
-if term == 0 then
+if term == 0 and not peek then
   h_term, h_seq = max(h_term + 1, store_ms), 0
   call("HSET", META, "o", owner)
 end
-h_seq, version = h_seq + 1, version + 1
-call("HSET", META, "r", run, "c", pack(COLD, layout, h_incarnation, h_term, epoch, h_rterm,
-  fence_floor, watermark, shift_ms, grace_until, repair_until, dropped, home_count),
-  "h", pack(HOT, version, h_seq, clock_ms, h_fence, journal_next))
+if not peek then
+  h_seq, version = h_seq + 1, version + 1
+  call("HSET", META, "r", run, "c", pack(COLD, layout, h_incarnation, h_term, epoch, h_rterm,
+    fence_floor, watermark, shift_ms, grace_until, repair_until, dropped, home_count),
+    "h", pack(HOT, version, h_seq, clock_ms, h_fence, journal_next))
+end
 
 local answer = { pack(OPENED, Verdict.OK, created, moved, clock_ms, version, h_incarnation, h_term,
   h_seq, epoch, h_rterm, watermark, h_fence, journal_next,

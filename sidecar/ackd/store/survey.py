@@ -27,16 +27,27 @@ BATCH = 200
 SAMPLES = 50
 """MEMORY USAGE looks at so many elements of a hash, list or sorted set and reckons the rest."""
 
-HEAD, BITS, SLOTS, ODD, HOMES, JOURNAL, OTHER = (
+HEAD, BITS, SLOTS, ODD, HOMES, JOURNAL, NOTES, OTHER = (
     "head",
     "finished bits",
     "lease slots",
     "exceptions",
     "home records",
     "journal",
+    "progress notes",
     "other",
 )
-_KINDS = {"m": HEAD, "b": BITS, "s": SLOTS, "x": ODD, "p": HOMES, "q": HOMES, "j": JOURNAL}
+_KINDS = {
+    "m": HEAD,
+    "b": BITS,
+    "s": SLOTS,
+    "x": ODD,
+    "p": HOMES,
+    "q": HOMES,
+    "j": JOURNAL,
+    "n": NOTES,
+    "o": NOTES,
+}
 _TAG_PARTS = 4
 
 

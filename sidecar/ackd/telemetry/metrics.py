@@ -247,6 +247,12 @@ class Metrics(OutboxMetrics):
         self.info = self._gauge(
             "ackd_info", "1, with version and identity.", ("version", "identity")
         )
+        self.readiness = self._gauge(
+            "ackd_readiness", "1 for each part that `/readyz` calls ok, else 0.", ("reason",)
+        )
+        self.readiness_warnings = self._gauge(
+            "ackd_readiness_warnings", "1 while such a part is ok with a warning.", ("reason",)
+        )
         self.store_up = self._gauge("ackd_store_up", "1 while the store answers.", ())
         self.store_call_seconds = self._histogram(
             "ackd_store_call_seconds", "How long a call took, failed ones too.", ("call",)
@@ -263,6 +269,16 @@ class Metrics(OutboxMetrics):
         self.possible_rollbacks = self._counter(
             "ackd_possible_rollbacks",
             "Times that the store may have lost its newest writes (failover, old backup).",
+            (),
+        )
+        self.store_run_changes = self._counter(
+            "ackd_store_run_changes",
+            "Times that another server, or another run of it, answered: restart or failover.",
+            (),
+        )
+        self.clock_skew = self._gauge(
+            "ackd_clock_skew_seconds",
+            "The store's clock minus this machine's. Deadlines are decided by the store's.",
             (),
         )
         self.store_data_lost = self._counter(

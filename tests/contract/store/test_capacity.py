@@ -7,9 +7,11 @@ is off by more than the page allows fails, so that the page is true for the buil
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
+from uuid import uuid4
 
 import pytest
 
+from ackd.core.seen import Entry
 from ackd.core.states import Verb
 from ackd.core.wire import Finish, Op, Verdict
 from ackd.engine.carrier import Carrier, Origin, carrier_headers
@@ -136,6 +138,20 @@ async def member(store: Store) -> float:
     return each.size / len(owned)
 
 
+async def business_key(store: Store) -> float:
+    """An acked key, as long as its window (`dedup`)."""
+    name = f"capacity-{uuid4()}"
+    now_ms = (await store.heartbeat(name, "a", 1, (), "")).now_ms
+    for start in range(0, COUNT, CALL):
+        entries = [
+            Entry(n.to_bytes(16, "big"), n.to_bytes(8, "big"), now_ms)
+            for n in range(start, start + CALL)
+        ]
+        assert await store.seen_keys.remember(name, 3_600_000, COUNT, entries) == CALL
+    (each,) = [e for e in await Survey(store).everything() if e.name == f"seen:{name}"]
+    return each.size / COUNT
+
+
 MEASURES: dict[str, Callable[[Store], Awaitable[float]]] = {
     "a partition, idle": idle,
     "a message under lease or waiting in the window": lease,
@@ -145,6 +161,7 @@ MEASURES: dict[str, Callable[[Store], Awaitable[float]]] = {
     "a message sent back or dead, for an hour": exception,
     "a settle at another sidecar than the owner (the last 10,000 of a partition)": journal,
     "a partition in its owner's heartbeat": member,
+    "an acked business key, as long as its window (`dedup`)": business_key,
 }
 
 

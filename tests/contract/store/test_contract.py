@@ -7,7 +7,7 @@ import pytest
 
 from ackd.core.bitmap import CHUNK_OFFSETS
 from ackd.core.states import Outcome, State, Verb
-from ackd.core.wire import Call, Op, Result, Verdict
+from ackd.core.wire import Call, Op, Open, Result, Verdict
 from ackd.ports import Store
 from tests.contract.store.owner import Owner, fresh_key
 from tests.support.wait import wait_until_async
@@ -23,6 +23,22 @@ async def test_a_record_is_made_once_and_read_again(store: Store) -> None:
     again = await owner.open(again=True, create_at=99)
     assert (again.created, again.watermark, again.term) == (False, 7, first.term)
     assert again.incarnation == first.incarnation
+
+
+async def test_a_look_at_a_record_changes_nothing(store: Store) -> None:
+    owner = Owner(store)
+    look = Open(owner.key, "who#1", rterm=7, incarnation=7, grace_ms=0, create_at=3, peek=True)
+    assert (await store.open(look)).verdict is Verdict.ABSENT
+    taken = await owner.open(create_at=7)
+    acks = await owner.grant(8, 9)
+    await owner.call(acks[0])
+    seen = await store.open(look)
+    assert (seen.verdict, seen.created, seen.watermark) == (Verdict.OK, False, 7)
+    assert (seen.term, seen.epoch, seen.incarnation) == (taken.term, 0, taken.incarnation)
+    assert [slot.offset for slot in seen.slots] == [9]
+    assert seen.chunks[0][1] == 0b1000_0000
+    # The owner goes on as if nobody had looked.
+    assert (await owner.call(acks[1])).results[0].outcome is Outcome.ACKED
 
 
 async def test_r5_a_takeover_fences_the_owner_before(store: Store) -> None:

@@ -1,6 +1,7 @@
 """An operator cancels one message; whoever works on it hears of it at the next extend."""
 
-from collections.abc import AsyncIterator
+import itertools
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,8 @@ import pytest
 
 from ackd.engine import cancel
 from ackd.engine.api import Verb
-from ackd.engine.live import CancelTo
-from ackd.errors import NotInFlightError
+from ackd.engine.live import CancelTo, Live
+from ackd.errors import NotInFlightError, StoreError
 from tests.integration.engine.shop import NAME, Shop, Worker
 from tests.support.wait import wait_until_async
 
@@ -98,6 +99,26 @@ async def test_a_copy_under_its_own_lease(shop: Shop) -> None:
     await over(worker, "dead", stuck.id)
 
 
+@BOTH
+@pytest.mark.parametrize("parked", [False, True])
+async def test_i6_a_cancelled_message_frees_its_key(
+    shop: Shop, then: CancelTo, *, parked: bool
+) -> None:
+    """Where it is, and when its key was sent back as a whole (R19)."""
+    worker = await shop.start(ordering="key", **(SOON if parked else {}))
+    await worker.publish(3, key=b"k")
+    first = await worker.one(lease_ms=60_000)
+    if parked:
+        await worker.parked()
+    assert (await worker.receive(wait_ms=100)).messages == []
+    await worker.runtime.cancel(NAME, first.id, then, "wrong video")
+    for offset in (1, 2):
+        message = await worker.one(lease_ms=60_000)
+        assert message.id == f"{shop.topic}/0/{offset}"
+        assert (await worker.settle(message, Verb.ACK)).status == "acked"
+    await over(worker, then, first.id)
+
+
 async def test_any_sidecar_may_be_asked_and_any_may_be_told(shop: Shop) -> None:
     """The one that has the message does it; the wish is in the store meanwhile."""
     one = await shop.start("one")
@@ -130,3 +151,24 @@ async def test_what_is_not_in_flight_can_not_be_cancelled(
             await worker.runtime.cancel(NAME, message, "dead", "")
     assert worker.subscription.control.live.cancels == []
     assert (await worker.one()).id == f"{shop.topic}/0/1"
+
+
+async def test_a_cancel_that_could_not_be_told_at_once_is_told_later(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is done once; only the others learn it late."""
+    worker = await shop.start()
+    await worker.publish(1)
+    held = await worker.one(lease_ms=60_000)
+    control = worker.subscription.control
+    change, calls = control.change, itertools.count()
+
+    async def fails_twice(edit: Callable[[Live], Live]) -> None:
+        if next(calls) in {1, 2}:
+            raise StoreError("away")
+        await change(edit)
+
+    monkeypatch.setattr(control, "change", fails_twice)
+    assert (await worker.runtime.cancel(NAME, held.id, "ack", "")).done == "acked"
+    assert next(calls) == 4
+    assert worker.metric("ackd_cancels_total", outcome="acked") == 1

@@ -5,6 +5,7 @@ The plain side is an ordinary consumer of the group, before and after.
 
 import asyncio
 import itertools
+import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -12,9 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
+from ackd.cli import exits
 from ackd.cli.adopt import Plan, adopt
 from ackd.cli.leave import Leaving, leave
 from ackd.cli.parts import opened
@@ -26,12 +28,25 @@ from ackd_adapters.kafka import KafkaOptions, adapter
 from tests.support.kafka import Kafka
 from tests.support.kafka.fill import fill
 from tests.support.redis import RedisServer
-from tests.support.wait import wait_until_async
+from tests.support.wait import wait_until, wait_until_async
+from tests.unit.cli.test_command import ackd
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(120)]
 _numbers = itertools.count(1)
 NAME = "work"
 QUIET_S = 3.0
+CONFIG = """\
+state_dir = "{folder}/state"
+[store]
+url = "{url}"
+prefix = "{prefix}"
+[brokers.k]
+adapter = "kafka"
+options = {{ bootstrap_servers = "{bootstrap}" }}
+[subscriptions.{name}]
+topics = ["{prefix}"]
+group = "{prefix}"
+"""
 Offsets = set[tuple[int, int]]
 
 
@@ -76,7 +91,13 @@ class Plain:
     def start_from(self, topic: str, partitions: int) -> None:
         """Commit the beginning, as a group that has been there from the start."""
         positions = [ClientPartition(topic, number, 0) for number in range(partitions)]
-        self._consumer.commit(offsets=positions, asynchronous=False)
+
+        def committed() -> bool:
+            self._consumer.commit(offsets=positions, asynchronous=False)
+            return True
+
+        # On a broker that has just started the coordinator is still on its way.
+        wait_until(committed, "the first commit", ignoring=(KafkaException,))
 
     def close(self) -> None:
         """Leave the group."""
@@ -241,6 +262,37 @@ async def test_i1_from_a_plain_group_to_ackd_and_back(place: Place) -> None:
     assert offsets(acked) & after == planned  # twice: exactly what was said
     assert before | offsets(acked) | after == place.everything  # lost: nothing
     assert not before & after
+
+
+async def test_as_commands(place: Place, tmp_path: Path) -> None:
+    """The plans as JSON on standard output, and exit codes that a script can use."""
+    file = tmp_path / "ackd.toml"
+    text = CONFIG.format(
+        folder=tmp_path,
+        url=place.settings.store.url,
+        prefix=place.topic,
+        bootstrap=place.kafka.bootstrap,
+        name=NAME,
+    )
+    await asyncio.to_thread(file.write_text, text)
+
+    async def run(*words: str) -> tuple[int, str, str]:
+        done = await asyncio.to_thread(ackd, *words, "--config", str(file))
+        return done.returncode, done.stdout, done.stderr
+
+    before = await place.plain(50)
+    code, out, _ = await run("adopt", NAME, "--plan")
+    assert code == exits.DONE
+    assert sum(each["to_come"] for each in json.loads(out)["partitions"]) == 120 - len(before)
+    code, out, _ = await run("adopt", NAME)
+    assert (code, json.loads(out)["adopted"]) == (exits.DONE, True)
+    code, out, _ = await run("exit", NAME)
+    assert (code, json.loads(out)["left"]) == (exits.DONE, True)
+    assert [each["finished_above"] for each in json.loads(out)["partitions"]] == [[], []]
+    code, out, said = await run("exit", "nobody")
+    assert (code, out) == (exits.CONFIG, "")
+    assert "no subscription 'nobody'" in said
+    assert await place.plain(place.count) == place.everything - before
 
 
 async def test_a_group_with_members_is_not_adopted_and_a_strange_commit_is_told(

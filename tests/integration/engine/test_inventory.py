@@ -65,6 +65,7 @@ async def test_names_of_sidecars_that_went_are_told(together: Together) -> None:
         ("two", "forgotten"),
     }
     assert {e.name for e in found.identities if e.old} == {"two"}
+    assert [e.layouts for e in found.identities if e.name == "one"] == [(1, 1)]
 
 
 async def test_what_brokers_do_not_say_is_not_judged(together: Together) -> None:
@@ -75,3 +76,22 @@ async def test_what_brokers_do_not_say_is_not_judged(together: Together) -> None
     found = await inventory(together, replace(settings, brokers={"b": section}))
     assert [row.orphan for row in found.rows] == [""] * PARTITIONS
     assert found.unknown.keys() == {NAME}
+
+
+async def test_what_a_sidecar_keeps_that_broadcasts_is_not_left_over(together: Together) -> None:
+    one = await together.start("one", mode="broadcast")
+    await one.publish(4)
+    await one.collect(4)
+    found = await inventory(together, one.runtime.settings)
+    mine = [row for row in found.rows if row.owner == "one"]
+    assert [row.orphan for row in mine] == [""] * len(mine)
+    assert len(mine) >= PARTITIONS
+    assert found.orphans == []
+    await one.runtime.stop()
+    found = await inventory(together, one.runtime.settings)
+    assert [row.orphan for row in found.rows] == [""] * len(found.rows)
+    assert found.orphans == []
+    plain = replace(one.runtime.settings.subscriptions[NAME], mode="clustering")
+    found = await inventory(together, replace(one.runtime.settings, subscriptions={NAME: plain}))
+    assert {row.orphan.partition(",")[0] for row in found.rows} == {"it is of one"}
+    assert found.orphans == [f"{NAME}@one"]

@@ -128,6 +128,9 @@ async def test_the_brake_holds_all_but_trials_until_one_is_acked(shop: Shop) -> 
     worker = await shop.start(brake_failures=5, brake_trial_ms=300, attempts_max=2)
     await worker.publish(20)
     in_time = await worker.one(lease_ms=60_000)
+    # What is given back is no failure.
+    for message in await worker.collect(8, lease_ms=60_000):
+        await worker.settle(message, Verb.RETRY, delay_ms=0, count=False)
     await fail(worker, 5)
     held = await worker.receive(wait_ms=0)
     assert (held.messages, held.limited_by) == ([], "brake")
@@ -217,3 +220,22 @@ async def test_r30_parked_leases_are_lengthened_too_and_cut_by_force(shop: Shop)
 
     await wait_until_async(cut, "the parked lease to be cut")
     assert (await worker.settle(stuck, Verb.ACK)).status == "acked"
+
+
+# --- streams and connections
+
+
+async def test_a_copy_under_lease_counts_as_unsettled_until_it_is_settled(shop: Shop) -> None:
+    """It is delivered under its origin's name, but its lease is in the retry topic's partition."""
+    worker = await shop.start(**SOON)
+    await worker.publish(2)
+    stuck, other = await worker.collect(2, lease_ms=1_000)
+    await worker.settle(other, Verb.ACK)
+    copy = await worker.one(lease_ms=60_000)
+    assert copy.id == stuck.id
+    unsettled = worker.runtime.unsettled(NAME)
+    unsettled.add([copy])
+    assert (unsettled.count(), unsettled.leases()) == (1, [copy.lease])
+    await worker.settle(copy, Verb.ACK)
+    assert unsettled.count() == 0
+    unsettled.close()

@@ -15,8 +15,10 @@ from confluent_kafka import (
 
 from ackd.core.progress import decode
 from ackd.engine.api import Verb
+from ackd.engine.dead_api import OperationView
+from ackd.engine.seek_api import SeekRequest, SeekTo
 from ackd.store.memory import Data
-from tests.integration.engine.conftest import Sidecar, StartSidecar
+from tests.integration.engine.conftest import NAME, Sidecar, StartSidecar
 from tests.support.kafka import Kafka
 from tests.support.kafka.fill import fill
 from tests.support.wait import wait_until_async
@@ -187,6 +189,32 @@ async def test_r8_an_operators_reset_wins_once_and_acks_after_it_are_kept(
     await second.runtime.stop()
     third = await start(name, name)
     assert await third.receive(wait_ms=1500) == []
+
+
+async def test_r8_an_accepted_reset_is_undone(
+    kafka: Kafka, start: StartSidecar, topic: MakeTopic
+) -> None:
+    name = topic()
+    await put(kafka, name, 20)
+    first = await start(name, name)
+    messages = [m for _ in range(2) for m in await first.receive(most=10)]
+    await first.settle([m for m in messages if m.record.offset not in (4, 9)], Verb.ACK)
+    await until_committed(kafka, name, name, 4)
+    await first.runtime.stop()
+    await reset(kafka, name, name, 15)
+    second = await start(name, name)
+    assert await second.drain(quiet_ms=500) == [15, 16, 17, 18, 19]
+    await second.runtime.pause(NAME, "group", "undo", None)
+    began = await second.runtime.progress.seek(NAME, SeekRequest(SeekTo.BEFORE_RESET))
+    assert isinstance(began, OperationView)
+
+    async def done() -> bool:
+        return (await second.runtime.dead.operation(began.id)).state == "done"
+
+    await wait_until_async(done, "the undo", timeout_s=30)
+    await second.runtime.resume(NAME, "group")
+    assert await second.drain() == [4, 9]
+    await until_committed(kafka, name, name, 20)
 
 
 async def test_r8_a_refused_foreign_commit_changes_nothing(

@@ -126,9 +126,9 @@ class Sidecar:
         return [result.status.value for result in results]
 
     async def watermark(self) -> int:
-        """Of the topic's one partition."""
+        """Of the topic's one partition, -1 while nobody owns it."""
         rows = await self.runtime.lag(NAME)
-        return next(row.watermark for row in rows if row.topic == self.place.topic)
+        return next((row.watermark for row in rows if row.topic == self.place.topic), -1)
 
     async def until_watermark(self, offset: int, timeout_s: float = 10) -> None:
         """Wait for progress."""
@@ -230,7 +230,16 @@ async def test_r4_dead_while_parked_goes_to_the_dead_letter_topic(place: Place) 
     messages = await sidecar.collect(2, lease_ms=60_000)
     await sidecar.settle(messages[1:], Verb.ACK)
     await sidecar.until_watermark(2)
-    items = [SettleItem(messages[0].lease, Verb.DEAD, reason="no such order")]
+    held = messages[0]
+
+    async def told() -> bool:
+        """People see the parked lease as it is."""
+        rows = await sidecar.runtime.in_flight(NAME, 0, 10)
+        found = [(r.state, r.id, r.attempt, r.since_ms, r.deadline_ms) for r in rows]
+        return found == [("claiming", held.id, 1, held.first_seen_ms, held.deadline_ms)]
+
+    await wait_until_async(told, "the copy to have asked for its message")
+    items = [SettleItem(held.lease, Verb.DEAD, reason="no such order")]
     (result,) = await sidecar.runtime.settle(items)
     assert result.status is Status.DEAD
     await sidecar.until_count(1, "copies", "dead-letter-topic", "stored")

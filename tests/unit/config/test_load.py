@@ -168,6 +168,8 @@ PUSH = '[subscriptions.o]\ntopics = ["a"]\n[subscriptions.o.push]\n{}'
         (PUSH.format('signature_file = "none"'), "No such file"),
         ('[subscriptions.o]\ntopics = ["a"]\nstart = "timestamp"', "needs `start_timestamp_ms`"),
         ('[subscriptions.o]\ntopics = ["a"]\nstart_timestamp_ms = 1', "no effect with"),
+        ('[subscriptions.o]\ntopics = ["a"]\nbroadcast_id = "b"', "no effect with"),
+        ('[subscriptions.o]\ntopics = ["a"]\nmode = "broadcast"\nstatic_id = "b"', "no effect"),
         ('[subscriptions.o]\ntopics = ["a"]\nstatic_id = "a b"', "not of the right form"),
         ('[subscriptions."o p"]\ntopics = ["a"]', "not a name"),
         ("[subscriptions.o]\ntopics = []", "needs at least 1 item"),

@@ -1,4 +1,4 @@
-"""With an order a failed message is tried again after three seconds, unless something else is set."""
+"""With an order a failed message is tried again after three seconds, if nothing else is set."""
 
 import pytest
 

@@ -46,6 +46,7 @@ from ackd.ports import Capabilities, Record, StartPolicy, Stored
 from tests.unit.http.memory_control import MemoryControl
 from tests.unit.http.memory_dead import MemoryDesk
 from tests.unit.http.memory_outbox import MemoryOutbox
+from tests.unit.http.memory_progress import MemoryProgress
 from tests.unit.http.memory_unsettled import MemoryUnsettled
 
 LEASE_MS = 30_000
@@ -98,6 +99,7 @@ class MemoryEngine(MemoryControl):
         self.fail_with: AckdError | None = None
         self.away: set[str] = set()
         self.dead = MemoryDesk(self._topic)
+        self.progress = MemoryProgress(self._topic)
         self.outbox = MemoryOutbox()
         self._answers: dict[str, tuple[bytes, Published]] = {}
 

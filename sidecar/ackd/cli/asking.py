@@ -1,0 +1,50 @@
+"""What the commands share that ask a running sidecar once: arguments, refusals, printing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+
+from ackd.cli import exits, place
+from ackd.cli.admin import Admin, Json, RefusedError
+from ackd.cli.watch.figures import clean
+
+
+def add_arguments(parser: argparse.ArgumentParser, text: str) -> None:
+    """Declare the subscription, `--json`, and where the sidecar is."""
+    parser.add_argument("subscription", help=text)
+    parser.add_argument("--json", action="store_true", help="the answer as JSON")
+    place.add_arguments(parser, "admin")
+
+
+def run(
+    arguments: argparse.Namespace, do: Callable[[Admin], int], port: place.Port = "admin"
+) -> int:
+    """What `do` returns; 2 when the sidecar refuses, 3 when it or what it needs is away."""
+    with Admin.of(arguments, port) as admin:
+        try:
+            return do(admin)
+        except RefusedError as error:
+            print(f"ackd: {clean(error)}", file=sys.stderr)
+            return exits.UNREACHABLE if error.away else exits.CONFIG
+
+
+def print_json(answer: Json) -> None:
+    """For people and for programs."""
+    print(json.dumps(answer, indent=2, ensure_ascii=False))
+
+
+def one_line(answer: Json) -> str:
+    """One JSON object a line."""
+    return json.dumps(answer, ensure_ascii=False)
+
+
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Columns as wide as their content; the first is text, the others are put to the right."""
+    lines = [list(titles), *(list(row) for row in rows)]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(titles))]
+    for first, *rest in lines:
+        cells = (cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True))
+        print("  ".join([first.ljust(widths[0]), *cells]).rstrip())

@@ -1,0 +1,93 @@
+"""Where a port of a running sidecar is, and the token for it: by `--url`, else by configuration."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from ackd.cli import common
+from ackd.config.address import UnixAddress, parse_address
+from ackd.errors import ConfigError
+
+LOOPBACK = "127.0.0.1"
+UNIX = "unix:"
+Port = Literal["data", "admin"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`url` is the base of every address; with `unix` it is spoken over that socket file."""
+
+    url: str
+    unix: str = ""
+    token: str = ""
+
+    @property
+    def name(self) -> str:
+        """As people write it."""
+        return f"{UNIX}{self.unix}" if self.unix else self.url.partition("://")[2]
+
+
+def add_arguments(parser: argparse.ArgumentParser, port: Port, *, several: bool = False) -> None:
+    """Declare `--config`, `--url` and `--token-file`."""
+    common.add_config(parser)
+    example = "http://127.0.0.1:7081" if port == "admin" else "http://127.0.0.1:7080"
+    parser.add_argument(
+        "--url",
+        metavar="URL",
+        action="append" if several else "store",
+        help=f"{port} port, say {example} or unix:/run/ackd.sock"
+        + ("; may be given several times" if several else ""),
+    )
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help="bearer token for it")
+
+
+def find(arguments: argparse.Namespace, port: Port) -> Place:
+    """The one place that is meant. Raises ConfigError, OSError."""
+    return find_all(arguments, port)[0]
+
+
+def find_all(arguments: argparse.Namespace, port: Port) -> list[Place]:
+    """All places that are meant, at least one. Raises ConfigError, OSError."""
+    given = arguments.url or []
+    urls = [given] if isinstance(given, str) else given
+    token_file = arguments.token_file
+    if not urls:
+        server = common.settings_of(arguments).server
+        address = server.admin_listen if port == "admin" else server.listen
+        token_file = token_file or (
+            server.admin_token_file if port == "admin" else server.token_file
+        )
+        return [of_address(address, _token(token_file))]
+    token = _token(token_file)
+    return [of_url(url, token) for url in dict.fromkeys(urls)]
+
+
+def _token(file: Path | None) -> str:
+    return "" if file is None else file.read_text().split("\n", 1)[0].strip()
+
+
+def of_url(url: str, token: str = "") -> Place:
+    """Raises ConfigError."""
+    if url.startswith(UNIX) and len(url) > len(UNIX):
+        return Place("http://localhost", url.removeprefix(UNIX), token)
+    try:
+        parts = urlsplit(url)
+        known = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:
+        known = False
+    if not known:
+        raise ConfigError(f"--url is like http://127.0.0.1:7081, not {url!r}")
+    return Place(url.rstrip("/"), token=token)
+
+
+def of_address(text: str, token: str = "") -> Place:
+    """From an address that the sidecar listens on."""
+    address = parse_address(text)
+    if isinstance(address, UnixAddress):
+        return Place("http://localhost", address.path, token)
+    host = address.host if address.host not in ("", "0.0.0.0", "::") else LOOPBACK  # noqa: S104 - not listened on
+    return Place(f"http://{f'[{host}]' if ':' in host else host}:{address.port}", token=token)

@@ -1,0 +1,45 @@
+"""What a partition is given: whom it tells, and what its ledger goes by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from ackd.core.effects import Effect
+from ackd.core.stuck import Rules
+from ackd.core.wire import Call, Reply, Result
+from ackd.engine.ordering import PlaceOf
+
+if TYPE_CHECKING:
+    from ackd.engine.partition import Partition
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What a partition tells its subscription.
+
+    `effect`: what others do for it. `behind`: what holds the head of a parked key (R19).
+    """
+
+    ready: Callable[[Partition], None]
+    reload: Callable[[Partition], None]
+    lost: Callable[[Partition], None]
+    effect: Callable[[Partition, Effect], None]
+    behind: Callable[[Partition, Result], None]
+    due: Callable[[int], None]
+    confirmed: Callable[[], bool]
+    landed: Callable[[Partition, Call, Reply], None] | None = None
+
+
+class Policy(NamedTuple):
+    """What the ledger of a partition goes by; see `ackd.core.ledger.Ledger`.
+
+    `place_of`: how its messages are lined up, None without an order.
+    """
+
+    rules: Rules | None
+    deliveries_max: int
+    carriers: bool
+    give_up_ms: int = 0
+    place_of: PlaceOf | None = None

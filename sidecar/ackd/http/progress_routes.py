@@ -1,0 +1,65 @@
+"""The routes for a group's progress, a part of the table in `routes`."""
+
+from __future__ import annotations
+
+from ackd.engine.dead_api import OperationView
+from ackd.engine.seek_api import ProgressExport, SeekPlan
+from ackd.http import progress
+from ackd.http.negotiation import JSON
+from ackd.http.progress_model import ImportBody, SeekBody
+from ackd.http.router import BOTH, Answer, Content, Handler, Route
+
+_BASE = "/v1/subscriptions/{subscription}"
+
+
+def _begin(path: str, name: str, text: str, handler: Handler, body: object) -> Route:
+    return Route(
+        "POST",
+        f"{_BASE}/{path}",
+        name,
+        text,
+        handler,
+        "progress",
+        (
+            Answer(200, "Dry run: what would happen.", (Content(JSON, SeekPlan),)),
+            Answer(
+                202,
+                "It has begun; `Location` says how far it is.",
+                (Content(JSON, OperationView),),
+                ("Location",),
+            ),
+        ),
+        ("admin",),
+        body=(Content(JSON, body),),
+        body_required=True,
+        problems=(404, 409, 429, 503),
+    )
+
+
+PROGRESS_ROUTES = (
+    Route(
+        "GET",
+        f"{_BASE}/progress",
+        "progress_export",
+        "How far the group is, in a form that can be imported.",
+        progress.export,
+        "progress",
+        (Answer(200, "Each partition that has progress.", (Content(JSON, ProgressExport),)),),
+        BOTH,
+        problems=(404, 429, 503),
+    ),
+    _begin(
+        "progress:import",
+        "progress_import",
+        "Take over exported progress, as an operation. The group has to be paused.",
+        progress.take_in,
+        ImportBody,
+    ),
+    _begin(
+        "seek",
+        "seek",
+        "Move the group, as an operation. It has to be paused.",
+        progress.seek,
+        SeekBody,
+    ),
+)

@@ -1,0 +1,37 @@
+"""Counters that alert rules watch begin at 0 and not at their first event.
+
+Prometheus' `increase()` sees how a series grows, not how it appears: a message that the broker
+deletes once in a year would raise no alert, because its counter appears with the value 1.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+
+from ackd.telemetry.metrics import Metrics
+
+VERBS = ("ack", "retry", "extend", "dead", "release")
+
+
+def begin(metrics: Metrics, subscription: str) -> None:
+    """Show the series of one subscription."""
+    for family in (
+        metrics.late_acks,
+        metrics.lease_expiries,
+        metrics.expired_by_retention,
+        metrics.vanished,
+        metrics.copies_left_out,
+    ):
+        family.at(subscription)
+    for reason in ("slow-reader", "malformed"):
+        metrics.log_dropped.at(reason)
+    for verb in VERBS:
+        metrics.lost_settles.at(subscription, verb)
+    for decision in ("accepted", "refused"):
+        metrics.foreign_commits.at(subscription, decision)
+    for outcome in ("done", "failed"):
+        metrics.commits.at(subscription, outcome)
+    for reason in ("age", "span", "delay", "bytes"):
+        metrics.send_backs.at(subscription, reason)
+    for topic, outcome in product(("retry-topic", "dead-letter-topic"), ("stored", "failed")):
+        metrics.copies.at(subscription, topic, outcome)
