@@ -71,6 +71,7 @@ class Decisions:
                         self.world.fail(f"I1: {name_of(coordinate)} replayed, but never finished")
                 case Verb.RESET:
                     self.seeks.reset(call.key, op.offset, reply.epoch)
+                    self.repeats.reset(coordinate.place)
                 case Verb.FINISH:
                     self._finished(coordinate, op, result)
                 case _:
