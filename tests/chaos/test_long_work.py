@@ -1,20 +1,21 @@
 """kill -9 in long work: what a worker was told of its note, its time and its message holds."""
 
 import json
+import time
 import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ackd.torture.parts import Local
+from ackd.torture.parts import Local, Sidecar
 from tests.chaos.world import Http, World, world
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 LEASE_MS = 1_500
-GIVE_UP_MS = 12_000
+SOON_MS = 3_000
 
 
 def publish(client: Http, deployment: World, count: int) -> None:
@@ -28,6 +29,18 @@ def publish(client: Http, deployment: World, count: int) -> None:
         wait_until(stored, "a message to be stored")
 
 
+def admin(sidecar: Sidecar, method: str, path: str, body: dict[str, object]) -> int:
+    """A request to the admin port; the status."""
+    asked = urllib.request.Request(  # noqa: S310
+        sidecar.admin_url + path,
+        json.dumps(body).encode(),
+        {"Content-Type": "application/json"},
+        method=method,
+    )
+    with urllib.request.urlopen(asked, timeout=10) as answer:  # noqa: S310
+        return int(answer.status)
+
+
 def dead(client: Http) -> list[dict[str, Any]]:
     """The dead letters."""
     url = f"http://127.0.0.1:{client.sidecar.port}/v1/subscriptions/orders/dead"
@@ -38,13 +51,13 @@ def dead(client: Http) -> list[dict[str, Any]]:
 def test_i7_notes_and_the_time_of_a_message_survive_kill_9(folder: Path) -> None:
     """A note that was answered is there; a message that fails for long is given up in its time."""
     local = Local(folder, partitions=1)
-    with world(local, folder, give_up_after_ms=GIVE_UP_MS, attempts_max=100) as deployment:
+    with world(local, folder) as deployment:
         sidecar = deployment.sidecar("s1")
         client = Http(sidecar)
         publish(client, deployment, 1)
         [message] = client.receive_until(bool, 20, most=1, lease_ms=LEASE_MS)
         first_ms = message["first_seen_ms"]
-        for round_ in range(3):
+        for round_ in range(2):
             note = f"round {round_}"
             item = {"lease": message["lease"], "do": "extend", "lease_ms": LEASE_MS, "note": note}
             status, answer = client.post("/v1/settle", {"items": [item]})
@@ -55,14 +68,18 @@ def test_i7_notes_and_the_time_of_a_message_survive_kill_9(folder: Path) -> None
             [message] = client.receive_until(bool, 20, most=1, lease_ms=LEASE_MS)
             assert (message["note"], message["attempt"]) == (note, round_ + 2)
         client.settle([message["lease"]], "retry", delay_ms=3_600_000)
+        # Said while it waits, with some seconds left: the next process has to do it.
+        give_up_ms = time.time_ns() // 1_000_000 - first_ms + SOON_MS
+        path = "/v1/subscriptions/orders"
+        assert admin(sidecar, "PATCH", path, {"give_up_after_ms": give_up_ms}) == 200
         sidecar.kill()
         sidecar.start()
         client = Http(sidecar)
         wait_until(lambda: dead(client), "the message to be given up", ignoring=(OSError,))
         [letter] = dead(client)
-        assert letter["reason"] == "given up 12 s after it was first handed out"
+        assert letter["reason"].startswith("given up ")
         assert letter["first_seen_ms"] // 1_000 == first_ms // 1_000
-        assert letter["dead_ms"] - first_ms >= GIVE_UP_MS
+        assert letter["dead_ms"] - first_ms >= give_up_ms
 
 
 def test_a_cancel_that_was_answered_survives_kill_9(folder: Path) -> None:
@@ -74,14 +91,7 @@ def test_a_cancel_that_was_answered_survives_kill_9(folder: Path) -> None:
         publish(client, deployment, 1)
         [message] = client.receive_until(bool, 20, most=1, lease_ms=60_000)
         path = f"/v1/subscriptions/orders/messages/{message['id']}/cancel"
-        asked = urllib.request.Request(  # noqa: S310
-            sidecar.admin_url + path,
-            b'{"reason": "wrong"}',
-            {"Content-Type": "application/json"},
-            method="POST",
-        )
-        with urllib.request.urlopen(asked, timeout=10) as answer:  # noqa: S310
-            status = answer.status
+        status = admin(sidecar, "POST", path, {"reason": "wrong"})
         sidecar.kill()
         assert status == 200
         sidecar.start()

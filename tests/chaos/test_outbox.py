@@ -201,21 +201,26 @@ def test_while_the_broker_is_away_messages_wait_in_the_store(
         assert status == 201, "it is there"
         at_kafka.kill()
         wait_until(lambda: "connection" in ready(one), "the sidecar to notice", timeout_s=30)
-        for number in range(1, 41):
+        for number in range(1, 21):
             status, answer = call(one, "POST", path, b"k0:%d" % number, **{"Ackd-Key": "k0"})
             assert status == 202, answer
         one.kill()
         one.start()
-        for number in range(41, 61):
+        for number in range(21, 31):
             status, answer = call(one, "POST", path, b"k0:%d" % number, **{"Ackd-Key": "k0"})
             assert status == 202, answer
         at_kafka.start()
-        wanted = [f"k0:{n}" for n in range(61)]
+        wanted = [f"k0:{n}" for n in range(31)]
 
         def all_there() -> bool:
             return set(wanted) <= set(log_of(at_kafka, deployment.topic))
 
-        wait_until(all_there, "everything to be on the topic", timeout_s=60, interval_s=0.5)
+        try:
+            wait_until(all_there, "everything to be on the topic", timeout_s=90, interval_s=0.5)
+        except AssertionError as error:
+            _, found = call(one, "GET", "/v1/outbox")
+            error.add_note(f"{found} {ready(one)}\n{one.tail()}")
+            raise
         assert list(dict.fromkeys(log_of(at_kafka, deployment.topic))) == wanted
 
         def at_once() -> bool:

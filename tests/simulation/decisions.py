@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 from ackd.core.bitmap import CHUNK_SHIFT
-from ackd.core.ids import LedgerKey
 from ackd.core.states import Outcome, Verb
 from ackd.core.upkeep import epoch_mark
 from ackd.core.wire import Call, Finish, Op, Open, Reply, Result, Snapshot, Verdict
@@ -41,7 +40,7 @@ class Decisions:
         self.calm = False
         self.ordered = 0
         self.carried: dict[Coordinate, Coordinate] = {}
-        self.seeks = Seeks(self.book, self.carried, world.fail)
+        self.seeks = Seeks(self.book, self.carried, cluster.of, world.fail)
         self.repeats = Repeats(world, cluster)
 
     # --- the store's decisions (Observer)
@@ -66,12 +65,12 @@ class Decisions:
                 case Verb.HOLE | Verb.ADVANCE:
                     self._passed(coordinate, op)
                 case Verb.REPLAY:
-                    known = op.arg or self.topic(call.key.topic_id) is None
+                    known = op.arg or self.cluster.of(call.key.topic_id) is None
                     known = known or op.group not in (0, epoch_mark(reply.epoch))
                     if not known and not self.done(coordinate):
                         self.world.fail(f"I1: {name_of(coordinate)} replayed, but never finished")
                 case Verb.RESET:
-                    self._reset(call.key, op.offset, reply.epoch)
+                    self.seeks.reset(call.key, op.offset, reply.epoch)
                 case Verb.FINISH:
                     self._finished(coordinate, op, result)
                 case _:
@@ -112,7 +111,7 @@ class Decisions:
 
     def _in_order(self, at: Coordinate) -> None:
         """I6, while the store keeps its data."""
-        topic = self.topic(at.topic_id)
+        topic = self.cluster.of(at.topic_id)
         if self.ordered and topic is not None and not self.disturbed():
             earlier = too_early(self.book, topic.logs[at.partition].records, at, self.ordered)
             if earlier is not None:
@@ -145,7 +144,7 @@ class Decisions:
         """The listed ways in which an acked message may come again (I2)."""
         book, now_us = self.book, self.world.now_us
         if epoch > ack.epoch:
-            return True  # `_reset` has made sure that an operator wanted this epoch
+            return True  # `Seeks.reset` has made sure that an operator wanted this epoch
         for base, ranges, at_us in book.ledger(at.place).losses:
             if at_us > ack.applied_us and at.offset >= base and at.offset not in ranges:
                 return True
@@ -228,14 +227,14 @@ class Decisions:
         message = self.book.message(self.origin(at))
         if op.arg == Finish.DEAD and not message.copies:
             self.world.fail(f"I1: {name_of(at)} finished as dead without a copy")
-        if op.arg == Finish.VANISHED and not self._gone(at):
+        if op.arg == Finish.VANISHED and self.cluster.holds(at.topic_id, at.partition, at.offset):
             self.world.fail(f"I1: {name_of(at)} finished as vanished, but it is in the log")
 
     def _passed(self, at: Coordinate, op: Op) -> None:
         """I1, R7: nothing unfinished is passed over by the watermark or marked as a hole."""
         start = at.offset if op.verb is Verb.HOLE else 0
         end = op.arg if op.verb is Verb.HOLE else at.offset
-        topic = self.topic(at.topic_id)
+        topic = self.cluster.of(at.topic_id)
         if topic is None:
             return
         if op.verb is Verb.HOLE and op.group == Finish.SKIPPED:
@@ -247,29 +246,6 @@ class Decisions:
                 if not self.done(each):
                     what = "marked as a hole" if op.verb is Verb.HOLE else "below the watermark"
                     self.world.fail(f"I1: {name_of(each)} is {what} and was never finished")
-
-    def _reset(self, key: LedgerKey, position: int, epoch: int) -> None:
-        """R8: every new epoch is one that an operator asked for, and a seek moves once."""
-        place = Place(key.topic_id, key.partition)
-        ledger = self.book.ledger(place)
-        ledger.epoch = epoch
-        self.seeks.moved(place, position)
-        if position in ledger.seeks and (self.book.rollbacks or self.book.flushed_us):
-            self._skip_below(place, position)
-            return
-        if position not in ledger.resets:
-            self.world.fail(f"R8: partition {key.partition} reset to {position} by nobody")
-            return
-        ledger.resets.remove(position)
-        self.repeats.reset(Place(key.topic_id, key.partition))
-        self._skip_below(Place(key.topic_id, key.partition), position)
-
-    def _skip_below(self, place: Place, position: int) -> None:
-        topic = self.topic(place.topic_id)
-        if topic is not None:
-            for offset in topic.logs[place.partition].records:
-                if offset < position:
-                    self.book.message(Coordinate(*place, offset)).skipped = True
 
     def opened(self, by: Process, request: Open, snapshot: Snapshot) -> None:
         """A record was taken or read again."""
@@ -288,7 +264,7 @@ class Decisions:
             ledger.epoch = 0
             if snapshot.watermark in ledger.resets and snapshot.watermark not in ledger.seeks:
                 ledger.resets.remove(snapshot.watermark)
-                self._skip_below(place, snapshot.watermark)
+                self.seeks.skip_below(place, snapshot.watermark)
             if ledger.start < 0 or self._new_group(place):
                 ledger.start = snapshot.watermark
             if ledger.created:
@@ -308,7 +284,7 @@ class Decisions:
 
     def _created(self, place: Place, ledger: Ledger, start: int) -> None:
         """I1, R6: a new record never starts above an unfinished message."""
-        topic = self.topic(place.topic_id)
+        topic = self.cluster.of(place.topic_id)
         for offset in () if topic is None else topic.logs[place.partition].records:
             each = Coordinate(*place, offset)
             if ledger.start <= offset < start and not self.done(each):
@@ -378,23 +354,6 @@ class Decisions:
             return True
         if at in self.carried and at in self.book.message(self.carried[at]).dismissed:
             return True
-        return at.offset < self.book.ledger(at.place).start or self._hole(at)
-
-    def _hole(self, at: Coordinate) -> bool:
-        """The log has passed this offset and holds nothing there."""
-        topic = self.topic(at.topic_id)
-        if topic is None:
-            return False
-        log = topic.logs[at.partition]
-        return at.offset < log.end and at.offset not in log.records
-
-    def _gone(self, at: Coordinate) -> bool:
-        topic = self.topic(at.topic_id)
-        return topic is None or at.offset not in topic.logs[at.partition].records
-
-    def topic(self, topic_id: bytes) -> Topic | None:
-        """The topic of this identity, unless it was made again."""
-        for topic in self.cluster.topics.values():
-            if topic.topic_id == topic_id:
-                return topic
-        return None
+        if at.offset < self.book.ledger(at.place).start:
+            return True
+        return self.cluster.is_hole(at.topic_id, at.partition, at.offset)

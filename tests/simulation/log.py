@@ -92,6 +92,23 @@ class Cluster:
         topic = self.topics[name] = Topic(name, identity, [Log() for _ in range(partitions)])
         return topic
 
+    def of(self, topic_id: bytes) -> Topic | None:
+        """The topic of this identity, unless it was made again."""
+        return next((t for t in self.topics.values() if t.topic_id == topic_id), None)
+
+    def holds(self, topic_id: bytes, partition: int, offset: int) -> bool:
+        """Whether the message can still be read."""
+        topic = self.of(topic_id)
+        return topic is not None and offset in topic.logs[partition].records
+
+    def is_hole(self, topic_id: bytes, partition: int, offset: int) -> bool:
+        """The log has passed this offset and holds nothing there."""
+        topic = self.of(topic_id)
+        if topic is None:
+            return False
+        log = topic.logs[partition]
+        return offset < log.end and offset not in log.records
+
     def remake(self, name: str) -> Topic:
         """Delete a topic and make it again: offsets start at 0, the identity is another (R1)."""
         old = self.topics[name]

@@ -1,12 +1,14 @@
-"""What a seek may do, beside the other decisions of the store: once, and nothing is forgotten."""
+"""Resets and seeks, beside the other decisions of the store: once, and nothing is forgotten."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from ackd.core.ids import LedgerKey
 from ackd.core.wire import Reply
 from ackd.engine.seek_document import is_seek, read_seek
 from tests.simulation.book import Book, Coordinate, Place
+from tests.simulation.log import Topic
 
 Fail = Callable[[str], None]
 
@@ -14,9 +16,16 @@ Fail = Callable[[str], None]
 class Seeks:
     """Seeks that were written down, and what came of them. `carried`: copies and their origins."""
 
-    def __init__(self, book: Book, carried: dict[Coordinate, Coordinate], fail: Fail) -> None:
+    def __init__(
+        self,
+        book: Book,
+        carried: dict[Coordinate, Coordinate],
+        topic: Callable[[bytes], Topic | None],
+        fail: Fail,
+    ) -> None:
         self._book = book
         self._carried = carried
+        self._topic = topic
         self._fail = fail
         self._seen: set[str] = set()
 
@@ -51,10 +60,31 @@ class Seeks:
         else:
             self._fail(f"I1: {name} skipped, and no copy has it")
 
-    def moved(self, place: Place, position: int) -> None:
-        """What was finished before a seek counts no more (I1); who has a lease goes on (I3)."""
-        if position not in self._book.ledger(place).seeks:
+    def reset(self, key: LedgerKey, position: int, epoch: int) -> None:
+        """R8: every new epoch is one that an operator asked for, and a seek moves once."""
+        place = Place(key.topic_id, key.partition)
+        ledger = self._book.ledger(place)
+        ledger.epoch = epoch
+        if position in ledger.seeks:
+            self._comes_again(place, position)
+        again = position in ledger.seeks and (self._book.rollbacks or self._book.flushed_us)
+        if position in ledger.resets:
+            ledger.resets.remove(position)
+        elif not again:
+            self._fail(f"R8: partition {key.partition} reset to {position} by nobody")
             return
+        self.skip_below(place, position)
+
+    def skip_below(self, place: Place, position: int) -> None:
+        """The group has passed these."""
+        topic = self._topic(place.topic_id)
+        if topic is not None:
+            for offset in topic.logs[place.partition].records:
+                if offset < position:
+                    self._book.message(Coordinate(*place, offset)).skipped = True
+
+    def _comes_again(self, place: Place, position: int) -> None:
+        """What was finished before a seek counts no more (I1); who has a lease goes on (I3)."""
         for carrier, origin in self._carried.items():
             message = self._book.message(origin)
             if origin.place == place and origin.offset >= position and message.settled(carrier):

@@ -1,28 +1,30 @@
 """The documentation says what is so: links, commands, reference pages made from the code."""
 
+import contextlib
 import functools
+import io
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from ackd.cli.docs import OWN_ADAPTERS, PAGES
+from ackd.cli.main import main
 from tests.support.paths import REPO
 from tests.tidy import docs
 from tests.tidy.names import documented_names
 
-PROGRAM = Path(sys.executable).with_name("ackd")
-
 
 @functools.cache
 def help_of(name: str) -> str:
-    """What the installed `ackd` says of one of its commands; nothing if there is none."""
-    done = subprocess.run(
-        [PROGRAM, name, "--help"], check=False, capture_output=True, text=True, timeout=30
-    )
-    return "" if done.returncode else done.stdout
+    """What `ackd` says of one of its commands; nothing if there is none."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            code = main([name, "--help"])
+        except SystemExit as end:
+            code = int(end.code or 0)
+    return "" if code else said.getvalue()
 
 
 def test_links_and_commands() -> None:

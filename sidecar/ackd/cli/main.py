@@ -41,9 +41,7 @@ COMMANDS = (
     ),
     Command("top", "watch subscriptions: progress, what is stuck, rates", "ackd.cli.top"),
     Command("lag", "progress of each partition of a subscription", "ackd.cli.lag"),
-    Command(
-        "in-flight", "messages that are leased or wait, the oldest first", "ackd.cli.in_flight"
-    ),
+    Command("inflight", "messages that are leased or wait, the oldest first", "ackd.cli.inflight"),
     Command(
         "explain", "what holds a subscription up, and what will release it", "ackd.cli.explain"
     ),

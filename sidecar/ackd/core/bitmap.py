@@ -72,6 +72,21 @@ class ChunkedBitmap:
         first = (start & _MASK) >> 3
         return chunk is not None and chunk[first : first + count] == _FULL * count
 
+    def empty(self, start: int, end: int) -> bool:
+        """Whether surely none of [start, end) is marked; bytes at its ends count as a whole, and a
+        range wider than a chunk is not looked at.
+        """
+        if end - start > CHUNK_OFFSETS:
+            return False
+        for index in (start >> CHUNK_SHIFT, (end - 1) >> CHUNK_SHIFT):
+            chunk = self.chunks.get(index)
+            if chunk is not None:
+                base = index << CHUNK_SHIFT
+                part = chunk[max(start - base, 0) >> 3 : (min(end - base, CHUNK_OFFSETS) + 7) >> 3]
+                if part.count(0) < len(part):
+                    return False
+        return True
+
     def first_clear(self, offset: int) -> int:
         """The smallest offset >= `offset` that is not marked."""
         while True:

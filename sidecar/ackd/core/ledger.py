@@ -140,8 +140,8 @@ class Ledger(SendingBack[B]):
         if session != self.session:
             return 0
         before = len(self._ready)
-        finished, highest = self.finished, self.finished.highest()
-        last = -1 if highest is None else highest
+        finished = self.finished
+        new = bool(records) and finished.empty(records[0].offset, records[-1].offset + 1)
         for record in records:
             offset = record.offset
             if offset < self.position:
@@ -149,7 +149,7 @@ class Ledger(SendingBack[B]):
             if offset > self.position:
                 self._hole(self.position, offset)
             self.position = offset + 1
-            if offset >= self.watermark and (offset > last or offset not in finished):
+            if offset >= self.watermark and (new or offset not in finished):
                 self._arrived(offset, record)
         self._skip()
         return len(self._ready) - before

@@ -1,7 +1,7 @@
 """The outbox of one broker: messages are accepted into the store and sent in the background.
 
-Durable when `accept` returns. All sidecars of a store share the outbox of a broker (by its name);
-`outbox_sender` sends, at the one that holds the lease.
+Durable when `accept` returns. All sidecars of a store share the outbox of a broker (see
+`outbox_place`); `outbox_sender` sends, at the one that holds the lease.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from ackd.engine.api import Accepted
 from ackd.engine.context import Context
 from ackd.engine.outbox_api import OutboxMessage, OutboxView
 from ackd.engine.outbox_entry import read_look, write_message
+from ackd.engine.outbox_place import OutboxPlace
 from ackd.engine.outbox_sender import OutboxSender
 from ackd.engine.tasks import Tasks
 from ackd.errors import (
     BodyTooLargeError,
+    BrokerError,
     NotFailedError,
     PressureError,
     StoreError,
@@ -43,13 +45,15 @@ class Outbox:
         broker: Broker,
         settings: PublishSettings,
         context: Context,
+        place: OutboxPlace,
         away: Callable[[], bool],
     ) -> None:
         self.name = name
+        self._place = place
         self.away = away
         self._settings = settings
         self._context = context
-        self.sender = OutboxSender(name, broker, settings, context, away)
+        self.sender = OutboxSender(name, broker, settings, context, place, away)
         self._bounds = Bounds(
             settings.outbox_messages_max, settings.outbox_bytes_max, settings.idempotency_ms
         )
@@ -103,9 +107,9 @@ class Outbox:
                 try:
                     posts = [post for post, _ in asked]
                     answers = await self._context.store.outboxes.post(
-                        self.name, posts, self._bounds
+                        self._place.name, posts, self._bounds
                     )
-                except StoreError as error:
+                except (StoreError, BrokerError) as error:
                     _fail(asked, error)
                     continue
                 for (_, future), posted in zip(asked, answers, strict=True):
@@ -129,14 +133,14 @@ class Outbox:
 
     async def look(self, number: int) -> OutboxMessage:
         """One message. Raises UnknownOutboxMessageError, StoreError."""
-        found = await self._context.store.outboxes.look(self.name, number)
+        found = await self._context.store.outboxes.look(self._place.name, number)
         if not found.state:
             raise UnknownOutboxMessageError
         return read_look(self.name, number, found)
 
     async def again(self, number: int) -> OutboxMessage:
         """Send a failed one again. Raises NotFailedError and as `look`."""
-        if not await self._context.store.outboxes.again(self.name, number):
+        if not await self._context.store.outboxes.again(self._place.name, number):
             found = await self.look(number)
             raise NotFailedError(f"{found.id} is {found.state}")
         self.sender.accepted(0)
@@ -178,7 +182,7 @@ class Outboxes:
         return await self._of(broker).again(number)
 
 
-def _fail(asked: Sequence[_Asked] | deque[_Asked], error: StoreError) -> None:
+def _fail(asked: Sequence[_Asked] | deque[_Asked], error: StoreError | BrokerError) -> None:
     for _, future in asked:
         if not future.done():
             future.set_exception(type(error)(error.detail, **error.facts))

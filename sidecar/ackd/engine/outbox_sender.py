@@ -20,6 +20,7 @@ from ackd.core.outbox import Keep, Load, Parcel, Sent
 from ackd.engine.context import Context
 from ackd.engine.outbox_api import OutboxView
 from ackd.engine.outbox_entry import read_message, write_failed, write_stored
+from ackd.engine.outbox_place import OutboxPlace
 from ackd.engine.tasks import Tasks
 from ackd.errors import AckdError, PublishRefusedError, StoreError, StoreUnknownError
 from ackd.ports import Broker, Failure, NotStored, Outgoing, PublishResult, Stored
@@ -78,9 +79,11 @@ class OutboxSender:
         broker: Broker,
         settings: PublishSettings,
         context: Context,
+        place: OutboxPlace,
         away: Callable[[], bool],
     ) -> None:
         self._name = name
+        self._place = place
         self._broker = broker
         self._context = context
         self._away = away
@@ -129,6 +132,8 @@ class OutboxSender:
 
     async def run(self) -> None:
         """Send until cancelled."""
+        self._detail = "the broker was never reached"
+        await self._place.known.wait()
         while True:
             self._wake.clear()
             pause_ms, begin_ms = IDLE_POLL_MS, self._now_ms()
@@ -178,7 +183,7 @@ class OutboxSender:
         unsent = [n for n, held in self._held.items() if not (held.flying or held.doubtful)]
         term, self._term = self._term, 0
         self._held.clear()
-        await self._context.store.outboxes.release(self._name, self._me, term, unsent)
+        await self._context.store.outboxes.release(self._place.name, self._me, term, unsent)
 
     # --- a turn
 
@@ -222,7 +227,7 @@ class OutboxSender:
         have = [*self._held, *self._unconfirmed] if self._resync else None
         most = self._asked_for = min(room, BATCH_MAX)
         load = await self._context.store.outboxes.take(
-            self._name, self._me, LEASE_MS, most, TAKE_BYTES_MAX, have
+            self._place.name, self._me, LEASE_MS, most, TAKE_BYTES_MAX, have
         )
         self._resync = False
         self._load, self._load_at_ms = load._replace(parcels=()), self._now_ms()
@@ -253,7 +258,9 @@ class OutboxSender:
             return
         begin_ms, told = self._now_ms(), list(self._unconfirmed.values())
         outboxes = self._context.store.outboxes
-        if not await outboxes.done(self._name, self._me, self._term, LEASE_MS, told, self._keep):
+        if not await outboxes.done(
+            self._place.name, self._me, self._term, LEASE_MS, told, self._keep
+        ):
             self._fenced()
             return
         self._valid_until_ms = begin_ms + LEASE_MS

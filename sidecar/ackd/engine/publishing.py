@@ -10,6 +10,7 @@ from ackd.config.schema import Settings
 from ackd.engine.api import Published, PublishRequest
 from ackd.engine.context import Context
 from ackd.engine.outbox import Outbox, Outboxes
+from ackd.engine.outbox_place import OutboxPlace
 from ackd.engine.publish import Publisher
 from ackd.engine.tasks import Tasks
 from ackd.errors import BadParameterError
@@ -38,8 +39,12 @@ class Publishing:
         for name, broker in self._brokers.items():
             outbox = None
             if settings.outbox != "off":
-                outbox = Outbox(name, broker, settings, context, partial(self._away, name))
+                how = self._settings.brokers[name]
+                place = OutboxPlace(name, how, context.store, self._up[name])
+                away = partial(self._away, name)
+                outbox = Outbox(name, broker, settings, context, place, away)
                 self._outboxes[name] = outbox
+                tasks.start(place.find(broker), f"outbox.{name}.place")
                 tasks.start(outbox.sender.run(), f"outbox.{name}")
             self._publishers[name] = Publisher(name, broker, settings, context, outbox)
 

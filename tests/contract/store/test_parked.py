@@ -32,6 +32,13 @@ async def park(owner: Owner, *offsets: int, key: int = KEY) -> list[Result]:
     return results
 
 
+async def handed_out(owner: Owner, *offsets: int) -> None:
+    """Leased once, and given back."""
+    for ack in await owner.grant(*offsets):
+        given = await owner.one(ack._replace(verb=Verb.RETRY, arg=0))
+        assert given.outcome is Outcome.RETRYING
+
+
 async def claim(owner: Owner, offset: int, sent: Result, copy: int | None = None) -> Result:
     """As the owner of the retry partition."""
     place = place_of(offset) if copy is None else copy
@@ -58,7 +65,7 @@ async def test_r19_copies_of_a_key_are_claimed_in_order_and_the_last_frees_it(
 ) -> None:
     owner = Owner(store)
     await owner.open()
-    await owner.grant(1, lease_ms=1)
+    await handed_out(owner, 1)
     first, second, third = await park(owner, 1, 2, 3)
     assert [r.outcome for r in (first, second, third)] == [Outcome.SENT] * 3
     assert len({first.fence, second.fence, third.fence}) == 3
@@ -112,7 +119,7 @@ async def test_r19_a_later_message_goes_only_while_its_key_is_parked(store: Stor
 async def test_r19_two_keys_do_not_hold_each_other_back(store: Store) -> None:
     owner = Owner(store)
     await owner.open()
-    await owner.grant(1, 2, lease_ms=1)
+    await handed_out(owner, 1, 2)
     (one,), (two,) = await park(owner, 1), await park(owner, 2, key=OTHER)
     (three,), (four,) = await park(owner, 3), await park(owner, 4, key=OTHER)
     assert (await owner.open(again=True)).parked == [OTHER, KEY]
@@ -129,7 +136,7 @@ async def test_r10_a_claim_that_was_forgotten_is_made_good_by_the_end_of_its_cop
     """Only the copy's generation says that it was the one; whoever else has claimed stays."""
     owner = Owner(store)
     await owner.open()
-    await owner.grant(1, lease_ms=1)
+    await handed_out(owner, 1)
     first, second = await park(owner, 1, 2)
     await over(owner, 1, first.fence - 1)
     assert (await head(owner)).fence == 1
@@ -144,7 +151,7 @@ async def test_r10_a_claim_that_was_forgotten_is_made_good_by_the_end_of_its_cop
 async def test_r8_a_reset_takes_parked_messages_above_it_out_of_their_line(store: Store) -> None:
     owner = Owner(store)
     await owner.open()
-    await owner.grant(1, 7, lease_ms=1)
+    await handed_out(owner, 1, 7)
     await park(owner, 1, 2, 5, 6)
     await park(owner, 7, 8, key=OTHER)
     await owner.call(Op(Verb.RESET, 5))

@@ -75,10 +75,10 @@ class Worker:
         """The one subscription."""
         return self.runtime._subscriptions[NAME]
 
-    async def publish(self, count: int, size: int = 10) -> None:
+    async def publish(self, count: int, size: int = 10, key: bytes | None = None) -> None:
         """Messages with their number as value, in one partition."""
         batch = [
-            Outgoing(self.shop.topic, None, (b"%d" % n).ljust(size), (), partition=0)
+            Outgoing(self.shop.topic, key, (b"%d" % n).ljust(size), (), partition=0)
             for n in range(count)
         ]
         stored = await self.runtime._brokers["b"].publish(batch)

@@ -99,6 +99,26 @@ async def test_a_copy_under_its_own_lease(shop: Shop) -> None:
     await over(worker, "dead", stuck.id)
 
 
+@BOTH
+@pytest.mark.parametrize("parked", [False, True])
+async def test_i6_a_cancelled_message_frees_its_key(
+    shop: Shop, then: CancelTo, *, parked: bool
+) -> None:
+    """Where it is, and when its key was sent back as a whole (R19)."""
+    worker = await shop.start(ordering="key", **(SOON if parked else {}))
+    await worker.publish(3, key=b"k")
+    first = await worker.one(lease_ms=60_000)
+    if parked:
+        await worker.parked()
+    assert (await worker.receive(wait_ms=100)).messages == []
+    await worker.runtime.cancel(NAME, first.id, then, "wrong video")
+    for offset in (1, 2):
+        message = await worker.one(lease_ms=60_000)
+        assert message.id == f"{shop.topic}/0/{offset}"
+        assert (await worker.settle(message, Verb.ACK)).status == "acked"
+    await over(worker, then, first.id)
+
+
 async def test_any_sidecar_may_be_asked_and_any_may_be_told(shop: Shop) -> None:
     """The one that has the message does it; the wish is in the store meanwhile."""
     one = await shop.start("one")

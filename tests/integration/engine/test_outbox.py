@@ -140,6 +140,22 @@ async def test_what_the_broker_refuses_is_kept_and_can_be_sent_again(together: T
     await wait_until_async(failed, "the second refusal")
 
 
+async def test_one_name_for_two_clusters_is_two_outboxes(together: Together) -> None:
+    """R1: the message goes to the cluster of whoever accepted it, and waits if that is away."""
+    elsewhere = replace(together, folder=together.folder / "elsewhere")
+    one = await together.start("one")
+    [accepted] = await accept(one.runtime, Outgoing(together.topic, b"k", b"1", delay_ms=800))
+    await one.runtime.stop()
+    two = await elsewhere.start("two")
+    [other] = await accept(two.runtime, Outgoing(together.topic, b"k", b"2", delay_ms=800))
+    assert other.number == accepted.number == 1
+    assert [each.record.value for each in await two.collect(1)] == [b"2"]
+    await asyncio.sleep(1.5)
+    assert not (await two.receive(wait_ms=100)).messages
+    three = await together.start("three")
+    assert [each.record.value for each in await three.collect(1)] == [b"1"]
+
+
 async def test_off_means_off(together: Together) -> None:
     together.publish = PublishSettings(outbox="off")
     one = await together.start("one")

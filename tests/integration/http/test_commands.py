@@ -1,4 +1,4 @@
-"""`ackd lease`, `lag`, `in-flight` and `explain` against a running sidecar, as a person types."""
+"""`ackd lease`, `lag`, `inflight` and `explain` against a running sidecar, as a person types."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_nobody_there_is_exit_3(sidecar: Sidecar) -> None:
     for words in (
         ("lease", "ack", "v1.x"),
         ("lag", "orders"),
-        ("in-flight", "orders"),
+        ("inflight", "orders"),
         ("explain", "orders"),
     ):
         done = ackd(sidecar, *words, "--url", f"http://127.0.0.1:{nobody}")
@@ -86,13 +86,13 @@ def test_nobody_there_is_exit_3(sidecar: Sidecar) -> None:
 
 def test_looking(sidecar: Sidecar) -> None:
     (held,) = lease(sidecar)
-    names = [each["id"] for each in json.loads(_json(sidecar, "in-flight"))["messages"]]
-    shown = ackd(sidecar, "in-flight", "orders")
+    names = [each["id"] for each in json.loads(_json(sidecar, "inflight"))["messages"]]
+    shown = ackd(sidecar, "inflight", "orders")
     assert shown.returncode == 0, shown.stderr
     assert {line.split()[0] for line in shown.stdout.splitlines()} >= set(names)
     assert "leased   attempt" in shown.stdout
     assert "worker-7" in shown.stdout
-    assert ackd(sidecar, "in-flight", "orders", "--older", "10m").stdout == ""
+    assert ackd(sidecar, "inflight", "orders", "--older", "10m").stdout == ""
     partitions = json.loads(_json(sidecar, "lag"))["partitions"]
     lines = ackd(sidecar, "lag", "orders").stdout.splitlines()
     assert len(lines) == len(partitions) + 1

@@ -1,4 +1,4 @@
-"""`ackd in-flight`: messages that are leased or wait for a retry, the oldest first."""
+"""`ackd inflight`: messages that are leased or wait for a retry, the oldest first."""
 
 from __future__ import annotations
 

@@ -1,0 +1,69 @@
+"""Which outbox a broker has: one for its name in the configuration and the cluster behind it (R1).
+
+Two services that share a store may both call their broker `main` and mean different clusters. The
+cluster is asked for when the broker is there, and kept in the store beside a digest of how it is
+reached, for a sidecar that starts while the broker is away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from hashlib import blake2b
+
+from ackd.config.schema import BrokerSettings
+from ackd.errors import BrokerError, StoreError
+from ackd.ports import Broker, Store
+
+LOG = logging.getLogger("ackd.engine")
+
+AGAIN_S = 0.5
+
+
+class OutboxPlace:
+    """The name of an outbox in the store, as soon as it is known."""
+
+    def __init__(
+        self, broker: str, settings: BrokerSettings, store: Store, up: asyncio.Event
+    ) -> None:
+        self._broker = broker
+        self._store = store
+        self._up = up
+        way = f"{settings.adapter} {settings.options!r}".encode()
+        self._value = f"cluster:{broker}:{blake2b(way, digest_size=8).hexdigest()}"
+        self._name = ""
+        self.known = asyncio.Event()
+
+    @property
+    def name(self) -> str:
+        """Raises BrokerError while nobody knows the cluster."""
+        if not self._name:
+            raise BrokerError(f"{self._broker} was never reached: its cluster is not known yet")
+        return self._name
+
+    def _found(self, cluster: str) -> None:
+        self._name = f"{self._broker}:{cluster}"
+        self.known.set()
+
+    async def find(self, broker: Broker) -> None:
+        """Learn the name: from what is kept, then from the broker itself."""
+        while not self._up.is_set():
+            try:
+                kept = await self._store.get(self._value)
+            except StoreError:
+                await asyncio.sleep(AGAIN_S)
+                continue
+            if kept is not None:
+                self._found(kept.decode())
+            break
+        await self._up.wait()
+        while True:
+            try:
+                cluster = await broker.cluster_id()
+                self._found(cluster)
+                await self._store.put(self._value, cluster.encode())
+            except (BrokerError, StoreError) as error:
+                LOG.info("outbox of %s: %s", self._broker, error.detail)
+                await asyncio.sleep(AGAIN_S)
+            else:
+                return
