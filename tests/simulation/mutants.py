@@ -364,6 +364,7 @@ MUTANTS = (
         order.taken_over_without_the_parked_keys,
         PARKED,
     ),
+    Mutant("sent back without its key", "R19", order.sent_back_without_its_key, PARKED),
     Mutant("a claim looks at no line", "R19", order.a_claim_looks_at_no_line, PARKED),
     Mutant(
         "a key is free when a copy is claimed", "R19", order.free_when_the_first_is_claimed, PARKED
