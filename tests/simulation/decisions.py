@@ -72,7 +72,6 @@ class Decisions:
                 case Verb.RESET:
                     self.repeats.reset(coordinate.place)
                     self.seeks.reset(call.key, op.offset, reply.epoch)
-                    self.repeats.reset(coordinate.place)
                 case Verb.FINISH:
                     self._finished(coordinate, op, result)
                 case _:
