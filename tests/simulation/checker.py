@@ -152,7 +152,8 @@ class Checker(Decisions):
         needed = TOLD.get(Status(result.status))
         if needed is not None and needed not in holding.outcomes:
             self.world.fail(f"I7: {name_of(at)} answered {result.status}; no store decided so")
-        if result.status is Status.ALREADY_ACKED and not self.done(at):
+        acked_before = message.told  # a seek has made it unfinished since
+        if result.status is Status.ALREADY_ACKED and not (self.done(at) or acked_before):
             self.world.fail(f"I7: {name_of(at)} answered already_acked; it never was")
         dead = message.copies and not message.acked_us and not self.disturbed()
         if result.status is Status.ALREADY_ACKED and dead:

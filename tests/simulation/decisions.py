@@ -70,7 +70,9 @@ class Decisions:
                     if not known and not self.done(coordinate):
                         self.world.fail(f"I1: {name_of(coordinate)} replayed, but never finished")
                 case Verb.RESET:
+                    self.repeats.reset(coordinate.place)
                     self.seeks.reset(call.key, op.offset, reply.epoch)
+                    self.repeats.reset(coordinate.place)
                 case Verb.FINISH:
                     self._finished(coordinate, op, result)
                 case _:

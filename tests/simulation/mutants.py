@@ -36,7 +36,8 @@ from ackd.engine.start import StartPositions
 from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import NotStored, Stored
 from tests.simulation import mutants_of_order as order
-from tests.simulation.plan import ANY, KEYS, PARKED, SEND_BACK, Story
+from tests.simulation import mutants_of_seek as seek
+from tests.simulation.plan import ANY, KEYS, PARKED, SEEK, SEND_BACK, Story
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +330,7 @@ MUTANTS = (
         _reset_drops_leases,
         _with("reset", lease_ms=8_000, session_ms=3_000),
     ),
+    Mutant("a seek leaves copies", "R8", seek.copies_stay, SEEK),
     Mutant("fences come from memory", "R9", _fences_from_memory, _with("store_failover", "kill")),
     Mutant("nothing is repaired after a rollback", "R10", _no_repair, _with("store_failover")),
     Mutant("an ack is answered before the store", "R11", _answered_before, _with("net")),
@@ -362,6 +364,7 @@ MUTANTS = (
         order.taken_over_without_the_parked_keys,
         PARKED,
     ),
+    Mutant("sent back without its key", "R19", order.sent_back_without_its_key, PARKED),
     Mutant("a claim looks at no line", "R19", order.a_claim_looks_at_no_line, PARKED),
     Mutant(
         "a key is free when a copy is claimed", "R19", order.free_when_the_first_is_claimed, PARKED

@@ -9,6 +9,7 @@ from ackd.core import home, parked
 from ackd.core.order import Turns
 from ackd.core.record import Record
 from ackd.core.states import Outcome
+from ackd.core.stuck import SendingBack
 from ackd.core.window import Window
 from ackd.core.wire import Op, Result
 
@@ -20,6 +21,11 @@ def any_of_a_key_may_go() -> Any:
 def parked_keys_go_on_in_the_window() -> Any:
     """Only the ledger's cache forgets it; the store is not asked at a grant."""
     return patch.object(Turns, "free", Turns.first)
+
+
+def sent_back_without_its_key() -> Any:
+    """A lease of an earlier owner, whose message is not fetched yet."""
+    return patch.object(SendingBack, "_key_known", lambda *_: True)
 
 
 def taken_over_without_the_parked_keys() -> Any:

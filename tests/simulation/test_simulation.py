@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulation.__main__ import rerun
 from tests.simulation.mutants import MUTANTS, Mutant
-from tests.simulation.plan import KEYS, KINDS, SEEK, Story
+from tests.simulation.plan import KEYS, KINDS, PARKED, SEEK, Story
 from tests.simulation.run import simulate
 from tests.support.paths import REPO
 
@@ -39,6 +39,8 @@ def test_no_seed_breaks_an_invariant(chunk: int) -> None:
         (6131, Story()),
         # A chunk was lost while nobody owned the partition; its next owner had owned it (R14).
         (26, Story(("evict", "rebalance", "kill"))),
+        # Copies in line filled the buffer, and the first of them was not fetched (R19, I8).
+        (35, PARKED),
         # The replay of a fenced owner met a lease that was granted after a loss of all data (R10).
         (151, Story(("flush", "rebalance", "evict", "freeze"))),
     ],

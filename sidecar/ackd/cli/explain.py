@@ -9,6 +9,7 @@ from ackd.cli import asking, exits
 from ackd.cli.admin import Admin, Json
 from ackd.cli.watch.columns import message_line
 from ackd.cli.watch.figures import clean
+from ackd.cli.watch.words import ordered_line
 
 WIDTH = 200
 
@@ -37,6 +38,7 @@ def lines(answer: Json, now_ms: int) -> list[str]:
     found = [f"held back: {clean(each)}" for each in answer["limits"]]
     if not found:
         found = ["nothing holds the whole subscription back"]
+    found += [ordered_line(each) for each in answer.get("ordered", ())]
     for each in answer["partitions"]:
         found.append(f"{clean(each['topic'])}/{each['partition']} at {each['watermark']}")
         if each["head"] is not None:

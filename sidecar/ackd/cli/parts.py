@@ -105,6 +105,8 @@ async def opened(settings: Settings, name: str) -> AsyncIterator[Parts]:
     subscription = settings.subscriptions.get(name)
     if subscription is None:
         raise RefusedError(f"there is no subscription {name!r} in this configuration")
+    if subscription.mode == "broadcast":
+        raise RefusedError(f"{name} broadcasts: its progress is each sidecar's, not the group's")
     section = settings.brokers[subscription.broker]
     adapter = await asyncio.to_thread(find_adapter, section.adapter)
     store = await asyncio.to_thread(

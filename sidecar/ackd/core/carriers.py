@@ -33,6 +33,13 @@ class Carriers(Window[B]):
         super().__init__()
         self.carriers = False
 
+    @property
+    def buffered(self) -> int:
+        """Carriers in line are not counted: the first of them may be stored behind the others, and
+        a fetch that waits for them would wait for ever.
+        """
+        return len(self._ready) if self.carriers else super().buffered
+
     def _claim(self, offset: int) -> None:
         """A carrier without a slot arrived. One that is not the first of its chain asks later."""
         self.entries[offset].hold = Hold.CLAIMING

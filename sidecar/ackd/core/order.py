@@ -98,9 +98,13 @@ class Turns:
         return place is None or self._head(place.chain) == offset
 
     def free(self, offset: int) -> bool:
-        """Whether it may be handed out: the first of its chain, which is not parked."""
+        """Whether it may be handed out: the first of its chain, which is not parked.
+
+        A copy that is ready was claimed, so its home has decided that. After a loss of data a line
+        may stand in another order than its copies here; it must come to its end all the same.
+        """
         place = self._places.get(offset)
-        if place is None:
+        if place is None or place.home is not None:
             return True
         return place.chain not in self.parked and self._head(place.chain) == offset
 

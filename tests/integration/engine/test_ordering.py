@@ -195,12 +195,8 @@ async def test_r19_a_stuck_key_is_parked_as_a_whole_and_comes_in_order(place: Pl
     await sidecar.until_watermark(16)
     assert sidecar.count("send_backs", "key") == 7
     (held,) = await _until_lined_up(sidecar)
-    assert (held.key, held.behind, held.head.id, held.parked) == (
-        "a",
-        7,
-        f"{place.topic}/0/0",
-        True,
-    )
+    assert (held.behind, held.head.id, held.parked) == (7, f"{place.topic}/0/0", True)
+    assert held.key in ("a", None), "None while the body lies on the disk"
     assert await sidecar.receive(wait_ms=200) == []
     # A message that comes while the key is parked stands behind those that are there.
     await publish(sidecar, "a", "b")

@@ -48,7 +48,14 @@ def busy() -> Iterator[Sidecar]:
 
 
 def fill(sidecar: Sidecar) -> None:
-    """Six of `orders`: one dead, one to be retried, four leased by `worker-7` for ten minutes."""
+    """Six of `orders`: one dead, one to be retried, four leased by `worker-7` for ten minutes.
+
+    Nothing is sent back meanwhile, however slow the machine is.
+    """
+    for name in ("orders", "images"):
+        raw = json.dumps({"stuck_after_ms": "1h"}).encode()
+        path = f"/v1/subscriptions/{name}"
+        assert call(sidecar.admin_port, "PATCH", path, raw)[0] == HTTPStatus.OK
     for number in range(COUNT):
         status, _ = call(sidecar.port, "POST", "/v1/topics/orders/messages", b"%d" % number)
         assert status == HTTPStatus.CREATED
@@ -69,7 +76,7 @@ def fill(sidecar: Sidecar) -> None:
     wait_until(enough, "all are leased")
     items = [
         {"lease": found[0]["lease"], "do": "dead", "reason": "too blue"},
-        {"lease": found[1]["lease"], "do": "retry", "delay_ms": 50_000},
+        {"lease": found[1]["lease"], "do": "retry", "delay_ms": 600_000},
     ]
     raw = json.dumps({"items": items}).encode()
     _, answer = call(sidecar.port, "POST", "/v1/settle", raw)
@@ -199,7 +206,7 @@ async def test_a_change_of_a_message_is_seen(busy: Sidecar) -> None:
         await press(pilot, "enter")
         await until(lambda: "leased, attempt 1" in text_of(app, "#facts"), "its history begins")
         path = f"/v1/leases/{lease}/retry"
-        assert call(busy.port, "POST", path, b'{"delay_ms": 40000}')[0] == HTTPStatus.OK
+        assert call(busy.port, "POST", path, b'{"delay_ms": 600000}')[0] == HTTPStatus.OK
         await until(lambda: "retrying, attempt 1" in text_of(app, "#facts"), "the change")
         assert "out again" in text_of(app, "#facts")
 
@@ -210,7 +217,7 @@ async def _lease(busy: Sidecar) -> str:
 
     async def there() -> bool:
         path = "/v1/subscriptions/images/receive"
-        _, answer = call(busy.port, "POST", path, b'{"lease_ms": 60000}')
+        _, answer = call(busy.port, "POST", path, b'{"lease_ms": 600000}')
         found.extend(each["lease"] for each in answer["messages"])
         return bool(found)
 

@@ -150,7 +150,9 @@ def lag_row(owner: str, watermark: int) -> dict[str, Any]:
 def test_the_page_of_a_message_says_what_it_holds() -> None:
     head = message("t/0/1", deadline_ms=60_000)
     held = {"topic": "t", "partition": 0, "watermark": 1, "head": head, "released_by": "an ack"}
-    owner: Answer = ({"limits": ["rate"], "partitions": [held]}, [lag_row("a", 1)], [head])
+    keys = [{"head": head, "key": "k\x1b", "behind": 3, "parked": True}]
+    explained = {"limits": ["rate"], "partitions": [held], "ordered": keys}
+    owner: Answer = (explained, [lag_row("a", 1)], [head])
     other: Answer = ({"limits": ["rate"], "partitions": []}, [lag_row("a", -1)], [])
     found = detail([other, owner, other])
     assert found.partitions == [lag_row("a", 1)]
@@ -160,6 +162,7 @@ def test_the_page_of_a_message_says_what_it_holds() -> None:
     assert "the whole subscription: rate" in text
     assert "holds t/0 at 1; 4 behind it are done" in text
     assert "released by: an ack" in text
+    assert "3 later ones of the key k? wait for t/0/1, all of them in the retry topic" in text
     assert "1970-01-01 00:00:02Z  leased, attempt 1, w" in text
     text = "\n".join(message_lines("t/0/7", found, None, history, 2000))
     assert "does not hold t/0: that is t/0/1" in text

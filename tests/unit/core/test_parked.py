@@ -192,6 +192,32 @@ def test_who_is_behind_a_copy_that_is_elsewhere_asks_again_soon_and_others_late(
     assert ledger.drain() == [Claim(1)]
 
 
+def test_copies_in_line_do_not_stop_the_fetching_of_their_first() -> None:
+    """I8 bounds what is ready; who waits for a copy that is not fetched yet does not count."""
+    ledger = opened(copies=True)
+    ledger.fetched(1, [Body(0, rank=6), Body(1, rank=7), Body(2, rank=8)])
+    assert ledger.buffered == 0
+    ledger.fetched(1, [Body(3, rank=5)])
+    assert Claim(3) in ledger.drain()
+
+
+def test_a_line_in_another_order_than_its_copies_comes_to_its_end() -> None:
+    """R10: after a rollback the line at home may be another one. Its word counts."""
+    ledger = opened(copies=True)
+    ledger.tick(T0_MS)
+    ledger.fetched(1, [Body(0, rank=5), Body(1, rank=7)])
+    claimed(ledger, 0, Outcome.BEHIND, State.SENDING)
+    ledger.tick(T0_MS + IN_LINE_MS)
+    assert Claim(1) in ledger.drain()
+    claimed(ledger, 1, Outcome.DONE, State.WAITING)
+    lease(ledger, 1)
+    ledger.settled(1, Outcome.ACKED, 9, 0, T0_MS, T0_MS)
+    assert ledger.drain() == [Unpark(1, "home of 7")]
+    claimed(ledger, 0, Outcome.BEHIND, State.SENDING)
+    ledger.tick(T0_MS + IN_LINE_MS + BEHIND_AGAIN_MS)
+    assert ledger.drain() == [Claim(0)]
+
+
 def test_a_ledger_without_an_order_knows_nothing_of_it() -> None:
     ledger: Ledger[Body] = Ledger(RULES)
     ledger.opened(Snapshot(Verdict.OK, now_ms=T0_MS, parked=[A]), T0_MS)

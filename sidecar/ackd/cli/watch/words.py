@@ -19,6 +19,7 @@ class Detail:
 
     partitions: list[Json] = field(default_factory=list)
     heads: dict[tuple[str, int], Json] = field(default_factory=dict)
+    ordered: list[Json] = field(default_factory=list)
     limits: list[str] = field(default_factory=list)
     messages: dict[str, Json] = field(default_factory=dict)
 
@@ -39,6 +40,7 @@ def detail(answers: Iterable[tuple[Json, Sequence[Json], Sequence[Json]]]) -> De
     rows: dict[tuple[str, int], Json] = {}
     for explained, lag, messages in answers:
         found.limits += [each for each in explained["limits"] if each not in found.limits]
+        found.ordered += explained.get("ordered", ())
         for head in explained["partitions"]:
             found.heads[head["topic"], head["partition"]] = head
         for row in lag:
@@ -162,6 +164,7 @@ def _facts(message: Json, now_ms: int) -> list[str]:
 
 def _explained(message_id: str, of: Detail) -> list[str]:
     lines = [f"the whole subscription: {clean(each)}" for each in of.limits]
+    lines += [ordered_line(each) for each in of.ordered if each["head"]["id"] == message_id]
     where = place_of(message_id)
     if where is None:
         return lines or ["nothing"]
@@ -177,6 +180,13 @@ def _explained(message_id: str, of: Detail) -> list[str]:
     else:
         lines.append(f"does not hold {partition}, which is at {head['watermark']}")
     return lines
+
+
+def ordered_line(held: Json) -> str:
+    """Of a subscription with an order: what waits for one message of a key, or of a partition."""
+    key = "" if held["key"] is None else f" of the key {clean(held['key'], 60)}"
+    where = ", all of them in the retry topic" if held["parked"] else ""
+    return f"{held['behind']} later ones{key} wait for {clean(held['head']['id'])}{where}"
 
 
 def _is_head(head: Mapping[str, Any], message_id: str) -> bool:
