@@ -16,7 +16,7 @@ from pathlib import Path
 
 import aiohttp
 
-from ackd.torture.client import Client, Item, Message, Result, Tally
+from ackd.torture.client import FINISHED, Client, Item, Message, Result, Tally
 from ackd.torture.history import Kind, Recorder, now_us, read
 
 ACK_TRIES_MAX = 60
@@ -290,6 +290,7 @@ def acked_by(paths: Sequence[Path]) -> set[str]:
     """Names of the messages that some histories acked, or tried to without being answered."""
     names: dict[str, str] = {}
     acked: set[str] = set()
+    sure: set[str] = set()
     doubtful: set[str] = set()
     for path in paths:
         for event in read(path):
@@ -297,8 +298,10 @@ def acked_by(paths: Sequence[Path]) -> set[str]:
                 names[event.lease] = event.msg
             elif event.kind is Kind.SETTLE and event.do in GIVES_UP and event.lease in names:
                 acked.add(names[event.lease])
+            elif event.status in FINISHED and event.lease in names:
+                sure.add(names[event.lease])
             elif event.kind is Kind.SETTLE_UNKNOWN and event.do == "dead":
                 doubtful.add(event.lease)
             elif event.status == "lost" and event.lease in names and event.lease not in doubtful:
                 acked.discard(names[event.lease])
-    return acked
+    return acked | sure
