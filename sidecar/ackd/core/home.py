@@ -79,7 +79,8 @@ def settle(record: Record, op: Op, now_ms: int, fences: Fences) -> Result:
         # An ack like any other from here on; only the carrier still has to be told.
         slot.state = there = State.FINISHED
         record.exceptions.pop(op.offset, None)
-        record.finish(op.offset)
+        if op.offset >= record.watermark:  # below it the chunk may have been dropped
+            record.finish(op.offset)
         keys.leave(record, op.offset, home)
     elif row.changes:
         record.change(op, row.state, slot, now_ms, fences)

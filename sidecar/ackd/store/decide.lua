@@ -129,7 +129,7 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
         odd[offset] = false
         odd_gone[#odd_gone + 1] = number(offset)
       end
-      finish(offset)
+      if offset >= watermark then finish(offset) end
     else
       if verb == Verb.GRANT or verb == Verb.SEND then
         local was = s_fence
