@@ -347,7 +347,7 @@ def test_the_calls_of_a_flush_are_decided_as_if_alone(client: Any, seed: int, st
 
 def test_no_key_of_a_record_has_a_ttl_and_chunks_are_whole(client: Any) -> None:
     """R14: a missing key must show, so none ends by itself and each chunk has its full length."""
-    seen = set()
+    seen: set[str] = set()
     for seed in range(40):
         if seed >= 12 and len(seen) == 7:
             break
