@@ -16,6 +16,7 @@ from typing import Literal
 from ackd.config.machine import default_identity, default_state_dir
 from ackd.config.mistakes import dotted
 from ackd.config.subscription import ORDERED_RETRY_DELAYS_MS, SubscriptionSettings
+from ackd.config.traces import TraceSettings
 from ackd.config.units import DAY_MS, GIB, HOUR_MS, KIB, MIB, MINUTE_MS, SECOND_MS
 from ackd.options import about, computed, setting
 
@@ -290,6 +291,7 @@ class Settings:
     )
     publish: PublishSettings = computed(PublishSettings, about("Publishing."))
     telemetry: TelemetrySettings = computed(TelemetrySettings, about("Telemetry."))
+    traces: TraceSettings = computed(TraceSettings, about("Traces of messages."))
     # Where each value comes from, by key path: "file", "env" or "default". Filled by the loader.
     sources: Mapping[str, str] = field(
         default_factory=dict, compare=False, repr=False, metadata={"internal": True}

@@ -31,7 +31,8 @@ from ackd.core.wire import Finish
 class Window(Generic[B]):
     """Entries, finished offsets, what is ready, what is due.
 
-    `lapsed`: how many leases ended at each moment, for whoever measures; it empties it. `waits`:
+    `lapsed`: how many leases ended at each moment, for whoever measures; it empties it.
+    `timed_out`: which ones, if somebody wants to know. `waits`:
     offsets that began to wait, or got a body meanwhile, for whoever keeps bodies elsewhere.
     `deliveries_max`: a message that was handed out so often is given up, 0 = never. `give_up_ms`:
     so is one that was first handed out so long ago, as soon as nobody works on it; 0 = never.
@@ -52,6 +53,7 @@ class Window(Generic[B]):
         self.waiting = 0
         self.bytes = 0
         self.lapsed: dict[int, int] = {}
+        self.timed_out: list[int] | None = None
         self.waits: dict[int, None] = {}
         self.turns: Turns | None = None
         self._ticked_ms = 0
@@ -327,6 +329,8 @@ class Window(Generic[B]):
                     self._timers.add(entry.due_ms, offset)
                     continue
                 self.lapsed[due_ms] = self.lapsed.get(due_ms, 0) + 1
+                if self.timed_out is not None:
+                    self.timed_out.append(offset)
             self._let_go(entry)
             self._make_ready(offset, entry)
             woken += 1

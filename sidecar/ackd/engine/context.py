@@ -14,6 +14,7 @@ from ackd.engine.spill import Spill
 from ackd.ports import Clock, Store
 from ackd.store.flusher import Flusher
 from ackd.telemetry.metrics import Metrics
+from ackd.telemetry.traces import Traces
 
 
 class SystemClock:
@@ -45,3 +46,4 @@ class Context:
     spill: Callable[[str, int], Spill]
     random_bits: Callable[[int], int] = secrets.randbits
     moves: Moves = field(default_factory=Moves)
+    traces: Traces | None = None

@@ -179,6 +179,8 @@ class Ownership:
             raise BrokerError(f"topic {tp.topic!r} was made again meanwhile")
         self.owned[tp] = partition
         self.by_ledger[key.topic_id, key.partition] = partition
+        if self._subscription.tracing is not None:
+            partition.tracing = self._subscription.tracing.of(partition)
         self._context.metrics.takeovers.at(self._subscription.name).inc()
         partition.start_fetching()
         self._subscription.lengthening.opened(partition)

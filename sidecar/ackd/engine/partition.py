@@ -22,6 +22,7 @@ from ackd.engine.context import Context
 from ackd.engine.copies import Copies
 from ackd.engine.hooks import Hooks, Policy
 from ackd.engine.spill import Held
+from ackd.engine.tracing_partition import PartitionTracing
 from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import Consumer, Record
 from ackd.store.flusher import LedgerHandle
@@ -63,6 +64,7 @@ class Partition:
         self.committed = self.committed_version = self.end = -1
         self.data_lost = False
         self.copies = Copies(tp, key, self.ledger)
+        self.tracing: PartitionTracing | None = None
         self.signer: Signer = context.keys.signer(key.subscription, key.topic_id, key.partition)
         self._context = context
         self._consumer = consumer
@@ -224,8 +226,7 @@ class Partition:
         if reply.verdict is not Verdict.OK:
             self._refused(call, reply)
             return
-        if self._hooks.landed is not None:
-            self._hooks.landed(self, call, reply)
+        self._decided(call, reply)
         now_ms, store_ms, ledger = self._context.clock.monotonic_ms(), reply.now_ms, self.ledger
         acked: list[int] = []
         for op, result in zip(call.ops, reply.results, strict=True):
@@ -258,6 +259,13 @@ class Partition:
             self.version = reply.version
             ledger.journal(reply.journal, store_ms, now_ms)
         self.perform()
+
+    def _decided(self, call: Call, reply: Reply) -> None:
+        """Tell whoever wants to know, before the ledger does."""
+        if self.tracing is not None:
+            self.tracing.landed(call, reply)
+        if self._hooks.landed is not None:
+            self._hooks.landed(self, call, reply)
 
     def _moved(self, op: Op, result: Result, rterm: int, store_ms: int, now_ms: int) -> None:
         """What became of a message that leaves the window, or of a copy that comes into one."""

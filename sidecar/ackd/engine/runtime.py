@@ -58,6 +58,7 @@ from ackd.ports import Broker, Clock, Store
 from ackd.store.build import open_store
 from ackd.store.flusher import Flusher
 from ackd.telemetry.metrics import Metrics
+from ackd.telemetry.traces import open_traces
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -92,6 +93,7 @@ class Runtime(Delivering, Operating):
         self.dead = DeadLetters(self._of, self._store, self._clock)
         self.progress = Seeks(self._of)
         self._draining = False
+        self.traces = open_traces(settings, self.metrics)
         self._flusher = Flusher(self._store, batch_max=settings.store.batch_max)
         self._settler: Settler | None = None
         self._gauges = Gauges(
@@ -113,6 +115,8 @@ class Runtime(Delivering, Operating):
         Brokers and groups are joined in the background: `readiness` says how far they are.
         Raises StoreSetupError, ConfigError.
         """
+        if self.traces is not None:
+            self.traces.start()
         context = await self._connect()
         for name, each in self.settings.subscriptions.items():
             self._subscriptions[name] = self._build(name, each, context)
@@ -139,6 +143,7 @@ class Runtime(Delivering, Operating):
             memory=Memory(self._flusher, self._clock),
             grace_ms=self.settings.store.grace_ms,
             spill=self._spill,
+            traces=self.traces,
         )
 
     def _spill(self, name: str, bytes_max: int) -> Spill:
@@ -210,6 +215,8 @@ class Runtime(Delivering, Operating):
         await self._tasks.stop()
         await asyncio.gather(*(each.close() for each in self._brokers.values()))
         await self._store.close()
+        if self.traces is not None:
+            await self.traces.stop()
 
     # --- the facade
 

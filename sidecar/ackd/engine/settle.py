@@ -226,7 +226,13 @@ class Settler:
                 results[ask.index] = told = self._result(result)
                 if told.status is Status.LOST:
                     told.cancelled = ask.subscription.cancels.of(ask.token)
+                    if ask.subscription.tracing is not None:
+                        ask.subscription.tracing.late(ask.token, ask.verb.value, result.attempt)
             self._remember(group, answer)
+            tracing = group[0].subscription.tracing
+            if tracing is not None and self._owned(group[0]) is None:
+                tokens, ops = [ask.token for ask in group], [ask.op for ask in group]
+                tracing.foreign(tokens, ops, answer)
             return
         for ask in group:
             results[ask.index] = (

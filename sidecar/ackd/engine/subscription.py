@@ -33,6 +33,7 @@ from ackd.engine.presence import Presence
 from ackd.engine.sender import DEAD, RETRY, Sender
 from ackd.engine.sieve import Sieve
 from ackd.engine.sweep import Sweeper
+from ackd.engine.tracing import Tracing
 from ackd.errors import AckdError, BrokerError, BrokerFatalError, StoreError
 from ackd.ports import (
     Broker,
@@ -118,6 +119,7 @@ class Subscription:
         self.sweeper = Sweeper(self, context)
         self.committer = Committer(self, context)
         self.presence = Presence(self, context, note or Note())
+        self.tracing = Tracing(self, context.traces) if context.traces is not None else None
         self.ownership = Ownership(self, context)
         own = (self.retry_topic.topic.name, dead.name)
         self._sieve = Sieve(name, settings.topics, own, context.metrics)

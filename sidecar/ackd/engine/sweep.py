@@ -79,6 +79,8 @@ class Sweeper:
             metrics.lease_expiries.at(name).inc(sum(lapsed.values()))
             self._subscription.brake.expired(sum(lapsed.values()))
             lapsed.clear()
+            if partition.tracing is not None:
+                partition.tracing.expired(now_ms)
 
     def _upkeep(self, owned: Sequence[Partition]) -> None:
         for partition in owned:

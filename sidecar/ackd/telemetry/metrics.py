@@ -49,6 +49,7 @@ class Metrics(OutboxMetrics):
         self._define_progress()
         self._define_copies()
         self._define_parts()
+        self._define_traces()
 
     def _define_work(self) -> None:
         """What applications asked for and got."""
@@ -303,6 +304,18 @@ class Metrics(OutboxMetrics):
             "ackd_log_lines_dropped",
             "Log lines not written: repeated too often, reader too slow, malformed.",
             ("reason",),
+        )
+
+    def _define_traces(self) -> None:
+        """Spans that leave the sidecar, or don't."""
+        self.trace_spans = self._counter(
+            "ackd_trace_spans",
+            "Spans, by way (file, otlp) and what became of them: written; dropped because the "
+            "buffer was full or writing failed; lost with a crash of the run before.",
+            ("way", "outcome"),
+        )
+        self.trace_files_deleted = self._counter(
+            "ackd_trace_files_deleted", "Trace files deleted because of disk_bytes_max.", ()
         )
 
     @property

@@ -1,0 +1,74 @@
+"""Settings of the traces: where spans go, how many are kept, how much disk they may take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ackd.config.units import DAY_MS, GIB, KIB, MIB, MINUTE_MS, SECOND_MS
+from ackd.options import setting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceSettings:
+    """Spans of messages: off without `files` and `otlp_url`. docs/traces.md tells what they say."""
+
+    files: bool = setting(
+        False,
+        "Write spans into compressed files of OTLP JSON lines, for reports.",
+    )
+    folder: Path | None = setting(
+        None, "Folder of these files; default: `traces` in `state_dir`. Others may share it."
+    )
+    otlp_url: str = setting(
+        "",
+        "Where spans are POSTed to (OTLP/HTTP, JSON), as a collector takes them: "
+        "`http://collector:4318/v1/traces`. Empty: nowhere.",
+        pattern=r"(https?://([^\s/?#@:\[\]]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?(/[^\s#]*)?)?",
+        pattern_doc="`http://` or `https://` with a host, without user and password",
+    )
+    otlp_token_file: Path | None = setting(
+        None, "File with the bearer token for `otlp_url` (its first line). Read at each start."
+    )
+    sample: float = setting(
+        1.0,
+        "Which part of the messages that succeed at once is kept; weights in the spans make up for "
+        "it. Everything else (retries, expiries, dead letters, errors) is always kept.",
+        min=0.0001,
+        max=1.0,
+    )
+    application: str = setting(
+        "",
+        "Name of the application behind this sidecar, for reports.",
+        pattern=r"[ -~]{0,100}",
+        pattern_doc="up to 100 printable ASCII characters",
+    )
+    flush_ms: int = setting(
+        SECOND_MS,
+        "How long spans are collected before they are written: so much a crash can lose.",
+        min=20,
+        max=MINUTE_MS,
+    )
+    buffer_max: int = setting(
+        20_000,
+        "Most spans that wait for being written or sent, each way; more are dropped and counted.",
+        min=100,
+        max=1_000_000,
+    )
+    file_bytes_max: int = setting(
+        64 * MIB, "A file is closed when it has so many bytes, compressed.", min=KIB, max=4 * GIB
+    )
+    file_ms_max: int = setting(
+        5 * MINUTE_MS, "A file is closed when it is so old.", min=SECOND_MS, max=DAY_MS
+    )
+    disk_bytes_max: int = setting(
+        GIB,
+        "Most bytes of this sidecar's trace files; then the oldest are deleted, and counted.",
+        min=MIB,
+        max=1024 * GIB,
+    )
+
+    @property
+    def on(self) -> bool:
+        """Whether spans are made at all."""
+        return self.files or bool(self.otlp_url)

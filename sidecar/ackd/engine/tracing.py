@@ -1,0 +1,161 @@
+"""Spans of one subscription: what its partitions share, and settles of leases of other owners.
+
+Nothing of this exists when traces are off. docs/traces.md tells what the spans say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ackd.core.lease import Token
+from ackd.core.states import Outcome, Verb
+from ackd.core.wire import Op, Reply, Result
+from ackd.engine.carrier import Origin
+from ackd.engine.tracing_partition import PartitionTracing
+from ackd.telemetry.spans import MASK_56, Event, Lives, Place, number, text, truth
+from ackd.telemetry.traces import Traces
+
+if TYPE_CHECKING:
+    from ackd.engine.partition import Partition
+    from ackd.engine.subscription import Subscription
+
+HOLDERS_MAX = 1_000
+LIVES_MAX = 10_000
+
+
+class Tracing:
+    """Spans of one subscription."""
+
+    def __init__(self, subscription: Subscription, traces: Traces) -> None:
+        self._subscription = subscription
+        self.traces = traces
+        self._lives: dict[tuple[bytes, int, int], Lives] = {}
+        self._holders: dict[str, str] = {}
+
+    def of(self, partition: Partition) -> PartitionTracing:
+        """For a partition that is taken."""
+        return PartitionTracing(partition, self)
+
+    def lives(self, origin: Origin, epoch: int) -> Lives:
+        """Spans of the messages of one partition; made once."""
+        key = (origin.topic_id, origin.partition, epoch)
+        known = self._lives.get(key)
+        if known is None:
+            subscription = self._subscription
+            place = Place(
+                subscription.broker.capabilities.name,
+                origin.cluster,
+                subscription.name,
+                subscription.settings.group or subscription.name,
+                origin.topic,
+                origin.topic_id,
+                origin.partition,
+            )
+            known = self._lives[key] = Lives(place, epoch, self.traces.settings.application)
+            if len(self._lives) > LIVES_MAX:
+                self._lives.pop(next(iter(self._lives)))
+        return known
+
+    def epoch(self, origin: Origin) -> int:
+        """The reset epoch of a copy's origin, as far as this sidecar knows; 0 otherwise."""
+        home = self._subscription.ownership.by_ledger.get((origin.topic_id, origin.partition))
+        return 0 if home is None else home.epoch
+
+    def named(self, identity: str) -> Origin | None:
+        """The coordinate behind a public id, of a topic that is known here."""
+        parts = identity.rsplit("/", 2)
+        info = self._subscription.ownership.topics.get(parts[0])
+        if info is None or len(parts) != 3:  # noqa: PLR2004 - topic, partition, offset
+            return None
+        topic, partition, offset = parts
+        cluster = self._subscription.cluster
+        return Origin(cluster, info.topic_id, topic, int(partition), int(offset))
+
+    def holder(self, name: str) -> str:
+        """Who received, as an attribute with a comma before it."""
+        known = self._holders.get(name)
+        if known is None:
+            known = f",{text('ackd.holder', name)}" if name else ""
+            if len(self._holders) >= HOLDERS_MAX:
+                self._holders.clear()
+            self._holders[name] = known
+        return known
+
+    def now_ms(self) -> int:
+        """Monotonic."""
+        return self._subscription.context.clock.monotonic_ms()
+
+    # --- leases of others
+
+    def foreign(self, tokens: Sequence[Token], ops: Sequence[Op], reply: Reply) -> None:
+        """Settles that this sidecar served for another owner, or while there was none.
+
+        The owner tells of them too, with what it knows of the message and with the same ids; but
+        there may be none at the moment.
+        """
+        origin = self._origin(tokens[0])
+        if origin is None:
+            return  # a copy's coordinate says nothing of its message
+        lives, now_ms = self.lives(origin, reply.epoch), reply.now_ms
+        for op, result in zip(ops, reply.results, strict=True):
+            event, more = settled(op, result)
+            if event is None or (event is Event.ACK and self.left_out(lives, op)):
+                continue
+            if event is Event.ACK and op.attempt == 1 and not more:
+                more = self.traces.weight
+            place = op.offset, op.attempt, op.fence, op.fence, now_ms
+            self.traces.add(event, [lives.span(event, *place, more)])
+
+    def left_out(self, lives: Lives, op: Op) -> bool:
+        """Whether an ack is not sampled."""
+        below = lives.trace(op.offset) & MASK_56 < self.traces.threshold
+        return op.attempt == 1 and below
+
+    def late(self, token: Token, verb: str, attempt: int) -> None:
+        """A settle whose lease was over. `attempt`: of the message now; the first one's are sampled
+        as its ack is.
+        """
+        origin = self._origin(token)
+        if origin is None:
+            return
+        lives = self.lives(origin, self.epoch(origin))
+        more = f",{text('ackd.late.of', verb)}"
+        if max(attempt, token.attempt) <= 1:
+            if lives.trace(token.offset) & MASK_56 < self.traces.threshold:
+                return
+            more += self.traces.weight
+        now_ms = self._subscription.context.clock.wall_ms()
+        place = token.offset, token.attempt, token.fence, now_ms * 1000, now_ms
+        self.traces.add(Event.LATE, [lives.span(Event.LATE, *place, more, ordinal=now_ms)])
+
+    def _origin(self, token: Token) -> Origin | None:
+        """The coordinate of a lease's message; None for a copy, or if the topic is not known."""
+        own = self._subscription.retry_topic.topic.name
+        for name, info in self._subscription.ownership.topics.items():
+            if info.topic_id == token.topic_id and name != own:
+                cluster = self._subscription.cluster
+                return Origin(cluster, token.topic_id, name, token.partition, token.offset)
+        return None
+
+
+_ENDS = {
+    Outcome.ACKED: Event.ACK,
+    Outcome.ALREADY_ACKED: Event.ACK,
+    Outcome.RETRYING: Event.RETRY,
+    Outcome.RELEASED: Event.RELEASE,
+    Outcome.DEAD: Event.DEAD,
+}
+_SETTLES = frozenset({Verb.ACK, Verb.RETRY, Verb.DEAD, Verb.RELEASE})
+
+
+def settled(op: Op, result: Result) -> tuple[Event | None, str]:
+    """The event that a settle is, and attributes of its own."""
+    event = _ENDS.get(result.outcome) if op.verb in _SETTLES else None
+    more = f",{truth('ackd.late')}" if result.late else ""
+    if event is Event.RETRY:
+        more += f",{number('ackd.due.unix_ms', result.when_ms)}"
+        more += "" if op.counted else f",{truth('ackd.uncounted')}"
+    elif result.outcome is Outcome.ALREADY_ACKED:
+        more += f",{truth('ackd.repeat')}"
+    return event, more

@@ -1,0 +1,76 @@
+"""Spans about many messages of one partition: what was handed out, and what was acked.
+
+One of each at every flush, with counts and offsets. They are never sampled, so that deliveries and
+acks can be counted, and whatever was acked and then handed out again can be found, at any sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ackd.telemetry.spans import Event, Lives, number, ranges, text, truth
+from ackd.telemetry.traces import Traces
+
+OFFSETS_MAX = 10_000
+"""Most offsets in one span."""
+
+
+class Batches:
+    """Collects offsets until the next flush. `copies`: they are of the retry topic, so offsets say
+    nothing of the messages and are left out.
+    """
+
+    def __init__(self, traces: Traces, *, copies: bool) -> None:
+        self._traces = traces
+        self._copies = copies
+        self._granted: list[int] = []
+        self._granted_us = (0, 0)
+        self._again = 0
+        self._acked: set[int] = set()
+        self._acked_ms = (0, 0)
+        self._number = 0
+
+    def granted(self, lives: Lives, offsets: Sequence[int], again: int, fence: int) -> None:
+        """Leases of one reply, `again` of them not the first of their message; `fence`: the last
+        one's.
+        """
+        if not self._acked.isdisjoint(offsets):
+            self.flush(lives)  # the order must show
+        self._traces.expect(Event.RECEIVE, len(offsets))
+        self._granted_us = self._granted_us[0] if self._granted else fence, fence
+        self._granted += offsets
+        self._again += again
+        if len(self._granted) >= OFFSETS_MAX:
+            self.flush(lives)
+
+    def acked(self, lives: Lives, offsets: Sequence[int], now_ms: int) -> None:
+        """Acks of one reply."""
+        self._traces.expect(Event.SETTLE, len(offsets))
+        self._acked_ms = self._acked_ms[0] if self._acked else now_ms, now_ms
+        before = len(self._acked)
+        self._acked.update(offsets)
+        known = len(offsets) + before - len(self._acked)
+        if known:
+            self._traces.put(Event.SETTLE, [], known)
+        if len(self._acked) >= OFFSETS_MAX:
+            self.flush(lives)
+
+    def flush(self, lives: Lives) -> None:
+        """Write what was collected."""
+        if self._granted:
+            more = f",{number('ackd.again', self._again)}" if self._again else ""
+            self._write(lives, Event.RECEIVE, self._granted_us, self._granted, more)
+        if self._acked:
+            times_us = self._acked_ms[0] * 1000, self._acked_ms[1] * 1000
+            self._write(lives, Event.SETTLE, times_us, list(self._acked), "")
+        self._granted, self._again, self._acked = [], 0, set()
+
+    def _write(
+        self, lives: Lives, event: Event, times_us: tuple[int, int], offsets: list[int], more: str
+    ) -> None:
+        count = len(offsets)
+        what = truth("ackd.copies") if self._copies else text("ackd.offsets", ranges(offsets))
+        more += f",{number('messaging.batch.message_count', count)},{what}"
+        self._number += 1
+        span = lives.batch(event, *times_us, more, self._number)
+        self._traces.put(event, [span], count)

@@ -1,0 +1,286 @@
+"""Finished spans of messages as OTLP JSON, made by string formatting (docs/traces.md).
+
+A span of the SDK costs a hundred microseconds until it is on its way, one of these three or four.
+What never changes for a partition is put into a template once. The form is that of OTLP/JSON: ids
+in hexadecimal, 64-bit numbers as strings, enums as numbers (the protobuf JSON mapping but for the
+ids); a test reads each kind with the official messages.
+
+Ids are derived and not drawn: the trace from the message's coordinate and reset epoch, the span
+from that, its event, the fencing number of the lease and an ordinal. Whoever tells the same event
+again, this sidecar or another one, writes the same ids.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from enum import IntEnum
+from hashlib import blake2b
+from typing import NamedTuple
+
+MASK_64 = (1 << 64) - 1
+MASK_128 = (1 << 128) - 1
+MASK_56 = (1 << 56) - 1
+STEP_128 = 0x9E3779B97F4A7C15F39CC0605CEDC835
+"""2^128 / golden ratio, odd: neighbouring offsets are far apart, and spread evenly."""
+STEP_OFFSET = 0x9E3779B97F4A7C15
+STEP_FENCE = 0xC2B2AE3D27D4EB4F
+STEP_ORDINAL = 0x165667B19E3779F9
+INTERNAL, CLIENT, PRODUCER, CONSUMER = 1, 3, 4, 5
+"""Kinds of spans in OTLP (enum SpanKind)."""
+_PARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
+"""The header `traceparent` (W3C Trace Context, 3.2)."""
+_NO_TRACE, _NO_SPAN = "0" * 32, "0" * 16
+
+
+class Event(IntEnum):
+    """What a span tells (`ackd.event` is its name in lower case). Counters are kept by these."""
+
+    ACK = 0
+    RETRY = 1
+    RELEASE = 2
+    EXPIRE = 3
+    DEAD = 4
+    SEND_BACK = 5
+    DEAD_LETTER = 6
+    EXTEND = 7
+    LATE = 8
+    REDRIVE = 9
+    RECEIVE = 10
+    SETTLE = 11
+    COMMIT = 12
+    PUBLISH = 13
+    OWN = 14
+    """Of the sidecar itself: start, stop, status, outage, takeover."""
+
+
+class _Shape(NamedTuple):
+    """How spans of an event look: name before the topic, kind, type of the operation, error."""
+
+    name: str
+    kind: int
+    type: str
+    error: str = ""
+
+
+_SHAPES: Mapping[Event, _Shape] = {
+    Event.ACK: _Shape("process", CONSUMER, "process"),
+    Event.RETRY: _Shape("retry", CONSUMER, "settle"),
+    Event.RELEASE: _Shape("release", CONSUMER, "settle"),
+    Event.EXPIRE: _Shape("expire", CONSUMER, "settle", "lease_expired"),
+    Event.DEAD: _Shape("dead", CONSUMER, "settle", "dead"),
+    Event.SEND_BACK: _Shape("send_back", CLIENT, "send"),
+    Event.DEAD_LETTER: _Shape("dead_letter", CLIENT, "send"),
+    Event.EXTEND: _Shape("extend", CLIENT, "settle"),
+    Event.LATE: _Shape("late", CLIENT, "settle", "lease_lost"),
+    Event.REDRIVE: _Shape("redrive", PRODUCER, "send"),
+}
+
+
+class Place(NamedTuple):
+    """A partition as a group sees it. `topic_id` as in the ledger's key."""
+
+    system: str
+    cluster: str
+    subscription: str
+    group: str
+    topic: str
+    topic_id: bytes
+    partition: int
+
+
+def text(key: str, value: str) -> str:
+    """A string attribute."""
+    return f'{{"key":"{key}","value":{{"stringValue":{json.dumps(value)}}}}}'
+
+
+def number(key: str, value: int) -> str:
+    """An integer attribute."""
+    return f'{{"key":"{key}","value":{{"intValue":"{value}"}}}}'
+
+
+def truth(key: str) -> str:
+    """A boolean attribute that is true."""
+    return f'{{"key":"{key}","value":{{"boolValue":true}}}}'
+
+
+def link(parent: bytes | None) -> str:
+    """The producer's context (value of `traceparent`) as links; nothing if it is not valid."""
+    if parent is None:
+        return ""
+    found = _PARENT.fullmatch(parent.decode("ascii", "replace"))
+    if found is None or found[1] == _NO_TRACE or found[2] == _NO_SPAN:
+        return ""
+    return f',"links":[{{"traceId":"{found[1]}","spanId":"{found[2]}"}}]'
+
+
+def escaped(constant: str) -> str:
+    """As a part of a template for `%`."""
+    return constant.replace("%", "%%")
+
+
+def _hash(*parts: str, size: int) -> int:
+    state = blake2b(digest_size=size)
+    for part in parts:
+        data = part.encode()
+        state.update(len(data).to_bytes(4, "big") + data)
+    return int.from_bytes(state.digest(), "big")
+
+
+class Lives:
+    """Spans of the messages of one partition in one reset epoch.
+
+    Times: `start_us` and `fence` in microseconds, the others in milliseconds, all by the store's
+    clock. A fencing number is that clock when the lease was granted, so it says when a lease
+    began to whoever knows its token. `more`: further attributes, each with a comma before it.
+    """
+
+    __slots__ = ("_common", "_span_bases", "_templates", "epoch", "place", "trace_base")
+
+    def __init__(self, place: Place, epoch: int, application: str) -> None:
+        self.place, self.epoch = place, epoch
+        key = (
+            place.cluster,
+            place.subscription,
+            place.topic_id.hex(),
+            str(place.partition),
+            str(epoch),
+        )
+        self.trace_base = _hash("trace", *key, size=16)
+        self._span_bases = [_hash("span", event.name, *key, size=8) for event in Event]
+        common = [
+            text("messaging.system", place.system),
+            text("messaging.destination.name", place.topic),
+            text("messaging.destination.partition.id", str(place.partition)),
+            text("messaging.consumer.group.name", place.group),
+            text("ackd.cluster", place.cluster),
+            text("ackd.subscription", place.subscription),
+            text("ackd.topic.id", place.topic_id.hex()),
+            number("ackd.reset.epoch", epoch),
+        ]
+        if application:
+            common.append(text("ackd.application", application))
+        self._common = ",".join(common)
+        self._templates = [
+            self._template(event, _SHAPES[event]) if event in _SHAPES else "" for event in Event
+        ]
+
+    def _template(self, event: Event, shape: _Shape) -> str:
+        """Waits for trace, span, start us, end ms, offset twice, attempt, fence, more, links."""
+        place = self.place
+        name = json.dumps(f"{shape.name} {place.topic}")
+        fixed = [
+            text("ackd.event", event.name.lower()),
+            text("messaging.operation.name", event.name.lower()),
+            text("messaging.operation.type", shape.type),
+            self._common,
+        ]
+        status = ""
+        if shape.error:
+            fixed.append(text("error.type", shape.error))
+            status = ',"status":{"code":2}'
+        own = '{"key":"ackd.offset","value":{"intValue":"%d"}},'
+        if place.system == "kafka":
+            own = '{"key":"messaging.kafka.offset","value":{"intValue":"%d"}},'
+        identity = json.dumps(f"{place.topic}/{place.partition}/")[1:-1]
+        return "".join(
+            (
+                '{"traceId":"%032x","spanId":"%016x",',
+                escaped(f'"name":{name},"kind":{shape.kind},'),
+                '"startTimeUnixNano":"%d000","endTimeUnixNano":"%d000000","attributes":[',
+                escaped(",".join(fixed)),
+                ",",
+                own,
+                escaped(f'{{"key":"messaging.message.id","value":{{"stringValue":"{identity}'),
+                '%d"}},{"key":"ackd.delivery.attempt","value":{"intValue":"%d"}},',
+                '{"key":"ackd.lease.fence","value":{"intValue":"%d"}}%s]%s',
+                status,
+                "}",
+            )
+        )
+
+    def trace(self, offset: int) -> int:
+        """The trace that all spans of a message are in."""
+        return (self.trace_base + offset * STEP_128) & MASK_128
+
+    def span(  # noqa: PLR0913, PLR0917 - the hot path: a value for them costs what the span does
+        self,
+        event: Event,
+        offset: int,
+        attempt: int,
+        fence: int,
+        start_us: int,
+        end_ms: int,
+        more: str = "",
+        links: str = "",
+        ordinal: int = 0,
+    ) -> str:
+        """One finished span."""
+        return self._templates[event] % (
+            (self.trace_base + offset * STEP_128) & MASK_128,
+            (
+                self._span_bases[event]
+                + offset * STEP_OFFSET
+                + fence * STEP_FENCE
+                + ordinal * STEP_ORDINAL
+            )
+            & MASK_64,
+            min(start_us, end_ms * 1000),
+            end_ms,
+            offset,
+            offset,
+            attempt,
+            fence,
+            more,
+            links,
+        )
+
+    def batch(
+        self, event: Event, start_us: int, end_us: int, more: str, ordinal: int, kind: int = CLIENT
+    ) -> str:
+        """A span about many messages of the partition, in a trace of its own."""
+        name = event.name.lower()
+        fixed = (text("ackd.event", name), text("messaging.operation.name", name))
+        trace = _hash(f"{self.trace_base:x}", name, str(start_us), str(ordinal), size=16)
+        return whole(
+            trace,
+            f"{name} {self.place.topic}",
+            kind,
+            (start_us, max(start_us, end_us)),
+            f"{','.join(fixed)},{self._common}{more}",
+        )
+
+
+def whole(
+    trace: int, name: str, kind: int, times_us: tuple[int, int], attributes: str, status: str = ""
+) -> str:
+    """A span that is alone in its trace. `status`: `,"status":{...}` or nothing."""
+    return (
+        f'{{"traceId":"{trace & MASK_128:032x}","spanId":"{(trace >> 64) & MASK_64 or 1:016x}",'
+        f'"name":{json.dumps(name)},"kind":{kind},"startTimeUnixNano":"{times_us[0]}000",'
+        f'"endTimeUnixNano":"{times_us[1]}000","attributes":[{attributes}]{status}}}'
+    )
+
+
+def line(resource: str, spans: list[str], scope: str) -> bytes:
+    """One line of a file, which is also the body of one export: a `TracesData`."""
+    return (
+        f'{{"resourceSpans":[{{"resource":{{"attributes":[{resource}]}},'
+        f'"scopeSpans":[{{"scope":{scope},"spans":[{",".join(spans)}]}}]}}]}}\n'
+    ).encode()
+
+
+def ranges(offsets: list[int]) -> str:
+    """Offsets as `100-131,140`; sorts them."""
+    offsets.sort()
+    parts: list[str] = []
+    start = last = -2
+    for offset in [*offsets, -1]:
+        if offset == last + 1 or offset == last:
+            last = offset
+            continue
+        if start >= 0:
+            parts.append(f"{start}-{last}" if last > start else f"{start}")
+        start = last = offset
+    return ",".join(parts)

@@ -1,0 +1,265 @@
+"""Where spans are collected, and how they leave: bounded, counted, never in a message's way."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from uuid import uuid4
+
+from ackd import __version__
+from ackd.config.schema import Settings
+from ackd.config.traces import TraceSettings
+from ackd.hidden import HIDDEN
+from ackd.telemetry.metrics import Metrics
+from ackd.telemetry.spans import INTERNAL, MASK_56, Event, number, text, whole
+from ackd.telemetry.tracecount import LastRun, TraceCounts
+from ackd.telemetry.tracefile import TraceFiles
+from ackd.telemetry.traceway import Batch, FileOutput, OtlpOutput, Way
+
+BATCH_SPANS = 2_000
+STATUS_MS = 60_000
+SCOPE = f'{{"name":"ackd","version":"{__version__}"}}'
+_ERROR = ',"status":{"code":2}'
+
+
+class Traces:
+    """All spans of one sidecar. Methods are called by the event loop's thread.
+
+    `threshold`: a trace whose low 56 bits are below it is not sampled; `weight`: attribute of those
+    that are, with a comma before it, empty with a sample of 1. `flushing`: called before what was
+    collected is handed on, for whoever collects more.
+    """
+
+    def __init__(
+        self, settings: TraceSettings, identity: str, folder: Path, metrics: Metrics
+    ) -> None:
+        """Names what a killed run left. Raises ConfigError, OSError."""
+        self.settings = settings
+        self.threshold = round((1.0 - settings.sample) * (MASK_56 + 1))
+        self.weight = ""
+        if settings.sample < 1.0:
+            weight = f'{{"doubleValue":{1.0 / settings.sample!r}}}'
+            self.weight = f',{{"key":"ackd.sample.weight","value":{weight}}}'
+        self.flushing: dict[object, Callable[[], None]] = {}
+        self.boot = uuid4().hex
+        self._identity, self._metrics = identity, metrics
+        self._resource = self._described(self.boot)
+        self._spans: list[str] = []
+        self._events = [0] * len(Event)
+        self._lock = threading.Lock()
+        self._deleted = self._own = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._status_ms = _now_us() // 1000
+        self._seen: dict[tuple[str, str], int] = {}
+        self._seen_deleted = 0
+        self.ways: list[Way] = []
+        lasting = folder / f".ackd-{identity}.counts" if settings.files else None
+        self.counts = TraceCounts(lasting, self.boot)
+        if settings.files:
+            files = TraceFiles(
+                folder,
+                identity,
+                datetime.now(UTC).strftime("%Y%m%dT%H%M%S"),
+                bytes_max=settings.file_bytes_max,
+                ms_max=settings.file_ms_max,
+                disk_bytes_max=settings.disk_bytes_max,
+                deleted=self._were_deleted,
+            )
+            files.recover()
+            self.ways.append(Way("file", FileOutput(files), settings.buffer_max, self._done))
+        if settings.otlp_url:
+            token = _token(settings.otlp_token_file)
+            output = OtlpOutput(settings.otlp_url, token)
+            told = _nothing if self.ways else self._done
+            self.ways.append(Way("otlp", output, settings.buffer_max, told))
+        metrics.before_scrape(self._scraped)
+
+    # --- life
+
+    def start(self) -> None:
+        """Start the threads and the timer; tells of the start and of what a crash has lost."""
+        for way in self.ways:
+            way.start()
+        if self.counts.last is not None:
+            self._tell_of(self.counts.last)
+        self.own("start", "")
+        self._timer = asyncio.get_running_loop().call_later(
+            self.settings.flush_ms / 1000, self._tick
+        )
+
+    async def stop(self) -> None:
+        """Write everything and name the last file; bounded."""
+        if self._timer is None:
+            return
+        self._timer.cancel()
+        self._timer = None
+        self.flush_all()
+        self.own("stop", "")
+        self._status()
+        self.flush()
+        await asyncio.gather(*(asyncio.to_thread(way.stop) for way in self.ways))
+        self._scraped()
+        self.counts.close()
+
+    def _tick(self) -> None:
+        self.flush_all()
+        now_ms = _now_us() // 1000
+        if now_ms - self._status_ms >= STATUS_MS:
+            self._status_ms = now_ms
+            self._status()
+        self._timer = asyncio.get_running_loop().call_later(
+            self.settings.flush_ms / 1000, self._tick
+        )
+
+    # --- spans
+
+    def add(self, event: Event, spans: list[str]) -> None:
+        """Finished spans of one event."""
+        self.counts.made[event] += len(spans)
+        self.put(event, spans, len(spans))
+
+    def expect(self, event: Event, count: int) -> None:
+        """So many messages will be told of in a batch span: lost with a crash, they are counted."""
+        self.counts.made[event] += count
+
+    def put(self, event: Event, spans: list[str], count: int) -> None:
+        """Spans that were expected; they stand for `count`."""
+        self._spans += spans
+        self._events[event] += count
+        if len(self._spans) >= BATCH_SPANS:
+            self.flush()
+
+    def lost(self, event: Event) -> None:
+        """A span that can't be made: its message is not known any more."""
+        self.counts.made[event] += 1
+        with self._lock:
+            self.counts.dropped[event] += 1
+
+    def own(
+        self, name: str, more: str, *, start_us: int = 0, error: bool = False, of: str = "ackd"
+    ) -> None:
+        """A span of the sidecar itself, by this machine's clock. `more`: attributes, each with a
+        comma before it; `start_us` 0: it is a moment.
+        """
+        now_us = _now_us()
+        self._own += 1
+        trace = int(uuid4().hex, 16)
+        attributes = f"{text('ackd.event', name)}{more}"
+        times = (start_us or now_us, now_us)
+        span = whole(trace, f"{name} {of}", INTERNAL, times, attributes, _ERROR if error else "")
+        self.add(Event.OWN, [span])
+
+    def flush_all(self) -> None:
+        """Hand on everything, also what others collect."""
+        for collect in list(self.flushing.values()):
+            collect()
+        self.flush()
+
+    def flush(self) -> None:
+        """Hand on what was collected, to each way; what a way has no room for is dropped."""
+        if not self._spans:
+            return
+        batch = Batch(self._resource, SCOPE, self._spans, self._events)
+        self._spans, self._events = [], [0] * len(Event)
+        for way in self.ways:
+            if not way.offer(batch) and way is self.ways[0]:
+                self._count(batch, len(batch.spans))
+
+    def _done(self, batch: Batch, refused: int) -> None:
+        """The first way's thread has written a batch, or could not."""
+        self._count(batch, refused)
+
+    def _count(self, batch: Batch, refused: int) -> None:
+        row = self.counts.dropped if refused == len(batch.spans) else self.counts.written
+        with self._lock:
+            for event, count in enumerate(batch.events):
+                if count:
+                    row[event] += count
+
+    # --- about itself
+
+    def _described(self, boot: str) -> str:
+        return ",".join(
+            (
+                text("service.name", "ackd"),
+                text("service.version", __version__),
+                text("service.instance.id", self._identity),
+                text("host.name", platform.node()),
+                text("ackd.boot.id", boot),
+            )
+        )
+
+    def _status(self) -> None:
+        written, dropped = sum(self.counts.written), sum(self.counts.dropped)
+        more = f",{number('ackd.spans.written', written)},{number('ackd.spans.dropped', dropped)}"
+        for event in Event:
+            if self.counts.dropped[event]:
+                name = f"ackd.spans.dropped.{event.name.lower()}"
+                more += f",{number(name, self.counts.dropped[event])}"
+        if self._deleted:
+            more += f",{number('ackd.files.deleted', self._deleted)}"
+        self.own("status", more)
+
+    def _tell_of(self, last: LastRun) -> None:
+        """What the run before lost when it was killed, in its name."""
+        lost = sum(last.lost.values())
+        more = (
+            f",{number('ackd.spans.written', last.written)}"
+            f",{number('ackd.spans.dropped', last.dropped + lost)}"
+        )
+        for event, count in last.lost.items():
+            more += f",{number(f'ackd.spans.lost.{event.name.lower()}', count)}"
+        attributes = f"{text('ackd.event', 'status')}{more}"
+        now_us = _now_us()
+        span = whole(int(uuid4().hex, 16), "status ackd", INTERNAL, (now_us, now_us), attributes)
+        events = [0] * len(Event)
+        events[Event.OWN] = 1
+        self.counts.made[Event.OWN] += 1
+        batch = Batch(self._described(last.boot), SCOPE, [span], events)
+        for way in self.ways:
+            way.offer(batch)
+        self._metrics.trace_spans.at(self.ways[0].name, "crash").inc(lost)
+
+    def _were_deleted(self, files: int) -> None:
+        self._deleted += files
+
+    def _scraped(self) -> None:
+        """The threads' numbers, into the metrics."""
+        for way in self.ways:
+            now = {"written": way.written, "full": way.full, "failed": way.failed}
+            for outcome, count in now.items():
+                more = count - self._seen.get((way.name, outcome), 0)
+                self._metrics.trace_spans.at(way.name, outcome).inc(more)
+                self._seen[way.name, outcome] = count
+        self._metrics.trace_files_deleted.at().inc(self._deleted - self._seen_deleted)
+        self._seen_deleted = self._deleted
+
+
+def open_traces(settings: Settings, metrics: Metrics) -> Traces | None:
+    """As configured; None when they are off. Raises ConfigError, OSError."""
+    traces = settings.traces
+    if not traces.on:
+        return None
+    folder = traces.folder or settings.state_dir / "traces"
+    return Traces(traces, settings.identity, folder, metrics)
+
+
+def _nothing(_: Batch, __: int) -> None:
+    """Counted by the way itself."""
+
+
+def _token(path: Path | None) -> str:
+    if path is None:
+        return ""
+    token = path.read_text().split("\n", 1)[0].strip()
+    HIDDEN.add(token)
+    return token
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,229 @@
+"""The threads that take spans out of the process: into files, and to a collector.
+
+A thread takes batches from a bounded queue. What does not fit is dropped and counted, so a slow
+disk or a collector that is away never holds up a message.
+"""
+
+from __future__ import annotations
+
+import http.client
+import logging
+import queue
+import ssl
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+from urllib.parse import urlsplit
+
+import orjson
+
+from ackd.telemetry.spans import line
+from ackd.telemetry.tracefile import TraceFiles, compressed
+
+LOG = logging.getLogger("ackd.traces")
+LOOK_S = 1.0
+JOIN_S = 5.0
+CALL_TIMEOUT_S = 10.0
+BACKOFF_S = 0.5
+BACKOFF_S_MAX = 30.0
+AGAIN = frozenset({429, 502, 503, 504})
+"""Answers after which the same request may be sent again (OTLP 1.x, "Retryable Response Codes")."""
+ACCEPTED = 200
+_REPLY_BYTES_MAX = 65_536
+
+
+class ExportError(Exception):
+    """A batch was not taken. `again`: it may be, later."""
+
+    def __init__(self, detail: str, *, again: bool) -> None:
+        super().__init__(detail)
+        self.again = again
+
+
+@dataclass(slots=True)
+class Batch:
+    """Spans of one resource. `events` counts them: batch spans count as the messages in them."""
+
+    resource: str
+    scope: str
+    spans: list[str]
+    events: Sequence[int]
+
+
+class Output(Protocol):
+    """Where a way leads; used by its thread only."""
+
+    def put(self, batch: Batch) -> int:
+        """Take it; how many of its spans were refused. Raises OSError, ExportError."""
+
+    def look(self) -> None:
+        """Called now and then. Raises OSError."""
+
+    def close(self) -> None:
+        """No more comes. Raises OSError."""
+
+
+Done = Callable[[Batch, int], None]
+"""Told by the way's thread: a batch, and how many of its spans were not written."""
+
+
+class Way:
+    """One output with its thread. `full` and `failed` count spans that were dropped."""
+
+    def __init__(self, name: str, output: Output, most: int, done: Done) -> None:
+        self.name = name
+        self.written = self.full = self.failed = 0
+        self._output = output
+        self._most = most
+        self._done = done
+        self._put = self._taken = 0
+        self._queue: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"traces.{name}", daemon=True)
+        self._told = False
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def offer(self, batch: Batch) -> bool:
+        """Queue it; False if there is no room, and then it is counted. Never waits."""
+        count = len(batch.spans)
+        if self._put - self._taken + count > self._most:
+            self.full += count
+            return False
+        self._put += count
+        self._queue.put(batch)
+        return True
+
+    def stop(self) -> None:
+        """Write what waits, within bounds; waits for that."""
+        self._stopping.set()
+        self._queue.put(None)
+        self._thread.join(JOIN_S)
+        if self._thread.is_alive():
+            LOG.warning("traces: %s took too long to end", self.name)
+
+    def _run(self) -> None:
+        going = True
+        while going:
+            try:
+                batch = self._queue.get(timeout=LOOK_S)
+            except queue.Empty:
+                self._safely(self._output.look)
+                continue
+            if batch is None:
+                going = False
+                self._safely(self._output.close)
+            else:
+                self._write(batch)
+
+    def _write(self, batch: Batch) -> None:
+        count, pause_s = len(batch.spans), BACKOFF_S
+        refused = count
+        while True:
+            try:
+                refused = self._output.put(batch)
+                self._told = False
+            except (OSError, ExportError) as error:
+                self._tell(error)
+                if isinstance(error, ExportError) and error.again and not self._stopping.is_set():
+                    self._stopping.wait(pause_s)
+                    pause_s = min(pause_s * 2, BACKOFF_S_MAX)
+                    continue
+            break
+        self.written += count - refused
+        self.failed += refused
+        self._taken += count
+        self._done(batch, refused)
+
+    def _safely(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except OSError as error:
+            self._tell(error)
+
+    def _tell(self, error: Exception) -> None:
+        """Once until it works again."""
+        if not self._told:
+            self._told = True
+            LOG.warning("traces: %s: %s", self.name, error)
+
+
+class FileOutput:
+    """Into files."""
+
+    def __init__(self, files: TraceFiles) -> None:
+        self._files = files
+
+    def put(self, batch: Batch) -> int:
+        """One line, one gzip member."""
+        member = compressed(line(batch.resource, batch.spans, batch.scope))
+        self._files.write(member, _now_ms())
+        return 0
+
+    def look(self) -> None:
+        """Close a file that is old."""
+        self._files.look(_now_ms())
+
+    def close(self) -> None:
+        """Name the last file."""
+        self._files.close()
+
+
+class OtlpOutput:
+    """To a collector: OTLP/HTTP with JSON, gzip, one connection that is kept."""
+
+    def __init__(self, url: str, token: str) -> None:
+        parts = urlsplit(url)
+        host = parts.hostname or "localhost"
+        if parts.scheme == "https":
+            context = ssl.create_default_context()
+            self._connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+                host, parts.port, timeout=CALL_TIMEOUT_S, context=context
+            )
+        else:
+            self._connection = http.client.HTTPConnection(host, parts.port, timeout=CALL_TIMEOUT_S)
+        self._path = (parts.path or "/v1/traces") + (f"?{parts.query}" if parts.query else "")
+        self._headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+        if token:
+            self._headers["Authorization"] = f"Bearer {token}"
+
+    def put(self, batch: Batch) -> int:
+        """POST it. Spans that the collector refuses (partial success) are counted."""
+        body = compressed(line(batch.resource, batch.spans, batch.scope))
+        try:
+            self._connection.request("POST", self._path, body, self._headers)
+            answer = self._connection.getresponse()
+            data = answer.read(_REPLY_BYTES_MAX)
+        except (OSError, http.client.HTTPException) as error:
+            self._connection.close()
+            raise ExportError(f"no answer from the collector: {error!r}", again=True) from error
+        if answer.status != ACCEPTED:
+            self._connection.close()
+            raise ExportError(
+                f"the collector answered {answer.status}", again=answer.status in AGAIN
+            )
+        return _refused(data)
+
+    def look(self) -> None:
+        """Nothing to do."""
+
+    def close(self) -> None:
+        """Hang up."""
+        self._connection.close()
+
+
+def _refused(answer: bytes) -> int:
+    """`rejectedSpans` of an ExportTraceServiceResponse; 0 if it says nothing."""
+    try:
+        document = orjson.loads(answer or b"{}")
+        return int((document.get("partialSuccess") or {}).get("rejectedSpans") or 0)
+    except (ValueError, AttributeError, TypeError):
+        return 0
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000
