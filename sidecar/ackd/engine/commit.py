@@ -91,6 +91,8 @@ class Committer:
     def _committed(self, partition: Partition, offset: int) -> None:
         """The broker has it: chunks below are dropped here and in the store (R16)."""
         partition.committed = offset
+        if partition.tracing is not None:
+            partition.tracing.committed(offset, partition.end)
         partition.committed_version = partition.version
         partition.ledger.dropped(offset)
         if not partition.closed and not partition.ledger.dirty:

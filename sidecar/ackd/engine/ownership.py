@@ -181,6 +181,7 @@ class Ownership:
         self.by_ledger[key.topic_id, key.partition] = partition
         if self._subscription.tracing is not None:
             partition.tracing = self._subscription.tracing.of(partition)
+            self._subscription.tracing.taken(partition)
         self._context.metrics.takeovers.at(self._subscription.name).inc()
         partition.start_fetching()
         self._subscription.lengthening.opened(partition)

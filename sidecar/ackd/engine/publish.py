@@ -33,6 +33,8 @@ from ackd.errors import (
     PublishRefusedError,
 )
 from ackd.ports import Broker, Failure, NotStored, Outgoing, PublishResult, Stored
+from ackd.telemetry.spans import number, text
+from ackd.telemetry.traces import Traces
 
 GROWTH = 1.6
 JITTER = 0.2
@@ -166,12 +168,27 @@ class Publisher:
             raise PressureError("too many messages are being published at once")
         self._messages += len(messages)
         self._bytes += size
+        start_ms = self._context.clock.wall_ms()
         try:
             with self._context.metrics.publish_seconds.at(self._name).time():
-                return await self._publish(request)
+                published = await self._publish(request)
+            if self._context.traces is not None and messages:
+                self._trace(self._context.traces, published, start_ms, messages[0].topic)
+            return published
         finally:
             self._messages -= len(messages)
             self._bytes -= size
+
+    def _trace(self, traces: Traces, published: Published, start_ms: int, topic: str) -> None:
+        """One span a request; those that went well are sampled."""
+        failed = sum(isinstance(each, AckdError) for each in published.results)
+        more = (
+            f",{text('messaging.destination.name', topic)},{text('ackd.broker', self._name)}"
+            f",{number('messaging.batch.message_count', len(published.results))}"
+        )
+        if failed:
+            more += f",{number('ackd.failed', failed)},{text('error.type', 'publish')}"
+        traces.published(more, start_ms, topic, failed=bool(failed))
 
     async def _publish(self, request: PublishRequest) -> Published:
         messages = request.messages

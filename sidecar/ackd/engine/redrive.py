@@ -250,6 +250,7 @@ class Work:
         ops = [Op(Verb.HOLE, x.record.offset, arg=x.record.offset + 1) for x in stored]
         if ops:
             await self._marks.decide(taken.handle, ops)
+        self._tell(log, stored)
         refused = _refused(results)
         return len(stored), refused
 
@@ -266,9 +267,17 @@ class Work:
         stored = [home for home, result in zip(homes, results, strict=True) if not _bad(result)]
         if stored:
             await self._mark(taken, stored)
+            self._tell(log, [home.letter for home in stored])
         if len(stored) < len(homes):
             self._subscription.retry_topic.topic.doubt()
         return before + len(stored), _refused(results)
+
+    def _tell(self, log: DeadLog, letters: Sequence[Letter]) -> None:
+        """For the traces, if there are some."""
+        tracing = self._subscription.tracing
+        if tracing is not None:
+            told = [(each.carrier.origin, log.home(each).id) for each in letters]
+            tracing.redriven(told, self._context.clock.wall_ms())
 
     async def _send(self, taken: Taken, letters: Sequence[Letter]) -> tuple[list[_Home], int]:
         """Write the homes; also how many were redriven by whoever began with this batch."""

@@ -42,6 +42,7 @@ from ackd.engine.settle import Settler
 from ackd.engine.spill import FileSpill, Spill
 from ackd.engine.subscription import Subscription
 from ackd.engine.tasks import Tasks
+from ackd.engine.tracing_outages import Outages
 from ackd.engine.unsettled import Delivering
 from ackd.engine.waiters import Waiter
 from ackd.engine.watched import Watched
@@ -94,6 +95,7 @@ class Runtime(Delivering, Operating):
         self.progress = Seeks(self._of)
         self._draining = False
         self.traces = open_traces(settings, self.metrics)
+        self._outages: Outages | None = None
         self._flusher = Flusher(self._store, batch_max=settings.store.batch_max)
         self._settler: Settler | None = None
         self._gauges = Gauges(
@@ -116,7 +118,8 @@ class Runtime(Delivering, Operating):
         Raises StoreSetupError, ConfigError.
         """
         if self.traces is not None:
-            self.traces.start()
+            await self.traces.start()
+            self._outages = Outages(self.traces, self._store, self._brokers, self._up)
         context = await self._connect()
         for name, each in self.settings.subscriptions.items():
             self._subscriptions[name] = self._build(name, each, context)
@@ -210,6 +213,8 @@ class Runtime(Delivering, Operating):
     async def stop(self) -> None:
         """Commit progress, leave the groups, close everything. Never raises, bounded."""
         self._draining = True
+        if self._outages is not None:
+            self._outages.end()
         await asyncio.gather(*(each.leave() for each in self._subscriptions.values()))
         await self._publishing.stop()
         await self._tasks.stop()

@@ -26,6 +26,7 @@ from ackd.engine.pauses import Pauses
 from ackd.engine.spill import Held
 from ackd.errors import BrokerError, StoreError
 from ackd.ports import Outgoing, Record, Stored, Trouble
+from ackd.telemetry.spans import Event
 
 if TYPE_CHECKING:
     from ackd.engine.subscription import Subscription
@@ -230,20 +231,23 @@ class Sender:
             self._failed(jobs, f"the record is {reply.verdict.name}")
             return
         for (job, _), result in zip(todo, reply.results, strict=True):
-            self._finished(job, result)
+            self._finished(job, result, reply.now_ms)
         partition.perform()
 
     def _finish_op(self, job: Job, entry: Entry[Held]) -> Op:
         reason = Finish.VANISHED if entry.body is None else self._way.reason
         return Op(Verb.FINISH, job.offset, job.generation, entry.rterm, entry.attempt, reason)
 
-    def _finished(self, job: Job, result: Result) -> None:
+    def _finished(self, job: Job, result: Result, now_ms: int) -> None:
         partition, offset = job.partition, job.offset
         self._drop(job)
         if result.outcome not in (Outcome.DONE, Outcome.FINISHED):
             partition.reload()  # a rejoin gave the slot another term meanwhile: see what it is now
             return
         self._context.metrics.copies.at(self._subscription.name, self._way.name, "stored").inc()
+        if partition.tracing is not None:
+            event = Event.SEND_BACK if self._way is RETRY else Event.DEAD_LETTER
+            partition.tracing.copied(event, offset, job.generation, self._topic.name, now_ms)
         self._subscription.parking.free(partition, offset)
         self._way.done(partition, offset)
         partition.copies.forget(offset)

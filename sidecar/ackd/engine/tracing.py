@@ -86,6 +86,19 @@ class Tracing:
         """Monotonic."""
         return self._subscription.context.clock.monotonic_ms()
 
+    def taken(self, partition: Partition) -> None:
+        """A partition that this sidecar may hand out from now on."""
+        origin = partition.copies.origin(0)
+        self.traces.own("takeover", f",{self.lives(origin, partition.epoch).common}")
+
+    def redriven(self, letters: Sequence[tuple[Origin, str]], now_ms: int) -> None:
+        """Dead letters that were published again, each with the id that it had as one."""
+        for origin, dead in letters:
+            lives = self.lives(origin, self.epoch(origin))
+            more = f",{text('ackd.redriven.from', dead)}"
+            place = origin.offset, 1, now_ms * 1000, now_ms * 1000, now_ms
+            self.traces.add(Event.REDRIVE, [lives.span(Event.REDRIVE, *place, more)])
+
     # --- leases of others
 
     def foreign(self, tokens: Sequence[Token], ops: Sequence[Op], reply: Reply) -> None:

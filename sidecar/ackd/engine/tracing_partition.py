@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 N = TypeVar("N")
 CONTEXT = "traceparent"
 NOTED_MAX = 100_000
+COMMIT_MS = 10_000
+"""A partition's commits are told of at most so often."""
 LAPSED_MS = 2_000
 """A lease that has lapsed is told of when the message goes on, or after this: a settle in time
 that another sidecar served is heard of until then.
@@ -65,6 +67,8 @@ class PartitionTracing:
         self._kept: dict[int, None] = {}
         self._lapsed: dict[int, _Lapsed] = {}
         self._batches = Batches(tracing.traces, copies=partition.ledger.carriers)
+        self._told_commit_ms = -COMMIT_MS
+        self._commits = 0
         partition.ledger.timed_out = []
         self._traces.flushing[self] = self.flush
 
@@ -226,6 +230,30 @@ class PartitionTracing:
         attempt, fence, start_us, end_ms = facts
         span = lives.span(event, offset, attempt, fence, start_us, end_ms, more, links, ordinal)
         self._traces.add(event, [span])
+
+    def copied(self, event: Event, offset: int, generation: int, topic: str, now_ms: int) -> None:
+        """A copy is durable in the retry or the dead-letter topic; the ledger does not know yet."""
+        entry = self._partition.ledger.entries.get(offset)
+        if self._lives is None or entry is None:
+            return
+        reason = self._partition.copies.reason(offset)
+        more = f",{text('ackd.copy.topic', topic)},{text('ackd.reason', reason)}"
+        facts = max(entry.attempt, 1), generation, now_ms * 1000, now_ms
+        self._tell(event, self._lives, offset, facts, entry, more)
+
+    def committed(self, offset: int, end: int) -> None:
+        """Progress is at the broker; told of once in a while. `end` -1: not known."""
+        now_ms = self._tracing.now_ms()
+        if self._lives is None or now_ms - self._told_commit_ms < COMMIT_MS:
+            return
+        self._told_commit_ms = now_ms
+        self._commits += 1
+        more = f",{number('ackd.commit.offset', offset)}"
+        if end >= 0:
+            more += f",{number('ackd.commit.lag', max(end - offset, 0))}"
+        now_us = self._partition.ledger.seen_ms * 1000
+        span = self._lives.batch(Event.COMMIT, now_us, now_us, more, self._commits)
+        self._traces.add(Event.COMMIT, [span])
 
     # --- what is known of a message
 

@@ -22,6 +22,7 @@ class Watched:
         self._store = store
         self._metrics = metrics
         self._answers = False
+        self.outages = 0
         self._last_run = ""
         self._seconds = metrics.store_call_seconds.at("apply").observe
         self._items = metrics.store_batch_items.at("apply").observe
@@ -190,5 +191,6 @@ class Watched:
             self._metrics.store_unknown.at(call).inc()
         if not isinstance(error, StoreDataError):
             if self._answers:
+                self.outages += 1
                 self._metrics.store_outages.at().inc()
             self._answers = False

@@ -133,10 +133,11 @@ class Lives:
 
     Times: `start_us` and `fence` in microseconds, the others in milliseconds, all by the store's
     clock. A fencing number is that clock when the lease was granted, so it says when a lease
-    began to whoever knows its token. `more`: further attributes, each with a comma before it.
+    began to whoever knows its token. `common`: attributes of all of them. `more`: further
+    ones, each with a comma before it.
     """
 
-    __slots__ = ("_common", "_span_bases", "_templates", "epoch", "place", "trace_base")
+    __slots__ = ("_span_bases", "_templates", "common", "epoch", "place", "trace_base")
 
     def __init__(self, place: Place, epoch: int, application: str) -> None:
         self.place, self.epoch = place, epoch
@@ -161,7 +162,7 @@ class Lives:
         ]
         if application:
             common.append(text("ackd.application", application))
-        self._common = ",".join(common)
+        self.common = ",".join(common)
         self._templates = [
             self._template(event, _SHAPES[event]) if event in _SHAPES else "" for event in Event
         ]
@@ -174,7 +175,7 @@ class Lives:
             text("ackd.event", event.name.lower()),
             text("messaging.operation.name", event.name.lower()),
             text("messaging.operation.type", shape.type),
-            self._common,
+            self.common,
         ]
         status = ""
         if shape.error:
@@ -248,7 +249,7 @@ class Lives:
             f"{name} {self.place.topic}",
             kind,
             (start_us, max(start_us, end_us)),
-            f"{','.join(fixed)},{self._common}{more}",
+            f"{','.join(fixed)},{self.common}{more}",
         )
 
 

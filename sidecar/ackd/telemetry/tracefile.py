@@ -110,7 +110,6 @@ class TraceFiles:
             os.lseek(file.fileno(), self._bytes, os.SEEK_SET)
             raise
         self._bytes += len(member)
-        self.look(now_ms)
 
     def look(self, now_ms: int) -> None:
         """Close the file if it is full or old."""

@@ -16,7 +16,7 @@ from ackd.config.schema import Settings
 from ackd.config.traces import TraceSettings
 from ackd.hidden import HIDDEN
 from ackd.telemetry.metrics import Metrics
-from ackd.telemetry.spans import INTERNAL, MASK_56, Event, number, text, whole
+from ackd.telemetry.spans import INTERNAL, MASK_56, PRODUCER, Event, number, text, whole
 from ackd.telemetry.tracecount import LastRun, TraceCounts
 from ackd.telemetry.tracefile import TraceFiles
 from ackd.telemetry.traceway import Batch, FileOutput, OtlpOutput, Way
@@ -38,7 +38,6 @@ class Traces:
     def __init__(
         self, settings: TraceSettings, identity: str, folder: Path, metrics: Metrics
     ) -> None:
-        """Names what a killed run left. Raises ConfigError, OSError."""
         self.settings = settings
         self.threshold = round((1.0 - settings.sample) * (MASK_56 + 1))
         self.weight = ""
@@ -52,17 +51,24 @@ class Traces:
         self._spans: list[str] = []
         self._events = [0] * len(Event)
         self._lock = threading.Lock()
-        self._deleted = self._own = 0
+        self._deleted = self._publishes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._status_ms = _now_us() // 1000
         self._seen: dict[tuple[str, str], int] = {}
         self._seen_deleted = 0
         self.ways: list[Way] = []
-        lasting = folder / f".ackd-{identity}.counts" if settings.files else None
-        self.counts = TraceCounts(lasting, self.boot)
+        self._folder = folder
+        self.counts = TraceCounts(None, self.boot)
+        metrics.before_scrape(self._scraped)
+
+    # --- life
+
+    def _open(self) -> None:
+        settings, identity = self.settings, self._identity
         if settings.files:
+            self.counts = TraceCounts(self._folder / f".ackd-{identity}.counts", self.boot)
             files = TraceFiles(
-                folder,
+                self._folder,
                 identity,
                 datetime.now(UTC).strftime("%Y%m%dT%H%M%S"),
                 bytes_max=settings.file_bytes_max,
@@ -70,19 +76,18 @@ class Traces:
                 disk_bytes_max=settings.disk_bytes_max,
                 deleted=self._were_deleted,
             )
-            files.recover()
             self.ways.append(Way("file", FileOutput(files), settings.buffer_max, self._done))
         if settings.otlp_url:
-            token = _token(settings.otlp_token_file)
-            output = OtlpOutput(settings.otlp_url, token)
+            output = OtlpOutput(settings.otlp_url, _token(settings.otlp_token_file))
             told = _nothing if self.ways else self._done
             self.ways.append(Way("otlp", output, settings.buffer_max, told))
-        metrics.before_scrape(self._scraped)
 
-    # --- life
+    async def start(self) -> None:
+        """Start the threads and the timer; tells of the start and of what a crash has lost.
 
-    def start(self) -> None:
-        """Start the threads and the timer; tells of the start and of what a crash has lost."""
+        What a killed run left is named meanwhile. Raises ConfigError, OSError.
+        """
+        await asyncio.to_thread(self._open)
         for way in self.ways:
             way.start()
         if self.counts.last is not None:
@@ -147,12 +152,23 @@ class Traces:
         comma before it; `start_us` 0: it is a moment.
         """
         now_us = _now_us()
-        self._own += 1
         trace = int(uuid4().hex, 16)
         attributes = f"{text('ackd.event', name)}{more}"
         times = (start_us or now_us, now_us)
         span = whole(trace, f"{name} {of}", INTERNAL, times, attributes, _ERROR if error else "")
         self.add(Event.OWN, [span])
+
+    def published(self, more: str, start_ms: int, topic: str, *, failed: bool) -> None:
+        """A request that published something; one in so many as the sample says, or all failed."""
+        self._publishes += 1
+        if not failed and self._publishes % round(1 / self.settings.sample):
+            return
+        attributes = f"{text('ackd.event', 'publish')}{more}{'' if failed else self.weight}"
+        times = start_ms * 1000, max(_now_us(), start_ms * 1000)
+        status = _ERROR if failed else ""
+        trace = int(uuid4().hex, 16)
+        span = whole(trace, f"publish {topic}", PRODUCER, times, attributes, status)
+        self.add(Event.PUBLISH, [span])
 
     def flush_all(self) -> None:
         """Hand on everything, also what others collect."""
@@ -241,7 +257,7 @@ class Traces:
 
 
 def open_traces(settings: Settings, metrics: Metrics) -> Traces | None:
-    """As configured; None when they are off. Raises ConfigError, OSError."""
+    """As configured; None when they are off."""
     traces = settings.traces
     if not traces.on:
         return None

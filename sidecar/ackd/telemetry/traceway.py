@@ -55,11 +55,14 @@ class Batch:
 class Output(Protocol):
     """Where a way leads; used by its thread only."""
 
+    def open(self) -> None:
+        """Called first. Raises OSError."""
+
     def put(self, batch: Batch) -> int:
         """Take it; how many of its spans were refused. Raises OSError, ExportError."""
 
     def look(self) -> None:
-        """Called now and then. Raises OSError."""
+        """Called after each batch, and now and then. Raises OSError."""
 
     def close(self) -> None:
         """No more comes. Raises OSError."""
@@ -108,6 +111,7 @@ class Way:
 
     def _run(self) -> None:
         going = True
+        self._safely(self._output.open)
         while going:
             try:
                 batch = self._queue.get(timeout=LOOK_S)
@@ -119,6 +123,7 @@ class Way:
                 self._safely(self._output.close)
             else:
                 self._write(batch)
+                self._safely(self._output.look)
 
     def _write(self, batch: Batch) -> None:
         count, pause_s = len(batch.spans), BACKOFF_S
@@ -158,6 +163,10 @@ class FileOutput:
     def __init__(self, files: TraceFiles) -> None:
         self._files = files
 
+    def open(self) -> None:
+        """Name what a killed run left."""
+        self._files.recover()
+
     def put(self, batch: Batch) -> int:
         """One line, one gzip member."""
         member = compressed(line(batch.resource, batch.spans, batch.scope))
@@ -165,7 +174,7 @@ class FileOutput:
         return 0
 
     def look(self) -> None:
-        """Close a file that is old."""
+        """Close a file that is full or old."""
         self._files.look(_now_ms())
 
     def close(self) -> None:
@@ -190,6 +199,9 @@ class OtlpOutput:
         self._headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
+
+    def open(self) -> None:
+        """Nothing to do: the first request connects."""
 
     def put(self, batch: Batch) -> int:
         """POST it. Spans that the collector refuses (partial success) are counted."""

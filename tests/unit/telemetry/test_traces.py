@@ -1,0 +1,389 @@
+"""Spans on their way out: files that rotate, what a kill leaves, collectors, bounds (I8)."""
+
+import asyncio
+import gzip
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from google.protobuf.json_format import MessageToJson
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from prometheus_client.parser import text_string_to_metric_families
+
+from ackd.config.traces import TraceSettings
+from ackd.errors import ConfigError
+from ackd.telemetry.metrics import Metrics
+from ackd.telemetry.spans import Event, Lives, Place, link
+from ackd.telemetry.traces import Traces
+from ackd.telemetry.traceway import Batch, Way
+from tests.support.otlp import read_line, spans
+from tests.support.wait import wait_until, wait_until_async
+
+PLACE = Place("kafka", "c", "work", "work", "orders", bytes(16), 0)
+LIVES = Lives(PLACE, 0, "")
+
+
+def acks(count: int, start: int = 0) -> list[str]:
+    parent = link(b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
+    return [
+        LIVES.span(Event.ACK, o, 1, 1_000_000, 1_000_000, 2_000, "", parent)
+        for o in range(start, start + count)
+    ]
+
+
+def traces(folder: Path, **more: object) -> Traces:
+    settings: dict[str, Any] = {"files": True, "flush_ms": 20} | more
+    return Traces(TraceSettings(**settings), "one", folder, Metrics())
+
+
+def metric(of: Traces, outcome: str, way: str = "file") -> float:
+    body, _ = of._metrics.render("")
+    for family in text_string_to_metric_families(body.decode()):
+        for sample in family.samples:
+            if sample.labels == {"way": way, "outcome": outcome}:
+                return sample.value
+    return 0
+
+
+def named(folder: Path) -> list[Path]:
+    return sorted(folder.glob("ackd-*.jsonl.gz"))
+
+
+def hidden(folder: Path) -> list[Path]:
+    return sorted(folder.glob(".*"))
+
+
+# --- files
+
+
+async def test_files_have_their_name_when_they_are_whole(tmp_path: Path) -> None:
+    made = traces(tmp_path, file_bytes_max=8_000)
+    await made.start()
+    for part in range(12):
+        made.add(Event.ACK, acks(100, part * 100))
+        made.flush()
+        for path in named(tmp_path):
+            with gzip.open(path) as file:  # whoever looks finds whole lines only
+                assert all(orjson.loads(each) for each in file)
+    await made.stop()
+    assert len(named(tmp_path)) > 2
+    assert len(hidden(tmp_path)) == 1, "the counts"
+    found = spans(tmp_path)
+    offsets = [each["messaging.kafka.offset"] for each in found if each["ackd.event"] == "ack"]
+    assert sorted(offsets) == list(range(1_200))
+    assert [each["ackd.event"] for each in found[-2:]] == ["stop", "status"]
+    assert metric(made, "written") == len(found)
+    assert metric(made, "full") == metric(made, "failed") == 0
+
+
+async def test_an_old_file_gets_its_name_without_more_spans(tmp_path: Path) -> None:
+    made = traces(tmp_path, file_ms_max=1_000)
+    await made.start()
+    made.add(Event.ACK, acks(3))
+    try:
+        await wait_until_async(lambda: _there(tmp_path), "a named file")
+    finally:
+        await made.stop()
+
+
+async def _there(folder: Path) -> bool:
+    return bool(named(folder))
+
+
+async def test_the_oldest_files_go_when_there_are_too_many(tmp_path: Path) -> None:
+    foreign = tmp_path / "ackd-one-two-20260101T000000-000001.jsonl.gz"
+    foreign.write_bytes(os.urandom(2_000_000))
+    made = traces(tmp_path, file_bytes_max=1_024, disk_bytes_max=1 << 20)
+    for number in range(4):
+        old = tmp_path / f"ackd-one-20260101T00000{number}-000001.jsonl.gz"
+        old.write_bytes(os.urandom(400_000))
+    await made.start()
+    made.add(Event.ACK, acks(500))
+    await made.stop()
+    left = [path.name for path in named(tmp_path)]
+    assert foreign.name in left, "another sidecar's"
+    assert "ackd-one-20260101T000003-000001.jsonl.gz" in left
+    assert "ackd-one-20260101T000000-000001.jsonl.gz" not in left
+    own = [path for path in named(tmp_path) if path != foreign]
+    assert sum(path.stat().st_size for path in own) <= 1 << 20
+    body, _ = made._metrics.render("")
+    assert b"ackd_trace_files_deleted_total 2.0" in body
+
+
+async def test_two_sidecars_of_one_identity_are_told(tmp_path: Path) -> None:
+    first = traces(tmp_path)
+    await first.start()
+    with pytest.raises(ConfigError, match="identity"):
+        await traces(tmp_path).start()
+    await first.stop()
+    await _start_and_stop(traces(tmp_path))
+
+
+# --- a kill
+
+WRITER = """
+import asyncio, sys
+from pathlib import Path
+from ackd.telemetry.spans import Event
+from tests.unit.telemetry.test_traces import acks, traces
+
+async def main():
+    made = traces(Path(sys.argv[1]), flush_ms=50, file_bytes_max=int(sys.argv[2]))
+    await made.start()
+    number = 0
+    while True:
+        made.add(Event.ACK, acks(50, number))
+        number += 50
+        print(number, flush=True)
+        await asyncio.sleep(0.01)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_kill_loses_the_last_moment_and_counts_it(tmp_path: Path, *, torn: bool) -> None:
+    """What was made is in the files or counted as lost; nothing is torn."""
+    writer = subprocess.Popen(
+        [sys.executable, "-c", WRITER, str(tmp_path), "9000000" if torn else "30000"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert writer.stdout is not None
+    told = 0
+    try:
+        for text in writer.stdout:
+            told = int(text)
+            if told >= 2_500:
+                break
+    finally:
+        writer.send_signal(signal.SIGKILL)
+        rest = writer.stdout.read().split()
+        writer.stdout.close()
+        writer.wait()
+    made = int(rest[-1]) if rest else told
+    if torn:  # as if the power had gone in the middle of a write
+        (hidden,) = tmp_path.glob(".ackd-one-*.gz")
+        with hidden.open("ab") as file:
+            file.write(hidden.read_bytes()[:77])
+    after = traces(tmp_path)
+    asyncio.run(_start_and_stop(after))
+    last = after.counts.last
+    assert last is not None
+    assert not list(tmp_path.glob(".*.gz"))
+    found = spans(tmp_path)
+    kept = [
+        each["messaging.kafka.offset"]
+        for each in found
+        if each["boot"] == last.boot and each["ackd.event"] == "ack"
+    ]
+    lost = last.lost.get(Event.ACK, 0)
+    # A kill can come between an addition and the line that this test reads.
+    assert made <= len(kept) + lost <= made + 50
+    assert sorted(kept) == list(range(len(kept))), "lost only at the end"
+    assert kept, "what is older than a flush is there"
+    (status,) = (s for s in found if s["boot"] == last.boot and s["ackd.event"] == "status")
+    assert status["ackd.spans.dropped"] == sum(last.lost.values())
+    assert status.get("ackd.spans.lost.ack", 0) == lost
+    assert metric(after, "crash") == sum(last.lost.values())
+
+
+async def _start_and_stop(made: Traces) -> None:
+    await made.start()
+    await made.stop()
+
+
+def test_a_clean_stop_leaves_nothing_to_tell(tmp_path: Path) -> None:
+    asyncio.run(_start_and_stop(traces(tmp_path)))
+    again = traces(tmp_path)
+    asyncio.run(_start_and_stop(again))
+    assert again.counts.last is None
+
+
+# --- bounds
+
+
+class Stuck:
+    """An output that takes nothing until it may."""
+
+    def open(self) -> None:
+        pass
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.took = 0
+
+    def put(self, batch: Batch) -> int:
+        self.go.wait(20)
+        self.took += len(batch.spans)
+        return 0
+
+    def look(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_full_buffer_drops_and_counts_and_never_waits() -> None:
+    output = Stuck()
+    done: list[int] = []
+    way = Way("stuck", output, 1_000, lambda _, refused: done.append(refused))
+    way.start()
+    started = time.monotonic()
+    taken = [way.offer(Batch("", "{}", acks(100), [100])) for _ in range(50)]
+    assert time.monotonic() - started < 5
+    assert taken == [True] * 10 + [False] * 40
+    assert way.full == 4_000
+    output.go.set()
+    way.stop()
+    assert (way.written, way.failed, output.took) == (1_000, 0, 1_000)
+    assert done == [0] * 10
+
+
+async def test_a_disk_that_fails_costs_spans_and_is_counted(tmp_path: Path) -> None:
+    folder = tmp_path / "traces"
+    made = traces(folder, flush_ms=60_000)
+    await made.start()
+    shutil.rmtree(folder)
+    folder.write_text("in the way")
+    made.add(Event.ACK, acks(10))
+    made.flush()
+    await wait_until_async(lambda: _failed(made), "the failure to be counted")
+    folder.unlink()
+    made.add(Event.ACK, acks(5, 100))
+    await made.stop()
+    found = spans(folder)
+    assert [s["messaging.kafka.offset"] for s in found if s["ackd.event"] == "ack"] == [
+        *range(100, 105)
+    ]
+    status = found[-1]
+    assert status["ackd.event"] == "status"
+    assert status["ackd.spans.dropped"] == 11, "the start too"
+    assert status["ackd.spans.dropped.ack"] == 10
+
+
+async def _failed(made: Traces) -> bool:
+    return made.ways[0].failed > 0
+
+
+# --- a collector
+
+
+class Collector:
+    """An OTLP/HTTP receiver that reads with the official messages. `answers`: status, body."""
+
+    def __init__(self) -> None:
+        self.answers: list[tuple[int, bytes]] = []
+        self.spans: list[str] = []
+        self.tokens: set[str | None] = set()
+        self.asked = 0
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = gzip.decompress(self.rfile.read(int(self.headers["Content-Length"])))
+                collector.asked += 1
+                collector.tokens.add(self.headers["Authorization"])
+                assert self.path == "/v1/traces"
+                assert self.headers["Content-Type"] == "application/json"
+                data = read_line(body)
+                status, answer = collector.answers.pop(0) if collector.answers else (200, b"{}")
+                if status == 200:
+                    for scope in data.resource_spans[0].scope_spans:
+                        collector.spans += [span.name for span in scope.spans]
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/v1/traces"
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    made = Collector()
+    thread = threading.Thread(target=made.server.serve_forever)
+    thread.start()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+    thread.join()
+
+
+async def test_a_collector_gets_everything_once(collector: Collector, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("quite-secret\n")
+    made = traces(tmp_path, files=False, otlp_url=collector.url, otlp_token_file=token)
+    await made.start()
+    made.add(Event.ACK, acks(600))
+    await made.stop()
+    assert collector.spans.count("process orders") == 600
+    assert collector.tokens == {"Bearer quite-secret"}
+    assert metric(made, "written", "otlp") == len(collector.spans)
+    assert not hidden(tmp_path), "no files without `files`"
+
+
+async def test_a_collector_that_is_busy_is_asked_again(collector: Collector) -> None:
+    collector.answers = [(503, b""), (429, b"")]
+    made = traces(Path("/nowhere"), files=False, otlp_url=collector.url)
+    await made.start()
+    made.add(Event.ACK, acks(10))
+    made.flush()
+    await wait_until_async(lambda: _got(collector, 10), "the spans to arrive")
+    await made.stop()
+    assert collector.spans.count("process orders") == 10
+    assert metric(made, "failed", "otlp") == 0
+
+
+async def _got(collector: Collector, count: int) -> bool:
+    return collector.spans.count("process orders") >= count
+
+
+async def test_what_a_collector_refuses_is_counted(collector: Collector) -> None:
+    partial = ExportTraceServiceResponse()
+    partial.partial_success.rejected_spans = 3
+    collector.answers = [(400, b""), (200, MessageToJson(partial).encode())]
+    made = traces(Path("/nowhere"), files=False, otlp_url=collector.url, flush_ms=60_000)
+    await made.start()
+    made.flush()
+    made.add(Event.ACK, acks(9))
+    made.flush()
+    await made.stop()
+    assert metric(made, "failed", "otlp") == 1 + 3, "the start, and three of nine"
+
+
+async def test_without_a_collector_files_are_written_all_the_same(tmp_path: Path) -> None:
+    made = traces(tmp_path, otlp_url="http://127.0.0.1:9/v1/traces", buffer_max=100)
+    await made.start()
+    for part in range(10):
+        made.add(Event.ACK, acks(50, part * 50))
+        made.flush()
+        wait_until(lambda: made.ways[0]._put == made.ways[0]._taken, "the file")
+    await made.stop()
+    assert sum(each["ackd.event"] == "ack" for each in spans(tmp_path)) == 500
+    assert metric(made, "full", "otlp") + metric(made, "failed", "otlp") == 500 + 3
+
+
+def test_a_sample_keeps_its_share(tmp_path: Path) -> None:
+    made = traces(tmp_path, sample=0.01)
+    kept = sum(LIVES.trace(o) & ((1 << 56) - 1) >= made.threshold for o in range(100_000))
+    assert 950 <= kept <= 1_050
+    assert '"doubleValue":100.0' in made.weight
