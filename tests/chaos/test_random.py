@@ -13,6 +13,7 @@ from ackd.torture.nemesis import Temper
 from ackd.torture.parts import Local
 from ackd.torture.run import Course
 from tests.chaos.judged import CALM_S, assert_kept, judge, setup_for
+from tests.chaos.traced import assert_traced
 from tests.chaos.world import KafkaAt
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -28,6 +29,7 @@ def test_ten_kills_on_kafka(at_kafka: KafkaAt, folder: Path) -> None:
     verdict = judge(setup, course, hurt_broker=True, name="random-kafka")
     assert_kept(verdict, seed=SEED)
     assert verdict.faults >= 10
+    assert_traced(folder)
 
 
 def test_six_kills_of_a_sidecar_with_its_own_store(folder: Path) -> None:
@@ -36,3 +38,8 @@ def test_six_kills_of_a_sidecar_with_its_own_store(folder: Path) -> None:
     course = Course(seed=SEED, kills=6, temper=TEMPER, calm_s=CALM_S)
     verdict = judge(setup, course, name="random-local")
     assert_kept(verdict, seed=SEED)
+    assert_traced(folder)
+    biggest = max((folder / "traces").glob("ackd-*"), key=lambda path: path.stat().st_size)
+    biggest.unlink()
+    with pytest.raises(AssertionError):
+        assert_traced(folder)

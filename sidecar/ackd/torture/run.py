@@ -13,11 +13,13 @@ from ackd.torture.checker import Verdict, check
 from ackd.torture.child import BrokerPart, Child, Part
 from ackd.torture.history import histories, load
 from ackd.torture.nemesis import Nemesis, Temper
-from ackd.torture.parts import EmbeddedStore, Sidecar, SidecarPlan, Valkey
+from ackd.torture.parts import EmbeddedStore, Sidecar, SidecarPlan, Valkey, Value
 from ackd.torture.proxy import Proxy
 from ackd.torture.worker import command
 from ackd.torture.workload import Plan, Workload
 
+TRACES_MS = 200
+"""How often sidecars write their traces: so much a kill takes with it."""
 Say = Callable[[str], None]
 Script = Callable[[Nemesis, Sequence[Part]], Awaitable[None]]
 
@@ -66,7 +68,10 @@ async def deployed(setup: Setup) -> AsyncIterator[Deployment]:
             if setup.proxied:
                 proxies.append(await _proxied(stack, "way to the store", store.port))
                 url = f"redis://127.0.0.1:{proxies[0].port}/0"
-        plan = setup.plan(SidecarPlan(broker=broker, store_url=url, topic=setup.topic))
+        traces: dict[str, Value] = {"files": True, "folder": str(setup.folder / "traces")}
+        sections = {"traces": {**traces, "flush_ms": TRACES_MS}}
+        base = SidecarPlan(broker=broker, store_url=url, topic=setup.topic, sections=sections)
+        plan = setup.plan(base)
         sidecars = [Sidecar(f"s{n + 1}", plan, setup.folder) for n in range(setup.sidecars)]
         for each in sidecars:
             stack.callback(each.stop)
