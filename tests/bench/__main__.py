@@ -1,7 +1,7 @@
 """`make bench`: everything that is measured, as a table and as JSON in `.cache/bench`.
 
 `--quick` takes a tenth of the messages and one run: to see that the bench works, not for figures.
-`--only throughput,latency,window,start,baseline,growth,keys,outbox` takes some parts.
+`--only throughput,latency,window,start,baseline,growth,keys,outbox,traces` takes some parts.
 """
 
 import argparse
@@ -15,13 +15,24 @@ from tests.bench.bench_growth import growth
 from tests.bench.bench_http import baseline, latency, throughput
 from tests.bench.bench_keys import keys
 from tests.bench.bench_outbox import outbox
+from tests.bench.bench_traces import traces
 from tests.bench.bench_window import start, window
 from tests.bench.measure import machine
 from tests.support import kafka as kafka_support
 from tests.support.kafka import Kafka, KafkaOptions
 from tests.support.paths import CACHE, remove_run_dir, run_dir
 
-PARTS = ("baseline", "throughput", "latency", "window", "start", "growth", "keys", "outbox")
+PARTS = (
+    "baseline",
+    "throughput",
+    "latency",
+    "window",
+    "start",
+    "growth",
+    "keys",
+    "outbox",
+    "traces",
+)
 
 
 def table(found: dict[str, object], rows: list[dict[str, object]]) -> Table:
@@ -80,6 +91,8 @@ def main() -> int:
                 found["growth"] = growth(kafka, folder)
             if "keys" in wanted:
                 found["keys"] = keys(kafka, folder, scale)
+            if "traces" in wanted:
+                found["traces"] = traces(kafka, folder, runs, scale)
             if "outbox" in wanted:
                 found["outbox"] = outbox(kafka, folder)
             if "start" in wanted:

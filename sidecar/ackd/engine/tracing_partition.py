@@ -259,17 +259,16 @@ class PartitionTracing:
 
     def _facts(self, entry: Entry[Held], deadline_ms: int) -> tuple[str, str]:
         """Attributes and links of a message that is no copy."""
-        body = entry.body
-        more = _DEADLINE % deadline_ms + self._tracing.holder(entry.holder)
+        body, holder = entry.body, self._tracing.holder(entry.holder)
         if body is None:
-            return more, ""
-        links = _links(body) if isinstance(body, Record) and body.headers else ""
-        return more + _PUBLISHED % body.timestamp_ms, links
+            return f"{_DEADLINE}{deadline_ms}{_END}{holder}", ""
+        more = f"{_DEADLINE}{deadline_ms}{_END}{holder}{_PUBLISHED}{body.timestamp_ms}{_END}"
+        return more, _links(body) if isinstance(body, Record) and body.headers else ""
 
     def _home(self, entry: Entry[Held], deadline_ms: int) -> _Message | None:
         """Of a copy: the message that it stands for. None if that can't be told."""
         body, links = entry.body, ""
-        more = _DEADLINE % deadline_ms + self._tracing.holder(entry.holder)
+        more = f"{_DEADLINE}{deadline_ms}{_END}{self._tracing.holder(entry.holder)}"
         if isinstance(body, Stub):
             origin = self._tracing.named(body.name)
         elif body is None:
@@ -278,7 +277,7 @@ class PartitionTracing:
             carrier = self._partition.copies.carrier(body)
             origin = None if carrier is None else carrier.origin
             if carrier is not None:
-                more += _PUBLISHED % carrier.published_ms
+                more += f"{_PUBLISHED}{carrier.published_ms}{_END}"
             links = _links(body)
         if origin is None:
             return None
@@ -350,8 +349,9 @@ _VERBS = {
 }
 """What a settle that another sidecar served was, by its outcome."""
 _NOTHING = Result(Outcome.DONE, State.READY, 0, 0, 0, 0, late=False)
-_DEADLINE = ',{"key":"ackd.lease.deadline.unix_ms","value":{"intValue":"%d"}}'
-_PUBLISHED = ',{"key":"ackd.publish.unix_ms","value":{"intValue":"%d"}}'
+_DEADLINE = ',{"key":"ackd.lease.deadline.unix_ms","value":{"intValue":"'
+_PUBLISHED = ',{"key":"ackd.publish.unix_ms","value":{"intValue":"'
+_END = '"}}'
 
 
 def _op(told: JournalEntry) -> Op:

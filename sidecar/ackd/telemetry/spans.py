@@ -31,6 +31,8 @@ INTERNAL, CLIENT, PRODUCER, CONSUMER = 1, 3, 4, 5
 """Kinds of spans in OTLP (enum SpanKind)."""
 _PARENT = re.compile(r"[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?")
 """The header `traceparent` (W3C Trace Context, 3.2)."""
+_PARENT_BYTES = 55
+_HEX = b"0123456789abcdef"
 _NO_TRACE, _NO_SPAN = "0" * 32, "0" * 16
 
 
@@ -109,15 +111,15 @@ def link(parent: bytes | None) -> str:
     """The producer's context (value of `traceparent`) as links; nothing if it is not valid."""
     if parent is None:
         return ""
-    found = _PARENT.fullmatch(parent.decode("ascii", "replace"))
-    if found is None or found[1] == _NO_TRACE or found[2] == _NO_SPAN:
+    if len(parent) != _PARENT_BYTES or parent.translate(None, _HEX) != b"---":
+        found = _PARENT.fullmatch(parent.decode("ascii", "replace"))  # of a later version, perhaps
+        parent = b"" if found is None else parent[:_PARENT_BYTES]
+    context = parent.decode()
+    trace, span = context[3:35], context[36:52]
+    whole_parts = context[2:3] == context[35:36] == context[52:53] == "-"
+    if not whole_parts or trace == _NO_TRACE or span == _NO_SPAN:
         return ""
-    return f',"links":[{{"traceId":"{found[1]}","spanId":"{found[2]}"}}]'
-
-
-def escaped(constant: str) -> str:
-    """As a part of a template for `%`."""
-    return constant.replace("%", "%%")
+    return f',"links":[{{"traceId":"{trace}","spanId":"{span}"}}]'
 
 
 def _hash(*parts: str, size: int) -> int:
@@ -164,13 +166,14 @@ class Lives:
             common.append(text("ackd.application", application))
         self.common = ",".join(common)
         self._templates = [
-            self._template(event, _SHAPES[event]) if event in _SHAPES else "" for event in Event
+            self._template(event, _SHAPES[event]) if event in _SHAPES else () for event in Event
         ]
 
-    def _template(self, event: Event, shape: _Shape) -> str:
-        """Waits for trace, span, start us, end ms, offset twice, attempt, fence, more, links."""
+    def _template(self, event: Event, shape: _Shape) -> tuple[str, ...]:
+        """What stands between trace, span, start (us), end (ms), offset twice, attempt, fence,
+        more and links.
+        """
         place = self.place
-        name = json.dumps(f"{shape.name} {place.topic}")
         fixed = [
             text("ackd.event", event.name.lower()),
             text("messaging.operation.name", event.name.lower()),
@@ -181,24 +184,21 @@ class Lives:
         if shape.error:
             fixed.append(text("error.type", shape.error))
             status = ',"status":{"code":2}'
-        own = '{"key":"ackd.offset","value":{"intValue":"%d"}},'
-        if place.system == "kafka":
-            own = '{"key":"messaging.kafka.offset","value":{"intValue":"%d"}},'
-        identity = json.dumps(f"{place.topic}/{place.partition}/")[1:-1]
-        return "".join(
-            (
-                '{"traceId":"%032x","spanId":"%016x",',
-                escaped(f'"name":{name},"kind":{shape.kind},'),
-                '"startTimeUnixNano":"%d000","endTimeUnixNano":"%d000000","attributes":[',
-                escaped(",".join(fixed)),
-                ",",
-                own,
-                escaped(f'{{"key":"messaging.message.id","value":{{"stringValue":"{identity}'),
-                '%d"}},{"key":"ackd.delivery.attempt","value":{"intValue":"%d"}},',
-                '{"key":"ackd.lease.fence","value":{"intValue":"%d"}}%s]%s',
-                status,
-                "}",
-            )
+        own = "messaging.kafka.offset" if place.system == "kafka" else "ackd.offset"
+        name = json.dumps(f"{shape.name} {place.topic}")
+        identity = json.dumps(f"{place.topic}/{place.partition}/")[:-1]
+        return (
+            '{"traceId":"',
+            '","spanId":"',
+            f'","name":{name},"kind":{shape.kind},"startTimeUnixNano":"',
+            '000","endTimeUnixNano":"',
+            f'000000","attributes":[{",".join(fixed)},{{"key":"{own}","value":{{"intValue":"',
+            f'"}}}},{{"key":"messaging.message.id","value":{{"stringValue":{identity}',
+            '"}},{"key":"ackd.delivery.attempt","value":{"intValue":"',
+            '"}},{"key":"ackd.lease.fence","value":{"intValue":"',
+            '"}}',
+            "]",
+            f"{status}}}",
         )
 
     def trace(self, offset: int) -> int:
@@ -218,23 +218,18 @@ class Lives:
         ordinal: int = 0,
     ) -> str:
         """One finished span."""
-        return self._templates[event] % (
-            (self.trace_base + offset * STEP_128) & MASK_128,
-            (
-                self._span_bases[event]
-                + offset * STEP_OFFSET
-                + fence * STEP_FENCE
-                + ordinal * STEP_ORDINAL
-            )
-            & MASK_64,
-            min(start_us, end_ms * 1000),
-            end_ms,
-            offset,
-            offset,
-            attempt,
-            fence,
-            more,
-            links,
+        a, b, c, d, e, f, g, h, i, j, k = self._templates[event]
+        trace = (self.trace_base + offset * STEP_128) & MASK_128
+        span = (
+            self._span_bases[event]
+            + offset * STEP_OFFSET
+            + fence * STEP_FENCE
+            + ordinal * STEP_ORDINAL
+        ) & MASK_64
+        start_us = min(start_us, end_ms * 1000)
+        return (
+            f"{a}{trace:032x}{b}{span:016x}{c}{start_us}{d}{end_ms}{e}{offset}{f}{offset}"
+            f"{g}{attempt}{h}{fence}{i}{more}{j}{links}{k}"
         )
 
     def batch(

@@ -34,7 +34,7 @@ from ackd.torture.child import (
 
 READY_S = 60.0
 RESTART_S = 20.0
-Value = str | int | bool | list[int] | list[str]
+Value = str | int | float | bool | list[int] | list[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -126,10 +126,15 @@ def test_samples_are_even_whatever_offsets_exist() -> None:
         b"00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01",
         b'00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}]',
         b"\xff" * 55,
+        b"000-af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
     ],
 )
 def test_a_bad_context_is_no_link(bad: bytes | None) -> None:
     assert link(bad) == ""
+
+
+def test_a_context_of_a_later_version_is_read_as_far_as_it_is_known() -> None:
+    assert link(PARENT.replace(b"00-0af", b"01-0af") + b"-more") == link(PARENT) != ""
 
 
 @given(st.lists(st.integers(0, 300), max_size=60))
