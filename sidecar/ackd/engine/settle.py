@@ -226,6 +226,8 @@ class Settler:
                 results[ask.index] = told = self._result(result)
                 if told.status is Status.LOST:
                     told.cancelled = ask.subscription.cancels.of(ask.token)
+            if group[0].subscription.claims.held:
+                self._free(group, answer)
             self._remember(group, answer)
             return
         for ask in group:
@@ -234,6 +236,13 @@ class Settler:
                 if answer is None
                 else _unavailable(answer)
             )
+
+    def _free(self, group: Sequence[_Ask], reply: Reply) -> None:
+        """Copies may wait for the end of these leases."""
+        key, claims = self._handle(group[0]).key, group[0].subscription.claims
+        for ask, result in zip(group, reply.results, strict=True):
+            if result.outcome in _STATUSES:
+                claims.settled(key, ask.op.offset, result.outcome, result.when_ms)
 
     def _submit(self, group: list[_Ask]) -> asyncio.Future[Reply]:
         return self._context.flusher.submit(self._handle(group[0]), [ask.op for ask in group])

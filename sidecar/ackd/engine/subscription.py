@@ -250,6 +250,7 @@ class Subscription:
         partition.ledger.fetched(event.session, self._sieve.sift(event))
         partition.end = max(partition.end, event.records[-1].offset + 1)
         partition.perform()
+        self.sweeper.stir()
         self.context.metrics.fetched.at(self.name).inc(len(event.records))
         self.hand_out.throttle()
 
