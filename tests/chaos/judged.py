@@ -28,6 +28,8 @@ HELD_MS = 20_000
 PARTITIONS = 4
 # Sidecars have three seconds to write back what a rolled back store forgot; machines are slow.
 REPAIRED_S = 4.0
+# Ends as soon as everything is finished; a busy machine takes several times longer.
+DRAIN_S = 240.0
 ACKED_MIN = 50
 APART_US_MAX = 5_000
 
@@ -48,13 +50,14 @@ def judge(
     """
 
     async def run() -> Verdict:
+        patient = replace(course, drain_s=DRAIN_S)
         settings = replace(setup, plan=lambda plan: _settings(setup.plan(plan)))
         async with deployed(settings) as deployment:
             verdict, about = await torture(
                 deployment,
                 parts_of(deployment, hurt_broker=hurt_broker),
                 change(plan_of(setup, deployment, course.seed, rate_per_s)),
-                course,
+                patient,
                 script=script,
             )
             save(CACHE / "chaos" / f"{name}.json", verdict, about)

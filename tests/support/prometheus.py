@@ -99,7 +99,7 @@ class Prometheus(Started):
     def _get(self, path: str) -> str:
         if not self._process.running:
             raise AssertionError(self._process.log())
-        with closing(HTTPConnection("127.0.0.1", self._port, timeout=10)) as connection:
+        with closing(HTTPConnection("127.0.0.1", self._port, timeout=60)) as connection:
             connection.request("GET", path)
             answer = connection.getresponse()
             text = answer.read().decode()

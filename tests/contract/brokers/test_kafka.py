@@ -18,7 +18,7 @@ from tests.support.kafka import Kafka
 from tests.support.ports import free_port
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(240)]
 
 SMALL_BYTES = 1024 * 1024
 SHORT_SESSION = {"session.timeout.ms": "3000", "heartbeat.interval.ms": "300"}
@@ -57,7 +57,7 @@ class KafkaLab(Lab):
             return True
 
         await asyncio.to_thread(
-            wait_until, create, f"{topic} is made", timeout_s=20, ignoring=(Exception,)
+            wait_until, create, f"{topic} is made", timeout_s=60, ignoring=(Exception,)
         )
 
     async def delete_topic(self, topic: str) -> None:

@@ -29,7 +29,7 @@ from tests.support.redis import (
 from tests.support.require import require
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(240)]
 PARTITIONS = 24
 
 
@@ -56,7 +56,7 @@ async def test_r9_a_sentinel_failover_is_found_and_is_another_run() -> None:
 
             # Nothing of the new primary is believed before the record was opened again.
             reply = await wait_until_async(
-                answered, "the new primary answers", ignoring=(StoreError,), timeout_s=30
+                answered, "the new primary answers", ignoring=(StoreError,), timeout_s=60
             )
             assert reply.verdict is Verdict.MOVED
             old.thaw()
@@ -131,7 +131,7 @@ async def test_a_dead_node_of_a_cluster_fails_its_own_partitions_only() -> None:
                 return replies if len(replies) == PARTITIONS else []
 
             replies = await wait_until_async(
-                all_answer, "the replica was promoted", ignoring=(StoreError,), timeout_s=40
+                all_answer, "the replica was promoted", ignoring=(StoreError,), timeout_s=60
             )
             moved = [reply.verdict is Verdict.MOVED for reply in replies]
             assert moved == hit

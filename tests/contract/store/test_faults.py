@@ -20,7 +20,7 @@ from tests.support.proxy import Proxy
 from tests.support.redis import Flavour, RedisOptions, RedisServer, binary
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 
 
 async def test_an_unknown_script_is_loaded_and_only_its_calls_are_sent_again(

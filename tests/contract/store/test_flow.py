@@ -9,7 +9,7 @@ import pytest
 from ackd.ports import Store
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 
 
 async def test_the_live_value_is_set_by_who_knows_the_last_one(store: Store) -> None:

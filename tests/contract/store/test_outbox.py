@@ -10,7 +10,7 @@ from ackd.core.outbox import Bounds, Keep, Look, Post, Posting, Sent
 from ackd.ports import Store
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 
 BOUNDS = Bounds(messages_max=1000, bytes_max=1 << 20, ticket_ms=60_000)
 KEEP = Keep(result_ms=60_000, results_max=1000, failed_ms=60_000)

@@ -39,7 +39,7 @@ class Sidecar:
         async def ok() -> bool:
             return all(reason.ok for reason in self.runtime.readiness())
 
-        await wait_until_async(ok, "the sidecar to be ready", timeout_s=20)
+        await wait_until_async(ok, "the sidecar to be ready", timeout_s=60)
 
     async def receive(self, most: int = 100, wait_ms: int = 5000) -> list[Delivery]:
         """One receive."""

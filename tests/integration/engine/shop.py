@@ -59,7 +59,7 @@ class Shop:
         async def ready() -> bool:
             return all(reason.ok for reason in runtime.readiness())
 
-        await wait_until_async(ready, "the sidecar to be ready", timeout_s=20)
+        await wait_until_async(ready, "the sidecar to be ready", timeout_s=60)
         return Worker(self, runtime)
 
 

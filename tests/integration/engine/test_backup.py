@@ -16,7 +16,7 @@ from tests.integration.engine.together import NAME, PARTITIONS, Sidecar, Togethe
 from tests.support.redis import Flavour, RedisOptions, binary
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 OPTIONS = RedisOptions(
     binary(Flavour.VALKEY), config={"appendonly": "yes", "appendfsync": "always"}
 )

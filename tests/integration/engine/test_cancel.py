@@ -15,7 +15,7 @@ from ackd.errors import NotInFlightError, StoreError
 from tests.integration.engine.shop import NAME, Shop, Worker
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 SOON: dict[str, Any] = {"stuck_after_ms": 300, "stuck_min_age_ms": 300}
 BOTH = pytest.mark.parametrize("then", ["dead", "ack"])
 

@@ -32,7 +32,7 @@ def first_of(kafka: Kafka, topic: str) -> Message[bytes, bytes]:
             # Until the first copy there is no such topic.
             return None if message is None or message.error() else message
 
-        message = wait_until(poll, f"a message of {topic}", timeout_s=20)
+        message = wait_until(poll, f"a message of {topic}", timeout_s=60)
         assert message is not None
         return message
     finally:

@@ -255,7 +255,7 @@ async def test_i8_homes_of_what_was_redriven_are_dropped(place: Place) -> None:
     async def closed() -> bool:
         return sum(len(record.closing) for record in records.values()) == 3
 
-    await wait_until_async(closed, "the homes to be closed", timeout_s=20)
+    await wait_until_async(closed, "the homes to be closed", timeout_s=60)
     marks = sidecar.runtime._subscriptions[NAME].dead_marks
     for key, record in records.items():
         record.closing = deque((1, offset) for _, offset in record.closing)

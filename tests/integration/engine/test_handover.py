@@ -31,7 +31,7 @@ from tests.support.redis import RedisServer
 from tests.support.wait import wait_until, wait_until_async
 from tests.unit.cli.test_command import ackd
 
-pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(240)]
 _numbers = itertools.count(1)
 NAME = "work"
 QUIET_S = 3.0

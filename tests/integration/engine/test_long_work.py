@@ -13,7 +13,7 @@ from ackd.engine.api import Verb
 from tests.integration.engine.shop import NAME, Shop, Worker
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 SOON: dict[str, Any] = {"stuck_after_ms": 300, "stuck_min_age_ms": 300}
 
 

@@ -24,7 +24,7 @@ from tests.support.kafka import Kafka
 from tests.support.redis import Flavour, RedisOptions, RedisServer, binary
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 MakeTopic = Callable[..., str]
 NAME = "work"
 MESSAGES = 20
@@ -153,7 +153,7 @@ async def desk(
         await listener.start()
         await listener.open_data()
         desk = Desk(runtime, listener, server, session, name)
-        await wait_until_async(desk.ready, "the sidecar to be ready", timeout_s=20)
+        await wait_until_async(desk.ready, "the sidecar to be ready", timeout_s=60)
         await desk.publish(MESSAGES)
         yield desk
 
@@ -234,7 +234,7 @@ async def _leases_that_run_out(desk: Desk) -> None:
     async def expired() -> bool:
         return await desk.told("ackd_lease_expiries_total", NAME) >= 3
 
-    await wait_until_async(expired, "the leases to run out", timeout_s=5)
+    await wait_until_async(expired, "the leases to run out", timeout_s=60)
     result = await desk.settle(first[0], Verb.ACK)
     assert (result.status, result.late) == (Status.ACKED, True)
     again = await desk.lease(2, 60_000)
@@ -293,7 +293,7 @@ async def _outage(desk: Desk) -> None:
     async def back() -> bool:
         return await desk.told("ackd_store_up") == 1 and await desk.ready()
 
-    await wait_until_async(back, "the store to be back", timeout_s=20)
+    await wait_until_async(back, "the store to be back", timeout_s=60)
 
 
 async def test_series_of_partitions_that_are_gone_are_dropped(desk: Desk) -> None:
@@ -327,5 +327,5 @@ async def test_the_lag_counts_what_is_not_fetched_yet(
     async def known() -> bool:
         return await desk.told("ackd_lag_messages", "0", NAME, desk.topic) == 3 * MESSAGES
 
-    await wait_until_async(known, "the backlog to be known", timeout_s=10)
+    await wait_until_async(known, "the backlog to be known", timeout_s=60)
     assert await desk.told("ackd_fetched_total", NAME) < 3 * MESSAGES

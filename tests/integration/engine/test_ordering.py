@@ -224,7 +224,7 @@ async def _until_lined_up(sidecar: Sidecar) -> list[HeldKey]:
         held = (await sidecar.runtime.explain(NAME)).ordered
         return bool(held) and held[0].behind == 7
 
-    await wait_until_async(there, "the key's copies", timeout_s=20)
+    await wait_until_async(there, "the key's copies", timeout_s=60)
     return (await sidecar.runtime.explain(NAME)).ordered
 
 
@@ -235,7 +235,7 @@ async def _until_free(sidecar: Sidecar) -> None:
         owned = sidecar.runtime._subscriptions[NAME].owned.values()
         return not any(partition.ledger.parked for partition in owned)
 
-    await wait_until_async(free, "all keys to be free", timeout_s=20)
+    await wait_until_async(free, "all keys to be free", timeout_s=60)
 
 
 async def test_r19_a_parked_key_that_fails_keeps_its_order_and_a_dead_letter_frees_it(

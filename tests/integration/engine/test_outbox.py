@@ -20,7 +20,7 @@ from ackd.ports import Outgoing, Stored
 from tests.integration.engine.together import PARTITIONS, Sidecar, Together
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 
 
 async def accept(runtime: Runtime, *messages: Outgoing, key: str | None = None) -> list[Accepted]:

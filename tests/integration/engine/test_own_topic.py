@@ -21,7 +21,7 @@ from tests.support.kafka import Kafka
 from tests.support.kafka.fill import fill
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 MakeTopic = Callable[..., str]
 WEEK_MS = 7 * 86_400_000
 

@@ -60,7 +60,7 @@ async def reset(kafka: Kafka, group: str, topic: str, offset: int) -> None:
             return False
         return True
 
-    await wait_until_async(lambda: asyncio.to_thread(write), "the group to be empty", timeout_s=10)
+    await wait_until_async(lambda: asyncio.to_thread(write), "the group to be empty", timeout_s=60)
 
 
 async def until_committed(kafka: Kafka, group: str, topic: str, offset: int) -> TopicPartition:
@@ -71,7 +71,7 @@ async def until_committed(kafka: Kafka, group: str, topic: str, offset: int) -> 
         last[:] = [await committed(kafka, group, topic)]
         return last[0].offset == offset
 
-    await wait_until_async(there, f"offset {offset} to be committed", timeout_s=10)
+    await wait_until_async(there, f"offset {offset} to be committed", timeout_s=60)
     return last[0]
 
 
@@ -106,7 +106,7 @@ async def test_i1_compacted_topic_drains_and_commits_to_the_end(
         left = await asyncio.to_thread(survivors)
         return len(left) < left[-1] // 2
 
-    await wait_until_async(compacted, "Kafka to compact", timeout_s=25)
+    await wait_until_async(compacted, "Kafka to compact", timeout_s=60)
     sidecar = await start(name, name)
     came = await sidecar.drain()
     assert len(came) == len(set(came))
@@ -211,7 +211,7 @@ async def test_r8_an_accepted_reset_is_undone(
     async def done() -> bool:
         return (await second.runtime.dead.operation(began.id)).state == "done"
 
-    await wait_until_async(done, "the undo", timeout_s=30)
+    await wait_until_async(done, "the undo", timeout_s=60)
     await second.runtime.resume(NAME, "group")
     assert await second.drain() == [4, 9]
     await until_committed(kafka, name, name, 20)
@@ -300,7 +300,7 @@ async def test_i3_two_sidecars_share_and_settle_for_each_other(
     async def shared() -> bool:
         return len(owned(two)) == 2 and len(owned(one)) == 2
 
-    await wait_until_async(shared, "both to own two partitions", timeout_s=15)
+    await wait_until_async(shared, "both to own two partitions", timeout_s=60)
     assert not owned(one) & owned(two)
     # Each settles what the other one owns now; owners hear of it and move on (R16).
     await two.settle(messages[:50], Verb.ACK)
@@ -310,6 +310,6 @@ async def test_i3_two_sidecars_share_and_settle_for_each_other(
         rows = await one.runtime.lag("work") + await two.runtime.lag("work")
         return all(row.watermark in (25, -1) for row in rows)
 
-    await wait_until_async(all_done, "every watermark at the end", timeout_s=5)
+    await wait_until_async(all_done, "every watermark at the end", timeout_s=60)
     assert await one.receive(wait_ms=300) == []
     assert await two.receive(wait_ms=300) == []

@@ -23,7 +23,7 @@ from tests.support.proc import Process
 from tests.support.redis import Flavour, RedisOptions, RedisServer, binary
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.alone, pytest.mark.redis, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.alone, pytest.mark.redis, pytest.mark.timeout(240)]
 
 RATE = 200
 BURST = 40

@@ -47,7 +47,7 @@ async def ended(sidecar: Sidecar, operation: SeekPlan | OperationView) -> Operat
         seen.append(await sidecar.runtime.dead.operation(operation.id))
         return seen[-1].state not in ("running", "cancelling")
 
-    await wait_until_async(over, "the operation to end", timeout_s=40)
+    await wait_until_async(over, "the operation to end", timeout_s=60)
     return seen[-1]
 
 

@@ -69,7 +69,7 @@ class Together:
         async def shared() -> bool:
             return all([len(await each.owned()) == PARTITIONS // 2 for each in (one, two)])
 
-        await wait_until_async(shared, "the partitions to be shared", timeout_s=20)
+        await wait_until_async(shared, "the partitions to be shared", timeout_s=60)
         return one, two
 
 
@@ -86,7 +86,7 @@ class Sidecar:
         async def ok() -> bool:
             return all(reason.ok for reason in self.runtime.readiness())
 
-        await wait_until_async(ok, "the sidecar to be ready", timeout_s=20)
+        await wait_until_async(ok, "the sidecar to be ready", timeout_s=60)
 
     async def says(self, *words: str) -> str:
         """Wait until readiness says this of the subscription; the whole of it."""
@@ -95,7 +95,7 @@ class Sidecar:
             (reason,) = [r for r in self.runtime.readiness() if r.name == f"subscription:{NAME}"]
             return reason.detail if all(word in reason.detail for word in words) else ""
 
-        return await wait_until_async(told, f"readiness to say {words}", timeout_s=20)
+        return await wait_until_async(told, f"readiness to say {words}", timeout_s=60)
 
     async def owned(self) -> list[int]:
         """Its partitions."""

@@ -22,7 +22,7 @@ from tests.support.ports import give_back
 from tests.support.proc import Process
 from tests.support.wait import wait_until
 
-pytestmark = pytest.mark.timeout(90)
+pytestmark = pytest.mark.timeout(240)
 PAGE = (REPO / "docs" / "long-work.md").read_text()
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 BLOCKS = {kind: [body for k, body in BLOCK.findall(PAGE) if k == kind] for kind in ("sh", "python")}
@@ -78,7 +78,7 @@ def run(sidecar: Sidecar, command: str) -> dict[str, Any]:
     for port, there in ((7080, sidecar.port), (7081, sidecar.admin_port)):
         command = command.replace(f"localhost:{port}", f"127.0.0.1:{there}")
     argv = ["bash", "-c", f"{command.strip()} -sS"]
-    done = subprocess.run(argv, capture_output=True, text=True, timeout=25, check=False)
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
@@ -136,7 +136,7 @@ def test_the_page_renders_videos(studio: Sidecar, tmp_path: Path) -> None:
 
 def notes(sidecar: Sidecar) -> float:
     """How many notes the sidecar has taken."""
-    with closing(HTTPConnection("127.0.0.1", sidecar.admin_port, timeout=10)) as connection:
+    with closing(HTTPConnection("127.0.0.1", sidecar.admin_port, timeout=60)) as connection:
         connection.request("GET", "/metrics")
         text = connection.getresponse().read().decode()
     found = re.search(r'^ackd_notes_total\{subscription="videos"\} (\S+)$', text, re.MULTILINE)
@@ -147,7 +147,7 @@ class Client:
     """A keep-alive connection."""
 
     def __init__(self, sidecar: Sidecar) -> None:
-        self.connection = HTTPConnection("127.0.0.1", sidecar.port, timeout=10)
+        self.connection = HTTPConnection("127.0.0.1", sidecar.port, timeout=60)
 
     def post(self, path: str, **body: object) -> tuple[int, dict[str, Any]]:
         """(status, answer)."""

@@ -73,7 +73,7 @@ def test_drain_settles_what_is_out_and_then_ends(own: Sidecar) -> None:
 
 
 def metrics(sidecar: Sidecar) -> str:
-    connection = HTTPConnection("127.0.0.1", sidecar.admin_port, timeout=5)
+    connection = HTTPConnection("127.0.0.1", sidecar.admin_port, timeout=60)
     try:
         connection.request("GET", "/metrics")
         return connection.getresponse().read().decode()
@@ -200,7 +200,7 @@ async def test_memory_is_bounded_under_huge_and_unfinished_bodies(own: Sidecar) 
         text = await asyncio.to_thread(metrics, own)
         return 'ackd_http_connections{port="data"} 0.0' in text
 
-    await wait_until_async(free, "all connections are gone", timeout_s=15)
+    await wait_until_async(free, "all connections are gone", timeout_s=60)
 
 
 @pytest.mark.alone

@@ -280,7 +280,7 @@ async def test_i8_slow_engine_keeps_memory_flat(
     assert 2 * 1024 * 1024 <= size <= 2 * 1024 * 1024 + 500 * 10_000
     assert process.memory_info().rss - start_bytes < 40 * 1024 * 1024
     reader.take(list(waiting))
-    await reader.until(lambda: all(reader.ended(part, 10_000) for part in parts), "all", 20)
+    await reader.until(lambda: all(reader.ended(part, 10_000) for part in parts), "all")
     for part in parts:
         assert reader.offsets(part) == list(range(10_000))
 

@@ -105,7 +105,7 @@ async def test_rebalance_shares_out_and_disturbs_no_fetch(
         assert first.offsets(part) == list(range(published))
         assert len({event.session for event in first.of(Fetched) if event.partition == part}) == 1
     await second.consumer.close()
-    await first.until(lambda: first.nominated == want, "all again, after an orderly leave", 10)
+    await first.until(lambda: first.nominated == want, "all again, after an orderly leave")
 
 
 async def test_pattern_sees_new_topics_and_partitions_but_never_ackds_own(

@@ -85,7 +85,7 @@ async def test_i1_two_publishers_killed_at_once(opened: Open, publisher: Publish
     victims = [publisher(f"victim{number}", 50) for number in range(2)]
     for process in (survivor, *victims):
         await asyncio.to_thread(
-            wait_until, lambda p=process: len(confirmed(p)) > 200, "some", timeout_s=20
+            wait_until, lambda p=process: len(confirmed(p)) > 200, "some", timeout_s=60
         )
     for process in victims:
         process.signal(signal.SIGKILL)

@@ -135,7 +135,7 @@ class World:
         def read() -> float:
             from urllib.request import urlopen  # noqa: PLC0415
 
-            with urlopen(f"{self.sidecar.admin_url}/metrics", timeout=5) as answer:  # noqa: S310
+            with urlopen(f"{self.sidecar.admin_url}/metrics", timeout=60) as answer:  # noqa: S310
                 for line in answer.read().decode().splitlines():
                     if line.startswith(f"{name} "):
                         return float(line.rsplit(" ", 1)[1])
@@ -188,5 +188,5 @@ def start_ready(sidecar: Sidecar) -> None:
         status, _ = call(sidecar.port, "POST", "/v1/topics/images/messages", b"1")
         return status == 201
 
-    wait_until(made, "the broker is there", timeout_s=20, ignoring=(OSError,))
-    wait_until(sidecar.ready, "the sidecar is ready", timeout_s=20, ignoring=(OSError,))
+    wait_until(made, "the broker is there", timeout_s=60, ignoring=(OSError,))
+    wait_until(sidecar.ready, "the sidecar is ready", timeout_s=60, ignoring=(OSError,))
