@@ -30,7 +30,7 @@ drain_ms = 200
 
 [store]
 url = "{url}"
-timeout_ms = 500
+timeout_ms = 3000
 grace_ms = 500
 
 [brokers.local]

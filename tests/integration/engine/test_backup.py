@@ -38,7 +38,7 @@ async def test_r10_an_old_backup_is_a_rollback(own_redis: RedisFactory, tmp_path
     async with AsyncExitStack() as stack:
         store = StoreSettings(url=server.url, prefix="backup")
         place = Together(stack, tmp_path, store, "orders")
-        one = await place.start("one", lease_ms=1_000)
+        one = await place.start("one", lease_ms=20_000)
         await one.publish(80)
         acked = await ack(one, await one.collect(20))
         await asyncio.to_thread(server.copy_data, "old")

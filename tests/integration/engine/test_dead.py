@@ -68,8 +68,7 @@ async def test_r1_a_lease_of_a_topic_that_is_gone_is_lost(
     name = topic()
     await asyncio.to_thread(fill, kafka.bootstrap, name, 0, [b"1", b"2"])
     first = await start(name, name)
-    held = await first.receive()
-    assert len(held) == 2
+    held = await first.collect(2)
     (old,) = data.records
     await asyncio.to_thread(kafka.delete_topics, [name])
     await asyncio.to_thread(kafka.create_topic, name, partitions=1, config={})

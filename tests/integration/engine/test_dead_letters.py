@@ -238,7 +238,7 @@ async def test_r9_r14_a_copy_claims_although_nobody_owns_the_record_of_the_dead_
     sidecar = await place.start()
     buried = await bury(sidecar, 3)
     await done(sidecar, await desk(sidecar).begin(NAME, REDRIVE))
-    again = await sidecar.collect(3, wait_ms=20_000)
+    again = await sidecar.collect(3, wait_ms=30_000)
     assert harmed
     assert names(again) == names(buried)
     assert await sidecar.receive(wait_ms=500) == []

@@ -39,7 +39,7 @@ class Together:
             broker="b",
             topics=(self.topic,),
             group=self.topic,
-            **{"start": "earliest", "retry_topic": False, **more},  # type: ignore[arg-type]
+            **{"start": "earliest", "retry_topic": False, "lease_ms": 300_000, **more},  # type: ignore[arg-type]
         )
         options = LocalOptions(path=self.folder / "queue", partitions=PARTITIONS)
         runtime = Runtime(
@@ -111,7 +111,7 @@ class Sidecar:
         stored = await self.runtime._brokers["b"].publish(batch)
         assert all(isinstance(each, Stored) for each in stored)
 
-    async def receive(self, most: int = 100, wait_ms: int = 5_000, **more: int) -> Received:
+    async def receive(self, most: int = 100, wait_ms: int = 30_000, **more: int) -> Received:
         """One receive."""
         request = ReceiveRequest(max=most, wait_ms=wait_ms, **more)  # type: ignore[arg-type]
         return await self.runtime.receive(NAME, request)

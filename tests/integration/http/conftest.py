@@ -27,10 +27,10 @@ listen = "{listen}"
 admin_listen = "127.0.0.1:{admin_port}"
 wait_ms_max = 2000
 body_bytes_max = 1048576
-head_timeout_ms = 2000
-body_timeout_ms = 2000
+head_timeout_ms = 5000
+body_timeout_ms = 5000
 connections_max = 200
-drain_ms = 3000
+drain_ms = 8000
 
 [brokers.local]
 adapter = "local"

@@ -42,7 +42,7 @@ def studio() -> Iterator[Sidecar]:
     folder = run_dir("long")
     made = sidecar_in(folder)
     config = folder / "ackd.toml"
-    text = config.read_text().replace("[server]", "[server]\nkeepalive_timeout_ms = 1000")
+    text = config.read_text().replace("[server]", "[server]\nkeepalive_timeout_ms = 5000")
     one = 'adapter = "local"\noptions = {partitions = 1}'
     config.write_text(text.replace('adapter = "local"', one) + VIDEOS)
     made.process.start()
@@ -90,7 +90,7 @@ def worker(sidecar: Sidecar, folder: Path, name: str) -> Process:
     script = folder / "worker.py"
     script.write_text(code)
     ackd = f"127.0.0.1:{sidecar.port}"
-    env = {**os.environ, "ACKD": ackd, "FRAME_S": "0.02"}
+    env = {**os.environ, "ACKD": ackd, "FRAME_S": "0.05"}
     return Process([sys.executable, script], log_path=folder / name, env=env)
 
 
@@ -125,13 +125,22 @@ def test_the_page_renders_videos(studio: Sidecar, tmp_path: Path) -> None:
         )
         assert status == 404
     run(studio, publish)
-    status, got = call(studio.port, "POST", "/v1/subscriptions/videos/receive", b"", **JSON)
-    lease = got["messages"][0]["lease"]
+    lease = next_one(studio)["lease"]
     assert run(studio, extend.replace("$LEASE", lease))["status"] == "extended"
     assert call(studio.port, "POST", f"/v1/leases/{lease}/release")[0] == 200
-    _, got = call(studio.port, "POST", "/v1/subscriptions/videos/receive", b"", **JSON)
-    assert got["messages"][0]["note"] == "240"
-    assert call(studio.port, "POST", f"/v1/leases/{got['messages'][0]['lease']}/ack")[0] == 200
+    again = next_one(studio)
+    assert again["note"] == "240"
+    assert call(studio.port, "POST", f"/v1/leases/{again['lease']}/ack")[0] == 200
+
+
+def next_one(sidecar: Sidecar) -> dict[str, Any]:
+    """The next message."""
+
+    def some() -> list[dict[str, Any]]:
+        path = "/v1/subscriptions/videos/receive"
+        return list(call(sidecar.port, "POST", path, b"", **JSON)[1]["messages"])
+
+    return wait_until(some, "a message")[0]
 
 
 def notes(sidecar: Sidecar) -> float:
@@ -157,10 +166,14 @@ class Client:
         return answer.status, json.loads(answer.read())
 
     def receive(self, **body: object) -> list[dict[str, Any]]:
-        """Messages."""
-        status, got = self.post("/v1/subscriptions/videos/receive", **body)
-        assert status == 200, got
-        return list(got["messages"])
+        """Messages, as soon as there are any."""
+
+        def some() -> list[dict[str, Any]]:
+            status, got = self.post("/v1/subscriptions/videos/receive", **body)
+            assert status == 200, got
+            return list(got["messages"])
+
+        return wait_until(some, "a message")
 
     def close(self) -> None:
         """Hang up."""
@@ -194,7 +207,7 @@ def test_r21_unsettled_leases_go_back_uncounted_with_their_connection(studio: Si
 
 
 def test_a_connection_with_such_leases_is_not_closed_for_being_idle(studio: Sidecar) -> None:
-    """Here idle connections are closed after a second."""
+    """Here idle connections are closed after five seconds."""
     publish(studio, 1)
     with closing(Client(studio)) as idle, closing(Client(studio)) as busy:
         idle.connection.request("GET", "/v1/subscriptions")

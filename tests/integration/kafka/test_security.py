@@ -227,7 +227,7 @@ async def test_topic_that_may_be_seen_but_not_read_is_told(
         AclPermissionType.ALLOW,
     )
     for future in secured.admin().create_acls([rule]).values():
-        future.result(10)
+        future.result(60)
     broker = await connect(**scram(secured, password))
     where = TopicPartition(name, 0)
     reader = await join(broker, ["ours"], "ours")

@@ -42,7 +42,7 @@ async def join(broker: LocalBroker, topic: str = "t") -> Reader:
 
 async def test_retention_by_age(opened: Open) -> None:
     """Old records go, also those that nobody has read; who reads from there is told (R6)."""
-    broker = await opened(retention_ms=400, partitions=1)
+    broker = await opened(retention_ms=5_000, partitions=1)
     await fill(broker, 50)
     reader = await join(broker)
 
@@ -174,7 +174,7 @@ async def test_i8_held_lock_gives_pressure_not_loss(opened: Open, folder: Path) 
     )
     try:
         await asyncio.to_thread(other.execute, "BEGIN IMMEDIATE")
-        async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
             waiting = tasks.create_task(broker.publish([Outgoing("t", None, b"x" * 60_000, (), 0)]))
             await asyncio.sleep(0)
             (full,) = await broker.publish([Outgoing("t", None, b"x" * 60_000, (), 0)])

@@ -77,7 +77,7 @@ class Application:
         finally:
             self.at_once -= 1
 
-    async def called(self, times: int, timeout_s: float = 10) -> list[Seen]:
+    async def called(self, times: int, timeout_s: float = 60) -> list[Seen]:
         """Wait until there were so many calls."""
 
         async def enough() -> bool:
@@ -113,7 +113,7 @@ class World:
         for value in values:
             await self.ask("POST", TOPIC, value, **headers)
 
-    async def finished(self, count: int, timeout_s: float = 10) -> None:
+    async def finished(self, count: int, timeout_s: float = 60) -> None:
         """Wait until so many messages of the topic, and no fewer than all, are finished."""
 
         async def there() -> bool:
