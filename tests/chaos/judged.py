@@ -27,7 +27,9 @@ CALM_S = 6.0
 # From before a rollback until after the takeover that follows it.
 HELD_MS = 20_000
 PARTITIONS = 4
-REPAIRED_S = 30.0
+REPAIRED_S = 60.0
+# Ends as soon as everything is finished; a busy machine takes several times longer.
+DRAIN_S = 240.0
 ACKED_MIN = 50
 APART_US_MAX = 5_000
 
@@ -48,13 +50,14 @@ def judge(
     """
 
     async def run() -> Verdict:
+        patient = replace(course, drain_s=DRAIN_S)
         settings = replace(setup, plan=lambda plan: _settings(setup.plan(plan)))
         async with deployed(settings) as deployment:
             verdict, about = await torture(
                 deployment,
                 parts_of(deployment, hurt_broker=hurt_broker),
                 change(plan_of(setup, deployment, course.seed, rate_per_s)),
-                course,
+                patient,
                 script=script,
             )
             save(CACHE / "chaos" / f"{name}.json", verdict, about)
@@ -176,7 +179,7 @@ def metric(sidecar: Sidecar, name: str) -> float:
 def told(sidecar: Sidecar, path: str) -> str:
     """What the admin port answers with success, else nothing."""
     try:
-        with urllib.request.urlopen(f"{sidecar.admin_url}{path}", timeout=5) as answer:  # noqa: S310
+        with urllib.request.urlopen(f"{sidecar.admin_url}{path}", timeout=60) as answer:  # noqa: S310
             return str(answer.read().decode())
     except OSError:
         return ""

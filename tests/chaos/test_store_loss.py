@@ -16,7 +16,7 @@ from ackd.torture.run import Course
 from tests.chaos.judged import CALM_S, assert_kept, judge, metric, rolled_back, setup_for
 from tests.chaos.world import Http, KafkaAt, offsets, produce, world
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(480)]
 
 
 def test_store_flushed_while_the_sidecar_lives(at_kafka: KafkaAt, folder: Path) -> None:
@@ -25,14 +25,14 @@ def test_store_flushed_while_the_sidecar_lives(at_kafka: KafkaAt, folder: Path) 
         produce(at_kafka.kafka, deployment.topic, 1_000)
         sidecar = deployment.sidecar("s1")
         client = Http(sidecar)
-        held = client.receive_until(lambda found: len(found) >= 1_000, 30)
+        held = client.receive_until(lambda found: len(found) >= 1_000, 90)
         by_offset = dict(zip(offsets(held), (each["lease"] for each in held), strict=True))
         kept = {0, 400, 999}
         done = [lease for at, lease in by_offset.items() if at not in kept]
         assert set(client.settle(done)) == {"acked"}
         assert deployment.store is not None
         assert deployment.store.ask("FLUSHALL").startswith(b"+OK")
-        again = client.receive_until(lambda found: len(found) >= len(kept), 40, lease_ms=30_000)
+        again = client.receive_until(lambda found: len(found) >= len(kept), 90, lease_ms=30_000)
         again += client.quiet(5.0)
         assert set(offsets(again)) == kept
         assert len(again) == len(kept)
@@ -46,7 +46,7 @@ def test_store_gone_with_the_sidecar(at_kafka: KafkaAt, folder: Path) -> None:
         produce(at_kafka.kafka, deployment.topic, 1_000)
         sidecar = deployment.sidecar("s1")
         client = Http(sidecar)
-        held = client.receive_until(lambda found: len(found) >= 1_000, 30)
+        held = client.receive_until(lambda found: len(found) >= 1_000, 90)
         by_offset = dict(zip(offsets(held), (each["lease"] for each in held), strict=True))
         stuck = {100, 500}
         done = [lease for at, lease in by_offset.items() if at not in stuck]
@@ -57,7 +57,7 @@ def test_store_gone_with_the_sidecar(at_kafka: KafkaAt, folder: Path) -> None:
         shutil.rmtree(deployment.store.folder)
         deployment.store.start()
         sidecar.start()
-        again = Http(sidecar).receive_until(lambda found: len(found) >= len(stuck), 40)
+        again = Http(sidecar).receive_until(lambda found: len(found) >= len(stuck), 90)
         again += Http(sidecar).quiet(4.0)
         assert set(offsets(again)) == stuck, "I1: both come; the ranges keep the other 998 away"
 
