@@ -59,8 +59,8 @@ class Decisions:
                         self._carrier_granted(coordinate)
                         self._granted(by, self.origin(coordinate), result, reply)
                 case Verb.CLAIM:
-                    self._claimed(coordinate, op, result)
-                case Verb.SEND | Verb.BURY | Verb.PLACE | Verb.CLOSE:
+                    self._claimed(coordinate, op, result, reply)
+                case Verb.SEND | Verb.BURY | Verb.PLACE | Verb.CLOSE | Verb.RESTORE:
                     pass
                 case Verb.HOLE | Verb.ADVANCE:
                     self._passed(coordinate, op)
@@ -83,8 +83,10 @@ class Decisions:
         if op.verb in (Verb.DROP, Verb.SETTLED):
             return
         late = "late" if result.late else ""
+        retry = self._retry_topic()
+        own = "r" if retry is not None and retry.topic_id == at.topic_id else ""
         self.world.note(
-            by.name, f"{op.verb.name.lower()} {at.partition}/{at.offset}", result.outcome.name,
+            by.name, f"{op.verb.name.lower()} {own}{at.partition}/{at.offset}", result.outcome.name,
             late, "arg", op.arg, "fence", result.fence, "until", result.when_ms,
             "now", reply.now_ms,
         )  # fmt: skip
@@ -121,7 +123,12 @@ class Decisions:
     def still_held(self, holding: Holding, now_ms: int) -> bool:
         """Somebody knows that he holds it, and neither he nor a fault has ended that (I3, I4)."""
         since_us, now_us = holding.changed_us, self.world.now_us
-        if holding.ended or holding.told_ms <= now_ms or holding.told_us <= now_us:
+        if (
+            holding.ended
+            or holding.lapsed
+            or holding.told_ms <= now_ms
+            or holding.told_us <= now_us
+        ):
             return False
         if self.book.flushed_since(since_us):
             return False
@@ -310,7 +317,7 @@ class Decisions:
         """What a coordinate stands for: itself, or the message that a carrier carries."""
         return self.carried.get(at, at)
 
-    def _claimed(self, at: Coordinate, op: Op, result: Result) -> None:
+    def _claimed(self, at: Coordinate, op: Op, result: Result, reply: Reply) -> None:
         """R2: the first copy wins, and none is dismissed while nobody else has the message."""
         retry = self._retry_topic()
         if retry is None:
@@ -322,12 +329,22 @@ class Decisions:
                     self.world.fail(f"R2: {name_of(at)} claimed by two copies")
                 if message.acked_us and message.claimed_by is None and not self.disturbed():
                     self.world.fail(f"R2: {name_of(at)} claimed although it was acked")
+                if message.claimed_by != carrier:
+                    self._lapsed(message, reply)
                 message.claimed_by = carrier
             case Outcome.REFUSED | Outcome.FINISHED:
                 if not message.settled(carrier) and not self.disturbed():
                     self.world.fail(f"R2: a copy of {name_of(at)} dismissed; nobody has it")
             case _:
                 pass
+
+    def _lapsed(self, message: Message, reply: Reply) -> None:
+        """The home has decided by its own clock that what was parked there is over (I4).
+
+        A jump that nobody measured (R23) may be in its clock and not in that of the copy's record.
+        """
+        for holding in message.holdings.values():
+            holding.lapsed |= holding.told_ms <= reply.now_ms
 
     def _carrier_granted(self, at: Coordinate) -> None:
         """R2: a copy is handed out only after it has claimed its message."""

@@ -112,10 +112,15 @@ def claim(record: Record, op: Op, now_ms: int) -> Result:
     home = record.homes.get(op.offset)
     if home is None:
         return _unknown(record, op, now_ms)
-    if op.fence != home.generation:
-        # A larger one was forgotten in a rollback.
-        older = op.fence < home.generation
-        return _answer(Outcome.REFUSED if older else Outcome.LOST, home)
+    if op.fence < home.generation:
+        return _answer(Outcome.REFUSED, home)
+    if op.fence > home.generation:  # forgotten in a rollback
+        waits = now_ms < record.repair_until_ms
+        return (
+            _answer(Outcome.HELD, home, record.repair_until_ms)
+            if waits
+            else _answer(Outcome.LOST, home)
+        )
     carrier = (op.group, op.arg)
     if home.slot.state is State.FINISHED:
         close(record, op, now_ms)
@@ -148,6 +153,8 @@ def _unknown(record: Record, op: Op, now_ms: int) -> Result:
         return slot.result(Outcome.FINISHED)
     if op.rterm == record.rterm:
         return slot.result(Outcome.REFUSED if op.counted else Outcome.LOST)
+    if now_ms < record.repair_until_ms:
+        return slot.result(Outcome.HELD, when_ms=record.repair_until_ms)  # see `restore`
     if not record.over(op.offset):
         # The message itself is there again. Either it goes its way, or its owner finds that it
         # was over: only then the copy is all there is.
@@ -204,6 +211,60 @@ def replayed(record: Record, op: Op, now_ms: int) -> None:
     if home.carrier is None:
         home.slot.state = State.FINISHED
         keys.leave(record, op.offset, home)
+
+
+def restore(record: Record, op: Op, now_ms: int) -> int:
+    """A home that a rollback may have forgotten, as `op` knows it (R2, R10). Repeated, it changes
+    nothing. Returns 1 if the offset is finished by it.
+
+    Without it the message would be in the window and in its copy; or, where the watermark has
+    passed it, nobody could tell whether it was acked.
+    """
+    if op.fence <= record.fence_floor:
+        return 0
+    found = record.homes.get(op.offset)
+    if found is None or found.generation < op.fence:
+        found = _made_again(record, op, found)
+    if found.generation > op.fence:
+        return 0
+    if found.slot.state is not State.FINISHED:
+        _known_of(record, op, found)
+    if record.over(op.offset) or not op.counted or op.group:
+        if found.slot.state is not State.FINISHED:
+            record.exceptions[op.offset] = (Finish.SENT, now_ms)
+        if not record.over(op.offset):
+            record.finish(op.offset)
+            return 1
+        return 0
+    slot = record.slot(op.offset)
+    if slot.state is not State.SENDING or slot.fence < op.fence:
+        record.slots[op.offset] = replace(
+            slot, state=State.SENDING, attempt=op.attempt, fence=op.fence, rterm=op.rterm
+        )
+    return 0
+
+
+def _known_of(record: Record, op: Op, found: Home) -> None:
+    """Its line, or who has claimed it. One that was closed has left its line."""
+    if not op.counted:
+        found.carrier = found.carrier or (op.group, op.arg - 1)
+    elif op.arg and not found.key and not found.closed_ms:
+        found.key = op.arg
+        keys.park(record, op.arg, op.offset)
+
+
+def _made_again(record: Record, op: Op, before: Home | None) -> Home:
+    """Its lease has to be extended (not counted) by who knows it."""
+    if before is None:
+        record.home_count += 1
+    else:
+        keys.leave(record, op.offset, before)
+    made = record.homes[op.offset] = Home(Slot(attempt=op.attempt), op.fence)
+    record.fence = max(record.fence, op.fence)
+    bit = op.offset >= record.watermark and op.offset in record.finished
+    if op.counted and bit and op.offset not in record.exceptions:
+        made.slot.state = State.FINISHED  # the ack was repeated before the home
+    return made
 
 
 def forget_all(record: Record, rterm: int) -> None:

@@ -32,6 +32,9 @@ class Op(NamedTuple):
     now) in `arg`, first hand-out (seconds) in `group`. CLOSE goes to the origin: generation; with
     `arg` = the carrier's offset + 1 and `group` = its partition it says that this carrier is
     finished (generation 0: only if that one has claimed). HEAD: the key in `arg`.
+    RESTORE: generation, the `rterm` of SEND, `attempt`. `counted`: from who sent it back, the key
+    in `arg`, `group` 1 = its copy is durable. Else from who was told that the carrier (partition
+    in `group`, its offset + 1 in `arg`) has claimed it.
     """
 
     verb: Verb

@@ -163,6 +163,7 @@ end
 local function unknown(offset, fence, rterm, counted)
   if fence <= fence_floor then return Outcome.FINISHED, 0 end
   if rterm == h_rterm then return counted == 1 and Outcome.REFUSED or Outcome.LOST, 0 end
+  if now < repair_until then return Outcome.HELD, repair_until end
   if offset >= watermark then
     local _, _, value, weight = bits_of(offset)
     if value % (weight * 2) < weight then return Outcome.HELD, now + Bound.UNKNOWN_AGAIN_MS end
@@ -188,6 +189,9 @@ H[Verb.CLAIM] = function(offset, fence, rterm, partition, place, counted)
   local state, outcome, told = home[1], Outcome.CLAIMED, 0
   if fence ~= home[8] then
     outcome = fence < home[8] and Outcome.REFUSED or Outcome.LOST
+    if outcome == Outcome.LOST and now < repair_until then
+      outcome, told = Outcome.HELD, repair_until
+    end
   elseif state == State.FINISHED then
     outcome = Outcome.FINISHED
     H.close(offset, home)

@@ -209,6 +209,54 @@ upkeep[Verb.REPLAY] = function(offset, arg, group, rterm, counted)
   return 0
 end
 
+-- A home that a rollback forgot (`home.restore`).
+local function made_again(offset, before, counted, fence, attempt)
+  if before then H.leave(offset, before) else H.count = H.count + 1 end
+  local home = { State.READY, attempt, 0, 0, 0, 0, 0, fence, 0, 0, 0, 0, 0 }
+  h_fence = max(h_fence, fence)
+  if counted == 1 and offset >= watermark and finished(offset) and (odd[offset] == false
+      or odd[offset] == nil and (odd_cleared or not call("ZSCORE", BASE .. "x", number(offset)))) then
+    home[1] = State.FINISHED -- the ack was repeated before the home
+  end
+  H.set(offset, home)
+  return home
+end
+
+upkeep[Verb.RESTORE] = function(offset, arg, group, rterm, counted, fence, attempt)
+  if homes().missing then return false end
+  if fence <= fence_floor then return 0 end
+  local home = H.of(offset)
+  if not home or home[8] < fence then
+    home = made_again(offset, home, counted, fence, attempt)
+  end
+  if home[8] > fence then return 0 end
+  if home[1] ~= State.FINISHED and counted == 0 and home[12] == 0 then
+    home[9], home[10], home[12] = group, arg - 1, 1
+    H.set(offset, home)
+  elseif home[1] ~= State.FINISHED and counted == 1 and arg ~= 0 and home[13] == 0 and home[11] == 0 then
+    H.park(offset, home, arg)
+    H.set(offset, home)
+  end
+  local over = offset < watermark or finished(offset)
+  if over or counted == 0 or group ~= 0 then
+    if home[1] ~= State.FINISHED then odd[offset] = now * 8 + Finish.SENT end
+    if over then return 0 end
+    finish(offset)
+    if term == 0 then journal[#journal + 1] = pack(JOURNAL, offset, Outcome.ACKED, 0, 0, 0) end
+    return 1
+  end
+  local raw, page, at = raw_slot(offset)
+  if s_gone[page.c] then return false end
+  local slot = raw and { unpack_(SLOT, raw) } or { State.READY, 0, 0, 0, 0, 0, 0 }
+  if slot[1] ~= State.SENDING or slot[4] < fence then
+    slot[1], slot[2], slot[4], slot[5] = State.SENDING, attempt, fence, rterm
+    page.d[at] = pack(SLOT, unpack(slot, 1, 7))
+    make("s", s_made, lists, page)
+    touch(page, at, s_dirty)
+  end
+  return 0
+end
+
 upkeep[Verb.RESET] = function(offset)
   list_all()
   for _, c in ipairs(chunks("s", 0, 2 ^ 53)) do
