@@ -118,6 +118,7 @@ class Message:
     copies: list[int] = field(default_factory=list)
     carriers: list[int] = field(default_factory=list)
     sent: bool = False
+    homed: list[tuple[Process, int]] = field(default_factory=list)
     claimed_by: Coordinate | None = None
     claimed_before: Coordinate | None = None
     dismissed: set[Coordinate] = field(default_factory=set)

@@ -53,6 +53,7 @@ class Decisions:
         for op, result in zip(call.ops, reply.results, strict=True):
             coordinate = Coordinate(call.key.topic_id, call.key.partition, op.offset)
             self._note(by, coordinate, op, result, reply)
+            self._homed(by, coordinate, result)
             match op.verb:
                 case Verb.GRANT:
                     if result.outcome is Outcome.GRANTED:
@@ -95,7 +96,8 @@ class Decisions:
         message = self.book.message(at)
         now_us = self.world.now_us
         for holding in message.holdings.values():
-            if self.still_held(holding, reply.now_ms) and not self._forgotten(at, holding, by):
+            held = self.still_held(holding, reply.now_ms)
+            if held and not self._forgotten(at, holding, by) and not self._homeless(at):
                 self.world.fail(
                     f"I3: {name_of(at)} granted by {by.name} while fence {holding.fence} holds it "
                     f"until {holding.told_ms} (now {reply.now_ms})"
@@ -151,6 +153,8 @@ class Decisions:
     def _ack_excused(self, at: Coordinate, ack: Ack, epoch: int, by: Process) -> bool:
         """The listed ways in which an acked message may come again (I2)."""
         book, now_us = self.book, self.world.now_us
+        if self._homeless(at):
+            return True
         if epoch > ack.epoch:
             return True  # `Seeks.reset` has made sure that an operator wanted this epoch
         for base, ranges, at_us in book.ledger(at.place).losses:
@@ -180,7 +184,12 @@ class Decisions:
             newest = newest and not self._outranked(message, holding)
             # After a loss of data: an ack of before that was replayed behind the grant's back.
             acked = 0 < message.acked_us < holding.granted_us and self.disturbed()
-            newest = newest and not acked and reply.epoch == self.book.ledger(at.place).epoch
+            newest = (
+                newest
+                and not acked
+                and not self._homeless(at)
+                and reply.epoch == self.book.ledger(at.place).epoch
+            )
             # A forgotten lease of a message that is in the log no more is beyond help.
             kept = op.verb in (Verb.ACK, Verb.EXTEND) and not message.removed
             sure = kept or not self._forgotten(at, holding, by)
@@ -333,10 +342,31 @@ class Decisions:
                     self._lapsed(message, reply)
                 message.claimed_by = carrier
             case Outcome.REFUSED | Outcome.FINISHED:
-                if not message.settled(carrier) and not self.disturbed():
+                if op.fence < result.fence:  # a rollback forgot its home; it was sent again (R2)
+                    message.dismissed.add(carrier)
+                elif not message.settled(carrier) and not self.disturbed():
                     self.world.fail(f"R2: a copy of {name_of(at)} dismissed; nobody has it")
             case _:
                 pass
+
+    def _homed(self, by: Process, at: Coordinate, result: Result) -> None:
+        if result.outcome in (Outcome.SENT, Outcome.CLAIMED):
+            self.book.message(at).homed.append((by, self.world.now_us))
+
+    def _homeless(self, at: Coordinate) -> bool:
+        """A rollback forgot that it was sent back or claimed, and who did it died with its memory.
+
+        Then the message is in the window again and its copy is in the topic: both may be delivered
+        (listed in docs/guarantees.md), because neither may be dropped (I1).
+        """
+        now_us = self.world.now_us
+        for by, at_us in self.book.message(at).homed:
+            lost = self.book.rolled_back(at_us, now_us)
+            if lost is not None and lost.at_us - at_us > FOREIGN_MEMORY_US:
+                return True
+            if not self.book.repaired_by(by, at_us, now_us):
+                return True
+        return False
 
     def _lapsed(self, message: Message, reply: Reply) -> None:
         """The home has decided by its own clock that what was parked there is over (I4).

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ackd.core import parked as keys
 from ackd.core.slot import Slot
 from ackd.core.states import LATE_PHASE, LOST, Outcome, Phase, State, step
-from ackd.core.wire import Finish, Op, Result
+from ackd.core.wire import LET_GO, STORED, Finish, Op, Result
 
 if TYPE_CHECKING:
     from ackd.core.record import Fences, Record
@@ -73,7 +73,7 @@ def settle(record: Record, op: Op, now_ms: int, fences: Fences) -> Result:
     if phase is not Phase.ACKED:
         phase = record.seen_by(op, phase, slot, now_ms)
     row = step(phase, op.verb)
-    if row.changes and home.carrier is not None:
+    if home.carrier is not None and (row.changes or phase in _HANDED_ON):
         row = LOST
     if row.changes and row.state is State.FINISHED:
         # An ack like any other from here on; only the carrier still has to be told.
@@ -229,7 +229,7 @@ def restore(record: Record, op: Op, now_ms: int) -> int:
         return 0
     if found.slot.state is not State.FINISHED:
         _known_of(record, op, found)
-    if record.over(op.offset) or not op.counted or op.group:
+    if record.over(op.offset) or not op.counted or op.group & STORED:
         if found.slot.state is not State.FINISHED:
             record.exceptions[op.offset] = (Finish.SENT, now_ms)
         if not record.over(op.offset):
@@ -262,8 +262,9 @@ def _made_again(record: Record, op: Op, before: Home | None) -> Home:
     made = record.homes[op.offset] = Home(Slot(attempt=op.attempt), op.fence)
     record.fence = max(record.fence, op.fence)
     bit = op.offset >= record.watermark and op.offset in record.finished
-    if op.counted and bit and op.offset not in record.exceptions:
-        made.slot.state = State.FINISHED  # the ack was repeated before the home
+    if op.counted and op.group < LET_GO and bit and op.offset not in record.exceptions:
+        # Its ack was repeated before the home: the owner alone knows that nothing else was.
+        made.slot.state = State.FINISHED
     return made
 
 
@@ -295,6 +296,8 @@ def reset(record: Record, position: int, now_ms: int) -> dict[int, Slot]:
     return leases
 
 
+_HANDED_ON = (Phase.WAITING, Phase.RELEASED)
+"""What a repeated settle is told until the message is handed on (R17), which a claim may do."""
 _LOOKS = {
     Phase.LEASED: Outcome.HELD,
     Phase.EXPIRED: Outcome.HELD,

@@ -65,7 +65,7 @@ class Ledger(SendingBack[B]):
         for index, data in snapshot.chunks.items():
             self.finished.load(index, data)
         if not same:
-            self._sent.clear()
+            self.sent_before.clear()
         gone = {offset for offset, old in before.entries.items() if old.gone}
         self.slots(snapshot.slots, snapshot.now_ms, now_ms, gone)
         self._ticked_ms = now_ms
@@ -118,7 +118,7 @@ class Ledger(SendingBack[B]):
 
     def _merge(self, before: Before[B]) -> Repair:
         # What was sent back is not merely finished: see `_homes_again`.
-        repair = compare(before, self.entries, self.finished, self.watermark, self._sent)
+        repair = compare(before, self.entries, self.finished, self.watermark, self.sent_before)
         for offset in repair.finished:
             self._finish(offset)
         for lease in repair.leases:
@@ -335,7 +335,7 @@ class Ledger(SendingBack[B]):
         if outcome is Outcome.ACKED or outcome is Outcome.ALREADY_ACKED:
             self.acked((offset,))
             return
-        self._sent.settled(offset, outcome, fence, now_ms + when_ms - store_ms)
+        self.sent_before.settled(offset, outcome, fence, now_ms + when_ms - store_ms)
         entry = self.entries.get(offset)
         state = STATE_AFTER.get(outcome)
         if entry is None or state is None or fence < entry.fence:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ackd.core.states import Outcome
+from ackd.core.states import Outcome, Verb
+from ackd.core.wire import LET_GO, STORED, Op
 
 KEEP_MS = 10_000
 """As long as acks are remembered (`engine.memory`)."""
@@ -49,3 +50,19 @@ class SentBack(dict[int, Sent]):
             return
         goes_on = outcome is Outcome.EXTENDED
         sent.lease = (*sent.lease[:3], max(due_ms, sent.lease[3])) if goes_on else None
+
+    def ops(self, now_ms: int) -> list[Op]:
+        """To be repeated by who does not own the partition any more."""
+        return [
+            op for o, sent in self.young(now_ms).items() for op in restored(o, sent, now_ms, LET_GO)
+        ]
+
+
+def restored(offset: int, sent: Sent, now_ms: int, group: int = 0) -> list[Op]:
+    """The home again, and the lease in it. `group`: see `Op`."""
+    told = sent.generation, sent.rterm, sent.attempt, sent.key, group + STORED * sent.stored
+    ops = [Op(Verb.RESTORE, offset, *told)]
+    if sent.lease is not None and sent.lease[3] > now_ms:
+        lease = sent.lease
+        ops.append(Op(Verb.EXTEND, offset, *lease[:3], lease[3] - now_ms, counted=False))
+    return ops

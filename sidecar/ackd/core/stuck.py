@@ -70,7 +70,7 @@ class SendingBack(Carriers[B]):
         self.rules: Rules | None = None
         self.excess = 0
         self._asked: set[int] = set()
-        self._sent = SentBack()
+        self.sent_before = SentBack()
         self._long: dict[int, None] = {}
 
     def _time(self, offset: int, entry: Entry[B], due_ms: int) -> None:
@@ -217,10 +217,10 @@ class SendingBack(Carriers[B]):
     def _homes_again(self, store_ms: int, now_ms: int) -> list[tuple[int, Sent]]:
         """What the record does not know to have left the window has left it nevertheless."""
         found: list[tuple[int, Sent]] = []
-        for offset, sent in self._sent.young(now_ms).items():
+        for offset, sent in self.sent_before.young(now_ms).items():
             entry = self.entries.get(offset)
             if entry is not None and entry.fence > sent.generation:
-                del self._sent[offset]  # it was handed out or sent again since
+                del self.sent_before[offset]  # it was handed out or sent again since
                 continue
             found.append((offset, sent))
             if self.turns is not None and sent.key:
@@ -241,7 +241,7 @@ class SendingBack(Carriers[B]):
     def dropped(self, committed: int) -> None:
         """The broker has `committed`: bits below it are not needed any more."""
         self.finished.drop_below(min(committed, self.watermark))
-        self._sent.drop(committed, self._ticked_ms)
+        self.sent_before.drop(committed, self._ticked_ms)
 
     # --- what the store said
 
@@ -258,7 +258,7 @@ class SendingBack(Carriers[B]):
                     return  # asked twice; its copy is on the way
                 known = entry.hold is Hold.LEASED and entry.rterm != UNKNOWN_RTERM
                 lease = entry.fence, entry.rterm, entry.attempt, entry.due_ms
-                self._sent[offset] = Sent(
+                self.sent_before[offset] = Sent(
                     *(result.fence, rterm, result.attempt, self.key(offset), now_ms),
                     lease if known else None,
                 )
@@ -297,11 +297,11 @@ class SendingBack(Carriers[B]):
 
     def sent_back(self, offset: int) -> None:
         """The copy is durable and the record says finished."""
-        entry, sent = self.entries.get(offset), self._sent.get(offset)
+        entry, sent = self.entries.get(offset), self.sent_before.get(offset)
         if sent is not None:
             sent.stored, sent.since_ms = True, max(sent.since_ms, self._ticked_ms)
         elif entry is not None:  # an earlier owner had it sent
-            self._sent[offset] = Sent(
+            self.sent_before[offset] = Sent(
                 *(entry.fence, entry.rterm, entry.attempt, self.key(offset), self._ticked_ms),
                 stored=True,
             )

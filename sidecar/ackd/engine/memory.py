@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ackd.core.bitmap import ChunkedBitmap
@@ -44,13 +44,14 @@ class _LetGo(NamedTuple):
     key: LedgerKey
     epoch: int
     finished: ChunkedBitmap
+    homes: list[Op]
 
     def ops(self) -> list[Op]:
-        """As replays; the last ones, if there are too many."""
+        """Homes of what was sent back, then replays; the last ones, if there are too many."""
         offsets: deque[int] = deque(maxlen=OFFSETS_MAX)
         for start, end in self.finished.ranges(0):
             offsets.extend(range(max(start, end - OFFSETS_MAX), end))
-        return _ops(self.epoch, offsets, acked=False)
+        return [*self.homes, *_ops(self.epoch, offsets, acked=False)]
 
 
 class Memory:
@@ -79,9 +80,11 @@ class Memory:
         while self._ack_count > OFFSETS_MAX or self._acks[0].since_ms < now_ms - KEEP_MS:
             self._ack_count -= len(self._acks.popleft().offsets)
 
-    def let_go(self, key: LedgerKey, epoch: int, finished: ChunkedBitmap) -> None:
+    def let_go(
+        self, key: LedgerKey, epoch: int, finished: ChunkedBitmap, homes: list[Op]
+    ) -> None:  # fmt: skip
         """A ledger whose partition has another owner now; `finished` must not change any more."""
-        self._let_go.append(_LetGo(self._clock.monotonic_ms(), key, epoch, finished))
+        self._let_go.append(_LetGo(self._clock.monotonic_ms(), key, epoch, finished, homes))
         self.purge()
 
     def purge(self) -> None:
@@ -92,11 +95,18 @@ class Memory:
         ):
             self._let_go.popleft()
 
+    def _first(self) -> Iterator[_Told]:
+        """What goes before all acks, of which some are for homes."""
+        yield from self._told
+        for each in self._let_go:
+            yield _Told(each.since_ms, each.key, each.homes)
+
     def known(self, key: LedgerKey) -> list[Op]:
         """What is remembered of one partition, as replays."""
-        ops = [
-            op for acks in self._acks if acks.key == key for op in _ops(acks.epoch, acks.offsets)
-        ]
+        ops = [op for each in self._first() if each.key == key for op in each.ops]
+        for acks in self._acks:
+            if acks.key == key:
+                ops += _ops(acks.epoch, acks.offsets)
         for each in self._let_go:
             if each.key == key:
                 ops += each.ops()
@@ -111,12 +121,12 @@ class Memory:
         for that any more.
         """
         by_key: dict[LedgerKey, list[Op]] = {}
+        for each in self._first():
+            if each.key.subscription == subscription:
+                by_key.setdefault(each.key, []).extend(each.ops)
         for acks in self._acks:
             if acks.key.subscription == subscription:
                 by_key.setdefault(acks.key, []).extend(_ops(acks.epoch, acks.offsets))
-        for told in self._told:
-            if told.key.subscription == subscription:
-                by_key.setdefault(told.key, []).extend(told.ops)
         await self._replay_all(by_key)
         await self.replay_let_go(subscription)
 

@@ -13,7 +13,7 @@ from ackd.core.lease import Signer
 from ackd.core.ledger import Ledger
 from ackd.core.record import REPAIR_WAIT_MS
 from ackd.core.repair import Repair
-from ackd.core.sent import Sent
+from ackd.core.sent import restored
 from ackd.core.states import Outcome, Verb
 from ackd.core.stuck import Stuck
 from ackd.core.wire import Call, Finish, Op, Reply, Result, Snapshot, Verdict
@@ -110,7 +110,7 @@ class Partition:
         now_ms = self._context.clock.monotonic_ms()
         ops = [Op(Verb.REPLAY, index << CHUNK_SHIFT, arg=1) for index in lost_chunks]
         for home in repair.homes:
-            ops += _restore(*home, now_ms)
+            ops += restored(*home, now_ms)
         ops += [Op(Verb.REPLAY, offset, counted=False) for offset in repair.finished]
         if repair.watermark:
             ops.append(Op(Verb.ADVANCE, repair.watermark))
@@ -365,16 +365,6 @@ class Partition:
     def ask_parked(self, keys: Sequence[int]) -> None:
         """Ask whether these still are; as the owner, so that it is in order with what parks one."""
         self.tell(*(Op(Verb.HEAD, 0, arg=key) for key in keys))
-
-
-def _restore(offset: int, sent: Sent, now_ms: int) -> list[Op]:
-    """The home, and the lease in it."""
-    generation, rterm, attempt = sent.generation, sent.rterm, sent.attempt
-    ops = [Op(Verb.RESTORE, offset, generation, rterm, attempt, sent.key, int(sent.stored))]
-    if sent.lease is not None and sent.lease[3] > now_ms:
-        lease = sent.lease
-        ops.append(Op(Verb.EXTEND, offset, *lease[:3], lease[3] - now_ms, counted=False))
-    return ops
 
 
 def _ignore(_: Reply | StoreError, __: int) -> None:

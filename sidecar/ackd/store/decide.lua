@@ -114,7 +114,9 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
     return true
   end
   local outcome, what = byte(T, (phase * 16 + verb) * 2 + 1, (phase * 16 + verb) * 2 + 2)
-  if home and what % 2 == 1 and home[12] == 1 then outcome, what = Outcome.LOST, 0 end
+  if home and home[12] == 1 and (what % 2 == 1 or phase == Phase.WAITING or phase == Phase.RELEASED) then
+    outcome, what = Outcome.LOST, 0
+  end
   local target = (what - what % 2) / 2
   local late = 0
   if what % 2 == 1 then

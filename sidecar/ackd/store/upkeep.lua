@@ -210,11 +210,11 @@ upkeep[Verb.REPLAY] = function(offset, arg, group, rterm, counted)
 end
 
 -- A home that a rollback forgot (`home.restore`).
-local function made_again(offset, before, counted, fence, attempt)
+local function made_again(offset, before, counted, fence, attempt, group)
   if before then H.leave(offset, before) else H.count = H.count + 1 end
   local home = { State.READY, attempt, 0, 0, 0, 0, 0, fence, 0, 0, 0, 0, 0 }
   h_fence = max(h_fence, fence)
-  if counted == 1 and offset >= watermark and finished(offset) and (odd[offset] == false
+  if counted == 1 and group < 2 and offset >= watermark and finished(offset) and (odd[offset] == false
       or odd[offset] == nil and (odd_cleared or not call("ZSCORE", BASE .. "x", number(offset)))) then
     home[1] = State.FINISHED -- the ack was repeated before the home
   end
@@ -227,7 +227,7 @@ upkeep[Verb.RESTORE] = function(offset, arg, group, rterm, counted, fence, attem
   if fence <= fence_floor then return 0 end
   local home = H.of(offset)
   if not home or home[8] < fence then
-    home = made_again(offset, home, counted, fence, attempt)
+    home = made_again(offset, home, counted, fence, attempt, group)
   end
   if home[8] > fence then return 0 end
   if home[1] ~= State.FINISHED and counted == 0 and home[12] == 0 then
@@ -238,7 +238,7 @@ upkeep[Verb.RESTORE] = function(offset, arg, group, rterm, counted, fence, attem
     H.set(offset, home)
   end
   local over = offset < watermark or finished(offset)
-  if over or counted == 0 or group ~= 0 then
+  if over or counted == 0 or group % 2 == 1 then
     if home[1] ~= State.FINISHED then odd[offset] = now * 8 + Finish.SENT end
     if over then return 0 end
     finish(offset)

@@ -176,7 +176,7 @@ def _restore(rng: random.Random, offset: int, generation: int, rterm: int) -> Op
     generation += rng.choice([0, 0, 1_000])
     op = Op(Verb.RESTORE, offset, generation, rterm, rng.randrange(5))
     if rng.random() < 0.5:
-        return op._replace(arg=rng.choice(LINES), group=rng.choice([0, 1]))
+        return op._replace(arg=rng.choice(LINES), group=rng.randrange(4))
     carrier = rng.choice([0, 1])
     return op._replace(arg=carrier + 8, group=carrier, counted=False)
 

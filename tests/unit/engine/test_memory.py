@@ -39,7 +39,7 @@ class _World:
         finished = ChunkedBitmap()
         for start, end in ranges:
             finished.add_range(start, end)
-        self.memory.let_go(key, epoch, finished)
+        self.memory.let_go(key, epoch, finished, [])
 
     def replays(self, *before: Op) -> list[tuple[int, int]]:
         """The ranges that the record has finished after it."""
