@@ -10,6 +10,7 @@ from ackd.core.upkeep import epoch_mark
 from ackd.core.wire import Call, Finish, Op, Open, Reply, Result, Snapshot, Verdict
 from ackd.engine.dedup import REPEAT
 from tests.simulation.book import Ack, Book, Coordinate, Holding, Ledger, Message, Place, name_of
+from tests.simulation.homes import homeless, lapsed, noted
 from tests.simulation.log import Cluster, Topic, is_retry
 from tests.simulation.order import too_early
 from tests.simulation.process import Process
@@ -53,7 +54,7 @@ class Decisions:
         for op, result in zip(call.ops, reply.results, strict=True):
             coordinate = Coordinate(call.key.topic_id, call.key.partition, op.offset)
             self._note(by, coordinate, op, result, reply)
-            self._homed(by, coordinate, result)
+            noted(self.book.message(coordinate), by, result, self.world.now_us)
             match op.verb:
                 case Verb.GRANT:
                     if result.outcome is Outcome.GRANTED:
@@ -135,6 +136,9 @@ class Decisions:
         if self.book.flushed_since(since_us):
             return False
         return self.book.repaired_by(holding.told_by or holding.by, since_us, now_us)
+
+    def _homeless(self, at: Coordinate) -> bool:
+        return homeless(self.book, self.book.message(at), self.world.now_us)
 
     def _forgotten(self, at: Coordinate, holding: Holding, by: Process) -> bool:
         """A rollback lost the lease, and no owner's memory of it was there (I3: data loss)."""
@@ -339,7 +343,7 @@ class Decisions:
                 if message.acked_us and message.claimed_by is None and not self.disturbed():
                     self.world.fail(f"R2: {name_of(at)} claimed although it was acked")
                 if message.claimed_by != carrier:
-                    self._lapsed(message, reply)
+                    lapsed(message, reply.now_ms)
                 message.claimed_by = carrier
             case Outcome.REFUSED | Outcome.FINISHED:
                 if op.fence < result.fence:  # a rollback forgot its home; it was sent again (R2)
@@ -348,33 +352,6 @@ class Decisions:
                     self.world.fail(f"R2: a copy of {name_of(at)} dismissed; nobody has it")
             case _:
                 pass
-
-    def _homed(self, by: Process, at: Coordinate, result: Result) -> None:
-        if result.outcome in (Outcome.SENT, Outcome.CLAIMED):
-            self.book.message(at).homed.append((by, self.world.now_us))
-
-    def _homeless(self, at: Coordinate) -> bool:
-        """A rollback forgot that it was sent back or claimed, and who did it died with its memory.
-
-        Then the message is in the window again and its copy is in the topic: both may be delivered
-        (listed in docs/guarantees.md), because neither may be dropped (I1).
-        """
-        now_us = self.world.now_us
-        for by, at_us in self.book.message(at).homed:
-            lost = self.book.rolled_back(at_us, now_us)
-            if lost is not None and lost.at_us - at_us > FOREIGN_MEMORY_US:
-                return True
-            if not self.book.repaired_by(by, at_us, now_us):
-                return True
-        return False
-
-    def _lapsed(self, message: Message, reply: Reply) -> None:
-        """The home has decided by its own clock that what was parked there is over (I4).
-
-        A jump that nobody measured (R23) may be in its clock and not in that of the copy's record.
-        """
-        for holding in message.holdings.values():
-            holding.lapsed |= holding.told_ms <= reply.now_ms
 
     def _carrier_granted(self, at: Coordinate) -> None:
         """R2: a copy is handed out only after it has claimed its message."""

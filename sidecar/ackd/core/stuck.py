@@ -6,7 +6,7 @@ is stored in the retry topic (`SendBack`). A message whose attempts are used up 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -214,7 +214,7 @@ class SendingBack(Carriers[B]):
 
     # --- what was sent back, after a possible rollback
 
-    def _homes_again(self, store_ms: int, now_ms: int) -> list[tuple[int, Sent]]:
+    def _homes_again(self, store_ms: int, now_ms: int) -> Sequence[tuple[int, Sent]]:
         """What the record does not know to have left the window has left it nevertheless."""
         found: list[tuple[int, Sent]] = []
         for offset, sent in self.sent_before.young(now_ms).items():
@@ -236,7 +236,7 @@ class SendingBack(Carriers[B]):
                     self._bodiless.add(offset)
                 entry.fence, entry.rterm, entry.attempt = sent.generation, sent.rterm, sent.attempt
                 self._hold(offset, entry, State.SENDING, entry.when_ms, store_ms, now_ms)
-        return found
+        return tuple(found)
 
     def dropped(self, committed: int) -> None:
         """The broker has `committed`: bits below it are not needed any more."""

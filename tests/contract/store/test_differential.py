@@ -136,7 +136,7 @@ def _settle(rng: random.Random, pair: Pair, offset: int) -> Op:
     )
 
 
-def _sending(rng: random.Random, pair: Pair, offset: int) -> Op:  # noqa: PLR0911 - a list
+def _sending(rng: random.Random, pair: Pair, offset: int) -> Op:
     """What sends a message back, and what its copies ask."""
     kind = rng.choice(["send", "send", "send", "bury", "place", "finish", "claim", "claim", "claim",
                        "close", "over", "over", "head", "restore", "restore"])  # fmt: skip
@@ -159,26 +159,21 @@ def _sending(rng: random.Random, pair: Pair, offset: int) -> Op:  # noqa: PLR091
         generation += rng.choice([-1, 1])
     if kind == "finish":
         return Op(Verb.FINISH, offset, generation, rterm, arg=Finish.SENT)
-    if kind == "restore":
-        return _restore(rng, offset, generation, rterm)
-    if kind == "close":
-        return Op(Verb.CLOSE, offset, generation)
+    if kind in ("close", "restore"):
+        close = Op(Verb.CLOSE, offset, generation)
+        return close if kind == "close" else _restore(rng, offset, generation, rterm)
     carrier = rng.choice([0, 0, 0, 1])
     if kind == "over":
-        generation *= rng.random() < 0.7
-        return Op(Verb.CLOSE, offset, generation, arg=carrier + 8, group=carrier)
+        told = generation * (rng.random() < 0.7)
+        return Op(Verb.CLOSE, offset, told, arg=carrier + 8, group=carrier)
     return Op(Verb.CLAIM, offset, generation, rterm ^ (rng.random() < 0.1), group=carrier,
               arg=carrier + 7, counted=rng.random() < 0.8)  # fmt: skip
 
 
 def _restore(rng: random.Random, offset: int, generation: int, rterm: int) -> Op:
-    """By who sent it back, or by who owns the copy that has claimed it."""
-    generation += rng.choice([0, 0, 1_000])
-    op = Op(Verb.RESTORE, offset, generation, rterm, rng.randrange(5))
-    if rng.random() < 0.5:
-        return op._replace(arg=rng.choice(LINES), group=rng.randrange(4))
-    carrier = rng.choice([0, 1])
-    return op._replace(arg=carrier + 8, group=carrier, counted=False)
+    op = Op(Verb.RESTORE, offset, generation + rng.choice([0, 0, 1_000]), rterm, rng.randrange(5))
+    owner = op._replace(arg=rng.choice(LINES), group=rng.randrange(4))
+    return rng.choice([owner, op._replace(arg=8, group=rng.choice([0, 1]), counted=False)])
 
 
 def _hole(rng: random.Random, offset: int) -> Op:

@@ -214,6 +214,32 @@ async def test_r10_a_replayed_ack_is_told_to_the_carrier(store: Store) -> None:
     assert (await owner.one(unsure)).outcome is Outcome.LOST
 
 
+async def test_r10_a_forgotten_home_is_written_again(store: Store) -> None:
+    """By who sent it back, before or after the ack is repeated, and by who has claimed it."""
+    owner = Owner(store)
+    await owner.open()
+    leases = await owner.grant(1, 2, 3, 4)
+    generation = leases[0].fence + 5
+
+    def again(offset: int, arg: int = 0, group: int = 1, *, counted: bool = True) -> Op:
+        return Op(Verb.RESTORE, offset, generation, 7, 1, arg, group, counted)
+
+    for _ in range(2):
+        await owner.call(again(1))
+        await owner.call(Op(Verb.REPLAY, 2), again(2))
+        await owner.foreign(again(3, arg=10, counted=False))
+        await owner.call(again(4, group=0))
+    sent = Result(Outcome.SENT, State.SENDING, 1, generation, 0, 0, late=False)
+    assert (await owner.one(leases[0])).outcome is Outcome.ACKED  # in the home, late
+    assert (await claim(owner, 1, sent)).outcome is Outcome.FINISHED
+    assert (await claim(owner, 2, sent)).outcome is Outcome.FINISHED
+    assert (await owner.one(leases[2])).outcome is Outcome.LOST  # its copy has it
+    assert (await claim(owner, 3, sent, (1, 9))).outcome is Outcome.CLAIMED
+    assert (await claim(owner, 3, sent, (1, 8))).outcome is Outcome.REFUSED
+    slots = (await owner.open(again=True)).slots
+    assert [(s.offset, s.state, s.fence) for s in slots] == [(4, State.SENDING, generation)]
+
+
 async def test_r14_evicted_homes_are_noticed_and_their_carriers_delivered(
     own_redis: RedisFactory,
 ) -> None:

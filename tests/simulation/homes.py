@@ -1,0 +1,41 @@
+"""What the simulator knows of messages that were sent back: their homes, their claims (R2, R10)."""
+
+from __future__ import annotations
+
+from ackd.core.states import Outcome
+from ackd.core.wire import Result
+from tests.simulation.book import Book, Message
+from tests.simulation.process import Process
+
+MEMORY_US = 9_500_000
+"""Sidecars keep what they sent back and claimed for at least ten seconds (R10)."""
+
+
+def noted(message: Message, by: Process, result: Result, now_us: int) -> None:
+    """Who has sent it back or claimed it."""
+    if result.outcome in (Outcome.SENT, Outcome.CLAIMED):
+        message.homed.append((by, now_us))
+
+
+def homeless(book: Book, message: Message, now_us: int) -> bool:
+    """A rollback forgot that it was sent back or claimed, and who did it died with its memory.
+
+    Then the message is in the window again and its copy is in the topic: both may be delivered
+    (listed in docs/guarantees.md), because neither may be dropped (I1).
+    """
+    for by, at_us in message.homed:
+        lost = book.rolled_back(at_us, now_us)
+        if lost is not None and lost.at_us - at_us > MEMORY_US:
+            return True
+        if not book.repaired_by(by, at_us, now_us):
+            return True
+    return False
+
+
+def lapsed(message: Message, now_ms: int) -> None:
+    """The home has decided by its own clock that what was parked there is over (I4).
+
+    A jump that nobody measured (R23) may be in its clock and not in that of the copy's record.
+    """
+    for holding in message.holdings.values():
+        holding.lapsed |= holding.told_ms <= now_ms
