@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ackd.config.dedup import DedupSettings
 from ackd.config.fields import Kind, Spec, specs
 from ackd.config.load import load_text
 from ackd.config.mistakes import FilePlace, MistakesError, dotted
@@ -24,6 +25,7 @@ SECTIONS: dict[tuple[str, ...], tuple[Spec, ...]] = {
 }
 SECTIONS["subscriptions", "orders"] = specs(SubscriptionSettings)
 SECTIONS["subscriptions", "orders", "push"] = specs(PushSettings)
+SECTIONS["subscriptions", "orders", "dedup"] = specs(DedupSettings)
 PLACES = [
     (path, spec)
     for path, known in SECTIONS.items()
@@ -139,9 +141,18 @@ def subscriptions(draw: st.DrawFn) -> SubscriptionSettings:
         "retry_backoff_ms_max": draw(st.integers(60_000, 604_800_000)),
         "retry_topic_retention_ms": draw(st.integers(14 * DAY_MS, 365 * DAY_MS)),
         "push": draw(sections(PushSettings, {"auto_extend": True})),
+        "dedup": draw(sections(DedupSettings, {"key": draw(st.sampled_from(DEDUP_KEYS))})),
+        **draw(st.sampled_from(MODES)),
     }
     made: SubscriptionSettings = draw(sections(SubscriptionSettings, fixed))
     return made
+
+
+DEDUP_KEYS = ("", "key", "header:x order", "pointer:/a/0", 'pointer:/"')
+MODES = (
+    {"mode": "clustering", "broadcast_id": ""},
+    {"mode": "broadcast", "broadcast_id": "a", "static_id": None},
+)
 
 
 def _literal(topic: str) -> str:

@@ -309,7 +309,11 @@ async def test_r25_a_retry_topic_that_can_not_be_made_holds_nothing_else_back(
         await asyncio.to_thread(kafka.create_topic, own, partitions=1, config={})
         await sidecar.until_watermark(3, timeout_s=20)
         assert await sidecar.settle(messages[:1], Verb.ACK) == ["acked"]
-        assert all(each.ok for each in sidecar.runtime.readiness())
+
+        async def is_ready() -> bool:  # once the topic's own partition is opened
+            return all(each.ok for each in sidecar.runtime.readiness())
+
+        await wait_until_async(is_ready, "the sidecar to be ready")
 
 
 def _limit(kafka: Kafka, topic: str, limit_bytes: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any
 
 import schemathesis
@@ -48,4 +49,10 @@ def _known(case: schemathesis.Case[Any]) -> bool:
 @admin.parametrize()
 @FEW
 def test_admin_port_keeps_to_its_document(case: schemathesis.Case[Any], sidecar: Sidecar) -> None:
-    case.call_and_validate(base_url=sidecar.admin_url, excluded_checks=SKIPPED)
+    answer = case.call(base_url=sidecar.admin_url)
+    skipped = [*SKIPPED]
+    if answer.status_code == HTTPStatus.REQUEST_ENTITY_TOO_LARGE:
+        # A list that is longer than the schema allows may be longer than a body, too: refused all
+        # the same, but the check does not know of this status.
+        skipped.append(negative_data_rejection)
+    case.validate_response(answer, excluded_checks=skipped)
