@@ -94,7 +94,10 @@ def test_r2_killed_in_the_middle_of_a_send_back(
         assert client.quiet(1.0) == []
         made = copies(at_kafka.kafka, deployment)
         assert len(set(made)) == 1
-        assert len(made) == (2 if moment.startswith("copied") else 1)
+        # A claim may be quicker than the note that the copy is stored: then the next owner stores
+        # it once more, under the same generation, which can't be claimed again.
+        counts = {"copied": {2}, "claimed": {1, 2}}
+        assert len(made) in counts.get(moment.partition(",")[0], {1})
         assert made[0][0].endswith(f"/{deployment.topic}/0/{STUCK}".encode())
 
 

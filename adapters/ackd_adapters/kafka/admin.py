@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -27,7 +26,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
-from ackd.ports import Committed, TopicInfo
+from ackd.ports import TopicInfo
 from ackd_adapters.kafka import errors
 from ackd_adapters.kafka.config import KafkaOptions, check_files, common
 from ackd_adapters.kafka.worker import settled
@@ -143,32 +142,6 @@ class AdminQuestions:
             return found
 
         return await self.asked("topics", ask)
-
-    async def committed(
-        self, group: str, partitions: Sequence[TopicPartition]
-    ) -> dict[TopicPartition, Committed]:
-        """A group's committed positions. Raises `BrokerError`."""
-        if not partitions:
-            return {}
-
-        async def ask() -> dict[TopicPartition, Committed]:
-            wanted = [ClientPartition(*each) for each in partitions]
-            asked = self.client.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=self._timeout_s
-            )
-            answer = await settled(next(iter(asked.values())))
-            found = {}
-            for each in answer.topic_partitions:
-                if each.error is not None:
-                    raise KafkaException(each.error)
-                # Other clients see a NUL after what this client wrote; who knows what they write.
-                metadata = (each.metadata or "").removesuffix("\0")
-                found[TopicPartition(each.topic, each.partition)] = Committed(
-                    max(each.offset, -1), metadata
-                )
-            return found
-
-        return await self.asked("committed positions", ask)
 
     async def offset(
         self, partition: TopicPartition, spec: OffsetSpec, *, committed_only: bool = True

@@ -267,6 +267,12 @@ def member_properties(options: KafkaOptions, spec: ConsumerSpec) -> Properties:
     return made | dict(spec.options)
 
 
+def position_properties(options: KafkaOptions, spec: ConsumerSpec) -> Properties:
+    """The consumer that asks for committed positions and does nothing else."""
+    extra = {key: value for key, value in spec.options.items() if key not in CLASSIC_ONLY}
+    return _consumer(options, spec) | extra
+
+
 def fetch_properties(options: KafkaOptions, spec: ConsumerSpec) -> Properties:
     """The consumer that fetches and is no member. Figures: docs/adr/0003-kafka-client.md."""
     extra = {key: value for key, value in spec.options.items() if key not in CLASSIC_ONLY}

@@ -31,15 +31,23 @@ from ackd.ports import (
 )
 from ackd_adapters.kafka import errors
 from ackd_adapters.kafka.admin import AdminQuestions, RangeQuestion
-from ackd_adapters.kafka.config import KafkaOptions, fetch_properties, member_properties
+from ackd_adapters.kafka.config import (
+    KafkaOptions,
+    fetch_properties,
+    member_properties,
+    position_properties,
+)
 from ackd_adapters.kafka.fetcher import Fetcher
 from ackd_adapters.kafka.health import Troubles
 from ackd_adapters.kafka.mailbox import Item, Mailbox, call_loop
 from ackd_adapters.kafka.member import Member
 from ackd_adapters.kafka.names import is_pattern, matching
+from ackd_adapters.kafka.positions import Found, PositionReader
 from ackd_adapters.kafka.worker import settled
 
 RANGE_RETRY_S = 0.5
+ANSWER_S = 5.0
+"""Longer than the client's own time-out, for the case that its thread has ended."""
 
 
 @dataclass(slots=True)
@@ -65,6 +73,8 @@ class KafkaConsumer:
         self._topics = spec.topics
         self._topic_ids: dict[str, bytes] = {}
         self._closed = False
+        self._positions: PositionReader | None = None
+        self._opening = asyncio.Lock()
         self._check_timer: asyncio.TimerHandle | None = None
         self._troubles = Troubles(self._post)
         self._loop = asyncio.get_running_loop()
@@ -117,6 +127,8 @@ class KafkaConsumer:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._fetcher.close())
             group.create_task(self._member.close())
+            if self._positions is not None:
+                group.create_task(self._positions.close())
 
     # --- events -------------------------------------------------------------------------------
 
@@ -296,7 +308,34 @@ class KafkaConsumer:
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, Committed]:
         """See the port."""
-        return await self._admin.committed(self._spec.group, partitions)
+        if not partitions:
+            return {}
+
+        async def ask() -> Found:
+            reader = await self._reader()
+            async with asyncio.timeout(self._options.request_timeout_ms / 1000 + ANSWER_S):
+                return await settled(reader.ask(partitions))
+
+        try:
+            return await self._admin.asked("committed positions", ask)
+        except TimeoutError:
+            raise BrokerError("committed positions: no answer in time") from None
+
+    async def _reader(self) -> PositionReader:
+        """The one at work, or a new one."""
+        if self._closed:
+            raise BrokerError("the consumer is closed")
+        async with self._opening:
+            if self._positions is None or self._positions.closing:
+                options, spec = self._options, self._spec
+                reader = PositionReader(
+                    spec.group,
+                    lambda: position_properties(options, spec),
+                    options.request_timeout_ms / 1000,
+                )
+                await reader.start()
+                self._positions = reader
+            return self._positions
 
     async def commit(self, positions: Mapping[TopicPartition, Committed]) -> None:
         """See the port. `OutcomeUnknownError` when there is no answer in time."""

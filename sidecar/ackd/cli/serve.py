@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import faulthandler
 import logging
 import sys
 from contextlib import suppress
@@ -28,6 +29,8 @@ def run(arguments: argparse.Namespace) -> int:
     settings = common.settings_of(arguments)
     output = log.set_up(settings.telemetry)
     few_arenas()
+    # A client library's native code may end the process without a word: tell where each thread was.
+    faulthandler.enable()
     try:
         from ackd.http.serve import serve  # noqa: PLC0415  mistakes are told before this is loaded
 

@@ -6,6 +6,7 @@ from ackd.engine.dead_api import DeadPage, DryRun, OperationView
 from ackd.http import dead
 from ackd.http.dead_model import ID_PATTERN, DeadMessage, PurgeBody, RedriveBody
 from ackd.http.negotiation import JSON
+from ackd.http.operation_route import begins
 from ackd.http.router import BOTH, Answer, Content, Handler, Param, Route
 
 _BASE = "/v1/subscriptions/{subscription}/dead"
@@ -13,27 +14,8 @@ _OPERATION = "/v1/operations/{operation}"
 
 
 def _begin(verb: str, text: str, handler: Handler, body: object) -> Route:
-    return Route(
-        "POST",
-        f"{_BASE}:{verb}",
-        f"dead_{verb}",
-        text,
-        handler,
-        "dead",
-        (
-            Answer(200, "Dry run: what would happen.", (Content(JSON, DryRun),)),
-            Answer(
-                202,
-                "It has begun; `Location` says how far it is.",
-                (Content(JSON, OperationView),),
-                ("Location",),
-            ),
-        ),
-        ("admin",),
-        body=(Content(JSON, body),),
-        body_required=True,
-        problems=(404, 409, 429, 503),
-    )
+    path, name = f"{_BASE}:{verb}", f"dead_{verb}"
+    return begins(path, name, text, handler, tag="dead", plan=DryRun, body=body)
 
 
 def _operation(method: str, name: str, text: str, handler: Handler) -> Route:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ackd.engine.dead_api import OperationView
 from ackd.engine.seek_api import ProgressExport, SeekPlan
 from ackd.http import progress
 from ackd.http.negotiation import JSON
+from ackd.http.operation_route import begins
 from ackd.http.progress_model import ImportBody, SeekBody
 from ackd.http.router import BOTH, Answer, Content, Handler, Route
 
@@ -13,27 +13,8 @@ _BASE = "/v1/subscriptions/{subscription}"
 
 
 def _begin(path: str, name: str, text: str, handler: Handler, body: object) -> Route:
-    return Route(
-        "POST",
-        f"{_BASE}/{path}",
-        name,
-        text,
-        handler,
-        "progress",
-        (
-            Answer(200, "Dry run: what would happen.", (Content(JSON, SeekPlan),)),
-            Answer(
-                202,
-                "It has begun; `Location` says how far it is.",
-                (Content(JSON, OperationView),),
-                ("Location",),
-            ),
-        ),
-        ("admin",),
-        body=(Content(JSON, body),),
-        body_required=True,
-        problems=(404, 409, 429, 503),
-    )
+    path = f"{_BASE}/{path}"
+    return begins(path, name, text, handler, tag="progress", plan=SeekPlan, body=body)
 
 
 PROGRESS_ROUTES = (
