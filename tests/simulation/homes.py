@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ackd.core.states import Outcome
 from ackd.core.wire import Result
-from tests.simulation.book import Book, Message
+from tests.simulation.book import Book, Coordinate, Message
 from tests.simulation.process import Process
 
 MEMORY_US = 9_500_000
@@ -17,13 +17,20 @@ def noted(message: Message, by: Process, result: Result, now_us: int) -> None:
         message.homed.append((by, now_us))
 
 
-def homeless(book: Book, message: Message, now_us: int) -> bool:
+def unknown(book: Book, at: Coordinate, since_us: int = 0) -> bool:
+    """The whole record was lost: nobody can tell what became of its homes (R2, data loss)."""
+    return any(at_us >= since_us for _, _, at_us in book.ledger(at.place).losses)
+
+
+def homeless(book: Book, at: Coordinate, now_us: int) -> bool:
     """A rollback forgot that it was sent back or claimed, and who did it died with its memory.
 
     Then the message is in the window again and its copy is in the topic: both may be delivered
     (listed in docs/guarantees.md), because neither may be dropped (I1).
     """
-    for by, at_us in message.homed:
+    for by, at_us in book.message(at).homed:
+        if unknown(book, at, at_us):
+            return True
         lost = book.rolled_back(at_us, now_us)
         if lost is not None and lost.at_us - at_us > MEMORY_US:
             return True

@@ -22,6 +22,8 @@ HOME_KEEP_MS = 600_000
 """A home is kept so long after its carrier is safe, for copies that a slow broker stores late."""
 PRUNE_MAX = 64
 """So many homes are dropped by one ADVANCE."""
+REPEAT_MS = 7_000
+"""A home may be restored so long after grants went on: a sidecar tries for ten seconds in all."""
 UNKNOWN_AGAIN_MS = 5_000
 """When a carrier asks again for a message that is in the window again, after a rollback."""
 
@@ -76,8 +78,10 @@ def settle(record: Record, op: Op, now_ms: int, fences: Fences) -> Result:
     if home.carrier is not None and (row.changes or phase in _HANDED_ON):
         row = LOST
     if row.changes and row.state is State.FINISHED:
-        # An ack like any other from here on; only the carrier still has to be told.
-        slot.state = there = State.FINISHED
+        # An ack like any other from here on; only the carrier still has to be told. Who served it
+        # remembers the generation: a rollback may forget the home (`replayed`).
+        slot = replace(slot, fence=home.generation)
+        home.slot.state = there = State.FINISHED
         record.exceptions.pop(op.offset, None)
         if op.offset >= record.watermark:  # below it the chunk may have been dropped
             record.finish(op.offset)
@@ -114,7 +118,8 @@ def claim(record: Record, op: Op, now_ms: int) -> Result:
         return _unknown(record, op, now_ms)
     if op.fence < home.generation:
         return _answer(Outcome.REFUSED, home)
-    if op.fence > home.generation:  # forgotten in a rollback
+    if op.fence > home.generation and home.slot.state is not State.FINISHED:
+        # Forgotten in a rollback.
         waits = now_ms < record.repair_until_ms
         return (
             _answer(Outcome.HELD, home, record.repair_until_ms)
@@ -199,9 +204,39 @@ def prune(record: Record, now_ms: int) -> None:
             record.home_count -= 1
 
 
+def acked(record: Record, op: Op, slot: Slot, now_ms: int) -> Slot:
+    """An ack in the window, by a lease from before a rollback that may have forgotten a home (R10).
+
+    What is left here tells that home's copy, and whoever restores it, that the message is acked.
+    """
+    old = op.rterm != record.rterm and now_ms < record.repair_until_ms + REPEAT_MS
+    if not old or op.offset in record.homes or record.homes_lost:
+        return slot
+    _acked_as(record, op.offset, op.fence + 1, now_ms)
+    return replace(slot, fence=op.fence + 1)
+
+
+def _acked_as(record: Record, offset: int, generation: int, now_ms: int) -> None:
+    """A home that is nothing but the word that its message is acked."""
+    before = record.homes.get(offset)
+    if before is None:
+        record.home_count += 1
+    else:
+        keys.leave(record, offset, before)
+    record.homes[offset] = Home(Slot(State.FINISHED), generation, closed_ms=now_ms)
+    record.closing.append((now_ms, offset))
+
+
 def replayed(record: Record, op: Op, now_ms: int) -> None:
-    """A finish is repeated after a rollback: an ack (`counted`), or nobody knows what it was."""
+    """A finish is repeated after a rollback: an ack (`counted`), or nobody knows what it was.
+
+    `fence`: it was acked in its home of this generation, which may be forgotten, too.
+    """
     home = record.homes.get(op.offset)
+    if op.fence > (home.generation if home else record.fence_floor) and not record.homes_lost:
+        _acked_as(record, op.offset, op.fence, now_ms)
+        record.exceptions.pop(op.offset, None)
+        return
     if home is None or home.slot.state is State.FINISHED:
         return
     if not op.counted:
@@ -255,12 +290,15 @@ def _known_of(record: Record, op: Op, found: Home) -> None:
 
 def _made_again(record: Record, op: Op, before: Home | None) -> Home:
     """Its lease has to be extended (not counted) by who knows it."""
+    record.fence = max(record.fence, op.fence)
+    if before is not None and before.slot.state is State.FINISHED:
+        before.generation = op.fence
+        return before
     if before is None:
         record.home_count += 1
     else:
         keys.leave(record, op.offset, before)
     made = record.homes[op.offset] = Home(Slot(attempt=op.attempt), op.fence)
-    record.fence = max(record.fence, op.fence)
     bit = op.offset >= record.watermark and op.offset in record.finished
     if op.counted and op.group < LET_GO and bit and op.offset not in record.exceptions:
         # Its ack was repeated before the home: the owner alone knows that nothing else was.

@@ -64,7 +64,7 @@ class Ledger(SendingBack[B]):
         self.finished = ChunkedBitmap()
         for index, data in snapshot.chunks.items():
             self.finished.load(index, data)
-        if not same:
+        if not same or snapshot.created:  # no copy of before belongs to a record made anew
             self.sent_before.clear()
         gone = {offset for offset, old in before.entries.items() if old.gone}
         self.slots(snapshot.slots, snapshot.now_ms, now_ms, gone)

@@ -245,6 +245,8 @@ class Record:
         if row.changes and row.state is State.FINISHED:
             if op.verb is Verb.FINISH:
                 self.exceptions[op.offset] = (Finish(op.arg), now_ms)
+            else:
+                slot = home.acked(self, op, slot, now_ms)
             self.finish(op.offset)
         elif row.changes:
             self.slots[op.offset] = slot

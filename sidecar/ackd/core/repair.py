@@ -7,7 +7,7 @@ from typing import Generic, NamedTuple
 
 from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.entry import UNKNOWN_RTERM, B, Entry, Hold
-from ackd.core.sent import Sent
+from ackd.core.sent import Lease, Sent
 
 
 class Repair(NamedTuple):
@@ -62,6 +62,15 @@ def compare(
     behind = before.confirmed if before.confirmed > watermark else 0
     missing = [o for o in before.finished.minus(finished, watermark) if o not in sent]
     return Repair(missing, behind, orphans, leases)
+
+
+def held(entries: Mapping[int, Entry[B]]) -> list[Lease]:
+    """Leases that are known."""
+    return [
+        Lease(o, e.fence, e.rterm, e.attempt, e.due_ms)
+        for o, e in entries.items()
+        if e.hold is Hold.LEASED and e.rterm != UNKNOWN_RTERM
+    ]
 
 
 def _forgot(old: Entry[B], now: Entry[B]) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ackd.core.states import Outcome, Verb
 from ackd.core.wire import LET_GO, STORED, Op
@@ -51,11 +53,33 @@ class SentBack(dict[int, Sent]):
         goes_on = outcome is Outcome.EXTENDED
         sent.lease = (*sent.lease[:3], max(due_ms, sent.lease[3])) if goes_on else None
 
+
+class Lease(NamedTuple):
+    """A lease in the window. `due_ms`: on its owner's clock."""
+
+    offset: int
+    fence: int
+    rterm: int
+    attempt: int
+    due_ms: int
+
+    def again(self, now_ms: int) -> Op:
+        """Given back if it was forgotten, never shortened."""
+        left_ms = max(self.due_ms - now_ms, 1)
+        return Op(Verb.EXTEND, *self[:4], left_ms, counted=False)
+
+
+class LeftOpen(NamedTuple):
+    """What was open when its owner let a partition go, who may have to say it again."""
+
+    sent: SentBack
+    leases: Sequence[Lease]
+
     def ops(self, now_ms: int) -> list[Op]:
-        """To be repeated by who does not own the partition any more."""
-        return [
-            op for o, sent in self.young(now_ms).items() for op in restored(o, sent, now_ms, LET_GO)
-        ]
+        """What was sent back lately, and the leases that live."""
+        young = self.sent.young(now_ms).items()
+        ops = [op for o, sent in young for op in restored(o, sent, now_ms, LET_GO)]
+        return ops + [lease.again(now_ms) for lease in self.leases if lease.due_ms > now_ms]
 
 
 def restored(offset: int, sent: Sent, now_ms: int, group: int = 0) -> list[Op]:

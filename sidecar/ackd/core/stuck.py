@@ -13,7 +13,8 @@ from typing import NamedTuple
 from ackd.core.carriers import Carriers
 from ackd.core.entry import HOLD_OF, UNKNOWN_RTERM, B, Entry, Hold
 from ackd.core.order import Turns
-from ackd.core.sent import Sent, SentBack
+from ackd.core.repair import held
+from ackd.core.sent import LeftOpen, Sent, SentBack
 from ackd.core.states import Outcome, State
 from ackd.core.wire import Result
 
@@ -213,6 +214,10 @@ class SendingBack(Carriers[B]):
         return None if age_ms is None else max(self.rules.stuck_after_ms - age_ms, 0)
 
     # --- what was sent back, after a possible rollback
+
+    def left_open(self) -> LeftOpen:
+        """For who lets the partition go."""
+        return LeftOpen(self.sent_before, held(self.entries))
 
     def _homes_again(self, store_ms: int, now_ms: int) -> Sequence[tuple[int, Sent]]:
         """What the record does not know to have left the window has left it nevertheless."""

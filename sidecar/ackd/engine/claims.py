@@ -180,11 +180,11 @@ class Claims:
                 return
             results = [STRANGER] * len(asks)
         self._answered(asks, reply, results)
-        self._remember(handle.key, asks, results)
+        self._remember(handle, asks, results)
         await self._lengthen(handle, asks, results)
 
     def _remember(
-        self, key: LedgerKey, asks: Sequence[_Ask], results: Sequence[Result]
+        self, handle: LedgerHandle, asks: Sequence[_Ask], results: Sequence[Result]
     ) -> None:  # fmt: skip
         """A rollback may forget a claim, even the home: who claimed it writes it again (R10)."""
         ops = [
@@ -195,7 +195,7 @@ class Claims:
             if result.outcome is Outcome.CLAIMED and ask.carrier.redriven is None
         ]
         if ops:
-            self._context.memory.told(key, ops)
+            self._context.memory.told(handle.key, handle.incarnation, ops)
 
     async def _lengthen(
         self, handle: LedgerHandle, asks: Sequence[_Ask], results: Sequence[Result]
@@ -272,7 +272,7 @@ class Claims:
                 ops = [ask.close for ask in some]
                 reply = await self._context.flusher.submit(handle, ops)
                 if reply.verdict is Verdict.OK:
-                    self._context.memory.told(handle.key, ops)
+                    self._context.memory.told(handle.key, handle.incarnation, ops)
             except StoreError:
                 await asyncio.sleep(CLAIM_AGAIN_MS / 1000)
                 for ask in some:

@@ -172,7 +172,7 @@ upkeep[Verb.DROP] = function(offset)
   return 0
 end
 
-upkeep[Verb.REPLAY] = function(offset, arg, group, rterm, counted)
+upkeep[Verb.REPLAY] = function(offset, arg, group, rterm, counted, fence)
   if arg == 2 then
     homes().clear()
     h_rterm = rterm
@@ -180,8 +180,12 @@ upkeep[Verb.REPLAY] = function(offset, arg, group, rterm, counted)
   end
   if arg == 0 then
     if group ~= 0 and group ~= epoch % Bound.EPOCH_MARKS + 1 then return 0 end
-    local home = H.count > 0 and homes().of(offset)
-    if home and home[1] ~= State.FINISHED then
+    local home = (H.count > 0 or fence > 0) and homes().of(offset)
+    if fence > (home and home[8] or fence_floor) and not H.missing then
+      H.acked_as(offset, home, fence)
+      odd[offset] = false
+      odd_gone[#odd_gone + 1] = number(offset)
+    elseif home and home[1] ~= State.FINISHED then
       if counted == 0 then
         odd[offset] = now * 8 + Finish.SENT
       else
@@ -211,9 +215,14 @@ end
 
 -- A home that a rollback forgot (`home.restore`).
 local function made_again(offset, before, counted, fence, attempt, group)
+  h_fence = max(h_fence, fence)
+  if before and before[1] == State.FINISHED then
+    before[8] = fence
+    H.set(offset, before)
+    return before
+  end
   if before then H.leave(offset, before) else H.count = H.count + 1 end
   local home = { State.READY, attempt, 0, 0, 0, 0, 0, fence, 0, 0, 0, 0, 0 }
-  h_fence = max(h_fence, fence)
   if counted == 1 and group < 2 and offset >= watermark and finished(offset) and (odd[offset] == false
       or odd[offset] == nil and (odd_cleared or not call("ZSCORE", BASE .. "x", number(offset)))) then
     home[1] = State.FINISHED -- the ack was repeated before the home

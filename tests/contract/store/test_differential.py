@@ -199,12 +199,13 @@ def random_op(rng: random.Random, pair: Pair) -> Op:
         case "hole":
             return _hole(rng, offset)
         case "replay":
-            arg = rng.choices([0, 1, 2], [12, 5, 1])[0]
+            arg, fence = rng.choices([0, 1, 2], [12, 5, 1])[0], 0
             if arg == 0 and pair.sent and rng.random() < 0.5:
-                offset = rng.choice(pair.sent[-20:])[0]
+                offset, generation, _ = rng.choice(pair.sent[-20:])
+                fence = generation + rng.choice([-1, 0, 1]) if rng.random() < 0.3 else 0
             counted, mark = rng.random() < 0.5, rng.choice([0, 0, 1, 2])
-            return Op(Verb.REPLAY, offset, rterm=rng.randrange(1 << 16), arg=arg, group=mark,
-                      counted=counted)  # fmt: skip
+            return Op(Verb.REPLAY, offset, fence, rterm=rng.randrange(1 << 16), arg=arg,
+                      group=mark, counted=counted or fence > 0)  # fmt: skip
         case "sending":
             return _sending(rng, pair, offset)
         case _:

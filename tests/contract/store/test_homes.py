@@ -1,5 +1,7 @@
 """Home records on every store: what is sent back, who may deliver its copy (R2, R4, R8, R14)."""
 
+import itertools
+
 import pytest
 
 from ackd.core.home import HOME_KEEP_MS
@@ -239,6 +241,26 @@ async def test_r10_a_forgotten_home_is_written_again(store: Store) -> None:
     assert (await claim(owner, 3, sent, (1, 8))).outcome is Outcome.REFUSED
     slots = (await owner.open(again=True)).slots
     assert [(s.offset, s.state, s.fence) for s in slots] == [(4, State.SENDING, generation)]
+
+
+async def test_r10_an_ack_at_home_is_remembered_without_the_home(store: Store) -> None:
+    """By who served it, whoever comes first: the ack, the finish, or the home (I2)."""
+    owner = Owner(store)
+    await owner.open()
+    (lease,) = await owner.grant(1)
+    sent = await send(owner, 1)
+    acked = await owner.one(lease)
+    assert (acked.outcome, acked.fence) == (Outcome.ACKED, sent.fence)
+    generation = sent.fence + 5
+    replay = Op(Verb.REPLAY, 2, generation)
+    finish = Op(Verb.REPLAY, 2, counted=False)
+    home = Op(Verb.RESTORE, 2, generation, 7, 1, 0, 3)
+    for at, ops in enumerate(itertools.permutations((replay, finish, home)), 2):
+        await owner.foreign(*(op._replace(offset=at) for op in ops))
+        told = Result(Outcome.SENT, State.SENDING, 1, generation, 0, 0, late=False)
+        assert (await claim(owner, at, told)).outcome is Outcome.FINISHED
+        again = lease._replace(offset=at)
+        assert (await owner.one(again)).outcome is Outcome.ALREADY_ACKED
 
 
 async def test_r14_evicted_homes_are_noticed_and_their_carriers_delivered(
