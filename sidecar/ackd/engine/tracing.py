@@ -101,18 +101,26 @@ class Tracing:
 
     # --- leases of others
 
-    def foreign(self, tokens: Sequence[Token], ops: Sequence[Op], reply: Reply) -> None:
-        """Settles that this sidecar served for another owner, or while there was none.
+    def settled(
+        self, tokens: Sequence[Token], ops: Sequence[Op], reply: Reply, *, here: bool
+    ) -> None:
+        """Settles of one partition that this sidecar served. `here`: it owns that partition."""
+        for token, op, result in zip(tokens, ops, reply.results, strict=True):
+            if result.outcome is Outcome.LOST:
+                self._late(token, op, result.attempt)
+        if not here:
+            self._foreign(tokens[0], ops, reply)
 
-        The owner tells of them too, with what it knows of the message and with the same ids; but
+    def _foreign(self, token: Token, ops: Sequence[Op], reply: Reply) -> None:
+        """The owner tells of them too, with what it knows of the message and with the same ids; but
         there may be none at the moment.
         """
-        origin = self._origin(tokens[0])
+        origin = self._origin(token)
         if origin is None:
             return  # a copy's coordinate says nothing of its message
         lives, now_ms = self.lives(origin, reply.epoch), reply.now_ms
         for op, result in zip(ops, reply.results, strict=True):
-            event, more = settled(op, result)
+            event, more = _event(op, result)
             if event is None or (event is Event.ACK and self.left_out(lives, op)):
                 continue
             if event is Event.ACK and op.attempt == 1 and not more:
@@ -125,7 +133,7 @@ class Tracing:
         below = lives.trace(op.offset) & MASK_56 < self.traces.threshold
         return op.attempt == 1 and below
 
-    def late(self, token: Token, verb: str, attempt: int) -> None:
+    def _late(self, token: Token, op: Op, attempt: int) -> None:
         """A settle whose lease was over. `attempt`: of the message now; the first one's are sampled
         as its ack is.
         """
@@ -133,7 +141,7 @@ class Tracing:
         if origin is None:
             return
         lives = self.lives(origin, self.epoch(origin))
-        more = f",{text('ackd.late.of', verb)}"
+        more = f",{text('ackd.late.of', op.verb.name.lower())}"
         if max(attempt, token.attempt) <= 1:
             if lives.trace(token.offset) & MASK_56 < self.traces.threshold:
                 return
@@ -162,7 +170,7 @@ _ENDS = {
 _SETTLES = frozenset({Verb.ACK, Verb.RETRY, Verb.DEAD, Verb.RELEASE})
 
 
-def settled(op: Op, result: Result) -> tuple[Event | None, str]:
+def _event(op: Op, result: Result) -> tuple[Event | None, str]:
     """The event that a settle is, and attributes of its own."""
     event = _ENDS.get(result.outcome) if op.verb in _SETTLES else None
     more = f",{truth('ackd.late')}" if result.late else ""
