@@ -6,6 +6,7 @@ from pathlib import Path
 
 from ackd.config.schema import BrokerSettings, PublishSettings, Settings, StoreSettings
 from ackd.config.subscription import SubscriptionSettings
+from ackd.config.traces import TraceSettings
 from ackd.core.layout import HERE, Layouts
 from ackd.engine.api import Delivery, Received, ReceiveRequest
 from ackd.engine.runtime import Runtime
@@ -28,6 +29,7 @@ class Together:
     store: StoreSettings
     topic: str
     publish: PublishSettings = field(default_factory=PublishSettings)
+    traces: TraceSettings = field(default_factory=TraceSettings)
 
     async def start(self, name: str, **more: object) -> "Sidecar":
         """A sidecar, ready unless `wait` is False. `layouts`: what its build reads. What else is
@@ -50,6 +52,7 @@ class Together:
                 brokers={"b": BrokerSettings(adapter="local", options=options)},
                 subscriptions={NAME: subscription},
                 publish=self.publish,
+                traces=self.traces,
             ),
             store=open_store(self.store, self.folder / name, layouts),
             brokers={"b": local_adapter.open("b", options)},
