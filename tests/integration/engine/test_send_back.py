@@ -34,12 +34,7 @@ from tests.support.wait import wait_until_async
 
 _numbers = itertools.count(1)
 NAME = "work"
-QUICK = {
-    "stuck_after_ms": 500,
-    "stuck_min_age_ms": 500,
-    "commit_interval_ms": 50,
-    "lease_ms": 300_000,
-}
+QUICK = {"stuck_after_ms": 500, "stuck_min_age_ms": 500, "commit_interval_ms": 50}
 
 
 @dataclass
