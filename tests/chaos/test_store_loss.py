@@ -7,24 +7,16 @@ metadata says still counts (design section 8; R9, R10).
 
 import random
 import shutil
-import urllib.request
 from pathlib import Path
 
 import pytest
 
-from ackd.torture.parts import Sidecar
+from ackd.core.record import REPAIR_WAIT_MS
 from ackd.torture.run import Course
-from tests.chaos.judged import CALM_S, assert_kept, judge, rolled_back, setup_for
+from tests.chaos.judged import CALM_S, assert_kept, judge, metric, rolled_back, setup_for
 from tests.chaos.world import Http, KafkaAt, offsets, produce, world
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(480)]
-
-
-def metric(sidecar: Sidecar, name: str) -> float:
-    """The sum of a counter's series."""
-    with urllib.request.urlopen(f"{sidecar.admin_url}/metrics", timeout=60) as answer:  # noqa: S310
-        lines = answer.read().decode().splitlines()
-    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
 
 
 def test_store_flushed_while_the_sidecar_lives(at_kafka: KafkaAt, folder: Path) -> None:
@@ -73,9 +65,11 @@ def test_store_gone_with_the_sidecar(at_kafka: KafkaAt, folder: Path) -> None:
 def test_store_rolled_back_under_load(at_kafka: KafkaAt, folder: Path) -> None:
     """An old copy of the data is put back, as by a failover to a replica that was behind (R9, R10).
 
-    Living sidecars replay what they confirmed in the last seconds, so nothing comes again here
-    either; were something to, it counts as excused, and this says how many.
+    Living sidecars repeat what they confirmed in the last seconds, so nothing comes again here
+    either. They are waited for, but not for ever: what comes again because one of them needed
+    longer (on a machine that is busy with something else) counts as excused.
     """
+    took_s: list[float] = []
     setup = setup_for(
         at_kafka, folder, f"rollback-{random.randrange(10**6)}", sidecars=2, proxied=False
     )
@@ -83,8 +77,9 @@ def test_store_rolled_back_under_load(at_kafka: KafkaAt, folder: Path) -> None:
     verdict = judge(
         setup,
         Course(seed=3, workers=0, calm_s=CALM_S),
-        script=rolled_back(folder),
+        script=rolled_back(folder, took_s),
         name="store-rolled-back",
     )
     assert_kept(verdict)
-    assert verdict.count("excused") == 0
+    (repaired_s,) = took_s
+    assert verdict.count("excused") == 0 or repaired_s > REPAIR_WAIT_MS / 1000, repaired_s
