@@ -37,6 +37,7 @@ PLAIN = {
     "reset": Verb.RESET,
     "settled": Verb.SETTLED,
 }
+pytestmark = pytest.mark.timeout(240)
 WEIGHTS = [30, 45, 5, 8, 3, 25, 6, 3, 1, 1]
 LINES = [0, 0, 5, 5, (1 << 48) - 1]
 BASES = [0, 40, 2_000, CHUNK - 20, CHUNK + 300, 3 * CHUNK + 5]
@@ -289,7 +290,6 @@ def _story(client: Any, seed: int, steps: int) -> Pair:
 
 @settings(max_examples=60)
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 60))
-@pytest.mark.timeout(240)
 def test_the_script_decides_like_the_record(client: Any, seed: int, steps: int) -> None:
     _story(client, seed, steps)
 
@@ -328,7 +328,6 @@ def _about_keys(rng: random.Random, pair: Pair) -> Op:
 
 @settings(max_examples=40)
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 30))
-@pytest.mark.timeout(240)
 def test_the_calls_of_a_flush_are_decided_as_if_alone(client: Any, seed: int, steps: int) -> None:
     """One script call for several partitions: refused ones, lost chunks and upkeep among them."""
     client.flushall()
