@@ -179,8 +179,8 @@ async def test_i6_random_work_on_many_keys_is_never_out_of_order(place: Place) -
 
 
 async def parked(place: Place, name: str = "one", **more: object) -> Sidecar:
-    """A sidecar on which a key is parked after half a second."""
-    quick = {"stuck_after_ms": 500, "stuck_min_age_ms": 500, "retry_topic_partitions": 2}
+    """A sidecar on which a key is parked after two seconds."""
+    quick = {"stuck_after_ms": 2_000, "stuck_min_age_ms": 2_000, "retry_topic_partitions": 2}
     return await ordered(place, "key", name, **{**quick, **more})
 
 
@@ -244,7 +244,7 @@ async def _until_free(sidecar: Sidecar) -> None:
 async def test_r19_a_parked_key_that_fails_keeps_its_order_and_a_dead_letter_frees_it(
     place: Place,
 ) -> None:
-    sidecar = await parked(place, attempts_max=2, retry_delays_ms=(700,))
+    sidecar = await parked(place, attempts_max=2, retry_delays_ms=(2_500,))
     await publish(sidecar, "a", "a", "a")
     (first,) = await sidecar.receive()
     await sidecar.settle([first], Verb.RETRY)  # longer than stuck_after: it leaves at once
