@@ -225,7 +225,22 @@ class Claims:
                 return
             results = [STRANGER] * len(asks)
         self._answered(asks, reply, results)
+        self._remember(handle, asks, results)
         await self._lengthen(handle, asks, results)
+
+    def _remember(
+        self, handle: LedgerHandle, asks: Sequence[_Ask], results: Sequence[Result]
+    ) -> None:  # fmt: skip
+        """A rollback may forget a claim, even the home: who claimed it writes it again (R10)."""
+        ops = [
+            ask.claim._replace(
+                verb=Verb.RESTORE, attempt=result.attempt, arg=ask.offset + 1, counted=False
+            )
+            for ask, result in zip(asks, results, strict=True)
+            if result.outcome is Outcome.CLAIMED and ask.carrier.redriven is None
+        ]
+        if ops:
+            self._context.memory.told(handle.key, handle.incarnation, ops)
 
     async def _lengthen(
         self, handle: LedgerHandle, asks: Sequence[_Ask], results: Sequence[Result]
@@ -300,7 +315,10 @@ class Claims:
                 asks.append(ask)
         for handle, some in self._by_origin(asks):
             try:
-                await self._context.flusher.submit(handle, [ask.close for ask in some])
+                ops = [ask.close for ask in some]
+                reply = await self._context.flusher.submit(handle, ops)
+                if reply.verdict is Verdict.OK:
+                    self._context.memory.told(handle.key, handle.incarnation, ops)
             except StoreError:
                 await asyncio.sleep(CLAIM_AGAIN_MS / 1000)
                 for ask in some:
@@ -322,6 +340,8 @@ def _place(ask: _Ask, result: Result) -> list[Op]:
         return [copies.place(ask.offset, carrier.generation, attempt, due_ms, first_s)]
     if result.state is State.DEAD:
         return copies.place_dead(ask.offset, carrier.generation, result.attempt, result.first_s)
-    due_ms = result.when_ms if result.state is State.WAITING else 0
-    attempt, first_s = result.attempt, result.first_s
+    # A home that was made again knows of no delay, and not when the message was handed out first.
+    delayed = {State.WAITING: result.when_ms, State.READY: carrier.due_ms}
+    due_ms = delayed.get(result.state, 0)
+    attempt, first_s = result.attempt, result.first_s or carrier.first_ms // 1000
     return [copies.place(ask.offset, carrier.generation, attempt, due_ms, first_s)]

@@ -236,7 +236,8 @@ class Ownership:
         """
         if not (partition.closed or over):
             memory, finished = self._context.memory, partition.ledger.finished
-            memory.let_go(partition.key, partition.epoch, finished)
+            left = partition.ledger.left_open()
+            memory.let_go(partition.handle, partition.epoch, finished, left)
             if partition.behind:
                 again = memory.replay_let_go(self._subscription.name)
                 self._tasks.start(again, f"replay.{partition.tp.topic}")

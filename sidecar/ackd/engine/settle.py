@@ -55,6 +55,7 @@ _STATUSES: Mapping[Outcome, Status] = {
     Outcome.DEAD: Status.DEAD,
     Outcome.RELEASED: Status.RELEASED,
 }
+_ACKED = (Outcome.ACKED, Outcome.ALREADY_ACKED)
 _FAILURES = (Verb.DEAD, Verb.RETRY)
 _STATE_NAMES: Mapping[State, str] = {
     State.READY: "ready",
@@ -330,20 +331,22 @@ class Settler:
     # --- after a rollback (R10)
 
     def _remember(self, group: Sequence[_Ask], reply: Reply) -> None:
-        """Keep confirmed acks, in case the store forgets them."""
-        offsets = [
-            ask.op.offset
+        """Keep confirmed acks, in case the store forgets them; repeated ones too, because whoever
+        served them first may not have heard of it.
+        """
+        acked = [
+            (ask.token, result)
             for ask, result in zip(group, reply.results, strict=True)
-            if result.outcome is Outcome.ACKED
+            if result.outcome in _ACKED
         ]
-        if offsets:
-            acked = (
-                a.token
-                for a, result in zip(group, reply.results, strict=True)
-                if result.outcome is Outcome.ACKED
-            )
-            group[0].subscription.notes.acked(acked)
-            self._context.memory.acked(self._handle(group[0]).key, reply.epoch, offsets)
+        if acked:
+            now = (token for token, result in acked if result.outcome is Outcome.ACKED)
+            group[0].subscription.notes.acked(now)
+            handle, memory = self._handle(group[0]), self._context.memory
+            memory.acked(handle.key, reply.epoch, [token.offset for token, _ in acked])
+            homes = [(t.offset, r.fence) for t, r in acked if r.fence > t.fence]
+            if homes:
+                memory.acked_at_home(handle.key, handle.incarnation, reply.epoch, homes)
 
 
 def _grouped(asks: Sequence[_Ask]) -> dict[tuple[bytes, bytes, int], list[_Ask]]:
