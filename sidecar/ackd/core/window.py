@@ -32,8 +32,7 @@ from ackd.core.wire import Finish, SlotView
 class Window(Generic[B]):
     """Entries, finished offsets, what is ready, what is due.
 
-    `lapsed`: how many leases ended at each moment, for whoever measures; it empties it.
-    `timed_out`: which ones, if somebody wants to know. `waits`:
+    `lapsed`: whose leases ended at each moment, for whoever measures; it empties it. `waits`:
     offsets that began to wait, or got a body meanwhile, for whoever keeps bodies elsewhere.
     `deliveries_max`: a message that was handed out so often is given up, 0 = never. `give_up_ms`:
     so is one that was first handed out so long ago, as soon as nobody works on it; 0 = never.
@@ -53,8 +52,7 @@ class Window(Generic[B]):
         self.leased = 0
         self.waiting = 0
         self.bytes = 0
-        self.lapsed: dict[int, int] = {}
-        self.timed_out: list[int] | None = None
+        self.lapsed: dict[int, list[int]] = {}
         self.waits: dict[int, None] = {}
         self.turns: Turns | None = None
         self._ticked_ms = 0
@@ -358,9 +356,7 @@ class Window(Generic[B]):
                     entry.due_ms = self.grace_until_ms
                     self._timers.add(entry.due_ms, offset)
                     continue
-                self.lapsed[due_ms] = self.lapsed.get(due_ms, 0) + 1
-                if self.timed_out is not None:
-                    self.timed_out.append(offset)
+                self.lapsed.setdefault(due_ms, []).append(offset)
             self._let_go(entry)
             self._make_ready(offset, entry)
             woken += 1

@@ -82,13 +82,15 @@ class Sweeper:
         if lapsed:
             name, metrics = self._subscription.name, self._context.metrics
             lateness = metrics.deadline_lateness.at(name)
-            for due_ms, count in lapsed.items():
-                lateness.observe((now_ms - due_ms) / 1000, count)
-            metrics.lease_expiries.at(name).inc(sum(lapsed.values()))
-            self._subscription.brake.expired(sum(lapsed.values()))
-            lapsed.clear()
+            count = 0
+            for due_ms, offsets in lapsed.items():
+                lateness.observe((now_ms - due_ms) / 1000, len(offsets))
+                count += len(offsets)
+            metrics.lease_expiries.at(name).inc(count)
+            self._subscription.brake.expired(count)
             if partition.tracing is not None:
-                partition.tracing.expired(now_ms)
+                partition.tracing.expired(lapsed.values(), now_ms)
+            lapsed.clear()
 
     def _upkeep(self, owned: Sequence[Partition]) -> None:
         for partition in owned:

@@ -9,6 +9,8 @@ so it can always be shown whether what was acked came again.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ackd.core.entry import Entry
@@ -69,7 +71,6 @@ class PartitionTracing:
         self._batches = Batches(tracing.traces, copies=partition.ledger.carriers)
         self._told_commit_ms = -COMMIT_MS
         self._commits = 0
-        partition.ledger.timed_out = []
         self._traces.flushing[self] = self.flush
 
     def lives(self, epoch: int) -> Lives:
@@ -307,12 +308,11 @@ class PartitionTracing:
 
     # --- leases that end by themselves
 
-    def expired(self, now_ms: int) -> None:
-        """The ledger has found such ones (`Window.timed_out`)."""
-        ledger = self._partition.ledger
-        offsets, ledger.timed_out = ledger.timed_out or (), []
-        for offset in offsets:
-            entry = ledger.entries.get(offset)
+    def expired(self, found: Iterable[Sequence[int]], now_ms: int) -> None:
+        """The ledger has found such ones (`Window.lapsed`)."""
+        entries = self._partition.ledger.entries
+        for offset in chain.from_iterable(found):
+            entry = entries.get(offset)
             if entry is not None:
                 lapsed = _Lapsed(entry.fence, entry.attempt, entry.when_ms, now_ms, entry)
                 _note(self._lapsed, offset, lapsed)

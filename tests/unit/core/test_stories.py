@@ -71,7 +71,7 @@ def test_leases_that_end_are_counted_by_their_deadline_and_nothing_else_is() -> 
     story >> passes(100) << 1
     assert (ledger.lapsed, ledger.waiting) == ({}, 0)
     story >> passes(400) << 2
-    assert ledger.lapsed == {start_ms + 500: 2}
+    assert ledger.lapsed == {start_ms + 500: [0, 1]}
 
 
 def test_a_late_extend_revives_the_lease() -> None:
