@@ -161,7 +161,8 @@ class Inspector:
         if partition.ledger.dirty:
             return "the record is being read again"
         if entry is None:
-            return "nothing holds it: everything fetched so far is finished"
+            held = self._subscription.held_ends.words(partition)
+            return held or "nothing holds it: everything fetched so far is finished"
         return f"{_how(entry)}{self._sent_back(partition, entry)}"
 
     def _sent_back(self, partition: Partition, entry: Entry[Held]) -> str:
@@ -189,6 +190,9 @@ class Inspector:
         for pause in subscription.control.pauses():
             until = f"until {pause.until_ms} (Unix ms)" if pause.until_ms else "until resumed"
             limits.append(f"paused ({pause.scope}) {until}: {pause.reason or 'no reason given'}")
+        ownership = subscription.ownership
+        if growing := ownership.growth.words(list(ownership.nominated)):
+            limits.append(growing)
         word = subscription.hand_out.limit()
         if word is not None:
             limits.append(word)

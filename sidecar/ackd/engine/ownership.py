@@ -21,6 +21,7 @@ from ackd.core.ids import LedgerKey, SidecarId, TopicPartition
 from ackd.core.states import Verb
 from ackd.core.wire import Op
 from ackd.engine.context import Context
+from ackd.engine.growth import Growth
 from ackd.engine.hooks import Hooks, Policy
 from ackd.engine.ordering import HomeRef, place_of
 from ackd.engine.partition import Partition
@@ -66,12 +67,20 @@ class Ownership:
             context.store,
             own=subscription.retry_topic.topic.name,
         )
+        self.growth = Growth(
+            subscription.scope,
+            subscription.settings,
+            self._consumer,
+            context.store,
+            subscription.retry_topic.topic.name,
+        )
         self._hooks = Hooks(
             ready=subscription.hand_out.ready,
             reload=self._reload,
             lost=self._fenced,
             effect=self._effect,
             behind=subscription.lines.behind,
+            journal=subscription.claims.heard,
             due=subscription.sweeper.due,
             confirmed=subscription.presence.confirmed,
             landed=None if subscription.dedup is None else subscription.dedup.landed,
@@ -142,6 +151,9 @@ class Ownership:
         try:
             while not self._held:
                 try:
+                    if await self._must_wait(tp):
+                        self.later(tp)
+                        return
                     await self._open_once(tp)
                 except NotYetError as error:
                     LOG.info("%s: %s", tp, error.detail)
@@ -159,11 +171,17 @@ class Ownership:
         finally:
             self._opening.pop(tp, None)
 
+    def _key(self, tp: TopicPartition, info: TopicInfo) -> LedgerKey:
+        name, cluster = self._subscription.name, self._subscription.cluster
+        return LedgerKey(cluster, name, info.topic_id, tp.partition)
+
+    async def _must_wait(self, tp: TopicPartition) -> bool:
+        info = await self._topic(tp.topic)
+        return await self.growth.holds(tp, info, self._key(tp, info))
+
     async def _open_once(self, tp: TopicPartition) -> None:
         info = await self._topic(tp.topic)
-        key = LedgerKey(
-            self._subscription.cluster, self._subscription.name, info.topic_id, tp.partition
-        )
+        key = self._key(tp, info)
         partition = Partition(tp, key, self._context, self._consumer, self._hooks, self._policy(tp))
         wish = self._wish(tp, await self._start.of(tp, info))
         must_commit = await self._recovery(partition).take(wish, tp)
@@ -241,6 +259,8 @@ class Ownership:
                 again = memory.replay_let_go(self._subscription.name)
                 self._tasks.start(again, f"replay.{partition.tp.topic}")
         partition.closed = True
+        if partition.ledger.carriers:
+            self._subscription.claims.forget(partition)
         if self.owned.get(partition.tp) is partition:
             del self.owned[partition.tp]
             self.by_ledger.pop((partition.key.topic_id, partition.key.partition), None)
@@ -303,6 +323,7 @@ class Ownership:
                 await asyncio.sleep(RETRY_MS / 1000)
             else:
                 partition.perform()
+                self._subscription.sweeper.stir()
                 self.settle_repairs()
                 self._subscription.hand_out.serve()
                 return

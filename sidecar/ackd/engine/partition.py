@@ -260,6 +260,7 @@ class Partition:
         else:
             self.version = reply.version
             ledger.journal(reply.journal, store_ms, now_ms)
+            self._hooks.journal(self.key, reply.journal)
         self.perform()
 
     def _moved(self, op: Op, result: Result, rterm: int, store_ms: int, now_ms: int) -> None:
