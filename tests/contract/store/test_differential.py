@@ -31,13 +31,7 @@ START_US = 1_800_000_000_000_000
 CHUNK = 1 << 15
 RUNS = [b"run-a", b"run-b"]
 SETTLES = [Verb.ACK, Verb.RETRY, Verb.EXTEND, Verb.DEAD, Verb.RELEASE, Verb.LOOK]
-PLAIN = {
-    "advance": Verb.ADVANCE,
-    "drop": Verb.DROP,
-    "reset": Verb.RESET,
-    "settled": Verb.SETTLED,
-}
-pytestmark = pytest.mark.timeout(240)
+PLAIN = {each.name.lower(): each for each in (Verb.ADVANCE, Verb.DROP, Verb.RESET, Verb.SETTLED)}
 WEIGHTS = [30, 45, 5, 8, 3, 25, 6, 3, 1, 1]
 LINES = [0, 0, 5, 5, (1 << 48) - 1]
 BASES = [0, 40, 2_000, CHUNK - 20, CHUNK + 300, 3 * CHUNK + 5]
@@ -290,6 +284,7 @@ def _story(client: Any, seed: int, steps: int) -> Pair:
 
 @settings(max_examples=60)
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 60))
+@pytest.mark.timeout(240)
 def test_the_script_decides_like_the_record(client: Any, seed: int, steps: int) -> None:
     _story(client, seed, steps)
 
@@ -328,6 +323,7 @@ def _about_keys(rng: random.Random, pair: Pair) -> Op:
 
 @settings(max_examples=40)
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 30))
+@pytest.mark.timeout(240)
 def test_the_calls_of_a_flush_are_decided_as_if_alone(client: Any, seed: int, steps: int) -> None:
     """One script call for several partitions: refused ones, lost chunks and upkeep among them."""
     client.flushall()
