@@ -16,7 +16,7 @@ from functools import partial
 
 from ackd.core.ids import LedgerKey
 from ackd.core.lease import BadTokenError, Token, UnknownKeyError, subscription_hash
-from ackd.core.states import Outcome, State
+from ackd.core.states import Outcome
 from ackd.core.states import Verb as CoreVerb
 from ackd.core.wire import Op, Reply, Result, Verdict
 from ackd.engine.api import ACKED, LeaseView, SettleItem, SettleResult, Status, Verb
@@ -24,11 +24,11 @@ from ackd.engine.context import Context
 from ackd.engine.delays import retry_delay_ms
 from ackd.engine.notes import NOTE_BYTES_MAX
 from ackd.engine.partition import Partition
+from ackd.engine.settled import STATUSES, lost, told_of, unavailable, view_of
 from ackd.engine.subscription import Subscription
 from ackd.errors import (
     BadLeaseTokenError,
     BadParameterError,
-    LeaseLostError,
     StoreError,
     StoreLayoutError,
     UnknownSubscriptionError,
@@ -47,25 +47,9 @@ _VERBS: Mapping[Verb, CoreVerb] = {
     Verb.DEAD: CoreVerb.DEAD,
     Verb.RELEASE: CoreVerb.RELEASE,
 }
-_STATUSES: Mapping[Outcome, Status] = {
-    Outcome.ACKED: Status.ACKED,
-    Outcome.ALREADY_ACKED: Status.ALREADY_ACKED,
-    Outcome.RETRYING: Status.RETRYING,
-    Outcome.EXTENDED: Status.EXTENDED,
-    Outcome.DEAD: Status.DEAD,
-    Outcome.RELEASED: Status.RELEASED,
-}
+_ACKED = (Outcome.ACKED, Outcome.ALREADY_ACKED)
 _API_VERBS: Mapping[CoreVerb, Verb] = {core: verb for verb, core in _VERBS.items()}
 _FAILURES = (Verb.DEAD, Verb.RETRY)
-_STATE_NAMES: Mapping[State, str] = {
-    State.READY: "ready",
-    State.LEASED: "leased",
-    State.WAITING: "retrying",
-    State.RELEASED: "ready",
-    State.DEAD: "dead",
-    State.SENDING: "sent back",
-    State.FINISHED: "finished",
-}
 
 
 @dataclass(slots=True)
@@ -129,7 +113,7 @@ class Settler:
             await self._write(notes, results)
         for group in groups:
             self._count(group, [results[index] for index in group.indexes])
-        return [each or _unavailable(StoreError()) for each in results]
+        return [each or unavailable(StoreError()) for each in results]
 
     def _read(
         self, items: Sequence[SettleItem], results: list[SettleResult | None]
@@ -148,7 +132,7 @@ class Settler:
                 results[index] = SettleResult(Status.INVALID, error=BadLeaseTokenError())
                 continue
             except UnknownKeyError:
-                results[index] = _lost("unknown")
+                results[index] = lost("unknown")
                 continue
             whose = token[:3]
             group = groups.get(whose)
@@ -246,7 +230,7 @@ class Settler:
                 await some[0][1].notes.write([(token, text) for _, _, token, text in some])
             except StoreError as error:
                 for index, *_ in some:
-                    results[index] = _unavailable(error)
+                    results[index] = unavailable(error)
 
     def _note(
         self,
@@ -257,17 +241,26 @@ class Settler:
         """Keep what became of the items of one partition."""
         if not isinstance(answer, Reply):
             for index in group.indexes:
-                results[index] = _lost("deleted") if answer is None else _unavailable(answer)
+                results[index] = lost("deleted") if answer is None else unavailable(answer)
             return
         acked = Outcome.ACKED
         for index, token, result in zip(group.indexes, group.tokens, answer.results, strict=True):
             if result[0] is acked and not result.late:
                 results[index] = ACKED
                 continue
-            results[index] = told = self._result(result)
+            results[index] = told = told_of(result)
             if told.status is Status.LOST:
                 told.cancelled = group.subscription.cancels.of(token)
+        if group.subscription.claims.held:
+            self._free(group, answer)
         self._remember(group, answer)
+
+    def _free(self, group: _Group, reply: Reply) -> None:
+        """Copies may wait for the end of these leases."""
+        key, claims = self._handle(group).key, group.subscription.claims
+        for op, result in zip(group.ops, reply.results, strict=True):
+            if result.outcome in STATUSES:
+                claims.settled(key, op.offset, result.outcome, result.when_ms)
 
     def _submit(self, group: _Group) -> asyncio.Future[Reply]:
         return self._context.flusher.submit(self._handle(group), group.ops)
@@ -295,18 +288,6 @@ class Settler:
         partition = self._owned(group)
         if partition is not None:
             partition.copies.failed_with(offset, reason)
-
-    @staticmethod
-    def _result(result: Result) -> SettleResult:
-        status = _STATUSES.get(result.outcome)
-        if status is None:
-            return _lost(_STATE_NAMES[result.state], result.attempt or None)
-        return SettleResult(
-            status,
-            late=result.late,
-            deadline_ms=result.when_ms if status is Status.EXTENDED else None,
-            due_ms=result.when_ms if status is Status.RETRYING else None,
-        )
 
     def _count(self, group: _Group, results: Sequence[SettleResult | None]) -> None:
         metrics, subscription = self._context.metrics, group.subscription
@@ -346,21 +327,28 @@ class Settler:
         (answer,) = answers
         if isinstance(answer, StoreError):
             raise answer
-        return LeaseView("lost", 0) if answer is None else _view(answer.results[0])
+        return LeaseView("lost", 0) if answer is None else view_of(answer.results[0])
 
     # --- after a rollback (R10)
 
     def _remember(self, group: _Group, reply: Reply) -> None:
-        """Keep confirmed acks, in case the store forgets them."""
+        """Keep confirmed acks, in case the store forgets them; repeated ones too, because whoever
+        served them first may not have heard of it.
+        """
+        acked = list(zip(group.tokens, reply.results, strict=True))
+        now = group.tokens
         outcomes = [result[0] for result in reply.results]
-        tokens = group.tokens
         if outcomes.count(Outcome.ACKED) != len(outcomes):
-            told = zip(tokens, outcomes, strict=True)
-            tokens = [token for token, outcome in told if outcome is Outcome.ACKED]
-        if tokens:
-            offsets = [token.offset for token in tokens]
-            group.subscription.notes.acked(tokens)
-            self._context.memory.acked(self._handle(group).key, reply.epoch, offsets)
+            acked = [(token, result) for token, result in acked if result[0] in _ACKED]
+            now = [token for token, result in acked if result[0] is Outcome.ACKED]
+        if not acked:
+            return
+        group.subscription.notes.acked(now)
+        handle, memory = self._handle(group), self._context.memory
+        memory.acked(handle.key, reply.epoch, [token.offset for token, _ in acked])
+        homes = [(t.offset, r.fence) for t, r in acked if r.fence > t.fence]
+        if homes:
+            memory.acked_at_home(handle.key, handle.incarnation, reply.epoch, homes)
 
 
 def _split(group: _Group, results: Sequence[Result]) -> tuple[_Group, _Group, list[Result]]:
@@ -370,31 +358,3 @@ def _split(group: _Group, results: Sequence[Result]) -> tuple[_Group, _Group, li
     for place, result in enumerate(results):
         (waits if result.outcome is Outcome.UNREPAIRED else decided).append(place)
     return group.some(waits), group.some(decided), [results[place] for place in decided]
-
-
-def _lost(state: str, attempt: int | None = None) -> SettleResult:
-    error = LeaseLostError()
-    return SettleResult(Status.LOST, now_state=state, now_attempt=attempt, error=error)
-
-
-def _unavailable(error: StoreError) -> SettleResult:
-    return SettleResult(Status.UNAVAILABLE, error=error)
-
-
-_LOOKS: Mapping[Outcome, str] = {
-    Outcome.ALREADY_ACKED: "acked",
-    Outcome.HELD: "leased",
-    Outcome.RETRYING: "retrying",
-    Outcome.DEAD: "dead",
-}
-
-
-def _view(result: Result) -> LeaseView:
-    state = _LOOKS.get(result.outcome, "lost")
-    return LeaseView(
-        state,
-        result.attempt,
-        deadline_ms=result.when_ms if state == "leased" else None,
-        due_ms=result.when_ms if state == "retrying" else None,
-        late=result.late,
-    )
