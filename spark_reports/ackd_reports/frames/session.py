@@ -52,6 +52,9 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
     spark: SparkSession = builder.getOrCreate()
     for name, value in NEEDED.items():
         spark.conf.set(name, value)
+    if local:
+        # Warnings about this machine's libraries would bury what the report has to say.
+        spark.sparkContext.setLogLevel("ERROR")
     return spark
 
 
