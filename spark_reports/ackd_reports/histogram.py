@@ -13,9 +13,9 @@ from typing import Final
 
 SCALE: Final = 5
 STEPS: Final = 2**SCALE
-NUDGE: Final = 1e-9
-"""Far above the error of a logarithm, far below the distance of a whole number to a bound: it puts
-powers of two, which lie on a bound, on the same side on every machine."""
+NUDGE: Final = 1e-11
+"""Above the error of a logarithm (6e-13 here), below the distance of whole numbers to a bound up to a
+day: it puts powers of two, which lie on a bound, on the same side on every machine."""
 ZERO: Final = -1
 """Bucket of durations below a microsecond."""
 ERROR: Final = 2 ** (1 / (2 * STEPS)) - 1
@@ -50,7 +50,7 @@ def percentile_us(cells: Cells, share: float) -> float | None:
     total = sum(count for _, count in cells)
     if total == 0:
         return None
-    rank = max(1, math.ceil(share * total - NUDGE))
+    rank = max(1, math.ceil(share * total - 1e-9))
     below = 0
     for index, count in cells:
         below += count

@@ -8,7 +8,7 @@ from ackd_reports import histogram
 DURATIONS = st.integers(0, 10**13)
 
 
-@given(DURATIONS)
+@given(st.integers(0, 2**36))
 def test_a_bucket_holds_its_duration(duration: int) -> None:
     index = histogram.bucket(duration)
     if index == histogram.ZERO:
