@@ -14,7 +14,7 @@ from typing import Final
 SCALE: Final = 5
 STEPS: Final = 2**SCALE
 NUDGE: Final = 1e-11
-"""Above the error of a logarithm (6e-13 here), below the distance of whole numbers to a bound up to a
+"""Above the error of a logarithm (6e-13), below the distance of whole numbers to a bound up to a
 day: it puts powers of two, which lie on a bound, on the same side on every machine."""
 ZERO: Final = -1
 """Bucket of durations below a microsecond."""
