@@ -30,7 +30,6 @@ EPILOG: Final = "exit codes of make:\n" + "\n".join(f"  {n}  {text}" for n, text
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.epilog = EPILOG
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     make = verbs.add_parser("make", help="make a report from trace files", allow_abbrev=False)
@@ -71,6 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     make_up.add_argument("--messages", type=int, default=10_000)
     make_up.add_argument("--hours", type=int, default=24)
     make_up.add_argument("--seed", type=int, default=1)
+    usages = "".join(each.format_usage() for each in (make, follow, make_up))
+    parser.epilog = f"{usages}\n{EPILOG}"
 
 
 def _add_lake(parser: argparse.ArgumentParser, *, needed: bool) -> None:

@@ -1,4 +1,4 @@
-"""Time, CPU and memory of a report from so many made-up lives: `python -m tests.bench.bench_reports`.
+"""Time, CPU and memory of a report of many made-up lives: `python -m tests.bench.bench_reports`.
 
 Each step runs in a process of its own, cold, as a user's would; memory is the largest of the whole
 process tree, so Java counts. Traces are kept below `.cache/bench/reports` and made once a size.
