@@ -91,7 +91,7 @@ simulate: .venv/.dev ## the seeded simulator; SEEDS=n
 
 .PHONY: lock
 lock: .venv/.dev ## refresh requirements/*.lock from pyproject.toml; ARGS=--upgrade for newer versions
-	@$(BIN)/uv pip compile -q $(LOCK_FLAGS) --group dev -o requirements/dev.lock pyproject.toml $(ARGS)
+	@$(BIN)/uv pip compile -q $(LOCK_FLAGS) --extra reports --group dev -o requirements/dev.lock pyproject.toml $(ARGS)
 	@$(BIN)/uv pip compile -q $(LOCK_FLAGS) --group build -c requirements/dev.lock \
 	  -o requirements/run.lock pyproject.toml
 

@@ -57,6 +57,7 @@ COMMANDS = (
     Command(
         "torture", "kill parts of a deployment and check that no promise breaks", "ackd.cli.torture"
     ),
+    Command("report", "reports on service levels from exported traces", "ackd.cli.report"),
     Command("openapi", "print the OpenAPI document of the HTTP API", "ackd.cli.openapi"),
     Command("docs", "print a reference page made from the source", "ackd.cli.docs"),
     Command("version", "print the version", "ackd.cli.version"),

@@ -1,0 +1,176 @@
+"""The command `ackd report`, and the same for spark-submit (`python -m ackd_reports`).
+
+This file knows no Spark: only what is asked for is loaded, so that a wrong argument is told at
+once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from ackd_reports.generate import Plan, generate
+from ackd_reports.targets import TargetsError, duration_us
+
+KEPT, FAILED, USAGE, BROKEN, NO_DATA = 0, 1, 2, 3, 4
+EXITS: Final = {
+    KEPT: "every promise was kept",
+    FAILED: "failed: a folder or file could not be used, or Spark gave up",
+    USAGE: "wrong usage, or mistakes in the targets",
+    BROKEN: "a promise was broken",
+    NO_DATA: "there are no messages in the period",
+}
+EPILOG: Final = "exit codes of make:\n" + "\n".join(f"  {n}  {text}" for n, text in EXITS.items())
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
+    make = verbs.add_parser("make", help="make a report from trace files", allow_abbrev=False)
+    make.add_argument(
+        "source", nargs="*", help="trace files and folders of them (OTLP JSON lines; .gz, .zst)"
+    )
+    _add_lake(make, needed=False)
+    make.add_argument(
+        "--out", type=Path, default=Path("report"), metavar="FOLDER", help="default: report"
+    )
+    make.add_argument(
+        "--targets", type=Path, metavar="FILE", help="what was promised: .toml, or OpenSLO .yaml"
+    )
+    make.add_argument(
+        "--since", type=_time, metavar="TIME", help="ISO time, UTC; default: the first message"
+    )
+    make.add_argument(
+        "--until",
+        type=_time,
+        metavar="TIME",
+        help="as --since; what is unfinished is judged at this time; default: the last event",
+    )
+    make.add_argument(
+        "--last", type=_duration, metavar="DURATION", help="only so long before --until (7d)"
+    )
+    make.add_argument("--compact", action="store_true", help="merge small files of the lake first")
+    follow = verbs.add_parser(
+        "follow", help="take up new trace files as they come", allow_abbrev=False
+    )
+    follow.add_argument("source", help="a folder into which trace files are put")
+    _add_lake(follow, needed=True)
+    follow.add_argument("--once", action="store_true", help="take up what is there, then end")
+    follow.add_argument(
+        "--every", type=_duration, default="1m", metavar="DURATION", help="default: 1m"
+    )
+    make_up = verbs.add_parser("generate", help="write made-up traces", allow_abbrev=False)
+    make_up.add_argument("folder", type=Path)
+    make_up.add_argument("--messages", type=int, default=10_000)
+    make_up.add_argument("--hours", type=int, default=24)
+    make_up.add_argument("--seed", type=int, default=1)
+    usages = "".join(each.format_usage() for each in (make, follow, make_up))
+    parser.epilog = f"{usages}\n{EPILOG}"
+
+
+def _add_lake(parser: argparse.ArgumentParser, *, needed: bool) -> None:
+    parser.add_argument(
+        "--lake",
+        required=needed,
+        metavar="ADDRESS",
+        help="where what was read is kept, a folder or s3a://..."
+        + ("" if needed else "; default: <out>/lake"),
+    )
+    parser.add_argument(
+        "--master", help="Spark's master; default: what spark-submit says, else local[*]"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do it; the exit code, one of `EXITS`."""
+    verbs: dict[str, Callable[[argparse.Namespace], int]] = {
+        "make": _make,
+        "follow": _follow,
+        "generate": _generate,
+    }
+    try:
+        return verbs[arguments.verb](arguments)
+    except TargetsError as error:
+        print(error, file=sys.stderr)
+        return USAGE
+    except OSError as error:
+        # 3 and 4 are verdicts here, so the general codes of `ackd` do not fit.
+        print(f"ackd report: {error}", file=sys.stderr)
+        return FAILED
+
+
+def _installed() -> bool:
+    if importlib.util.find_spec("pyspark") is not None:
+        return True
+    print("ackd report needs Spark: pip install 'ackd[reports]', and Java 17", file=sys.stderr)
+    return False
+
+
+def _make(arguments: argparse.Namespace) -> int:
+    if not arguments.source and arguments.lake is None:
+        print("ackd report make: name trace files, or a --lake that has some", file=sys.stderr)
+        return USAGE
+    if not _installed():
+        return FAILED
+    from ackd_reports import job  # noqa: PLC0415 -- Spark takes seconds to load
+
+    verdict: int = job.make(
+        job.Order(
+            sources=tuple(arguments.source),
+            lake=arguments.lake,
+            out=arguments.out,
+            targets=arguments.targets,
+            since_us=arguments.since,
+            until_us=arguments.until,
+            last_us=arguments.last,
+            compact=arguments.compact,
+            master=arguments.master,
+        ),
+        _say,
+    )
+    return verdict
+
+
+def _follow(arguments: argparse.Namespace) -> int:
+    if not _installed():
+        return FAILED
+    from ackd_reports.frames import stream  # noqa: PLC0415 -- as above
+    from ackd_reports.frames.session import session  # noqa: PLC0415
+
+    every = None if arguments.once else arguments.every
+    stream.follow(session(arguments.master), arguments.source, arguments.lake, every)
+    return KEPT
+
+
+def _generate(arguments: argparse.Namespace) -> int:
+    plan = Plan(messages=arguments.messages, hours=arguments.hours, seed=arguments.seed)
+    made = generate(arguments.folder, plan)
+    _say(f"{made.messages} messages, {made.spans} spans, {len(made.files)} files")
+    return KEPT
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _time(text: str) -> int:
+    at = datetime.fromisoformat(text)
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    return round(at.timestamp() * 1000) * 1000
+
+
+def _duration(text: str) -> int:
+    return duration_us(text)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """For spark-submit and `python -m ackd_reports`."""
+    parser = argparse.ArgumentParser(prog="ackd report", allow_abbrev=False)
+    add_arguments(parser)
+    return run(parser.parse_args(argv))

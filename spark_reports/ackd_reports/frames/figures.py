@@ -1,0 +1,290 @@
+"""Figures of a period: 5-minute counts, log histograms and the messages to look at.
+
+Everything that Spark counts comes back here as plain rows; what is made of them is Python without
+Spark (`measures`, `anomalies`, `model`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812
+
+from ackd_reports import words
+from ackd_reports.frames.lives import COUNTS, bucket_of, count, lives
+from ackd_reports.frames.partials import merged
+from ackd_reports.frames.reading import BAD, COMMIT, LIFE, PROCESS
+from ackd_reports.targets import Target
+
+EXAMPLES_MAX: Final = 10
+STUCK_MAX: Final = 100
+AGAIN_MAX: Final = 1_000
+BAD_MAX: Final = 50
+RETRY_ATTEMPTS: Final = 5
+"""Retries are counted apart for so many first attempts; the last count has all later ones."""
+
+PERCENTILES: Final = (0.5, 0.95, 0.99, 0.999)
+
+Rows = list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Rows as plain data. Counts are millionths of a message; see `words.MICRO`."""
+
+    since_us: int
+    until_us: int
+    buckets: Rows
+    """A row a stream and 5 minutes: COUNTS, retry_1.., and good_i, bad_i of each target."""
+    totals: Rows
+    """A row a stream and duration: `cells` = its log histogram."""
+    hours: Rows
+    """As `totals`, a row an hour too (`hour_us`), all streams of a topic and group together."""
+    stuck: Rows
+    again: Rows
+    examples: Rows
+    commits: Rows
+    process: Rows
+    bad: Rows
+    bad_counts: Rows
+
+
+def span_of(rows: DataFrame) -> tuple[int, int] | None:
+    """(first birth, last event) among all messages, in microseconds; None when there is none."""
+    life = rows.where(F.col("kind") == LIFE)
+    found = life.agg(
+        F.min(F.coalesce("publish_us", "seen_first_us")).alias("first"),
+        F.max("seen_last_us").alias("last"),
+    ).first()
+    if found is None or found["last"] is None:
+        return None
+    return int(found["first"]), int(found["last"])
+
+
+def figures(
+    rows: DataFrame,
+    since_us: int,
+    until_us: int,
+    targets: Sequence[Target],
+    gold: str | None = None,
+) -> Figures:
+    """Count the lives born in [since, until), as they stand in `rows`.
+
+    `until_us` is also the moment at which what is unfinished is judged. `gold` = a folder for the
+    5-minute counts and histograms as Parquet; it is written anew.
+    """
+    with _kept(lives(rows, since_us, until_us)) as whole:
+        judged = _judged(whole, targets, until_us)
+        counts = _counts(judged, targets)
+        cells = _cells(whole)
+        if gold is not None:
+            counts.write.mode("overwrite").parquet(f"{gold}/counts")
+            cells.write.mode("overwrite").parquet(f"{gold}/histograms")
+            spark = rows.sparkSession
+            counts = spark.read.parquet(f"{gold}/counts")
+            cells = spark.read.parquet(f"{gold}/histograms")
+        return Figures(
+            since_us,
+            until_us,
+            _plain(counts.orderBy(*words.STREAM, "bucket_us")),
+            _plain(_rolled(cells, words.STREAM)),
+            _plain(_rolled(_by_hour(cells), (*words.STREAM[:4], "hour_us"))),
+            _plain(_stuck(whole, until_us)),
+            _plain(_again(whole)),
+            _plain(_examples(judged, targets, until_us)),
+            _plain(_commits(rows, since_us, until_us)),
+            _plain(_process(rows, since_us, until_us)),
+            _plain(_bad(rows)),
+            _plain(_bad_counts(rows)),
+        )
+
+
+@contextmanager
+def _kept(frame: DataFrame) -> Iterator[DataFrame]:
+    """Computed once for all that is asked of it; on disk where memory does not hold it."""
+    kept = frame.persist()
+    try:
+        yield kept
+    finally:
+        kept.unpersist()
+
+
+def _plain(frame: DataFrame) -> Rows:
+    return [row.asDict(recursive=True) for row in frame.collect()]
+
+
+def _chosen(target: Target) -> Column:
+    chosen = F.lit(True)
+    for name, value in target.only:
+        chosen &= F.col("grp" if name == "group" else name) == value
+    return chosen
+
+
+def _judged(whole: DataFrame, targets: Sequence[Target], until_us: int) -> DataFrame:
+    """Add a `good_i` for each target: true, false, or null where it does not apply or is open.
+
+    A message that is not finished is bad once it is older than allowed, and open before.
+    """
+    age = F.lit(until_us) - F.col("born_us")
+    unfinished = F.col("unfinished") == 1
+    columns = {}
+    for number, target in enumerate(targets):
+        if target.measure == "delivered":
+            good = F.when(~unfinished, F.col("acked") == 1)
+        elif target.measure == "first_attempt":
+            good = F.when(~unfinished, (F.col("acked") == 1) & (F.col("redelivered") == 0))
+        else:
+            duration = F.col(f"{target.measure}_us")
+            late = F.when(~unfinished | (age > target.within_us), F.lit(False))
+            if target.measure == "work":
+                # Only leases that were acked have a length to judge.
+                late = F.lit(None).cast("boolean")
+            # Without a time of publishing two of the durations are unknown, not bad.
+            published = target.measure in ("wait", "time_to_ack")
+            if published:
+                late = F.when(F.col("publish_us").isNotNull(), late)
+            good = F.when(duration.isNotNull(), duration <= target.within_us).otherwise(late)
+        columns[f"good_{number}"] = F.when(_chosen(target), good)
+    return whole.withColumns(columns) if columns else whole
+
+
+def _sum(value: Column) -> Column:
+    return F.sum(F.col("weight") * value)
+
+
+def _counts(judged: DataFrame, targets: Sequence[Target]) -> DataFrame:
+    retries = [
+        _sum(
+            F.expr(f"bit_get(coalesce(retries, 0), {n})").cast("bigint")
+            if n < RETRY_ATTEMPTS
+            else F.coalesce(F.bit_count(F.expr(f"shiftright(retries, {n})")), F.lit(0))
+        ).alias(f"retry_{n}")
+        for n in range(1, RETRY_ATTEMPTS + 1)
+    ]
+    sides = []
+    for number in range(len(targets)):
+        good = F.col(f"good_{number}")
+        sides.append(_sum(F.coalesce(good, F.lit(False)).cast("bigint")).alias(f"good_{number}"))
+        sides.append(_sum(F.coalesce(~good, F.lit(False)).cast("bigint")).alias(f"bad_{number}"))
+    return judged.groupBy(*words.STREAM, "bucket_us").agg(
+        F.count(F.lit(1)).alias("rows"),
+        *[_sum(count(name)).alias(name) for name in COUNTS],
+        *retries,
+        *sides,
+    )
+
+
+def _cells(whole: DataFrame) -> DataFrame:
+    """(stream, 5 minutes, duration, bucket) -> n; durations below zero are counted elsewhere."""
+    pairs = F.array(
+        *[
+            F.struct(F.lit(name).alias("duration"), F.col(f"{name}_us").alias("us"))
+            for name in words.DURATIONS
+        ]
+    )
+    each = whole.select(*words.STREAM, "bucket_us", "weight", F.explode(pairs).alias("pair"))
+    measured = each.where(F.col("pair.us") >= 0)
+    return (
+        measured.withColumn("cell", bucket_of("pair.us"))
+        .groupBy(*words.STREAM, "bucket_us", F.col("pair.duration").alias("duration"), "cell")
+        .agg(F.sum("weight").alias("n"))
+    )
+
+
+def _by_hour(cells: DataFrame) -> DataFrame:
+    hour = F.expr(f"(bucket_us div {words.HOUR_US}) * {words.HOUR_US}")
+    shown = cells.where(F.col("duration").isin("wait", "time_to_ack"))
+    return shown.withColumn("hour_us", hour)
+
+
+def _rolled(cells: DataFrame, key: Sequence[str]) -> DataFrame:
+    summed = cells.groupBy(*key, "duration", "cell").agg(F.sum("n").alias("n"))
+    listed = F.sort_array(F.collect_list(F.struct("cell", "n"))).alias("cells")
+    return summed.groupBy(*key, "duration").agg(listed).orderBy(*key, "duration")
+
+
+_SHOWN: Final = (
+    *("system", "cluster", "topic", "partition", "message", "grp", "application", "epoch"),
+    *("trace_id", "born_us", "first_us", "ack_end_us", "dead_us", "last_lease_us", "seen_last_us"),
+    *("attempt_max", "reason"),
+)
+_ORDER: Final = ("system", "cluster", "topic", "partition", "message", "grp", "epoch")
+
+
+def _stuck(whole: DataFrame, until_us: int) -> DataFrame:
+    """The oldest unfinished messages."""
+    age = (F.lit(until_us) - F.col("born_us")).alias("age_us")
+    unfinished = whole.where(F.col("unfinished") == 1).select(*_SHOWN, age)
+    return unfinished.orderBy("born_us", *_ORDER).limit(STUCK_MAX)
+
+
+def _again(whole: DataFrame) -> DataFrame:
+    """Messages that were leased after their ack: each one is a broken promise."""
+    again = whole.where(count("acked_again") == 1).select(*_SHOWN)
+    return again.orderBy("born_us", *_ORDER).limit(AGAIN_MAX)
+
+
+def _examples(judged: DataFrame, targets: Sequence[Target], until_us: int) -> DataFrame:
+    """For each target the messages that broke it worst: `target` = its number, `took_us`."""
+    broken = []
+    for number, target in enumerate(targets):
+        took = F.coalesce("dead_us", F.lit(until_us)) - F.col("born_us")
+        if target.within_us:
+            took = F.coalesce(F.col(f"{target.measure}_us"), took)
+        is_bad = ~F.coalesce(F.col(f"good_{number}"), F.lit(True))
+        pair = F.struct(F.lit(number).alias("target"), took.alias("took_us"))
+        broken.append(F.when(is_bad, pair))
+    none = F.lit(None).cast("struct<target:int,took_us:bigint>")
+    every = F.filter(F.array(*(broken or [none])), lambda each: each.isNotNull())
+    each = judged.select(*_SHOWN, F.explode(every).alias("pair"))
+    flat = each.select(*_SHOWN, "pair.target", "pair.took_us")
+    worst = Window.partitionBy("target").orderBy(F.desc("took_us"), *_ORDER)
+    ranked = flat.withColumn("rank", F.row_number().over(worst))
+    return ranked.where(F.col("rank") <= EXAMPLES_MAX).orderBy("target", "rank")
+
+
+def _within(rows: DataFrame, kind: str, since_us: int, until_us: int) -> DataFrame:
+    of_kind = merged(rows.where(F.col("kind") == kind))
+    last, first = F.col("seen_last_us"), F.col("seen_first_us")
+    return of_kind.where((last >= since_us) & (first < until_us))
+
+
+def _commits(rows: DataFrame, since_us: int, until_us: int) -> DataFrame:
+    """Largest commit lag of each group and hour."""
+    hour = F.expr(f"(epoch div {words.HOUR_US}) * {words.HOUR_US}").alias("hour_us")
+    found = _within(rows, COMMIT, since_us, until_us).groupBy(*words.STREAM[:4], hour)
+    summed = found.agg(F.max("value_1").alias("lag_max"))
+    return summed.where(F.col("lag_max").isNotNull()).orderBy(*words.STREAM[:4], "hour_us")
+
+
+def _process(rows: DataFrame, since_us: int, until_us: int) -> DataFrame:
+    """Starts, stops, outages and span counts of sidecars, in order of time."""
+    return (
+        _within(rows, PROCESS, since_us, until_us)
+        .select(
+            F.col("topic").alias("event"),
+            F.col("partition").alias("instance"),
+            F.col("message").alias("boot"),
+            F.col("grp").alias("of"),
+            F.col("seen_first_us").alias("start_us"),
+            F.col("seen_last_us").alias("end_us"),
+            F.col("value_1").alias("written"),
+            F.col("value_2").alias("dropped"),
+        )
+        .orderBy("start_us", "instance", "event", "boot", "of", "end_us")
+    )
+
+
+def _bad(rows: DataFrame) -> DataFrame:
+    found = merged(rows.where(F.col("kind") == BAD))
+    shown = found.select(F.col("topic").alias("why"), "file", "text", F.col("message").alias("id"))
+    return shown.orderBy("why", "id").limit(BAD_MAX)
+
+
+def _bad_counts(rows: DataFrame) -> DataFrame:
+    found = merged(rows.where(F.col("kind") == BAD)).groupBy(F.col("topic").alias("why"))
+    return found.agg(F.count(F.lit(1)).alias("n")).orderBy("why")

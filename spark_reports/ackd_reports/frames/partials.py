@@ -1,0 +1,187 @@
+"""Partial lives: what some files tell of a message, in a form that adds up in any order.
+
+Each column is a minimum, a maximum or a bitwise or, over ordinals that the spans carry. So a row
+told twice changes nothing, parts can be merged in any order and any grouping, and repeated files,
+late files and a job that died half-way need no search for duplicates. Rows of other kinds
+(commits, sidecars' own events, quarantine) have the same shape and the same three functions, so
+that one pass over the files and one shuffle make everything.
+
+A key is (kind, system, cluster, topic, partition, message, grp, epoch). For `commit` the message
+is empty and the epoch a 5-minute bucket. For `process` the topic, partition, message, grp and epoch
+hold event, instance, boot, what was out, and the start. For `bad` the topic and message hold the
+reason and a hash of the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from ackd_reports import words
+from ackd_reports.frames.reading import BAD, COMMIT, LIFE, PROCESS
+
+KEY: Final = ("kind", "system", "cluster", "topic", "partition", "message", "grp", "epoch")
+BITS_MAX: Final = 62
+"""Attempts from this one on share a bit."""
+ATTEMPTS_APART: Final = 4
+"""Extensions are counted apart for so many first attempts; of all later ones the largest counts."""
+
+_BIGINT, _STRING = "BIGINT", "STRING"
+_MIN, _MAX, _OR = "min", "max", "bit_or"
+_MERGE: Final[dict[str, Callable[[str], Column]]] = {_MIN: F.min, _MAX: F.max, _OR: F.bit_or}
+
+COLUMNS: Final[dict[str, tuple[str, str]]] = {
+    "publish_us": (_MIN, _BIGINT),
+    "first_us": (_MIN, _BIGINT),
+    "last_lease_us": (_MAX, _BIGINT),
+    "ack_start_us": (_MIN, _BIGINT),
+    "ack_end_us": (_MIN, _BIGINT),
+    "dead_us": (_MIN, _BIGINT),
+    "seen_first_us": (_MIN, _BIGINT),
+    "seen_last_us": (_MAX, _BIGINT),
+    "attempt_max": (_MAX, _BIGINT),
+    "acks": (_OR, _BIGINT),
+    "retries": (_OR, _BIGINT),
+    "releases": (_OR, _BIGINT),
+    "expires": (_OR, _BIGINT),
+    "lates": (_OR, _BIGINT),
+    "losts": (_OR, _BIGINT),
+    "send_backs": (_OR, _BIGINT),
+    **{f"extensions_{n}": (_MAX, _BIGINT) for n in range(1, ATTEMPTS_APART + 2)},
+    "weight": (_MIN, _BIGINT),
+    "trace_id": (_MIN, _STRING),
+    "application": (_MIN, _STRING),
+    "reason": (_MIN, _STRING),
+    "value_1": (_MAX, _BIGINT),
+    "value_2": (_MAX, _BIGINT),
+    "text": (_MIN, _STRING),
+    "file": (_MIN, _STRING),
+}
+"""Column -> (how parts are merged, type). `value_1`: commit lag, or spans written; `value_2`: the
+committed offset, or spans dropped."""
+
+SCHEMA: Final = ", ".join(
+    [f"{name} {_BIGINT if name == 'epoch' else _STRING}" for name in KEY]
+    + [f"{name} {type_}" for name, (_, type_) in COLUMNS.items()]
+    + ["date STRING"]
+)
+
+
+def partials(events: DataFrame) -> DataFrame:
+    """Events -> one row for each key and date among them, with the columns of `SCHEMA`."""
+    rows = events.select(*_key(), *_values(), _date().alias("date"))
+    return _grouped(rows, (*KEY, "date")).select(*KEY, *COLUMNS, "date")
+
+
+def merged(rows: DataFrame) -> DataFrame:
+    """Partial rows of any number of runs and dates -> one row a key."""
+    return _grouped(rows, KEY)
+
+
+def merged_by_date(rows: DataFrame) -> DataFrame:
+    """As `merged`, each date apart: what compaction writes."""
+    return _grouped(rows, (*KEY, "date")).select(*KEY, *COLUMNS, "date")
+
+
+def _grouped(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
+    return rows.groupBy(*key).agg(
+        *[_MERGE[how](name).alias(name) for name, (how, _) in COLUMNS.items()]
+    )
+
+
+def _when(kind: str) -> Column:
+    return F.col("kind") == kind
+
+
+def _key() -> list[Column]:
+    of_process, of_bad = _when(PROCESS), _when(BAD)
+    keyed = _when(LIFE) | _when(COMMIT)
+    none = F.lit("")
+    bucket = F.expr(f"(start_us div {words.BUCKET_US}) * {words.BUCKET_US}")
+    topic = F.when(of_process, F.col("event")).when(of_bad, F.col("why")).otherwise(F.col("topic"))
+    message = (
+        F.when(of_process, F.col("boot"))
+        .when(of_bad, F.sha2("text", 256))
+        .when(_when(COMMIT), none)
+        .otherwise(F.col("message"))
+    )
+    epoch = (
+        # A sidecar tells its counts again and again; only the last word of a run counts.
+        F.when(of_process & (F.col("event") != "status"), F.col("start_us"))
+        .when(_when(COMMIT), bucket)
+        .when(_when(LIFE), F.col("epoch"))
+        .otherwise(F.lit(0))
+    )
+    columns = {
+        "kind": F.col("kind"),
+        "system": F.when(keyed, F.col("system")).otherwise(none),
+        "cluster": F.when(of_bad, none).otherwise(F.col("cluster")),
+        "topic": topic,
+        "partition": F.when(of_process, F.col("instance"))
+        .when(of_bad, none)
+        .otherwise(F.col("partition")),
+        "message": message,
+        "grp": F.when(of_process, F.col("outage_of")).when(of_bad, none).otherwise(F.col("grp")),
+        "epoch": epoch.cast("bigint"),
+    }
+    return [column.alias(name) for name, column in columns.items()]
+
+
+def _values() -> list[Column]:
+    event, of_life = F.col("event"), _when(LIFE)
+    start, end = F.col("start_us"), F.col("end_us")
+    # A message can be given up without a lease; then the span has no length.
+    leased = event.isin(*words.LEASE_EVENTS) & ((event != "dead") | (end > start)) & of_life
+    attempt = F.coalesce("attempt", F.lit(0))
+    bit = F.expr(f"shiftleft(1L, cast(least(coalesce(attempt, 0), {BITS_MAX}) AS INT))")
+
+    def seen(name: str) -> Column:
+        return F.when(of_life & (event == name), bit)
+
+    def extensions(number: int) -> Column:
+        here = attempt == number if number <= ATTEMPTS_APART else attempt >= number
+        return F.when(of_life & here, F.col("extensions"))
+
+    is_commit, is_status = _when(COMMIT), _when(PROCESS) & (event == "status")
+    columns = {
+        "publish_us": F.when(of_life, F.col("publish_us")),
+        "first_us": F.when(leased, start),
+        "last_lease_us": F.when(leased, start),
+        "ack_start_us": F.when(of_life & (event == "ack"), start),
+        "ack_end_us": F.when(of_life & (event == "ack"), end),
+        "dead_us": F.when(of_life & (event == "dead"), end),
+        "seen_first_us": F.when(~_when(BAD), start),
+        "seen_last_us": F.when(~_when(BAD), end),
+        "attempt_max": F.when(of_life & (attempt > 0), attempt),
+        "acks": seen("ack"),
+        "retries": seen("retry"),
+        "releases": seen("release"),
+        "expires": seen("expire"),
+        "lates": seen("late"),
+        "losts": seen("lost"),
+        "send_backs": seen("send_back"),
+        **{f"extensions_{n}": extensions(n) for n in range(1, ATTEMPTS_APART + 2)},
+        "weight": F.when(of_life, F.col("weight")),
+        "trace_id": F.when(of_life, F.col("trace_id")),
+        "application": F.when(of_life, F.col("application")),
+        "reason": F.when(of_life & (event == "dead"), F.col("reason")),
+        "value_1": F.when(is_commit, F.col("commit_lag")).when(is_status, F.col("spans_written")),
+        "value_2": F.when(is_commit, F.col("commit_offset")).when(
+            is_status, F.col("spans_dropped")
+        ),
+        "text": F.when(_when(BAD), F.col("text")),
+        "file": F.when(_when(BAD), F.col("file")),
+    }
+    return [columns[name].alias(name) for name in COLUMNS]
+
+
+def _date() -> Column:
+    """The date (UTC) of being published, else of the span: where the row lies, not what it
+    means.
+    """
+    at = F.when(_when(LIFE), F.coalesce("publish_us", "start_us")).otherwise(F.col("start_us"))
+    date = F.date_format(F.timestamp_micros(at), "yyyy-MM-dd")
+    return F.when(_when(BAD), F.lit("unknown")).otherwise(date)

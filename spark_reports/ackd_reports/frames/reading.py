@@ -1,0 +1,189 @@
+"""From lines of OTLP JSON to one row an event, bad lines and bad spans among them with a reason.
+
+Every number is read as text, for OTLP JSON writes 64-bit numbers as text and others do not; what is
+no number is then a reason, not a failure. Unknown fields are ignored, as OTLP asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 -- as everywhere with Spark
+
+from ackd_reports import words
+
+_VALUE = "STRUCT<stringValue: STRING, intValue: STRING, doubleValue: STRING, boolValue: STRING>"
+_ATTRIBUTES = f"ARRAY<STRUCT<key: STRING, value: {_VALUE}>>"
+_SPAN = (
+    "STRUCT<traceId: STRING, startTimeUnixNano: STRING, endTimeUnixNano: STRING,"
+    f" attributes: {_ATTRIBUTES}>"
+)
+CORRUPT: Final = "_corrupt"
+LINE_SCHEMA: Final = (
+    f"resourceSpans ARRAY<STRUCT<resource: STRUCT<attributes: {_ATTRIBUTES}>,"
+    f" scopeSpans: ARRAY<STRUCT<spans: ARRAY<{_SPAN}>>>>>,"
+    f" resourceMetrics STRING, resourceLogs STRING, {CORRUPT} STRING"
+)
+"""One line; `resourceMetrics` and `resourceLogs` only to know a collector's other lines."""
+
+BAD: Final = "bad"
+LIFE: Final = "life"
+COMMIT: Final = "commit"
+PROCESS: Final = "process"
+QUARANTINE_CHARS: Final = 2_000
+"""How much of a bad line is kept."""
+LATEST_US: Final = 4_102_444_800 * words.MICRO
+"""The year 2100: what claims to be later is no time."""
+
+
+def lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """The lines of files and folders, compressed or not; hidden names (`.`, `_`) are left out."""
+    read = spark.read.schema(LINE_SCHEMA).options(**OPTIONS)
+    return with_file(read.json(list(paths)))
+
+
+OPTIONS: Final = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": CORRUPT,
+    "recursiveFileLookup": "true",
+    "pathGlobFilter": "*.{jsonl,json,jsonl.gz,json.gz,jsonl.zst,json.zst}",
+}
+
+
+def with_file(frame: DataFrame) -> DataFrame:
+    """Add the name of the file that a line comes from."""
+    return frame.withColumn("file", F.col("_metadata.file_name"))
+
+
+def events(frame: DataFrame) -> DataFrame:
+    """Rows of `lines` -> one row an event, with `kind` and, where that is `bad`, a `why`."""
+    corrupt = F.col(CORRUPT).isNotNull()
+    nothing = (
+        F.col("resourceSpans").isNull()
+        & F.col("resourceMetrics").isNull()
+        & F.col("resourceLogs").isNull()
+    )
+    line_why = F.when(corrupt, F.lit("line is no OTLP JSON")).when(
+        nothing, F.lit("line has no spans")
+    )
+    spans = (
+        # The spans of a line that is partly readable are not used: it is wholly in quarantine.
+        frame.select(
+            F.explode_outer(F.when(~corrupt, F.col("resourceSpans"))).alias("r"),
+            line_why.alias("line_why"),
+            F.substring(F.col(CORRUPT), 1, QUARANTINE_CHARS).alias("line"),
+            "file",
+        )
+        .select(
+            _map("r.resource.attributes").alias("res"),
+            F.explode_outer("r.scopeSpans").alias("s"),
+            "line_why",
+            "line",
+            "file",
+        )
+        .select("res", F.explode_outer("s.spans").alias("span"), "line_why", "line", "file")
+        .withColumn("a", _map("span.attributes"))
+    )
+    known = spans.where(F.col("line_why").isNotNull() | F.col("a")[words.EVENT].isNotNull())
+    return _judged(_columns(known))
+
+
+def _map(attributes: str) -> Column:
+    """Attributes as a map of texts; an attribute of another type is an empty text."""
+    return F.map_from_entries(
+        F.transform(
+            F.filter(F.col(attributes), lambda each: each["key"].isNotNull()),
+            lambda each: F.struct(
+                each["key"],
+                F.coalesce(
+                    each["value"]["stringValue"],
+                    each["value"]["intValue"],
+                    each["value"]["doubleValue"],
+                    F.lit(""),
+                ),
+            ),
+        )
+    )
+
+
+def _text(name: str) -> Column:
+    return F.coalesce(F.col("a")[name], F.lit(""))
+
+
+def _number(name: str) -> str:
+    return f"try_cast(a['{name}'] AS BIGINT)"
+
+
+def _columns(spans: DataFrame) -> DataFrame:
+    message = F.coalesce(*[F.col("a")[name] for name in words.OFFSETS], F.lit(""))
+    weight = f"try_cast(a['{words.WEIGHT}'] AS DOUBLE)"
+    return spans.select(
+        "line_why",
+        "file",
+        F.when(F.col("line_why").isNotNull(), F.coalesce("line", F.lit("")))
+        .otherwise(F.substring(F.to_json("span"), 1, QUARANTINE_CHARS))
+        .alias("text"),
+        _text(words.EVENT).alias("event"),
+        F.coalesce(F.col("span.traceId"), F.lit("")).alias("trace_id"),
+        F.expr("try_cast(span.startTimeUnixNano AS BIGINT) div 1000").alias("start_us"),
+        F.expr("try_cast(span.endTimeUnixNano AS BIGINT) div 1000").alias("end_us"),
+        _text(words.SYSTEM).alias("system"),
+        F.coalesce(F.col("a")[words.CLUSTER], F.col("res")[words.CLUSTER], F.lit("default")).alias(
+            "cluster"
+        ),
+        _text(words.TOPIC).alias("topic"),
+        _text(words.PARTITION).alias("partition"),
+        message.alias("message"),
+        _text(words.GROUP).alias("grp"),
+        F.expr(f"coalesce({_number(words.EPOCH)}, 0)").alias("epoch"),
+        F.nullif(_text(words.APPLICATION), F.lit("")).alias("application"),
+        F.nullif(_text(words.REASON), F.lit("")).alias("reason"),
+        F.expr(_number(words.ATTEMPT)).alias("attempt"),
+        F.expr(f"coalesce({_number(words.EXTENSIONS)}, 0)").alias("extensions"),
+        F.expr(f"{_number(words.PUBLISHED)} * 1000").alias("publish_us"),
+        F.expr(f"cast(round(coalesce({weight}, 1.0) * {words.MICRO}) AS BIGINT)").alias("weight"),
+        _text(words.OUTAGE_OF).alias("outage_of"),
+        F.expr(_number(words.COMMIT_LAG)).alias("commit_lag"),
+        F.expr(_number(words.COMMIT_OFFSET)).alias("commit_offset"),
+        F.expr(_number(words.SPANS_WRITTEN)).alias("spans_written"),
+        F.expr(_number(words.SPANS_DROPPED)).alias("spans_dropped"),
+        F.coalesce(F.col("res")[words.INSTANCE], F.lit("")).alias("instance"),
+        F.coalesce(F.col("res")[words.BOOT], F.lit("")).alias("boot"),
+    )
+
+
+def _judged(rows: DataFrame) -> DataFrame:
+    """Add `kind` and `why`; leave out what no figure comes from."""
+    event = F.col("event")
+    is_message = event.isin(*words.MESSAGE_EVENTS)
+    numbered = event.isin(*words.LEASE_EVENTS, "extend", "late")
+    unsure = F.col("topic").eqNullSafe("") | F.col("message").eqNullSafe("")
+    late = (F.col("end_us") > LATEST_US) | (F.col("start_us") < 0) | (F.col("publish_us") < 0)
+    why = (
+        F.when(F.col("line_why").isNotNull(), F.col("line_why"))
+        .when(
+            F.col("start_us").isNull() | F.col("end_us").isNull(), F.lit("span without its times")
+        )
+        .when(late | (F.col("publish_us") > LATEST_US), F.lit("span's time is out of range"))
+        .when(F.col("end_us") < F.col("start_us"), F.lit("span ends before it starts"))
+        .when(is_message & (unsure | (F.col("grp") == "")), F.lit("span without its message"))
+        .when(
+            numbered & (F.col("attempt").isNull() | (F.col("attempt") < 1)),
+            F.lit("span without an attempt"),
+        )
+        .when(F.col("weight").isNull() | (F.col("weight") < words.MICRO), F.lit("weight below 1"))
+        .when(
+            ~is_message & ~event.isin(*words.PROCESS_EVENTS, *words.OTHER_EVENTS, "commit"),
+            F.lit("unknown event"),
+        )
+    )
+    kind = (
+        F.when(F.col("why").isNotNull(), F.lit(BAD))
+        .when(is_message, F.lit(LIFE))
+        .when(event == "commit", F.lit(COMMIT))
+        .when(event.isin(*words.PROCESS_EVENTS), F.lit(PROCESS))
+    )
+    judged = rows.withColumn("why", why).withColumn("kind", kind).drop("line_why")
+    return judged.where(F.col("kind").isNotNull())

@@ -1,0 +1,63 @@
+"""A Spark session with the settings that the job counts on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+LOCAL: Final = "local[*]"
+
+NEEDED: Final = {
+    # Buckets and dates are UTC wherever the driver runs.
+    "spark.sql.session.timeZone": "UTC",
+    # A file cut short by a crash gives what is whole in it; ingest counts such files itself.
+    "spark.sql.files.ignoreCorruptFiles": "true",
+    # A line may name an attribute twice; one such line must not fail the job.
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+    # Dates in folder names are compared as text.
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+}
+"""Set on every session, a caller's own too."""
+
+
+def session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
+    """The running session, or a new one.
+
+    Without `master`, spark-submit's (its settings are in the environment), else all local cores.
+    In local mode shuffles have two partitions a core: a kept plan is not coalesced by Spark, and
+    the default of 200 costs three times the CPU.
+    """
+    # Spark starts "python3" from PATH otherwise, which is not this environment.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    submitted = "SPARK_ENV_LOADED" in os.environ or SparkSession.getActiveSession() is not None
+    builder = SparkSession.builder.appName("ackd-report")
+    local = not submitted and (master is None or master.startswith("local"))
+    if local or master is not None:
+        builder = builder.master(master or LOCAL)
+    if local:
+        builder = (
+            builder.config("spark.ui.enabled", "false")
+            .config("spark.driver.bindAddress", "127.0.0.1")
+            .config("spark.driver.host", "127.0.0.1")
+            .config("spark.ui.showConsoleProgress", str(sys.stderr.isatty()).lower())
+            .config("spark.sql.shuffle.partitions", str(2 * _cores(master or LOCAL)))
+            .config("spark.driver.memory", os.environ.get("ACKD_REPORT_MEMORY", "2g"))
+        )
+    for name, value in (conf or {}).items():
+        builder = builder.config(name, value)
+    spark: SparkSession = builder.getOrCreate()
+    for name, value in NEEDED.items():
+        spark.conf.set(name, value)
+    if local:
+        # Warnings about this machine's libraries would bury what the report has to say.
+        spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def _cores(master: str) -> int:
+    inside = master.removeprefix("local").strip("[]").partition(",")[0]
+    return int(inside) if inside.isdigit() else (os.cpu_count() or 1) if inside == "*" else 1

@@ -1,0 +1,368 @@
+"""Made-up traces that look like those of a busy week: for tests, benchmarks and a first look.
+
+Everything follows from the seed. Load goes up and down with the day; in one hour of trouble a
+store is away and work is slow; some messages are poison and end in the dead-letter topic, some
+stay stuck; work that takes long extends its lease or loses it; partitions move between sidecars,
+one of which crashes and starts again. Spans come late, twice, in any order, and a few lines are
+broken.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import math
+import random
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from ackd_reports import words
+from ackd_reports.words import HOUR_US, MICRO
+
+SPANS_A_LINE: Final = 512
+LEASE_US: Final = 30 * MICRO
+ATTEMPTS_MAX: Final = 5
+EXTENDS: Final = 0.7
+"""Share of long work that extends its lease."""
+SENT_BACK_AFTER: Final = 3
+_KAFKA_FIRST: Final = 2
+MINUTE_US: Final = 60 * MICRO
+START_US: Final = 1_790_000_000 // 86_400 * 86_400 * MICRO
+"""Midnight, UTC, in September 2026."""
+
+Value = str | int | float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to make. Shares are of messages."""
+
+    messages: int = 10_000
+    seed: int = 1
+    hours: int = 24
+    start_us: int = START_US
+    sidecars: int = 3
+    streams: int = 6
+    partitions: int = 6
+    poison: float = 0.002
+    stuck: float = 0.001
+    slow: float = 0.01
+    fails: float = 0.02
+    again: int = 0
+    """How many messages are leased after their ack: what must never be."""
+    repeated: float = 0.003
+    late: float = 0.01
+    bad_lines: int = 3
+    one_in: int = 1
+    """Head sampling: of so many lives without trouble one is written."""
+
+
+@dataclass(slots=True)
+class Made:
+    """What was made, counted while making it: the truth that a report can be held against."""
+
+    files: list[Path] = field(default_factory=list)
+    spans: int = 0
+    messages: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    system: str
+    topic: str
+    group: str
+    application: str
+    work_us: float
+
+
+_SYSTEMS: Final = ("kafka", "rocketmq", "pulsar")
+_NAMES: Final = ("orders", "payments", "invoices", "mail", "audit", "stock", "search", "users")
+
+
+def generate(folder: Path, plan: Plan) -> Made:
+    """Write trace files into `folder`; deterministic in `plan`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    made = Made()
+    chance = random.Random(plan.seed)  # noqa: S311 -- reproducible on purpose
+    writer = _Writer(folder, plan, made)
+    streams = [_stream(number) for number in range(plan.streams)]
+    offsets: Counter[tuple[str, int]] = Counter()
+    again = set(chance.sample(range(plan.messages), plan.again))
+    for number, published in enumerate(_times(plan, chance)):
+        stream = streams[min(int(chance.expovariate(0.5)), plan.streams - 1)]
+        partition = chance.randrange(plan.partitions)
+        offset = offsets[stream.topic, partition]
+        offsets[stream.topic, partition] += 1
+        key: dict[str, Value] = {
+            words.SYSTEM: stream.system,
+            words.TOPIC: stream.topic,
+            words.PARTITION: str(partition),
+            ("messaging.kafka.offset" if stream.system == "kafka" else "ackd.offset"): offset,
+            words.GROUP: stream.group,
+            words.PUBLISHED: published // 1000,
+        }
+        life = _Life(plan, chance, stream, key, published // 1000 * 1000)
+        spans = list(life.spans(again=number in again))
+        made.messages += 1
+        made.counts.update(life.counts)
+        if life.plain and number % plan.one_in:
+            continue
+        for span in spans:
+            if life.plain and plan.one_in > 1:
+                span.attributes[words.WEIGHT] = float(plan.one_in)
+            late = chance.random() < plan.late
+            copies = 2 if chance.random() < plan.repeated else 1
+            for copy in range(copies):
+                delay = chance.randrange(2 * HOUR_US) if late or copy else 0
+                writer.add(span, partition, delay)
+    for process in _process(plan, streams):
+        writer.add(*process)
+    writer.close(chance)
+    return made
+
+
+def _stream(number: int) -> _Stream:
+    name = _NAMES[number % len(_NAMES)] + ("" if number < len(_NAMES) else str(number))
+    system = _SYSTEMS[0 if number < _KAFKA_FIRST else number % len(_SYSTEMS)]
+    return _Stream(system, name, f"{name}-workers", f"{name}-app", MICRO * 0.4 * (1 + number % 3))
+
+
+def _times(plan: Plan, chance: random.Random) -> list[int]:
+    """Times of publishing: twice the load at midday as at midnight."""
+    weights = [1.5 - 0.5 * math.cos(2 * math.pi * (hour % 24) / 24) for hour in range(plan.hours)]
+    hours = chance.choices(range(plan.hours), weights, k=plan.messages)
+    return sorted(plan.start_us + hour * HOUR_US + chance.randrange(HOUR_US) for hour in hours)
+
+
+def trouble(plan: Plan) -> tuple[int, int]:
+    """The hour of trouble, [from, to) in microseconds."""
+    since = plan.start_us + (plan.hours * 2 // 3) * HOUR_US
+    return since, since + HOUR_US
+
+
+@dataclass(slots=True)
+class _Span:
+    name: str
+    kind: int
+    start_us: int
+    end_us: int
+    attributes: dict[str, Value]
+    failed: bool = False
+
+
+class _Life:
+    """One message from its publishing to its end, told as spans."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        chance: random.Random,
+        stream: _Stream,
+        key: dict[str, Value],
+        published: int,
+    ) -> None:
+        self._plan = plan
+        self._chance = chance
+        self._stream = stream
+        self._key = key
+        self._published = published
+        self.plain = True
+        self.counts: Counter[str] = Counter()
+        since, until = trouble(plan)
+        self._trouble = since <= published < until
+
+    def spans(self, *, again: bool) -> Iterator[_Span]:
+        """Attempts until an end; `again` leases it once more after its ack."""
+        chance, plan = self._chance, self._plan
+        fate = chance.random()
+        poison = fate < plan.poison
+        stuck = not again and plan.poison <= fate < plan.poison + plan.stuck
+        fails = plan.fails * (8 if self._trouble else 1)
+        wait = chance.lognormvariate(math.log(0.02), 1.2) * MICRO * (200 if self._trouble else 1)
+        now = self._published + max(1, int(wait))
+        for attempt in range(1, ATTEMPTS_MAX + 1):
+            slow = chance.random() < plan.slow * (5 if self._trouble else 1)
+            work = chance.lognormvariate(math.log(self._stream.work_us), 0.6) * (40 if slow else 1)
+            end = now + max(1, int(work))
+            extensions = min(3, int(work) // LEASE_US) if chance.random() < EXTENDS else 0
+            for n in range(1, extensions + 1):
+                yield self._span("extend", now + n * LEASE_US * 2 // 3, None, attempt, n)
+            deadline = now + LEASE_US + extensions * LEASE_US * 2 // 3
+            self.counts["extensions"] += extensions
+            if end > deadline:
+                yield self._span("expire", now, deadline, attempt, extensions)
+                yield self._span("late", end, None, attempt, extensions)
+                now = deadline
+            elif poison or chance.random() < fails:
+                if poison and attempt == ATTEMPTS_MAX:
+                    yield self._span("dead", now, end, attempt, extensions)
+                    return
+                yield self._span("retry", now, end, attempt, extensions)
+                now = end + (1 << attempt) * MICRO
+            elif stuck:
+                yield self._span("retry", now, end, attempt, extensions)
+            else:
+                yield self._span("ack", now, end, attempt, extensions)
+                if again:
+                    yield self._span("expire", end + MICRO, end + MICRO + LEASE_US, attempt + 1, 0)
+                    self.counts["again"] += 1
+                return
+            if stuck:
+                self.counts["stuck"] += 1
+                return
+            if attempt == SENT_BACK_AFTER:
+                yield self._span("send_back", now, now + 5_000, attempt, 0)
+            now += max(1, int(chance.expovariate(1 / (0.1 * MICRO))))
+        self.counts["stuck"] += 1
+
+    def _span(
+        self, event: str, start: int, end: int | None, attempt: int, extensions: int
+    ) -> _Span:
+        self.counts[event] += 1
+        self.plain &= event in ("ack", "extend", "release") and attempt == 1
+        attributes = {
+            **self._key,
+            words.EVENT: event,
+            words.APPLICATION: self._stream.application,
+            words.ATTEMPT: attempt,
+            words.EXTENSIONS: extensions,
+        }
+        if event == "dead":
+            attributes[words.REASON] = "attempts"
+        verb = "process" if event == "ack" else event
+        name = f"{verb} {self._stream.topic}"
+        kind = 5 if event in words.LEASE_EVENTS else 3
+        return _Span(
+            name, kind, start, start if end is None else end, attributes, event == "expire"
+        )
+
+
+def _process(plan: Plan, streams: Iterable[_Stream]) -> Iterator[tuple[_Span, int, int]]:
+    """What sidecars tell of themselves, and commits with their lag."""
+    since, until = trouble(plan)
+    end = plan.start_us + plan.hours * HOUR_US
+    for sidecar in range(plan.sidecars):
+        # Sidecar 0 crashes in the hour of trouble: a second start without a stop.
+        starts = [plan.start_us] + ([since + 10 * MINUTE_US] if sidecar == 0 else [])
+        for at in starts:
+            yield _Span("start ackd", 1, at, at, {words.EVENT: "start"}), sidecar, 0
+        for at in range(plan.start_us + HOUR_US, end, HOUR_US):
+            told: dict[str, Value] = {
+                words.EVENT: "status",
+                words.SPANS_WRITTEN: (at - plan.start_us) // MICRO,
+                words.SPANS_DROPPED: 0,
+            }
+            yield _Span("status ackd", 1, at, at, told), sidecar, 0
+        out: dict[str, Value] = {words.EVENT: "outage", words.OUTAGE_OF: "store"}
+        yield _Span("outage store", 1, since, since + 4 * MINUTE_US, out, failed=True), sidecar, 0
+    for stream in streams:
+        for at in range(plan.start_us, end, HOUR_US // 2):
+            lag = 2_000 if since <= at < until else 20
+            commit: dict[str, Value] = {
+                words.EVENT: "commit",
+                words.SYSTEM: stream.system,
+                words.TOPIC: stream.topic,
+                words.PARTITION: "0",
+                words.GROUP: stream.group,
+                words.COMMIT_LAG: lag,
+                words.COMMIT_OFFSET: (at - plan.start_us) // MICRO,
+            }
+            yield _Span(f"commit {stream.topic}", 3, at, at + 2_000, commit), 0, 0
+
+
+class _Writer:
+    """Files by sidecar and hour, a line and gzip member for every 512 spans."""
+
+    def __init__(self, folder: Path, plan: Plan, made: Made) -> None:
+        self._folder = folder
+        self._plan = plan
+        self._made = made
+        self._waiting: dict[tuple[int, int], list[str]] = {}
+        self._paths: dict[tuple[int, int], Path] = {}
+
+    def add(self, span: _Span, partition: int, delay_us: int) -> None:
+        """Into the file of its time; partitions move to another sidecar every few hours."""
+        hour = (span.end_us + delay_us - self._plan.start_us) // HOUR_US
+        hour = max(0, min(hour, self._plan.hours - 1))
+        file = ((partition + hour // 6) % self._plan.sidecars, hour)
+        if words.TOPIC not in span.attributes:
+            file = (partition, hour)
+        waiting = self._waiting.setdefault(file, [])
+        waiting.append(_json(span))
+        self._made.spans += 1
+        if len(waiting) >= SPANS_A_LINE:
+            self._write(file, waiting)
+
+    def close(self, chance: random.Random) -> None:
+        """Write the rest, and the broken lines."""
+        for file in sorted(self._waiting):
+            if self._waiting[file]:
+                self._write(file, self._waiting[file])
+        self._made.files = [self._paths[file] for file in sorted(self._paths)]
+        for number in range(self._plan.bad_lines):
+            path = chance.choice(self._made.files)
+            with path.open("ab") as out:
+                out.write(gzip.compress(b'{"resourceSpans": [{"broken %d\n' % number, mtime=0))
+
+    def _write(self, file: tuple[int, int], waiting: list[str]) -> None:
+        sidecar, hour = file
+        path = self._paths.get(file)
+        if path is None:
+            path = self._folder / f"ackd-sidecar-{sidecar}-h{hour:04d}-000000.jsonl.gz"
+            path.unlink(missing_ok=True)
+            self._paths[file] = path
+        since, _ = trouble(self._plan)
+        crashed = sidecar == 0 and hour * HOUR_US + self._plan.start_us >= since
+        resource = _attributes(
+            {
+                "service.name": "ackd",
+                words.INSTANCE: f"sidecar-{sidecar}",
+                words.BOOT: f"boot-{sidecar}-{int(crashed)}",
+                words.CLUSTER: "demo",
+            }
+        )
+        line = (
+            '{"resourceSpans":[{"resource":{"attributes":'
+            + resource
+            + '},"scopeSpans":[{"scope":{"name":"ackd"},"spans":['
+            + ",".join(waiting)
+            + "]}]}]}\n"
+        )
+        with path.open("ab") as out:
+            out.write(gzip.compress(line.encode(), 1, mtime=0))
+        waiting.clear()
+
+
+def _json(span: _Span) -> str:
+    attributes = span.attributes
+    key = "/".join(
+        str(attributes.get(name, "")) for name in (words.TOPIC, words.PARTITION, *words.OFFSETS)
+    )
+    trace = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
+    told = f"{key}/{span.name}/{attributes.get(words.ATTEMPT)}/{attributes.get(words.EXTENSIONS)}"
+    own = hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
+    status = ',"status":{"code":2}' if span.failed else ""
+    return (
+        f'{{"traceId":"{trace}","spanId":"{own}","name":{json.dumps(span.name)},"kind":{span.kind}'
+        f',"startTimeUnixNano":"{span.start_us}000","endTimeUnixNano":"{span.end_us}000"'
+        f',"attributes":{_attributes(attributes)}{status}}}'
+    )
+
+
+def _attributes(values: dict[str, Value]) -> str:
+    return "[" + ",".join(_attribute(name, value) for name, value in values.items()) + "]"
+
+
+def _attribute(name: str, value: Value) -> str:
+    if isinstance(value, str):
+        inside = f'"stringValue":{json.dumps(value)}'
+    elif isinstance(value, int):
+        inside = f'"intValue":"{value}"'
+    else:
+        inside = f'"doubleValue":{value}'
+    return f'{{"key":"{name}","value":{{{inside}}}}}'

@@ -1,0 +1,382 @@
+"""The report as plain data: what the JSON holds, and what every other form is drawn from.
+
+The same traces give the same bytes: nothing here asks a clock, and every list has an order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from typing import TYPE_CHECKING, Any, Final
+
+from ackd_reports import measures, words
+from ackd_reports.anomalies import outstanding
+from ackd_reports.histogram import ERROR, merged, percentile_us
+from ackd_reports.targets import Target, duration_text
+from ackd_reports.words import BUCKET_US, HOUR_US, MICRO
+
+if TYPE_CHECKING:
+    from ackd_reports.frames.figures import Figures, Rows
+
+FORMAT: Final = 1
+PERCENTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p999": 0.999}
+COUNTS: Final = (
+    *("messages", "given", "acked", "dead", "unfinished", "redelivered", "retried", "retries"),
+    *("releases", "expires", "lates", "losts", "send_backs", "extensions", "acked_twice"),
+    *("acked_again", "clock_skew"),
+)
+RETRY_ATTEMPTS: Final = 5
+GROUP: Final = words.STREAM[:4]
+ALWAYS: Final = "no message again after its ack"
+ANOMALIES_MAX: Final = 50
+
+Report = dict[str, Any]
+
+
+def report(
+    now: Figures,
+    before: Figures | None,
+    targets: Sequence[Target],
+    cut_files: Sequence[str],
+) -> Report:
+    """Put a report together. `before` = figures of the period before, of the same length."""
+    totals = _counts(now.buckets)
+    promises = [_always(totals, now), *_promises(now, before, targets)]
+    states = [each["state"] for each in promises]
+    verdict = measures.BROKEN if measures.BROKEN in states else measures.KEPT
+    return {
+        "format": FORMAT,
+        "period": {"since": iso(now.since_us), "until": iso(now.until_us)},
+        "verdict": verdict if totals["rows"] else measures.NO_DATA,
+        "promises": promises,
+        "totals": totals,
+        "durations": _durations(now.totals),
+        "groups": _groups(now),
+        "hours": _hours(now),
+        "previous": _previous(totals, now, before),
+        "anomalies": _anomalies(now),
+        "acked_again": [_message(row) for row in now.again],
+        "stuck": [_message(row) for row in now.stuck],
+        "sidecars": _sidecars(now.process),
+        "commit_lag": _commit_lag(now.commits),
+        "quarantine": {
+            "counts": {row["why"]: row["n"] for row in now.bad_counts},
+            "examples": now.bad,
+            "cut_files": list(cut_files),
+        },
+        "percentile_error": round(ERROR, 4),
+    }
+
+
+def iso(at_us: int) -> str:
+    """Microseconds since 1970 as UTC text with milliseconds."""
+    at = datetime.fromtimestamp(at_us // MICRO, UTC)
+    return f"{at:%Y-%m-%dT%H:%M:%S}.{at_us % MICRO // 1000:03d}Z"
+
+
+def number(weighted: int) -> float | int:
+    """A count from its millionths: whole where it is whole."""
+    return weighted // MICRO if weighted % MICRO == 0 else round(weighted / MICRO, 3)
+
+
+def _counts(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    sums = dict.fromkeys((*COUNTS, *(f"retry_{n}" for n in range(1, RETRY_ATTEMPTS + 1))), 0)
+    seen = 0
+    for row in rows:
+        seen += row["rows"]
+        for name in sums:
+            sums[name] += row[name]
+    counts: dict[str, Any] = {name: number(sums[name]) for name in COUNTS}
+    counts["rows"] = seen
+    counts["retries_by_attempt"] = [
+        number(sums[f"retry_{n}"]) for n in range(1, RETRY_ATTEMPTS + 1)
+    ]
+    counts["redelivery_rate"] = measures.share(sums["redelivered"], sums["messages"])
+    return counts
+
+
+def _cells(row: Mapping[str, Any]) -> list[tuple[int, int]]:
+    return [(cell["cell"], cell["n"]) for cell in row["cells"]]
+
+
+def _durations(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Duration -> {n, p50_ms..}, of the sum of histograms."""
+    found: dict[str, list[list[tuple[int, int]]]] = {name: [] for name in words.DURATIONS}
+    for row in rows:
+        found[row["duration"]].append(_cells(row))
+    return {name: _percentiles(merged(*listed)) for name, listed in found.items()}
+
+
+def _percentiles(cells: list[tuple[int, int]]) -> dict[str, Any]:
+    values = {name: percentile_us(cells, share) for name, share in PERCENTILES.items()}
+    return {
+        "n": number(sum(count for _, count in cells)),
+        **{
+            f"{name}_ms": None if value is None else round(value / 1000, 3)
+            for name, value in values.items()
+        },
+    }
+
+
+def _by(rows: Rows, columns: Sequence[str]) -> list[tuple[tuple[Any, ...], Rows]]:
+    def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+        return tuple(row[name] for name in columns)
+
+    return [(named, list(found)) for named, found in groupby(sorted(rows, key=key), key)]
+
+
+def _names(columns: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
+    return {
+        "group" if name == "grp" else name: value
+        for name, value in zip(columns, values, strict=True)
+    }
+
+
+def _groups(now: Figures) -> list[dict[str, Any]]:
+    durations = dict(_by(now.totals, words.STREAM))
+    return [
+        {
+            **_names(words.STREAM, key),
+            **_counts(rows),
+            "durations": _durations(durations.get(key, [])),
+        }
+        for key, rows in _by(now.buckets, words.STREAM)
+    ]
+
+
+def _with_hour(rows: Rows) -> Rows:
+    return [{**row, "hour_us": row["bucket_us"] // HOUR_US * HOUR_US} for row in rows]
+
+
+def _hours(now: Figures) -> list[dict[str, Any]]:
+    """A row a group and hour."""
+    columns = (*GROUP, "hour_us")
+    durations = dict(_by(now.hours, columns))
+    hours = []
+    for key, rows in _by(_with_hour(now.buckets), columns):
+        named = _names(columns, key)
+        named["hour"] = iso(named.pop("hour_us"))
+        found = _durations(durations.get(key, []))
+        shown = {name: found[name] for name in ("wait", "time_to_ack")}
+        hours.append({**named, **_counts(rows), "durations": shown})
+    return hours
+
+
+def _series(rows: Rows, place: int) -> list[tuple[int, int, int]]:
+    """(5-minute bucket, good, bad) of a target, all streams together, without empty ones."""
+    sums: dict[int, list[int]] = {}
+    for row in rows:
+        pair = sums.setdefault(row["bucket_us"], [0, 0])
+        pair[0] += row[f"good_{place}"]
+        pair[1] += row[f"bad_{place}"]
+    return [(at, good, bad) for at, (good, bad) in sorted(sums.items()) if good or bad]
+
+
+def _always(totals: Mapping[str, Any], now: Figures) -> dict[str, Any]:
+    """What is promised without being asked: never a lease after an ack."""
+    again = totals["acked_again"]
+    state = measures.NO_DATA if not totals["rows"] else measures.BROKEN if again else measures.KEPT
+    return {
+        "name": ALWAYS,
+        "sentence": "A message that was acked is never handed to the group again",
+        "objective": 1.0,
+        "good": totals["acked"] - again,
+        "bad": again,
+        "share": measures.share(totals["acked"] - again, totals["acked"]),
+        "state": state,
+        "examples": [_message(row) for row in now.again[:10]],
+    }
+
+
+def _promises(
+    now: Figures, before: Figures | None, targets: Sequence[Target]
+) -> list[dict[str, Any]]:
+    listed = []
+    for place, target in enumerate(targets):
+        series = _series(now.buckets, place)
+        good, bad = sum(each[1] for each in series), sum(each[2] for each in series)
+        found = measures.compliance(good, bad, target.objective)
+        was = None
+        if before is not None:
+            old = _series(before.buckets, place)
+            kept = sum(each[1] for each in old)
+            was = measures.share(kept, kept + sum(each[2] for each in old))
+        listed.append(
+            {
+                "name": target.name,
+                "sentence": target.sentence(),
+                "objective": target.objective,
+                "good": number(good),
+                "bad": number(bad),
+                "share": found.share,
+                "state": found.state,
+                "budget": round(found.budget / MICRO, 3),
+                "spent": found.spent,
+                "share_before": was,
+                "burning": _burning(series, target, now.until_us),
+                "alerts": [
+                    {
+                        "severity": alert.severity,
+                        "window": duration_text(alert.long_us),
+                        "since": iso(alert.since_us),
+                        "until": iso(alert.until_us),
+                        "peak": round(alert.peak, 3),
+                        "bound": round(alert.bound, 3),
+                    }
+                    for alert in measures.alerts(series, target.objective, target.window_us)
+                ],
+                "remaining": [
+                    [iso(at), round(left, 6)]
+                    for at, left in _thinned(measures.remaining(series, target.objective))
+                ],
+                "examples": [
+                    {**_message(row), "took_ms": row["took_us"] / 1000}
+                    for row in now.examples
+                    if row["target"] == place
+                ],
+            }
+        )
+    return listed
+
+
+def _thinned(series: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """The last point of each hour."""
+    return list({at // HOUR_US: (at, value) for at, value in series}.values())
+
+
+def _burning(series: measures.Series, target: Target, until_us: int) -> list[dict[str, Any]]:
+    """Burn rates over the windows that end with the period."""
+    sums = measures.Sums(series)
+    end = (until_us - 1) // BUCKET_US * BUCKET_US
+    return [
+        {
+            "severity": window.severity,
+            "long": duration_text(window.long_us),
+            "short": duration_text(window.short_us),
+            "burn_long": round(sums.burn(end, window.long_us, target.objective), 3),
+            "burn_short": round(sums.burn(end, window.short_us, target.objective), 3),
+            "bound": round(measures.bound(window, target.window_us), 3),
+        }
+        for window in measures.BURN_WINDOWS
+    ]
+
+
+def _message(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A message to look at: where it lies, its trace, and when what happened."""
+    named = _names(
+        (*GROUP, "partition", "message", "application", "epoch"),
+        [row[name] for name in (*GROUP, "partition", "message", "application", "epoch")],
+    )
+    times = {
+        name: None if row[f"{name}_us"] is None else iso(row[f"{name}_us"])
+        for name in ("born", "first", "ack_end", "dead", "last_lease", "seen_last")
+    }
+    more = {"age_ms": row["age_us"] / 1000} if "age_us" in row else {}
+    return {
+        **named,
+        "trace_id": row["trace_id"],
+        **times,
+        "attempts": row["attempt_max"],
+        "reason": row["reason"],
+        **more,
+    }
+
+
+def _previous(
+    totals: Mapping[str, Any], now: Figures, before: Figures | None
+) -> dict[str, Any] | None:
+    if before is None:
+        return None
+    old = _counts(before.buckets)
+    if not old["rows"]:
+        return None
+    was, is_ = _durations(before.totals), _durations(now.totals)
+    return {
+        "since": iso(before.since_us),
+        "until": iso(before.until_us),
+        "counts": {name: {"before": old[name], "now": totals[name]} for name in COUNTS},
+        "p99_ms": {
+            name: {"before": was[name]["p99_ms"], "now": is_[name]["p99_ms"]}
+            for name in words.DURATIONS
+        },
+    }
+
+
+_WATCHED: Final = (
+    ("retries", 5.0, "retries"),
+    ("expires", 3.0, "leases that ran out"),
+    ("dead", 3.0, "dead letters"),
+    ("send_backs", 3.0, "messages sent back"),
+    ("lates", 3.0, "settles that came late"),
+)
+
+
+def _anomalies(now: Figures) -> list[dict[str, Any]]:
+    found = []
+    hours = _hours(now)
+    columns = ("system", "cluster", "topic", "group")
+    for key, rows in _by(hours, columns):
+        where = f"{key[2]} / {key[3]}"
+        for name, least, text in _WATCHED:
+            series = [(index, float(row[name])) for index, row in enumerate(rows)]
+            listed = [(rows[each.at_us]["hour"], each) for each in outstanding(series, least)]
+            found += [(hour, where, text, each, "") for hour, each in listed]
+        for name in ("wait", "time_to_ack"):
+            values = [row["durations"][name]["p99_ms"] for row in rows]
+            series = [(i, value) for i, value in enumerate(values) if value is not None]
+            text = f"p99 of {words.DURATION_TEXT[name]}"
+            listed = [(rows[each.at_us]["hour"], each) for each in outstanding(series, 100.0)]
+            found += [(hour, where, text, each, "ms") for hour, each in listed]
+    found.sort(key=lambda each: (-each[3].deviations, each[0], each[1], each[2]))
+    return [
+        {
+            "hour": hour,
+            "where": where,
+            "what": text,
+            "value": each.value,
+            "usual": each.usual,
+            "sentence": f"{_amount(each.value, unit)} {text} of {where}; usually"
+            f" {_amount(each.usual, unit)}, most hours between {_amount(each.low, unit)} and"
+            f" {_amount(each.high, unit)}",
+        }
+        for hour, where, text, each, unit in found[:ANOMALIES_MAX]
+    ]
+
+
+def _amount(value: float, unit: str) -> str:
+    return duration_text(value * 1000) if unit else f"{value:.6g}"
+
+
+def _sidecars(rows: Rows) -> dict[str, Any]:
+    """Restarts, outages and lost spans. A restart is one more run (boot id) of an instance."""
+    starts = [row for row in rows if row["event"] == "start"]
+    stops = sum(row["event"] == "stop" for row in rows)
+    instances = {row["instance"] for row in rows}
+    runs = {(row["instance"], row["boot"]) for row in rows}
+    status = [row for row in rows if row["event"] == "status"]
+    return {
+        "instances": len(instances),
+        "starts": len(starts),
+        "stops": stops,
+        "restarts": len(runs) - len(instances),
+        "spans_written": sum(row["written"] or 0 for row in status),
+        "spans_dropped": sum(row["dropped"] or 0 for row in status),
+        "outages": [
+            {
+                "of": row["of"],
+                "instance": row["instance"],
+                "since": iso(row["start_us"]),
+                "until": iso(row["end_us"]),
+            }
+            for row in rows
+            if row["event"] == "outage"
+        ],
+    }
+
+
+def _commit_lag(rows: Rows) -> list[dict[str, Any]]:
+    return [
+        {**_names(GROUP, key), "lag_max": max(row["lag_max"] for row in found)}
+        for key, found in _by(rows, GROUP)
+    ]

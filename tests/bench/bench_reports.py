@@ -1,0 +1,80 @@
+"""Time, CPU and memory of a report of many made-up lives: `python -m tests.bench.bench_reports`.
+
+Each step runs in a process of its own, cold, as a user's would; memory is the largest of the whole
+process tree, so Java counts. Traces are kept below `.cache/bench/reports` and made once a size.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from ackd_reports.generate import Plan, generate
+from tests.support.paths import REPO
+
+SAMPLE_S = 0.2
+
+
+def measured(command: list[str]) -> dict[str, float]:
+    """Run it; wall and CPU seconds and peak memory in MB of its process tree."""
+    begun = time.monotonic()
+    process = subprocess.Popen(command, cwd=REPO)
+    seen: dict[int, float] = {}
+    peak = 0
+    ended = threading.Event()
+    while not ended.wait(SAMPLE_S) and process.poll() is None:
+        resident = 0
+        with suppress(psutil.Error):
+            root = psutil.Process(process.pid)
+            for each in [root, *root.children(recursive=True)]:
+                with suppress(psutil.Error):
+                    times = each.cpu_times()
+                    seen[each.pid] = times.user + times.system
+                    resident += each.memory_info().rss
+        peak = max(peak, resident)
+    return {
+        "exit": float(process.wait()),
+        "wall_s": round(time.monotonic() - begun, 1),
+        "cpu_s": round(sum(seen.values()), 1),
+        "peak_mb": round(peak / 1e6),
+    }
+
+
+def main() -> int:
+    """Measure; prints one JSON object."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=500_000)
+    parser.add_argument("--master", default="local[2]")
+    arguments = parser.parse_args()
+    folder = REPO / ".cache" / "bench" / "reports" / str(arguments.messages)
+    traces = folder / "traces"
+    if not (folder / "made").exists():
+        made = generate(traces, Plan(messages=arguments.messages, hours=48, streams=24))
+        (folder / "made").write_text(f"{made.spans}\n")
+    out = folder / f"out-{time.time_ns()}"
+    ackd = [sys.executable, "-m", "ackd", "report", "make", "--master", arguments.master]
+    lake = ["--lake", str(out / "lake"), "--out", str(out)]
+    found = {
+        "messages": arguments.messages,
+        "spans": int((folder / "made").read_text()),
+        "files_mb": round(sum(each.stat().st_size for each in traces.iterdir()) / 1e6, 1),
+        "lake_from_json_and_report": measured([*ackd, str(traces), *lake]),
+        "report_from_lake": measured([*ackd, *lake]),
+        "lake_mb": round(_size(out / "lake") / 1e6, 1),
+    }
+    print(json.dumps(found, indent=1))  # noqa: T201  what a benchmark is for
+    return 0
+
+
+def _size(folder: Path) -> int:
+    return sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""One Spark session for all tests of reports, and the traces that most of them read."""
+
+import gc
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ackd_reports.frames.lake import Lake
+from ackd_reports.frames.session import session
+from ackd_reports.generate import Made, Plan, generate
+from ackd_reports.job import Order, build
+from ackd_reports.model import Report
+from ackd_reports.targets import Target
+from ackd_reports.words import MICRO
+from tests.support.require import require
+
+SESSION = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "768m",
+    "spark.ui.showConsoleProgress": "false",
+    # Half the CPU for work of seconds; long jobs would suffer.
+    # Plans of a hundred columns take longer to compile than a thousand rows to read.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+TARGETS = (
+    Target("in time", "time_to_ack", 0.99, 5 * MICRO),
+    Target("orders delivered", "delivered", 0.999, only=(("topic", "orders"),)),
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything here is marked `spark` and may take its time on a busy machine."""
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.timeout(300))
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session on two cores; its JVM is gone at the end."""
+    require("" if shutil.which("java") else "reports need Java 17: java is not in PATH")
+    found = session("local[2]", SESSION)
+    found.sparkContext.setLogLevel("ERROR")
+    context: Any = found.sparkContext
+    gateway = context._gateway
+    yield found
+    found.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(60)
+    # Sockets to the JVM are closed by the collector; they must not warn in a later test.
+    del found, context, gateway
+    gc.collect()
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """Generated traces, a lake that has them, and the report that is made from it."""
+
+    folder: Path
+    made: Made
+    lake: Path
+    out: Path
+    report: Report
+
+
+PLAN = Plan(messages=1_500, seed=7, hours=8, streams=3, fails=0.05, stuck=0.004, slow=0.03, again=2)
+
+
+@pytest.fixture(scope="session")
+def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> World:
+    """Read once for all tests."""
+    root = tmp_path_factory.mktemp("reports")
+    made = generate(root / "traces", PLAN)
+    lake = Lake(spark, str(root / "lake"))
+    lake.ingest([str(root / "traces")])
+    return World(root / "traces", made, root / "lake", root / "out", report(lake, root / "out"))
+
+
+def report(lake: Lake, out: Path) -> Report:
+    """The report of a lake with `TARGETS`."""
+    return build(lake, Order(sources=(), out=out), TARGETS)

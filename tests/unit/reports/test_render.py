@@ -1,0 +1,111 @@
+"""Names come from traces, so from anybody: no form of a report takes one for its own language."""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from typing import Any
+from xml.etree import ElementTree as ET
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from ackd_reports import model
+from ackd_reports.frames.figures import Figures
+from ackd_reports.frames.lives import COUNTS
+from ackd_reports.render import tables
+from ackd_reports.render.html import as_html
+from ackd_reports.targets import Target
+from ackd_reports.words import HOUR_US, MICRO
+
+HOSTILE = '=<script>alert("1")</script>\\\n&'
+START_US = 1_790_000_000 * MICRO // HOUR_US * HOUR_US
+STREAM = {
+    "system": "kafka",
+    "cluster": "c",
+    "topic": HOSTILE,
+    "grp": HOSTILE,
+    "application": HOSTILE,
+}
+TARGET = Target(HOSTILE, "delivered", 0.9)
+
+
+def message(**more: object) -> dict[str, Any]:
+    """A message to look at, as Spark hands it over."""
+    times = ("born_us", "first_us", "ack_end_us", "dead_us", "last_lease_us", "seen_last_us")
+    more = {"partition": "0", "message": HOSTILE, "epoch": 0, "trace_id": HOSTILE, **more}
+    return {**STREAM, **dict.fromkeys(times, START_US), "attempt_max": 2, "reason": None, **more}
+
+
+def figures() -> Figures:
+    """Two hours of ten messages, two of which were given up."""
+    buckets = []
+    for hour in range(2):
+        row: dict[str, Any] = dict.fromkeys((*COUNTS, *(f"retry_{n}" for n in range(1, 6))), 0)
+        row |= {"messages": 10 * MICRO, "acked": 8 * MICRO, "dead": 2 * MICRO, "rows": 10}
+        row |= {"good_0": 8 * MICRO, "bad_0": 2 * MICRO, "bucket_us": START_US + hour * HOUR_US}
+        buckets.append({**STREAM, **row})
+    cells = [{"cell": 640, "n": 16 * MICRO}]
+    totals = [{**STREAM, "duration": "time_to_ack", "cells": cells}]
+    hours = [{**totals[0], "hour_us": START_US + hour * HOUR_US} for hour in range(2)]
+    bad = [{"why": "line is no OTLP JSON", "file": HOSTILE, "text": HOSTILE, "id": "1"}]
+    return Figures(
+        START_US,
+        START_US + 2 * HOUR_US,
+        buckets,
+        totals,
+        hours,
+        stuck=[message(age_us=5 * MICRO)],
+        again=[],
+        examples=[message(target=0, took_us=MICRO, rank=1)],
+        commits=[{**STREAM, "hour_us": START_US, "lag_max": 3}],
+        process=[],
+        bad=bad,
+        bad_counts=[{"why": "line is no OTLP JSON", "n": 1}],
+    )
+
+
+REPORT = model.report(figures(), figures(), (TARGET,), [HOSTILE])
+
+
+def test_the_page_shows_names_and_runs_none() -> None:
+    page = as_html(REPORT)
+    assert "<script" not in page
+    assert "&lt;script&gt;" in page
+    assert page == as_html(REPORT)
+
+
+def test_a_spreadsheet_takes_no_name_for_a_formula() -> None:
+    row = next(csv.DictReader(io.StringIO(tables.as_csv(REPORT))))
+    assert row["topic"] == "'" + HOSTILE
+    assert (row["messages"], row["dead"]) == ("20", "4")
+
+
+def test_junit_and_prometheus_hold_names_whole() -> None:
+    suite = ET.fromstring(tables.as_junit(REPORT))  # noqa: S314  our own
+    case = next(each for each in suite if each.find("failure") is not None)
+    # XML makes a space of a newline in an attribute that does not say otherwise.
+    assert case.get("name") == HOSTILE
+    families = text_string_to_metric_families(tables.as_prometheus(REPORT))
+    topics = {each.labels.get("topic", HOSTILE) for family in families for each in family.samples}
+    assert topics == {HOSTILE}
+
+
+def test_json_has_the_verdict_and_numbers_only() -> None:
+    report = json.loads(tables.as_json(REPORT))
+    assert report["verdict"] == "broken"
+    promise = report["promises"][1]
+    assert (promise["good"], promise["bad"], promise["share"]) == (16, 4, 0.8)
+    assert abs(promise["spent"] - 2.0) < 1e-9
+    assert promise["share_before"] == 0.8
+
+
+def test_the_command_loads_spark_only_to_work() -> None:
+    """`ackd report --help`, and a mistake, are told at once."""
+    code = "import sys, ackd.cli.report; print(*sorted(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
+    )
+    loaded = set(done.stdout.split())
+    assert "ackd_reports.command" in loaded
+    assert not loaded & {"pyspark", "matplotlib", "yaml"}
