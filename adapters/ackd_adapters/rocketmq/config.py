@@ -25,6 +25,13 @@ class RocketMQOptions:
             len_min=1,
         )
     )
+    cluster: str = setting(
+        "rocketmq",
+        "Name of the cluster in the store. A cluster does not tell who it is, so two clusters "
+        "whose sidecars share a store need different names here.",
+        len_min=1,
+        len_max=100,
+    )
     namespace: str = setting("", "Namespace of all topics and groups.", len_max=200)
     access_key: str | None = setting(None, "Who we are to a cluster that demands access keys.")
     secret_key_file: Path | None = setting(

@@ -6,6 +6,7 @@ Source: the protocol `apache.rocketmq.v2` and the access-key signature of Rocket
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import hmac
 from collections.abc import AsyncIterator, Callable
@@ -96,6 +97,7 @@ class Rpc:
 
     async def start(self) -> None:
         """Make the connections' objects; nothing is sent yet. Raises ConfigError."""
+        _keep_poller()
         self._secrets = await asyncio.to_thread(read_secrets, self._options)
         self._channels = [self._channel(address) for address in addresses(self._options)]
 
@@ -196,6 +198,12 @@ _NAMES = {
     grpc.StatusCode.DEADLINE_EXCEEDED: NO_ANSWER,
     grpc.StatusCode.CANCELLED: NO_ANSWER,
 }
+
+
+@functools.cache
+def _keep_poller() -> None:
+    """Keep gRPC's poller for the life of the process: its end would block the event loop."""
+    aio.init_grpc_aio()
 
 
 def sign(access_key: str, secret_key: str, stamp: str) -> str:

@@ -25,6 +25,7 @@ from ackd.engine.lines import Lines
 from ackd.engine.members import Note
 from ackd.engine.notes import Notes
 from ackd.engine.operations import Operations
+from ackd.engine.own_acks import own_acks
 from ackd.engine.own_topic import RetryTopic, dead_letter_topic
 from ackd.engine.ownership import RETRY_MS, Ownership
 from ackd.engine.parking import Parking
@@ -35,12 +36,13 @@ from ackd.engine.sieve import Sieve
 from ackd.engine.sweep import Sweeper
 from ackd.errors import AckdError, BrokerError, BrokerFatalError, StoreError
 from ackd.ports import (
+    Arrived,
     Broker,
     Consumer,
-    ConsumerEvent,
     ConsumerSpec,
     EndReached,
     Fetched,
+    LogEvent,
     Lost,
     Nominated,
     OutOfRange,
@@ -98,6 +100,7 @@ class Subscription:
             broker, spec, context.clock, broadcast=is_broadcast(settings)
         )
         self.context = context
+        self.own_acks = own_acks(self, context)
         self.control = Control(self, context)
         self.notes = Notes(self, context)
         self.cancels = Cancels(self, context)
@@ -160,6 +163,8 @@ class Subscription:
                     group.create_task(part())
                 if self.dedup is not None:
                     group.create_task(self.dedup.run())
+                if self.own_acks is not None:
+                    group.create_task(self.own_acks.run())
         finally:
             self.hand_out.stop()
             self.brake.stop()
@@ -213,10 +218,13 @@ class Subscription:
                 await asyncio.sleep(RETRY_MS / 1000)
                 continue
             for event in events:
-                await self._on(event)
+                if not isinstance(event, Arrived):
+                    await self._on(event)
+                elif self.own_acks is not None:
+                    await self.own_acks.arrived(event)
             self.hand_out.serve()
 
-    async def _on(self, event: ConsumerEvent) -> None:
+    async def _on(self, event: LogEvent) -> None:
         match event:
             case Fetched():
                 self._fetched(event)
