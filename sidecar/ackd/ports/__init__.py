@@ -44,6 +44,7 @@ from ackd.ports.operator import Groups, TopicLook
 from ackd.ports.outbox import Outboxes, SeenKeys
 from ackd.ports.own_acks import OwnAcks, Places
 from ackd.ports.store import Member, Members, Note, Store
+from ackd.ports.transactions import SeesTransactions
 from ackd.ports.trouble import Trouble
 
 __all__ = [
@@ -79,6 +80,7 @@ __all__ = [
     "Record",
     "Revoked",
     "SeenKeys",
+    "SeesTransactions",
     "StartPolicy",
     "Store",
     "Stored",

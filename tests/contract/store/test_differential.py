@@ -139,7 +139,7 @@ def _settle(rng: random.Random, pair: Pair, offset: int) -> Op:
 def _sending(rng: random.Random, pair: Pair, offset: int) -> Op:
     """What sends a message back, and what its copies ask."""
     kind = rng.choice(["send", "send", "send", "bury", "place", "finish", "claim", "claim", "claim",
-                       "close", "over", "over", "head"])  # fmt: skip
+                       "close", "over", "over", "head", "restore", "restore"])  # fmt: skip
     key = rng.choice(LINES)
     if kind == "send":
         if pair.tokens and rng.random() < 0.6:
@@ -159,14 +159,21 @@ def _sending(rng: random.Random, pair: Pair, offset: int) -> Op:
         generation += rng.choice([-1, 1])
     if kind == "finish":
         return Op(Verb.FINISH, offset, generation, rterm, arg=Finish.SENT)
-    if kind == "close":
-        return Op(Verb.CLOSE, offset, generation)
+    if kind in ("close", "restore"):
+        close = Op(Verb.CLOSE, offset, generation)
+        return close if kind == "close" else _restore(rng, offset, generation, rterm)
     carrier = rng.choice([0, 0, 0, 1])
     if kind == "over":
-        generation *= rng.random() < 0.7
-        return Op(Verb.CLOSE, offset, generation, arg=carrier + 8, group=carrier)
+        told = generation * (rng.random() < 0.7)
+        return Op(Verb.CLOSE, offset, told, arg=carrier + 8, group=carrier)
     return Op(Verb.CLAIM, offset, generation, rterm ^ (rng.random() < 0.1), group=carrier,
               arg=carrier + 7, counted=rng.random() < 0.8)  # fmt: skip
+
+
+def _restore(rng: random.Random, offset: int, generation: int, rterm: int) -> Op:
+    op = Op(Verb.RESTORE, offset, generation + rng.choice([0, 0, 1_000]), rterm, rng.randrange(5))
+    owner = op._replace(arg=rng.choice(LINES), group=rng.randrange(4))
+    return rng.choice([owner, op._replace(arg=8, group=rng.choice([0, 1]), counted=False)])
 
 
 def _hole(rng: random.Random, offset: int) -> Op:
@@ -192,12 +199,13 @@ def random_op(rng: random.Random, pair: Pair) -> Op:
         case "hole":
             return _hole(rng, offset)
         case "replay":
-            arg = rng.choices([0, 1, 2], [12, 5, 1])[0]
+            arg, fence = rng.choices([0, 1, 2], [12, 5, 1])[0], 0
             if arg == 0 and pair.sent and rng.random() < 0.5:
-                offset = rng.choice(pair.sent[-20:])[0]
+                offset, generation, _ = rng.choice(pair.sent[-20:])
+                fence = generation + rng.choice([-1, 0, 1]) if rng.random() < 0.3 else 0
             counted, mark = rng.random() < 0.5, rng.choice([0, 0, 1, 2])
-            return Op(Verb.REPLAY, offset, rterm=rng.randrange(1 << 16), arg=arg, group=mark,
-                      counted=counted)  # fmt: skip
+            return Op(Verb.REPLAY, offset, fence, rterm=rng.randrange(1 << 16), arg=arg,
+                      group=mark, counted=counted or fence > 0)  # fmt: skip
         case "sending":
             return _sending(rng, pair, offset)
         case _:
@@ -281,7 +289,7 @@ def _story(client: Any, seed: int, steps: int) -> Pair:
 
 @settings(max_examples=60)
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 60))
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_the_script_decides_like_the_record(client: Any, seed: int, steps: int) -> None:
     _story(client, seed, steps)
 
@@ -320,7 +328,7 @@ def _about_keys(rng: random.Random, pair: Pair) -> Op:
 
 @settings(max_examples=40)
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 30))
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_the_calls_of_a_flush_are_decided_as_if_alone(client: Any, seed: int, steps: int) -> None:
     """One script call for several partitions: refused ones, lost chunks and upkeep among them."""
     client.flushall()

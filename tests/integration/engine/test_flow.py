@@ -7,11 +7,12 @@ import pytest
 
 from ackd.config.mistakes import MistakesError
 from ackd.engine.api import SettleItem, Verb
+from ackd.engine.seek_api import SeekRequest, SeekTo
 from tests.integration.engine.together import NAME, Sidecar, Together
 from tests.support.redis import RedisServer
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 
 
 LABELS = {"subscription": NAME}
@@ -23,7 +24,7 @@ async def knows(sidecar: Sidecar, version: int) -> None:
     async def heard() -> bool:
         return await sidecar.version() >= version
 
-    await wait_until_async(heard, "the live value to spread", timeout_s=10)
+    await wait_until_async(heard, "the live value to spread", timeout_s=60)
 
 
 async def test_a_pause_of_the_group_holds_every_sidecar_and_resume_frees_them(
@@ -54,6 +55,22 @@ async def test_a_pause_of_the_group_holds_every_sidecar_and_resume_frees_them(
         await two.runtime.resume(NAME, "group")
     assert waiting.result().messages
     assert (await two.receive()).messages
+
+
+async def test_resume_at_a_sidecar_that_has_not_heard_of_the_pause(
+    together: Together, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pause and a resume that reach two sidecars within one heartbeat: the later word counts."""
+    one, two = await together.pair()
+    await one.publish(8)
+    control = two.runtime._subscriptions[NAME].control
+    monkeypatch.setattr(control, "heard", lambda *_: None)
+    await one.runtime.pause(NAME, "group", "by mistake", None)
+    assert (await two.runtime.resume(NAME, "group")).pauses == []
+    assert (await one.receive(wait_ms=60_000)).messages
+    # The other way round: whoever has not heard of the pause knows that a seek may run.
+    await one.runtime.pause(NAME, "group", "for a seek", None)
+    await two.runtime.progress.seek(NAME, SeekRequest(SeekTo.EARLIEST))
 
 
 async def test_a_pause_of_a_pod_is_its_own_and_ends_by_itself(together: Together) -> None:
@@ -101,7 +118,7 @@ async def test_settings_change_everywhere_and_open_leases_are_lengthened(
     async def lengthened() -> bool:
         return min(await deadlines()) >= asked_ms + 600_000
 
-    await wait_until_async(lengthened, "all leases to be lengthened", timeout_s=10)
+    await wait_until_async(lengthened, "all leases to be lengthened", timeout_s=60)
     assert len(await deadlines()) == len(before) == 8
 
     await two.runtime.configure(NAME, {"lease_ms": 30_000}, open_leases=True, force=False)
@@ -116,7 +133,7 @@ async def test_settings_change_everywhere_and_open_leases_are_lengthened(
     async def cut() -> bool:
         return max(await deadlines()) < time.time_ns() // 1_000_000 + 21_000
 
-    await wait_until_async(cut, "all leases to be cut", timeout_s=10)
+    await wait_until_async(cut, "all leases to be cut", timeout_s=60)
 
 
 async def test_live_settings_outlive_sidecars_and_null_takes_them_back(together: Together) -> None:
@@ -154,4 +171,4 @@ async def test_what_the_store_forgot_is_written_back(
     async def told() -> bool:
         return [p.reason for p in two.runtime.subscription(NAME).pauses] == ["kept"]
 
-    await wait_until_async(told, "the pause to be known again", timeout_s=10)
+    await wait_until_async(told, "the pause to be known again", timeout_s=60)
