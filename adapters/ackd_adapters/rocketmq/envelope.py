@@ -107,6 +107,7 @@ def _unpack(text: str) -> dict[str, list[tuple[str, bytes | None]]]:
                 for name, value in pairs
             ]
             for what, pairs in found.items()
+            if pairs
         }
     except (ValueError, AttributeError, TypeError):
         return {}
