@@ -196,7 +196,8 @@ class RocketMQConsumer:
 
     def stop_fetch(self, partition: TopicPartition) -> None:
         """See the port."""
-        self._fetching.pop(partition, None)
+        if self._fetching.pop(partition, None) is not None:
+            self._holds.let_go(partition)
 
     def pause(self, partition: TopicPartition) -> None:
         """See the port; it holds up the whole topic."""

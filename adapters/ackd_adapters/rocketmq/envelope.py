@@ -14,7 +14,7 @@ from typing import Final
 from ackd.ports import Headers, Outgoing, Record
 from ackd_adapters.rocketmq.message import Parcel, Taken
 
-PACKED: Final = "ackd_packed"
+PACKED: Final = "ackd-packed"
 TAG: Final = "rocketmq-tag"
 _FORBIDDEN: Final = frozenset("\x00\x01\x02\x03")
 _EMPTY: Final = b"\0"

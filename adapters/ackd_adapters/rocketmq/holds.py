@@ -84,9 +84,9 @@ class Holds:
             await asyncio.sleep(AGAIN_S)
 
     async def flush(self, within_s: float) -> None:
-        """Wait until the broker was told all that is finished, for a bounded time."""
+        """Wait until the broker was told all that is to be told, for a bounded time."""
         end_s = time.monotonic() + within_s
-        while any(each.done for each in self._by_message.values()):
+        while any(each.done or each.back for each in self._by_message.values()):
             if time.monotonic() >= end_s:
                 return
             await asyncio.sleep(FLUSH_LOOK_S)
@@ -120,6 +120,12 @@ class Holds:
         if hold is not None and not hold.done:
             hold.back = True
             self._do(hold)
+
+    def let_go(self, partition: TopicPartition) -> None:
+        """Another sidecar owns it now: let all of it come again soon."""
+        for (topic, place), hold in list(self._by_place.items()):
+            if (topic, place.partition) == partition:
+                self.unwanted(topic, hold.message)
 
     def finished(self, partition: TopicPartition, offsets: Sequence[int]) -> None:
         """Ack them, as often as it takes."""

@@ -14,7 +14,7 @@ from ackd.core.ids import TopicPartition
 from ackd.core.scattered import Scattered
 from ackd.engine.context import Context
 from ackd.errors import StoreError
-from ackd.ports import Arrived, OwnAcks, Place, Record
+from ackd.ports import Arrived, Nominated, OwnAcks, Place, Record, Revoked
 
 if TYPE_CHECKING:
     from ackd.engine.partition import Partition
@@ -26,6 +26,7 @@ KEEP_MS: Final = 600_000
 """A message is known by its place for at least so long after it came, or was last held here."""
 REMIND_BATCH: Final = 1_000
 LOOK_MS: Final = 5_000
+SHARE_MS: Final = 500
 
 
 def own_acks(subscription: Subscription, context: Context) -> OwnAckFlow | None:
@@ -43,8 +44,39 @@ class OwnAckFlow:
         self._subscription = subscription
         self._consumer = consumer
         self._context = context
+        self._offered: dict[TopicPartition, None] = {}
 
-    async def arrived(self, event: Arrived) -> None:
+    async def on(self, event: Arrived | Nominated) -> None:
+        """Messages, or what may be drawn by whoever likes to."""
+        if isinstance(event, Nominated):
+            self._offered.update(dict.fromkeys(event.partitions))
+            self._subscription.health.nominated_once = True
+            await self._share()
+        else:
+            await self._arrived(event)
+
+    async def _share(self) -> None:
+        """The broker gives to whoever asks, of all partitions of a topic at once. So of the
+        sidecars that live one draws a topic, and all of them find out which (R5).
+        """
+        presence, ownership = self._subscription.presence, self._subscription.ownership
+        if not presence.confirmed():
+            return  # who else there is will be known after a heartbeat
+        me, gone = self._context.identity, []
+        for tp in self._offered:
+            mine, nominated = presence.view.winner(tp.topic) == me, tp in ownership.nominated
+            if mine and not nominated:
+                ownership.nominate(tp)
+            elif nominated and not mine:
+                gone.append(tp)
+        if gone:
+            LOG.info(
+                "%s: others draw %d partitions from now on", self._subscription.name, len(gone)
+            )
+            done = asyncio.Event()
+            await self._subscription.revoked(Revoked(tuple(gone), done), tuple(gone))
+
+    async def _arrived(self, event: Arrived) -> None:
         """Messages were handed over. Without the store nobody can tell what they are: they come
         again.
         """
@@ -103,10 +135,14 @@ class OwnAckFlow:
         """Keep the places of what is held for longer, and look whether a finish was missed while a
         record was read again; until cancelled.
         """
-        reminded_ms = self._context.clock.monotonic_ms()
+        looked_ms = reminded_ms = self._context.clock.monotonic_ms()
         while True:
-            await asyncio.sleep(LOOK_MS / 1000)
+            await asyncio.sleep(SHARE_MS / 1000)
+            await self._share()
             now_ms = self._context.clock.monotonic_ms()
+            if now_ms - looked_ms < LOOK_MS:
+                continue
+            looked_ms = now_ms
             remind = now_ms - reminded_ms >= KEEP_MS // 2
             if remind:
                 reminded_ms = now_ms

@@ -220,10 +220,10 @@ class Subscription:
                 await asyncio.sleep(RETRY_MS / 1000)
                 continue
             for event in events:
-                if not isinstance(event, Arrived):
+                if self.own_acks is not None and isinstance(event, Arrived | Nominated):
+                    await self.own_acks.on(event)
+                elif not isinstance(event, Arrived):
                     await self._on(event)
-                elif self.own_acks is not None:
-                    await self.own_acks.arrived(event)
             self.hand_out.serve()
 
     async def _on(self, event: LogEvent) -> None:
@@ -243,7 +243,7 @@ class Subscription:
                 for tp in partitions:
                     self.ownership.nominate(tp)
             case Revoked(partitions):
-                await self._revoked(event, partitions)
+                await self.revoked(event, partitions)
             case Lost(partitions):
                 for tp in partitions:
                     self.ownership.nominated.pop(tp, None)
@@ -274,7 +274,7 @@ class Subscription:
         if event.fatal:
             raise BrokerFatalError(f"{event.code}: {event.detail}")
 
-    async def _revoked(self, event: Revoked, partitions: tuple[TopicPartition, ...]) -> None:
+    async def revoked(self, event: Revoked, partitions: tuple[TopicPartition, ...]) -> None:
         """Hand over in good order, bounded; unflushed is safe too, the store knows (R34)."""
         gone = [self.owned[tp] for tp in partitions if tp in self.owned]
         try:

@@ -49,3 +49,28 @@ async def test_a_lease_that_is_extended_beyond_the_brokers_hold_is_delivered_onc
         return not consumer._holds  # type: ignore[attr-defined]
 
     await wait_until_async(told, "the broker is told")
+
+
+async def test_i3_of_two_sidecars_one_draws_and_the_other_follows(shop: Shop) -> None:
+    await shop.open()
+    pair = [await shop.start("one"), await shop.start("two")]
+
+    async def drawers() -> bool:
+        owned = [len(each.runtime._subscriptions["work"].owned) for each in pair]
+        return sorted(owned) == [0, 4]
+
+    await wait_until_async(drawers, "one of them to draw")
+    pair.sort(key=lambda each: -len(each.runtime._subscriptions["work"].owned))
+    first, second = pair
+    await first.stored(*(b"%d" % n for n in range(20)))
+    found = await first.collect(20, lease_ms=60_000)
+    # Whoever is asked settles.
+    assert await second.settle(Verb.ACK, *found[:10]) == ["acked"] * 10
+    await first.runtime.stop()
+    assert await second.settle(Verb.RETRY, *found[10:15], delay_ms=0) == ["retrying"] * 5
+    again = await second.collect(5)
+    values = {each.record.value for each in again}
+    assert values == {each.record.value for each in found[10:15]}
+    assert await second.settle(Verb.ACK, *again) == ["acked"] * 5
+    assert await second.settle(Verb.ACK, *found[15:]) == ["acked"] * 5
+    assert await second.receive(wait_ms=HOLD_MS + 2_000) == []
