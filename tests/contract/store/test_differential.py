@@ -31,12 +31,7 @@ START_US = 1_800_000_000_000_000
 CHUNK = 1 << 15
 RUNS = [b"run-a", b"run-b"]
 SETTLES = [Verb.ACK, Verb.RETRY, Verb.EXTEND, Verb.DEAD, Verb.RELEASE, Verb.LOOK]
-PLAIN = {
-    "advance": Verb.ADVANCE,
-    "drop": Verb.DROP,
-    "reset": Verb.RESET,
-    "settled": Verb.SETTLED,
-}
+PLAIN = {each.name.lower(): each for each in (Verb.ADVANCE, Verb.DROP, Verb.RESET, Verb.SETTLED)}
 WEIGHTS = [30, 45, 5, 8, 3, 25, 6, 3, 1, 1]
 LINES = [0, 0, 5, 5, (1 << 48) - 1]
 BASES = [0, 40, 2_000, CHUNK - 20, CHUNK + 300, 3 * CHUNK + 5]
