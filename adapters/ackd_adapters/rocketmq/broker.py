@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from typing import Final
 
-from ackd.errors import BrokerError, ConfigError
+from ackd.errors import BrokerError, ConfigError, NotSupportedError
 from ackd.ports import (
     Capabilities,
     Consumer,
@@ -94,7 +94,7 @@ class RocketMQBroker:
         if wrong:
             raise ConfigError(f"no patterns of topics on RocketMQ: {', '.join(wrong)}")
         if not spec.joins:
-            raise ConfigError("RocketMQ can't be read without being in the group")
+            raise NotSupportedError("RocketMQ can't be read without being in the group")
         rpc = Rpc(self._options, f"ackd-{spec.client_id}-{uuid.uuid4().hex[:12]}")
         return RocketMQConsumer(self._options, spec, rpc)
 

@@ -1,12 +1,10 @@
 """A real RocketMQ 5 from Maven's jars: `RocketMQ(RocketMQOptions(...))`."""
 
 from tests.support.rocketmq.broker import RocketMQ
-from tests.support.rocketmq.config import ACCESS_KEY, SECRET_KEY, RocketMQOptions
+from tests.support.rocketmq.config import RocketMQOptions
 from tests.support.rocketmq.install import RocketMQMissingError, install, missing
 
 __all__ = [
-    "ACCESS_KEY",
-    "SECRET_KEY",
     "RocketMQ",
     "RocketMQMissingError",
     "RocketMQOptions",

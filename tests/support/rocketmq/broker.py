@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Self
 
+from tests.support.certs import Certs, make_certs
 from tests.support.paths import remove_run_dir, run_dir
 from tests.support.ports import free_port, give_back, listens
 from tests.support.proc import Process
@@ -24,6 +25,7 @@ class RocketMQ(Started):
 
     def __init__(self, options: RocketMQOptions | None = None) -> None:
         self.options = options or RocketMQOptions()
+        self.certs: Certs | None = None
         self._folder: Path | None = None
         self._ports: Ports | None = None
         self._names: Process | None = None
@@ -65,7 +67,8 @@ class RocketMQ(Started):
         lib = install()
         self._folder = run_dir("rocketmq")
         self._ports = Ports(*(free_port() for _ in range(5)))
-        write_files(self._folder, self._ports, self.options)
+        self.certs = make_certs(self._folder / "certs")
+        write_files(self._folder, self._ports, self.options, self.certs)
         try:
             self._make(lib, self._folder)
             for process in self._processes():

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-ACCESS_KEY = "ackd"
-SECRET_KEY = "ackd-secret-12345"
+from tests.support.certs import Certs
 
 
 @dataclass(frozen=True)
@@ -14,11 +13,10 @@ class RocketMQOptions:
     """What kind of RocketMQ.
 
     `cluster` runs the broker beside the proxy, so that each can be killed alone; without it both
-    are one process. `access` demands access keys. `broker` and `proxy` come last and win.
+    are one process. `broker` and `proxy` come last and win.
     """
 
     cluster: bool = False
-    access: bool = False
     broker: Mapping[str, str] = field(default_factory=dict)
     proxy: Mapping[str, str | int | bool] = field(default_factory=dict)
 
@@ -34,7 +32,7 @@ class Ports:
     remoting: int
 
 
-def write_files(home: Path, ports: Ports, options: RocketMQOptions) -> None:
+def write_files(home: Path, ports: Ports, options: RocketMQOptions, certs: Certs) -> None:
     """Write `conf/` for name server, broker and proxy below `home`."""
     conf = home / "conf"
     conf.mkdir(parents=True)
@@ -48,7 +46,7 @@ def write_files(home: Path, ports: Ports, options: RocketMQOptions) -> None:
         )
     )
     (conf / "broker.conf").write_text(_properties(_broker(home, ports, options)))
-    (conf / "rmq-proxy.json").write_text(json.dumps(_proxy(ports, options)))
+    (conf / "rmq-proxy.json").write_text(json.dumps(_proxy(ports, options, certs)))
 
 
 def _broker(home: Path, ports: Ports, options: RocketMQOptions) -> dict[str, str]:
@@ -76,29 +74,10 @@ def _broker(home: Path, ports: Ports, options: RocketMQOptions) -> dict[str, str
         # The default of 200 ms refuses messages on a loaded machine ("broker busy").
         "waitTimeMillsInSendQueue": "10000",
     }
-    if options.access:
-        lines |= _access()
     return {**lines, **options.broker}
 
 
-def _access() -> dict[str, str]:
-    user = json.dumps({"username": ACCESS_KEY, "password": SECRET_KEY})
-    return {
-        "authenticationEnabled": "true",
-        "authenticationProvider": (
-            "org.apache.rocketmq.auth.authentication.provider.DefaultAuthenticationProvider"
-        ),
-        "initAuthenticationUser": user,
-        "innerClientAuthenticationCredentials": json.dumps(
-            {"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}
-        ),
-        "authenticationMetadataProvider": (
-            "org.apache.rocketmq.auth.authentication.provider.LocalAuthenticationMetadataProvider"
-        ),
-    }
-
-
-def _proxy(ports: Ports, options: RocketMQOptions) -> dict[str, str | int | bool]:
+def _proxy(ports: Ports, options: RocketMQOptions, certs: Certs) -> dict[str, str | int | bool]:
     lines: dict[str, str | int | bool] = {
         "rocketMQClusterName": "DefaultCluster",
         "proxyName": "proxy-a",
@@ -107,6 +86,10 @@ def _proxy(ports: Ports, options: RocketMQOptions) -> dict[str, str | int | bool
         "grpcServerPort": ports.grpc,
         "remotingListenPort": ports.remoting,
         "localServeAddr": "127.0.0.1",
+        # Plain connections and TLS come to the same port.
+        "tlsTestModeEnable": False,
+        "tlsKeyPath": str(certs.server_key),
+        "tlsCertPath": str(certs.server_cert),
         "minInvisibleTimeMillsForRecv": 1000,
         "grpcClientConsumerMinLongPollingTimeoutMillis": 1000,
     }
@@ -114,8 +97,6 @@ def _proxy(ports: Ports, options: RocketMQOptions) -> dict[str, str | int | bool
     for cache in ("topicRouteServiceCache", "subscriptionGroupConfigCache", "topicConfigCache"):
         lines[f"{cache}RefreshSeconds"] = 1
         lines[f"{cache}ExpiredSeconds"] = 5
-    if options.access:
-        lines |= {k: v == "true" or v for k, v in _access().items()}
     return {**lines, **options.proxy}
 
 
