@@ -39,7 +39,6 @@ LOG = logging.getLogger("ackd.rocketmq")
 
 COPIES: Final = 1 << 14
 """Partitions from here on are for copies whose message is not known any more."""
-EVENTS_MAX: Final = 64
 PAUSE_S: Final = 0.2
 READY_S: Final = 10.0
 FLUSH_S: Final = 1.0
@@ -57,7 +56,8 @@ class RocketMQConsumer:
         self._holds = Holds(self._client, options.hold_ms)
         self._session: Session | None = None
         self._topics: dict[str, list[MessageQueue]] = {}
-        self._events: asyncio.Queue[ConsumerEvent] = asyncio.Queue(EVENTS_MAX)
+        # Bounded by what is held: `Holds.room`.
+        self._events: asyncio.Queue[ConsumerEvent] = asyncio.Queue()
         self._fetching: dict[TopicPartition, int] = {}
         self._paused: dict[TopicPartition, None] = {}
         self._nominated: dict[TopicPartition, None] = {}
@@ -94,6 +94,15 @@ class RocketMQConsumer:
         loop = asyncio.get_running_loop()
         work = [self._holds.run(), *(self._draw(topic) for topic in self._topics)]
         self._tasks = [loop.create_task(each, name="rocketmq.consumer") for each in work]
+        for task in self._tasks:
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Work that ends by itself is a bug: the consumer has to be made anew."""
+        if not task.cancelled():
+            error = task.exception()
+            LOG.error("the consumer's work has ended", exc_info=error)
+            self._events.put_nowait(Trouble("rocketmq/crash", repr(error), fatal=True))
 
     async def _queues(self, topic: str) -> list[MessageQueue]:
         queues = await self._client.route(topic)
