@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from tests.support import kafka as kafka_support
 from tests.support import reaper
 from tests.support import redis as redis_support
+from tests.support import rocketmq as rocketmq_support
 from tests.support.kafka import Kafka, KafkaOptions
 from tests.support.redis import (
     Flavour,
@@ -24,6 +25,7 @@ from tests.support.redis import (
     binary,
 )
 from tests.support.require import require
+from tests.support.rocketmq import RocketMQ
 from tests.support.side_by_side import TURN, keeps
 
 settings.register_profile(
@@ -86,6 +88,14 @@ def own_kafka() -> Iterator[KafkaFactory]:
     kafka_support.install()  # here, because the first time may take longer than a test may
     with ExitStack() as stack:
         yield lambda options: stack.enter_context(Kafka(options))
+
+
+@pytest.fixture(scope="session")
+def rocketmq() -> Iterator[RocketMQ]:
+    """One RocketMQ for the whole run; who kills it starts it again. Use topics of your own."""
+    require(rocketmq_support.missing())
+    with RocketMQ() as started:
+        yield started
 
 
 def _session_redis(flavour: Flavour, *, tls: bool = False) -> Iterator[RedisServer]:

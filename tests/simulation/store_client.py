@@ -14,7 +14,7 @@ from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import Members, Note, Trouble
 from tests.simulation.process import Process
 from tests.simulation.store import StoreServer, Work
-from tests.simulation.store_more import SimOutboxes, SimSeenKeys
+from tests.simulation.store_more import SimOutboxes, SimPlaces, SimSeenKeys
 from tests.simulation.world import MS
 
 T = TypeVar("T")
@@ -89,6 +89,7 @@ class SimStore:
         self.cut = False
         self.outboxes = SimOutboxes(self._call)
         self.seen_keys = SimSeenKeys(self._call)
+        self.places = SimPlaces(self._call)
 
     @property
     def run(self) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ackd.core.outbox import Bounds, Keep, Load, Look, Post, Posted, Sent
 from ackd.core.seen import Ask, Entry
+from ackd.ports import Place
 from tests.simulation.store import Work
 
 Through = Callable[[Work[Any]], Awaitable[Any]]
@@ -94,5 +95,26 @@ class SimSeenKeys:
         told = list(entries)
         found: int = await self._call(
             lambda s: s.seen_keys.remember(subscription, window_ms, most, told)
+        )
+        return found
+
+
+class SimPlaces:
+    """`ackd.ports.Places` of one process."""
+
+    def __init__(self, call: Through) -> None:
+        self._call = call
+
+    async def intern(
+        self,
+        subscription: str,
+        topic_id: bytes,
+        keep_ms: int,
+        arrivals: Sequence[tuple[bytes, Place]],
+    ) -> list[Place]:
+        """Intern."""
+        told = list(arrivals)
+        found: list[Place] = await self._call(
+            lambda s: s.places.intern(subscription, topic_id, keep_ms, told)
         )
         return found

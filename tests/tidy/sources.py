@@ -64,6 +64,7 @@ def read_sources(repo: Path) -> list[Source]:
     for root, packages in ROOTS.items():
         for package in packages:
             paths = sorted((repo / root / package).rglob("*.py"))
+            paths = [path for path in paths if not path.stem.endswith("_pb2")]  # generated
             found += [_read(path, repo / root, shipped=True) for path in paths]
     paths = sorted((repo / "tests").rglob("*.py"))
     found += [_read(path, repo, shipped=False) for path in paths]

@@ -32,6 +32,8 @@ def test_wheel_holds_every_file_of_the_source_roots(wheel: zipfile.ZipFile) -> N
         for root, packages in roots.items()
         if any((REPO / root / package) in path.parents for package in packages)
     }
+    made = {f"ackd_adapters/rocketmq/protocol/{name}_pb2" for name in ("definition", "service")}
+    expected |= {each + ending for each in made for ending in (".py", ".pyi")}  # `hatch_build.py`
     assert packed == expected
     for packages in roots.values():
         assert {f"{package}/py.typed" for package in packages} <= packed

@@ -31,6 +31,7 @@ from ackd.ports import (
     Nominated,
     Note,
     Outboxes,
+    Places,
     SeenKeys,
     Store,
     TopicInfo,
@@ -273,6 +274,11 @@ class ScopedStore:
     def seen_keys(self) -> SeenKeys:
         """Of the own scope: what another sidecar has acked is not a repeat here (I1)."""
         return _ScopedKeys(self._store.seen_keys, self._identity)
+
+    @property
+    def places(self) -> Places:
+        """As the port says; a broker that has them has no broadcast."""
+        return self._store.places
 
     async def get(self, name: str) -> bytes | None:
         """As the port says."""

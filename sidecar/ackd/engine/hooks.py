@@ -22,6 +22,7 @@ class Hooks:
 
     `journal`: what other sidecars settled. `effect`: what others do for it. `behind`: what holds
     the head of a parked key (R19).
+    `over`: something of a scattered partition may be finished.
     """
 
     ready: Callable[[Partition], None]
@@ -33,12 +34,14 @@ class Hooks:
     due: Callable[[int], None]
     confirmed: Callable[[], bool]
     landed: Callable[[Partition, Call, Reply], None] | None = None
+    over: Callable[[Partition], None] | None = None
 
 
 class Policy(NamedTuple):
     """What the ledger of a partition goes by; see `ackd.core.ledger.Ledger`.
 
-    `place_of`: how its messages are lined up, None without an order.
+    `place_of`: how its messages are lined up, None without an order. `scattered`: they arrive in
+    any order.
     """
 
     rules: Rules | None
@@ -46,3 +49,4 @@ class Policy(NamedTuple):
     carriers: bool
     give_up_ms: int = 0
     place_of: PlaceOf | None = None
+    scattered: bool = False

@@ -143,17 +143,18 @@ class View:
         mine = {
             text: None
             for text, since_ms in self.handed.items()
-            if self.now_ms - since_ms >= SILENT_MS and self._winner(text) == self.name
+            if self.now_ms - since_ms >= SILENT_MS and self.winner(text) == self.name
         }
         for member in self.dead:
             for text in behind(member):
                 if text in taken:
                     continue
-                if member.name == self.name or self._winner(text) == self.name:
+                if member.name == self.name or self.winner(text) == self.name:
                     mine[text] = None
         return list(mine)
 
-    def _winner(self, text: str) -> str:
+    def winner(self, text: str) -> str:
+        """Whose something is of which every living sidecar could be the one."""
         names = sorted({self.name, *(member.name for member in self.alive)})
         return max(names, key=lambda name: blake2b(f"{name} {text}".encode()).digest())
 

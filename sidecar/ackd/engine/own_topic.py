@@ -145,6 +145,8 @@ class RetryTopic:
         """Try once. Copies of a time when it was switched on are still read. Never raises."""
         topic, subscription = self.topic, self._subscription
         settings = subscription.settings
+        if subscription.broker.capabilities.own_acks:
+            return True  # nothing is held up there that a copy would set free
         try:
             if settings.retry_topic:
                 await topic.made()

@@ -84,6 +84,7 @@ class Ownership:
             due=subscription.sweeper.due,
             confirmed=subscription.presence.confirmed,
             landed=None if subscription.dedup is None else subscription.dedup.landed,
+            over=None if subscription.own_acks is None else subscription.own_acks.over,
         )
 
     # --- taking
@@ -213,7 +214,8 @@ class Ownership:
         settings, carriers = self._subscription.settings, tp.topic == retry.topic.name
         most, give_up_ms = settings.attempts_max + 1, settings.give_up_after_ms
         placed = place_of(settings.ordering, self._subscription.name, carriers=carriers)
-        return Policy(retry.rules(tp.topic), most, carriers, give_up_ms, placed)
+        scattered = self._subscription.own_acks is not None and not carriers
+        return Policy(retry.rules(tp.topic), most, carriers, give_up_ms, placed, scattered)
 
     def _wish(self, tp: TopicPartition, start: int) -> Wish:
         return Wish(

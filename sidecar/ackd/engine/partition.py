@@ -13,6 +13,7 @@ from ackd.core.lease import Signer
 from ackd.core.ledger import Ledger
 from ackd.core.record import REPAIR_WAIT_MS
 from ackd.core.repair import Repair
+from ackd.core.scattered import Scattered
 from ackd.core.sent import restored
 from ackd.core.states import Outcome, Verb
 from ackd.core.stuck import Stuck
@@ -51,9 +52,8 @@ class Partition:
     ) -> None:
         self.tp = tp
         self.key = key
-        self.ledger: Ledger[Held] = Ledger(
-            policy.rules, policy.deliveries_max, carriers=policy.carriers
-        )
+        kind: type[Ledger[Held]] = Scattered if policy.scattered else Ledger
+        self.ledger = kind(policy.rules, policy.deliveries_max, carriers=policy.carriers)
         self.ledger.give_up_ms = policy.give_up_ms
         if policy.place_of is not None:
             self.ledger.keep_order(policy.place_of)
@@ -359,6 +359,8 @@ class Partition:
                     self._hooks.effect(self, effect)
         if buried:
             self.tell(*buried)
+        if self._hooks.over is not None:
+            self._hooks.over(self)
         self._context.moves.tell(self.key.subscription)
         if self.ledger.ready and not self.queued:
             self._hooks.ready(self)

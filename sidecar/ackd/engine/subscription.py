@@ -26,6 +26,7 @@ from ackd.engine.lines import Lines
 from ackd.engine.members import Note
 from ackd.engine.notes import Notes
 from ackd.engine.operations import Operations
+from ackd.engine.own_acks import own_acks
 from ackd.engine.own_topic import RetryTopic, dead_letter_topic
 from ackd.engine.ownership import RETRY_MS, Ownership
 from ackd.engine.parking import Parking
@@ -37,12 +38,13 @@ from ackd.engine.sweep import Sweeper
 from ackd.engine.tracing import Tracing
 from ackd.errors import AckdError, BrokerError, BrokerFatalError, StoreError
 from ackd.ports import (
+    Arrived,
     Broker,
     Consumer,
-    ConsumerEvent,
     ConsumerSpec,
     EndReached,
     Fetched,
+    LogEvent,
     Lost,
     Nominated,
     OutOfRange,
@@ -100,6 +102,7 @@ class Subscription:
             broker, spec, context.clock, broadcast=is_broadcast(settings)
         )
         self.context = context
+        self.own_acks = own_acks(self, context)
         self.control = Control(self, context)
         self.notes = Notes(self, context)
         self.cancels = Cancels(self, context)
@@ -164,6 +167,8 @@ class Subscription:
                     group.create_task(part())
                 if self.dedup is not None:
                     group.create_task(self.dedup.run())
+                if self.own_acks is not None:
+                    group.create_task(self.own_acks.run())
         finally:
             self.hand_out.stop()
             self.brake.stop()
@@ -217,10 +222,13 @@ class Subscription:
                 await asyncio.sleep(RETRY_MS / 1000)
                 continue
             for event in events:
-                await self._on(event)
+                if self.own_acks is not None and isinstance(event, Arrived | Nominated):
+                    await self.own_acks.on(event)
+                elif not isinstance(event, Arrived):
+                    await self._on(event)
             self.hand_out.serve()
 
-    async def _on(self, event: ConsumerEvent) -> None:
+    async def _on(self, event: LogEvent) -> None:
         match event:
             case Fetched():
                 self._fetched(event)
@@ -237,7 +245,7 @@ class Subscription:
                 for tp in partitions:
                     self.ownership.nominate(tp)
             case Revoked(partitions):
-                await self._revoked(event, partitions)
+                await self.revoked(event, partitions)
             case Lost(partitions):
                 for tp in partitions:
                     self.ownership.nominated.pop(tp, None)
@@ -268,7 +276,7 @@ class Subscription:
         if event.fatal:
             raise BrokerFatalError(f"{event.code}: {event.detail}")
 
-    async def _revoked(self, event: Revoked, partitions: tuple[TopicPartition, ...]) -> None:
+    async def revoked(self, event: Revoked, partitions: tuple[TopicPartition, ...]) -> None:
         """Hand over in good order, bounded; unflushed is safe too, the store knows (R34)."""
         gone = [self.owned[tp] for tp in partitions if tp in self.owned]
         try:

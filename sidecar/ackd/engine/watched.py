@@ -11,7 +11,7 @@ from ackd.core.ids import LedgerKey
 from ackd.core.layout import Layouts
 from ackd.core.wire import Call, Open, Reply, Snapshot
 from ackd.errors import StoreDataError, StoreError, StoreUnknownError
-from ackd.ports import Members, Note, Outboxes, SeenKeys, Store, Trouble
+from ackd.ports import Members, Note, Outboxes, Places, SeenKeys, Store, Trouble
 from ackd.telemetry.metrics import Metrics
 
 
@@ -159,6 +159,11 @@ class Watched:
     def seen_keys(self) -> SeenKeys:
         """As the store's."""
         return self._store.seen_keys
+
+    @property
+    def places(self) -> Places:
+        """As the store's."""
+        return self._store.places
 
     def troubles(self) -> list[Trouble]:
         """As the store says."""

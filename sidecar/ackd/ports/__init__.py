@@ -24,25 +24,32 @@ from ackd.ports.broker import (
 from ackd.ports.clock import Clock
 from ackd.ports.consumer import Committed, Consumer, ConsumerSpec, StartPolicy, TopicInfo
 from ackd.ports.events import (
+    Arrival,
+    Arrived,
     ConsumerEvent,
     Done,
     EndReached,
     Fetched,
     Headers,
+    LogEvent,
     Lost,
     Nominated,
     OutOfRange,
+    Place,
     Record,
     Revoked,
     TopicReplaced,
 )
 from ackd.ports.operator import Groups, TopicLook
 from ackd.ports.outbox import Outboxes, SeenKeys
+from ackd.ports.own_acks import OwnAcks, Places
 from ackd.ports.store import Member, Members, Note, Store
 from ackd.ports.transactions import SeesTransactions
 from ackd.ports.trouble import Trouble
 
 __all__ = [
+    "Arrival",
+    "Arrived",
     "Broker",
     "Capabilities",
     "Clock",
@@ -56,6 +63,7 @@ __all__ = [
     "Fetched",
     "Groups",
     "Headers",
+    "LogEvent",
     "Lost",
     "Member",
     "Members",
@@ -65,6 +73,9 @@ __all__ = [
     "OutOfRange",
     "Outboxes",
     "Outgoing",
+    "OwnAcks",
+    "Place",
+    "Places",
     "PublishResult",
     "Record",
     "Revoked",

@@ -70,6 +70,8 @@ class Capabilities:
     seek_by_time: bool
     commit_metadata_chars: int
     value_bytes_max: int
+    own_acks: bool = False
+    """The broker keeps an ack for each message (`ackd.ports.own_acks`); it can't be positioned."""
 
 
 @runtime_checkable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from ackd.core.ids import TopicPartition
 from ackd.ports.trouble import Trouble
@@ -116,6 +116,32 @@ class TopicReplaced:
     topic_id: bytes
 
 
-ConsumerEvent = (
-    Nominated | Revoked | Lost | Fetched | EndReached | OutOfRange | TopicReplaced | Trouble
-)
+class Place(NamedTuple):
+    """Where a message is in the eyes of the engine, for ever."""
+
+    partition: int
+    offset: int
+
+
+@dataclass(slots=True)
+class Arrival:
+    """A message that was handed over. `id`: the broker's name of it, the same each time it comes.
+
+    `place`: where it lies; it is known by this only if it never came under another one.
+    """
+
+    id: bytes
+    place: Place
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """Messages of one topic, in any order; some may have come before."""
+
+    topic: str
+    arrivals: list[Arrival]
+
+
+LogEvent = Nominated | Revoked | Lost | Fetched | EndReached | OutOfRange | TopicReplaced | Trouble
+ConsumerEvent = LogEvent | Arrived

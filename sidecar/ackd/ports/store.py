@@ -11,6 +11,7 @@ from ackd.core.ids import LedgerKey
 from ackd.core.layout import Layouts
 from ackd.core.wire import Call, Open, Reply, Snapshot
 from ackd.ports.outbox import Outboxes, SeenKeys
+from ackd.ports.own_acks import Places
 from ackd.ports.trouble import Trouble
 
 
@@ -136,6 +137,10 @@ class Store(Protocol):
     @property
     def seen_keys(self) -> SeenKeys:
         """Business keys that were acked."""
+
+    @property
+    def places(self) -> Places:
+        """Under which place a message is known that its broker names in several ways."""
 
     def troubles(self) -> list[Trouble]:
         """What an operator should know, for readiness."""

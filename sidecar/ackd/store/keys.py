@@ -64,6 +64,10 @@ class Keys:
         """The meta hash of a subscription's acked keys; these all have a TTL: they may be lost."""
         return f"{self.base}{{seen:{escape(subscription)}}}:m"
 
+    def places(self, subscription: str, topic_id: bytes) -> str:
+        """What the places of a topic's messages are kept below; these have a TTL."""
+        return f"{self.base}{{places:{escape(subscription)}:{topic_id.hex()}}}:"
+
     def value(self, name: str) -> str:
         """A small value."""
         return f"{self.base}value:{escape(name)}"

@@ -18,8 +18,9 @@ from ackd.core.outbox import Outbox
 from ackd.core.record import Record
 from ackd.core.seen import Seen
 from ackd.core.wire import Call, Open, Reply, Snapshot, Verdict
-from ackd.ports import Member, Members, Note, Trouble
+from ackd.ports import Member, Members, Note, Place, Trouble
 from ackd.store.memory_outbox import MemoryOutboxes, MemorySeenKeys
+from ackd.store.places import MemoryPlaces
 
 FORGET_MS = 3_600_000
 
@@ -53,6 +54,7 @@ class Data:
     notes: dict[LedgerKey, Notes] = field(default_factory=dict)
     outboxes: dict[str, Outbox] = field(default_factory=dict)
     seen: dict[str, Seen] = field(default_factory=dict)
+    places: dict[tuple[str, bytes], dict[int, dict[bytes, Place]]] = field(default_factory=dict)
 
 
 class MemoryStore:
@@ -80,6 +82,11 @@ class MemoryStore:
     def seen_keys(self) -> MemorySeenKeys:
         """Acked keys on the same data."""
         return MemorySeenKeys(self.data.seen, self._now_us)
+
+    @property
+    def places(self) -> MemoryPlaces:
+        """Places on the same data."""
+        return MemoryPlaces(self.data.places, self._now_us)
 
     @property
     def run(self) -> str:

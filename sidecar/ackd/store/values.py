@@ -12,6 +12,7 @@ from ackd.store.exchange import Answer, Command
 from ackd.store.keys import Keys
 from ackd.store.nodes import Node
 from ackd.store.outbox import RedisOutboxes, RedisSeenKeys
+from ackd.store.places import RedisPlaces
 from ackd.store.scripts import APPLY, FLOW, OUTBOX, Script
 
 TRIES = 3
@@ -26,6 +27,7 @@ class SmallValues(ABC):
         self._keys = keys
         self.outboxes = RedisOutboxes(keys, self._script)
         self.seen_keys = RedisSeenKeys(keys, self._script)
+        self.places = RedisPlaces(keys, self._script)
 
     async def _script(self, key: str, script: Script, words: Sequence[str | bytes | int]) -> Answer:
         """Run a script on one key."""

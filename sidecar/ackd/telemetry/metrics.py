@@ -201,6 +201,11 @@ class Metrics(OutboxMetrics):
             "Unfinished messages that the broker deleted before they were acked. Alert on it.",
             (of,),
         )
+        self.acked_again = self._counter(
+            "ackd_acked_again",
+            "Finished messages that the broker brought again; they were settled silently.",
+            (of,),
+        )
         self.vanished = self._counter(
             "ackd_vanished", "Handed-out messages that the broker no longer has.", (of,)
         )

@@ -1,0 +1,206 @@
+"""One connection to a RocketMQ cluster: what the engine sees of it (`ackd.ports.Broker`)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Final
+
+from ackd.errors import BrokerError, ConfigError, NotSupportedError
+from ackd.ports import (
+    Capabilities,
+    Consumer,
+    ConsumerSpec,
+    Failure,
+    NotStored,
+    Outgoing,
+    PublishResult,
+    StartPolicy,
+    Stored,
+    Trouble,
+)
+from ackd_adapters.rocketmq import envelope
+from ackd_adapters.rocketmq.client import Client, code_of
+from ackd_adapters.rocketmq.config import RocketMQOptions
+from ackd_adapters.rocketmq.consumer import RocketMQConsumer
+from ackd_adapters.rocketmq.message import MessageIds
+from ackd_adapters.rocketmq.protocol.definition_pb2 import MessageQueue, MessageType
+from ackd_adapters.rocketmq.rpc import UNREACHABLE, Rpc
+
+DAY_MS: Final = 86_400_000
+ROUTE_S: Final = 10.0
+SENDS_MAX: Final = 64
+NAME_CHARS_MAX: Final = 127
+_PLAIN: Final = re.compile(r"[A-Za-z0-9_-]+")
+_FRAMING_BYTES: Final = 64 * 1024
+
+_REFUSED: Final = frozenset(
+    """ILLEGAL_TOPIC TOPIC_NOT_FOUND ILLEGAL_MESSAGE_TAG ILLEGAL_MESSAGE_KEY ILLEGAL_MESSAGE_GROUP
+    ILLEGAL_MESSAGE_PROPERTY_KEY ILLEGAL_MESSAGE_ID ILLEGAL_DELIVERY_TIME MESSAGE_BODY_TOO_LARGE
+    MESSAGE_PROPERTY_CONFLICT_WITH_TYPE MESSAGE_CORRUPTED MESSAGE_BODY_EMPTY PAYLOAD_TOO_LARGE
+    MESSAGE_PROPERTIES_TOO_LARGE UNAUTHORIZED FORBIDDEN BAD_REQUEST UNSUPPORTED""".split()  # noqa: SIM905
+)
+_PRESSURE: Final = frozenset({"TOO_MANY_REQUESTS", "RESOURCE_EXHAUSTED"})
+
+CAPABILITIES: Final = Capabilities(
+    name="rocketmq",
+    order_within_partition=False,
+    explicit_partition=False,
+    delayed_publish=True,
+    delay_max_ms=DAY_MS,
+    start_policies=frozenset({StartPolicy.EARLIEST, StartPolicy.LATEST}),
+    seek_by_time=False,
+    commit_metadata_chars=4_096,
+    value_bytes_max=4 * 1024 * 1024 - _FRAMING_BYTES,
+    own_acks=True,
+)
+
+
+class RocketMQBroker:
+    """See `ackd.ports.Broker`."""
+
+    def __init__(self, name: str, options: RocketMQOptions) -> None:
+        self.name = name
+        self.capabilities = CAPABILITIES
+        self._options = options
+        self._rpc = Rpc(options, f"ackd-{name}-{uuid.uuid4().hex[:12]}")
+        self._client = Client(self._rpc, options)
+        self._ids = MessageIds()
+        self._host = os.uname().nodename
+        self._routes: dict[str, tuple[float, list[MessageQueue]]] = {}
+        self._sends = asyncio.Semaphore(SENDS_MAX)
+        self._trouble: Trouble | None = None
+        self._started = False
+
+    async def start(self) -> None:
+        """See the port. Asks for a topic that need not be there."""
+        if not self._started:
+            await self._rpc.start()
+            self._started = True
+        await self._client.route("ackd-no-such-topic")
+
+    async def cluster_id(self) -> str:
+        """A cluster does not tell who it is: its name in the options stands for it."""
+        return self._options.cluster
+
+    def consumer(self, spec: ConsumerSpec) -> Consumer:
+        """See the port. Raises `ConfigError` when the spec asks for what can't be."""
+        wrong = [topic for topic in spec.topics if topic.startswith("^")]
+        if wrong:
+            raise ConfigError(f"no patterns of topics on RocketMQ: {', '.join(wrong)}")
+        if not spec.joins:
+            raise NotSupportedError("RocketMQ can't be read without being in the group")
+        rpc = Rpc(self._options, f"ackd-{spec.client_id}-{uuid.uuid4().hex[:12]}")
+        return RocketMQConsumer(self._options, spec, rpc)
+
+    async def publish(self, messages: Sequence[Outgoing]) -> list[PublishResult]:
+        """See the port. Those of one key go one after the other, the rest side by side."""
+        chains: dict[tuple[str, object], list[int]] = {}
+        for index, each in enumerate(messages):
+            chain = index if each.key is None else each.key
+            chains.setdefault((each.topic, chain), []).append(index)
+        results: dict[int, PublishResult] = {}
+
+        async def send(indices: list[int]) -> None:
+            for index in indices:
+                results[index] = await self._send(messages[index])
+
+        async with asyncio.TaskGroup() as tasks:
+            for indices in chains.values():
+                tasks.create_task(send(indices))
+        return [results[index] for index in range(len(messages))]
+
+    async def _send(self, message: Outgoing) -> PublishResult:
+        now_ms = time.time_ns() // 1_000_000
+        try:
+            async with self._sends:
+                queues = await self._route(message.topic)
+                kinds = {kind for queue in queues for kind in queue.accept_message_types}
+                refusal = self._refusal(message, kinds, known=bool(queues))
+                if refusal:
+                    return NotStored(Failure.REFUSED, "ILLEGAL_MESSAGE", refusal)
+                due_ms = now_ms + message.delay_ms if message.delay_ms else 0
+                made = envelope.parcel(message, fifo=MessageType.FIFO in kinds, due_ms=due_ms)
+                sent = await self._client.send(made, self._ids.make(now_ms), now_ms, self._host)
+        except ValueError as error:
+            return NotStored(Failure.REFUSED, "ILLEGAL_MESSAGE", str(error))
+        except BrokerError as error:
+            return self._not_stored(error)
+        self._trouble = None
+        return Stored(message.topic, 0, sent.offset)
+
+    def _refusal(self, message: Outgoing, kinds: set[MessageType], *, known: bool) -> str:
+        """Why this message can never be stored; empty when it may be."""
+        if message.partition is not None:
+            return "RocketMQ's proxy chooses the queue"
+        if message.delay_ms and (known and kinds and MessageType.DELAY not in kinds):
+            return f"{message.topic} is no topic for delayed messages (message.type DELAY)"
+        if message.delay_ms > self.capabilities.delay_max_ms:
+            return f"a delay is at most {self.capabilities.delay_max_ms} ms"
+        if len(message.value or b"") > self.capabilities.value_bytes_max:
+            return f"a body has at most {self.capabilities.value_bytes_max} bytes"
+        return ""
+
+    def _not_stored(self, error: BrokerError) -> NotStored:
+        code = code_of(error)
+        kind = Failure.UNKNOWN
+        if code in _REFUSED:
+            kind = Failure.REFUSED
+        elif code in _PRESSURE:
+            kind = Failure.PRESSURE
+        elif code == UNREACHABLE:
+            self._trouble = Trouble("rocketmq/connection", error.detail, away=True)
+        return NotStored(kind, code, error.detail)
+
+    async def _route(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic, as of lately; of one that is not there it is asked anew."""
+        now_s = time.monotonic()
+        known = self._routes.get(topic)
+        if known is not None and now_s - known[0] < ROUTE_S:
+            return known[1]
+        found = await self._client.route(topic)
+        if found:
+            self._routes[topic] = now_s, found
+        return found
+
+    async def partitions(self, topic: str) -> int | None:
+        """See the port."""
+        return len(await self._client.route(topic)) or None
+
+    async def ensure_topic(self, topic: str, settings: Mapping[str, str]) -> None:
+        """The proxies make no topics: it has to be there. Raises BrokerError."""
+        if await self.partitions(topic) is None:
+            raise BrokerError(
+                f"there is no topic {topic!r}, and only RocketMQ's own tools can make it",
+                code="TOPIC_NOT_FOUND",
+            )
+
+    def dead_topic(self, group: str) -> str:
+        """See the port."""
+        return _own("ackd-dead-", group)
+
+    def retry_topic(self, group: str) -> str:
+        """See the port."""
+        return _own("ackd-retry-", group)
+
+    def troubles(self) -> list[Trouble]:
+        """See the port."""
+        return [] if self._trouble is None else [self._trouble]
+
+    async def close(self) -> None:
+        """See the port."""
+        await self._rpc.close()
+
+
+def _own(prefix: str, group: str) -> str:
+    """What can't stand in a name, is too long or could collide gets a hash."""
+    name = prefix + group
+    if _PLAIN.fullmatch(group) and len(name) <= NAME_CHARS_MAX and not group.endswith("-"):
+        return name
+    digest = "-" + blake2b(group.encode(), digest_size=5).hexdigest() + "-"
+    return (prefix + re.sub(r"[^A-Za-z0-9_-]", "-", group))[: NAME_CHARS_MAX - len(digest)] + digest

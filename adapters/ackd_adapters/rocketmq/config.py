@@ -1,0 +1,115 @@
+"""The options of a RocketMQ connection. The secret key is read from a file when it is needed."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from ackd.errors import ConfigError
+from ackd.hidden import HIDDEN
+from ackd.options import about, setting
+
+KIB = 1024
+MIB = 1024 * KIB
+SECOND_MS = 1_000
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RocketMQOptions:
+    """A connection to the gRPC proxies of a RocketMQ 5 cluster."""
+
+    endpoints: str = dataclasses.field(
+        metadata=about(
+            "The proxies, `host:port`, separated by `;`. All must be proxies of one cluster; when "
+            "one can't be reached the next is used.",
+            len_min=1,
+        )
+    )
+    cluster: str = setting(
+        "rocketmq",
+        "Name of the cluster in the store. A cluster does not tell who it is, so two clusters "
+        "whose sidecars share a store need different names here.",
+        len_min=1,
+        len_max=100,
+    )
+    namespace: str = setting("", "Namespace of all topics and groups.", len_max=200)
+    access_key: str | None = setting(None, "Who we are to a cluster that demands access keys.")
+    secret_key_file: Path | None = setting(
+        None, "File with the secret key (its first line); needs `access_key`."
+    )
+    tls: bool = setting(
+        default=False, doc="Whether connections use TLS. The port is the same with and without."
+    )
+    tls_ca_file: Path | None = setting(
+        None, "Certificate authorities to trust (PEM); default: the system's."
+    )
+    hold_ms: int = setting(
+        15 * SECOND_MS,
+        "How long the broker holds back for us what it handed over. It is renewed while the "
+        "message is unfinished, whatever the lease of the application is; after the death of "
+        "this sidecar the broker hands it over again so much later. The broker's own least is "
+        "10 s by default.",
+        min=1 * SECOND_MS,
+        max=600 * SECOND_MS,
+    )
+    poll_ms: int = setting(
+        10 * SECOND_MS,
+        "How long one question for messages waits at the broker when there are none.",
+        min=1 * SECOND_MS,
+        max=20 * SECOND_MS,
+    )
+    request_timeout_ms: int = setting(
+        5 * SECOND_MS, "How long a question to the broker may take.", min=100, max=120_000
+    )
+    message_bytes_max: int = setting(
+        4 * MIB,
+        "Largest message, its body unpacked; the broker's own limit may be smaller.",
+        min=KIB,
+        max=64 * MIB,
+    )
+
+
+def addresses(options: RocketMQOptions) -> list[str]:
+    """The endpoints one by one."""
+    return [each.strip() for each in options.endpoints.split(";") if each.strip()]
+
+
+def check(options: RocketMQOptions) -> None:
+    """What needs no broker and no file. Raises `ConfigError` with all mistakes in one text."""
+    wrong = []
+    found = addresses(options)
+    if not found:
+        wrong.append("endpoints names no proxy")
+    for address in found:
+        host, colon, port = address.rpartition(":")
+        if not (colon and host and port.isdecimal() and 0 < int(port) < 1 << 16):
+            wrong.append(f"endpoints: {address} is not host:port")
+    if (options.access_key is None) != (options.secret_key_file is None):
+        wrong.append("access_key and secret_key_file go together")
+    if options.tls_ca_file is not None and not options.tls:
+        wrong.append("tls_ca_file has no effect without tls")
+    if wrong:
+        raise ConfigError("; ".join(wrong))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Secrets:
+    """What stands in the files: the secret key, and the authorities in PEM (None = system's)."""
+
+    key: str = dataclasses.field(default="", repr=False)
+    authorities: bytes | None = None
+
+
+def read_secrets(options: RocketMQOptions) -> Secrets:
+    """Read the files; not for the event loop's thread. Raises `ConfigError`."""
+    key, authorities = "", None
+    try:
+        if options.secret_key_file is not None:
+            text = options.secret_key_file.read_text(encoding="utf-8")
+            key = text.split("\n", 1)[0].rstrip("\r")
+            HIDDEN.add(key)
+        if options.tls_ca_file is not None:
+            authorities = options.tls_ca_file.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{error.filename} can't be read: {error.strerror}") from None
+    return Secrets(key, authorities)

@@ -1,0 +1,236 @@
+"""What the broker holds back for us, by handle: renewed while it is wanted, acked when it is over.
+
+The rules, each for a trap: only the newest handle counts, and an ack by an older one says OK; two
+calls about one handle fork the message; a change after the ack revives it. So there is one call at
+a time for each handle, none after its ack, and a change whose answer was lost leaves no handle: the
+message comes again, and the record says what it is (R32).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from ackd.core.ids import TopicPartition
+from ackd.errors import BrokerError
+from ackd.ports import Place
+from ackd_adapters.rocketmq.client import Client, Held, code_of
+from ackd_adapters.rocketmq.message import Taken
+from ackd_adapters.rocketmq.rpc import NO_ANSWER, UNREACHABLE
+
+LOG = logging.getLogger("ackd.rocketmq")
+
+ACK_BATCH: Final = 64
+CALLS_MAX: Final = 16
+IDLE_S: Final = 0.5
+AGAIN_S: Final = 0.3
+BACK_MS: Final = 1_000
+"""What is not wanted comes again after this; the broker's least is below it."""
+DELIVERIES_MAX: Final = 8
+HELD_MAX: Final = 10_000
+FLUSH_LOOK_S: Final = 0.02
+
+
+def monotonic_ms() -> int:
+    """Milliseconds that never go back."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class Delivery:
+    """One handing over. `busy`: a call about it is under way. `gone`: its handle is worthless."""
+
+    __slots__ = ("busy", "due_ms", "gone", "handle")
+
+    def __init__(self, handle: str, due_ms: int) -> None:
+        self.handle = handle
+        self.due_ms = due_ms
+        self.busy = self.gone = False
+
+
+class Hold:
+    """One message. After a crash of the broker it may have been handed over more than once."""
+
+    __slots__ = ("back", "deliveries", "done", "message", "place", "topic")
+
+    def __init__(self, topic: str, message: str) -> None:
+        self.topic = topic
+        self.message = message
+        self.place: Place | None = None
+        self.deliveries: list[Delivery] = []
+        self.done = self.back = False
+
+
+class Holds:
+    """All of one consumer. `run` does what is to be done."""
+
+    def __init__(self, client: Client, hold_ms: int) -> None:
+        self._client = client
+        self._hold_ms = hold_ms
+        self._by_message: dict[tuple[str, str], Hold] = {}
+        self._by_place: dict[tuple[str, Place], Hold] = {}
+        self._todo: dict[Hold, None] = {}
+        self._wake = asyncio.Event()
+        self._calls = asyncio.Semaphore(CALLS_MAX)
+
+    def __len__(self) -> int:
+        return len(self._by_message)
+
+    async def room(self) -> None:
+        """Wait until not too many are held (I8)."""
+        while len(self._by_message) >= HELD_MAX:  # noqa: ASYNC110 -- many ends, and nobody hurries
+            await asyncio.sleep(AGAIN_S)
+
+    async def flush(self, within_s: float) -> None:
+        """Wait until the broker was told all that is to be told, for a bounded time."""
+        end_s = time.monotonic() + within_s
+        while any(each.done or each.back for each in self._by_message.values()):
+            if time.monotonic() >= end_s:
+                return
+            await asyncio.sleep(FLUSH_LOOK_S)
+
+    # --- events
+
+    def taken(self, messages: Iterable[Taken], asked_ms: int) -> None:
+        """Handed over; `asked_ms`: the holds began no earlier."""
+        due_ms = asked_ms + self._hold_ms // 3
+        for each in messages:
+            key = each.topic, each.message_id
+            hold = self._by_message.get(key)
+            if hold is None or hold.back:
+                hold = self._by_message[key] = Hold(*key)
+            hold.deliveries = [one for one in hold.deliveries if not one.gone]
+            hold.deliveries = hold.deliveries[1 - DELIVERIES_MAX :]
+            hold.deliveries.append(Delivery(each.handle, due_ms))
+            if hold.done:
+                self._do(hold)
+
+    def placed(self, topic: str, message: str, place: Place) -> None:
+        """It is spoken of by this place."""
+        hold = self._by_message.get((topic, message))
+        if hold is not None:
+            hold.place = place
+            self._by_place[topic, place] = hold
+
+    def unwanted(self, topic: str, message: str) -> None:
+        """Let it come again soon."""
+        hold = self._by_message.get((topic, message))
+        if hold is not None and not hold.done:
+            hold.back = True
+            self._do(hold)
+
+    def let_go(self, partition: TopicPartition) -> None:
+        """Another sidecar owns it now: let all of it come again soon."""
+        for (topic, place), hold in list(self._by_place.items()):
+            if (topic, place.partition) == partition:
+                self.unwanted(topic, hold.message)
+
+    def finished(self, partition: TopicPartition, offsets: Sequence[int]) -> None:
+        """Ack them, as often as it takes."""
+        for offset in offsets:
+            hold = self._by_place.get((partition.topic, Place(partition.partition, offset)))
+            if hold is not None:
+                hold.done = True
+                self._do(hold)
+
+    def kept(self, topic: str) -> list[tuple[bytes, Place]]:
+        """Placed and not finished."""
+        return [
+            (hold.message.encode(), hold.place)
+            for hold in self._by_message.values()
+            if hold.topic == topic and hold.place is not None and not hold.done
+        ]
+
+    def _do(self, hold: Hold) -> None:
+        self._todo[hold] = None
+        self._wake.set()
+
+    # --- calls
+
+    async def run(self) -> None:
+        """Until cancelled. What is under way then is left as it is: it comes again or not."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._settle())
+            while True:
+                await asyncio.sleep(min(IDLE_S, self._hold_ms / 10_000))
+                now_ms = monotonic_ms()
+                for hold in list(self._by_message.values()):
+                    for each in hold.deliveries:
+                        free = not (each.busy or each.gone or hold.done or hold.back)
+                        if free and each.due_ms <= now_ms:
+                            each.busy = True
+                            tasks.create_task(self._change(hold, each, self._hold_ms))
+
+    async def _settle(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            todo, self._todo = self._todo, {}
+            acks: dict[str, list[tuple[Hold, Delivery]]] = {}
+            async with asyncio.TaskGroup() as tasks:
+                for hold in todo:
+                    for each in hold.deliveries:
+                        if each.busy or each.gone:
+                            continue  # whoever works on it comes back to it
+                        each.busy = True
+                        if hold.done:
+                            acks.setdefault(hold.topic, []).append((hold, each))
+                        else:
+                            tasks.create_task(self._change(hold, each, BACK_MS))
+                    self._drop(hold)
+                for topic, found in acks.items():
+                    for start in range(0, len(found), ACK_BATCH):
+                        batch = found[start : start + ACK_BATCH]
+                        tasks.create_task(self._ack(topic, batch))
+
+    async def _ack(self, topic: str, batch: list[tuple[Hold, Delivery]]) -> None:
+        """Repeated with the same handles, which is harmless, until there is an answer."""
+        held = [Held(hold.message, each.handle) for hold, each in batch]
+        while True:
+            try:
+                async with self._calls:
+                    said = await self._client.ack(topic, held)
+            except BrokerError as error:
+                LOG.debug("acks are repeated: %s", error.detail)
+                await asyncio.sleep(AGAIN_S)
+                continue
+            break
+        for (hold, each), code in zip(batch, said, strict=True):
+            if code != "OK":
+                LOG.debug("an ack was refused (%s); the message comes again", code)
+            each.busy, each.gone = False, True
+            self._drop(hold)
+
+    async def _change(self, hold: Hold, each: Delivery, hold_ms: int) -> None:
+        asked_ms = monotonic_ms()
+        try:
+            async with self._calls:
+                asked_ms = monotonic_ms()
+                held = Held(hold.message, each.handle)
+                each.handle = await self._client.change(hold.topic, held, hold_ms)
+                each.due_ms = asked_ms + self._hold_ms // 3
+        except BrokerError as error:
+            each.gone = True
+            if code_of(error) not in (NO_ANSWER, UNREACHABLE):
+                LOG.debug("a hold was not renewed: %s", error.detail)
+        finally:
+            each.busy = False
+        if hold.back:
+            each.gone = True
+        if hold.done:
+            self._do(hold)
+        else:
+            self._drop(hold)
+
+    def _drop(self, hold: Hold) -> None:
+        """Forget it when there is nothing left to do about it."""
+        over = hold.done or hold.back
+        if not over or not all(each.gone for each in hold.deliveries):
+            return
+        if self._by_message.get((hold.topic, hold.message)) is hold:
+            del self._by_message[hold.topic, hold.message]
+        place = hold.place
+        if place is not None and self._by_place.get((hold.topic, place)) is hold:
+            del self._by_place[hold.topic, place]

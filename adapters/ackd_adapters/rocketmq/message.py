@@ -1,0 +1,156 @@
+"""A message as the broker handed it over, and one as it is sent."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import uuid
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from google.protobuf.timestamp_pb2 import Timestamp
+
+from ackd.errors import BrokerError
+from ackd_adapters.rocketmq.protocol.definition_pb2 import (
+    Encoding,
+    Message,
+    MessageType,
+    Resource,
+    SystemProperties,
+)
+
+_ANY_ZIP: Final = 47
+"""zlib's number for "gzip or zlib, look at its head"."""
+_EPOCH_S: Final = 1_609_459_200
+"""2021-01-01, where the seconds in a message id begin."""
+
+
+@dataclass(slots=True)
+class Taken:
+    """One message under a hold of the broker.
+
+    `queue`, `offset`: where it lies, which is not its own topic when the broker has made a copy of
+    it for a retry; `message_id` stays. `attempt`: how often the broker has handed it over, which
+    it forgets at times. Times in Unix milliseconds.
+    """
+
+    message_id: str
+    topic: str
+    queue: int
+    offset: int
+    handle: str
+    attempt: int
+    body: bytes
+    tag: str = ""
+    keys: tuple[str, ...] = ()
+    group: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    born_ms: int = 0
+    stored_ms: int = 0
+
+
+def taken(message: Message, bytes_max: int) -> Taken:
+    """From the wire. Raises BrokerError when the body can't be unpacked or is too large."""
+    system = message.system_properties
+    return Taken(
+        system.message_id,
+        message.topic.name,
+        system.queue_id,
+        system.queue_offset if system.HasField("queue_offset") else -1,
+        system.receipt_handle,
+        system.delivery_attempt,
+        _unpack(message.body, system.body_encoding, bytes_max),
+        system.tag,
+        tuple(system.keys),
+        system.message_group,
+        dict(message.user_properties),
+        system.born_timestamp.ToMilliseconds(),
+        system.store_timestamp.ToMilliseconds(),
+    )
+
+
+def _unpack(body: bytes, encoding: Encoding, bytes_max: int) -> bytes:
+    if encoding != Encoding.GZIP:
+        return body
+    unpacker = zlib.decompressobj(_ANY_ZIP)
+    try:
+        made = unpacker.decompress(body, bytes_max)
+    except zlib.error as error:
+        raise BrokerError(f"a body can't be unpacked: {error}", code="MESSAGE_CORRUPTED") from None
+    if unpacker.unconsumed_tail or not unpacker.eof:
+        raise BrokerError("a body is too large or cut off", code="MESSAGE_BODY_TOO_LARGE")
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """Where a message is now; `offset` -1 for one that waits for its time."""
+
+    message_id: str
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """A message to send. `group`: of a FIFO topic; `due_ms`: when it is to be delivered."""
+
+    topic: str
+    body: bytes
+    tag: str = ""
+    keys: tuple[str, ...] = ()
+    group: str = ""
+    due_ms: int = 0
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+class MessageIds:
+    """Ids as RocketMQ 5's clients make them: version, host, process, seconds, number; hex."""
+
+    def __init__(self) -> None:
+        # Chance instead of a network card's number, which may be the same in many containers.
+        host, process = uuid.uuid4().int & 0xFFFFFFFFFFFF, os.getpid() & 0xFFFF
+        self._head = f"01{host:012X}{process:04X}"
+        self._numbers = itertools.count()
+
+    def make(self, now_ms: int) -> str:
+        """A new one."""
+        seconds = (now_ms // 1000 - _EPOCH_S) & 0xFFFFFFFF
+        return f"{self._head}{seconds:08X}{next(self._numbers) & 0xFFFFFFFF:08X}"
+
+
+def wire(parcel: Parcel, namespace: str, message_id: str, now_ms: int, host: str) -> Message:
+    """To the wire."""
+    kind = MessageType.NORMAL
+    if parcel.group:
+        kind = MessageType.FIFO
+    elif parcel.due_ms:
+        kind = MessageType.DELAY
+    system = SystemProperties(
+        message_id=message_id,
+        keys=parcel.keys,
+        body_encoding=Encoding.IDENTITY,
+        message_type=kind,
+        born_timestamp=stamp(now_ms),
+        born_host=host,
+    )
+    if parcel.tag:
+        system.tag = parcel.tag
+    if parcel.group:
+        system.message_group = parcel.group
+    if parcel.due_ms:
+        system.delivery_timestamp.CopyFrom(stamp(parcel.due_ms))
+    return Message(
+        topic=Resource(resource_namespace=namespace, name=parcel.topic),
+        user_properties=parcel.properties,
+        system_properties=system,
+        body=parcel.body,
+    )
+
+
+def stamp(unix_ms: int) -> Timestamp:
+    """Milliseconds as the wire has them."""
+    made = Timestamp()
+    made.FromMilliseconds(unix_ms)
+    return made

@@ -1,0 +1,1 @@
+"""RocketMQ's messages, generated from the published descriptors (`hatch_build.py`)."""

@@ -1,0 +1,193 @@
+"""A client's session with the proxies: settings told and confirmed, and heartbeats.
+
+The broker hands nothing over to a client whose settings it has not got, and forgets them when it is
+started anew. So the stream that carries them is opened again as soon as it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from typing import Final
+
+from google.protobuf.duration_pb2 import Duration
+from grpc import aio
+
+from ackd.errors import BrokerError
+from ackd_adapters.rocketmq.protocol import service_pb2 as pb
+from ackd_adapters.rocketmq.protocol.definition_pb2 import (
+    UA,
+    ClientType,
+    Code,
+    FilterExpression,
+    Language,
+    Publishing,
+    Resource,
+    Settings,
+    Subscription,
+    SubscriptionEntry,
+)
+from ackd_adapters.rocketmq.rpc import (
+    CLIENT_VERSION,
+    GOODBYE,
+    HEARTBEAT,
+    TELEMETRY,
+    UNREACHABLE,
+    Rpc,
+    ensure,
+)
+
+LOG = logging.getLogger("ackd.rocketmq")
+
+HEARTBEAT_S: Final = 10.0
+REOPEN_S: Final = 0.2
+GOODBYE_MS: Final = 1_000
+
+
+class Session:
+    """Kept by `run` until that is cancelled. `group` None: it only sends."""
+
+    def __init__(self, rpc: Rpc, settings: Settings, group: Resource | None) -> None:
+        self.settings = settings
+        self.attempts_max = 0
+        """The group's deliveries after which the broker itself gives a message up; 0 = unknown."""
+        self.refusal: BrokerError | None = None
+        """Why the last try to open it failed; None while it is open."""
+        self._rpc = rpc
+        self._group = group
+        self._ready = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin in the background."""
+        if self._task is None:
+            loop = asyncio.get_running_loop()
+            self._task = loop.create_task(self._run(), name="rocketmq.session")
+
+    @property
+    def open(self) -> bool:
+        """The broker has our settings."""
+        return self._ready.is_set()
+
+    async def ready(self, timeout_s: float) -> None:
+        """Wait until the broker has our settings. Raises BrokerError with what it says."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._ready.wait()
+        except TimeoutError:
+            unknown = BrokerError("the broker does not answer", code=UNREACHABLE)
+            raise self.refusal or unknown from None
+
+    async def close(self) -> None:
+        """Say goodbye (bounded) and stop. Never raises."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        was_open = self.open
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        if was_open:
+            try:
+                await self._rpc.call(
+                    GOODBYE, pb.NotifyClientTerminationRequest(group=self._group), GOODBYE_MS
+                )
+            except BrokerError as error:
+                LOG.debug("left without a word: %s", error.detail)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                async with asyncio.TaskGroup() as tasks:
+                    tasks.create_task(self._listen())
+                    tasks.create_task(self._beat())
+            except* BrokerError as errors:
+                first = errors.exceptions[0]
+                if isinstance(first, BrokerError):
+                    self.refusal = first
+            self._ready.clear()
+            await asyncio.sleep(REOPEN_S)
+
+    async def _listen(self) -> None:
+        """Tell the settings, wait for them to come back, then only answer. Ends with an error."""
+        call = self._rpc.talk(TELEMETRY)
+        try:
+            await call.write(pb.TelemetryCommand(settings=self.settings))
+            async for command in call:
+                if command.HasField("settings"):
+                    self._confirmed(command.settings)
+                elif command.status.code not in (Code.OK, Code.CODE_UNSPECIFIED):
+                    ensure("settings", command.status)
+                elif command.HasField("verify_message_command"):
+                    await call.write(_unsupported(command.verify_message_command.nonce))
+        except aio.AioRpcError as error:
+            raise self._rpc.failed("session", error) from None
+        except asyncio.InvalidStateError:  # the stream ended while we wrote
+            raise BrokerError("session: ended", code=UNREACHABLE) from None
+        finally:
+            call.cancel()
+        raise BrokerError("session: ended by the broker", code=UNREACHABLE)
+
+    def _confirmed(self, settings: Settings) -> None:
+        if settings.HasField("backoff_policy"):
+            self.attempts_max = settings.backoff_policy.max_attempts
+        self.refusal = None
+        self._ready.set()
+
+    async def _beat(self) -> None:
+        request = pb.HeartbeatRequest(group=self._group, client_type=self.settings.client_type)
+        await self._ready.wait()
+        while True:
+            ensure("heartbeat", (await self._rpc.call(HEARTBEAT, request)).status)
+            await asyncio.sleep(HEARTBEAT_S)
+
+
+def _unsupported(nonce: str) -> pb.TelemetryCommand:
+    """An operator asked to have a message consumed by this very client; that is not possible."""
+    made = pb.TelemetryCommand(verify_message_result=pb.VerifyMessageResult(nonce=nonce))
+    made.status.code = Code.NOT_IMPLEMENTED
+    return made
+
+
+def consumer_settings(
+    group: Resource, filters: Mapping[str, FilterExpression], poll_ms: int
+) -> Settings:
+    """Of a client that receives. `filters` by topic; the group's namespace counts for them too."""
+    entries = [
+        SubscriptionEntry(
+            topic=Resource(resource_namespace=group.resource_namespace, name=topic),
+            expression=expression,
+        )
+        for topic, expression in filters.items()
+    ]
+    made = _settings(ClientType.SIMPLE_CONSUMER)
+    made.subscription.CopyFrom(
+        Subscription(group=group, subscriptions=entries, long_polling_timeout=duration(poll_ms))
+    )
+    return made
+
+
+def producer_settings(topics: list[Resource]) -> Settings:
+    """Of a client that sends."""
+    made = _settings(ClientType.PRODUCER)
+    made.publishing.CopyFrom(Publishing(topics=topics))
+    return made
+
+
+def _settings(kind: ClientType) -> Settings:
+    agent = UA(
+        language=Language.PYTHON,
+        version=CLIENT_VERSION,
+        platform=sys.platform,
+        hostname=os.uname().nodename,
+    )
+    return Settings(client_type=kind, user_agent=agent, request_timeout=duration(3_000))
+
+
+def duration(length_ms: int) -> Duration:
+    """Milliseconds as the wire has them."""
+    made = Duration()
+    made.FromMilliseconds(length_ms)
+    return made

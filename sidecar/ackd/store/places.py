@@ -1,0 +1,70 @@
+"""Places of messages on the server (`places.lua`) and in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ackd.errors import StoreDataError
+from ackd.ports import Place
+from ackd.store.keys import Keys
+from ackd.store.outbox import Run, Word
+from ackd.store.scripts import PLACES
+
+
+class RedisPlaces:
+    """`ackd.ports.own_acks.Places`."""
+
+    def __init__(self, keys: Keys, run: Run) -> None:
+        self._keys = keys
+        self._run = run
+
+    async def intern(
+        self,
+        subscription: str,
+        topic_id: bytes,
+        keep_ms: int,
+        arrivals: Sequence[tuple[bytes, Place]],
+    ) -> list[Place]:
+        """One script call for all."""
+        words: list[Word] = [keep_ms]
+        for message, place in arrivals:
+            words += (message, f"{place.partition}:{place.offset}")
+        said = await self._run(self._keys.places(subscription, topic_id), PLACES, words)
+        if not isinstance(said, list) or len(said) != len(arrivals):
+            raise StoreDataError("the places of messages can't be read")
+        return [_place(each) for each in said]
+
+
+def _place(text: bytes) -> Place:
+    partition, _, offset = text.partition(b":")
+    try:
+        return Place(int(partition), int(offset))
+    except ValueError:
+        raise StoreDataError("the place of a message can't be read") from None
+
+
+class MemoryPlaces:
+    """The same without a server. `known`: by subscription and topic, then by generation."""
+
+    def __init__(
+        self,
+        known: dict[tuple[str, bytes], dict[int, dict[bytes, Place]]],
+        now_us: Callable[[], int],
+    ) -> None:
+        self._known = known
+        self._now_us = now_us
+
+    async def intern(
+        self,
+        subscription: str,
+        topic_id: bytes,
+        keep_ms: int,
+        arrivals: Sequence[tuple[bytes, Place]],
+    ) -> list[Place]:
+        """As the script."""
+        index = self._now_us() // 1000 // keep_ms
+        known = self._known.setdefault((subscription, topic_id), {})
+        for old in [each for each in known if each < index - 1]:
+            del known[old]
+        current, before = known.setdefault(index, {}), known.get(index - 1, {})
+        return [current.setdefault(one, before.get(one, place)) for one, place in arrivals]

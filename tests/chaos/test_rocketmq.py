@@ -1,0 +1,70 @@
+"""RocketMQ and the sidecar on it, both killed with -9 in the middle of the work."""
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chaos.world import Http, ready, world
+from tests.support.rocketmq import RocketMQ
+from tests.support.rocketmq.part import RocketMQAt
+from tests.support.wait import wait_until
+
+pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
+
+COUNT = 300
+ACKED = 200
+LEASE_MS = 8_000
+
+
+def test_i2_broker_and_sidecar_killed_nothing_acked_comes_again_and_leases_live_on(
+    rocketmq: RocketMQ, folder: Path
+) -> None:
+    broker = RocketMQAt(rocketmq)
+    with world(broker, folder, partitions=4, lease_ms=LEASE_MS) as deployment:
+        sidecar = deployment.sidecar()
+        client = Http(sidecar)
+        wait_until(lambda: '"fail' not in ready(sidecar), "the sidecar is ready")
+        _publish(client, deployment.topic)
+        first = client.receive_until(lambda found: len(found) >= COUNT, 60, most=100)
+        assert len({_value(each) for each in first}) == COUNT
+        leases = [each["lease"] for each in first]
+        assert set(client.settle(leases[:ACKED])) == {"acked"}
+        sidecar.kill()
+        broker.kill()
+        broker.start()
+        sidecar.start()
+        again = Http(sidecar)
+        # The leases that were open can be settled, if their time has not run out meanwhile.
+        late = again.settle(leases[ACKED : ACKED + 10])
+        assert set(late) <= {"acked", "lost"}
+        over = {_value(each) for each in first[:ACKED]}
+        over |= {
+            _value(each) for each, how in zip(first[ACKED:], late, strict=False) if how == "acked"
+        }
+        seen: Counter[str] = Counter()
+
+        def all_came(found: list[dict[str, Any]]) -> bool:
+            fresh = found[seen.total() :]
+            seen.update(_value(each) for each in fresh)
+            assert set(again.settle([each["lease"] for each in fresh])) <= {"acked"}
+            return len(seen) >= COUNT - len(over)
+
+        again.receive_until(all_came, 60, most=100)
+        seen.update(_value(each) for each in again.quiet(broker.hold_ms / 1000 + 3))
+    assert not over & seen.keys(), "an acked message came again"
+    assert over | seen.keys() == {f"m{number}" for number in range(COUNT)}, "a message is lost"
+    assert set(seen.values()) == {1}
+
+
+def _publish(client: Http, topic: str) -> None:
+    for start in range(0, COUNT, 100):
+        numbers = range(start, start + 100)
+        messages = [{"json": {"msg": f"m{number}"}} for number in numbers]
+        status, answer = client.post(f"/v1/topics/{topic}/messages:batch", {"messages": messages})
+        assert status in (200, 201), answer
+
+
+def _value(message: dict[str, Any]) -> str:
+    return str(message["json"]["msg"])

@@ -1,0 +1,121 @@
+"""A sidecar in this process on a real RocketMQ and a real Valkey."""
+
+import asyncio
+import uuid
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ackd.config.schema import BrokerSettings, Settings, StoreSettings
+from ackd.config.subscription import SubscriptionSettings
+from ackd.engine.api import Delivery, ReceiveRequest, SettleItem, Verb
+from ackd.engine.runtime import Runtime
+from ackd.ports import Outgoing, PublishResult, Stored
+from ackd_adapters.rocketmq import RocketMQOptions, adapter
+from tests.support.redis import RedisServer
+from tests.support.rocketmq import RocketMQ
+from tests.support.wait import wait_until_async
+
+NAME = "work"
+HOLD_MS = 4_000
+
+
+@dataclass
+class Shop:
+    """What the sidecars of one test have in common: a topic, a group, a store."""
+
+    stack: AsyncExitStack
+    folder: Path
+    rocketmq: RocketMQ
+    store: RedisServer
+    topic: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:12]}")
+
+    async def open(self, queues: int = 4, kind: str = "NORMAL") -> None:
+        """Make topic and group."""
+        admin = self.rocketmq.admin
+        await asyncio.to_thread(admin.topic, self.topic, queues, kind)
+        await asyncio.to_thread(lambda: admin.group(self.topic, orderly=kind == "FIFO"))
+
+    async def start(self, name: str = "one", **more: object) -> "Worker":
+        """A sidecar, ready."""
+        subscription = SubscriptionSettings(
+            broker="b",
+            topics=(self.topic,),
+            group=self.topic,
+            **more,  # type: ignore[arg-type]
+        )
+        options = RocketMQOptions(
+            endpoints=self.rocketmq.endpoints,
+            hold_ms=HOLD_MS,
+            poll_ms=1_000,
+            request_timeout_ms=3_000,
+        )
+        runtime = Runtime(
+            Settings(
+                identity=name,
+                state_dir=self.folder / name,
+                store=StoreSettings(url=self.store.url, prefix=self.topic),
+                brokers={"b": BrokerSettings(adapter="rocketmq")},
+                subscriptions={NAME: subscription},
+            ),
+            brokers={"b": adapter.open("b", options)},
+        )
+        self.stack.push_async_callback(runtime.stop)
+        await runtime.start()
+        worker = Worker(self, runtime)
+
+        async def ready() -> bool:
+            worker.unready = [f"{r.name}: {r.detail}" for r in runtime.readiness() if not r.ok]
+            return not worker.unready
+
+        try:
+            await wait_until_async(ready, "the sidecar to be ready", timeout_s=20)
+        except AssertionError:
+            raise AssertionError(f"not ready: {worker.unready}") from None
+        return worker
+
+
+@dataclass
+class Worker:
+    """A running sidecar."""
+
+    shop: Shop
+    runtime: Runtime
+    unready: list[str] = field(default_factory=list)
+
+    async def publish(self, *values: bytes, **more: int) -> list[PublishResult]:
+        """Messages with these values."""
+        batch = [Outgoing(self.shop.topic, None, value, **more) for value in values]  # type: ignore[arg-type]
+        return await self.runtime._brokers["b"].publish(batch)
+
+    async def stored(self, *values: bytes) -> None:
+        """Publish, and insist."""
+        said = await self.publish(*values)
+        assert all(isinstance(each, Stored) for each in said), said
+
+    async def receive(self, most: int = 100, wait_ms: int = 5_000, **more: int) -> list[Delivery]:
+        """One receive."""
+        request = ReceiveRequest(max=most, wait_ms=wait_ms, **more)  # type: ignore[arg-type]
+        return list((await self.runtime.receive(NAME, request)).messages)
+
+    async def collect(self, count: int, **more: int) -> list[Delivery]:
+        """So many messages."""
+        found: list[Delivery] = []
+
+        async def enough() -> bool:
+            found.extend(await self.receive(count - len(found), wait_ms=2_000, **more))
+            return len(found) >= count
+
+        await wait_until_async(enough, f"{count} messages", timeout_s=30)
+        return found
+
+    async def settle(self, do: Verb, *messages: Delivery, **more: object) -> list[str]:
+        """Settle them alike; the statuses."""
+        items = [SettleItem(each.lease, do, **more) for each in messages]  # type: ignore[arg-type]
+        return [each.status.value for each in await self.runtime.settle(items)]
+
+    def metric(self, name: str) -> float:
+        """As a scrape shows it."""
+        self.runtime.metrics.render("")
+        named = {"subscription": NAME}
+        return self.runtime.metrics.registry.get_sample_value(name, named) or 0.0

@@ -1,0 +1,89 @@
+"""Publishing to RocketMQ, and dead letters there: what comes back is what was published."""
+
+import asyncio
+import time
+
+import pytest
+
+from ackd.engine.api import Verb
+from ackd.ports import Failure, NotStored, Outgoing, Stored
+from tests.integration.rocketmq.shop import Shop
+from tests.support.rocketmq import RocketMQ
+from tests.support.rocketmq.bare import bare
+from tests.support.wait import wait_until_async
+
+pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(120)]
+
+DELAY_MS = 2_000
+
+
+async def test_keys_values_and_headers_come_back_as_they_were(shop: Shop) -> None:
+    await shop.open()
+    one = await shop.start()
+    sent = [
+        Outgoing(shop.topic, b"key", b"value", (("trace", b"1"), ("rocketmq-tag", b"paid"))),
+        Outgoing(shop.topic, b"\xff\x00", bytes(range(256)), (("same", b"1"), ("same", None))),
+        Outgoing(shop.topic, None, None, (("KEYS", b"x"),)),
+        Outgoing(shop.topic, b"", b""),
+    ]
+    said = await one.runtime._brokers["b"].publish(sent)
+    assert all(isinstance(each, Stored) for each in said), said
+    found = await one.collect(4)
+    got = {(each.record.key, each.record.value, each.record.headers) for each in found}
+    assert got == {(each.key, each.value, each.headers) for each in sent}
+
+
+async def test_a_delayed_message_comes_when_it_is_due_and_a_wrong_topic_is_refused(
+    shop: Shop,
+) -> None:
+    await shop.open(1, "DELAY")
+    one = await shop.start()
+    began = time.monotonic()
+    message = Outgoing(shop.topic, None, b"late", delay_ms=DELAY_MS)
+    wrong = Outgoing(f"{shop.topic}-none", None, b"nowhere")
+    stored, refused = await one.runtime._brokers["b"].publish([message, wrong])
+    assert isinstance(stored, Stored)
+    assert isinstance(refused, NotStored)
+    assert refused.failure is Failure.REFUSED
+    (found,) = await one.collect(1)
+    assert found.record.value == b"late"
+    assert time.monotonic() - began >= DELAY_MS / 1000
+
+
+async def test_i6_messages_of_a_group_are_stored_in_order_on_a_fifo_topic(
+    rocketmq: RocketMQ, shop: Shop
+) -> None:
+    async with bare(rocketmq, kind="FIFO", queues=2) as it:
+        shop.topic = it.topic
+        await asyncio.to_thread(rocketmq.admin.group, shop.topic)
+        one = await shop.start()
+        batch = [Outgoing(it.topic, b"account", b"%d" % n) for n in range(10)]
+        said = await one.runtime._brokers["b"].publish(batch)
+        assert all(isinstance(each, Stored) for each in said), said
+        (bad,) = await one.publish(b"no key")
+        assert isinstance(bad, NotStored)
+        assert bad.failure is Failure.REFUSED
+        found = await it.take_some(10, 30_000)
+        assert [each.body for each in found] == [b"%d" % n for n in range(10)]
+        assert {each.group for each in found} == {"account"}
+
+
+async def test_i1_a_dead_message_lies_in_the_groups_dead_letter_topic(
+    rocketmq: RocketMQ, shop: Shop
+) -> None:
+    await shop.open(1)
+    dead = f"ackd-dead-{shop.topic}"
+    await asyncio.to_thread(rocketmq.admin.topic, dead, 1)
+    one = await shop.start()
+    async with bare(rocketmq) as it:
+        await one.stored(b"poison")
+        (message,) = await one.collect(1)
+        assert await one.settle(Verb.DEAD, message, reason="no such account") == ["dead"]
+        (it.queue,) = await it.client.route(dead)
+
+        async def there() -> bool:
+            found = await it.take()
+            return [each.body for each in found] == [b"poison"]
+
+        await wait_until_async(there, "the dead letter")
+    assert await one.receive(wait_ms=500) == []

@@ -1,0 +1,13 @@
+"""A real RocketMQ 5 from Maven's jars: `RocketMQ(RocketMQOptions(...))`."""
+
+from tests.support.rocketmq.broker import RocketMQ
+from tests.support.rocketmq.config import RocketMQOptions
+from tests.support.rocketmq.install import RocketMQMissingError, install, missing
+
+__all__ = [
+    "RocketMQ",
+    "RocketMQMissingError",
+    "RocketMQOptions",
+    "install",
+    "missing",
+]

@@ -1,0 +1,192 @@
+"""A real RocketMQ (name server, broker, gRPC proxy) that can be killed, frozen and restarted."""
+
+import os
+from pathlib import Path
+from typing import Self
+
+from tests.support.certs import Certs, make_certs
+from tests.support.paths import remove_run_dir, run_dir
+from tests.support.ports import free_port, give_back, listens
+from tests.support.proc import Process
+from tests.support.rocketmq.admin import Admin
+from tests.support.rocketmq.config import Ports, RocketMQOptions, write_files
+from tests.support.rocketmq.install import install
+from tests.support.started import Started
+from tests.support.wait import wait_until
+
+START_TIMEOUT_S = 120.0
+
+
+class RocketMQ(Started):
+    """A RocketMQ with data of its own, made by `start`, gone after `stop`.
+
+    Without `options.cluster`, `proxy` is broker and proxy in one process, and `broker` the same.
+    """
+
+    def __init__(self, options: RocketMQOptions | None = None) -> None:
+        self.options = options or RocketMQOptions()
+        self.certs: Certs | None = None
+        self._folder: Path | None = None
+        self._ports: Ports | None = None
+        self._names: Process | None = None
+        self._broker: Process | None = None
+        self._proxy: Process | None = None
+        self._admin: Admin | None = None
+
+    @property
+    def endpoints(self) -> str:
+        """Where clients connect to."""
+        return f"127.0.0.1:{self.ports.grpc}"
+
+    @property
+    def ports(self) -> Ports:
+        """Its ports."""
+        assert self._ports is not None, "not started"
+        return self._ports
+
+    @property
+    def admin(self) -> Admin:
+        """Makes topics and groups."""
+        assert self._admin is not None, "not started"
+        return self._admin
+
+    @property
+    def broker(self) -> Process:
+        """The process that holds the messages."""
+        assert self._broker is not None, "not started"
+        return self._broker
+
+    @property
+    def proxy(self) -> Process:
+        """The process that clients talk to."""
+        assert self._proxy is not None, "not started"
+        return self._proxy
+
+    def start(self) -> Self:
+        """Install on first use, start all, wait until a broker is known and the proxy listens."""
+        lib = install()
+        self._folder = run_dir("rocketmq")
+        self._ports = Ports(*(free_port() for _ in range(5)))
+        self.certs = make_certs(self._folder / "certs")
+        write_files(self._folder, self._ports, self.options, self.certs)
+        try:
+            self._make(lib, self._folder)
+            for process in self._processes():
+                process.start()
+                if process is self._broker and self.options.cluster:
+                    # The proxy ends when it starts before the broker is registered.
+                    self._wait_registered()
+            self.wait_ready()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Kill all and remove the data."""
+        if self._admin is not None:
+            self._admin.stop()
+            self._admin = None
+        for process in self._processes():
+            process.kill()
+        self._names = self._broker = self._proxy = None
+        if self._ports is not None:
+            p = self._ports
+            give_back(p.names, p.broker, p.ha, p.grpc, p.remoting)
+            self._ports = None
+        if self._folder is not None:
+            remove_run_dir(self._folder)
+            self._folder = None
+
+    def restart(self, process: Process) -> None:
+        """Start a killed process again on its data and wait until clients are served."""
+        process.start()
+        self.wait_ready()
+
+    def wait_ready(self) -> None:
+        """Wait until the broker is registered and the proxy listens."""
+        self._wait_registered()
+        wait_until(
+            lambda: self._alive() and listens(self.ports.grpc),
+            "the proxy listens",
+            timeout_s=START_TIMEOUT_S,
+            interval_s=0.05,
+        )
+
+    def _wait_registered(self) -> None:
+        if self._admin is None:
+            wait_until(lambda: listens(self.ports.names), "names", timeout_s=START_TIMEOUT_S)
+            wait_until(lambda: listens(self.ports.broker), "broker", timeout_s=START_TIMEOUT_S)
+            self._admin = Admin(
+                install(),
+                self._home,
+                f"127.0.0.1:{self.ports.names}",
+                f"127.0.0.1:{self.ports.broker}",
+            )
+        admin = self._admin
+        wait_until(
+            lambda: self._alive() and listens(self.ports.broker) and admin.brokers() == 1,
+            "a registered broker",
+            timeout_s=START_TIMEOUT_S,
+            interval_s=0.1,
+        )
+
+    def _alive(self) -> bool:
+        for process in self._processes():
+            if process.log_path.exists() and not process.running:
+                raise AssertionError(f"ended early:\n{process.log()[-4000:]}")
+        return True
+
+    @property
+    def _home(self) -> Path:
+        assert self._folder is not None, "not started"
+        return self._folder
+
+    def _processes(self) -> list[Process]:
+        found: list[Process] = []
+        for each in (self._names, self._broker, self._proxy):
+            if each is not None and each not in found:
+                found.append(each)
+        return found
+
+    def _make(self, lib: Path, home: Path) -> None:
+        conf = home / "conf"
+        names = f"127.0.0.1:{self.ports.names}"
+        self._names = self._java(
+            lib, home, "namesrv", 64, "namesrv.NamesrvStartup", "-c", conf / "namesrv.conf"
+        )
+        proxied = ("-pc", conf / "rmq-proxy.json", "-n", names)
+        if self.options.cluster:
+            self._broker = self._java(
+                lib, home, "broker", 384, "broker.BrokerStartup", "-c", conf / "broker.conf"
+            )
+            self._proxy = self._java(
+                lib, home, "proxy", 256, "proxy.ProxyStartup", "-pm", "cluster", *proxied
+            )
+        else:
+            config = ("-bc", conf / "broker.conf")
+            self._proxy = self._java(
+                lib, home, "proxy", 512, "proxy.ProxyStartup", "-pm", "local", *config, *proxied
+            )
+            self._broker = self._proxy
+
+    def _java(
+        self, lib: Path, home: Path, name: str, heap_mb: int, main: str, *more: str | Path
+    ) -> Process:
+        logs = home / name
+        logs.mkdir()
+        argv = [
+            "java",
+            f"-Duser.home={logs}",
+            "-XX:+UseSerialGC",
+            f"-Xms{heap_mb}m",
+            f"-Xmx{heap_mb}m",
+            # Each storing thread takes 4.26 MB; with less, unacked messages never come back.
+            "-XX:MaxDirectMemorySize=1g",
+            "-cp",
+            f"{home / 'conf'}:{lib}/*",
+            f"org.apache.rocketmq.{main}",
+            *more,
+        ]
+        env = {**os.environ, "ROCKETMQ_HOME": str(home), "RMQ_PROXY_HOME": str(home)}
+        return Process(argv, log_path=home / f"{name}.log", env=env, cwd=home)

@@ -1,0 +1,104 @@
+"""The configuration files of one RocketMQ, from a few options."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.support.certs import Certs
+
+
+@dataclass(frozen=True)
+class RocketMQOptions:
+    """What kind of RocketMQ.
+
+    `cluster` runs the broker beside the proxy, so that each can be killed alone; without it both
+    are one process. `broker` and `proxy` come last and win.
+    """
+
+    cluster: bool = False
+    broker: Mapping[str, str] = field(default_factory=dict)
+    proxy: Mapping[str, str | int | bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Ports:
+    """Ports on 127.0.0.1. The broker also takes the one 2 below its own."""
+
+    names: int
+    broker: int
+    ha: int
+    grpc: int
+    remoting: int
+
+
+def write_files(home: Path, ports: Ports, options: RocketMQOptions, certs: Certs) -> None:
+    """Write `conf/` for name server, broker and proxy below `home`."""
+    conf = home / "conf"
+    conf.mkdir(parents=True)
+    (conf / "namesrv.conf").write_text(
+        _properties(
+            {
+                "listenPort": str(ports.names),
+                "bindAddress": "127.0.0.1",
+                "rocketmqHome": str(home),
+            }
+        )
+    )
+    (conf / "broker.conf").write_text(_properties(_broker(home, ports, options)))
+    (conf / "rmq-proxy.json").write_text(json.dumps(_proxy(ports, options, certs)))
+
+
+def _broker(home: Path, ports: Ports, options: RocketMQOptions) -> dict[str, str]:
+    lines = {
+        "brokerClusterName": "DefaultCluster",
+        "brokerName": "broker-a",
+        "brokerId": "0",
+        "brokerRole": "ASYNC_MASTER",
+        "flushDiskType": "ASYNC_FLUSH",
+        "brokerIP1": "127.0.0.1",
+        "brokerIP2": "127.0.0.1",
+        "bindAddress": "127.0.0.1",
+        "listenPort": str(ports.broker),
+        "haListenPort": str(ports.ha),
+        "namesrvAddr": f"127.0.0.1:{ports.names}",
+        "storePathRootDir": str(home / "store"),
+        "storePathCommitLog": str(home / "store" / "commitlog"),
+        "mappedFileSizeCommitLog": str(64 * 1024 * 1024),
+        "mappedFileSizeConsumeQueue": "600000",
+        "maxIndexNum": "20000",
+        "maxHashSlotNum": "5000",
+        "diskMaxUsedSpaceRatio": "95",
+        "fileReservedTime": "4",
+        "timerWheelEnable": "true",
+        # The default of 200 ms refuses messages on a loaded machine ("broker busy").
+        "waitTimeMillsInSendQueue": "10000",
+    }
+    return {**lines, **options.broker}
+
+
+def _proxy(ports: Ports, options: RocketMQOptions, certs: Certs) -> dict[str, str | int | bool]:
+    lines: dict[str, str | int | bool] = {
+        "rocketMQClusterName": "DefaultCluster",
+        "proxyName": "proxy-a",
+        "proxyMode": "CLUSTER" if options.cluster else "LOCAL",
+        "namesrvAddr": f"127.0.0.1:{ports.names}",
+        "grpcServerPort": ports.grpc,
+        "remotingListenPort": ports.remoting,
+        "localServeAddr": "127.0.0.1",
+        # Plain connections and TLS come to the same port.
+        "tlsTestModeEnable": False,
+        "tlsKeyPath": str(certs.server_key),
+        "tlsCertPath": str(certs.server_cert),
+        "minInvisibleTimeMillsForRecv": 1000,
+        "grpcClientConsumerMinLongPollingTimeoutMillis": 1000,
+    }
+    # A new topic or group is known at once, not after 20 s.
+    for cache in ("topicRouteServiceCache", "subscriptionGroupConfigCache", "topicConfigCache"):
+        lines[f"{cache}RefreshSeconds"] = 1
+        lines[f"{cache}ExpiredSeconds"] = 5
+    return {**lines, **options.proxy}
+
+
+def _properties(lines: Mapping[str, str]) -> str:
+    return "".join(f"{key}={value}\n" for key, value in lines.items())
