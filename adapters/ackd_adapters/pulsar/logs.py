@@ -58,6 +58,10 @@ class Logs:
         path = self._connection.names.path(partition.topic)
         return partition_name(path, partition.partition, count)
 
+    def partitioned(self, topic: str) -> bool:
+        """Whether a topic that was asked for before is more than one plain topic."""
+        return self._partitions.get(topic, 0) > 0
+
     def rest_path(self, partition: TopicPartition) -> str:
         """The partition in the admin interface."""
         return "persistent/" + quote(self.full_name(partition))

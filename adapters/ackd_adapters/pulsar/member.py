@@ -33,6 +33,8 @@ from ackd_adapters.pulsar.rest import Json, table
 from ackd_adapters.pulsar.share import wanted
 
 ROSTER: Final = "ackd.member."
+READER: Final = "-reader-"
+"""What the client puts between our part of a reader's subscription and its own."""
 HAND_OVER_S: Final = 2.0
 """Rule R34: so long a hand-over is waited for."""
 
@@ -156,7 +158,7 @@ class Member:
             if number == 0:
                 for subscription in found:
                     if subscription.startswith(self._mark):
-                        readers.add(subscription.removeprefix(self._mark).rpartition("-")[0])
+                        readers.add(subscription.removeprefix(self._mark).rpartition(READER)[0])
             consumers = table(found.get(self._positions.group)).get("consumers")
             holders[TopicPartition(info.topic, number)] = _holder(consumers)
 

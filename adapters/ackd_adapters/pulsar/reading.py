@@ -106,11 +106,14 @@ class Reading:
                 reader.close()
 
     def _open(self, start: Position) -> Any:
-        """A reader begins behind the id that it is given."""
+        """A reader begins behind the id that it is given. The id names the partition, too: else
+        the client finds the last message greater than itself, and the end is never reached.
+        """
+        part = self.partition.partition if self._logs.partitioned(self.partition.topic) else -1
         if start.batch:
-            behind = pulsar.MessageId(-1, start.ledger, start.entry, start.batch - 1)
+            behind = pulsar.MessageId(part, start.ledger, start.entry, start.batch - 1)
         else:
-            behind = pulsar.MessageId(-1, start.ledger, start.entry - 1, -1)
+            behind = pulsar.MessageId(part, start.ledger, start.entry - 1, -1)
         return self._connection.client.create_reader(
             "persistent://" + self._logs.full_name(self.partition),
             behind,
