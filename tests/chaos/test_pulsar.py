@@ -19,10 +19,13 @@ from tests.chaos.world import Http, World, world
 from tests.support import pulsar as pulsar_support
 from tests.support.pulsar import Pulsar, PulsarOptions, bare
 from tests.support.require import require
+from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.pulsar, pytest.mark.slow, pytest.mark.timeout(150)]
 
 COUNT = 1_000
+GROUP = 900
+TRIES = 5
 FEW = 20
 LEASE_MS = 3_000
 LONG_MS = 60_000
@@ -58,6 +61,12 @@ def plain_topic(broker: Pulsar, count: int, *, batch: int = 0) -> str:
     return topic
 
 
+def wait_backlog(broker: Pulsar, topic: str, count: int) -> None:
+    """Until the broker says that so many are not acked."""
+    name = topic.removeprefix("persistent://")
+    wait_until(lambda: broker.admin.backlog(name, "s") == count, f"a backlog of {count}")
+
+
 def leases_of(client: Http, count: int) -> list[str]:
     found = client.receive_until(lambda got: len(got) >= count, 40, lease_ms=LONG_MS)
     assert len(found) == count
@@ -68,10 +77,15 @@ def test_i2_killed_inside_the_ack_group_window(
     rough: Pulsar, folder: Path, figure: Figure
 ) -> None:
     """The client's acks wait 100 ms before they are sent; ackd's are in the store (I2)."""
-    topic = plain_topic(rough, COUNT)
-    bare.killed_after(rough.url, topic, "s", COUNT, "ack")
-    with bare.client(rough.url) as made:
-        again = len(bare.drain(bare.join(made, topic, "s")))
+    again = 0
+    for _ in range(TRIES):
+        # Below the size at which the client sends a group at once; its timer may still be early.
+        topic = plain_topic(rough, GROUP)
+        bare.killed_after(rough.url, topic, "s", GROUP, "ack")
+        with bare.client(rough.url) as made:
+            again = len(bare.drain(bare.join(made, topic, "s")))
+        if again:
+            break
     figure("pulsar_killed_client_bare_again", again)
     with deployed(rough, folder, COUNT) as found:
         sidecar = found.sidecar()
@@ -82,8 +96,7 @@ def test_i2_killed_inside_the_ack_group_window(
         came = client.quiet(3)
         figure("pulsar_killed_sidecar_ackd_again", len(came))
         assert not came
-    # The client may have been lucky and sent them all: then this run shows nothing.
-    assert again > 0, "the bare client lost no ack: not killed inside its window"
+    assert again > 0, "the bare client lost no ack: never killed inside its window"
 
 
 def test_i2_broker_killed_before_it_wrote_the_cursor_down(
@@ -93,10 +106,12 @@ def test_i2_broker_killed_before_it_wrote_the_cursor_down(
     topic = plain_topic(rough, COUNT)
     with bare.client(rough.url) as made:
         consumer = bare.join(made, topic, "s")
-        for message in bare.drain(consumer, COUNT):
+        first, *rest = bare.drain(consumer, COUNT)
+        consumer.acknowledge(first)
+        wait_backlog(rough, topic, COUNT - 1)  # written down, and for 10 s nothing more
+        for message in rest:
             consumer.acknowledge(message)
-        consumer.close()  # sends what waits
-        assert rough.admin.backlog(topic.removeprefix("persistent://"), "s") == 0
+        wait_backlog(rough, topic, 0)
     with deployed(rough, folder, COUNT) as found:
         client = Http(found.sidecar())
         assert client.settle(leases_of(client, COUNT)) == ["acked"] * COUNT
@@ -186,7 +201,6 @@ def test_i3_one_message_of_an_exclusive_consumer_comes_again(
     figure("pulsar_nack_one_bare_again", again_bare)
     figure("pulsar_nack_one_ackd_again", len(came))
     assert again_bare == FEW
-    assert [each["body"] if "body" in each else each["id"] for each in came]
     assert len(came) == 1
 
 
