@@ -10,7 +10,7 @@ import pytest
 
 from tests.chaos.world import Http, KafkaAt, World, offsets, produce, world
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(240)]
 
 COUNT = 2201
 STUCK = 2101
@@ -18,22 +18,24 @@ LEASE_MS = 4_000
 GRACE = {"grace_ms": 1_000}
 
 
-def deliver_and_ack_all_but_one(deployment: World, at_kafka: KafkaAt) -> str:
+def deliver_and_ack_all_but_one(
+    deployment: World, at_kafka: KafkaAt, lease_ms: int = LEASE_MS
+) -> str:
     """Leaves 2101 leased; returns its lease."""
     produce(at_kafka.kafka, deployment.topic, COUNT)
     client = Http(deployment.sidecar("s1"))
-    below = client.receive_until(lambda found: len(found) >= COUNT, 30, lease_ms=60_000)
+    below = client.receive_until(lambda found: len(found) >= COUNT, 90, lease_ms=300_000)
     assert sorted(offsets(below)) == list(range(COUNT))
     # Its lease is cut short here, so that the test need not wait for the long one.
     leases = dict(zip(offsets(below), (each["lease"] for each in below), strict=True))
     stuck = str(leases.pop(STUCK))
-    assert client.settle([stuck], "extend", lease_ms=LEASE_MS) == ["extended"]
+    assert client.settle([stuck], "extend", lease_ms=lease_ms) == ["extended"]
     assert set(client.settle(list(leases.values()))) == {"acked"}
     return stuck
 
 
 def only_2101_comes_back(client: Http) -> None:
-    found = client.receive_until(bool, LEASE_MS / 1000 + 20, lease_ms=20_000)
+    found = client.receive_until(bool, 90, lease_ms=60_000)
     found += client.quiet(3.0)
     assert offsets(found) == [STUCK]
     assert found[0]["attempt"] == 2
@@ -79,10 +81,12 @@ def test_store_killed_and_restarted(at_kafka: KafkaAt, folder: Path) -> None:
 def test_open_lease_is_still_good_after_the_restart(at_kafka: KafkaAt, folder: Path) -> None:
     """Design section 8: open leases keep their deadlines and can still be settled; then none."""
     with world(at_kafka, folder, store_settings=GRACE) as deployment:
-        stuck = deliver_and_ack_all_but_one(deployment, at_kafka)
+        # Long enough for a start on a busy machine.
+        stuck = deliver_and_ack_all_but_one(deployment, at_kafka, lease_ms=60_000)
         sidecar = deployment.sidecar("s1")
         sidecar.kill()
         sidecar.start()
         client = Http(sidecar)
         assert client.settle([stuck]) == ["acked"]
-        assert client.quiet(LEASE_MS / 1000 + 2.0) == []
+        assert client.settle([stuck]) == ["already_acked"]
+        assert client.quiet(3.0) == []

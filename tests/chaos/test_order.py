@@ -25,7 +25,7 @@ from ackd.torture.workload import Mood, Plan
 from tests.chaos.judged import assert_kept, judge, setup_for
 from tests.chaos.world import KafkaAt
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(480)]
 
 TOPIC = f"order-{random.randrange(10**9)}"
 SEED = int(os.environ.get("CHAOS_SEED", "1906"))
@@ -80,7 +80,7 @@ def copies(broker: KafkaAt) -> int:
     reader = Consumer({"bootstrap.servers": broker.kafka.bootstrap, "group.id": "looks"})
     try:
         parts = [TopicPartition(retry_topic(f"{TOPIC}~orders"), number) for number in (0, 1)]
-        return sum(reader.get_watermark_offsets(part, timeout=10)[1] for part in parts)
+        return sum(reader.get_watermark_offsets(part, timeout=60)[1] for part in parts)
     finally:
         reader.close()
 

@@ -15,7 +15,7 @@ from ackd.torture.run import Course
 from tests.chaos.judged import CALM_S, assert_kept, judge, setup_for
 from tests.chaos.world import KafkaAt
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(480)]
 
 SEED = int(os.environ.get("CHAOS_SEED", "2101"))
 TEMPER = Temper(pause_ms=1_200, frozen_ms=2_500)

@@ -16,7 +16,7 @@ from tests.chaos.dies import REDRIVE_MOMENTS
 from tests.chaos.world import Http, KafkaAt, offsets, produce, world
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(480)]
 
 DIES = (sys.executable, "-m", "tests.chaos.dies")
 COUNT = 230
@@ -26,7 +26,7 @@ BASE = "/v1/subscriptions/orders/dead"
 def ask(sidecar: Sidecar, method: str, path: str, body: object = None) -> Any:
     """One admin call; None without an answer."""
     raw = None if body is None else json.dumps(body).encode()
-    connection = http.client.HTTPConnection("127.0.0.1", sidecar.admin_port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", sidecar.admin_port, timeout=60)
     with contextlib.closing(connection):
         try:
             connection.request(method, path, raw, {"content-type": "application/json"})
@@ -53,14 +53,14 @@ def test_r29_killed_in_the_middle_of_a_redrive(
         (first.folder / "die-at").write_text(moment)
         first.start()
         client = Http(first)
-        found = client.receive_until(lambda got: len(got) >= COUNT, 60, lease_ms=60_000)
+        found = client.receive_until(lambda got: len(got) >= COUNT, 90, lease_ms=300_000)
         assert set(client.settle([str(each["lease"]) for each in found], "dead")) == {"dead"}
         wait_until(lambda: dead(first) == COUNT, "all to be listed", timeout_s=60)
         second = deployment.sidecar("s2")
         began = ask(first, "POST", f"{BASE}:redrive", {})
-        wait_until(lambda: not first.running, f"to die: {moment}", timeout_s=30)
+        wait_until(lambda: not first.running, f"to die: {moment}", timeout_s=60)
         other = Http(second)
-        again = other.receive_until(lambda got: len(got) >= COUNT, 60, lease_ms=120_000)
+        again = other.receive_until(lambda got: len(got) >= COUNT, 90, lease_ms=300_000)
         assert sorted(offsets(again)) == list(range(COUNT))
         assert {each["attempt"] for each in again} == {1}
         assert other.quiet(3.0) == []

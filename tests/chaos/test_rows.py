@@ -19,7 +19,7 @@ from ackd.torture.run import Course
 from tests.chaos.judged import CALM_S, assert_kept, judge, setup_for
 from tests.chaos.world import KafkaAt
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(480)]
 
 
 def rows(parts: dict[str, Part]) -> list[tuple[str, Part, int]]:

@@ -13,7 +13,7 @@ from tests.chaos.test_redrive import DIES, ask
 from tests.chaos.world import Http, KafkaAt, World, produce, world
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(480)]
 
 COUNT = 40
 BASE = "/v1/subscriptions/orders"
@@ -30,7 +30,7 @@ def dying(deployment: World, name: str, moment: str) -> Sidecar:
 
 def died(sidecar: Sidecar) -> None:
     """Wait for it."""
-    wait_until(lambda: not sidecar.running, f"{sidecar.name} to die", timeout_s=40)
+    wait_until(lambda: not sidecar.running, f"{sidecar.name} to die", timeout_s=60)
 
 
 def leases(messages: list[dict[str, Any]]) -> dict[str, str]:
@@ -44,12 +44,12 @@ def test_r8_killed_at_every_step_of_a_seek(at_kafka: KafkaAt, folder: Path) -> N
         moments = list(SEEK_MOMENTS)
         first = dying(deployment, "s0", moments[0])
         client = Http(first)
-        own = leases(client.receive_until(lambda got: len(got) >= COUNT, 60, lease_ms=240_000))
+        own = leases(client.receive_until(lambda got: len(got) >= COUNT, 90, lease_ms=900_000))
         # Of each kind one: waits as a copy, its copy is under lease, is parked under its lease.
         waits, copied, parked, *rest = own
         asked = client.settle([own[waits], own[copied]], "retry", delay_ms=2_000)
         assert asked == ["retrying"] * 2
-        again = client.receive_until(lambda got: len(got) >= 2, 60, lease_ms=240_000)
+        again = client.receive_until(lambda got: len(got) >= 2, 90, lease_ms=900_000)
         copies = leases(again)
         assert client.settle([copies[waits]], "retry", delay_ms=60_000) == ["retrying"]
         assert set(client.settle([own[each] for each in rest])) == {"acked"}
@@ -64,7 +64,7 @@ def test_r8_killed_at_every_step_of_a_seek(at_kafka: KafkaAt, folder: Path) -> N
         # Resumed at once: what is left of the operation holds the group by itself.
         ask(last, "POST", f"{BASE}/resume", {})
         expected = COUNT - 2
-        again = other.receive_until(lambda got: len(got) >= expected, 60, lease_ms=120_000)
+        again = other.receive_until(lambda got: len(got) >= expected, 90, lease_ms=300_000)
         assert sorted(str(each["id"]) for each in again) == sorted([waits, *rest])
         assert {each["attempt"] for each in again} == {1}
         assert set(other.settle(list(leases(again).values()))) == {"acked"}

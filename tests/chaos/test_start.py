@@ -7,7 +7,7 @@ import pytest
 
 from tests.chaos.world import Http, KafkaAt, produce, world
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(240)]
 
 # Longer than a question to the broker may take: the first try has failed by then.
 AWAY_S = 6.0
@@ -34,6 +34,6 @@ def test_start_while_the_broker_and_the_store_are_away(
         time.sleep(AWAY_S)
         assert sidecar.running, sidecar.tail()
         (at_kafka.start if how == "killed" else at_kafka.thaw)()
-        sidecar.wait_ready(75)
-        found = Http(sidecar).receive_until(lambda got: len(got) >= 10, 20)
+        sidecar.wait_ready(150)
+        found = Http(sidecar).receive_until(lambda got: len(got) >= 10, 90)
         assert set(Http(sidecar).settle([each["lease"] for each in found])) == {"acked"}

@@ -7,24 +7,16 @@ metadata says still counts (design section 8; R9, R10).
 
 import random
 import shutil
-import urllib.request
 from pathlib import Path
 
 import pytest
 
-from ackd.torture.parts import Sidecar
+from ackd.core.record import REPAIR_WAIT_MS
 from ackd.torture.run import Course
-from tests.chaos.judged import CALM_S, assert_kept, judge, rolled_back, setup_for
+from tests.chaos.judged import CALM_S, assert_kept, judge, metric, rolled_back, setup_for
 from tests.chaos.world import Http, KafkaAt, offsets, produce, world
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(150)]
-
-
-def metric(sidecar: Sidecar, name: str) -> float:
-    """The sum of a counter's series."""
-    with urllib.request.urlopen(f"{sidecar.admin_url}/metrics", timeout=5) as answer:  # noqa: S310
-        lines = answer.read().decode().splitlines()
-    return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name))
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(480)]
 
 
 def test_store_flushed_while_the_sidecar_lives(at_kafka: KafkaAt, folder: Path) -> None:
@@ -33,14 +25,14 @@ def test_store_flushed_while_the_sidecar_lives(at_kafka: KafkaAt, folder: Path) 
         produce(at_kafka.kafka, deployment.topic, 1_000)
         sidecar = deployment.sidecar("s1")
         client = Http(sidecar)
-        held = client.receive_until(lambda found: len(found) >= 1_000, 30)
+        held = client.receive_until(lambda found: len(found) >= 1_000, 90)
         by_offset = dict(zip(offsets(held), (each["lease"] for each in held), strict=True))
         kept = {0, 400, 999}
         done = [lease for at, lease in by_offset.items() if at not in kept]
         assert set(client.settle(done)) == {"acked"}
         assert deployment.store is not None
         assert deployment.store.ask("FLUSHALL").startswith(b"+OK")
-        again = client.receive_until(lambda found: len(found) >= len(kept), 40, lease_ms=30_000)
+        again = client.receive_until(lambda found: len(found) >= len(kept), 90, lease_ms=30_000)
         again += client.quiet(5.0)
         assert set(offsets(again)) == kept
         assert len(again) == len(kept)
@@ -54,7 +46,7 @@ def test_store_gone_with_the_sidecar(at_kafka: KafkaAt, folder: Path) -> None:
         produce(at_kafka.kafka, deployment.topic, 1_000)
         sidecar = deployment.sidecar("s1")
         client = Http(sidecar)
-        held = client.receive_until(lambda found: len(found) >= 1_000, 30)
+        held = client.receive_until(lambda found: len(found) >= 1_000, 90)
         by_offset = dict(zip(offsets(held), (each["lease"] for each in held), strict=True))
         stuck = {100, 500}
         done = [lease for at, lease in by_offset.items() if at not in stuck]
@@ -65,7 +57,7 @@ def test_store_gone_with_the_sidecar(at_kafka: KafkaAt, folder: Path) -> None:
         shutil.rmtree(deployment.store.folder)
         deployment.store.start()
         sidecar.start()
-        again = Http(sidecar).receive_until(lambda found: len(found) >= len(stuck), 40)
+        again = Http(sidecar).receive_until(lambda found: len(found) >= len(stuck), 90)
         again += Http(sidecar).quiet(4.0)
         assert set(offsets(again)) == stuck, "I1: both come; the ranges keep the other 998 away"
 
@@ -73,9 +65,11 @@ def test_store_gone_with_the_sidecar(at_kafka: KafkaAt, folder: Path) -> None:
 def test_store_rolled_back_under_load(at_kafka: KafkaAt, folder: Path) -> None:
     """An old copy of the data is put back, as by a failover to a replica that was behind (R9, R10).
 
-    Living sidecars replay what they confirmed in the last seconds, so nothing comes again here
-    either; were something to, it counts as excused, and this says how many.
+    Living sidecars repeat what they confirmed in the last seconds, so nothing comes again here
+    either. They are waited for, but not for ever: what comes again because one of them needed
+    longer (on a machine that is busy with something else) counts as excused.
     """
+    took_s: list[float] = []
     setup = setup_for(
         at_kafka, folder, f"rollback-{random.randrange(10**6)}", sidecars=2, proxied=False
     )
@@ -83,8 +77,9 @@ def test_store_rolled_back_under_load(at_kafka: KafkaAt, folder: Path) -> None:
     verdict = judge(
         setup,
         Course(seed=3, workers=0, calm_s=CALM_S),
-        script=rolled_back(folder),
+        script=rolled_back(folder, took_s),
         name="store-rolled-back",
     )
     assert_kept(verdict)
-    assert verdict.count("excused") == 0
+    (repaired_s,) = took_s
+    assert verdict.count("excused") == 0 or repaired_s > REPAIR_WAIT_MS / 1000, repaired_s

@@ -1,6 +1,6 @@
 """First message in less than 3 s after kill -9, on a broker with default group time-outs (R5).
 
-The best of up to three tries counts, less the time for which the sidecar waited for a processor:
+The best of up to five tries counts, less the time for which the sidecar waited for a processor:
 whatever else runs on the machine only makes them longer.
 """
 
@@ -12,10 +12,10 @@ import pytest
 
 from tests.chaos.world import Http, KafkaAt, World, offsets, produce, world
 
-pytestmark = [pytest.mark.alone, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.alone, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(240)]
 
 LIMIT_S = 3.0
-TRIES = 3
+TRIES = 5
 BACKLOG = 2_000
 Figure = Callable[[str, float], None]
 
@@ -24,7 +24,7 @@ def warm(deployment: World, at_kafka: KafkaAt) -> set[int]:
     """Half of a backlog is acked: the group runs, there is something to come."""
     produce(at_kafka.kafka, deployment.topic, BACKLOG)
     client = Http(deployment.sidecar("s1"))
-    found = client.receive_until(lambda got: len(got) >= 500, 30, most=100, lease_ms=60_000)
+    found = client.receive_until(lambda got: len(got) >= 500, 90, most=100, lease_ms=60_000)
     assert set(client.settle([each["lease"] for each in found])) == {"acked"}
     return set(offsets(found))
 
@@ -32,7 +32,7 @@ def warm(deployment: World, at_kafka: KafkaAt) -> set[int]:
 def first_message(client: Http, since: float) -> tuple[float, list[int]]:
     """Seconds from `since` to the first message, and which came."""
     while not (found := client.receive(most=10, wait_ms=200)):
-        assert time.monotonic() - since < 30
+        assert time.monotonic() - since < 60
         time.sleep(0.005)
     return time.monotonic() - since, offsets(found)
 

@@ -15,7 +15,7 @@ from ackd.torture.parts import Local
 from ackd.torture.run import Course, Setup, deployed, torture
 from tests.chaos.judged import LEASE_MS, plan_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 def test_forgetful_store_is_found_out(folder: Path) -> None:

@@ -76,7 +76,7 @@ def metric(port: int, name: str) -> float:
     """The value of a metric with the one subscription."""
     import urllib.request  # noqa: PLC0415  only here
 
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
         lines = answer.read().decode().splitlines()
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name + "{"))
 

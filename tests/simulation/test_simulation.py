@@ -19,7 +19,7 @@ MUTANT_SEEDS = 80
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_no_seed_breaks_an_invariant(chunk: int) -> None:
     """I1, I2, I3, I4, I5, I7, I8 and R2 under faults of all kinds; more with `make simulate`."""
@@ -64,7 +64,7 @@ LOSE_NOTHING = ("kill", "fuse", "stop", "freeze", "cut", "net", "broker_net", "b
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", LOSE_NOTHING)
 def test_r2_stuck_messages_are_sent_back_under_each_fault(kind: str) -> None:
     """One copy of each is delivered, none after its ack, and all that were stored are finished."""
@@ -75,7 +75,7 @@ def test_r2_stuck_messages_are_sent_back_under_each_fault(kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", LOSE_NOTHING)
 def test_r19_keys_are_parked_as_a_whole_under_each_fault(kind: str) -> None:
     """I6 at each grant, from the window or from a copy; in the end no key is parked."""
@@ -86,7 +86,7 @@ def test_r19_keys_are_parked_as_a_whole_under_each_fault(kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("faults", [("kill", "fuse"), ("freeze", "cut"), ("net", "broker_net")])
 def test_r8_the_group_is_moved_under_faults(faults: tuple[str, ...]) -> None:
     """Once, whoever dies; one holder; what comes again is finished again, its copies are not."""
@@ -96,7 +96,7 @@ def test_r8_the_group_is_moved_under_faults(faults: tuple[str, ...]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_r18_repeats_hide_nothing_and_are_found() -> None:
     """A message is settled without delivery only behind the ack of another one of its key."""
     found = 0
@@ -126,7 +126,7 @@ def test_a_seed_decides_everything(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.rule} {mutant.name}")
 def test_a_planted_mistake_is_found(mutant: Mutant) -> None:
     """The seed that finds it finds nothing without it."""

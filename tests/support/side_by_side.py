@@ -1,8 +1,9 @@
-"""Every test, in three runs of pytest side by side, as most of their time is waiting for servers.
+"""Every test: two runs of pytest side by side, as much of their time is waiting for servers, and
+afterwards a third one with nothing beside it.
 
 `python -m tests.support.side_by_side [OPTIONS OF PYTEST]`. With a path among them (or none of the
-tests chosen in a part) it is one run, or fewer. What a run prints is shown in one piece. Tests that
-judge by the clock (marked `alone`) come afterwards in a run of their own, as neighbours on the
+tests chosen in a part) it is one run, or fewer. What a run prints is shown in one piece. The third
+run has the fault tests, and what else judges by the clock (marked `alone`): neighbours on the
 machine would decide them.
 """
 
@@ -18,22 +19,23 @@ from tests.support.paths import REPO
 
 NOTHING_CHOSEN = 5
 PARTS = {
-    "faults": ("chaos", "e2e"),
-    "servers": ("contract", "integration"),
-    "the rest": ("property", "simulation", "tidy", "unit"),
+    "integration": ("integration",),
+    "the rest": ("contract", "property", "simulation", "tidy", "unit"),
 }
+QUIET = ("chaos", "e2e")
 TURN = "ACKD_TEST_TURN"
 BESIDE, ALONE = "beside", "alone"
 
 
-def keeps(turn: str | None, *, alone: bool) -> bool:
-    """Whether a run keeps a test: a run by hand has no turn and keeps all."""
-    return turn is None or alone == (turn == ALONE)
+def keeps(turn: str | None, test: Path, *, alone: bool) -> bool:
+    """Whether a run keeps a test (`test`: its file, `alone`: so marked); one by hand keeps all."""
+    quiet = alone or any(REPO / "tests" / folder in test.parents for folder in QUIET)
+    return turn is None or quiet == (turn == ALONE)
 
 
 def missing(tests: Path) -> set[str]:
     """Folders with tests that no part has."""
-    known = {folder for folders in PARTS.values() for folder in folders}
+    known = {*QUIET, *(folder for folders in PARTS.values() for folder in folders)}
     return {path.relative_to(tests).parts[0] for path in tests.rglob("test_*.py")} - known
 
 
@@ -84,7 +86,7 @@ def main(options: Sequence[str]) -> int:
         return subprocess.run(command, cwd=REPO, check=False).returncode
     if unknown := missing(REPO / "tests"):
         sys.exit(f"no part of {__file__} has tests/{', tests/'.join(sorted(unknown))}")
-    folders = [folder for part in PARTS.values() for folder in part]
+    folders = [*QUIET, *(folder for part in PARTS.values() for folder in part)]
     with tempfile.TemporaryDirectory() as logs:
         ends = _turn(PARTS, options, BESIDE, Path(logs))
         ends += _turn({"alone": folders}, options, ALONE, Path(logs))

@@ -17,7 +17,7 @@ def wait_until(
     condition: Callable[[], T],
     what: str,
     *,
-    timeout_s: float = 20.0,
+    timeout_s: float = 60.0,
     interval_s: float = 0.02,
     ignoring: Ignored = (),
 ) -> T:
@@ -46,7 +46,7 @@ async def wait_until_async(
     condition: Callable[[], Awaitable[T]],
     what: str,
     *,
-    timeout_s: float = 20.0,
+    timeout_s: float = 60.0,
     interval_s: float = 0.02,
     ignoring: Ignored = (),
 ) -> T:

@@ -283,6 +283,10 @@ class Presence:
         run = self._context.store.run
         return bool(run) and self.replayed_run == run and self.view.all_replayed(run)
 
+    def replaying(self) -> bool:
+        """The store's server run changed, and not all that it had confirmed is repeated yet."""
+        return self._context.store.run not in ("", self.replayed_run)
+
     async def _superseded(self, members: Members) -> None:
         """A newer process has our name: stop granting, fail readiness, don't fight (R24).
 

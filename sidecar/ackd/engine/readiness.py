@@ -50,7 +50,10 @@ def _subscription(name: str, subscription: Subscription) -> Reason:
         wrong.append("a record is being read again")
     if wrong and health.detail:
         wrong.append(health.detail)
-    told = [*wrong, subscription.presence.drift.warning(), subscription.retry_topic.warning]
+    presence = subscription.presence
+    told = [*wrong, presence.drift.warning(), subscription.retry_topic.warning]
+    if presence.replaying():
+        told.append("acks are being repeated to another run of the store")
     return Reason(f"subscription:{name}", ok=not wrong, detail="; ".join(filter(None, told)))
 
 

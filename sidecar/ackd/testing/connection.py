@@ -13,7 +13,7 @@ from ackd.errors import BrokerError
 from ackd.ports import Broker, Capabilities, NotStored, Outgoing, StartPolicy
 from ackd.testing.lab import Lab, NotPossibleError, fill, new_group
 
-CLOSE_S = 15.0
+CLOSE_S = 30.0
 HOUR_MS = 3_600_000
 ODD_TAILS = ("", ".a", "_a", "-a", "/a b", "-группа", "x" * 239, "x" * 240)
 """What makes a group's name unlike a topic's, or like another group's."""

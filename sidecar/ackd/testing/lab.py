@@ -41,9 +41,9 @@ class Lab(abc.ABC):
 
     adapter: str
     options: Mapping[str, OptionValue]
-    rebalance_s: float = 10.0
-    loss_s: float = 15.0
-    refresh_s: float = 10.0
+    rebalance_s: float = 60.0
+    loss_s: float = 60.0
+    refresh_s: float = 60.0
     small_buffer: tuple[Mapping[str, OptionValue], int] | None = None
     """Options that make a consumer's buffer small, and how many bytes may lie in it then."""
     unreachable: Mapping[str, OptionValue] | None = None

@@ -98,7 +98,7 @@ class Reader:
         return found[-1] if found and found[-1].cleared is cleared else None
 
     async def until(
-        self, condition: Callable[[], object], what: str, timeout_s: float = 15.0
+        self, condition: Callable[[], object], what: str, timeout_s: float = 60.0
     ) -> None:
         """Take events until the condition is true; AssertionError past the bound."""
         try:

@@ -42,6 +42,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ackd.torture.history import Event, Kind
+from ackd.torture.intervals import first_covered, union
 from ackd.torture.leases import SLACK_US, Delivery, Leases, Settle, collect
 from ackd.torture.order import chains, inversions, promised
 
@@ -302,7 +303,10 @@ def _early_and_false(
                     left_ms = (end - settle.answered_us) / 1000
                     text = f"{settle.do} answered lost, {left_ms:.0f} ms before the deadline told"
                     _add(verdict, "ended_early", delivery, text)
-        elif reason := _contradicted(settle, delivery, deliveries, settles):
+            continue
+        # A store that lost its data counts attempts anew: what was there before says nothing.
+        known = [e for e in deliveries if not _loss_between(queue, e.received_us, settle.sent_us)]
+        if reason := _contradicted(settle, delivery, known, settles):
             text = f"{settle.do} by {settle.client} answered {settle.status}, {reason}"
             _add(verdict, "false_yes", delivery, text)
 
@@ -344,19 +348,19 @@ def _lateness(verdict: Verdict, queue: _Queue, leases: Leases) -> None:
     Counted from the deadline, or from the first moment after it at which a receive was open. What
     overlaps a fault, or the calm after one, is kept apart.
     """
-    asked = {sub: _union(intervals) for sub, intervals in leases.asks.items()}
-    calm = _union([(begin, end + CALM_US) for begin, end, _ in queue.faults])
+    asked = {sub: union(intervals) for sub, intervals in leases.asks.items()}
+    calm = union([(begin, end + CALM_US) for begin, end, _ in queue.faults])
     for (sub, _), deliveries in leases.by_message.items():
         firsts = [each for each in deliveries if each.first_of_lease]
         for first, second in itertools.pairwise(firsts):
             deadline_us = first.deadline_at_end_us()
             if first.ended_by_client(second.granted_from_us) or second.attempt <= first.attempt:
                 continue
-            since = _first_covered(asked.get(sub, []), deadline_us)
+            since = first_covered(asked.get(sub, []), deadline_us)
             if since is None or since > second.granted_to_us:
                 continue
             late_us = max(0, second.granted_to_us - since)
-            start = _first_covered(calm, deadline_us)
+            start = first_covered(calm, deadline_us)
             troubled = start is not None and start <= second.granted_to_us
             (verdict.lateness_faults_us if troubled else verdict.lateness_us).append(late_us)
 
@@ -375,24 +379,6 @@ def _resumed(verdict: Verdict, queue: _Queue, leases: Leases) -> None:
 def _loss_between(queue: _Queue, from_us: int, to_us: int) -> bool:
     """Whether the store's data was lost after `from_us` (or the loss was under way) and before."""
     return any(from_us <= end and begin <= to_us for begin, end in queue.losses)
-
-
-def _union(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    merged: list[tuple[int, int]] = []
-    for begin, end in sorted(intervals):
-        if merged and begin <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((begin, end))
-    return merged
-
-
-def _first_covered(union: Sequence[tuple[int, int]], at_us: int) -> int | None:
-    """The first moment at or after `at_us` inside the union of intervals."""
-    index = bisect.bisect_right(union, at_us, key=lambda interval: interval[0])
-    if index and union[index - 1][1] >= at_us:
-        return at_us
-    return union[index][0] if index < len(union) else None
 
 
 def _add(verdict: Verdict, word: str, delivery: Delivery, text: str) -> None:

@@ -17,7 +17,7 @@ from typing import Protocol
 from ackd.torture import leash
 
 LOG_TAIL_BYTES = 3_000
-STOP_S = 15.0
+STOP_S = 40.0
 POLL_S = 0.02
 # Below what Linux uses for outgoing connections: a port stays free while its server is down.
 PORTS = range(15_000, 32_000)

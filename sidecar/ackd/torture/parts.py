@@ -33,7 +33,7 @@ from ackd.torture.child import (
 )
 
 READY_S = 60.0
-RESTART_S = 20.0
+RESTART_S = 60.0
 Value = str | int | bool | list[int] | list[str]
 
 

@@ -25,7 +25,6 @@ class LocalLab(Lab):
     """One queue in a folder; topics are made and removed by a connection of its own."""
 
     adapter = "local"
-    loss_s = 6.0
     small_buffer = ({"fetch_buffer_bytes": SMALL_BYTES}, SMALL_BYTES + 10_000)
 
     def __init__(self, folder: Path) -> None:

@@ -65,7 +65,7 @@ def make_store(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], S
 async def store(make_store: Callable[[], Store]) -> AsyncIterator[Store]:
     """A started store."""
     made = make_store()
-    async with asyncio.timeout(25):
+    async with asyncio.timeout(90):
         await made.start()
     yield made
     await made.close()

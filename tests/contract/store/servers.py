@@ -9,7 +9,7 @@ from ackd.store.build import open_store
 from tests.support.paths import REPO
 from tests.support.redis import Flavour, RedisOptions, binary
 
-TIMEOUT_MS = 400
+TIMEOUT_MS = 2_000
 
 
 def redis7(**config: str) -> RedisOptions:

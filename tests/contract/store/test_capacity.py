@@ -24,7 +24,7 @@ from tests.contract.store.servers import connect, started
 from tests.support.paths import REPO
 from tests.support.redis import Flavour, RedisOptions, RedisServer, binary
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 PAGE = REPO / "docs" / "capacity.md"
 TOLERANCE = 0.2
 CALL = 500

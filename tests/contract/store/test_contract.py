@@ -12,7 +12,7 @@ from ackd.ports import Store
 from tests.contract.store.owner import Owner, fresh_key
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 
 
 async def test_a_record_is_made_once_and_read_again(store: Store) -> None:

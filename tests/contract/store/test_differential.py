@@ -281,7 +281,7 @@ def _story(client: Any, seed: int, steps: int) -> Pair:
 
 @settings(max_examples=60)
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 60))
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_the_script_decides_like_the_record(client: Any, seed: int, steps: int) -> None:
     _story(client, seed, steps)
 
@@ -320,7 +320,7 @@ def _about_keys(rng: random.Random, pair: Pair) -> Op:
 
 @settings(max_examples=40)
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 30))
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(240)
 def test_the_calls_of_a_flush_are_decided_as_if_alone(client: Any, seed: int, steps: int) -> None:
     """One script call for several partitions: refused ones, lost chunks and upkeep among them."""
     client.flushall()

@@ -25,7 +25,7 @@ from tests.support import reaper
 from tests.support.paths import REPO
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.timeout(240)]
 
 CHILD = """
 import asyncio, sys
@@ -158,7 +158,7 @@ async def test_r24_killed_with_9_the_server_goes_too_and_nothing_confirmed_is_lo
         line = await asyncio.to_thread(process.stdout.readline) if process.stdout else ""
         return line.strip().isdecimal() and int(line) >= 300
 
-    await wait_until_async(busy, "the child settles", timeout_s=20)
+    await wait_until_async(busy, "the child settles", timeout_s=60)
     old = psutil.Process(server_pid(tmp_path))
     last = await asyncio.to_thread(finish, process)
     async with started(embedded(tmp_path)) as store:

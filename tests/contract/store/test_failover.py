@@ -29,7 +29,7 @@ from tests.support.redis import (
 from tests.support.require import require
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(240)]
 PARTITIONS = 24
 
 
@@ -38,7 +38,7 @@ async def test_r9_a_sentinel_failover_is_found_and_is_another_run() -> None:
     with RedisSentinel(binary(Flavour.REDIS), replicas=2) as sentinel:
         settings = StoreSettings(
             url=f"sentinel://{hosts(sentinel.sentinel_addresses)}/{SERVICE}",
-            timeout_ms=500,
+            timeout_ms=2_000,
             durability="replicated",
         )
         async with started(open_store(settings, REPO)) as store:
@@ -56,7 +56,7 @@ async def test_r9_a_sentinel_failover_is_found_and_is_another_run() -> None:
 
             # Nothing of the new primary is believed before the record was opened again.
             reply = await wait_until_async(
-                answered, "the new primary answers", ignoring=(StoreError,), timeout_s=30
+                answered, "the new primary answers", ignoring=(StoreError,), timeout_s=60
             )
             assert reply.verdict is Verdict.MOVED
             old.thaw()
@@ -73,7 +73,7 @@ async def test_r11_an_old_primary_that_is_cut_off_confirms_no_term() -> None:
     require(redis_support.missing(Flavour.REDIS))
     with RedisSentinel(binary(Flavour.REDIS)) as sentinel:
         settings = StoreSettings(
-            url=f"sentinel://{hosts(sentinel.sentinel_addresses)}/{SERVICE}", timeout_ms=500
+            url=f"sentinel://{hosts(sentinel.sentinel_addresses)}/{SERVICE}", timeout_ms=2_000
         )
         async with started(open_store(settings, REPO)) as store:
             assert [trouble.code for trouble in store.troubles()] == ["store-split-brain"]
@@ -111,7 +111,7 @@ def _serving(cluster: RedisCluster, key: LedgerKey) -> RedisServer:
 async def test_a_dead_node_of_a_cluster_fails_its_own_partitions_only() -> None:
     require(redis_support.missing(Flavour.REDIS))
     with RedisCluster(binary(Flavour.REDIS), replicas=True) as cluster:
-        settings = StoreSettings(url=f"cluster://{hosts(cluster.addresses[:2])}", timeout_ms=700)
+        settings = StoreSettings(url=f"cluster://{hosts(cluster.addresses[:2])}", timeout_ms=2_000)
         async with started(open_store(settings, REPO)) as store:
             base = fresh_key()
             owners = [Owner(store, base._replace(partition=n)) for n in range(PARTITIONS)]
@@ -131,7 +131,7 @@ async def test_a_dead_node_of_a_cluster_fails_its_own_partitions_only() -> None:
                 return replies if len(replies) == PARTITIONS else []
 
             replies = await wait_until_async(
-                all_answer, "the replica was promoted", ignoring=(StoreError,), timeout_s=40
+                all_answer, "the replica was promoted", ignoring=(StoreError,), timeout_s=60
             )
             moved = [reply.verdict is Verdict.MOVED for reply in replies]
             assert moved == hit
@@ -161,7 +161,7 @@ async def test_a_slot_on_the_move_refuses_and_loses_nothing() -> None:
     """Half of the keys here and half there must never look like lost chunks (R14)."""
     require(redis_support.missing(Flavour.REDIS))
     with RedisCluster(binary(Flavour.REDIS)) as cluster:
-        settings = StoreSettings(url=f"cluster://{hosts(cluster.addresses)}", timeout_ms=700)
+        settings = StoreSettings(url=f"cluster://{hosts(cluster.addresses)}", timeout_ms=2_000)
         async with started(open_store(settings, REPO)) as store:
             owner = Owner(store)
             await owner.open()

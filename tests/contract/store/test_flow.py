@@ -9,7 +9,7 @@ import pytest
 from ackd.ports import Store
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 
 
 async def test_the_live_value_is_set_by_who_knows_the_last_one(store: Store) -> None:
@@ -32,7 +32,7 @@ async def test_tokens_are_never_more_than_the_burst_and_the_time(store: Store) -
     taken, waits = first.granted, 0
     while taken < 100:
         # Two at a time, as two sidecars would.
-        for answer in await asyncio.gather(*(store.take(name, 7, rate, burst) for _ in range(2))):
+        for answer in await asyncio.gather(*(store.take(name, 20, rate, burst) for _ in range(2))):
             taken += answer.granted
             if not answer.granted:
                 waits += 1

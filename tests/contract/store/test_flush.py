@@ -12,7 +12,7 @@ from tests.conftest import RedisFactory
 from tests.contract.store.owner import Owner
 from tests.contract.store.servers import connect, redis7, started
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 
 
 async def test_i7_a_full_server_refuses_calls_of_a_flush_one_by_one(

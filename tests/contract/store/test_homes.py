@@ -12,7 +12,7 @@ from tests.contract.store.owner import Owner
 from tests.contract.store.servers import connect, redis7, started
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 
 CARRIER = (2, 70)
 OTHER = (2, 71)

@@ -7,7 +7,7 @@ from tests.contract.store.owner import Owner
 from tests.contract.store.servers import connect, redis7, started
 from tests.support.turns import longest_turn
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 LEASES = 8_000
 
 

@@ -9,7 +9,7 @@ from ackd.core.ids import LedgerKey
 from ackd.core.notes import Notes
 from ackd.ports import Note, Store
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 BOUND = 300
 OFFSETS = range(12)
 

@@ -10,7 +10,7 @@ from tests.conftest import RedisFactory
 from tests.contract.store.owner import Owner
 from tests.contract.store.servers import connect, redis7, started
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 
 KEY, OTHER = (1 << 48) - 1, 2
 PARTITION = 2

@@ -8,7 +8,7 @@ from ackd.core.seen import Ask, Entry
 from ackd.ports import Store
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 
 WINDOW_MS = 60_000
 ONE, TWO = bytes(range(20)), bytes(20)

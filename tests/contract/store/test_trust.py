@@ -9,7 +9,7 @@ from ackd.errors import StoreError
 from ackd.store.build import open_store
 from tests.support.redis import RedisServer
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 
 
 async def refusal(redis_tls: RedisServer, folder: Path, authority: Path, password: str) -> str:

@@ -22,8 +22,15 @@ from tests.support.wait import wait_until_async
 
 _numbers = itertools.count(1)
 NAME = "work"
-DEFAULTS = {"start": "earliest", "commit_interval_ms": 100, "retry_topic": False}
-"""The retry topic has tests of its own (`test_send_back`); here partitions are counted."""
+DEFAULTS = {
+    "start": "earliest",
+    "commit_interval_ms": 100,
+    "retry_topic": False,
+    "lease_ms": 300_000,
+}
+"""The retry topic has tests of its own (`test_send_back`); here partitions are counted.
+
+A lease that is not the point of a test outlives every test."""
 
 
 @dataclass
@@ -39,18 +46,27 @@ class Sidecar:
         async def ok() -> bool:
             return all(reason.ok for reason in self.runtime.readiness())
 
-        await wait_until_async(ok, "the sidecar to be ready", timeout_s=20)
+        await wait_until_async(ok, "the sidecar to be ready", timeout_s=60)
 
-    async def receive(self, most: int = 100, wait_ms: int = 5000) -> list[Delivery]:
+    async def receive(self, most: int = 100, wait_ms: int = 30_000) -> list[Delivery]:
         """One receive."""
         got = await self.runtime.receive(NAME, ReceiveRequest(max=most, wait_ms=wait_ms))
         self.seen += got.messages
         return got.messages
 
-    async def drain(self, quiet_ms: int = 1500) -> list[int]:
+    async def collect(self, count: int) -> list[Delivery]:
+        """So many messages, in as many receives as it takes."""
+        found: list[Delivery] = []
+        while len(found) < count:
+            got = await self.receive(count - len(found))
+            assert got, f"only {len(found)} of {count} came"
+            found += got
+        return found
+
+    async def drain(self, quiet_ms: int = 2500) -> list[int]:
         """Receive and ack until nothing comes for a while; the offsets that came."""
         offsets: list[int] = []
-        while messages := await self.receive(wait_ms=quiet_ms if offsets else 8000):
+        while messages := await self.receive(wait_ms=quiet_ms if offsets else 30_000):
             offsets += [message.record.offset for message in messages]
             await self.settle(messages, Verb.ACK)
         return offsets

@@ -39,7 +39,7 @@ class Shop:
             broker="b",
             topics=(self.topic,),
             group=self.topic,
-            **{"start": "earliest", "commit_interval_ms": 50, **more},  # type: ignore[arg-type]
+            **{"start": "earliest", "commit_interval_ms": 50, "lease_ms": 300_000, **more},  # type: ignore[arg-type]
         )
         options = LocalOptions(path=self.folder / "queue", partitions=1)
         runtime = Runtime(
@@ -59,7 +59,7 @@ class Shop:
         async def ready() -> bool:
             return all(reason.ok for reason in runtime.readiness())
 
-        await wait_until_async(ready, "the sidecar to be ready", timeout_s=20)
+        await wait_until_async(ready, "the sidecar to be ready", timeout_s=60)
         return Worker(self, runtime)
 
 
@@ -84,7 +84,7 @@ class Worker:
         stored = await self.runtime._brokers["b"].publish(batch)
         assert all(isinstance(each, Stored) for each in stored)
 
-    async def receive(self, most: int = 1, wait_ms: int = 15_000, **more: int) -> Received:
+    async def receive(self, most: int = 1, wait_ms: int = 30_000, **more: int) -> Received:
         """One receive."""
         request = ReceiveRequest(max=most, wait_ms=wait_ms, **more)  # type: ignore[arg-type]
         return await self.runtime.receive(NAME, request)

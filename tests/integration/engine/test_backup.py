@@ -16,7 +16,7 @@ from tests.integration.engine.together import NAME, PARTITIONS, Sidecar, Togethe
 from tests.support.redis import Flavour, RedisOptions, binary
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 OPTIONS = RedisOptions(
     binary(Flavour.VALKEY), config={"appendonly": "yes", "appendfsync": "always"}
 )
@@ -38,7 +38,7 @@ async def test_r10_an_old_backup_is_a_rollback(own_redis: RedisFactory, tmp_path
     async with AsyncExitStack() as stack:
         store = StoreSettings(url=server.url, prefix="backup")
         place = Together(stack, tmp_path, store, "orders")
-        one = await place.start("one", lease_ms=1_000)
+        one = await place.start("one", lease_ms=20_000)
         await one.publish(80)
         acked = await ack(one, await one.collect(20))
         await asyncio.to_thread(server.copy_data, "old")

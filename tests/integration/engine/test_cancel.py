@@ -15,7 +15,7 @@ from ackd.errors import NotInFlightError, StoreError
 from tests.integration.engine.shop import NAME, Shop, Worker
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 SOON: dict[str, Any] = {"stuck_after_ms": 300, "stuck_min_age_ms": 300}
 BOTH = pytest.mark.parametrize("then", ["dead", "ack"])
 
@@ -89,8 +89,9 @@ async def test_a_parked_message_and_its_copy(shop: Shop, then: CancelTo) -> None
 async def test_a_copy_under_its_own_lease(shop: Shop) -> None:
     worker = await shop.start(**SOON)
     await worker.publish(2)
-    stuck, other = await worker.collect(2, lease_ms=1_500)
+    stuck, other = await worker.collect(2, lease_ms=60_000)
     await worker.settle(other, Verb.ACK)
+    await worker.settle(stuck, Verb.EXTEND, lease_ms=1_000)
     copy = await worker.one(lease_ms=60_000)
     assert copy.id == stuck.id
     await worker.runtime.cancel(NAME, stuck.id, "dead", "wrong video")

@@ -238,7 +238,7 @@ async def test_r9_r14_a_copy_claims_although_nobody_owns_the_record_of_the_dead_
     sidecar = await place.start()
     buried = await bury(sidecar, 3)
     await done(sidecar, await desk(sidecar).begin(NAME, REDRIVE))
-    again = await sidecar.collect(3, wait_ms=20_000)
+    again = await sidecar.collect(3, wait_ms=30_000)
     assert harmed
     assert names(again) == names(buried)
     assert await sidecar.receive(wait_ms=500) == []
@@ -255,7 +255,7 @@ async def test_i8_homes_of_what_was_redriven_are_dropped(place: Place) -> None:
     async def closed() -> bool:
         return sum(len(record.closing) for record in records.values()) == 3
 
-    await wait_until_async(closed, "the homes to be closed", timeout_s=20)
+    await wait_until_async(closed, "the homes to be closed", timeout_s=60)
     marks = sidecar.runtime._subscriptions[NAME].dead_marks
     for key, record in records.items():
         record.closing = deque((1, offset) for _, offset in record.closing)

@@ -10,7 +10,7 @@ from ackd.ports import Outgoing, Stored
 from tests.integration.engine.together import NAME, Sidecar, Together
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 
 BY_HEADER = DedupSettings(key="header:order")
 

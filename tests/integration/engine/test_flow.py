@@ -11,7 +11,7 @@ from tests.integration.engine.together import NAME, Sidecar, Together
 from tests.support.redis import RedisServer
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 
 
 LABELS = {"subscription": NAME}
@@ -23,7 +23,7 @@ async def knows(sidecar: Sidecar, version: int) -> None:
     async def heard() -> bool:
         return await sidecar.version() >= version
 
-    await wait_until_async(heard, "the live value to spread", timeout_s=10)
+    await wait_until_async(heard, "the live value to spread", timeout_s=60)
 
 
 async def test_a_pause_of_the_group_holds_every_sidecar_and_resume_frees_them(
@@ -101,7 +101,7 @@ async def test_settings_change_everywhere_and_open_leases_are_lengthened(
     async def lengthened() -> bool:
         return min(await deadlines()) >= asked_ms + 600_000
 
-    await wait_until_async(lengthened, "all leases to be lengthened", timeout_s=10)
+    await wait_until_async(lengthened, "all leases to be lengthened", timeout_s=60)
     assert len(await deadlines()) == len(before) == 8
 
     await two.runtime.configure(NAME, {"lease_ms": 30_000}, open_leases=True, force=False)
@@ -116,7 +116,7 @@ async def test_settings_change_everywhere_and_open_leases_are_lengthened(
     async def cut() -> bool:
         return max(await deadlines()) < time.time_ns() // 1_000_000 + 21_000
 
-    await wait_until_async(cut, "all leases to be cut", timeout_s=10)
+    await wait_until_async(cut, "all leases to be cut", timeout_s=60)
 
 
 async def test_live_settings_outlive_sidecars_and_null_takes_them_back(together: Together) -> None:
@@ -154,4 +154,4 @@ async def test_what_the_store_forgot_is_written_back(
     async def told() -> bool:
         return [p.reason for p in two.runtime.subscription(NAME).pauses] == ["kept"]
 
-    await wait_until_async(told, "the pause to be known again", timeout_s=10)
+    await wait_until_async(told, "the pause to be known again", timeout_s=60)

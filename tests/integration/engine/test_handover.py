@@ -31,10 +31,10 @@ from tests.support.redis import RedisServer
 from tests.support.wait import wait_until, wait_until_async
 from tests.unit.cli.test_command import ackd
 
-pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(240)]
 _numbers = itertools.count(1)
 NAME = "work"
-QUIET_S = 3.0
+QUIET_S = 5.0
 CONFIG = """\
 state_dir = "{folder}/state"
 [store]
@@ -66,7 +66,7 @@ class Plain:
         self._consumer.subscribe([topic])
         self.seen: list[tuple[int, int]] = []
 
-    def consume(self, most: int, first_s: float = 20.0) -> None:
+    def consume(self, most: int, first_s: float = 60.0) -> None:
         """So many, or until nothing comes for a while; then commit what was consumed."""
         last_s, wait_s = time.monotonic(), first_s
         after: dict[int, int] = {}
@@ -202,7 +202,7 @@ async def received(runtime: Runtime, most: int) -> list[Delivery]:
     """So many deliveries."""
     found: list[Delivery] = []
     while len(found) < most:
-        request = ReceiveRequest(max=most - len(found), wait_ms=5_000, lease_ms=60_000)
+        request = ReceiveRequest(max=most - len(found), wait_ms=30_000, lease_ms=300_000)
         got = (await runtime.receive(NAME, request)).messages
         assert got, f"only {len(found)} of {most} came"
         found += got

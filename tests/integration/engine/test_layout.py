@@ -18,7 +18,7 @@ from ackd.store.scripts import record_scripts
 from tests.integration.engine.together import NAME, Sidecar, Together
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 OLDER, NEWER, NEXT = Layouts(1, 1), Layouts(1, 2), Layouts(2, 3)
 for _layouts in (OLDER, NEWER, NEXT):
     record_scripts(_layouts)  # read from files, which a test must not do in its loop

@@ -14,7 +14,7 @@ from ackd.ports import Note
 from tests.integration.engine.shop import Shop, Worker
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 SOON: dict[str, Any] = {"stuck_after_ms": 300, "stuck_min_age_ms": 300}
 
 
@@ -87,8 +87,8 @@ async def test_notes_go_with_a_message_that_was_sent_back_and_with_its_copy(shop
     """R2: said under the parked lease of the message, then under the lease of its copy."""
     worker = await shop.start(**SOON)
     await worker.publish(2)
-    stuck, other = await worker.collect(2, lease_ms=1_500)
-    await worker.said(stuck, "before", lease_ms=1_500)
+    stuck, other = await worker.collect(2, lease_ms=60_000)
+    await worker.said(stuck, "before", lease_ms=60_000)
     await worker.settle(other, Verb.ACK)
     await worker.parked()
     await worker.said(stuck, "parked", lease_ms=1_000)
@@ -115,13 +115,13 @@ async def test_another_sidecar_gets_the_note_and_may_write_the_next(shop: Shop) 
     await two.said(first, "said to the other one")
     await one.runtime.stop()
     await two.settle(first, Verb.RELEASE)
-    second = await two.one(wait_ms=20_000, lease_ms=60_000)
+    second = await two.one(wait_ms=30_000, lease_ms=60_000)
     assert second.note == "said to the other one"
     await two.said(second, "and on")
     three = await shop.start("three")
     await two.runtime.stop()
     await three.settle(second, Verb.RELEASE)
-    assert (await three.one(wait_ms=20_000)).note == "and on"
+    assert (await three.one(wait_ms=30_000)).note == "and on"
 
 
 async def test_i8_the_oldest_notes_are_dropped_at_the_bound(shop: Shop) -> None:

@@ -21,7 +21,7 @@ from tests.support.kafka import Kafka
 from tests.support.kafka.fill import fill
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 MakeTopic = Callable[..., str]
 WEEK_MS = 7 * 86_400_000
 
@@ -36,7 +36,7 @@ def change(kafka: Kafka, topic: str, name: str, value: str) -> None:
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource("topic", topic, incremental_configs=[entry])
     for future in kafka.admin().incremental_alter_configs([resource]).values():
-        future.result(20)
+        future.result(60)
 
 
 def detail(sidecar: Sidecar) -> tuple[bool, str]:
@@ -96,7 +96,7 @@ async def test_a_compacted_one_is_refused_until_it_is_changed(
 
     await wait_until_async(refused, "readiness to say so")
     await asyncio.to_thread(fill, kafka.bootstrap, name, 0, [b"held"])
-    assert len(await sidecar.receive(1, wait_ms=10_000)) == 1
+    assert len(await sidecar.receive(1, wait_ms=30_000)) == 1
     await asyncio.sleep(1)  # ten times what makes a message stuck
     assert sent_back(sidecar) == 0
     await asyncio.to_thread(change, kafka, retries(name), "cleanup.policy", "delete")
@@ -131,7 +131,7 @@ async def test_copies_in_a_mirrored_topic_are_passed_over(
         for number in range(10):
             headers = list(carrier_headers(carrier, ())) if number % 2 else []
             producer.produce(mirror, b"%d" % number, headers=headers, partition=0)  # type: ignore[arg-type]
-        assert producer.flush(20) == 0
+        assert producer.flush(60) == 0
 
     await asyncio.to_thread(produce)
     await asyncio.to_thread(fill, kafka.bootstrap, own, 0, [b"own"])

@@ -39,7 +39,7 @@ async def committed(kafka: Kafka, group: str, topic: str) -> TopicPartition:
     def read() -> TopicPartition:
         asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0)])
         future = kafka.admin().list_consumer_group_offsets([asked])[group]
-        return future.result(10).topic_partitions[0]  # type: ignore[no-any-return]
+        return future.result(60).topic_partitions[0]  # type: ignore[no-any-return]
 
     return await asyncio.to_thread(read)
 
@@ -50,7 +50,7 @@ async def reset(kafka: Kafka, group: str, topic: str, offset: int) -> None:
     def write() -> bool:
         where = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, offset)])
         try:
-            kafka.admin().alter_consumer_group_offsets([where])[group].result(10)
+            kafka.admin().alter_consumer_group_offsets([where])[group].result(60)
         except KafkaException as error:
             if error.args[0].code() not in (
                 KafkaError.UNKNOWN_MEMBER_ID,
@@ -60,7 +60,7 @@ async def reset(kafka: Kafka, group: str, topic: str, offset: int) -> None:
             return False
         return True
 
-    await wait_until_async(lambda: asyncio.to_thread(write), "the group to be empty", timeout_s=10)
+    await wait_until_async(lambda: asyncio.to_thread(write), "the group to be empty", timeout_s=60)
 
 
 async def until_committed(kafka: Kafka, group: str, topic: str, offset: int) -> TopicPartition:
@@ -71,7 +71,7 @@ async def until_committed(kafka: Kafka, group: str, topic: str, offset: int) -> 
         last[:] = [await committed(kafka, group, topic)]
         return last[0].offset == offset
 
-    await wait_until_async(there, f"offset {offset} to be committed", timeout_s=10)
+    await wait_until_async(there, f"offset {offset} to be committed", timeout_s=60)
     return last[0]
 
 
@@ -84,13 +84,13 @@ async def test_i1_compacted_topic_drains_and_commits_to_the_end(
         producer = Producer({"bootstrap.servers": kafka.bootstrap})
         for number in range(300):
             producer.produce(name, b"%d" % number, key=b"%d" % (number % 7))
-        producer.flush(10)
+        producer.flush(60)
 
     def survivors() -> list[int]:
         reader = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "look"})
         reader.assign([TopicPartition(name, 0, 0)])
         found: list[int] = []
-        for _ in range(50):
+        for _ in range(300):
             found += [m.offset() or 0 for m in reader.consume(1000, 0.1) if m.error() is None]
             if found and found[-1] >= 900:
                 break
@@ -104,9 +104,9 @@ async def test_i1_compacted_topic_drains_and_commits_to_the_end(
     async def compacted() -> bool:
         await asyncio.to_thread(write)
         left = await asyncio.to_thread(survivors)
-        return len(left) < left[-1] // 2
+        return bool(left) and len(left) < left[-1] // 2
 
-    await wait_until_async(compacted, "Kafka to compact", timeout_s=25)
+    await wait_until_async(compacted, "Kafka to compact", timeout_s=60)
     sidecar = await start(name, name)
     came = await sidecar.drain()
     assert len(came) == len(set(came))
@@ -122,16 +122,16 @@ async def test_i1_transactions_drain_to_the_end_behind_the_marker(
 
     def write() -> None:
         producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": name})
-        producer.init_transactions(20)
+        producer.init_transactions(60)
         for round_ in range(6):
             producer.begin_transaction()
             for number in range(50):
                 producer.produce(name, b"%d" % number, partition=0)
-            producer.flush(20)
+            producer.flush(60)
             if round_ % 2:
-                producer.abort_transaction(20)
+                producer.abort_transaction(60)
             else:
-                producer.commit_transaction(20)
+                producer.commit_transaction(60)
 
     await asyncio.to_thread(write)
     sidecar = await start(name, name)
@@ -159,8 +159,7 @@ async def test_i2_ranges_in_the_commit_narrow_what_comes_after_the_store_was_los
     name = topic()
     await put(kafka, name, 50)
     first = await start(name, name)
-    messages = [m for _ in range(5) for m in await first.receive(most=10)]
-    assert len(messages) == 50
+    messages = await first.collect(50)
     done = [m for m in messages if m.record.offset not in (3, 20)]
     await first.settle(done, Verb.ACK)
     found = await until_committed(kafka, name, name, 3)
@@ -197,7 +196,7 @@ async def test_r8_an_accepted_reset_is_undone(
     name = topic()
     await put(kafka, name, 20)
     first = await start(name, name)
-    messages = [m for _ in range(2) for m in await first.receive(most=10)]
+    messages = await first.collect(20)
     await first.settle([m for m in messages if m.record.offset not in (4, 9)], Verb.ACK)
     await until_committed(kafka, name, name, 4)
     await first.runtime.stop()
@@ -211,7 +210,7 @@ async def test_r8_an_accepted_reset_is_undone(
     async def done() -> bool:
         return (await second.runtime.dead.operation(began.id)).state == "done"
 
-    await wait_until_async(done, "the undo", timeout_s=30)
+    await wait_until_async(done, "the undo", timeout_s=60)
     await second.runtime.resume(NAME, "group")
     assert await second.drain() == [4, 9]
     await until_committed(kafka, name, name, 20)
@@ -257,7 +256,7 @@ async def test_i1_messages_deleted_by_retention_are_counted_and_progress_goes_on
     def delete() -> None:
         futures = kafka.admin().delete_records([TopicPartition(name, 0, 25)])
         for future in futures.values():
-            future.result(10)
+            future.result(60)
 
     await asyncio.to_thread(delete)
     second = await start(name, name)
@@ -290,8 +289,7 @@ async def test_i3_two_sidecars_share_and_settle_for_each_other(
     for partition in range(4):
         await put(kafka, name, 25, partition=partition)
     one = await start(name, name)
-    messages = [m for _ in range(4) for m in await one.receive(most=25)]
-    assert len(messages) == 100
+    messages = await one.collect(100)
     two = await start(name, name)
 
     def owned(sidecar: Sidecar) -> set[tuple[str, int]]:
@@ -300,7 +298,7 @@ async def test_i3_two_sidecars_share_and_settle_for_each_other(
     async def shared() -> bool:
         return len(owned(two)) == 2 and len(owned(one)) == 2
 
-    await wait_until_async(shared, "both to own two partitions", timeout_s=15)
+    await wait_until_async(shared, "both to own two partitions", timeout_s=60)
     assert not owned(one) & owned(two)
     # Each settles what the other one owns now; owners hear of it and move on (R16).
     await two.settle(messages[:50], Verb.ACK)
@@ -310,6 +308,6 @@ async def test_i3_two_sidecars_share_and_settle_for_each_other(
         rows = await one.runtime.lag("work") + await two.runtime.lag("work")
         return all(row.watermark in (25, -1) for row in rows)
 
-    await wait_until_async(all_done, "every watermark at the end", timeout_s=5)
+    await wait_until_async(all_done, "every watermark at the end", timeout_s=60)
     assert await one.receive(wait_ms=300) == []
     assert await two.receive(wait_ms=300) == []

@@ -23,7 +23,7 @@ from tests.support.proc import Process
 from tests.support.redis import Flavour, RedisOptions, RedisServer, binary
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.alone, pytest.mark.redis, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.alone, pytest.mark.redis, pytest.mark.timeout(240)]
 
 RATE = 200
 BURST = 40
@@ -90,7 +90,7 @@ async def test_two_sidecars_keep_the_rate_together_and_share_it(together: Togeth
             name = sidecar.runtime.settings.identity
             group.create_task(watch.consume(name, receiving(sidecar), count))
     elapsed_s = time.monotonic() - watch.begin_s
-    assert elapsed_s <= 3 * 1.05 + watch.stalled_s, f"too slow: {watch}"
+    assert elapsed_s <= 3 * 1.5 + watch.stalled_s, f"too slow: {watch}"
     assert min(watch.by.values()) >= count / 5, f"not fair: {watch.by}"
     waits = one.runtime.metrics.registry.get_sample_value(
         "ackd_rate_waits_total", {"subscription": NAME}
@@ -171,7 +171,7 @@ async def test_a_killed_sidecar_takes_a_slice_with_it_and_no_more(
             async def shared() -> bool:
                 return len(await one.owned()) == 2
 
-            await wait_until_async(shared, "the victim to have partitions", timeout_s=30)
+            await wait_until_async(shared, "the victim to have partitions", timeout_s=60)
             await one.publish(4 * 900)
 
             async def receive() -> int:
@@ -191,7 +191,7 @@ async def test_a_killed_sidecar_takes_a_slice_with_it_and_no_more(
                 killed_s, before, stalled_s = time.monotonic(), watch.total, watch.stalled_s
                 await watch.consume("one", receiving(one), before + 3 * RATE)
             took_s = time.monotonic() - killed_s
-            assert took_s <= 3 * 1.05 + watch.stalled_s - stalled_s + 0.3, f"{took_s} s: {watch}"
+            assert took_s <= 3 * 1.5 + watch.stalled_s - stalled_s + 0.3, f"{took_s} s: {watch}"
     finally:
         victim.kill()
 
@@ -236,8 +236,8 @@ async def test_the_rate_holds_when_the_store_is_killed_and_comes_back(
         await watch.consume("one", receive, before + RATE)
         first_s = time.monotonic()
         await watch.consume("one", receive, before + 3 * RATE)
-    assert time.monotonic() - first_s <= 2 * 1.05 + watch.stalled_s - stalled_s
-    assert first_s - back_s < 30
+    assert time.monotonic() - first_s <= 2 * 1.5 + watch.stalled_s - stalled_s
+    assert first_s - back_s < 60
 
 
 async def test_leases_of_all_sidecars_together_keep_their_bound(together: Together) -> None:
@@ -250,7 +250,7 @@ async def test_leases_of_all_sidecars_together_keep_their_bound(together: Togeth
     async def spread() -> bool:
         return [len(await each.owned()) for each in (one, two)] == [2, 2]
 
-    await wait_until_async(spread, "the partitions to be shared", timeout_s=20)
+    await wait_until_async(spread, "the partitions to be shared", timeout_s=60)
     for _ in range(3):
         for sidecar in (one, two):
             await sidecar.receive(wait_ms=200)

@@ -15,7 +15,7 @@ from unittest.mock import patch
 import pytest
 
 from ackd.core.carriers import Carriers
-from ackd.engine.api import Verb
+from ackd.engine.api import Delivery, Verb
 from ackd.engine.redrive import Work
 from ackd.errors import StoreUnknownError
 from tests.integration.engine.test_dead_letters import REDRIVE, bury, desk, done
@@ -51,8 +51,8 @@ async def redriven(place: Place) -> tuple[int, int, int]:
     messages = await bury(sidecar, COUNT)
     with cut_once():
         await done(sidecar, await desk(sidecar).begin(NAME, REDRIVE))
-    got = []
-    while found := await sidecar.receive(wait_ms=1_000):
+    got: list[Delivery] = []
+    while found := await sidecar.receive(wait_ms=1_000 if len(got) >= COUNT else 30_000):
         got += found
         await sidecar.settle(found, Verb.ACK)
     rows = [row for row in await sidecar.runtime.lag(NAME) if row.topic == place.topic]

@@ -22,7 +22,7 @@ async def delete_below(kafka: Kafka, topic: str, offset: int) -> None:
     def ask() -> None:
         asked = kafka.admin().delete_records([TopicPartition(topic, 0, offset)])
         for future in asked.values():
-            future.result(20)
+            future.result(60)
 
     await asyncio.to_thread(ask)
 
@@ -51,7 +51,7 @@ async def test_r6_the_log_is_cut_above_the_position_while_nobody_reads(
     """
     name = topic(1)
     await asyncio.to_thread(fill, kafka.bootstrap, name, 0, [b"%d" % n for n in range(50)])
-    one = await start(name, name, name="one", lease_ms=3_000)
+    one = await start(name, name, name="one", lease_ms=8_000)
     got = await one.receive(20)
     while len(got) < 20:
         got += await one.receive(20 - len(got))

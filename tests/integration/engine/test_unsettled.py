@@ -56,4 +56,4 @@ async def owns_one_each(*sidecars: Sidecar) -> None:
     async def so() -> bool:
         return all(len(each.runtime._subscriptions[NAME].owned) == 1 for each in sidecars)
 
-    await wait_until_async(so, "each owns a partition", timeout_s=20)
+    await wait_until_async(so, "each owns a partition", timeout_s=60)

@@ -39,7 +39,7 @@ class Together:
             broker="b",
             topics=(self.topic,),
             group=self.topic,
-            **{"start": "earliest", "retry_topic": False, **more},  # type: ignore[arg-type]
+            **{"start": "earliest", "retry_topic": False, "lease_ms": 300_000, **more},  # type: ignore[arg-type]
         )
         options = LocalOptions(path=self.folder / "queue", partitions=PARTITIONS)
         runtime = Runtime(
@@ -69,7 +69,7 @@ class Together:
         async def shared() -> bool:
             return all([len(await each.owned()) == PARTITIONS // 2 for each in (one, two)])
 
-        await wait_until_async(shared, "the partitions to be shared", timeout_s=20)
+        await wait_until_async(shared, "the partitions to be shared", timeout_s=60)
         return one, two
 
 
@@ -86,7 +86,7 @@ class Sidecar:
         async def ok() -> bool:
             return all(reason.ok for reason in self.runtime.readiness())
 
-        await wait_until_async(ok, "the sidecar to be ready", timeout_s=20)
+        await wait_until_async(ok, "the sidecar to be ready", timeout_s=60)
 
     async def says(self, *words: str) -> str:
         """Wait until readiness says this of the subscription; the whole of it."""
@@ -95,7 +95,7 @@ class Sidecar:
             (reason,) = [r for r in self.runtime.readiness() if r.name == f"subscription:{NAME}"]
             return reason.detail if all(word in reason.detail for word in words) else ""
 
-        return await wait_until_async(told, f"readiness to say {words}", timeout_s=20)
+        return await wait_until_async(told, f"readiness to say {words}", timeout_s=60)
 
     async def owned(self) -> list[int]:
         """Its partitions."""
@@ -111,7 +111,7 @@ class Sidecar:
         stored = await self.runtime._brokers["b"].publish(batch)
         assert all(isinstance(each, Stored) for each in stored)
 
-    async def receive(self, most: int = 100, wait_ms: int = 5_000, **more: int) -> Received:
+    async def receive(self, most: int = 100, wait_ms: int = 30_000, **more: int) -> Received:
         """One receive."""
         request = ReceiveRequest(max=most, wait_ms=wait_ms, **more)  # type: ignore[arg-type]
         return await self.runtime.receive(NAME, request)

@@ -27,10 +27,10 @@ listen = "{listen}"
 admin_listen = "127.0.0.1:{admin_port}"
 wait_ms_max = 2000
 body_bytes_max = 1048576
-head_timeout_ms = 2000
-body_timeout_ms = 2000
+head_timeout_ms = 5000
+body_timeout_ms = 5000
 connections_max = 200
-drain_ms = 3000
+drain_ms = 8000
 
 [brokers.local]
 adapter = "local"
@@ -76,7 +76,7 @@ class Sidecar:
     def start(self) -> None:
         """Start it and wait until it is ready."""
         self.process.start()
-        wait_until(self.ready, "the sidecar is ready", timeout_s=20, ignoring=(OSError,))
+        wait_until(self.ready, "the sidecar is ready", timeout_s=60, ignoring=(OSError,))
 
 
 def sidecar_in(folder: Path, *, unix: bool = False) -> Sidecar:
@@ -95,7 +95,7 @@ def call(
 ) -> tuple[int, dict[str, Any]]:
     """One request on a connection of its own; (status, JSON of the answer). Raises OSError."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    with closing(HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+    with closing(HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
         connection.request(method, path, body, named)
         answer = connection.getresponse()
         raw = answer.read()
@@ -135,11 +135,11 @@ def sidecar() -> Iterator[Sidecar]:
         wait_until(
             lambda: make_topics(started),
             "topics can be made",
-            timeout_s=20,
+            timeout_s=60,
             ignoring=(OSError,),
         )
-        wait_until(started.ready, "the sidecar is ready", timeout_s=20, ignoring=(OSError,))
-        wait_until(lambda: drop_all(started), "the topics are empty", timeout_s=20)
+        wait_until(started.ready, "the sidecar is ready", timeout_s=60, ignoring=(OSError,))
+        wait_until(lambda: drop_all(started), "the topics are empty", timeout_s=60)
         yield started
         assert started.process.running, started.process.log()
     finally:

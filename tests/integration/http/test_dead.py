@@ -30,7 +30,7 @@ def ackd(sidecar: Sidecar, *words: str) -> subprocess.CompletedProcess[str]:
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
     )
 
 
@@ -51,7 +51,7 @@ def bury(sidecar: Sidecar) -> None:
     items = [{"lease": each["lease"], "do": "dead", "reason": "too blue"} for each in leases]
     status, answer = call(sidecar.port, "POST", "/v1/settle", json.dumps({"items": items}).encode())
     assert [each["status"] for each in answer["results"]] == ["dead"] * COUNT
-    wait_until(lambda: len(page(sidecar)["messages"]) == COUNT, "all are listed", timeout_s=20)
+    wait_until(lambda: len(page(sidecar)["messages"]) == COUNT, "all are listed", timeout_s=60)
 
 
 def take(sidecar: Sidecar, count: int) -> list[Any]:
@@ -63,7 +63,7 @@ def take(sidecar: Sidecar, count: int) -> list[Any]:
         found.extend(call(sidecar.port, "POST", f"{BASE}/receive", body)[1]["messages"])
         return len(found) == count
 
-    wait_until(enough, f"{count} messages", timeout_s=20)
+    wait_until(enough, f"{count} messages", timeout_s=60)
     return found
 
 
@@ -131,7 +131,7 @@ def test_an_operation_over_http(sidecar: Sidecar) -> None:
     assert (status, began["state"]) == (HTTPStatus.ACCEPTED, "running")
     path = f"/v1/operations/{began['id']}"
     wait_until(
-        lambda: call(sidecar.admin_port, "GET", path)[1]["state"] == "done", "its end", timeout_s=20
+        lambda: call(sidecar.admin_port, "GET", path)[1]["state"] == "done", "its end", timeout_s=60
     )
     # What has ended stays as it is.
     status, ended = call(sidecar.admin_port, "DELETE", path)
@@ -152,7 +152,7 @@ def some_dead(sidecar: Sidecar) -> list[str]:
         ids = [str(each["id"]) for each in answer["messages"]]
         return ids if len(ids) >= 3 else []
 
-    return wait_until(enough, "dead letters", timeout_s=20)
+    return wait_until(enough, "dead letters", timeout_s=60)
 
 
 def has_ended(sidecar: Sidecar, operation: str) -> bool:
@@ -173,7 +173,7 @@ def test_every_command_on_the_page_runs(sidecar: Sidecar) -> None:
     assert len(commands) > 15
     for shown in commands:
         if "redrive" in shown or "purge" in shown or "0-17" in shown:
-            wait_until(lambda name=operation: has_ended(sidecar, name), "its end", timeout_s=30)  # type: ignore[misc]
+            wait_until(lambda name=operation: has_ended(sidecar, name), "its end", timeout_s=60)  # type: ignore[misc]
             ids = some_dead(sidecar)
         command = OPERATION.sub(operation, shown.partition("  #")[0])
         command = command.replace("0-16", ids[0]).replace("0-17", ids[1])
@@ -184,7 +184,7 @@ def test_every_command_on_the_page_runs(sidecar: Sidecar) -> None:
             check=False,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
         )
         assert done.returncode == 0, (command, done.stdout, done.stderr)
         found = re.search(r"\b[0-9a-f]{16}\b", done.stdout)

@@ -60,7 +60,7 @@ def broken(draw: st.DrawFn) -> bytes:
 @settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(raw=broken())
 def test_noise_makes_no_server_error(sidecar: Sidecar, raw: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", sidecar.port), timeout=5) as client:
+    with socket.create_connection(("127.0.0.1", sidecar.port), timeout=60) as client:
         client.sendall(raw)
         client.settimeout(QUIET_S)
         said = b""

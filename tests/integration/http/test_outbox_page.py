@@ -23,7 +23,7 @@ def test_commands_of_the_page(sidecar: Sidecar) -> None:
         if answers:
             there = there.replace("/v1/outbox/local/1", answers[0]["status_url"])
         done = subprocess.run(
-            ["bash", "-c", there], capture_output=True, text=True, timeout=25, check=False
+            ["bash", "-c", there], capture_output=True, text=True, timeout=120, check=False
         )
         assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
         answers.append(json.loads(done.stdout))

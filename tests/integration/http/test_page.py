@@ -17,7 +17,7 @@ from tests.support.paths import REPO
 PAGE = REPO / "docs" / "http.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 MARK = "--- next ---"
-SHORT_S = 25
+SHORT_S = 110
 
 
 def examples() -> Iterator[tuple[str, str, str]]:

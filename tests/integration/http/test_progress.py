@@ -30,7 +30,7 @@ def ackd(
         check=False,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         input=given,
     )
 
@@ -56,7 +56,7 @@ def take(sidecar: Sidecar, count: int) -> list[Any]:
         found.extend(got)
         return len(found) == count
 
-    wait_until(enough, f"{count} messages", timeout_s=20)
+    wait_until(enough, f"{count} messages", timeout_s=60)
     return found
 
 
@@ -124,12 +124,12 @@ def test_every_command_on_the_page_runs(sidecar: Sidecar, tmp_path: Path) -> Non
             check=False,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=120,
         )
         assert done.returncode == 0, (command, done.stdout, done.stderr)
         if found := re.search(r'"id":"([0-9a-f]{16})"', done.stdout):
             path = f"/v1/operations/{found[1]}"
-            wait_until(lambda at=path: has_ended(sidecar, at), "its end", timeout_s=30)  # type: ignore[misc]
+            wait_until(lambda at=path: has_ended(sidecar, at), "its end", timeout_s=60)  # type: ignore[misc]
 
 
 def has_ended(sidecar: Sidecar, path: str) -> bool:

@@ -22,7 +22,7 @@ from tests.support.wait import wait_until, wait_until_async
 ORDERS = "/v1/subscriptions/orders/receive"
 TOPIC = "/v1/topics/orders/messages"
 JSON = {"Content_Type": "application/json"}
-DRAIN_S = 3.0
+DRAIN_S = 8.0
 MIB = 1024 * 1024
 
 
@@ -49,6 +49,13 @@ def receive(sidecar: Sidecar, **body: object) -> list[dict[str, object]]:
     return list(answer["messages"])
 
 
+def one(sidecar: Sidecar) -> dict[str, object]:
+    """The only message that there is."""
+    found = wait_until(lambda: receive(sidecar, wait_ms=2000), "a message")
+    assert len(found) == 1
+    return found[0]
+
+
 def publish(sidecar: Sidecar, value: bytes = b"1") -> None:
     assert call(sidecar.port, "POST", TOPIC, value)[0] == 201
 
@@ -56,24 +63,24 @@ def publish(sidecar: Sidecar, value: bytes = b"1") -> None:
 def test_drain_settles_what_is_out_and_then_ends(own: Sidecar) -> None:
     """SIGTERM: not ready, nothing new, waiting receives end, settles count; exit after the last."""
     publish(own)
-    [message] = receive(own, wait_ms=2000)
+    message = one(own)
     with ThreadPoolExecutor(1) as pool:
         poll = pool.submit(call, own.port, "POST", ORDERS, b'{"wait_ms":2000}', **JSON)
         wait_until(lambda: 'ackd_waiters{subscription="orders"} 1.0' in metrics(own), "it waits")
         own.process.signal(15)
         wait_until(lambda: not own.ready(), "it says that it is not ready")
-        status, answer = poll.result(timeout=5)
+        status, answer = poll.result(timeout=60)
     assert (status, answer.get("type")) == (503, "/problems/draining")
     assert call(own.port, "POST", ORDERS)[1]["type"] == "/problems/draining"
     assert call(own.admin_port, "GET", "/livez")[0] == 200
     status, answer = call(own.port, "POST", f"/v1/leases/{message['lease']}/ack")
     assert (status, answer["status"]) == (200, "acked")
-    assert own.process.wait(DRAIN_S) == 0
+    assert own.process.wait(60) == 0
     assert "draining" in own.process.log()
 
 
 def metrics(sidecar: Sidecar) -> str:
-    connection = HTTPConnection("127.0.0.1", sidecar.admin_port, timeout=5)
+    connection = HTTPConnection("127.0.0.1", sidecar.admin_port, timeout=60)
     try:
         connection.request("GET", "/metrics")
         return connection.getresponse().read().decode()
@@ -83,10 +90,10 @@ def metrics(sidecar: Sidecar) -> str:
 
 def test_drain_ends_in_its_time_and_a_second_signal_ends_it_at_once(own: Sidecar) -> None:
     publish(own)
-    assert receive(own, wait_ms=2000)
+    one(own)
     start_s = time.monotonic()
     own.process.signal(15)
-    assert own.process.wait(DRAIN_S + 5) == 0
+    assert own.process.wait(60) == 0
     assert time.monotonic() - start_s >= DRAIN_S * 0.9
     own.start()
     publish(own)
@@ -95,7 +102,7 @@ def test_drain_ends_in_its_time_and_a_second_signal_ends_it_at_once(own: Sidecar
     own.process.signal(2)
     wait_until(lambda: not own.ready(), "the drain has begun", ignoring=(OSError,))
     own.process.signal(2)
-    assert own.process.wait(DRAIN_S) == 0
+    assert own.process.wait(60) == 0
     assert time.monotonic() - start_s < DRAIN_S * 0.9
 
 
@@ -111,7 +118,7 @@ def test_client_that_hangs_up_while_waiting_costs_no_attempt(own: Sidecar) -> No
             if number % 2:
                 time.sleep(0.01)
     publish(own)
-    [message] = receive(own, wait_ms=2000)
+    message = one(own)
     assert message["attempt"] == 1
 
 
@@ -200,7 +207,7 @@ async def test_memory_is_bounded_under_huge_and_unfinished_bodies(own: Sidecar) 
         text = await asyncio.to_thread(metrics, own)
         return 'ackd_http_connections{port="data"} 0.0' in text
 
-    await wait_until_async(free, "all connections are gone", timeout_s=15)
+    await wait_until_async(free, "all connections are gone", timeout_s=60)
 
 
 @pytest.mark.alone

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -18,7 +19,7 @@ from tests.support.kafka.fill import store
 from tests.support.require import require
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(60)]
+pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 @pytest.fixture(scope="module")
@@ -29,9 +30,9 @@ def fragile() -> Iterator[Kafka]:
         yield started
 
 
-@pytest.fixture
-async def proxied(fragile: Kafka) -> AsyncIterator[Broker]:
-    """A connection through the proxy that notices a silent broker after 2 s."""
+@asynccontextmanager
+async def connected(fragile: Kafka, socket_timeout_ms: int) -> AsyncIterator[Broker]:
+    """A connection through the proxy; what hurts the broker is over before it is closed."""
     broker = adapter.open(
         "proxied",
         KafkaOptions(
@@ -39,14 +40,30 @@ async def proxied(fragile: Kafka) -> AsyncIterator[Broker]:
             topics_refresh_ms=500,
             request_timeout_ms=2000,
             publish_timeout_ms=30_000,
-            properties={"socket.timeout.ms": "2000"},
+            properties={"socket.timeout.ms": f"{socket_timeout_ms}"},
         ),
     )
     await broker.start()
-    yield broker
-    fragile.node.thaw()
-    fragile.proxies[0].heal()
-    await broker.close()
+    try:
+        yield broker
+    finally:
+        fragile.node.thaw()
+        fragile.proxies[0].heal()
+        await broker.close()
+
+
+@pytest.fixture
+async def proxied(fragile: Kafka) -> AsyncIterator[Broker]:
+    """A client that notices a silent broker after 2 s."""
+    async with connected(fragile, socket_timeout_ms=2000) as broker:
+        yield broker
+
+
+@pytest.fixture
+async def patient(fragile: Kafka) -> AsyncIterator[Broker]:
+    """A client that never notices a silent broker by itself while a test runs."""
+    async with connected(fragile, socket_timeout_ms=300_000) as broker:
+        yield broker
 
 
 class Stream:
@@ -100,14 +117,13 @@ async def run_through(broker: Broker, join: Join, fragile: Kafka, name: str, fau
         await reader.until(
             lambda: reader.trouble("fetch/connection") and reader.trouble("member/connection"),
             "trouble",
-            20,
         )
         with pytest.raises(BrokerError):
             await reader.consumer.log_range(where)
         await asyncio.to_thread(end)
         seen = len(reader.records[where])
         await reader.until(
-            lambda: len(reader.records[where]) > seen + 50, "records after the fault", 30
+            lambda: len(reader.records[where]) > seen + 50, "records after the fault"
         )
         await reader.until(
             lambda: (
@@ -115,13 +131,12 @@ async def run_through(broker: Broker, join: Join, fragile: Kafka, name: str, fau
                 and reader.trouble("member/connection", cleared=True)
             ),
             "trouble is over",
-            20,
         )
         stream.stopped = True
     last = max(stream.stored) + 1
     await reader.until(lambda: reader.ended(where, last), "the end")
     stream.check()
-    await reader.until(lambda: reader.nominated == {where}, "nominated again", 20)
+    await reader.until(lambda: reader.nominated == {where}, "nominated again")
     await reader.consumer.commit({where: Committed(last, fault)})
     assert (await reader.consumer.committed([where]))[where] == Committed(last, fault)
     return stream
@@ -142,25 +157,23 @@ async def test_nothing_is_lost_or_twice_and_trouble_is_told(
 
 
 async def test_commit_to_a_silent_broker_ends_and_close_is_bounded(
-    proxied: Broker, join: Join, fragile: Kafka
+    patient: Broker, join: Join, fragile: Kafka
 ) -> None:
     topic = await asyncio.to_thread(fragile.create_topic, "silent.commit")
     where = TopicPartition(topic, 0)
-    reader = await join(proxied, [topic], topic)
+    reader = await join(patient, [topic], topic)
     await reader.until(lambda: reader.nominated, "nominated")
     fragile.proxies[0].freeze()
-    loop = asyncio.get_running_loop()
-    start = loop.time()
-    with pytest.raises(BrokerError, match="in time"):
-        await reader.consumer.commit({where: Committed(1, "")})
+    # The client itself would wait for five minutes: what ends within 20 s is bounded by ackd.
+    async with asyncio.timeout(20):
+        with pytest.raises(BrokerError, match="in time"):
+            await reader.consumer.commit({where: Committed(1, "")})
     # A second one must not overtake the first, which may still arrive.
-    with pytest.raises(BrokerError, match="earlier"):
-        await reader.consumer.commit({where: Committed(2, "")})
-    assert loop.time() - start < 3
-    start = loop.time()
-    await reader.consumer.close()
-    assert loop.time() - start < 5.5
-    fragile.proxies[0].heal()
+    async with asyncio.timeout(20):
+        with pytest.raises(BrokerError, match="earlier"):
+            await reader.consumer.commit({where: Committed(2, "")})
+    async with asyncio.timeout(20):
+        await reader.consumer.close()
 
 
 async def test_lost_is_told_when_the_session_ended(
@@ -176,9 +189,9 @@ async def test_lost_is_told_when_the_session_ended(
     await reader.during(4)
     fragile.node.thaw()
     await reader.until(
-        lambda: any(type(event).__name__ == "Lost" for event in reader.events), "lost", 20
+        lambda: any(type(event).__name__ == "Lost" for event in reader.events), "lost"
     )
-    await reader.until(lambda: reader.nominated, "nominated anew", 20)
+    await reader.until(lambda: reader.nominated, "nominated anew")
     await store(proxied, Outgoing(topic, None, b"y", (), 0))
     await reader.until(lambda: reader.ended(where, 2), "the same session goes on")
     assert reader.offsets(where) == [0, 1]

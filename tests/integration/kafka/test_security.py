@@ -204,12 +204,12 @@ async def test_missing_rights_are_told(
     # Given later, they count without a restart.
     await store_as_admin(secured)
     secured.allow(USER, topics="theirs", groups="their-group")
-    await reader.until(lambda: reader.records[where], "fetched", 20)
+    await reader.until(lambda: reader.records[where], "fetched")
     await reader.until(
         lambda: reader.trouble("topics/not-authorized/theirs", cleared=True),
         "and it is over",
     )
-    await stranger.until(lambda: stranger.nominated, "nominated", 20)
+    await stranger.until(lambda: stranger.nominated, "nominated")
     assert stranger.trouble("member/group/group-authorization-failed", cleared=True)
 
 
@@ -227,7 +227,7 @@ async def test_topic_that_may_be_seen_but_not_read_is_told(
         AclPermissionType.ALLOW,
     )
     for future in secured.admin().create_acls([rule]).values():
-        future.result(10)
+        future.result(60)
     broker = await connect(**scram(secured, password))
     where = TopicPartition(name, 0)
     reader = await join(broker, ["ours"], "ours")
@@ -235,7 +235,7 @@ async def test_topic_that_may_be_seen_but_not_read_is_told(
     code = f"fetch/topic/topic-authorization-failed/{name}"
     await reader.until(lambda: reader.trouble(code), "reading is refused")
     secured.allow(USER, topics=name)
-    await reader.until(lambda: reader.trouble(code, cleared=True), "and over", 20)
+    await reader.until(lambda: reader.trouble(code, cleared=True), "and over")
     await reader.until(lambda: reader.ended(where, 0), "read")
 
 

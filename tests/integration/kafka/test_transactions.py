@@ -17,7 +17,7 @@ def transactional(kafka: Kafka, name: str) -> Producer:
     producer = Producer(
         {"bootstrap.servers": kafka.bootstrap, "transactional.id": name, "log_level": 0}
     )
-    producer.init_transactions(20)
+    producer.init_transactions(60)
     return producer
 
 
@@ -27,10 +27,10 @@ def write(producer: Producer, topic: str, values: range, *, commit: bool) -> Non
     for value in values:
         producer.produce(topic, b"%d" % value, partition=0)
     if commit:
-        producer.commit_transaction(20)
+        producer.commit_transaction(60)
     else:
-        producer.flush(20)
-        producer.abort_transaction(20)
+        producer.flush(60)
+        producer.abort_transaction(60)
 
 
 async def test_r7_aborts_and_markers_are_holes_up_to_the_end(
@@ -74,7 +74,7 @@ async def test_r7_end_behind_holes_is_where_a_pause_goes_on(
     await reader.until(lambda: reader.ended(where, 17), "the end behind the aborted ones")
     reader.consumer.pause(where)
     asked = kafka.admin().delete_records([ClientPartition(name, 0, 17)])
-    next(iter(asked.values())).result(10)
+    next(iter(asked.values())).result(60)
     reader.consumer.resume(where)
     write(producer, name, range(15, 16), commit=True)
     await reader.until(lambda: reader.ended(where, 19), "what came later")
@@ -92,7 +92,7 @@ async def test_r33_open_transaction_holds_the_end(
     producer.begin_transaction()
     for value in range(5, 8):
         producer.produce(name, b"%d" % value, partition=0)
-    producer.flush(20)
+    producer.flush(60)
     reader = await join(broker, [name], name)
     session = reader.fetch_from(where, 0)
     await reader.until(lambda: reader.ended(where, 6), "the end before the open transaction")
@@ -100,7 +100,7 @@ async def test_r33_open_transaction_holds_the_end(
     assert await reader.consumer.log_range(where) == (0, 6)
     await reader.during(0.3)
     assert reader.offsets(where) == list(range(5))
-    producer.commit_transaction(20)
+    producer.commit_transaction(60)
     await reader.until(lambda: reader.ended(where, 10), "the rest")
     assert reader.offsets(where) == [0, 1, 2, 3, 4, 6, 7, 8]
     assert {event.session for event in reader.events if hasattr(event, "session")} == {session}

@@ -77,7 +77,7 @@ class Application:
         finally:
             self.at_once -= 1
 
-    async def called(self, times: int, timeout_s: float = 10) -> list[Seen]:
+    async def called(self, times: int, timeout_s: float = 60) -> list[Seen]:
         """Wait until there were so many calls."""
 
         async def enough() -> bool:
@@ -113,7 +113,7 @@ class World:
         for value in values:
             await self.ask("POST", TOPIC, value, **headers)
 
-    async def finished(self, count: int, timeout_s: float = 10) -> None:
+    async def finished(self, count: int, timeout_s: float = 60) -> None:
         """Wait until so many messages of the topic, and no fewer than all, are finished."""
 
         async def there() -> bool:
@@ -135,7 +135,7 @@ class World:
         def read() -> float:
             from urllib.request import urlopen  # noqa: PLC0415
 
-            with urlopen(f"{self.sidecar.admin_url}/metrics", timeout=5) as answer:  # noqa: S310
+            with urlopen(f"{self.sidecar.admin_url}/metrics", timeout=60) as answer:  # noqa: S310
                 for line in answer.read().decode().splitlines():
                     if line.startswith(f"{name} "):
                         return float(line.rsplit(" ", 1)[1])
@@ -188,5 +188,5 @@ def start_ready(sidecar: Sidecar) -> None:
         status, _ = call(sidecar.port, "POST", "/v1/topics/images/messages", b"1")
         return status == 201
 
-    wait_until(made, "the broker is there", timeout_s=20, ignoring=(OSError,))
-    wait_until(sidecar.ready, "the sidecar is ready", timeout_s=20, ignoring=(OSError,))
+    wait_until(made, "the broker is there", timeout_s=60, ignoring=(OSError,))
+    wait_until(sidecar.ready, "the sidecar is ready", timeout_s=60, ignoring=(OSError,))

@@ -89,7 +89,7 @@ async def test_202_keeps_the_lease_and_the_bound_holds(start: StartWorld) -> Non
 async def test_retry_after_is_kept_not_counted_and_slows_all(start: StartWorld) -> None:
     async def answer(_seen: Seen) -> web.Response:
         if len(world.app.calls) == 1:
-            return web.Response(status=429, headers={"Retry-After": "1"})
+            return web.Response(status=429, headers={"Retry-After": "5"})
         return web.Response(status=204)
 
     world = await start(answer, push="concurrency = 1\n")
@@ -100,16 +100,16 @@ async def test_retry_after_is_kept_not_counted_and_slows_all(start: StartWorld) 
     await world.finished(2)
     first, *rest = world.app.calls
     assert [seen.attempt for seen in rest] == [1, 1]
-    assert min(seen.at_s for seen in rest) - first.at_s > 0.95
+    assert min(seen.at_s for seen in rest) - first.at_s > 4.95
     assert not any("push" in each for each in await world.limits())
 
 
 async def test_lease_is_extended_while_the_call_lives(start: StartWorld) -> None:
     async def answer(_seen: Seen) -> web.Response:
-        await asyncio.sleep(2.2)
+        await asyncio.sleep(9)
         return web.Response(status=204)
 
-    world = await start(answer, subscription="lease_ms = 600")
+    world = await start(answer, subscription="lease_ms = 4000")
     await world.publish(b"1")
     await world.finished(1)
     assert [seen.attempt for seen in world.app.calls] == [1]
@@ -117,22 +117,22 @@ async def test_lease_is_extended_while_the_call_lives(start: StartWorld) -> None
 
 
 @pytest.mark.parametrize(
-    "push", ["auto_extend = false\ntimeout_ms = 500\n", "auto_extend_max_ms = 0\n"]
+    "push", ["auto_extend = false\ntimeout_ms = 4000\n", "auto_extend_max_ms = 0\n"]
 )
 async def test_call_does_not_outlive_its_lease(start: StartWorld, push: str) -> None:
     """Else two would work on one message. What is too slow is retried and counts."""
 
     async def answer(seen: Seen) -> web.Response:
         if seen.attempt == 1:
-            await asyncio.sleep(5)
+            await asyncio.sleep(60)
         return web.Response(status=204)
 
-    world = await start(answer, subscription="lease_ms = 600", push=push)
+    world = await start(answer, subscription="lease_ms = 5000", push=push)
     await world.publish(b"1")
     await world.finished(1)
     first, second = world.app.calls
     assert second.attempt == 2
-    assert second.at_s - first.at_s > 0.45
+    assert second.at_s - first.at_s > 1
     assert await world.metric(CALLS.format("timeout")) == 1
 
 
@@ -229,7 +229,7 @@ async def test_drain_waits_for_the_running_call(start: StartWorld) -> None:
     await world.publish(b"1", b"2")
     await world.app.called(1)
     world.sidecar.process.signal(15)
-    assert await asyncio.to_thread(world.sidecar.process.wait, 8) == 0
+    assert await asyncio.to_thread(world.sidecar.process.wait, 60) == 0
     assert len(world.app.calls) == 1
     await asyncio.to_thread(world.sidecar.start)
     await world.finished(2)

@@ -313,7 +313,7 @@ def test_text_for_a_pipe(busy: Sidecar) -> None:
         check=False,
         capture_output=True,
         text=True,
-        timeout=25,
+        timeout=120,
     )
     # Look after look, until the reader has seen enough; nobody complains then.
     assert (done.returncode, done.stderr) == (0, "")

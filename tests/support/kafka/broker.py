@@ -152,7 +152,7 @@ class Kafka(Started):
             found = self.admin().list_topics(name, timeout=5).topics[name].partitions
             return len(found) == partitions and all(each.leader > 0 for each in found.values())
 
-        wait_until(led, f"leaders of {name}", timeout_s=30, ignoring=(KafkaException, KeyError))
+        wait_until(led, f"leaders of {name}", timeout_s=60, ignoring=(KafkaException, KeyError))
 
     def delete_topics(self, names: Sequence[str]) -> None:
         """Delete topics and wait for the broker's answer."""

@@ -85,7 +85,7 @@ class RedisCluster(RedisGroup):
         wait_until(
             lambda: all(self._known(n) == len(self.servers) for n in range(len(self.servers))),
             "the nodes know each other",
-            timeout_s=20,
+            timeout_s=60,
         )
 
     def _known(self, number: int) -> int:

@@ -27,7 +27,7 @@ def ackd(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
         check=False,
         capture_output=True,
         text=True,
-        timeout=25,
+        timeout=120,
     )
 
 
@@ -120,7 +120,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure() -> None:
             check=False,
             stdout=out,
             stderr=subprocess.PIPE,
-            timeout=25,
+            timeout=120,
         )
     assert (done.returncode, done.stderr) == (exits.DONE, b"")
 

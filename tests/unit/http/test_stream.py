@@ -106,7 +106,7 @@ async def test_lost_connection_gives_back_only_when_asked(server: Running, relea
         text = server.listener.service.metrics.render("")[0]
         return b'ackd_streams{subscription="orders"} 0.0' in text
 
-    await wait_until_async(ended, "the stream ended", timeout_s=3)
+    await wait_until_async(ended, "the stream ended", timeout_s=60)
     if release:
         [again] = (await receive(server, wait_ms=5000))["messages"]
         assert again["attempt"] == 1

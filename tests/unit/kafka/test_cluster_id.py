@@ -95,7 +95,7 @@ def test_metadata_without_brokers_does_not_end_the_process(broker: SometimesFenc
         [sys.executable, "-c", ASKING, f"127.0.0.1:{broker.port}"],
         capture_output=True,
         text=True,
-        timeout=25,
+        timeout=120,
         check=False,
     )
     assert (done.returncode, done.stdout) == (0, "cluster\n"), done.stderr

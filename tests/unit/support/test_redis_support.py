@@ -101,7 +101,7 @@ def test_tls_server_refuses_plain_and_unknown(redis_tls: RedisServer) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(240)
 def test_sentinel_promotes_the_replica() -> None:
     require(missing(Flavour.REDIS))
     with RedisSentinel(binary(Flavour.REDIS)) as setup:
@@ -120,9 +120,9 @@ def test_sentinel_promotes_the_replica() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(240)
 @pytest.mark.slow
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(240)
 def test_cluster_serves_keys_on_all_nodes_and_fails_over() -> None:
     require(missing(Flavour.REDIS))
     with RedisCluster(binary(Flavour.REDIS), replicas=True) as cluster:

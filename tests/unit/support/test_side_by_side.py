@@ -30,6 +30,17 @@ def test_one_status_for_all(codes: list[int], one: int) -> None:
     assert verdict(codes) == one
 
 
-def test_what_judges_by_the_clock_has_a_turn_of_its_own() -> None:
-    assert [keeps(turn, alone=True) for turn in (None, BESIDE, ALONE)] == [True, False, True]
-    assert [keeps(turn, alone=False) for turn in (None, BESIDE, ALONE)] == [True, True, False]
+@pytest.mark.parametrize(
+    ("folder", "alone", "turns"),
+    [
+        ("unit", False, [True, True, False]),
+        ("unit", True, [True, False, True]),
+        ("chaos", False, [True, False, True]),
+        ("e2e", True, [True, False, True]),
+    ],
+)
+def test_what_judges_by_the_clock_has_a_turn_of_its_own(
+    folder: str, *, alone: bool, turns: list[bool]
+) -> None:
+    test = REPO / "tests" / folder / "test_it.py"
+    assert [keeps(turn, test, alone=alone) for turn in (None, BESIDE, ALONE)] == turns

@@ -212,6 +212,15 @@ def test_ack_before_a_loss_of_the_stores_data_is_excused_and_counted() -> None:
     assert verdict.count("excused") == 1
 
 
+def test_attempts_are_counted_anew_after_a_loss_of_the_stores_data() -> None:
+    """The second attempt was before the loss, the first one after it: no contradiction."""
+    run = History().published().delivered("a", 2, 10, 1, 105).settled(20, 30, "l1", "retrying")
+    run.delivered("a", 35, 40, 2, 135, lease="l2").settled(45, 50, "l2", "retrying")
+    run.at(60, Kind.DATA_LOST, note="roll back").at(70, Kind.HEALED, note="roll back")
+    run.delivered("b", 80, 90, 1, 185, lease="l3").settled(95, 99, "l3", "acked")
+    assert run.verdict().kept
+
+
 def test_ack_without_an_answer_strands_nothing_and_proves_nothing() -> None:
     run = History().published().delivered("a", 2, 10, 1, 105)
     run.at(40, Kind.SETTLE, call=99, lease="l1", do="ack")
