@@ -42,12 +42,11 @@ def rough() -> Iterator[Pulsar]:
 
 @contextlib.contextmanager
 def deployed(
-    broker: Pulsar, folder: Path, count: int, *, batch: int = 1, **subscription: int | str
+    broker: Pulsar, folder: Path, count: int, *, batch: int = 1, lease_ms: int = LONG_MS
 ) -> Iterator[World]:
     """A sidecar on a topic that holds `count` messages, put there in batches of `batch`."""
     part = PulsarAt(broker, batch=batch)
-    settings = {"start": "earliest", "lease_ms": LONG_MS, **subscription}
-    with world(part, folder, **settings) as found:
+    with world(part, folder, start="earliest", lease_ms=lease_ms) as found:
         with bare.client(broker.url) as made:
             bare.produce(made, found.topic, count, batch=batch if batch > 1 else 0)
         yield found
@@ -73,9 +72,7 @@ def leases_of(client: Http, count: int) -> list[str]:
     return [each["lease"] for each in found]
 
 
-def test_i2_killed_inside_the_ack_group_window(
-    rough: Pulsar, folder: Path, figure: Figure
-) -> None:
+def test_i2_killed_inside_the_ack_group_window(rough: Pulsar, folder: Path, figure: Figure) -> None:
     """The client's acks wait 100 ms before they are sent; ackd's are in the store (I2)."""
     again = 0
     for _ in range(TRIES):

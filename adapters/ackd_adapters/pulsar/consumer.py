@@ -206,7 +206,7 @@ class PulsarConsumer:
             self._positions.commit(partition, position)
             consumer = self._member.holding(partition)
             at = self._positions.behind(partition, position.offset)
-            if consumer is None or at is None or at.entry < 0:
+            if consumer is None or at is None:
                 continue
             with contextlib.suppress(pulsar.PulsarException, RuntimeError):
                 consumer.acknowledge_cumulative(pulsar.MessageId(-1, at.ledger, at.entry, -1))

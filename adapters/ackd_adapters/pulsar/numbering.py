@@ -44,6 +44,15 @@ class Log(NamedTuple):
     last_ledger: int
     last_entry: int
 
+    def last(self) -> Position | None:
+        """The last entry that there is; None when there is none."""
+        for ledger in reversed(self.ledgers):
+            open_one = ledger.number == self.last_ledger
+            entries = self.last_entry + 1 if open_one else ledger.entries
+            if entries > 0:
+                return Position(ledger.number, entries - 1, 0)
+        return None
+
 
 @dataclass(frozen=True, slots=True)
 class Numbering:

@@ -93,15 +93,19 @@ class Positions:
             self._move_back(partition, position.offset)
 
     def behind(self, partition: TopicPartition, offset: int) -> Position | None:
-        """The last whole entry below an offset: what the cursor may be acked up to."""
-        numbering = self._logs.numbering(partition)
-        if offset <= numbering.bases[0]:
+        """What the cursor may be acked up to: the last whole entry below an offset, but never the
+        last message of the log. So a ledger stays until the table knows how long it became.
+        """
+        numbering, log = self._logs.read(partition)
+        last = log.last()
+        if last is None or offset <= numbering.bases[0]:
             return None
-        at = numbering.position(offset)
-        if at.entry == 0:
-            at = numbering.position(offset - 1)
-            return Position(at.ledger, at.entry if at.batch + 1 == numbering.stride else -1, 0)
-        return Position(at.ledger, at.entry - 1, 0)
+        at = numbering.position(offset - 1)
+        if at.batch + 1 < numbering.stride:
+            at = Position(at.ledger, at.entry - 1, 0)
+        if (at.ledger, at.entry) >= (last.ledger, last.entry):
+            at = Position(last.ledger, last.entry - 1, 0)
+        return at if at.entry >= 0 else None
 
     def _move_back(self, partition: TopicPartition, offset: int) -> None:
         at = self._logs.numbering(partition).position(offset)
