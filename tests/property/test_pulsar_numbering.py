@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ackd.errors import BrokerError
-from ackd_adapters.pulsar.numbering import JUMP_ENTRIES, Ledger, Log, Numbering, Position
+from ackd_adapters.pulsar.numbering import JUMP, SLACK, Ledger, Log, Numbering, Position
 
 Lengths = list[tuple[int, int]]
 lengths = st.lists(st.tuples(st.integers(1, 5), st.integers(0, 6)), min_size=1, max_size=8)
@@ -70,9 +70,17 @@ def test_r1_a_number_never_changes(steps: Lengths, stride: int, data: st.DataObj
 def test_r1_when_all_that_was_known_is_gone_the_numbers_go_up() -> None:
     old = Numbering.new(log_of([Ledger(3, 10), Ledger(7, 2)]), 1)
     new = old.extended(log_of([Ledger(40, 5)]))
-    assert new.offset(Position(40, 0, 0)) == 10 + JUMP_ENTRIES
+    assert new.offset(Position(40, 0, 0)) == 12 + JUMP
     assert new.anchor == old.anchor
     assert new.position(0) == Position(40, 0, 0)
+
+
+def test_r1_a_log_that_has_grown_much_is_written_down() -> None:
+    """A jump goes behind every number that was given: they are at most `JUMP` ahead of it."""
+    old = Numbering.new(log_of([Ledger(3, 10)]), 1)
+    for entries, due in ((10 + SLACK, False), (11 + SLACK, True)):
+        assert old.extended(log_of([Ledger(3, entries)])).to_write(old) is due
+    assert old.extended(log_of([Ledger(3, 10), Ledger(4, 0)])).to_write(old)
 
 
 def test_i1_a_batch_larger_than_its_room_is_refused() -> None:
@@ -83,7 +91,7 @@ def test_i1_a_batch_larger_than_its_room_is_refused() -> None:
         table.offset(Position(1, 0, 4))
 
 
-@pytest.mark.parametrize("text", ["", "1,1,1|", "2,1,1|1:0", "1,0,1|1:0", "1,1,1|1", "x"])
+@pytest.mark.parametrize("text", ["", "1,1,1,0|", "2,1,1,0|1:0", "1,0,1,0|1:0", "1,1,1,0|1", "1,1,1|1:0", "x"])
 def test_a_table_that_can_not_be_read(text: str) -> None:
     with pytest.raises(BrokerError):
         Numbering.parse(text)

@@ -94,7 +94,7 @@ class Logs:
         else:
             old = None
             found = Numbering.new(log, stride or self._connection.options.batch_messages_max)
-        if old is None or not set(found.numbers) <= set(old.numbers):
+        if old is None or found.to_write(old):
             rest.ask("PUT", f"{path}/properties", {PROPERTY: found.text()})
             again = rest.table(f"{path}/properties").get(PROPERTY)
             found = Numbering.parse(again if isinstance(again, str) else "")

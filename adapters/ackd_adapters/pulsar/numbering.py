@@ -11,14 +11,17 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from ackd.errors import BrokerError
 
-JUMP_ENTRIES = 1 << 32
-"""More entries than a ledger can have: where to go on when the length of the last one is unknown,
-because everything that was known has been deleted.
+SLACK = 1 << 24
+"""The table is written anew when the log has grown by so many offsets, whoever looks at it."""
+JUMP = 2 * SLACK
+"""Where to go on when the length of the last ledger will never be known, because all that was known
+has been deleted by force: so far behind the last end that was written down. A hole of this width is
+cheap in the record (4 MB for a moment).
 """
 
 
@@ -56,10 +59,13 @@ class Log(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Numbering:
-    """The table of one partition. `anchor`: the first ledger that was seen, the log's identity."""
+    """The table of one partition. `anchor`: the first ledger that was seen, the log's identity.
+    `known`: an end of the log that was seen.
+    """
 
     stride: int
     anchor: int
+    known: int
     numbers: tuple[int, ...]
     bases: tuple[int, ...]
 
@@ -67,18 +73,18 @@ class Numbering:
     def new(cls, log: Log, stride: int) -> Numbering:
         """Of a log that nobody has numbered."""
         first = log.ledgers[0].number
-        return cls(stride, first, (first,), (0,)).extended(log)
+        return cls(stride, first, 0, (first,), (0,)).extended(log)
 
     @classmethod
     def parse(cls, text: str) -> Numbering:
         """The inverse of `text`. Raises BrokerError."""
         try:
             head, _, rows = text.partition("|")
-            layout, stride, anchor = head.split(",")
+            layout, stride, anchor, known = head.split(",")
             pairs = [row.split(":") for row in rows.split(",")]
             numbers = tuple(int(number) for number, _ in pairs)
             bases = tuple(int(base) for _, base in pairs)
-            found = cls(int(stride), int(anchor), numbers, bases)
+            found = cls(int(stride), int(anchor), int(known), numbers, bases)
         except ValueError:
             layout, found = "", None
         if layout != "1" or found is None or not found.numbers or found.stride < 1:
@@ -88,7 +94,7 @@ class Numbering:
     def text(self) -> str:
         """As it is kept."""
         rows = ",".join(f"{n}:{b}" for n, b in zip(self.numbers, self.bases, strict=True))
-        return f"1,{self.stride},{self.anchor}|{rows}"
+        return f"1,{self.stride},{self.anchor},{self.known}|{rows}"
 
     def knows(self, ledger: int) -> bool:
         """Whether its messages have numbers."""
@@ -105,16 +111,20 @@ class Numbering:
                     # Older than what has numbers: there is no room for it any more.
                     continue
                 if before is None:
-                    rows[ledger.number] = rows[newest] + JUMP_ENTRIES * self.stride
+                    rows[ledger.number] = max(rows[newest], self.known) + JUMP
                 else:
                     rows[ledger.number] = rows[before.number] + before.entries * self.stride
                 newest = ledger.number
             before = ledger
         alive = {ledger.number for ledger in log.ledgers} | {newest}
         kept = sorted(number for number in rows if number in alive)
-        return Numbering(
-            self.stride, self.anchor, tuple(kept), tuple(rows[number] for number in kept)
-        )
+        bases = tuple(rows[number] for number in kept)
+        found = Numbering(self.stride, self.anchor, self.known, tuple(kept), bases)
+        return replace(found, known=max(self.known, found.range(log)[1]))
+
+    def to_write(self, written: Numbering) -> bool:
+        """Whether the table that is kept lacks something."""
+        return not set(self.numbers) <= set(written.numbers) or self.known > written.known + SLACK
 
     def offset(self, position: Position) -> int:
         """The number of a message. Raises BrokerError for one that has none."""
