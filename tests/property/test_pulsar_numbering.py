@@ -91,7 +91,9 @@ def test_i1_a_batch_larger_than_its_room_is_refused() -> None:
         table.offset(Position(1, 0, 4))
 
 
-@pytest.mark.parametrize("text", ["", "1,1,1,0|", "2,1,1,0|1:0", "1,0,1,0|1:0", "1,1,1,0|1", "1,1,1|1:0", "x"])
+@pytest.mark.parametrize(
+    "text", ["", "1,1,1,0|", "2,1,1,0|1:0", "1,0,1,0|1:0", "1,1,1,0|1", "1,1,1|1:0", "x"]
+)
 def test_a_table_that_can_not_be_read(text: str) -> None:
     with pytest.raises(BrokerError):
         Numbering.parse(text)

@@ -18,6 +18,7 @@ from ackd_adapters.pulsar.rest import Json, RestError, number, table
 
 PROPERTY = "ackd.offsets"
 NOT_FOUND = 404
+REFUSED = (401, 403)
 
 
 class Logs:
@@ -95,12 +96,23 @@ class Logs:
             old = None
             found = Numbering.new(log, stride or self._connection.options.batch_messages_max)
         if old is None or found.to_write(old):
-            rest.ask("PUT", f"{path}/properties", {PROPERTY: found.text()})
+            self._write(path, found)
             again = rest.table(f"{path}/properties").get(PROPERTY)
             found = Numbering.parse(again if isinstance(again, str) else "")
         with self._lock:
             self._tables[partition] = found
         return found, log
+
+    def _write(self, path: str, table_now: Numbering) -> None:
+        try:
+            self._connection.rest.ask("PUT", f"{path}/properties", {PROPERTY: table_now.text()})
+        except RestError as error:
+            if error.status_code not in REFUSED:
+                raise
+            raise BrokerError(
+                "ackd's role may not write the topic's properties, where the table of offsets is "
+                f"kept: make it an admin of the tenant ({error.detail})"
+            ) from error
 
     def range(self, partition: TopicPartition) -> tuple[int, int]:
         """(first, end). Raises BrokerError."""

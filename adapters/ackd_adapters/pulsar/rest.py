@@ -1,5 +1,7 @@
-"""The broker's admin interface (REST v2): blocking, for threads. Rights of a consumer are enough
-for all that is asked of a topic that exists; making topics needs more.
+"""The broker's admin interface (REST v2): blocking, for threads.
+
+The right to consume is enough for what is asked; a topic's properties and new topics need an admin
+of the tenant.
 """
 
 from __future__ import annotations
