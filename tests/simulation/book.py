@@ -62,6 +62,7 @@ class Holding:
     `by`: who granted it. `deadlines`: for each deadline that the store set, its real time (a store
     whose clock jumps back does not prolong what the holder knows), when it was written and by whom;
     `told_us`, `changed_us`, `told_by` are those of the latest deadline that the holder knows.
+    `lapsed`: a home that held it says that its deadline has passed.
     """
 
     fence: int
@@ -76,6 +77,7 @@ class Holding:
     told_by: Process | None = None
     deadlines: dict[int, tuple[int, int, Process]] = field(default_factory=dict)
     ended: bool = False
+    lapsed: bool = False
     outcomes: set[str] = field(default_factory=set)
     asked: set[str] = field(default_factory=set)
 
@@ -116,6 +118,7 @@ class Message:
     copies: list[int] = field(default_factory=list)
     carriers: list[int] = field(default_factory=list)
     sent: bool = False
+    homed: list[tuple[Process, int]] = field(default_factory=list)
     claimed_by: Coordinate | None = None
     claimed_before: Coordinate | None = None
     dismissed: set[Coordinate] = field(default_factory=set)

@@ -160,8 +160,10 @@ class Checker(Decisions):
             self.world.fail(f"R15: {name_of(at)} answered already_acked; it is a dead letter")
         acked = result.status in (Status.ACKED, Status.ALREADY_ACKED) and item.do is Do.ACK
         if acked and message.acked_by is not None:
+            # Who repeats it has seen it in the store, too, and remembers it as well.
+            witness = message.acked_by if result.status is Status.ACKED else by
             message.told.append(
-                Ack(message.acked_by, message.acked_us, self.world.now_us, message.acked_epoch)
+                Ack(witness, message.acked_us, self.world.now_us, message.acked_epoch)
             )
         if result.status is Status.EXTENDED and result.deadline_ms is not None:
             holding.told(result.deadline_ms)

@@ -10,6 +10,7 @@ from ackd.core.upkeep import epoch_mark
 from ackd.core.wire import Call, Finish, Op, Open, Reply, Result, Snapshot, Verdict
 from ackd.engine.dedup import REPEAT
 from tests.simulation.book import Ack, Book, Coordinate, Holding, Ledger, Message, Place, name_of
+from tests.simulation.homes import homeless, lapsed, noted, unknown
 from tests.simulation.log import Cluster, Topic, is_retry
 from tests.simulation.order import too_early
 from tests.simulation.process import Process
@@ -53,14 +54,15 @@ class Decisions:
         for op, result in zip(call.ops, reply.results, strict=True):
             coordinate = Coordinate(call.key.topic_id, call.key.partition, op.offset)
             self._note(by, coordinate, op, result, reply)
+            noted(self.book.message(coordinate), by, result, self.world.now_us)
             match op.verb:
                 case Verb.GRANT:
                     if result.outcome is Outcome.GRANTED:
                         self._carrier_granted(coordinate)
                         self._granted(by, self.origin(coordinate), result, reply)
                 case Verb.CLAIM:
-                    self._claimed(coordinate, op, result)
-                case Verb.SEND | Verb.BURY | Verb.PLACE | Verb.CLOSE:
+                    self._claimed(coordinate, op, result, reply)
+                case Verb.SEND | Verb.BURY | Verb.PLACE | Verb.CLOSE | Verb.RESTORE:
                     pass
                 case Verb.HOLE | Verb.ADVANCE:
                     self._passed(coordinate, op)
@@ -83,8 +85,10 @@ class Decisions:
         if op.verb in (Verb.DROP, Verb.SETTLED):
             return
         late = "late" if result.late else ""
+        retry = self._retry_topic()
+        own = "r" if retry is not None and retry.topic_id == at.topic_id else ""
         self.world.note(
-            by.name, f"{op.verb.name.lower()} {at.partition}/{at.offset}", result.outcome.name,
+            by.name, f"{op.verb.name.lower()} {own}{at.partition}/{at.offset}", result.outcome.name,
             late, "arg", op.arg, "fence", result.fence, "until", result.when_ms,
             "now", reply.now_ms,
         )  # fmt: skip
@@ -93,7 +97,8 @@ class Decisions:
         message = self.book.message(at)
         now_us = self.world.now_us
         for holding in message.holdings.values():
-            if self.still_held(holding, reply.now_ms) and not self._forgotten(at, holding, by):
+            held = self.still_held(holding, reply.now_ms)
+            if held and not self._forgotten(at, holding, by) and not self._homeless(at):
                 self.world.fail(
                     f"I3: {name_of(at)} granted by {by.name} while fence {holding.fence} holds it "
                     f"until {holding.told_ms} (now {reply.now_ms})"
@@ -121,11 +126,19 @@ class Decisions:
     def still_held(self, holding: Holding, now_ms: int) -> bool:
         """Somebody knows that he holds it, and neither he nor a fault has ended that (I3, I4)."""
         since_us, now_us = holding.changed_us, self.world.now_us
-        if holding.ended or holding.told_ms <= now_ms or holding.told_us <= now_us:
+        if (
+            holding.ended
+            or holding.lapsed
+            or holding.told_ms <= now_ms
+            or holding.told_us <= now_us
+        ):
             return False
         if self.book.flushed_since(since_us):
             return False
         return self.book.repaired_by(holding.told_by or holding.by, since_us, now_us)
+
+    def _homeless(self, at: Coordinate) -> bool:
+        return homeless(self.book, at, self.world.now_us)
 
     def _forgotten(self, at: Coordinate, holding: Holding, by: Process) -> bool:
         """A rollback lost the lease, and no owner's memory of it was there (I3: data loss)."""
@@ -144,6 +157,8 @@ class Decisions:
     def _ack_excused(self, at: Coordinate, ack: Ack, epoch: int, by: Process) -> bool:
         """The listed ways in which an acked message may come again (I2)."""
         book, now_us = self.book, self.world.now_us
+        if self._homeless(at):
+            return True
         if epoch > ack.epoch:
             return True  # `Seeks.reset` has made sure that an operator wanted this epoch
         for base, ranges, at_us in book.ledger(at.place).losses:
@@ -173,7 +188,12 @@ class Decisions:
             newest = newest and not self._outranked(message, holding)
             # After a loss of data: an ack of before that was replayed behind the grant's back.
             acked = 0 < message.acked_us < holding.granted_us and self.disturbed()
-            newest = newest and not acked and reply.epoch == self.book.ledger(at.place).epoch
+            newest = (
+                newest
+                and not acked
+                and not self._homeless(at)
+                and reply.epoch == self.book.ledger(at.place).epoch
+            )
             # A forgotten lease of a message that is in the log no more is beyond help.
             kept = op.verb in (Verb.ACK, Verb.EXTEND) and not message.removed
             sure = kept or not self._forgotten(at, holding, by)
@@ -310,7 +330,7 @@ class Decisions:
         """What a coordinate stands for: itself, or the message that a carrier carries."""
         return self.carried.get(at, at)
 
-    def _claimed(self, at: Coordinate, op: Op, result: Result) -> None:
+    def _claimed(self, at: Coordinate, op: Op, result: Result, reply: Reply) -> None:
         """R2: the first copy wins, and none is dismissed while nobody else has the message."""
         retry = self._retry_topic()
         if retry is None:
@@ -322,9 +342,13 @@ class Decisions:
                     self.world.fail(f"R2: {name_of(at)} claimed by two copies")
                 if message.acked_us and message.claimed_by is None and not self.disturbed():
                     self.world.fail(f"R2: {name_of(at)} claimed although it was acked")
+                if message.claimed_by != carrier:
+                    lapsed(message, reply.now_ms)
                 message.claimed_by = carrier
             case Outcome.REFUSED | Outcome.FINISHED:
-                if not message.settled(carrier) and not self.disturbed():
+                if op.fence < result.fence:  # a rollback forgot its home; it was sent again (R2)
+                    message.dismissed.add(carrier)
+                elif not message.settled(carrier) and not self.disturbed():
                     self.world.fail(f"R2: a copy of {name_of(at)} dismissed; nobody has it")
             case _:
                 pass
@@ -334,7 +358,7 @@ class Decisions:
         origin = self.carried.get(at)
         if origin is None:
             return
-        if self.book.message(origin).claimed_by != at:
+        if self.book.message(origin).claimed_by != at and not unknown(self.book, origin):
             self.world.fail(f"R2: {name_of(origin)} handed out by a copy that did not claim it")
 
     def _retry_topic(self) -> Topic | None:

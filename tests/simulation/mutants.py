@@ -37,7 +37,7 @@ from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import NotStored, Stored
 from tests.simulation import mutants_of_order as order
 from tests.simulation import mutants_of_seek as seek
-from tests.simulation.plan import ANY, KEYS, PARKED, SEEK, SEND_BACK, Story
+from tests.simulation.plan import ANY, FAILOVER, KEYS, PARKED, SEEK, SEND_BACK, Story
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +225,10 @@ def _parking_ends_the_lease() -> Any:
     return patch.object(home, "send", send)
 
 
+def _homes_are_not_restored() -> Any:
+    return patch.dict(upkeep.VERBS, {Verb.RESTORE: lambda *_: 0})
+
+
 def _start_resolved_again() -> Any:
     original = StartPositions._load
 
@@ -333,6 +337,7 @@ MUTANTS = (
     Mutant("a seek leaves copies", "R8", seek.copies_stay, SEEK),
     Mutant("fences come from memory", "R9", _fences_from_memory, _with("store_failover", "kill")),
     Mutant("nothing is repaired after a rollback", "R10", _no_repair, _with("store_failover")),
+    Mutant("a forgotten home is not written again", "R10", _homes_are_not_restored, FAILOVER),
     Mutant("an ack is answered before the store", "R11", _answered_before, _with("net")),
     Mutant("an unknown outcome is ignored", "R12", _unknown_is_nothing, _with("net")),
     Mutant("below the watermark all is acked", "R15", _exceptions_forgotten),

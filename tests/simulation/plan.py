@@ -89,6 +89,8 @@ KEYS = Story(("kill", "fuse", "net", "rebalance"), (("keys", 8), ("sidecars", 2)
 """Messages share business keys, and applications die with their leases."""
 SEND_BACK = Story(("fuse", "broker_net", "rebalance"), (("stuck_ms", 1_500),), "slow")
 """Messages get stuck and are sent back, while answers of the broker are lost."""
+FAILOVER = Story(("store_failover", "fuse"), (("stuck_ms", 1_500),), "slow")
+"""Messages are sent back, and the store fails over to a replica that is some writes behind."""
 PARKED = Story(
     ("fuse", "broker_net", "rebalance", "kill"), (("stuck_ms", 1_500), ("ordered", 2)), "slow"
 )

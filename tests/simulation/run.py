@@ -257,6 +257,9 @@ class Run:
                     at = Coordinate(topic.topic_id, number, offset)
                     if not self.checker.done(at):
                         raise Violation(f"I1: {topic.name} {number}/{offset} is never finished")
+                    message = self.checker.book.message(at)
+                    if message.sent and not message.done:
+                        raise Violation(f"I1: no copy of {topic.name} {number}/{offset} was kept")
         for sidecar in self.sidecars:
             runtime = sidecar.runtime
             if runtime is None or not sidecar.process.alive:

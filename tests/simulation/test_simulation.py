@@ -9,11 +9,13 @@ import pytest
 
 from tests.simulation.__main__ import rerun
 from tests.simulation.mutants import MUTANTS, Mutant
-from tests.simulation.plan import KEYS, KINDS, PARKED, SEEK, Story
+from tests.simulation.plan import FAILOVER, KEYS, KINDS, PARKED, SEEK, Story
 from tests.simulation.run import simulate
 from tests.support.paths import REPO
 
 SEEDS_PER_TEST = 30
+AWAY = Story(("store_failover", "rebalance", "net"), FAILOVER.settings, FAILOVER.style)
+IN_ORDER = Story(AWAY.faults, (*FAILOVER.settings, ("ordered", 2)), FAILOVER.style)
 CHUNKS = 8
 MUTANT_SEEDS = 80
 
@@ -41,6 +43,16 @@ def test_no_seed_breaks_an_invariant(chunk: int) -> None:
         (26, Story(("evict", "rebalance", "kill"))),
         # Copies in line filled the buffer, and the first of them was not fetched (R19, I8).
         (35, PARKED),
+        # An ack that a forgotten home had, and one that came before the home was restored (R10).
+        (41, AWAY),
+        # A partition was let go under live leases, and the next owner's record forgot one (R10).
+        (56, AWAY),
+        # The first answer to an ack was lost, the repeat's was not; then the ack was (R10).
+        (65, AWAY),
+        # A record was lost as a whole, and homes of before were parked in the new one (R2, R19).
+        (95, IN_ORDER),
+        # Two failovers, one behind the other: what was let go was repeated only once (R10).
+        (92, Story(("store_failover", "rebalance", "kill"), IN_ORDER.settings, "slow")),
         # The replay of a fenced owner met a lease that was granted after a loss of all data (R10).
         (151, Story(("flush", "rebalance", "evict", "freeze"))),
     ],
@@ -71,6 +83,20 @@ def test_r2_stuck_messages_are_sent_back_under_each_fault(kind: str) -> None:
     for seed in range(6):
         settings = (("stuck_ms", 1_000 + 500 * (seed % 3)),)
         outcome = simulate(seed, Story((kind, "rebalance"), settings, "slow"))
+        assert outcome.violation is None, rerun(outcome)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("more", [(), ("kill",), ("rebalance",)])
+def test_r10_what_was_sent_back_survives_a_store_failover(more: tuple[str, ...]) -> None:
+    """I1, I2, I3, I7: a home or a claim that a replica never got is written again by who knows it.
+
+    Seeds 30 to 59 broke an invariant five times before that.
+    """
+    for seed in (30, 36, 41, 51, 54, 67):
+        story = Story((*FAILOVER.faults, *more), FAILOVER.settings, FAILOVER.style)
+        outcome = simulate(seed, story)
         assert outcome.violation is None, rerun(outcome)
 
 

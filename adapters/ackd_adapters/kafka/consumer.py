@@ -30,7 +30,7 @@ from ackd.ports import (
     Trouble,
 )
 from ackd_adapters.kafka import errors
-from ackd_adapters.kafka.admin import AdminQuestions, RangeQuestion
+from ackd_adapters.kafka.admin import LATEST, AdminQuestions, RangeQuestion
 from ackd_adapters.kafka.config import (
     KafkaOptions,
     fetch_properties,
@@ -358,6 +358,10 @@ class KafkaConsumer:
     async def log_range(self, partition: TopicPartition) -> tuple[int, int]:
         """See the port. With `read_committed` the end is where open transactions begin."""
         return await self._admin.log_range(partition)
+
+    async def log_end(self, partition: TopicPartition) -> int:
+        """See `ackd.ports.SeesTransactions`."""
+        return await self._admin.offset(partition, LATEST, committed_only=False)
 
     async def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
         """See the port."""

@@ -17,7 +17,9 @@ from typing import Self
 
 from ackd.cli import common, exits
 from ackd.cli.admin import RefusedError
+from ackd.cli.drain import drain
 from ackd.cli.parts import Parts, opened
+from ackd.config.units import parse_duration
 from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.progress import encode
@@ -27,6 +29,7 @@ from ackd.engine.own_topic import retry_topic
 from ackd.errors import BrokerError, StoreDataError
 from ackd.ports import Committed, Outgoing, Stored
 
+DRAIN_MS = 600_000
 PAGE = 500
 RANGES_MAX = 100_000
 
@@ -41,6 +44,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="refuse",
         help="what waits in the retry topic: holds the exit up (default), stays there unread, or "
         "is published to its origin topic again, for every group of that",
+    )
+    parser.add_argument(
+        "--drain",
+        type=parse_duration,
+        default=DRAIN_MS,
+        metavar="TIME",
+        help="while sidecars run: so long at most until open leases have ended and the sidecars "
+        "are stopped (default 10m)",
+    )
+    parser.add_argument(
+        "--no-drain", action="store_true", help="refuse while sidecars run; wait for nothing"
     )
     common.add_config(parser)
 
@@ -95,6 +109,12 @@ def run(arguments: argparse.Namespace) -> int:
     logging.getLogger().addHandler(logging.NullHandler())
 
     async def work() -> Leaving:
+        if not (arguments.plan or arguments.no_drain):
+            async with opened(settings, arguments.subscription) as parts:
+                blocked = await drain(parts, arguments.drain, _say)
+            if blocked:
+                raise RefusedError(blocked)
+        # Opened again: what the sidecars have written meanwhile counts.
         async with opened(settings, arguments.subscription) as parts:
             return await leave(parts, do=not arguments.plan, copies=arguments.copies)
 
@@ -105,6 +125,11 @@ def run(arguments: argparse.Namespace) -> int:
         return exits.CONFIG
     print(json.dumps(asdict(leaving), indent=2))
     return exits.DONE if leaving.left or arguments.plan else exits.CONFIG
+
+
+def _say(line: str) -> None:
+    """For people, beside the answer."""
+    print(f"ackd: {line}", file=sys.stderr, flush=True)
 
 
 async def leave(parts: Parts, *, do: bool, copies: str = "refuse") -> Leaving:

@@ -46,6 +46,7 @@ COMMANDS = (
         "explain", "what holds a subscription up, and what will release it", "ackd.cli.explain"
     ),
     Command("lease", "look at a lease, or settle it", "ackd.cli.lease"),
+    Command("cancel", "end messages in flight, whoever holds them", "ackd.cli.cancel"),
     Command("dead", "list, peek at, redrive and purge dead letters", "ackd.cli.dead"),
     Command("seek", "move a group's progress: back, ahead, or to where it was", "ackd.cli.seek"),
     Command("progress", "export and import a group's progress as JSON", "ackd.cli.progress"),

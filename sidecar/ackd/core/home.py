@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ackd.core import parked as keys
 from ackd.core.slot import Slot
 from ackd.core.states import LATE_PHASE, LOST, Outcome, Phase, State, step
-from ackd.core.wire import Finish, Op, Result
+from ackd.core.wire import LET_GO, STORED, Finish, Op, Result
 
 if TYPE_CHECKING:
     from ackd.core.record import Fences, Record
@@ -22,6 +22,8 @@ HOME_KEEP_MS = 600_000
 """A home is kept so long after its carrier is safe, for copies that a slow broker stores late."""
 PRUNE_MAX = 64
 """So many homes are dropped by one ADVANCE."""
+REPEAT_MS = 7_000
+"""A home may be restored so long after grants went on: a sidecar tries for ten seconds in all."""
 UNKNOWN_AGAIN_MS = 5_000
 """When a carrier asks again for a message that is in the window again, after a rollback."""
 
@@ -73,11 +75,13 @@ def settle(record: Record, op: Op, now_ms: int, fences: Fences) -> Result:
     if phase is not Phase.ACKED:
         phase = record.seen_by(op, phase, slot, now_ms)
     row = step(phase, op.verb)
-    if row.changes and home.carrier is not None:
+    if home.carrier is not None and (row.changes or phase in _HANDED_ON):
         row = LOST
     if row.changes and row.state is State.FINISHED:
-        # An ack like any other from here on; only the carrier still has to be told.
-        slot.state = there = State.FINISHED
+        # An ack like any other from here on; only the carrier still has to be told. Who served it
+        # remembers the generation: a rollback may forget the home (`replayed`).
+        slot = replace(slot, fence=home.generation)
+        home.slot.state = there = State.FINISHED
         record.exceptions.pop(op.offset, None)
         if op.offset >= record.watermark:  # below it the chunk may have been dropped
             record.finish(op.offset)
@@ -112,10 +116,16 @@ def claim(record: Record, op: Op, now_ms: int) -> Result:
     home = record.homes.get(op.offset)
     if home is None:
         return _unknown(record, op, now_ms)
-    if op.fence != home.generation:
-        # A larger one was forgotten in a rollback.
-        older = op.fence < home.generation
-        return _answer(Outcome.REFUSED if older else Outcome.LOST, home)
+    if op.fence < home.generation:
+        return _answer(Outcome.REFUSED, home)
+    if op.fence > home.generation and home.slot.state is not State.FINISHED:
+        # Forgotten in a rollback.
+        waits = now_ms < record.repair_until_ms
+        return (
+            _answer(Outcome.HELD, home, record.repair_until_ms)
+            if waits
+            else _answer(Outcome.LOST, home)
+        )
     carrier = (op.group, op.arg)
     if home.slot.state is State.FINISHED:
         close(record, op, now_ms)
@@ -148,6 +158,8 @@ def _unknown(record: Record, op: Op, now_ms: int) -> Result:
         return slot.result(Outcome.FINISHED)
     if op.rterm == record.rterm:
         return slot.result(Outcome.REFUSED if op.counted else Outcome.LOST)
+    if now_ms < record.repair_until_ms:
+        return slot.result(Outcome.HELD, when_ms=record.repair_until_ms)  # see `restore`
     if not record.over(op.offset):
         # The message itself is there again. Either it goes its way, or its owner finds that it
         # was over: only then the copy is all there is.
@@ -192,9 +204,39 @@ def prune(record: Record, now_ms: int) -> None:
             record.home_count -= 1
 
 
+def acked(record: Record, op: Op, slot: Slot, now_ms: int) -> Slot:
+    """An ack in the window, by a lease from before a rollback that may have forgotten a home (R10).
+
+    What is left here tells that home's copy, and whoever restores it, that the message is acked.
+    """
+    old = op.rterm != record.rterm and now_ms < record.repair_until_ms + REPEAT_MS
+    if not old or op.offset in record.homes or record.homes_lost:
+        return slot
+    _acked_as(record, op.offset, op.fence + 1, now_ms)
+    return replace(slot, fence=op.fence + 1)
+
+
+def _acked_as(record: Record, offset: int, generation: int, now_ms: int) -> None:
+    """A home that is nothing but the word that its message is acked."""
+    before = record.homes.get(offset)
+    if before is None:
+        record.home_count += 1
+    else:
+        keys.leave(record, offset, before)
+    record.homes[offset] = Home(Slot(State.FINISHED), generation, closed_ms=now_ms)
+    record.closing.append((now_ms, offset))
+
+
 def replayed(record: Record, op: Op, now_ms: int) -> None:
-    """A finish is repeated after a rollback: an ack (`counted`), or nobody knows what it was."""
+    """A finish is repeated after a rollback: an ack (`counted`), or nobody knows what it was.
+
+    `fence`: it was acked in its home of this generation, which may be forgotten, too.
+    """
     home = record.homes.get(op.offset)
+    if op.fence > (home.generation if home else record.fence_floor) and not record.homes_lost:
+        _acked_as(record, op.offset, op.fence, now_ms)
+        record.exceptions.pop(op.offset, None)
+        return
     if home is None or home.slot.state is State.FINISHED:
         return
     if not op.counted:
@@ -204,6 +246,64 @@ def replayed(record: Record, op: Op, now_ms: int) -> None:
     if home.carrier is None:
         home.slot.state = State.FINISHED
         keys.leave(record, op.offset, home)
+
+
+def restore(record: Record, op: Op, now_ms: int) -> int:
+    """A home that a rollback may have forgotten, as `op` knows it (R2, R10). Repeated, it changes
+    nothing. Returns 1 if the offset is finished by it.
+
+    Without it the message would be in the window and in its copy; or, where the watermark has
+    passed it, nobody could tell whether it was acked.
+    """
+    if op.fence <= record.fence_floor:
+        return 0
+    found = record.homes.get(op.offset)
+    if found is None or found.generation < op.fence:
+        found = _made_again(record, op, found)
+    if found.generation > op.fence:
+        return 0
+    if found.slot.state is not State.FINISHED:
+        _known_of(record, op, found)
+    if record.over(op.offset) or not op.counted or op.group & STORED:
+        if found.slot.state is not State.FINISHED:
+            record.exceptions[op.offset] = (Finish.SENT, now_ms)
+        if not record.over(op.offset):
+            record.finish(op.offset)
+            return 1
+        return 0
+    slot = record.slot(op.offset)
+    if slot.state is not State.SENDING or slot.fence < op.fence:
+        record.slots[op.offset] = replace(
+            slot, state=State.SENDING, attempt=op.attempt, fence=op.fence, rterm=op.rterm
+        )
+    return 0
+
+
+def _known_of(record: Record, op: Op, found: Home) -> None:
+    """Its line, or who has claimed it. One that was closed has left its line."""
+    if not op.counted:
+        found.carrier = found.carrier or (op.group, op.arg - 1)
+    elif op.arg and not found.key and not found.closed_ms:
+        found.key = op.arg
+        keys.park(record, op.arg, op.offset)
+
+
+def _made_again(record: Record, op: Op, before: Home | None) -> Home:
+    """Its lease has to be extended (not counted) by who knows it."""
+    record.fence = max(record.fence, op.fence)
+    if before is not None and before.slot.state is State.FINISHED:
+        before.generation = op.fence
+        return before
+    if before is None:
+        record.home_count += 1
+    else:
+        keys.leave(record, op.offset, before)
+    made = record.homes[op.offset] = Home(Slot(attempt=op.attempt), op.fence)
+    bit = op.offset >= record.watermark and op.offset in record.finished
+    if op.counted and op.group < LET_GO and bit and op.offset not in record.exceptions:
+        # Its ack was repeated before the home: the owner alone knows that nothing else was.
+        made.slot.state = State.FINISHED
+    return made
 
 
 def forget_all(record: Record, rterm: int) -> None:
@@ -234,6 +334,8 @@ def reset(record: Record, position: int, now_ms: int) -> dict[int, Slot]:
     return leases
 
 
+_HANDED_ON = (Phase.WAITING, Phase.RELEASED)
+"""What a repeated settle is told until the message is handed on (R17), which a claim may do."""
 _LOOKS = {
     Phase.LEASED: Outcome.HELD,
     Phase.EXPIRED: Outcome.HELD,

@@ -27,6 +27,12 @@ _TO_URL = bytes.maketrans(b"+/", b"-_")
 _FROM_URL = bytes.maketrans(b"-_+/", b"+/!!")
 
 
+ISSUED_MAX = 4096
+"""Twice so many tokens, at most, are known again without looking at their MAC: most leases are
+settled soon, and by the sidecar that granted them.
+"""
+
+
 class Token(NamedTuple):
     """What a token says. `ledger` is 20 bytes: topic identity and partition."""
 
@@ -52,6 +58,31 @@ def subscription_hash(name: str) -> bytes:
     return blake2b(name.encode(), digest_size=4).digest()
 
 
+class Issued:
+    """The tokens that were signed here last, with what they say.
+
+    A text that is found here was signed here, as it is: that says as much as its MAC. (A dictionary
+    compares whole texts, and only where a randomized hash of 64 bits fits already: nothing can be
+    learnt from the time it takes.)
+    """
+
+    __slots__ = ("_before", "_now")
+
+    def __init__(self) -> None:
+        self._now: dict[str, Token] = {}
+        self._before: dict[str, Token] = {}
+
+    def add(self, text: str, token: Token) -> None:
+        """Remember one; the older half is forgotten when there are too many."""
+        self._now[text] = token
+        if len(self._now) >= ISSUED_MAX:
+            self._before, self._now = self._now, {}
+
+    def get(self, text: str) -> Token | None:
+        """What it says, None if it is not known any more."""
+        return self._now.get(text) or self._before.get(text)
+
+
 class LeaseKeys:
     """MAC keys by id (0-255); `current` signs, all of them verify (two generations, R27).
 
@@ -67,19 +98,24 @@ class LeaseKeys:
         self.key = keys[current]
         self.shared = shared
         self._states = {number: _state(key) for number, key in keys.items()}
+        self._issued = Issued()
 
     def adopt(self, number: int, key: bytes) -> None:
         """Sign with another key from now on; the one before still verifies."""
         self._states = {self.current: self._states[self.current], number: _state(key)}
         self.current, self.key = number, key
+        self._issued = Issued()  # what a key signed that is gone is not known any more
 
     def signer(self, subscription: str, topic_id: bytes, partition: int) -> Signer:
         """Tokens for one partition: the part that never changes is packed once."""
-        head = _HEAD.pack(self.current, subscription_hash(subscription), topic_id, partition)
-        return Signer(head, self._states[self.current])
+        whose = subscription_hash(subscription), topic_id, partition
+        return Signer(self.current, whose, self._states[self.current], self._issued)
 
     def open(self, token: str) -> Token:
         """Read a token. Raises BadTokenError, UnknownKeyError."""
+        issued = self._issued.get(token)
+        if issued is not None:
+            return issued
         if len(token) != TOKEN_CHARS or not token.startswith(PREFIX):
             raise BadTokenError(token[:16])
         try:
@@ -105,16 +141,23 @@ def _state(key: bytes) -> blake2b:
 class Signer:
     """Makes the tokens of one partition; about 2 us each."""
 
-    __slots__ = ("_head", "_state")
+    __slots__ = ("_head", "_issued", "_state", "_whose")
 
-    def __init__(self, head: bytes, state: blake2b) -> None:
-        self._head = head
+    def __init__(
+        self, number: int, whose: tuple[bytes, bytes, int], state: blake2b, issued: Issued
+    ) -> None:
+        self._head = _HEAD.pack(number, *whose)
+        self._whose = whose
         self._state = state
+        self._issued = issued
 
     def token(self, offset: int, fence: int, rterm: int, attempt: int) -> str:
         """The token of one lease."""
         body = self._head + _TAIL.pack(offset, fence, rterm, attempt)
         state = self._state.copy()
         state.update(body)
-        text = b2a_base64(body + state.digest(), newline=False).translate(_TO_URL)
-        return PREFIX + text.decode("ascii")
+        raw = b2a_base64(body + state.digest(), newline=False).translate(_TO_URL)
+        text = PREFIX + raw.decode("ascii")
+        said = (*self._whose, offset, fence, rterm, attempt)
+        self._issued.add(text, tuple.__new__(Token, said))
+        return text

@@ -64,13 +64,14 @@ class Ledger(SendingBack[B]):
         self.finished = ChunkedBitmap()
         for index, data in snapshot.chunks.items():
             self.finished.load(index, data)
-        if not same:
-            self._sent.clear()
+        if not same or snapshot.created:  # no copy of before belongs to a record made anew
+            self.sent_before.clear()
         gone = {offset for offset, old in before.entries.items() if old.gone}
         self.slots(snapshot.slots, snapshot.now_ms, now_ms, gone)
         self._ticked_ms = now_ms
         self._turns_again(before.entries, snapshot.parked)
         repair = self._merge(before) if same else Repair([], 0, [], [])
+        repair = repair._replace(homes=self._homes_again(snapshot.now_ms, now_ms))
         for offset, old in before.entries.items():
             if old.body is not None and offset >= self.watermark and offset not in self.finished:
                 self._arrived(offset, old.body, old)
@@ -116,8 +117,8 @@ class Ledger(SendingBack[B]):
         return known + self.finished.count_between(self.watermark, self.position) != span
 
     def _merge(self, before: Before[B]) -> Repair:
-        # What was sent back is not repeated: if the store forgot its home, it is sent back again.
-        repair = compare(before, self.entries, self.finished, self.watermark, self._sent)
+        # What was sent back is not merely finished: see `_homes_again`.
+        repair = compare(before, self.entries, self.finished, self.watermark, self.sent_before)
         for offset in repair.finished:
             self._finish(offset)
         for lease in repair.leases:
@@ -334,6 +335,7 @@ class Ledger(SendingBack[B]):
         if outcome is Outcome.ACKED or outcome is Outcome.ALREADY_ACKED:
             self.acked((offset,))
             return
+        self.sent_before.settled(offset, outcome, fence, now_ms + when_ms - store_ms)
         entry = self.entries.get(offset)
         state = STATE_AFTER.get(outcome)
         if entry is None or state is None or fence < entry.fence:
@@ -382,11 +384,6 @@ class Ledger(SendingBack[B]):
     def store_confirmed(self, watermark: int) -> None:
         """A reply's watermark: only this may be committed to the broker (R16)."""
         self.confirmed = max(self.confirmed, watermark)
-
-    def dropped(self, committed: int) -> None:
-        """The broker has `committed`: bits below it are not needed any more."""
-        self.finished.drop_below(min(committed, self.watermark))
-        self._sent = {offset for offset in self._sent if offset >= committed}
 
     @property
     def undone(self) -> bool:

@@ -245,6 +245,8 @@ class Record:
         if row.changes and row.state is State.FINISHED:
             if op.verb is Verb.FINISH:
                 self.exceptions[op.offset] = (Finish(op.arg), now_ms)
+            else:
+                slot = home.acked(self, op, slot, now_ms)
             self.finish(op.offset)
         elif row.changes:
             self.slots[op.offset] = slot
@@ -349,7 +351,7 @@ class Record:
                 entry = JournalEntry(
                     op.offset, result.outcome, result.when_ms, result.fence, result.attempt
                 )
-            elif op.verb is Verb.REPLAY and result.when_ms:
+            elif op.verb in upkeep.REPEATS and result.when_ms:
                 # An ack that the owner may never have heard of: the rollback took its entry too.
                 entry = JournalEntry(op.offset, Outcome.ACKED, 0, 0, 0)
             else:
@@ -380,7 +382,7 @@ class Fences:
 
 def _touches(op: Op, lost: set[int]) -> bool:
     """Whether the item needs a lost chunk; a replay makes it again instead (R14)."""
-    if op.verb in (Verb.REPLAY, Verb.CLAIM, Verb.CLOSE, Verb.HEAD):
+    if op.verb in (*upkeep.REPEATS, Verb.CLAIM, Verb.CLOSE, Verb.HEAD):
         return False
     first = op.offset >> CHUNK_SHIFT
     last = max(first, (op.arg - 1) >> CHUNK_SHIFT) if op.verb is Verb.HOLE else first
@@ -391,7 +393,7 @@ _OVER = (Phase.ACKED, Phase.GONE)
 _SETTLED = (Phase.ACKED, Phase.GONE, Phase.DEAD, Phase.SENDING)
 _OWNERS = (Verb.GRANT, Verb.SEND, Verb.PLACE)
 """These name no lease."""
-_WITH_HOMES = (Verb.SEND, Verb.CLAIM, Verb.CLOSE, Verb.HEAD, Verb.ADVANCE)
+_WITH_HOMES = (Verb.SEND, Verb.CLAIM, Verb.CLOSE, Verb.HEAD, Verb.ADVANCE, Verb.RESTORE)
 _JOURNALED = frozenset(
     {Outcome.ACKED, Outcome.RETRYING, Outcome.EXTENDED, Outcome.DEAD, Outcome.RELEASED}
 )

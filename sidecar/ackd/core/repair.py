@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Generic, NamedTuple
 
 from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.entry import UNKNOWN_RTERM, B, Entry, Hold
+from ackd.core.sent import Lease, Sent
 
 
 class Repair(NamedTuple):
@@ -15,13 +16,15 @@ class Repair(NamedTuple):
     `finished`: offsets to replay. `watermark`: to advance to, 0 = it is right. `orphans`: (offset,
     fence, rterm, attempt) of leases whose grant was never answered, so nobody holds their tokens:
     to be released (R12). `leases`: (offset, fence, rterm, attempt, due_ms) that the store forgot
-    while their holders work on: to be extended.
+    while their holders work on: to be extended. `homes`: what was sent back lately, by offset:
+    to be restored before anything else.
     """
 
     finished: list[int]
     watermark: int
     orphans: list[tuple[int, int, int, int]]
     leases: list[tuple[int, int, int, int, int]]
+    homes: Sequence[tuple[int, Sent]] = ()
 
 
 class Before(NamedTuple, Generic[B]):
@@ -59,6 +62,15 @@ def compare(
     behind = before.confirmed if before.confirmed > watermark else 0
     missing = [o for o in before.finished.minus(finished, watermark) if o not in sent]
     return Repair(missing, behind, orphans, leases)
+
+
+def held(entries: Mapping[int, Entry[B]]) -> list[Lease]:
+    """Leases that are known."""
+    return [
+        Lease(o, e.fence, e.rterm, e.attempt, e.due_ms)
+        for o, e in entries.items()
+        if e.hold is Hold.LEASED and e.rterm != UNKNOWN_RTERM
+    ]
 
 
 def _forgot(old: Entry[B], now: Entry[B]) -> bool:

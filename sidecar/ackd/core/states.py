@@ -50,7 +50,7 @@ class Verb(IntEnum):
     its owner says that it may go. HEAD asks who holds a parked key back (`parked`). HOLE finishes a
     range that the log does not have, ADVANCE moves the watermark, DROP frees chunks below it,
     REPLAY repeats a confirmed finish after a rollback, RESET starts a new epoch, SETTLED ends the
-    wait for replays.
+    wait for replays, RESTORE makes a home again that a rollback forgot.
     """
 
     GRANT = 1
@@ -73,6 +73,7 @@ class Verb(IntEnum):
     REPLAY = 18
     RESET = 19
     SETTLED = 20
+    RESTORE = 21
 
 
 class Outcome(IntEnum):

@@ -6,13 +6,15 @@ is stored in the retry topic (`SendBack`). A message whose attempts are used up 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
 from ackd.core.carriers import Carriers
-from ackd.core.entry import HOLD_OF, B, Entry, Hold
+from ackd.core.entry import HOLD_OF, UNKNOWN_RTERM, B, Entry, Hold
 from ackd.core.order import Turns
+from ackd.core.repair import held
+from ackd.core.sent import LeftOpen, Sent, SentBack
 from ackd.core.states import Outcome, State
 from ackd.core.wire import Result
 
@@ -69,7 +71,7 @@ class SendingBack(Carriers[B]):
         self.rules: Rules | None = None
         self.excess = 0
         self._asked: set[int] = set()
-        self._sent: set[int] = set()
+        self.sent_before = SentBack()
         self._long: dict[int, None] = {}
 
     def _time(self, offset: int, entry: Entry[B], due_ms: int) -> None:
@@ -211,6 +213,41 @@ class SendingBack(Carriers[B]):
         age_ms = self._age_ms(entry, now_ms)
         return None if age_ms is None else max(self.rules.stuck_after_ms - age_ms, 0)
 
+    # --- what was sent back, after a possible rollback
+
+    def left_open(self) -> LeftOpen:
+        """For who lets the partition go."""
+        return LeftOpen(self.sent_before, held(self.entries))
+
+    def _homes_again(self, store_ms: int, now_ms: int) -> Sequence[tuple[int, Sent]]:
+        """What the record does not know to have left the window has left it nevertheless."""
+        found: list[tuple[int, Sent]] = []
+        for offset, sent in self.sent_before.young(now_ms).items():
+            entry = self.entries.get(offset)
+            if entry is not None and entry.fence > sent.generation:
+                del self.sent_before[offset]  # it was handed out or sent again since
+                continue
+            found.append((offset, sent))
+            if self.turns is not None and sent.key:
+                self.turns.parked[sent.key] = self.turns.following[sent.key] = None
+            if sent.stored:
+                if entry is not None:
+                    self._let_go(entry)
+                    entry.hold = Hold.SENDING
+                self._finish(offset)
+            elif not self.over(offset) and (entry is None or entry.hold is not Hold.SENDING):
+                if entry is None:
+                    entry = self.entries[offset] = Entry(None)
+                    self._bodiless.add(offset)
+                entry.fence, entry.rterm, entry.attempt = sent.generation, sent.rterm, sent.attempt
+                self._hold(offset, entry, State.SENDING, entry.when_ms, store_ms, now_ms)
+        return tuple(found)
+
+    def dropped(self, committed: int) -> None:
+        """The broker has `committed`: bits below it are not needed any more."""
+        self.finished.drop_below(min(committed, self.watermark))
+        self.sent_before.drop(committed, self._ticked_ms)
+
     # --- what the store said
 
     def sent(self, offset: int, result: Result, rterm: int, store_ms: int, now_ms: int) -> None:
@@ -224,6 +261,12 @@ class SendingBack(Carriers[B]):
                 self._park(offset)
                 if entry.hold is Hold.SENDING and entry.fence == result.fence:
                     return  # asked twice; its copy is on the way
+                known = entry.hold is Hold.LEASED and entry.rterm != UNKNOWN_RTERM
+                lease = entry.fence, entry.rterm, entry.attempt, entry.due_ms
+                self.sent_before[offset] = Sent(
+                    *(result.fence, rterm, result.attempt, self.key(offset), now_ms),
+                    lease if known else None,
+                )
                 entry.fence, entry.rterm, entry.attempt = result.fence, rterm, result.attempt
                 self._hold(offset, entry, State.SENDING, result.when_ms, store_ms, now_ms)
             case Outcome.FINISHED:
@@ -259,7 +302,14 @@ class SendingBack(Carriers[B]):
 
     def sent_back(self, offset: int) -> None:
         """The copy is durable and the record says finished."""
-        self._sent.add(offset)
+        entry, sent = self.entries.get(offset), self.sent_before.get(offset)
+        if sent is not None:
+            sent.stored, sent.since_ms = True, max(sent.since_ms, self._ticked_ms)
+        elif entry is not None:  # an earlier owner had it sent
+            self.sent_before[offset] = Sent(
+                *(entry.fence, entry.rterm, entry.attempt, self.key(offset), self._ticked_ms),
+                stored=True,
+            )
         self._finish(offset)
         self._advance()
 

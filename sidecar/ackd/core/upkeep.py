@@ -147,4 +147,7 @@ VERBS: dict[Verb, Callable[[Record, Op, int], int]] = {
     Verb.REPLAY: replay,
     Verb.RESET: reset,
     Verb.SETTLED: settled,
+    Verb.RESTORE: home.restore,
 }
+REPEATS = (Verb.REPLAY, Verb.RESTORE)
+"""What a rollback forgot is written again by these; others' are told to the owner."""

@@ -13,6 +13,8 @@ from typing import NamedTuple
 from ackd.core.ids import LedgerKey
 from ackd.core.states import Outcome, State, Verb
 
+STORED, LET_GO = 1, 2
+
 
 class Op(NamedTuple):
     """One item of a call.
@@ -32,6 +34,10 @@ class Op(NamedTuple):
     now) in `arg`, first hand-out (seconds) in `group`. CLOSE goes to the origin: generation; with
     `arg` = the carrier's offset + 1 and `group` = its partition it says that this carrier is
     finished (generation 0: only if that one has claimed). HEAD: the key in `arg`.
+    RESTORE: generation, the `rterm` of SEND, `attempt`. `counted`: from who sent it back, the key
+    in `arg`, STORED (its copy is durable) and LET_GO (it does not own the record any more) in
+    `group`. Else from who was told that the carrier (partition in `group`, its offset + 1 in `arg`)
+    has claimed it.
     """
 
     verb: Verb

@@ -214,7 +214,10 @@ class Cancels:
             reply = await self._ask(handle, Op(Verb.REPLAY, home.offset))
             done = "acked" if reply.verdict is Verdict.OK else None
             if done is not None:
-                self._context.memory.acked(handle.key, reply.epoch, [home.offset])
+                told = [(home.offset, carrier.generation)]
+                self._context.memory.acked_at_home(
+                    handle.key, handle.incarnation, reply.epoch, told
+                )
         else:
             lease = await self.lease_at(handle, home)
             reply = await self._ask(handle, lease._replace(verb=Verb.DEAD))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ackd.core.entry import Hold
 from ackd.core.ids import LedgerKey
 from ackd.core.states import Outcome, State, Verb
-from ackd.core.wire import Op, Reply, Result, Verdict
+from ackd.core.wire import JournalEntry, Op, Reply, Result, Verdict
 from ackd.engine.carrier import Carrier
 from ackd.engine.context import Context
 from ackd.engine.dead_log import dead_key
@@ -33,6 +33,8 @@ LOG = logging.getLogger("ackd.engine")
 BATCH_MAX = 500
 HANDLES_MAX = 1_000
 CLOSING_MAX = 100_000
+HELD_MAX = 10_000
+"""Of one partition; a carrier that is forgotten here asks again in time, as all of them do."""
 STRANGER = Result(Outcome.LOST, State.READY, 0, 0, 0, 0, late=False)
 _NAMES: Mapping[Outcome, str] = {
     Outcome.CLAIMED: "claimed",
@@ -80,7 +82,11 @@ class _Ask:
 
 
 class Claims:
-    """The claims of one subscription's carriers, in batches by origin."""
+    """The claims of one subscription's carriers, in batches by origin.
+
+    `held`: carriers whose home is leased still, by topic id and partition, and by offset of that
+    home, with the lease's deadline (store's clock).
+    """
 
     def __init__(self, subscription: Subscription, context: Context) -> None:
         self._subscription = subscription
@@ -88,6 +94,7 @@ class Claims:
         self._wanted: dict[tuple[Partition, int], None] = {}
         self._closing: dict[tuple[Partition, int], _Ask | None] = {}
         self._claimed: dict[tuple[Partition, int], _Ask] = {}
+        self.held: dict[tuple[bytes, int], dict[int, tuple[Partition, int, int]]] = {}
         self._handles: OrderedDict[tuple[LedgerKey, int], LedgerHandle] = OrderedDict()
         self._wake = asyncio.Event()
 
@@ -95,6 +102,44 @@ class Claims:
         """A carrier wants to be delivered."""
         self._wanted[partition, offset] = None
         self._wake.set()
+
+    def settled(self, key: LedgerKey, offset: int, outcome: Outcome, when_ms: int) -> None:
+        """What became of a lease. If it was in the way of a carrier that is here, and ended or will
+        end sooner than it seemed, that one need not wait for its deadline (R4, I4).
+        """
+        found = self.held.get((key.topic_id, key.partition), {}).get(offset)
+        if found is not None and (outcome is not Outcome.EXTENDED or when_ms < found[2]):
+            self._free(key.topic_id, key.partition, offset)
+            self.claim(*found[:2])
+
+    def heard(self, key: LedgerKey, journal: Sequence[JournalEntry]) -> None:
+        """What other sidecars settled in a partition that is owned here."""
+        if (key.topic_id, key.partition) in self.held:
+            for each in journal:
+                self.settled(key, each.offset, each.outcome, each.when_ms)
+
+    def forget(self, partition: Partition) -> None:
+        """Its carriers are somebody else's now."""
+        for place, homes in list(self.held.items()):
+            for offset in [o for o, held in homes.items() if held[0] is partition]:
+                self._free(*place, offset)
+
+    def _hold(self, ask: _Ask, result: Result) -> None:
+        home = ask.carrier.home
+        if result.outcome is Outcome.HELD and result.state is State.LEASED:
+            homes = self.held.setdefault((home.topic_id, home.partition), {})
+            homes[home.offset] = ask.partition, ask.offset, result.when_ms
+            if len(homes) > HELD_MAX:
+                del homes[next(iter(homes))]
+        else:
+            self._free(home.topic_id, home.partition, home.offset)
+
+    def _free(self, topic_id: bytes, partition: int, offset: int) -> None:
+        homes = self.held.get((topic_id, partition))
+        if homes is not None:
+            homes.pop(offset, None)
+            if not homes:
+                del self.held[topic_id, partition]
 
     def close(self, partition: Partition, offset: int) -> None:
         """A carrier is in its own record: its home may go. Lost with this process, done again by
@@ -180,7 +225,22 @@ class Claims:
                 return
             results = [STRANGER] * len(asks)
         self._answered(asks, reply, results)
+        self._remember(handle, asks, results)
         await self._lengthen(handle, asks, results)
+
+    def _remember(
+        self, handle: LedgerHandle, asks: Sequence[_Ask], results: Sequence[Result]
+    ) -> None:  # fmt: skip
+        """A rollback may forget a claim, even the home: who claimed it writes it again (R10)."""
+        ops = [
+            ask.claim._replace(
+                verb=Verb.RESTORE, attempt=result.attempt, arg=ask.offset + 1, counted=False
+            )
+            for ask, result in zip(asks, results, strict=True)
+            if result.outcome is Outcome.CLAIMED and ask.carrier.redriven is None
+        ]
+        if ops:
+            self._context.memory.told(handle.key, handle.incarnation, ops)
 
     async def _lengthen(
         self, handle: LedgerHandle, asks: Sequence[_Ask], results: Sequence[Result]
@@ -213,6 +273,7 @@ class Claims:
         places: dict[Partition, list[Op]] = {}
         for ask, result in zip(asks, results, strict=True):
             self._count(_NAMES.get(result.outcome, "unknown"))
+            self._hold(ask, result)
             if result.outcome in (Outcome.CLAIMED, Outcome.LOST):
                 places.setdefault(ask.partition, []).extend(_place(ask, result))
                 if result.outcome is Outcome.CLAIMED and ask.line is None:
@@ -254,7 +315,10 @@ class Claims:
                 asks.append(ask)
         for handle, some in self._by_origin(asks):
             try:
-                await self._context.flusher.submit(handle, [ask.close for ask in some])
+                ops = [ask.close for ask in some]
+                reply = await self._context.flusher.submit(handle, ops)
+                if reply.verdict is Verdict.OK:
+                    self._context.memory.told(handle.key, handle.incarnation, ops)
             except StoreError:
                 await asyncio.sleep(CLAIM_AGAIN_MS / 1000)
                 for ask in some:
@@ -276,6 +340,8 @@ def _place(ask: _Ask, result: Result) -> list[Op]:
         return [copies.place(ask.offset, carrier.generation, attempt, due_ms, first_s)]
     if result.state is State.DEAD:
         return copies.place_dead(ask.offset, carrier.generation, result.attempt, result.first_s)
-    due_ms = result.when_ms if result.state is State.WAITING else 0
-    attempt, first_s = result.attempt, result.first_s
+    # A home that was made again knows of no delay, and not when the message was handed out first.
+    delayed = {State.WAITING: result.when_ms, State.READY: carrier.due_ms}
+    due_ms = delayed.get(result.state, 0)
+    attempt, first_s = result.attempt, result.first_s or carrier.first_ms // 1000
     return [copies.place(ask.offset, carrier.generation, attempt, due_ms, first_s)]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("ackd.engine")
 
 TRIES = 5
+_NEVER_THERE = b"?"
 
 
 class Control:
@@ -60,6 +61,11 @@ class Control:
             LOG.warning("%s: the live settings in the store can't be read", self._subscription.name)
         elif live.version >= self.live.version and live != self.live:
             self._adopt(live)
+
+    async def ask(self) -> None:
+        """Hear the newest value now, not with the next heartbeat. Raises StoreError."""
+        name, store = self._subscription.name, self._context.store
+        self._see(await store.set_live(name, _NEVER_THERE, b""))
 
     async def repair(self) -> None:
         """Write back what the store has forgotten. Raises StoreError."""
@@ -130,11 +136,16 @@ class Control:
         self.look()
 
     async def resume(self, scope: Scope) -> None:
-        """End the pause of this scope; nothing to do without one. Raises StoreError (`group`)."""
+        """End the pause of this scope; nothing to do without one. Raises StoreError (`group`).
+
+        Another sidecar may have paused a moment ago: the store knows.
+        """
         if scope == "pod":
             self._pod = None
-        elif self.live.pause is not None:
-            await self.change(lambda live: replace(live, pause=None))
+        else:
+            await self.ask()
+            if self.live.pause is not None:
+                await self.change(lambda live: replace(live, pause=None))
         self.look()
 
     @property

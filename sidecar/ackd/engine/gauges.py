@@ -75,6 +75,7 @@ class Gauges:
             self._end_asked_ms[partition] = now_ms
             try:
                 _, end = await subscription.consumer.log_range(partition.tp)
+                await subscription.held_ends.look(subscription.consumer, partition, end)
             except BrokerError:
                 return
             partition.end = max(partition.end, end)
@@ -94,12 +95,15 @@ class Gauges:
         for name, subscription in self._subscriptions.items():
             self._subscription(name, subscription)
             for partition in subscription.owned.values():
-                shown.add(self._partition(name, partition))
+                shown.add(series := self._partition(name, partition))
+                held_ms = subscription.held_ends.held_ms(partition)
+                self._metrics.transaction_held.at(*series).set(held_ms / 1000)
         for gone in self._shown - shown:
             for family in (
                 self._metrics.watermark,
                 self._metrics.oldest_unfinished,
                 self._metrics.lag,
+                self._metrics.transaction_held,
             ):
                 family.drop(*gone)
         self._shown = shown

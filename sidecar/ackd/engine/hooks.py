@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from ackd.core.effects import Effect
+from ackd.core.ids import LedgerKey
 from ackd.core.stuck import Rules
-from ackd.core.wire import Call, Reply, Result
+from ackd.core.wire import Call, JournalEntry, Reply, Result
 from ackd.engine.ordering import PlaceOf
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 class Hooks:
     """What a partition tells its subscription.
 
-    `effect`: what others do for it. `behind`: what holds the head of a parked key (R19).
+    `journal`: what other sidecars settled. `effect`: what others do for it. `behind`: what holds
+    the head of a parked key (R19).
     """
 
     ready: Callable[[Partition], None]
@@ -27,6 +29,7 @@ class Hooks:
     lost: Callable[[Partition], None]
     effect: Callable[[Partition, Effect], None]
     behind: Callable[[Partition, Result], None]
+    journal: Callable[[LedgerKey, Sequence[JournalEntry]], None]
     due: Callable[[int], None]
     confirmed: Callable[[], bool]
     landed: Callable[[Partition, Call, Reply], None] | None = None

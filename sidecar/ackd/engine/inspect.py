@@ -161,7 +161,8 @@ class Inspector:
         if partition.ledger.dirty:
             return "the record is being read again"
         if entry is None:
-            return "nothing holds it: everything fetched so far is finished"
+            held = self._subscription.held_ends.words(partition)
+            return held or "nothing holds it: everything fetched so far is finished"
         return f"{_how(entry)}{self._sent_back(partition, entry)}"
 
     def _sent_back(self, partition: Partition, entry: Entry[Held]) -> str:

@@ -144,7 +144,7 @@ class Lines:
             LOG.info("%s: lines not told: %s", self._subscription.name, error.detail)
             return False
         if reply.verdict is Verdict.OK:
-            self._context.memory.told(key, ops)
+            self._context.memory.told(key, incarnation, ops)
             soon_ms = self._context.clock.monotonic_ms() + SOON_MS
             self._sweep_ms = min(self._sweep_ms, soon_ms)
         return reply.verdict in (Verdict.OK, Verdict.ABSENT)

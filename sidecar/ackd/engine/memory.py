@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.ids import LedgerKey
+from ackd.core.sent import LeftOpen
 from ackd.core.states import Verb
 from ackd.core.upkeep import epoch_mark
 from ackd.core.wire import Op, Verdict
@@ -26,6 +27,10 @@ REPLAY_WAIT_MS = 10_000
 REPLAY_BATCH = 1_000
 
 
+_Parts = dict[int, list[Op]]
+"""By incarnation of the record, 0 = whichever there is."""
+
+
 class _Acks(NamedTuple):
     since_ms: int
     key: LedgerKey
@@ -36,14 +41,18 @@ class _Acks(NamedTuple):
 class _Told(NamedTuple):
     since_ms: int
     key: LedgerKey
+    incarnation: int
     ops: list[Op]
 
 
 class _LetGo(NamedTuple):
     since_ms: int
     key: LedgerKey
+    incarnation: int
     epoch: int
     finished: ChunkedBitmap
+    open: LeftOpen
+    said: list[str]
 
     def ops(self) -> list[Op]:
         """As replays; the last ones, if there are too many."""
@@ -56,18 +65,23 @@ class _LetGo(NamedTuple):
 class Memory:
     """Acks that were confirmed here, and what a partition's owner knew when it was superseded."""
 
-    def __init__(self, flusher: Flusher, clock: Clock) -> None:
+    def __init__(
+        self, flusher: Flusher, clock: Clock, run: Callable[[], str] = lambda: ""
+    ) -> None:  # fmt: skip
         self._flusher = flusher
+        self._run = run
         self._clock = clock
         self._acks: deque[_Acks] = deque()
         self._ack_count = 0
         self._let_go: deque[_LetGo] = deque()
         self._told: deque[_Told] = deque()
 
-    def told(self, key: LedgerKey, ops: list[Op]) -> None:
-        """What else was confirmed here, and may be repeated as it is."""
+    def told(self, key: LedgerKey, incarnation: int, ops: list[Op]) -> None:
+        """What else was confirmed here, and may be repeated as it is: about homes, so it means
+        nothing in a record that was made anew.
+        """
         now_ms = self._clock.monotonic_ms()
-        self._told.append(_Told(now_ms, key, ops))
+        self._told.append(_Told(now_ms, key, incarnation, ops))
         while len(self._told) > TOLD_MAX or self._told[0].since_ms < now_ms - KEEP_MS:
             self._told.popleft()
 
@@ -79,9 +93,21 @@ class Memory:
         while self._ack_count > OFFSETS_MAX or self._acks[0].since_ms < now_ms - KEEP_MS:
             self._ack_count -= len(self._acks.popleft().offsets)
 
-    def let_go(self, key: LedgerKey, epoch: int, finished: ChunkedBitmap) -> None:
+    def acked_at_home(
+        self, key: LedgerKey, incarnation: int, epoch: int, homes: Sequence[tuple[int, int]]
+    ) -> None:  # fmt: skip
+        """Acks of what was sent back: (offset, generation), so that they outlive the home."""
+        mark = epoch_mark(epoch)
+        ops = [Op(Verb.REPLAY, offset, fence, group=mark) for offset, fence in homes]
+        self.told(key, incarnation, ops)
+
+    def let_go(
+        self, handle: LedgerHandle, epoch: int, finished: ChunkedBitmap, left: LeftOpen
+    ) -> None:  # fmt: skip
         """A ledger whose partition has another owner now; `finished` must not change any more."""
-        self._let_go.append(_LetGo(self._clock.monotonic_ms(), key, epoch, finished))
+        now_ms = self._clock.monotonic_ms()
+        gone = _LetGo(now_ms, handle.key, handle.incarnation, epoch, finished, left, [])
+        self._let_go.append(gone)
         self.purge()
 
     def purge(self) -> None:
@@ -92,11 +118,20 @@ class Memory:
         ):
             self._let_go.popleft()
 
-    def known(self, key: LedgerKey) -> list[Op]:
+    def _first(self) -> Iterator[_Told]:
+        """What goes before all acks, of which some are for homes."""
+        now_ms = self._clock.monotonic_ms()
+        yield from self._told
+        for each in self._let_go:
+            yield _Told(each.since_ms, each.key, each.incarnation, each.open.ops(now_ms))
+
+    def known(self, key: LedgerKey, incarnation: int) -> list[Op]:
         """What is remembered of one partition, as replays."""
-        ops = [
-            op for acks in self._acks if acks.key == key for op in _ops(acks.epoch, acks.offsets)
-        ]
+        homes = (each for each in self._first() if each.key == key)
+        ops = [op for each in homes if each.incarnation == incarnation for op in each.ops]
+        for acks in self._acks:
+            if acks.key == key:
+                ops += _ops(acks.epoch, acks.offsets)
         for each in self._let_go:
             if each.key == key:
                 ops += each.ops()
@@ -110,36 +145,42 @@ class Memory:
         A record takes replays once its owner has re-opened it; after `REPLAY_WAIT_MS` nobody waits
         for that any more.
         """
-        by_key: dict[LedgerKey, list[Op]] = {}
+        by_key: dict[LedgerKey, _Parts] = {}
+        for each in self._first():
+            if each.key.subscription == subscription:
+                _add(by_key, each.key, each.incarnation, each.ops)
         for acks in self._acks:
             if acks.key.subscription == subscription:
-                by_key.setdefault(acks.key, []).extend(_ops(acks.epoch, acks.offsets))
-        for told in self._told:
-            if told.key.subscription == subscription:
-                by_key.setdefault(told.key, []).extend(told.ops)
+                _add(by_key, acks.key, 0, _ops(acks.epoch, acks.offsets))
         await self._replay_all(by_key)
         await self.replay_let_go(subscription)
 
     async def replay_let_go(self, subscription: str) -> None:
-        """Repeat what was finished in partitions that this sidecar has let go; then forget it."""
-        by_key: dict[LedgerKey, list[Op]] = {}
-        kept: list[_LetGo] = []
+        """Repeat what was finished in partitions that this sidecar has let go; once for each run
+        of the server, because the next one may have forgotten it again.
+        """
+        self.purge()
+        now_ms = self._clock.monotonic_ms()
+        by_key: dict[LedgerKey, _Parts] = {}
         for each in self._let_go:
-            if each.key.subscription != subscription:
-                kept.append(each)
+            if each.key.subscription != subscription or each.said == [self._run()]:
                 continue
-            by_key.setdefault(each.key, []).extend(each.ops())
-        self._let_go = deque(kept)
+            each.said[:] = [self._run()]
+            _add(by_key, each.key, each.incarnation, each.open.ops(now_ms))
+            _add(by_key, each.key, 0, each.ops())
         await self._replay_all(by_key)
 
-    async def _replay_all(self, by_key: dict[LedgerKey, list[Op]]) -> None:
+    async def _replay_all(self, by_key: dict[LedgerKey, _Parts]) -> None:
         end_ms = self._clock.monotonic_ms() + REPLAY_WAIT_MS
         # Side by side: a record that nobody has re-opened yet must not keep the others waiting.
-        await asyncio.gather(*(self._replay(key, ops, end_ms) for key, ops in by_key.items()))
+        await asyncio.gather(*(self._replay(key, parts, end_ms) for key, parts in by_key.items()))
 
-    async def _replay(self, key: LedgerKey, ops: list[Op], end_ms: int) -> None:
-        for start in range(0, len(ops), REPLAY_BATCH):
-            await self._send(LedgerHandle(key), ops[start : start + REPLAY_BATCH], end_ms)
+    async def _replay(self, key: LedgerKey, parts: _Parts, end_ms: int) -> None:
+        """What is about homes goes first, to the record that had them."""
+        for incarnation, ops in sorted(parts.items(), reverse=True):
+            for start in range(0, len(ops), REPLAY_BATCH):
+                handle = LedgerHandle(key, incarnation=incarnation)
+                await self._send(handle, ops[start : start + REPLAY_BATCH], end_ms)
 
     async def _send(self, handle: LedgerHandle, ops: list[Op], end_ms: int) -> None:
         while True:
@@ -147,11 +188,20 @@ class Memory:
                 reply = await self._flusher.submit(handle, ops)
                 if reply.verdict is Verdict.OK:
                     return
+                if reply.verdict is Verdict.ABSENT and handle.incarnation:
+                    return
             except StoreError:
                 pass  # away again: the next change of the run, or the end of the wait, decides
             if self._clock.monotonic_ms() >= end_ms:
                 return
             await asyncio.sleep(RETRY_MS / 1000)
+
+
+def _add(
+    by_key: dict[LedgerKey, _Parts], key: LedgerKey, incarnation: int, ops: list[Op]
+) -> None:  # fmt: skip
+    if ops:
+        by_key.setdefault(key, {}).setdefault(incarnation, []).extend(ops)
 
 
 def _ops(epoch: int, offsets: Sequence[int], *, acked: bool = True) -> list[Op]:

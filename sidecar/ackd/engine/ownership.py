@@ -72,6 +72,7 @@ class Ownership:
             lost=self._fenced,
             effect=self._effect,
             behind=subscription.lines.behind,
+            journal=subscription.claims.heard,
             due=subscription.sweeper.due,
             confirmed=subscription.presence.confirmed,
             landed=None if subscription.dedup is None else subscription.dedup.landed,
@@ -235,11 +236,14 @@ class Ownership:
         """
         if not (partition.closed or over):
             memory, finished = self._context.memory, partition.ledger.finished
-            memory.let_go(partition.key, partition.epoch, finished)
+            left = partition.ledger.left_open()
+            memory.let_go(partition.handle, partition.epoch, finished, left)
             if partition.behind:
                 again = memory.replay_let_go(self._subscription.name)
                 self._tasks.start(again, f"replay.{partition.tp.topic}")
         partition.closed = True
+        if partition.ledger.carriers:
+            self._subscription.claims.forget(partition)
         if self.owned.get(partition.tp) is partition:
             del self.owned[partition.tp]
             self.by_ledger.pop((partition.key.topic_id, partition.key.partition), None)
@@ -302,6 +306,7 @@ class Ownership:
                 await asyncio.sleep(RETRY_MS / 1000)
             else:
                 partition.perform()
+                self._subscription.sweeper.stir()
                 self.settle_repairs()
                 self._subscription.hand_out.serve()
                 return

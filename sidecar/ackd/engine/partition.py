@@ -13,6 +13,7 @@ from ackd.core.lease import Signer
 from ackd.core.ledger import Ledger
 from ackd.core.record import REPAIR_WAIT_MS
 from ackd.core.repair import Repair
+from ackd.core.sent import restored
 from ackd.core.states import Outcome, Verb
 from ackd.core.stuck import Stuck
 from ackd.core.wire import Call, Finish, Op, Reply, Result, Snapshot, Verdict
@@ -108,6 +109,8 @@ class Partition:
     async def _mend(self, repair: Repair, lost_chunks: Sequence[int]) -> None:
         now_ms = self._context.clock.monotonic_ms()
         ops = [Op(Verb.REPLAY, index << CHUNK_SHIFT, arg=1) for index in lost_chunks]
+        for home in repair.homes:
+            ops += restored(*home, now_ms)
         ops += [Op(Verb.REPLAY, offset, counted=False) for offset in repair.finished]
         if repair.watermark:
             ops.append(Op(Verb.ADVANCE, repair.watermark))
@@ -257,6 +260,7 @@ class Partition:
         else:
             self.version = reply.version
             ledger.journal(reply.journal, store_ms, now_ms)
+            self._hooks.journal(self.key, reply.journal)
         self.perform()
 
     def _moved(self, op: Op, result: Result, rterm: int, store_ms: int, now_ms: int) -> None:

@@ -141,10 +141,10 @@ class Recovery:
         if snapshot.lost_chunks:
             self._data_lost("chunks of finished offsets are gone")
             ops += [Op(Verb.REPLAY, index << CHUNK_SHIFT, arg=1) for index in snapshot.lost_chunks]
-        if snapshot.lost_homes:
-            ops.append(self._no_homes())
+        if snapshot.lost_homes:  # on its own: what is about homes is refused before that
+            await self._write([self._no_homes()])
         if snapshot.lost_chunks or snapshot.created:
-            ops += self._context.memory.known(self._partition.key)
+            ops += self._context.memory.known(self._partition.key, snapshot.incarnation)
         if snapshot.created:
             if found.ours is not None:
                 self._data_lost("the record is gone; starting from the committed position")

@@ -136,7 +136,7 @@ class Runtime(Delivering, Operating):
             identity=self.settings.identity,
             keys=keys,
             metrics=self.metrics,
-            memory=Memory(self._flusher, self._clock),
+            memory=Memory(self._flusher, self._clock, lambda: self._store.run),
             grace_ms=self.settings.store.grace_ms,
             spill=self._spill,
         )

@@ -74,6 +74,8 @@ class Seeks:
     async def seek(self, name: str, request: SeekRequest) -> SeekPlan | OperationView:
         """See the protocol."""
         subscription = self._of(name)
+        if not request.dry_run:
+            await subscription.control.ask()
         if not request.dry_run and not subscription.control.group_paused:
             raise NotPausedError(
                 f"{name} is not paused: pause it for the group first, then seek, then resume"

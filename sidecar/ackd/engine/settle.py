@@ -11,12 +11,12 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from ackd.core.ids import LedgerKey
 from ackd.core.lease import BadTokenError, Token, UnknownKeyError, subscription_hash
-from ackd.core.states import Outcome, State
+from ackd.core.states import Outcome
 from ackd.core.states import Verb as CoreVerb
 from ackd.core.wire import Op, Reply, Result, Verdict
 from ackd.engine.api import ACKED, LeaseView, SettleItem, SettleResult, Status, Verb
@@ -24,11 +24,11 @@ from ackd.engine.context import Context
 from ackd.engine.delays import retry_delay_ms
 from ackd.engine.notes import NOTE_BYTES_MAX
 from ackd.engine.partition import Partition
+from ackd.engine.settled import STATUSES, lost, told_of, unavailable, view_of
 from ackd.engine.subscription import Subscription
 from ackd.errors import (
     BadLeaseTokenError,
     BadParameterError,
-    LeaseLostError,
     StoreError,
     StoreLayoutError,
     UnknownSubscriptionError,
@@ -47,39 +47,41 @@ _VERBS: Mapping[Verb, CoreVerb] = {
     Verb.DEAD: CoreVerb.DEAD,
     Verb.RELEASE: CoreVerb.RELEASE,
 }
-_STATUSES: Mapping[Outcome, Status] = {
-    Outcome.ACKED: Status.ACKED,
-    Outcome.ALREADY_ACKED: Status.ALREADY_ACKED,
-    Outcome.RETRYING: Status.RETRYING,
-    Outcome.EXTENDED: Status.EXTENDED,
-    Outcome.DEAD: Status.DEAD,
-    Outcome.RELEASED: Status.RELEASED,
-}
+_ACKED = (Outcome.ACKED, Outcome.ALREADY_ACKED)
+_API_VERBS: Mapping[CoreVerb, Verb] = {core: verb for verb, core in _VERBS.items()}
 _FAILURES = (Verb.DEAD, Verb.RETRY)
-_STATE_NAMES: Mapping[State, str] = {
-    State.READY: "ready",
-    State.LEASED: "leased",
-    State.WAITING: "retrying",
-    State.RELEASED: "ready",
-    State.DEAD: "dead",
-    State.SENDING: "sent back",
-    State.FINISHED: "finished",
-}
 
 
 @dataclass(slots=True)
-class _Ask:
-    """One item that goes to the store."""
+class _Group:
+    """Items of one partition, which go to the store in one call: a list entry for each.
 
-    index: int
+    `indexes`: where they stand in the request. `plain`: nothing but counted acks.
+    """
+
     subscription: Subscription
-    token: Token
-    op: Op
-    verb: Verb
+    topic_id: bytes
+    partition: int
+    indexes: list[int] = field(default_factory=list)
+    tokens: list[Token] = field(default_factory=list)
+    ops: list[Op] = field(default_factory=list)
+    plain: bool = True
+
+    def some(self, places: Sequence[int]) -> _Group:
+        """A part of them."""
+        indexes, tokens, ops = self.indexes, self.tokens, self.ops
+        part = _Group(self.subscription, self.topic_id, self.partition, plain=self.plain)
+        for each in places:
+            part.indexes.append(indexes[each])
+            part.tokens.append(tokens[each])
+            part.ops.append(ops[each])
+        return part
 
 
-_Call = tuple[list[_Ask], asyncio.Future[Reply]]
-_Answered = Callable[[list[_Ask], Reply | StoreError | None], None]
+_Said = tuple[int, Subscription, Token, bytes]
+"""A note, with the index of the item that brought it."""
+_Call = tuple[_Group, asyncio.Future[Reply]]
+_Answered = Callable[[_Group, Reply | StoreError | None], None]
 
 
 class Settler:
@@ -102,55 +104,71 @@ class Settler:
         the store travels in the same flush.
         """
         results: list[SettleResult | None] = [None] * len(items)
-        asks: list[_Ask] = []
-        notes: list[tuple[_Ask, bytes]] = []
-        for index, item in enumerate(items):
-            ask = self._read(index, item)
-            if isinstance(ask, SettleResult):
-                results[index] = ask
-            else:
-                asks.append(ask)
-                if item.reason and item.do in _FAILURES:
-                    self._told(ask, item.reason)
-                if item.note is not None:
-                    notes.append((ask, item.note.encode()))
-        pending = [(group, self._submit(group)) for group in _grouped(asks).values()]
+        groups, notes = self._read(items, results)
+        pending = [(group, self._submit(group)) for group in groups]
         submitted()
         if pending:
             await self._ask_all(pending, partial(self._note, results))
         if notes:
             await self._write(notes, results)
-        self._count(asks, results)
-        return [each or _unavailable(StoreError()) for each in results]
+        for group in groups:
+            self._count(group, [results[index] for index in group.indexes])
+        return [each or unavailable(StoreError()) for each in results]
 
-    def _read(self, index: int, item: SettleItem) -> _Ask | SettleResult:
-        """Check one item without the store."""
-        try:
-            token = self._context.keys.open(item.lease)
-        except BadTokenError:
-            return SettleResult(Status.INVALID, error=BadLeaseTokenError())
-        except UnknownKeyError:
-            return SettleResult(Status.LOST, now_state="unknown", error=LeaseLostError())
-        name = self._names.get(token.subscription)
-        if name is None:
-            return SettleResult(Status.INVALID, error=UnknownSubscriptionError())
-        subscription = self._subscriptions[name]
+    def _read(
+        self, items: Sequence[SettleItem], results: list[SettleResult | None]
+    ) -> tuple[list[_Group], list[_Said]]:
+        """Check the items without the store; what is wrong goes into `results`.
+
+        Most items are plain acks, in large batches: those are read without a call each.
+        """
+        groups: dict[tuple[bytes, bytes, int], _Group] = {}
+        notes: list[_Said] = []
+        read, make, ack = self._context.keys.open, tuple.__new__, CoreVerb.ACK
+        for index, item in enumerate(items):
+            try:
+                token = read(item.lease)
+            except BadTokenError:
+                results[index] = SettleResult(Status.INVALID, error=BadLeaseTokenError())
+                continue
+            except UnknownKeyError:
+                results[index] = lost("unknown")
+                continue
+            whose = token[:3]
+            group = groups.get(whose)
+            if group is None:
+                name = self._names.get(token.subscription)
+                if name is None:
+                    results[index] = SettleResult(Status.INVALID, error=UnknownSubscriptionError())
+                    continue
+                group = _Group(self._subscriptions[name], token.topic_id, token.partition)
+                groups[whose] = group
+            if item.do is Verb.ACK and item.note is None and item.count:
+                op = make(Op, (ack, *token[3:], 0, 0, True))
+            else:
+                found = self._op(group.subscription, item, token)
+                if isinstance(found, BadParameterError):
+                    results[index] = SettleResult(Status.INVALID, error=found)
+                    continue
+                op, group.plain = found, False
+                if item.reason and item.do in _FAILURES:
+                    self._told(group, token.offset, item.reason)
+                if item.note is not None:
+                    notes.append((index, group.subscription, token, item.note.encode()))
+            group.indexes.append(index)
+            group.tokens.append(token)
+            group.ops.append(op)
+        return [group for group in groups.values() if group.ops], notes
+
+    def _op(self, of: Subscription, item: SettleItem, token: Token) -> Op | BadParameterError:
+        """What one item asks of the store."""
         if item.note is not None and len(item.note.encode()) > NOTE_BYTES_MAX:
-            why = BadParameterError(f"note must be at most {NOTE_BYTES_MAX} bytes")
-            return SettleResult(Status.INVALID, error=why)
-        arg = 0 if item.do is Verb.ACK else self._argument(item, token, subscription)
+            return BadParameterError(f"note must be at most {NOTE_BYTES_MAX} bytes")
+        arg = self._argument(item, token, of)
         if isinstance(arg, BadParameterError):
-            return SettleResult(Status.INVALID, error=arg)
-        op = Op(
-            _VERBS[item.do],
-            token.offset,
-            token.fence,
-            token.rterm,
-            token.attempt,
-            arg,
-            counted=item.count and not (subscription.brake.on and item.do is Verb.RETRY),
-        )
-        return _Ask(index, subscription, token, op, item.do)
+            return arg
+        counted = item.count and not (of.brake.on and item.do is Verb.RETRY)
+        return Op(_VERBS[item.do], *token[3:], arg, counted=counted)
 
     @staticmethod
     def _argument(item: SettleItem, token: Token, of: Subscription) -> int | BadParameterError:
@@ -172,7 +190,7 @@ class Settler:
         `answered` is told each as it comes: a reply with a decision, None if the topic is gone.
         """
         for _ in range(TRIES):
-            again: list[_Ask] = []
+            again: list[_Group] = []
             for group, future in pending:
                 try:
                     reply = await future
@@ -183,70 +201,77 @@ class Settler:
                     answered(group, StoreLayoutError())
                     continue
                 if reply.verdict is not Verdict.OK:
-                    again += group
+                    again.append(group)
                     continue
-                waits, decided, reply.results = _split(group, reply.results)
-                again += waits
-                if decided:
-                    answered(decided, reply)
+                if Outcome.UNREPAIRED in [result[0] for result in reply.results]:
+                    waits, group, reply.results = _split(group, reply.results)  # noqa: PLW2901
+                    again.append(waits)
+                if group.ops:
+                    answered(group, reply)
             if not again:
                 return
             await asyncio.sleep(RETRY_MS / 1000)
-            pending = [(group, self._submit(group)) for group in _grouped(again).values()]
+            pending = [(group, self._submit(group)) for group in again]
         for group, future in pending:
             future.cancel()
-            gone = await group[0].subscription.ownership.topic_is_gone(group[0].token.topic_id)
+            gone = await group.subscription.ownership.topic_is_gone(group.topic_id)
             answered(group, None if gone else StoreError("the record is being taken over"))
 
-    async def _write(
-        self, notes: Sequence[tuple[_Ask, bytes]], results: list[SettleResult | None]
-    ) -> None:
+    async def _write(self, notes: Sequence[_Said], results: list[SettleResult | None]) -> None:
         """Keep the notes of leases that live; one that is not durable is no success (I7)."""
-        by_name: dict[str, list[tuple[_Ask, bytes]]] = {}
-        for ask, text in notes:
-            result = results[ask.index]
+        by_name: dict[str, list[_Said]] = {}
+        for said in notes:
+            index, subscription, _, _ = said
+            result = results[index]
             if result is not None and result.status is Status.EXTENDED:
-                by_name.setdefault(ask.subscription.name, []).append((ask, text))
+                by_name.setdefault(subscription.name, []).append(said)
         for some in by_name.values():
             try:
-                await some[0][0].subscription.notes.write([(a.token, text) for a, text in some])
+                await some[0][1].notes.write([(token, text) for _, _, token, text in some])
             except StoreError as error:
-                for ask, _ in some:
-                    results[ask.index] = _unavailable(error)
+                for index, *_ in some:
+                    results[index] = unavailable(error)
 
     def _note(
         self,
         results: list[SettleResult | None],
-        group: list[_Ask],
+        group: _Group,
         answer: Reply | StoreError | None,
     ) -> None:
         """Keep what became of the items of one partition."""
-        if isinstance(answer, Reply):
-            for ask, result in zip(group, answer.results, strict=True):
-                results[ask.index] = told = self._result(result)
-                if told.status is Status.LOST:
-                    told.cancelled = ask.subscription.cancels.of(ask.token)
-            self._remember(group, answer)
+        if not isinstance(answer, Reply):
+            for index in group.indexes:
+                results[index] = lost("deleted") if answer is None else unavailable(answer)
             return
-        for ask in group:
-            results[ask.index] = (
-                SettleResult(Status.LOST, now_state="deleted", error=LeaseLostError())
-                if answer is None
-                else _unavailable(answer)
-            )
+        acked = Outcome.ACKED
+        for index, token, result in zip(group.indexes, group.tokens, answer.results, strict=True):
+            if result[0] is acked and not result.late:
+                results[index] = ACKED
+                continue
+            results[index] = told = told_of(result)
+            if told.status is Status.LOST:
+                told.cancelled = group.subscription.cancels.of(token)
+        if group.subscription.claims.held:
+            self._free(group, answer)
+        self._remember(group, answer)
 
-    def _submit(self, group: list[_Ask]) -> asyncio.Future[Reply]:
-        return self._context.flusher.submit(self._handle(group[0]), [ask.op for ask in group])
+    def _free(self, group: _Group, reply: Reply) -> None:
+        """Copies may wait for the end of these leases."""
+        key, claims = self._handle(group).key, group.subscription.claims
+        for op, result in zip(group.ops, reply.results, strict=True):
+            if result.outcome in STATUSES:
+                claims.settled(key, op.offset, result.outcome, result.when_ms)
 
-    def _handle(self, ask: _Ask) -> LedgerHandle:
+    def _submit(self, group: _Group) -> asyncio.Future[Reply]:
+        return self._context.flusher.submit(self._handle(group), group.ops)
+
+    def _handle(self, group: _Group) -> LedgerHandle:
         """The owner's handle if this sidecar owns the partition, else one for foreign settles."""
-        token = ask.token
-        partition = self._owned(ask)
+        subscription, topic_id = group.subscription, group.topic_id
+        partition = self._owned(group)
         if partition is not None:
             return partition.handle
-        key = LedgerKey(
-            ask.subscription.cluster, ask.subscription.name, token.topic_id, token.partition
-        )
+        key = LedgerKey(subscription.cluster, subscription.name, topic_id, group.partition)
         handle = self._handles.get(key)
         if handle is None:
             handle = self._handles[key] = LedgerHandle(key)
@@ -255,130 +280,81 @@ class Settler:
         return handle
 
     @staticmethod
-    def _owned(ask: _Ask) -> Partition | None:
-        token = ask.token
-        return ask.subscription.ownership.by_ledger.get((token.topic_id, token.partition))
+    def _owned(group: _Group) -> Partition | None:
+        return group.subscription.ownership.by_ledger.get((group.topic_id, group.partition))
 
-    def _told(self, ask: _Ask, reason: str) -> None:
+    def _told(self, group: _Group, offset: int, reason: str) -> None:
         """For the headers of a copy, which may be made before the settle is answered."""
-        partition = self._owned(ask)
+        partition = self._owned(group)
         if partition is not None:
-            partition.copies.failed_with(ask.token.offset, reason)
+            partition.copies.failed_with(offset, reason)
 
-    @staticmethod
-    def _result(result: Result) -> SettleResult:
-        if result.outcome is Outcome.ACKED and not result.late:
-            return ACKED
-        status = _STATUSES.get(result.outcome)
-        if status is None:
-            return SettleResult(
-                Status.LOST,
-                now_state=_STATE_NAMES[result.state],
-                now_attempt=result.attempt or None,
-                error=LeaseLostError(),
-            )
-        return SettleResult(
-            status,
-            late=result.late,
-            deadline_ms=result.when_ms if status is Status.EXTENDED else None,
-            due_ms=result.when_ms if status is Status.RETRYING else None,
-        )
-
-    def _count(self, asks: Sequence[_Ask], results: Sequence[SettleResult | None]) -> None:
-        metrics = self._context.metrics
-        counts: dict[tuple[str, Verb, Status, bool], int] = {}
-        for ask in asks:
-            result = results[ask.index]
-            status = Status.UNAVAILABLE if result is None else result.status
-            key = (ask.subscription.name, ask.verb, status, ask.op.counted)
-            counts[key] = counts.get(key, 0) + 1
-            if result is not None and result.late and ask.verb is Verb.ACK:
-                metrics.late_acks.at(ask.subscription.name).inc()
-        for (name, verb, status, counted), count in counts.items():
+    def _count(self, group: _Group, results: Sequence[SettleResult | None]) -> None:
+        metrics, subscription = self._context.metrics, group.subscription
+        name, brake = subscription.name, subscription.brake
+        counts: dict[tuple[Verb, Status, bool], int] = {}
+        if group.plain and results.count(ACKED) == len(results):
+            counts[Verb.ACK, Status.ACKED, True] = len(results)
+        else:
+            for op, result in zip(group.ops, results, strict=True):
+                verb = _API_VERBS[op.verb]
+                status = Status.UNAVAILABLE if result is None else result.status
+                key = (verb, status, op.counted)
+                counts[key] = counts.get(key, 0) + 1
+                if result is not None and result.late and verb is Verb.ACK:
+                    metrics.late_acks.at(name).inc()
+        for (verb, status, counted), count in counts.items():
             metrics.settles.at(name, verb.value, status.value).inc(count)
             if status is Status.LOST:
                 metrics.lost_settles.at(name, verb.value).inc(count)
             if counted:
-                self._subscriptions[name].brake.settled(verb, status, count)
+                brake.settled(verb, status, count)
 
     # --- looking
 
     async def look(self, text: str) -> LeaseView:
         """Where a lease is. Raises BadLeaseTokenError, UnknownSubscriptionError, StoreError."""
-        ask = self._read(0, SettleItem(text, Verb.ACK))
-        if isinstance(ask, SettleResult):
-            if ask.status is Status.LOST:
+        results: list[SettleResult | None] = [None]
+        groups, _ = self._read([SettleItem(text, Verb.ACK)], results)
+        for refused in filter(None, results):
+            if refused.status is Status.LOST:
                 return LeaseView("lost", 0)
-            raise ask.error or BadLeaseTokenError()
-        ask.op = ask.op._replace(verb=CoreVerb.LOOK)
+            raise refused.error or BadLeaseTokenError()
+        (group,) = groups
+        group.ops = [op._replace(verb=CoreVerb.LOOK) for op in group.ops]
         answers: list[Reply | StoreError | None] = []
-        await self._ask_all([([ask], self._submit([ask]))], lambda _, each: answers.append(each))
+        await self._ask_all([(group, self._submit(group))], lambda _, each: answers.append(each))
         (answer,) = answers
         if isinstance(answer, StoreError):
             raise answer
-        return LeaseView("lost", 0) if answer is None else _view(answer.results[0])
+        return LeaseView("lost", 0) if answer is None else view_of(answer.results[0])
 
     # --- after a rollback (R10)
 
-    def _remember(self, group: Sequence[_Ask], reply: Reply) -> None:
-        """Keep confirmed acks, in case the store forgets them."""
-        offsets = [
-            ask.op.offset
-            for ask, result in zip(group, reply.results, strict=True)
-            if result.outcome is Outcome.ACKED
-        ]
-        if offsets:
-            acked = (
-                a.token
-                for a, result in zip(group, reply.results, strict=True)
-                if result.outcome is Outcome.ACKED
-            )
-            group[0].subscription.notes.acked(acked)
-            self._context.memory.acked(self._handle(group[0]).key, reply.epoch, offsets)
+    def _remember(self, group: _Group, reply: Reply) -> None:
+        """Keep confirmed acks, in case the store forgets them; repeated ones too, because whoever
+        served them first may not have heard of it.
+        """
+        acked = list(zip(group.tokens, reply.results, strict=True))
+        now = group.tokens
+        outcomes = [result[0] for result in reply.results]
+        if outcomes.count(Outcome.ACKED) != len(outcomes):
+            acked = [(token, result) for token, result in acked if result[0] in _ACKED]
+            now = [token for token, result in acked if result[0] is Outcome.ACKED]
+        if not acked:
+            return
+        group.subscription.notes.acked(now)
+        handle, memory = self._handle(group), self._context.memory
+        memory.acked(handle.key, reply.epoch, [token.offset for token, _ in acked])
+        homes = [(t.offset, r.fence) for t, r in acked if r.fence > t.fence]
+        if homes:
+            memory.acked_at_home(handle.key, handle.incarnation, reply.epoch, homes)
 
 
-def _grouped(asks: Sequence[_Ask]) -> dict[tuple[bytes, bytes, int], list[_Ask]]:
-    groups: dict[tuple[bytes, bytes, int], list[_Ask]] = {}
-    for ask in asks:
-        token = ask.token
-        groups.setdefault((token.subscription, token.topic_id, token.partition), []).append(ask)
-    return groups
-
-
-def _split(
-    group: Sequence[_Ask], results: Sequence[Result]
-) -> tuple[list[_Ask], list[_Ask], list[Result]]:
+def _split(group: _Group, results: Sequence[Result]) -> tuple[_Group, _Group, list[Result]]:
     """Items that have to wait for a repair (R10); those that are decided, with their results."""
-    if Outcome.UNREPAIRED not in [result.outcome for result in results]:
-        return [], list(group), list(results)
-    waits, decided, known = [], [], []
-    for ask, result in zip(group, results, strict=True):
-        if result.outcome is Outcome.UNREPAIRED:
-            waits.append(ask)
-        else:
-            decided.append(ask)
-            known.append(result)
-    return waits, decided, known
-
-
-def _unavailable(error: StoreError) -> SettleResult:
-    return SettleResult(Status.UNAVAILABLE, error=error)
-
-
-_LOOKS: Mapping[Outcome, str] = {
-    Outcome.ALREADY_ACKED: "acked",
-    Outcome.HELD: "leased",
-    Outcome.RETRYING: "retrying",
-    Outcome.DEAD: "dead",
-}
-
-
-def _view(result: Result) -> LeaseView:
-    state = _LOOKS.get(result.outcome, "lost")
-    return LeaseView(
-        state,
-        result.attempt,
-        deadline_ms=result.when_ms if state == "leased" else None,
-        due_ms=result.when_ms if state == "retrying" else None,
-        late=result.late,
-    )
+    waits: list[int] = []
+    decided: list[int] = []
+    for place, result in enumerate(results):
+        (waits if result.outcome is Outcome.UNREPAIRED else decided).append(place)
+    return group.some(waits), group.some(decided), [results[place] for place in decided]

@@ -20,6 +20,7 @@ from ackd.engine.dead_marks import DeadMarks
 from ackd.engine.dedup import Dedup
 from ackd.engine.filling import Filling
 from ackd.engine.handout import HandOut
+from ackd.engine.held_ends import HeldEnds
 from ackd.engine.lengthen import Lengthening
 from ackd.engine.lines import Lines
 from ackd.engine.members import Note
@@ -104,6 +105,7 @@ class Subscription:
         self.lengthening = Lengthening(self, context)
         self.brake = Braking(self, context)
         self.filling = Filling(self, context)
+        self.held_ends = HeldEnds(context.clock)
         self.hand_out = HandOut(self, context)
         self.dedup = Dedup(self, context) if settings.dedup.key else None
         self.parking = Parking(self, context, context.spill(name, settings.spill_bytes_max))
@@ -250,6 +252,7 @@ class Subscription:
         partition.ledger.fetched(event.session, self._sieve.sift(event))
         partition.end = max(partition.end, event.records[-1].offset + 1)
         partition.perform()
+        self.sweeper.stir()
         self.context.metrics.fetched.at(self.name).inc(len(event.records))
         self.hand_out.throttle()
 

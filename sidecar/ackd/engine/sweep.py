@@ -28,6 +28,7 @@ class Sweeper:
         self._context = context
         self._kick = asyncio.Event()
         self._planned_ms = 0
+        self._idle = True
 
     def due(self, due_ms: int) -> None:
         """Something is due at `due_ms` (monotonic); wake up earlier if that is before the plan."""
@@ -38,11 +39,18 @@ class Sweeper:
         """Plan anew."""
         self._kick.set()
 
+    def stir(self) -> None:
+        """Messages may be open again: somebody else may settle them within the long sleep."""
+        if self._idle:
+            self._kick.set()
+
     async def run(self) -> None:
         """Sleep, wake, tick, until cancelled."""
         upkeep_ms = journal_ms = 0
         while True:
             now_ms = self._context.clock.monotonic_ms()
+            if self._idle:
+                upkeep_ms, journal_ms = now_ms + UPKEEP_MS, now_ms + JOURNAL_MS
             owned = list(self._subscription.owned.values())
             for partition in owned:
                 self._tick(partition, now_ms)
@@ -86,14 +94,16 @@ class Sweeper:
                 partition.tell()
 
     def _ask(self, owned: Sequence[Partition]) -> None:
+        held = self._subscription.claims.held
         for partition in owned:
-            if partition.ledger.entries and not partition.ledger.dirty:
+            key, ledger = partition.key, partition.ledger
+            if not ledger.dirty and (ledger.entries or (key.topic_id, key.partition) in held):
                 partition.tell()
 
     async def _sleep(self, owned: Sequence[Partition], now_ms: int) -> None:
         self._kick.clear()
         busy = any(partition.ledger.entries or partition.has_upkeep for partition in owned)
-        most = IDLE_MS
+        most, self._idle = IDLE_MS, not busy
         if busy:
             most = JOURNAL_MS if self._subscription.presence.view.alive else UPKEEP_MS
         dues = [due for p in owned if not p.ledger.dirty and (due := p.ledger.next_due_ms())]

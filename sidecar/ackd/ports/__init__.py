@@ -39,6 +39,7 @@ from ackd.ports.events import (
 from ackd.ports.operator import Groups, TopicLook
 from ackd.ports.outbox import Outboxes, SeenKeys
 from ackd.ports.store import Member, Members, Note, Store
+from ackd.ports.transactions import SeesTransactions
 from ackd.ports.trouble import Trouble
 
 __all__ = [
@@ -68,6 +69,7 @@ __all__ = [
     "Record",
     "Revoked",
     "SeenKeys",
+    "SeesTransactions",
     "StartPolicy",
     "Store",
     "Stored",

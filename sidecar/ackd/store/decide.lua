@@ -114,7 +114,9 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
     return true
   end
   local outcome, what = byte(T, (phase * 16 + verb) * 2 + 1, (phase * 16 + verb) * 2 + 2)
-  if home and what % 2 == 1 and home[12] == 1 then outcome, what = Outcome.LOST, 0 end
+  if home and home[12] == 1 and (what % 2 == 1 or phase == Phase.WAITING or phase == Phase.RELEASED) then
+    outcome, what = Outcome.LOST, 0
+  end
   local target = (what - what % 2) / 2
   local late = 0
   if what % 2 == 1 then
@@ -123,11 +125,15 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
       if verb == Verb.FINISH then odd[offset] = now * 8 + arg end
       if home then
         -- An ack like any other from here on; only the carrier still has to be told.
-        home[1] = State.FINISHED
+        home[1], s_fence = State.FINISHED, home[8]
         H.set(offset, home)
         H.leave(offset, home)
         odd[offset] = false
         odd_gone[#odd_gone + 1] = number(offset)
+      elseif verb == Verb.ACK and rterm ~= h_rterm and now < repair_until + Bound.REPEAT_MS
+          and not homes().missing and not H.of(offset) then
+        s_fence = fence + 1
+        H.acked_as(offset, false, s_fence)
       end
       if offset >= watermark then finish(offset) end
     else

@@ -138,6 +138,13 @@ H.close = function(offset, home)
   end
 end
 
+-- A home that is nothing but the word that its message is acked (`home.acked`, `home.replayed`).
+H.acked_as = function(offset, before, generation)
+  if before then H.leave(offset, before) else H.count = H.count + 1 end
+  local home = { State.FINISHED, 0, 0, 0, 0, 0, 0, generation, 0, 0, 0, 0, 0 }
+  H.close(offset, home)
+end
+
 H[Verb.CLOSE] = function(offset, fence, _, partition, arg)
   local home = H.of(offset)
   if not home or home[11] ~= 0 then
@@ -163,6 +170,7 @@ end
 local function unknown(offset, fence, rterm, counted)
   if fence <= fence_floor then return Outcome.FINISHED, 0 end
   if rterm == h_rterm then return counted == 1 and Outcome.REFUSED or Outcome.LOST, 0 end
+  if now < repair_until then return Outcome.HELD, repair_until end
   if offset >= watermark then
     local _, _, value, weight = bits_of(offset)
     if value % (weight * 2) < weight then return Outcome.HELD, now + Bound.UNKNOWN_AGAIN_MS end
@@ -186,11 +194,14 @@ H[Verb.CLAIM] = function(offset, fence, rterm, partition, place, counted)
     return
   end
   local state, outcome, told = home[1], Outcome.CLAIMED, 0
-  if fence ~= home[8] then
+  if fence < home[8] or fence > home[8] and state ~= State.FINISHED then
     outcome = fence < home[8] and Outcome.REFUSED or Outcome.LOST
+    if outcome == Outcome.LOST and now < repair_until then
+      outcome, told = Outcome.HELD, repair_until
+    end
   elseif state == State.FINISHED then
     outcome = Outcome.FINISHED
-    H.close(offset, home)
+    if fence == home[8] then H.close(offset, home) end
   else
     if home[12] == 0 then
       local line = home[13] ~= 0 and H.line(home[13])

@@ -73,8 +73,8 @@ for item = 0, count - 1 do
     H[verb](offset, fence, rterm, group, arg, counted)
   else
     local told = false
-    if verb == Verb.REPLAY or not b_gone[b_page(offset).c] then
-      told = upkeep[verb](offset, arg, group, rterm, counted)
+    if verb == Verb.REPLAY or verb == Verb.RESTORE or not b_gone[b_page(offset).c] then
+      told = upkeep[verb](offset, arg, group, rterm, counted, fence, attempt)
     end
     if not told then return refuse(Verdict.CHUNK_LOST, h_term, version) end
     results[#results + 1] = pack(RESULT, Outcome.DONE, State.READY, 0, 0, told, 0, 0)

@@ -35,6 +35,7 @@ _NUMBERS: dict[str, dict[str, int]] = {
         "EXCEPTIONS_KEEP_MS": upkeep.EXCEPTIONS_KEEP_MS,
         "HOME_KEEP_MS": home.HOME_KEEP_MS,
         "PRUNE_MAX": home.PRUNE_MAX,
+        "REPEAT_MS": home.REPEAT_MS,
         "UNKNOWN_AGAIN_MS": home.UNKNOWN_AGAIN_MS,
     },
 }

@@ -172,7 +172,7 @@ upkeep[Verb.DROP] = function(offset)
   return 0
 end
 
-upkeep[Verb.REPLAY] = function(offset, arg, group, rterm, counted)
+upkeep[Verb.REPLAY] = function(offset, arg, group, rterm, counted, fence)
   if arg == 2 then
     homes().clear()
     h_rterm = rterm
@@ -180,8 +180,12 @@ upkeep[Verb.REPLAY] = function(offset, arg, group, rterm, counted)
   end
   if arg == 0 then
     if group ~= 0 and group ~= epoch % Bound.EPOCH_MARKS + 1 then return 0 end
-    local home = H.count > 0 and homes().of(offset)
-    if home and home[1] ~= State.FINISHED then
+    local home = (H.count > 0 or fence > 0) and homes().of(offset)
+    if fence > (home and home[8] or fence_floor) and not H.missing then
+      H.acked_as(offset, home, fence)
+      odd[offset] = false
+      odd_gone[#odd_gone + 1] = number(offset)
+    elseif home and home[1] ~= State.FINISHED then
       if counted == 0 then
         odd[offset] = now * 8 + Finish.SENT
       else
@@ -205,6 +209,59 @@ upkeep[Verb.REPLAY] = function(offset, arg, group, rterm, counted)
   local per = Size.BITS_CHUNK / Size.SLOTS_CHUNK
   for _, c in ipairs(chunks("s", page.c * per, (page.c + 1) * per - 1)) do
     if not s_made[c] and call("EXISTS", BASE .. "s" .. c) == 0 then forget_chunk("s", c) end
+  end
+  return 0
+end
+
+-- A home that a rollback forgot (`home.restore`).
+local function made_again(offset, before, counted, fence, attempt, group)
+  h_fence = max(h_fence, fence)
+  if before and before[1] == State.FINISHED then
+    before[8] = fence
+    H.set(offset, before)
+    return before
+  end
+  if before then H.leave(offset, before) else H.count = H.count + 1 end
+  local home = { State.READY, attempt, 0, 0, 0, 0, 0, fence, 0, 0, 0, 0, 0 }
+  if counted == 1 and group < 2 and offset >= watermark and finished(offset) and (odd[offset] == false
+      or odd[offset] == nil and (odd_cleared or not call("ZSCORE", BASE .. "x", number(offset)))) then
+    home[1] = State.FINISHED -- the ack was repeated before the home
+  end
+  H.set(offset, home)
+  return home
+end
+
+upkeep[Verb.RESTORE] = function(offset, arg, group, rterm, counted, fence, attempt)
+  if homes().missing then return false end
+  if fence <= fence_floor then return 0 end
+  local home = H.of(offset)
+  if not home or home[8] < fence then
+    home = made_again(offset, home, counted, fence, attempt, group)
+  end
+  if home[8] > fence then return 0 end
+  if home[1] ~= State.FINISHED and counted == 0 and home[12] == 0 then
+    home[9], home[10], home[12] = group, arg - 1, 1
+    H.set(offset, home)
+  elseif home[1] ~= State.FINISHED and counted == 1 and arg ~= 0 and home[13] == 0 and home[11] == 0 then
+    H.park(offset, home, arg)
+    H.set(offset, home)
+  end
+  local over = offset < watermark or finished(offset)
+  if over or counted == 0 or group % 2 == 1 then
+    if home[1] ~= State.FINISHED then odd[offset] = now * 8 + Finish.SENT end
+    if over then return 0 end
+    finish(offset)
+    if term == 0 then journal[#journal + 1] = pack(JOURNAL, offset, Outcome.ACKED, 0, 0, 0) end
+    return 1
+  end
+  local raw, page, at = raw_slot(offset)
+  if s_gone[page.c] then return false end
+  local slot = raw and { unpack_(SLOT, raw) } or { State.READY, 0, 0, 0, 0, 0, 0 }
+  if slot[1] ~= State.SENDING or slot[4] < fence then
+    slot[1], slot[2], slot[4], slot[5] = State.SENDING, attempt, fence, rterm
+    page.d[at] = pack(SLOT, unpack(slot, 1, 7))
+    make("s", s_made, lists, page)
+    touch(page, at, s_dirty)
   end
   return 0
 end

@@ -155,6 +155,11 @@ class Metrics(OutboxMetrics):
             "Time since the oldest unfinished message was first handed out; 0 without one.",
             each,
         )
+        self.transaction_held = self._gauge(
+            "ackd_transaction_held_seconds",
+            "How long an open transaction has held the readable end of the log (asked every 10 s).",
+            each,
+        )
         self.watermark = self._gauge(
             "ackd_watermark_offset", "The smallest unfinished offset; standing still is bad.", each
         )

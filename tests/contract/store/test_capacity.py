@@ -11,12 +11,14 @@ from uuid import uuid4
 
 import pytest
 
+from ackd.core.outbox import Bounds, Keep, Post, Posting, Sent
 from ackd.core.seen import Entry
 from ackd.core.states import Verb
 from ackd.core.wire import Finish, Op, Verdict
 from ackd.engine.carrier import Carrier, Origin, carrier_headers
 from ackd.engine.members import Note, write_note
-from ackd.ports import Store
+from ackd.engine.outbox_entry import write_stored
+from ackd.ports import Store, Stored
 from ackd.store.survey import BITS, HEAD, HOMES, JOURNAL, ODD, SLOTS, Found, Survey
 from tests.conftest import RedisFactory
 from tests.contract.store.owner import Owner
@@ -28,6 +30,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 PAGE = REPO / "docs" / "capacity.md"
 TOLERANCE = 0.2
 CALL = 500
+BODY = 1_000
 COUNT = 4_000
 SPREAD = 256
 
@@ -152,6 +155,49 @@ async def business_key(store: Store) -> float:
     return each.size / COUNT
 
 
+async def outbox_of(store: Store, body: bytes, ticket: bytes = b"") -> str:
+    """A full outbox; its name. With `ticket` each message is a request of its own."""
+    name = f"capacity-{uuid4()}"
+    bounds = Bounds(COUNT, 1 << 30, 3_600_000)
+    for start in range(0, COUNT, CALL):
+        numbers = range(start, start + CALL)
+        posts = [Post(ticket and b"%s-%08d" % (ticket, n), (Posting(0, body),)) for n in numbers]
+        posted = await store.outboxes.post(name, posts, bounds)
+        assert all(each.first for each in posted)
+    return name
+
+
+async def outbox_size(store: Store, name: str) -> int:
+    """All its keys."""
+    return sum(e.size for e in await Survey(store).everything() if e.name == f"outbox:{name}")
+
+
+async def outbox_message(store: Store) -> float:
+    """What is around the bytes of a message."""
+    name = await outbox_of(store, bytes(BODY))
+    return (await outbox_size(store, name)) / COUNT - BODY
+
+
+async def outbox_result(store: Store) -> float:
+    """What is left of a message that was sent."""
+    name = await outbox_of(store, bytes(BODY))
+    keep = Keep(3_600_000, COUNT, 3_600_000)
+    result = write_stored(Stored("orders", 3, 2_101_000), doubtful=False)
+    for _ in range(0, COUNT, CALL):
+        load = await store.outboxes.take(name, "a", 60_000, CALL, 1 << 30)
+        sent = [Sent(parcel.number, result) for parcel in load.parcels]
+        assert len(sent) == CALL
+        assert await store.outboxes.done(name, "a", load.term, 60_000, sent, keep)
+    return (await outbox_size(store, name)) / COUNT
+
+
+async def outbox_ticket(store: Store) -> float:
+    """An `Idempotency-Key` of a request to the outbox, a hash of 16 bytes and more in the store."""
+    without = await outbox_size(store, await outbox_of(store, b"body"))
+    with_one = await outbox_size(store, await outbox_of(store, b"body", b"0123456"))
+    return (with_one - without) / COUNT
+
+
 MEASURES: dict[str, Callable[[Store], Awaitable[float]]] = {
     "a partition, idle": idle,
     "a message under lease or waiting in the window": lease,
@@ -162,6 +208,9 @@ MEASURES: dict[str, Callable[[Store], Awaitable[float]]] = {
     "a settle at another sidecar than the owner (the last 10,000 of a partition)": journal,
     "a partition in its owner's heartbeat": member,
     "an acked business key, as long as its window (`dedup`)": business_key,
+    "a message in the outbox, beside its own bytes": outbox_message,
+    "its result, when it was sent (`publish.outbox_result_ms`)": outbox_result,
+    "the `Idempotency-Key` of such a request (`publish.idempotency_ms`)": outbox_ticket,
 }
 
 

@@ -31,12 +31,7 @@ START_US = 1_800_000_000_000_000
 CHUNK = 1 << 15
 RUNS = [b"run-a", b"run-b"]
 SETTLES = [Verb.ACK, Verb.RETRY, Verb.EXTEND, Verb.DEAD, Verb.RELEASE, Verb.LOOK]
-PLAIN = {
-    "advance": Verb.ADVANCE,
-    "drop": Verb.DROP,
-    "reset": Verb.RESET,
-    "settled": Verb.SETTLED,
-}
+PLAIN = {each.name.lower(): each for each in (Verb.ADVANCE, Verb.DROP, Verb.RESET, Verb.SETTLED)}
 WEIGHTS = [30, 45, 5, 8, 3, 25, 6, 3, 1, 1]
 LINES = [0, 0, 5, 5, (1 << 48) - 1]
 BASES = [0, 40, 2_000, CHUNK - 20, CHUNK + 300, 3 * CHUNK + 5]
@@ -139,7 +134,7 @@ def _settle(rng: random.Random, pair: Pair, offset: int) -> Op:
 def _sending(rng: random.Random, pair: Pair, offset: int) -> Op:
     """What sends a message back, and what its copies ask."""
     kind = rng.choice(["send", "send", "send", "bury", "place", "finish", "claim", "claim", "claim",
-                       "close", "over", "over", "head"])  # fmt: skip
+                       "close", "over", "over", "head", "restore", "restore"])  # fmt: skip
     key = rng.choice(LINES)
     if kind == "send":
         if pair.tokens and rng.random() < 0.6:
@@ -159,14 +154,21 @@ def _sending(rng: random.Random, pair: Pair, offset: int) -> Op:
         generation += rng.choice([-1, 1])
     if kind == "finish":
         return Op(Verb.FINISH, offset, generation, rterm, arg=Finish.SENT)
-    if kind == "close":
-        return Op(Verb.CLOSE, offset, generation)
+    if kind in ("close", "restore"):
+        close = Op(Verb.CLOSE, offset, generation)
+        return close if kind == "close" else _restore(rng, offset, generation, rterm)
     carrier = rng.choice([0, 0, 0, 1])
     if kind == "over":
-        generation *= rng.random() < 0.7
-        return Op(Verb.CLOSE, offset, generation, arg=carrier + 8, group=carrier)
+        told = generation * (rng.random() < 0.7)
+        return Op(Verb.CLOSE, offset, told, arg=carrier + 8, group=carrier)
     return Op(Verb.CLAIM, offset, generation, rterm ^ (rng.random() < 0.1), group=carrier,
               arg=carrier + 7, counted=rng.random() < 0.8)  # fmt: skip
+
+
+def _restore(rng: random.Random, offset: int, generation: int, rterm: int) -> Op:
+    op = Op(Verb.RESTORE, offset, generation + rng.choice([0, 0, 1_000]), rterm, rng.randrange(5))
+    owner = op._replace(arg=rng.choice(LINES), group=rng.randrange(4))
+    return rng.choice([owner, op._replace(arg=8, group=rng.choice([0, 1]), counted=False)])
 
 
 def _hole(rng: random.Random, offset: int) -> Op:
@@ -192,12 +194,13 @@ def random_op(rng: random.Random, pair: Pair) -> Op:
         case "hole":
             return _hole(rng, offset)
         case "replay":
-            arg = rng.choices([0, 1, 2], [12, 5, 1])[0]
+            arg, fence = rng.choices([0, 1, 2], [12, 5, 1])[0], 0
             if arg == 0 and pair.sent and rng.random() < 0.5:
-                offset = rng.choice(pair.sent[-20:])[0]
+                offset, generation, _ = rng.choice(pair.sent[-20:])
+                fence = generation + rng.choice([-1, 0, 1]) if rng.random() < 0.3 else 0
             counted, mark = rng.random() < 0.5, rng.choice([0, 0, 1, 2])
-            return Op(Verb.REPLAY, offset, rterm=rng.randrange(1 << 16), arg=arg, group=mark,
-                      counted=counted)  # fmt: skip
+            return Op(Verb.REPLAY, offset, fence, rterm=rng.randrange(1 << 16), arg=arg,
+                      group=mark, counted=counted or fence > 0)  # fmt: skip
         case "sending":
             return _sending(rng, pair, offset)
         case _:

@@ -1,5 +1,7 @@
 """Home records on every store: what is sent back, who may deliver its copy (R2, R4, R8, R14)."""
 
+import itertools
+
 import pytest
 
 from ackd.core.home import HOME_KEEP_MS
@@ -87,8 +89,9 @@ async def test_r2_the_first_carrier_wins_and_is_told_the_same_again(store: Store
     assert (await claim(owner, 5, sent, OTHER)).outcome is Outcome.REFUSED
     older = sent._replace(fence=sent.fence - 1)
     assert (await claim(owner, 5, older)).outcome is Outcome.REFUSED
+    # A repeat of the retry is told the same until the message is handed on (R17).
     again = ack._replace(verb=Verb.RETRY, arg=90_000)
-    assert (await owner.foreign(again)).results[0].outcome is Outcome.RETRYING
+    assert (await owner.foreign(again)).results[0].outcome is Outcome.LOST
     assert (await owner.foreign(ack)).results[0].outcome is Outcome.LOST
 
 
@@ -212,6 +215,52 @@ async def test_r10_a_replayed_ack_is_told_to_the_carrier(store: Store) -> None:
     assert (await owner.one(acked)).outcome is Outcome.ALREADY_ACKED
     assert (await claim(owner, 2, sent[1])).outcome is Outcome.CLAIMED
     assert (await owner.one(unsure)).outcome is Outcome.LOST
+
+
+async def test_r10_a_forgotten_home_is_written_again(store: Store) -> None:
+    """By who sent it back, before or after the ack is repeated, and by who has claimed it."""
+    owner = Owner(store)
+    await owner.open()
+    leases = await owner.grant(1, 2, 3, 4)
+    generation = leases[0].fence + 5
+
+    def again(offset: int, arg: int = 0, group: int = 1, *, counted: bool = True) -> Op:
+        return Op(Verb.RESTORE, offset, generation, 7, 1, arg, group, counted)
+
+    for _ in range(2):
+        await owner.call(again(1))
+        await owner.call(Op(Verb.REPLAY, 2), again(2))
+        await owner.foreign(again(3, arg=10, counted=False))
+        await owner.call(again(4, group=0))
+    sent = Result(Outcome.SENT, State.SENDING, 1, generation, 0, 0, late=False)
+    assert (await owner.one(leases[0])).outcome is Outcome.ACKED  # in the home, late
+    assert (await claim(owner, 1, sent)).outcome is Outcome.FINISHED
+    assert (await claim(owner, 2, sent)).outcome is Outcome.FINISHED
+    assert (await owner.one(leases[2])).outcome is Outcome.LOST  # its copy has it
+    assert (await claim(owner, 3, sent, (1, 9))).outcome is Outcome.CLAIMED
+    assert (await claim(owner, 3, sent, (1, 8))).outcome is Outcome.REFUSED
+    slots = (await owner.open(again=True)).slots
+    assert [(s.offset, s.state, s.fence) for s in slots] == [(4, State.SENDING, generation)]
+
+
+async def test_r10_an_ack_at_home_is_remembered_without_the_home(store: Store) -> None:
+    """By who served it, whoever comes first: the ack, the finish, or the home (I2)."""
+    owner = Owner(store)
+    await owner.open()
+    (lease,) = await owner.grant(1)
+    sent = await send(owner, 1)
+    acked = await owner.one(lease)
+    assert (acked.outcome, acked.fence) == (Outcome.ACKED, sent.fence)
+    generation = sent.fence + 5
+    replay = Op(Verb.REPLAY, 2, generation)
+    finish = Op(Verb.REPLAY, 2, counted=False)
+    home = Op(Verb.RESTORE, 2, generation, 7, 1, 0, 3)
+    for at, ops in enumerate(itertools.permutations((replay, finish, home)), 2):
+        await owner.foreign(*(op._replace(offset=at) for op in ops))
+        told = Result(Outcome.SENT, State.SENDING, 1, generation, 0, 0, late=False)
+        assert (await claim(owner, at, told)).outcome is Outcome.FINISHED
+        again = lease._replace(offset=at)
+        assert (await owner.one(again)).outcome is Outcome.ALREADY_ACKED
 
 
 async def test_r14_evicted_homes_are_noticed_and_their_carriers_delivered(

@@ -99,6 +99,10 @@ CASES: dict[str, Case] = {
         {f"ackd_oldest_unfinished_age_seconds{PART}": "0+60x120"},
         {**OF_SIDECAR, "subscription": "s", "topic": "t", "partition": "0"},
     ),
+    "AckdTransactionOpen": Case(
+        {f"ackd_transaction_held_seconds{PART}": "0x10 0+60x110"},
+        {**OF_SIDECAR, "subscription": "s", "topic": "t", "partition": "0"},
+    ),
     "AckdBacklogGrows": Case({f"ackd_lag_messages{PART}": "0+100x200"}, OF_SUB, "120m"),
     "AckdWindowNearlyFull": Case(
         {f"ackd_window_share{SUB}": "0.5x5 0.9x120"}, {**OF_SIDECAR, "subscription": "s"}

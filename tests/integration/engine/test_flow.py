@@ -7,6 +7,7 @@ import pytest
 
 from ackd.config.mistakes import MistakesError
 from ackd.engine.api import SettleItem, Verb
+from ackd.engine.seek_api import SeekRequest, SeekTo
 from tests.integration.engine.together import NAME, Sidecar, Together
 from tests.support.redis import RedisServer
 from tests.support.wait import wait_until_async
@@ -54,6 +55,22 @@ async def test_a_pause_of_the_group_holds_every_sidecar_and_resume_frees_them(
         await two.runtime.resume(NAME, "group")
     assert waiting.result().messages
     assert (await two.receive()).messages
+
+
+async def test_resume_at_a_sidecar_that_has_not_heard_of_the_pause(
+    together: Together, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pause and a resume that reach two sidecars within one heartbeat: the later word counts."""
+    one, two = await together.pair()
+    await one.publish(8)
+    control = two.runtime._subscriptions[NAME].control
+    monkeypatch.setattr(control, "heard", lambda *_: None)
+    await one.runtime.pause(NAME, "group", "by mistake", None)
+    assert (await two.runtime.resume(NAME, "group")).pauses == []
+    assert (await one.receive(wait_ms=60_000)).messages
+    # The other way round: whoever has not heard of the pause knows that a seek may run.
+    await one.runtime.pause(NAME, "group", "for a seek", None)
+    await two.runtime.progress.seek(NAME, SeekRequest(SeekTo.EARLIEST))
 
 
 async def test_a_pause_of_a_pod_is_its_own_and_ends_by_itself(together: Together) -> None:

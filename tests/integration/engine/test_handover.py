@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from ackd.cli import exits
 from ackd.cli.adopt import Plan, adopt
+from ackd.cli.drain import drain
 from ackd.cli.leave import Leaving, leave
 from ackd.cli.parts import opened
 from ackd.config.schema import BrokerSettings, Settings, StoreSettings
@@ -293,6 +294,56 @@ async def test_as_commands(place: Place, tmp_path: Path) -> None:
     assert (code, out) == (exits.CONFIG, "")
     assert "no subscription 'nobody'" in said
     assert await place.plain(place.count) == place.everything - before
+
+
+async def test_the_exit_drains_by_itself(place: Place) -> None:
+    """I1, I2: nothing new is handed out, what is under lease is finished, and then it goes."""
+    patient = replace(place.settings.subscriptions[NAME], stuck_after_ms=60_000)
+    place.settings = replace(place.settings, subscriptions={NAME: patient})
+    assert (await place.adopt(do=True)).adopted
+    runtime = await place.sidecar()
+    held = await received(runtime, 20)
+    said: list[str] = []
+
+    async def drained(most_ms: int) -> str:
+        async with opened(place.settings, NAME) as parts:
+            return await drain(parts, most_ms, said.append)
+
+    # Not in time: it goes on as before.
+    assert await drained(100) == "20 leases are still open"
+    assert said[-1] == f"{NAME} is handed out again"
+
+    async def resumed() -> bool:
+        return runtime.subscription(NAME).pauses == []
+
+    await wait_until_async(resumed, "the pause to be taken back")
+    held += await received(runtime, 1)
+    said.clear()
+
+    async def paused() -> bool:
+        return [each.reason for each in runtime.subscription(NAME).pauses] == ["ackd exit"]
+
+    async def at_rest() -> bool:
+        return bool(said) and "stop the sidecars" in said[-1]
+
+    async with asyncio.TaskGroup() as group:
+        draining = group.create_task(drained(60_000))
+        await wait_until_async(paused, "the sidecar to hear of it")
+        empty = await runtime.receive(NAME, ReceiveRequest(max=10, wait_ms=0))
+        assert (empty.messages, empty.limited_by) == ([], "paused")
+        await ack(runtime, held)
+        await wait_until_async(at_rest, "no lease to be open")
+        await runtime.stop()
+    assert draining.result() == ""
+    leaving = await place.leave(do=True)
+    assert leaving.left
+    twice = {
+        (each.partition, offset)
+        for each in leaving.partitions
+        for first, behind in each.finished_above
+        for offset in range(first, behind)
+    }
+    assert await place.plain(place.count) == (place.everything - offsets(held)) | twice
 
 
 async def test_a_group_with_members_is_not_adopted_and_a_strange_commit_is_told(

@@ -71,11 +71,29 @@ def test_a_lease_from_look_to_end(sidecar: Sidecar) -> None:
     assert ackd(sidecar, "lease", "dead", again, "--reason", "enough").stdout == "dead\n"
 
 
+def test_a_message_is_cancelled_by_its_name(sidecar: Sidecar) -> None:
+    """I2: it is over at once, and the worker's late settle hears why."""
+    held = lease(sidecar, 2)
+    found = json.loads(_json(sidecar, "inflight"))["messages"]
+    one, two = sorted(each["id"] for each in found if each["state"] == "leased")
+    words = ("--then", "ack", "--reason", "sent by hand")
+    done = ackd(sidecar, "cancel", "orders", one, "no-such-name", *words)
+    assert (done.returncode, done.stdout) == (2, f"{one}  acked\n")
+    assert "no-such-name: not a message's id" in done.stderr
+    as_json = ackd(sidecar, "cancel", "orders", two, "--json")
+    assert json.loads(as_json.stdout) == {"id": two, "state": "dead"}, as_json.stderr
+    states = {ackd(sidecar, "lease", "show", each).stdout.split(",")[0].strip() for each in held}
+    assert states <= {"acked", "dead", "lost"}, states
+    assert "leased" not in ackd(sidecar, "inflight", "orders").stdout
+    assert ackd(sidecar, "cancel", "nothing", two).returncode == 2
+
+
 def test_nobody_there_is_exit_3(sidecar: Sidecar) -> None:
     nobody = free_port()
     for words in (
         ("lease", "ack", "v1.x"),
         ("lag", "orders"),
+        ("cancel", "orders", "orders/0/1"),
         ("inflight", "orders"),
         ("explain", "orders"),
     ):
@@ -107,6 +125,13 @@ def test_looking(sidecar: Sidecar) -> None:
     unknown = ackd(sidecar, "explain", "nothing")
     assert (unknown.returncode, unknown.stdout) == (2, "")
     assert ackd(sidecar, "lease", "ack", held).stdout == "acked\n"
+
+
+def in_flight(sidecar: Sidecar) -> str:
+    """The name of a leased message."""
+    lease(sidecar)
+    found = json.loads(_json(sidecar, "inflight"))["messages"]
+    return next(str(each["id"]) for each in found if each["state"] == "leased")
 
 
 def _json(sidecar: Sidecar, command: str) -> str:
@@ -145,6 +170,8 @@ def test_commands_of_the_page(sidecar: Sidecar) -> None:
             continue
         if words.startswith("ackd lease"):
             words = words.replace(SHOWN, lease(sidecar)[0])
+        if words.startswith("ackd cancel"):
+            words = words.replace("orders/3/2101", in_flight(sidecar))
         done = ackd(sidecar, *shlex.split(words)[1:])
         assert done.returncode == 0, (words, done)
         ran += 1

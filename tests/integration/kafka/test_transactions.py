@@ -5,7 +5,7 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as ClientPartition
 
 from ackd.core.ids import TopicPartition
-from ackd.ports import Broker, OutOfRange
+from ackd.ports import Broker, OutOfRange, SeesTransactions
 from tests.integration.kafka.conftest import Connect, Join, MakeTopic
 from tests.support.kafka import Kafka
 
@@ -98,6 +98,8 @@ async def test_r33_open_transaction_holds_the_end(
     await reader.until(lambda: reader.ended(where, 6), "the end before the open transaction")
     assert reader.offsets(where) == list(range(5))
     assert await reader.consumer.log_range(where) == (0, 6)
+    assert isinstance(reader.consumer, SeesTransactions)
+    assert await reader.consumer.log_end(where) == 9
     await reader.during(0.3)
     assert reader.offsets(where) == list(range(5))
     producer.commit_transaction(60)

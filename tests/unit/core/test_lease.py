@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ackd.core.lease import (
+    ISSUED_MAX,
     TOKEN_CHARS,
     BadTokenError,
     LeaseKeys,
@@ -73,3 +74,24 @@ def test_an_adopted_key_signs_and_the_one_before_verifies() -> None:
     assert keys.open(new).offset == 1
     with pytest.raises(UnknownKeyError):
         keys.open(old)
+
+
+def test_what_was_signed_here_is_known_and_the_rest_is_verified() -> None:
+    """I8: a bounded number is known; older ones are read by their MAC, and say the same."""
+    keys = LeaseKeys({1: NEW}, current=1)
+    signer = keys.signer("o", TOPIC_ID, 7)
+    texts = [signer.token(offset, 2, 3, 4) for offset in range(3 * ISSUED_MAX)]
+    known = [offset for offset, text in enumerate(texts) if keys.open(text) is keys.open(text)]
+    assert len(known) <= 2 * ISSUED_MAX
+    assert known == [*range(3 * ISSUED_MAX)][-len(known) :]
+    assert [keys.open(text).offset for text in texts] == [*range(3 * ISSUED_MAX)]
+
+
+def test_a_key_that_is_gone_makes_no_token_good() -> None:
+    """R27: not even one that is signed by who has not heard yet that the key is gone."""
+    keys = LeaseKeys({1: OLD}, current=1)
+    late = keys.signer("o", TOPIC_ID, 0)
+    keys.adopt(2, NEW)
+    keys.adopt(3, b"x" * 32)
+    with pytest.raises(UnknownKeyError):
+        keys.open(late.token(1, 2, 3, 4))

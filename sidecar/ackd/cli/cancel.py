@@ -1,0 +1,61 @@
+"""`ackd cancel`: end messages that are in flight, whoever holds them (admin port)."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from ackd.cli import asking, exits
+from ackd.cli.admin import Admin, Json, RefusedError
+from ackd.cli.watch.figures import clean
+
+PARTS = 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    asking.add_arguments(parser, "which subscription")
+    parser.add_argument(
+        "messages",
+        nargs="+",
+        metavar="MESSAGE",
+        help="as `ackd inflight` names them: orders/3/2101",
+    )
+    parser.add_argument(
+        "--then",
+        choices=("dead", "ack"),
+        default="dead",
+        help="to the dead letters (default), or done",
+    )
+    parser.add_argument("--reason", default="", metavar="TEXT", help="why, for its worker")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """One after the other; 2 when one was not in flight, 3 when the sidecar or its store is away:
+    then nothing is known of this message and of those behind it.
+    """
+    body = {"then": arguments.then, "reason": arguments.reason}
+
+    def do(admin: Admin) -> int:
+        code = exits.DONE
+        for message in arguments.messages:
+            try:
+                answer = _cancel(admin, arguments.subscription, message, body)
+            except RefusedError as error:
+                if error.away:
+                    raise
+                print(f"ackd: {clean(message)}: {clean(error)}", file=sys.stderr)
+                code = exits.CONFIG
+                continue
+            line = f"{clean(answer['id'])}  {clean(answer['state'])}"
+            print(asking.one_line(answer) if arguments.json else line)
+        return code
+
+    return asking.run(arguments, do)
+
+
+def _cancel(admin: Admin, subscription: str, message: str, body: Json) -> Json:
+    place = message.rsplit("/", PARTS - 1)
+    if len(place) != PARTS:
+        raise RefusedError("not a message's id, which is topic/partition/offset")
+    return admin.post(("v1", "subscriptions", subscription, "messages", *place, "cancel"), body)

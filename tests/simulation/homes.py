@@ -1,0 +1,48 @@
+"""What the simulator knows of messages that were sent back: their homes, their claims (R2, R10)."""
+
+from __future__ import annotations
+
+from ackd.core.states import Outcome
+from ackd.core.wire import Result
+from tests.simulation.book import Book, Coordinate, Message
+from tests.simulation.process import Process
+
+MEMORY_US = 9_500_000
+"""Sidecars keep what they sent back and claimed for at least ten seconds (R10)."""
+
+
+def noted(message: Message, by: Process, result: Result, now_us: int) -> None:
+    """Who has sent it back or claimed it."""
+    if result.outcome in (Outcome.SENT, Outcome.CLAIMED):
+        message.homed.append((by, now_us))
+
+
+def unknown(book: Book, at: Coordinate, since_us: int = 0) -> bool:
+    """The whole record was lost: nobody can tell what became of its homes (R2, data loss)."""
+    return any(at_us >= since_us for _, _, at_us in book.ledger(at.place).losses)
+
+
+def homeless(book: Book, at: Coordinate, now_us: int) -> bool:
+    """A rollback forgot that it was sent back or claimed, and who did it died with its memory.
+
+    Then the message is in the window again and its copy is in the topic: both may be delivered
+    (listed in docs/guarantees.md), because neither may be dropped (I1).
+    """
+    for by, at_us in book.message(at).homed:
+        if unknown(book, at, at_us):
+            return True
+        lost = book.rolled_back(at_us, now_us)
+        if lost is not None and lost.at_us - at_us > MEMORY_US:
+            return True
+        if not book.repaired_by(by, at_us, now_us):
+            return True
+    return False
+
+
+def lapsed(message: Message, now_ms: int) -> None:
+    """The home has decided by its own clock that what was parked there is over (I4).
+
+    A jump that nobody measured (R23) may be in its clock and not in that of the copy's record.
+    """
+    for holding in message.holdings.values():
+        holding.lapsed |= holding.told_ms <= now_ms

@@ -1,0 +1,86 @@
+"""Acks of leases from before a rollback, which may have forgotten a home (R2, R10)."""
+
+from __future__ import annotations
+
+import pytest
+
+from ackd.core.ids import LedgerKey
+from ackd.core.record import REPAIR_WAIT_MS, Record
+from ackd.core.states import Outcome, Verb
+from ackd.core.wire import Call, Op, Open, Result, Verdict
+
+KEY = LedgerKey("cluster", "orders", b"\1" * 16, 0)
+START_US = 1_700_000_000_000_000
+LET_GO_AND_STORED = 3
+
+
+class _Store:
+    """A record that was rolled back to the moment before message 1 was sent back."""
+
+    def __init__(self) -> None:
+        self.now_us, self.run, self.seq = START_US, "run-1", 0
+        request = Open(KEY, "a#1", rterm=1, incarnation=1, grace_ms=0, create_at=0)
+        self.record = Record.create(request, 0, self.run)
+        self.open(1, created=True)
+        self.lease = self.one(Op(Verb.GRANT, 1, arg=60_000, group=1))
+        self.generation = self.now_us + 5
+        self.run = "run-2"
+        self.open(2)
+
+    def open(self, rterm: int, *, created: bool = False) -> None:
+        request = Open(KEY, "a#1", rterm, incarnation=1, grace_ms=0, create_at=0)
+        assert self.record.open(request, self.now_us, self.run, created=created).term
+
+    def one(self, op: Op) -> Result:
+        self.now_us += 1_000
+        reply = self.record.apply(Call(KEY, [op]), self.now_us, self.run)
+        assert reply.verdict is Verdict.OK
+        return reply.results[0]
+
+    def ack(self) -> Result:
+        return self.one(Op(Verb.ACK, 1, self.lease.fence, 1, 1))
+
+    def restore(self, group: int) -> None:
+        self.one(Op(Verb.RESTORE, 1, self.generation, 1, 1, 0, group))
+
+    def claim(self) -> Outcome:
+        op = Op(Verb.CLAIM, 1, self.generation, 1, 0, 70, 2)
+        while (found := self.one(op)).outcome is Outcome.HELD:
+            self.now_us = max(self.now_us, found.when_ms * 1_000)
+        return found.outcome
+
+
+@pytest.mark.parametrize("group", [0, 1, LET_GO_AND_STORED])
+def test_i2_an_ack_between_rollback_and_repair_counts_for_the_copy(group: int) -> None:
+    """Whoever restores the home, its owner or who was that before."""
+    store = _Store()
+    acked = store.ack()
+    assert acked.outcome is Outcome.ACKED
+    assert acked.fence > store.lease.fence  # the server of the ack repeats it as one of a home
+    store.restore(group)
+    assert store.claim() is Outcome.FINISHED
+    assert store.ack().outcome is Outcome.ALREADY_ACKED
+
+
+def test_i2_such_an_ack_counts_for_the_copy_even_if_nobody_restores_the_home() -> None:
+    store = _Store()
+    store.ack()
+    assert store.claim() is Outcome.FINISHED
+
+
+def test_i1_a_finish_that_is_merely_repeated_hides_no_copy() -> None:
+    store = _Store()
+    store.one(Op(Verb.REPLAY, 1, counted=False))
+    store.restore(LET_GO_AND_STORED)
+    assert store.claim() is Outcome.CLAIMED
+
+
+def test_i8_acks_leave_nothing_once_the_repair_is_over() -> None:
+    store = _Store()
+    store.one(Op(Verb.SETTLED, 0))
+    assert store.ack().fence == store.lease.fence
+    assert not store.record.homes
+    store = _Store()
+    store.now_us += (REPAIR_WAIT_MS + 7_000) * 1_000
+    store.ack()
+    assert not store.record.homes
