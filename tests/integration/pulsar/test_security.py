@@ -13,7 +13,7 @@ import pytest
 
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
-from ackd.ports import Committed, ConsumerSpec
+from ackd.ports import Broker, Committed, ConsumerSpec
 from ackd.testing import Reader
 from ackd.testing.lab import OptionValue, fill, load, open_broker
 from tests.support.paths import run_dir
@@ -57,6 +57,11 @@ def options(guarded: Pulsar, folder: Path, role: str | None = "app") -> dict[str
         path.write_text(guarded.secret.token(role) + "\n")
         found["token_file"] = str(path)
     return found
+
+
+async def _look(broker: Broker) -> None:
+    await broker.start()
+    await broker.partitions("orders")
 
 
 async def works(found: Mapping[str, OptionValue]) -> None:
@@ -108,8 +113,7 @@ async def test_refusals_are_errors_in_time(guarded: Pulsar, case: str) -> None:
     broker = open_broker("pulsar", found)
     try:
         with pytest.raises(BrokerError):
-            await broker.start()
-            await broker.partitions("orders")
+            await _look(broker)
     finally:
         await broker.close()
 
