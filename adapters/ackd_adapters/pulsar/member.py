@@ -65,7 +65,6 @@ class Member:
         self._look = threading.Event()
         self._stopped = False
         self._away = False
-        self._missing: frozenset[str] = frozenset()
         self._thread = threading.Thread(target=self._run, name="ackd-pulsar-member", daemon=True)
 
     def start(self) -> None:

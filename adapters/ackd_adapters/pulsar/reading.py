@@ -27,7 +27,10 @@ BATCH_RECORDS: Final = 500
 BATCH_BYTES: Final = 1024 * 1024
 IDLE_MS: Final = 50
 RETRY_S: Final = 0.5
-STORED_AWAY: Final = "reader"
+
+
+class _GapError(Exception):
+    """Read once more from where the gap begins."""
 
 
 class Reading:
@@ -49,10 +52,13 @@ class Reading:
         self._box = box
         self._next = offset
         self._told_end = -1
+        self._gone: OutOfRange | None = None
+        self._gap = -1
         self._stopped = threading.Event()
         self._going = threading.Event()
         self._going.set()
         self._away = False
+        self._code = f"reader {partition.topic}/{partition.partition}"
         name = f"ackd-pulsar-{partition.topic[-40:]}-{partition.partition}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -83,6 +89,8 @@ class Reading:
             try:
                 if self._read():
                     return
+            except _GapError:
+                continue
             except (BrokerError, pulsar.PulsarException) as error:
                 self._trouble(errors.broker_error("reading", error).detail, away=True)
             except Exception as error:  # noqa: BLE001 -- a thread's last words must be heard
@@ -127,30 +135,52 @@ class Reading:
                 if self._box.closed:
                     return True
                 continue
-            records: list[Record] = []
-            size = 0
-            wait_ms = IDLE_MS
-            while len(records) < BATCH_RECORDS and size < BATCH_BYTES:
-                try:
-                    message = reader.read_next(wait_ms)
-                except pulsar.Timeout:
-                    break
-                wait_ms = 0
-                record, after = self._record(message)
-                if record.offset < self._next:
-                    continue
-                if record.offset > self._next and self._passed(records, size):
-                    return True
-                self._next = after
-                records.append(record)
-                size += record.size()
-            if self._stopped.is_set():
+            if self._batch(reader):
                 return True
-            if records:
-                self._box.put(Fetched(self.partition, self.session, records), size)
-            elif self._told_end != self._next:
-                self._tell_end(reader)
         return True
+
+    def _batch(self, reader: Any) -> bool:
+        """Read and hand over what is there. True: the session is over."""
+        records: list[Record] = []
+        begun = self._next
+        over = False
+        try:
+            over = self._fill(reader, records)
+        finally:
+            # Also when the client or a question to the broker failed: what was read counts as read.
+            if self._stopped.is_set():
+                over = True
+            elif records:
+                size = sum(record.size() for record in records)
+                self._box.put(Fetched(self.partition, self.session, records), size)
+        if over:
+            if self._gone is not None:
+                self._box.put(self._gone)
+            return True
+        if self._next == begun and self._told_end != self._next:
+            self._tell_end(reader)
+        return False
+
+    def _fill(self, reader: Any, records: list[Record]) -> bool:
+        """True: retention was faster than this session."""
+        size, wait_ms = 0, IDLE_MS
+        while len(records) < BATCH_RECORDS and size < BATCH_BYTES:
+            try:
+                message = reader.read_next(wait_ms)
+            except pulsar.Timeout:
+                return False
+            wait_ms = 0
+            record, after = self._record(message)
+            if record.offset < self._next:
+                continue
+            if record.offset > self._next:
+                if self._passed():
+                    return True
+                self._look_twice()
+            self._next = after
+            records.append(record)
+            size += record.size()
+        return False
 
     def _record(self, message: Any) -> tuple[Record, int]:
         """The record, and the number that comes next: behind the entry, with its last message."""
@@ -166,14 +196,21 @@ class Reading:
         headers = read_headers(given)
         return Record(offset, key, value, headers, message.publish_timestamp()), after
 
-    def _passed(self, records: list[Record], size: int) -> bool:
+    def _look_twice(self) -> None:
+        """A gap is a hole in the log when a second reader finds it, too. Rare: markers, compaction.
+
+        Whatever a client drops on its way through a reconnection must not count as finished (I1).
+        """
+        if self._gap != self._next:
+            self._gap = self._next
+            raise _GapError
+
+    def _passed(self) -> bool:
         """A gap: a hole in the log, or retention was faster than this session (True)."""
         first, end = self._logs.range(self.partition)
         if first <= self._next:
             return False
-        if records:
-            self._box.put(Fetched(self.partition, self.session, records), size)
-        self._box.put(OutOfRange(self.partition, self.session, first, end))
+        self._gone = OutOfRange(self.partition, self.session, first, end)
         return True
 
     def _tell_end(self, reader: Any) -> None:
@@ -187,11 +224,12 @@ class Reading:
             self._box.put(EndReached(self.partition, self.session, self._next))
 
     def _trouble(self, detail: str, *, away: bool) -> None:
+        if self._stopped.is_set():
+            return
         self._away = True
-        text = f"{self.partition.topic}/{self.partition.partition}: {detail}"
-        self._box.put(Trouble(STORED_AWAY, text, away=away, fatal=not away))
+        self._box.put(Trouble(self._code, detail, away=away, fatal=not away))
 
     def _well(self) -> None:
         if self._away:
             self._away = False
-            self._box.put(Trouble(STORED_AWAY, "", cleared=True))
+            self._box.put(Trouble(self._code, "", cleared=True))

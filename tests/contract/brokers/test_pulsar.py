@@ -28,7 +28,7 @@ class PulsarLab(Lab):
 
     adapter = "pulsar"
     rebalance_s = 20.0
-    loss_s = 90.0  # A frozen client's connection ends after two of the broker's 30 s.
+    loss_s = 40.0
     refresh_s = 20.0
     small_buffer = (
         {"fetch_records_max": 1000, "fetch_bytes_max": SMALL_BYTES, "receiver_queue": 50},

@@ -72,6 +72,8 @@ def standalone_conf(
         "diskUsageThreshold": "0.99",
         "diskUsageWarnThreshold": "0.99",
         "brokerShutdownTimeoutMs": "5000",
+        # By default 30: a frozen client is noticed after one to two of these.
+        "keepAliveIntervalSeconds": "5",
         "webSocketServiceEnabled": "false",
         "loadBalancerEnabled": "false",
         "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.NoopLoadManager",
