@@ -147,7 +147,7 @@ def redis_tls() -> Iterator[RedisServer]:
 def redis_sentinel() -> Iterator[RedisSentinel]:
     """A primary, a replica and three Sentinels, for the whole run. Do not make it fail over."""
     require(redis_support.missing(Flavour.REDIS))
-    with RedisSentinel(binary(Flavour.REDIS)) as started:
+    with RedisSentinel(binary(Flavour.REDIS), steady=True) as started:
         yield started
 
 

@@ -24,13 +24,13 @@ STUCK = 7
 def quick(
     at_kafka: KafkaAt, folder: Path, command: tuple[str, ...] = ()
 ) -> contextlib.AbstractContextManager[World]:
-    """A deployment in which a message is stuck after a second."""
+    """A deployment in which a message is stuck after three seconds."""
     return world(
         at_kafka,
         folder,
         command=command,
-        stuck_after_ms=1_000,
-        stuck_min_age_ms=1_000,
+        stuck_after_ms=3_000,
+        stuck_min_age_ms=3_000,
         retry_topic_partitions=2,
     )
 
@@ -121,7 +121,7 @@ def test_r4_a_lease_extended_30_times_across_a_send_back_and_a_kill(
             if round_ == 15:
                 sidecar.kill()
             assert clients[1].settle([stuck], "extend", lease_ms=60_000) == ["extended"], round_
-            assert clients[1].quiet(0.15) == []
+            assert clients[1].quiet(0.3) == []
         assert len(copies(at_kafka.kafka, deployment)) == 1
         assert clients[1].settle([stuck], "extend", lease_ms=500) == ["extended"]
         again = clients[1].receive_until(bool, 90, lease_ms=60_000)

@@ -25,9 +25,11 @@ def test_store_flushed_while_the_sidecar_lives(at_kafka: KafkaAt, folder: Path) 
         produce(at_kafka.kafka, deployment.topic, 1_000)
         sidecar = deployment.sidecar("s1")
         client = Http(sidecar)
-        held = client.receive_until(lambda found: len(found) >= 1_000, 90)
+        held = client.receive_until(lambda found: len(found) >= 1_000, 90, lease_ms=120_000)
         by_offset = dict(zip(offsets(held), (each["lease"] for each in held), strict=True))
         kept = {0, 400, 999}
+        brief = client.settle([by_offset[at] for at in kept], "extend", lease_ms=5_000)
+        assert set(brief) == {"extended"}
         done = [lease for at, lease in by_offset.items() if at not in kept]
         assert set(client.settle(done)) == {"acked"}
         assert deployment.store is not None

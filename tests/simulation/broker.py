@@ -243,8 +243,9 @@ class SimConsumer:
     async def start(self) -> None:
         """Join."""
         await self.broker.call(lambda: None)
-        self.broker.cluster.on_replaced.append(self.replaced)
-        self._join()
+        if self.spec.joins:
+            self.broker.cluster.on_replaced.append(self.replaced)
+            self._join()
 
     async def also(self, topic: str) -> None:
         """The group reads one more topic."""

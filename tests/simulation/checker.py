@@ -12,6 +12,7 @@ from tests.simulation.book import Ack, Coordinate, Message, Place, name_of, read
 from tests.simulation.decisions import Decisions
 from tests.simulation.log import is_retry
 from tests.simulation.process import Process
+from tests.simulation.redrives import home_of, reached
 
 TOLD = {
     Status.ACKED: "ACKED",
@@ -59,6 +60,7 @@ class Checker(Decisions):
 
     def copied(self, headers: Headers, tp: TopicPartition, offset: int) -> None:
         """A dead letter or a carrier landed."""
+        reached(self.world, tp.topic, headers)
         if is_retry(tp.topic):
             self._carrier(headers, tp, offset)
         if tp.topic.startswith(DEAD_PREFIX):
@@ -66,11 +68,10 @@ class Checker(Decisions):
 
     def _carrier(self, headers: Headers, tp: TopicPartition, offset: int) -> None:
         fields = dict(headers)
-        origin, generation = fields["ackd-origin"], fields["ackd-generation"]
-        assert origin is not None
+        generation = fields["ackd-generation"]
         assert generation is not None
-        _, topic_id, _, partition, number = origin.decode().split("/")
-        at = Coordinate(bytes.fromhex(topic_id), int(partition), int(number))
+        topic_id, _, partition, number = home_of(fields)
+        at = Coordinate(bytes.fromhex(topic_id), partition, number)
         self.book.message(at).carriers.append(int(generation))
         here = Coordinate(self.cluster.topics[tp.topic].topic_id, tp.partition, offset)
         self.carried[here] = at
@@ -78,13 +79,12 @@ class Checker(Decisions):
 
     def _dead_letter(self, headers: Headers) -> None:
         fields = dict(headers)
-        origin, generation = fields["ackd-origin"], fields["ackd-generation"]
-        assert origin is not None
+        generation = fields["ackd-generation"]
         assert generation is not None
-        _, _, name, partition, offset = origin.decode().split("/")
-        holding = self._find(name, int(partition), int(offset), int(generation))
+        _, name, partition, offset = home_of(fields)
+        holding = self._find(name, partition, offset, int(generation))
         if holding is None:
-            self.world.fail(f"R2: a dead copy of {origin.decode()} that nobody asked for")
+            self.world.fail(f"R2: a dead copy of {name} {offset} that nobody asked for")
             return
         at, message = holding
         self.world.note("broker", f"dead copy {at.partition}/{at.offset}", generation.decode())

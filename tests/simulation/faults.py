@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ackd.core.ids import TopicPartition
 from ackd.core.progress import encode
+from ackd.engine.dead_api import DeadRequest, Kind
 from ackd.engine.live import Scope
 from ackd.engine.runtime import Runtime
 from ackd.engine.seek_api import Position, SeekRequest, SeekTo
@@ -158,6 +159,16 @@ class Nemesis:
             self._sidecar().request(resume, lambda *_: None)
 
         self._world.after(random.randint(50, 4_000) * MS, later)
+
+    def _redrive(self) -> None:
+        """Somebody puts dead letters back to the group."""
+        request = DeadRequest(Kind.REDRIVE, max=self._random.choice([None, None, 1, 5]))
+
+        async def redrive(runtime: Runtime) -> None:
+            (name,) = runtime.settings.subscriptions
+            await runtime.dead.begin(name, request)
+
+        self._sidecar().request(redrive, lambda *_: None)
 
     # --- store
 

@@ -36,8 +36,9 @@ from ackd.engine.start import StartPositions
 from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import NotStored, Stored
 from tests.simulation import mutants_of_order as order
+from tests.simulation import mutants_of_redrive as redrive
 from tests.simulation import mutants_of_seek as seek
-from tests.simulation.plan import ANY, FAILOVER, KEYS, PARKED, SEEK, SEND_BACK, Story
+from tests.simulation.plan import ANY, FAILOVER, KEYS, PARKED, REDRIVE, SEEK, SEND_BACK, Story
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,6 +352,8 @@ MUTANTS = (
         _with("reset", "reset", keys=4, commit_ms=50),
     ),
     Mutant("a told lease is given back", "R21", _given_back_although_sent),
+    Mutant("a redrive goes to everybody", "R29", redrive.to_everybody, REDRIVE),
+    Mutant("a dead letter is gone before its copy", "R2", redrive.marked_before_its_copy, REDRIVE),
     Mutant("the watermark passes over a gap", "I1", _watermark_over_a_gap),
     Mutant(
         "a grant does not ask for the deadline",

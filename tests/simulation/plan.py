@@ -98,6 +98,9 @@ PARKED = Story(
 ORDERED = 0.2
 """How often a seed of its own choice keeps an order."""
 
+REDRIVE = Story(("redrive", "redrive", "kill", "fuse", "rebalance"), (("stuck_ms", 1_500),), "dead")
+"""Dead letters are put back to the group while sidecars die."""
+
 SEEK = Story(("seek", "kill", "fuse", "rebalance"), (("stuck_ms", 1_000),), "slow")
 """The group is moved while messages are sent back and sidecars die.
 

@@ -23,6 +23,7 @@ from tests.simulation.group import Group
 from tests.simulation.log import Cluster
 from tests.simulation.plan import ANY, Story, draw
 from tests.simulation.process import Process
+from tests.simulation.redrives import redriven, under_way
 from tests.simulation.sidecar import Place as SidecarPlace
 from tests.simulation.sidecar import Sidecar
 from tests.simulation.store import StoreServer
@@ -49,6 +50,7 @@ class Outcome:
     violation: str | None
     tail: str
     repeats: int = 0
+    redriven: int = 0
 
     def summary(self) -> str:
         """In one line."""
@@ -83,7 +85,7 @@ class Run:
             for number in range(self.plan.sidecars)
         ]
         self.apps: list[App] = []
-        self._produced = 0
+        self._produced = self.redriven = 0
 
     def _settings(self, identity: str) -> Settings:
         plan = self.plan
@@ -225,7 +227,7 @@ class Run:
         )
 
     def _drained(self) -> bool:
-        if self.world.events % 64:
+        if self.world.events % 64 or under_way(self.server.data.values):
             return False
         return not self._standing()
 
@@ -260,6 +262,7 @@ class Run:
                     message = self.checker.book.message(at)
                     if message.sent and not message.done:
                         raise Violation(f"I1: no copy of {topic.name} {number}/{offset} was kept")
+        self.redriven = redriven(self.checker.book, self.cluster)
         for sidecar in self.sidecars:
             runtime = sidecar.runtime
             if runtime is None or not sidecar.process.alive:
@@ -327,6 +330,7 @@ def simulate(
         delivered=run.checker.delivered_count,
         acked=run.checker.acked_count,
         repeats=run.checker.repeats.count,
+        redriven=run.redriven,
         violation=violation,
         tail="" if violation is None and not about else world.tail(lines, about),
     )

@@ -9,7 +9,7 @@ import pytest
 
 from tests.simulation.__main__ import rerun
 from tests.simulation.mutants import MUTANTS, Mutant
-from tests.simulation.plan import FAILOVER, KEYS, KINDS, PARKED, SEEK, Story
+from tests.simulation.plan import FAILOVER, KEYS, KINDS, PARKED, REDRIVE, SEEK, Story
 from tests.simulation.run import simulate
 from tests.support.paths import REPO
 
@@ -119,6 +119,19 @@ def test_r8_the_group_is_moved_under_faults(faults: tuple[str, ...]) -> None:
     for seed in range(6):
         outcome = simulate(seed, Story(("seek", "rebalance", *faults), SEEK.settings, "slow"))
         assert outcome.violation is None, rerun(outcome)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_r29_dead_letters_are_redriven_to_their_group_under_faults() -> None:
+    """R2, I1: each has one live copy whoever dies, none is lost, and only the group hears of it."""
+    found = 0
+    for seed in range(8):
+        fault = ("net", "broker_net", "kill", "freeze")[seed % 4]
+        outcome = simulate(seed, Story((*REDRIVE.faults, fault), REDRIVE.settings, REDRIVE.style))
+        assert outcome.violation is None, rerun(outcome)
+        found += outcome.redriven
+    assert found > 15
 
 
 @pytest.mark.slow

@@ -22,8 +22,8 @@ log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 # Servers are started by the tests themselves: RUNLEVEL=1 keeps the package from starting its own.
 {
-  apt-get update -qq &&
-    RUNLEVEL=1 apt-get install -y -qq --no-install-recommends "${packages[@]}"
+  apt-get update -qq -o Acquire::Retries=3 &&
+    RUNLEVEL=1 apt-get install -y -qq -o Acquire::Retries=3 --no-install-recommends "${packages[@]}"
 } >"$log" 2>&1 || {
   cat "$log" >&2
   exit 1

@@ -95,7 +95,7 @@ class Process:
         self._popen.wait(10)
         reaper.forget_process(self._popen.pid)
 
-    def terminate(self, timeout_s: float = 15.0) -> int:
+    def terminate(self, timeout_s: float = 60.0) -> int:
         """SIGTERM and wait; returns the exit status. Past the bound it is killed: an error."""
         self.signal(signal.SIGCONT)
         self.signal(signal.SIGTERM)
@@ -110,7 +110,7 @@ class Process:
         self.kill()  # what it left in its group
         return status
 
-    def stop(self, timeout_s: float = 15.0) -> None:
+    def stop(self, timeout_s: float = 60.0) -> None:
         """End it for good, gently if possible; also when it never ran or is gone already."""
         if not self.running:
             self.kill()

@@ -142,7 +142,7 @@ def test_dead_module_is_found(tmp_path: Path) -> None:
 
 
 def test_forbidden_words_are_found(tmp_path: Path) -> None:
-    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True, timeout=10)
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True, timeout=60)
     bad = tmp_path / "bad.md"
     bad.write_text("run it in /ro" + "ot/x\nfrom https://py" + "pi.org/simple\nin /tm" + "p/x\n")
     good = tmp_path / "good.md"

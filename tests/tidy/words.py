@@ -33,7 +33,7 @@ def tracked_files(repo: Path) -> list[Path]:
         check=True,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
     )
     return [repo / name for name in sorted(set(done.stdout.split("\0"))) if (repo / name).is_file()]
 

@@ -8,14 +8,11 @@ first sidecar finds its own progress and not a stranger's commit.
 from __future__ import annotations
 
 import argparse
-import json
-import logging
-import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
-from ackd.cli import common, exits
-from ackd.cli.admin import RefusedError
-from ackd.cli.parts import Parts, opened
+from ackd.cli import common
+from ackd.cli.parts import Parts, answer, opened
+from ackd.config.schema import Settings
 from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.progress import encode
 from ackd.engine.recover import judge
@@ -72,20 +69,12 @@ class Plan:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print the plan, and do it unless only that is wanted; 2 when it can't be done now."""
-    settings = common.settings_of(arguments)
-    logging.getLogger().addHandler(logging.NullHandler())
 
-    async def work() -> Plan:
+    async def work(settings: Settings) -> Plan:
         async with opened(settings, arguments.subscription) as parts:
             return await adopt(parts, do=not arguments.plan)
 
-    try:
-        plan = common.run_loop(work())
-    except RefusedError as error:
-        print(f"ackd: {error}", file=sys.stderr)
-        return exits.CONFIG
-    print(json.dumps(asdict(plan), indent=2))
-    return exits.DONE if plan.adopted or arguments.plan else exits.CONFIG
+    return answer(arguments, work, lambda plan: plan.adopted or arguments.plan)
 
 
 async def adopt(parts: Parts, *, do: bool) -> Plan:

@@ -9,16 +9,15 @@ listed, and either hold the exit up, stay there, or are published to their origi
 from __future__ import annotations
 
 import argparse
-import json
-import logging
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Self
 
-from ackd.cli import common, exits
+from ackd.cli import common
 from ackd.cli.admin import RefusedError
 from ackd.cli.drain import drain
-from ackd.cli.parts import Parts, opened
+from ackd.cli.parts import Parts, answer, opened
+from ackd.config.schema import Settings
 from ackd.config.units import parse_duration
 from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.ids import LedgerKey, TopicPartition
@@ -105,10 +104,8 @@ class Leaving:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what plain consumers will find, and do it; 2 when it can't be done now."""
-    settings = common.settings_of(arguments)
-    logging.getLogger().addHandler(logging.NullHandler())
 
-    async def work() -> Leaving:
+    async def work(settings: Settings) -> Leaving:
         if not (arguments.plan or arguments.no_drain):
             async with opened(settings, arguments.subscription) as parts:
                 blocked = await drain(parts, arguments.drain, _say)
@@ -118,13 +115,7 @@ def run(arguments: argparse.Namespace) -> int:
         async with opened(settings, arguments.subscription) as parts:
             return await leave(parts, do=not arguments.plan, copies=arguments.copies)
 
-    try:
-        leaving = common.run_loop(work())
-    except RefusedError as error:
-        print(f"ackd: {error}", file=sys.stderr)
-        return exits.CONFIG
-    print(json.dumps(asdict(leaving), indent=2))
-    return exits.DONE if leaving.left or arguments.plan else exits.CONFIG
+    return answer(arguments, work, lambda leaving: leaving.left or arguments.plan)
 
 
 def _say(line: str) -> None:

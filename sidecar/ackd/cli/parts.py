@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import json
+import logging
 import secrets
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, TypeVar
 
+from ackd.cli import common, exits
 from ackd.cli.admin import RefusedError
 from ackd.cli.inventory import is_living
 from ackd.config.adapters import find_adapter
@@ -22,7 +28,11 @@ from ackd.ports import Broker, Consumer, ConsumerSpec, Groups, Store, TopicInfo
 from ackd.store.build import open_store
 from ackd.store.survey import Found, Survey
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 OWNER = "operator#0"
+T = TypeVar("T", bound="DataclassInstance")
 
 
 @dataclass(slots=True)
@@ -136,3 +146,20 @@ async def opened(settings: Settings, name: str) -> AsyncIterator[Parts]:
             topics=await consumer.topics(),
             records={each.key: each for each in everything if each.key is not None},
         )
+
+
+def answer(
+    arguments: argparse.Namespace,
+    work: Callable[[Settings], Coroutine[None, None, T]],
+    done: Callable[[T], bool],
+) -> int:
+    """Print what `work` finds as JSON; 2 when it is refused, or not `done`."""
+    settings = common.settings_of(arguments)
+    logging.getLogger().addHandler(logging.NullHandler())
+    try:
+        found = common.run_loop(work(settings))
+    except RefusedError as error:
+        print(f"ackd: {error}", file=sys.stderr)
+        return exits.CONFIG
+    print(json.dumps(asdict(found), indent=2))
+    return exits.DONE if done(found) else exits.CONFIG

@@ -23,6 +23,7 @@ ORDERED_RETRY_DELAYS_MS = (3 * SECOND_MS,)
 """With an order others wait behind a failed message, so it is tried again soon."""
 
 Ordering = Literal["none", "key", "partition"]
+OnGrowth = Literal["ignore", "drain"]
 Mode = Literal["clustering", "broadcast"]
 Start = Literal["latest", "earliest", "timestamp"]
 Payload = Literal["json", "text", "binary"]
@@ -81,6 +82,11 @@ class SubscriptionSettings:
         "none",
         "What is handed out in order: messages with the same key, or all messages of a partition. "
         "The next one then waits until the one before it is acked or given up.",
+    )
+    on_growth: OnGrowth = setting(
+        "ignore",
+        "What becomes of partitions that are added to a topic: handed out at once (`ignore`), or, "
+        'with `ordering = "key"`, when all that lay in the older ones is over (`drain`).',
     )
     retry_delays_ms: tuple[int, ...] = setting(
         RETRY_DELAYS_MS,

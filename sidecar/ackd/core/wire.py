@@ -23,7 +23,8 @@ class Op(NamedTuple):
     is lease_ms for GRANT and EXTEND, delay_ms for RETRY, the end of the range for HOLE, the reason
     code (`Finish`) for FINISH. `group`: grants of one receive share a number and get one fence.
     `counted` False: RETRY is not counted as an attempt, EXTEND never shortens (a repair), REPLAY
-    says finished but not whether by an ack.
+    says finished but not whether by an ack; with a `fence`, it was acked in the home of that
+    generation.
 
     SEND: `arg` is the key that is parked with it (`order.key_hash`), 0 = none. BURY: `fence` of the
     entry, `attempt` = deliveries that are allowed.

@@ -95,7 +95,7 @@ class DeadView:
     first_seen_ms: int
     published_ms: int
     dead_ms: int
-    redriven_from: str | None = None
+    redriven_from: str | None
 
 
 @dataclass(slots=True)

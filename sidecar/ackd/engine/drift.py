@@ -42,6 +42,7 @@ TOLD = (
     "give_up_after_ms",
     "stuck_after_ms",
     "retry_topic",
+    "on_growth",
     "in_flight_max",
     "start",
     "start_timestamp_ms",

@@ -324,7 +324,7 @@ class HandOut:
     def throttle(self) -> None:
         """Pause fetching when enough is held, resume when half of it is gone (I8)."""
         owned = self._subscription.owned.values()
-        _, size = self.held()
+        size = sum(each.ledger.bytes for each in owned)
         ready = sum(each.ledger.buffered for each in owned)
         settings = self._subscription.settings
         ready_max, bytes_max = settings.buffer_max, settings.window_bytes_max

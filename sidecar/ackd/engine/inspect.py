@@ -190,6 +190,9 @@ class Inspector:
         for pause in subscription.control.pauses():
             until = f"until {pause.until_ms} (Unix ms)" if pause.until_ms else "until resumed"
             limits.append(f"paused ({pause.scope}) {until}: {pause.reason or 'no reason given'}")
+        ownership = subscription.ownership
+        if growing := ownership.growth.words(list(ownership.nominated)):
+            limits.append(growing)
         word = subscription.hand_out.limit()
         if word is not None:
             limits.append(word)

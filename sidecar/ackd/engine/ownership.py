@@ -21,6 +21,7 @@ from ackd.core.ids import LedgerKey, SidecarId, TopicPartition
 from ackd.core.states import Verb
 from ackd.core.wire import Op
 from ackd.engine.context import Context
+from ackd.engine.growth import Growth
 from ackd.engine.hooks import Hooks, Policy
 from ackd.engine.ordering import HomeRef, place_of
 from ackd.engine.partition import Partition
@@ -65,6 +66,13 @@ class Ownership:
             self._consumer,
             context.store,
             own=subscription.retry_topic.topic.name,
+        )
+        self.growth = Growth(
+            subscription.scope,
+            subscription.settings,
+            self._consumer,
+            context.store,
+            subscription.retry_topic.topic.name,
         )
         self._hooks = Hooks(
             ready=subscription.hand_out.ready,
@@ -143,6 +151,9 @@ class Ownership:
         try:
             while not self._held:
                 try:
+                    if await self._must_wait(tp):
+                        self.later(tp)
+                        return
                     await self._open_once(tp)
                 except NotYetError as error:
                     LOG.info("%s: %s", tp, error.detail)
@@ -160,11 +171,17 @@ class Ownership:
         finally:
             self._opening.pop(tp, None)
 
+    def _key(self, tp: TopicPartition, info: TopicInfo) -> LedgerKey:
+        name, cluster = self._subscription.name, self._subscription.cluster
+        return LedgerKey(cluster, name, info.topic_id, tp.partition)
+
+    async def _must_wait(self, tp: TopicPartition) -> bool:
+        info = await self._topic(tp.topic)
+        return await self.growth.holds(tp, info, self._key(tp, info))
+
     async def _open_once(self, tp: TopicPartition) -> None:
         info = await self._topic(tp.topic)
-        key = LedgerKey(
-            self._subscription.cluster, self._subscription.name, info.topic_id, tp.partition
-        )
+        key = self._key(tp, info)
         partition = Partition(tp, key, self._context, self._consumer, self._hooks, self._policy(tp))
         wish = self._wish(tp, await self._start.of(tp, info))
         must_commit = await self._recovery(partition).take(wish, tp)

@@ -34,7 +34,8 @@ def readiness(
 
 
 def _subscription(name: str, subscription: Subscription) -> Reason:
-    health = subscription.health
+    health, growth = subscription.health, subscription.ownership.growth
+    nominated, waiting = subscription.ownership.nominated, growth.waiting
     wrong = [f"{t.code}: {t.detail}" for t in subscription.troubles.values()]
     if health.superseded:
         wrong.append("another process runs under this sidecar's name")
@@ -44,7 +45,7 @@ def _subscription(name: str, subscription: Subscription) -> Reason:
         wrong.append("no answer from the group yet")
     elif subscription.control.halted_for:
         pass  # an operation works on the records; leases can be settled meanwhile
-    elif missing := [tp for tp in subscription.ownership.nominated if tp not in subscription.owned]:
+    elif missing := [tp for tp in nominated if tp not in subscription.owned and tp not in waiting]:
         wrong.append(f"{len(missing)} partitions are being opened")
     elif any(not partition.grantable for partition in subscription.owned.values()):
         wrong.append("a record is being read again")
@@ -52,6 +53,7 @@ def _subscription(name: str, subscription: Subscription) -> Reason:
         wrong.append(health.detail)
     presence = subscription.presence
     told = [*wrong, presence.drift.warning(), subscription.retry_topic.warning]
+    told.append(growth.words(list(nominated)))
     if presence.replaying():
         told.append("acks are being repeated to another run of the store")
     return Reason(f"subscription:{name}", ok=not wrong, detail="; ".join(filter(None, told)))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from ackd.engine.dead_api import DeadFilter, DeadRequest, Kind, To
+from ackd.engine.dead_api import DeadFilter, DeadRequest, DeadView, Kind, To
 from ackd.http.model import HEADERS_MAX, Base64Text
 
 IDS_MAX = 100
@@ -105,23 +106,10 @@ class PurgeBody(_Selection, frozen=True):
         )
 
 
-class DeadMessage(Struct, frozen=True):
-    """A dead letter with its content. Exactly one of `json`, `text`, `base64` holds the value.
+@dataclass(slots=True, kw_only=True)
+class DeadMessage(DeadView):
+    """A dead letter with its content. Exactly one of `json`, `text`, `base64` holds the value."""
 
-    `message` is the id that it had, `dead_ms` when it was given up.
-    """
-
-    id: str
-    message: str
-    state: str
-    attempts: int
-    reason: str
-    first_error: str
-    last_error: str
-    first_seen_ms: int
-    published_ms: int
-    dead_ms: int
-    redriven_from: str | None
     key: str | Base64Text | None
     headers: list[tuple[str, str | Base64Text | None]]
     tombstone: bool | UnsetType = UNSET

@@ -37,9 +37,7 @@ class FetchContract:
         """The first record is the one at the offset asked for; the end is a place to start, too."""
         async with lab.bench() as bench:
             broker = await bench.broker()
-            parts = await bench.topic(2)
-            for part in parts:
-                await fill(broker, part, [b"x"] * 20)
+            parts = await bench.filled(broker, 2, [b"x"] * 20)
             reader = await bench.join(broker, [parts[0].topic])
             reader.fetch_from(parts[0], 13)
             reader.fetch_from(parts[1], 20)
@@ -54,9 +52,7 @@ class FetchContract:
         """It gets the records, nobody in the group notices, and it is nominated nothing."""
         async with lab.bench() as bench:
             broker = await bench.broker()
-            parts = await bench.topic(2)
-            for part in parts:
-                await fill(broker, part, [b"x"] * 20)
+            parts = await bench.filled(broker, 2, [b"x"] * 20)
             group = new_group()
             member = await bench.join(broker, [parts[0].topic], group)
             everything = set(parts)
@@ -135,9 +131,7 @@ class FetchContract:
         """What is buffered is dropped, the others go on; it can be begun again."""
         async with lab.bench() as bench:
             broker = await bench.broker()
-            parts = await bench.topic(2)
-            for part in parts:
-                await fill(broker, part, [b"x"] * 1500)
+            parts = await bench.filled(broker, 2, [b"x"] * 1500)
             reader = await bench.join(broker, [parts[0].topic])
             for part in parts:
                 reader.fetch_from(part, 0)
@@ -155,9 +149,7 @@ class FetchContract:
         """Nothing while it is paused; afterwards all, under the same session (rule R7)."""
         async with lab.bench() as bench:
             broker = await bench.broker()
-            parts = await bench.topic(2)
-            for part in parts:
-                await fill(broker, part, [b"x"] * 3000)
+            parts = await bench.filled(broker, 2, [b"x"] * 3000)
             reader = await bench.join(broker, [parts[0].topic])
             session = reader.fetch_from(parts[0], 0)
             reader.fetch_from(parts[1], 0)
@@ -218,9 +210,7 @@ class FetchContract:
         """At the start, and under a session that was paused while retention passed it."""
         async with lab.bench() as bench:
             broker = await bench.broker()
-            parts = await bench.topic(2)
-            for part in parts:
-                await fill(broker, part, [b"x"] * 50)
+            parts = await bench.filled(broker, 2, [b"x"] * 50)
             reader = await bench.join(broker, [parts[0].topic])
             running = reader.fetch_from(parts[1], 0)
             await reader.until(lambda: reader.ended(parts[1], 50), "read")

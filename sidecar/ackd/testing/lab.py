@@ -94,6 +94,15 @@ class Bench:
         await self.lab.create_topic(name, partitions)
         return [TopicPartition(name, number) for number in range(partitions)]
 
+    async def filled(
+        self, broker: Broker, partitions: int, values: Sequence[bytes]
+    ) -> list[TopicPartition]:
+        """The partitions of a new topic, each with these values."""
+        parts = await self.topic(partitions)
+        for part in parts:
+            await fill(broker, part, values)
+        return parts
+
     async def join(
         self,
         broker: Broker,

@@ -7,7 +7,7 @@ import pytest
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
 from ackd.ports import Committed
-from ackd.testing.lab import Lab, fill, new_group
+from ackd.testing.lab import Lab, new_group
 
 NOTHING = Committed(-1, "")
 
@@ -28,9 +28,7 @@ class ProgressContract:
         """To everybody in the group, also after the connection was closed; to no other group."""
         async with lab.bench() as bench:
             broker = await bench.broker()
-            parts = await bench.topic(3)
-            for part in parts:
-                await fill(broker, part, [b"x"] * 5)
+            parts = await bench.filled(broker, 3, [b"x"] * 5)
             group = new_group()
             member = await bench.join(broker, [parts[0].topic], group)
             await member.until(lambda: member.nominated == set(parts), "all", lab.rebalance_s)

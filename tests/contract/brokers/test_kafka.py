@@ -30,7 +30,6 @@ class KafkaLab(Lab):
     """The Kafka of the whole run."""
 
     adapter = "kafka"
-    rebalance_s = 20.0
     small_buffer = (
         {"fetch_records_max": 1000, "fetch_bytes_max": SMALL_BYTES},
         SMALL_BYTES + BATCH_BYTES,

@@ -71,7 +71,7 @@ async def test_r9_a_sentinel_failover_is_found_and_is_another_run() -> None:
 async def test_r11_an_old_primary_that_is_cut_off_confirms_no_term() -> None:
     """With a replica, taking a partition waits for it although acks do not (everysec)."""
     require(redis_support.missing(Flavour.REDIS))
-    with RedisSentinel(binary(Flavour.REDIS)) as sentinel:
+    with RedisSentinel(binary(Flavour.REDIS), steady=True) as sentinel:
         settings = StoreSettings(
             url=f"sentinel://{hosts(sentinel.sentinel_addresses)}/{SERVICE}", timeout_ms=2_000
         )

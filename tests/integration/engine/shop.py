@@ -39,7 +39,7 @@ class Shop:
             broker="b",
             topics=(self.topic,),
             group=self.topic,
-            **{"start": "earliest", "commit_interval_ms": 50, "lease_ms": 300_000, **more},  # type: ignore[arg-type]
+            **{"start": "earliest", "commit_interval_ms": 50, **more},  # type: ignore[arg-type]
         )
         options = LocalOptions(path=self.folder / "queue", partitions=1)
         runtime = Runtime(

@@ -13,8 +13,8 @@ async def test_each_gets_everything_and_resumes_by_itself(place: Place) -> None:
     one = await place.start("one", mode="broadcast")
     await one.publish(5)
     two = await place.start("two", mode="broadcast")
-    first = await one.collect(5, lease_ms=60_000, wait_ms=30_000)
-    second = await two.collect(5, lease_ms=60_000, wait_ms=30_000)
+    first = await one.collect(5, lease_ms=300_000, wait_ms=30_000)
+    second = await two.collect(5, lease_ms=300_000, wait_ms=30_000)
     ids = [f"{place.topic}/0/{n}" for n in range(5)]
     assert sorted(m.id for m in first) == sorted(m.id for m in second) == ids
     # An ack is one sidecar's own: here the last, there all but the first.

@@ -42,7 +42,7 @@ PURGE = DeadRequest(Kind.PURGE, confirm=NAME)
 async def bury(sidecar: Sidecar, count: int, *, headers: Headers = ()) -> list[Delivery]:
     """Messages that are given up, in the order of the topic."""
     await sidecar.publish(count, headers=headers)
-    messages = await sidecar.collect(count, lease_ms=60_000)
+    messages = await sidecar.collect(count, lease_ms=300_000)
     for number, message in enumerate(messages):
         await sidecar.settle([message], Verb.DEAD, reason=f"bad {number % 2}")
     await sidecar.until_count(count, "copies", "dead-letter-topic", "stored")
@@ -195,7 +195,7 @@ async def test_one_at_a_time_at_a_rate_and_cancelled(place: Place) -> None:
     with pytest.raises(OperationRunningError) as other:
         await desk(sidecar).begin(NAME, REDRIVE)
     assert other.value.facts == {"operation": view.id}
-    got = await sidecar.collect(6)
+    got = await sidecar.collect(6, lease_ms=300_000)
     assert loop.time() - began_s > 0.9
     asked = await desk(sidecar).cancel(view.id)
     assert asked.state in ("cancelling", "cancelled")
@@ -269,7 +269,7 @@ async def test_another_sidecar_ends_what_one_has_left(place: Place) -> None:
     first = await place.start("one")
     await bury(first, 20)
     operation = await desk(first).begin(NAME, DeadRequest(Kind.REDRIVE, rate_per_s=4))
-    got = await first.collect(4)
+    got = await first.collect(4, lease_ms=300_000)
     second = await place.start("two")
     await first.runtime.stop()
     ended = await done(second, operation)

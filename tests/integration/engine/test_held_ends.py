@@ -11,7 +11,7 @@ from tests.integration.engine.conftest import NAME, Sidecar, StartSidecar
 from tests.support.kafka import Kafka
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.kafka, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.kafka, pytest.mark.timeout(240)]
 
 
 async def test_r33_an_open_transaction_is_named(

@@ -34,12 +34,7 @@ from tests.support.wait import wait_until_async
 
 _numbers = itertools.count(1)
 NAME = "work"
-QUICK = {
-    "stuck_after_ms": 500,
-    "stuck_min_age_ms": 500,
-    "commit_interval_ms": 50,
-    "lease_ms": 300_000,
-}
+QUICK = {"stuck_after_ms": 500, "stuck_min_age_ms": 500, "commit_interval_ms": 50}
 
 
 @dataclass
@@ -171,9 +166,10 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
 
 
 async def test_i5_the_2101_message_is_sent_back_and_the_watermark_moves(place: Place) -> None:
-    sidecar = await place.start()
+    # Long enough to hand out and ack all the others on a busy machine.
+    sidecar = await place.start(stuck_after_ms=6_000, stuck_min_age_ms=6_000)
     await sidecar.publish(2_201, headers=(("own", b"yes"),))
-    messages = await sidecar.collect(2_201, lease_ms=60_000)
+    messages = await sidecar.collect(2_201, lease_ms=300_000)
     stuck = messages[2_101]
     assert stuck.id == f"{place.topic}/0/2101"
     await sidecar.settle([m for m in messages if m is not stuck], Verb.ACK)

@@ -30,7 +30,7 @@ body_bytes_max = 1048576
 head_timeout_ms = 5000
 body_timeout_ms = 5000
 connections_max = 200
-drain_ms = 8000
+drain_ms = {drain_ms}
 
 [brokers.local]
 adapter = "local"
@@ -79,12 +79,13 @@ class Sidecar:
         wait_until(self.ready, "the sidecar is ready", timeout_s=60, ignoring=(OSError,))
 
 
-def sidecar_in(folder: Path, *, unix: bool = False) -> Sidecar:
+def sidecar_in(folder: Path, *, unix: bool = False, drain_ms: int = 3_000) -> Sidecar:
     """A sidecar with a folder of its own, not started yet."""
     port, admin_port = free_port(), free_port()
     listen = f"unix:{folder}/ackd.sock" if unix else f"127.0.0.1:{port}"
     config = folder / "ackd.toml"
-    config.write_text(CONFIG.format(folder=folder, listen=listen, admin_port=admin_port))
+    text = CONFIG.format(folder=folder, listen=listen, admin_port=admin_port, drain_ms=drain_ms)
+    config.write_text(text)
     argv: list[str | Path] = [sys.executable, "-m", "ackd", "serve", "--config", config]
     process = Process(argv, log_path=folder / "log")
     return Sidecar(process, listen, port, admin_port, folder)

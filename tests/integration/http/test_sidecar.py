@@ -30,7 +30,7 @@ MIB = 1024 * 1024
 def own() -> Iterator[Sidecar]:
     """A sidecar that the test may stop; its topics are there and empty."""
     folder = run_dir("http")
-    made = sidecar_in(folder)
+    made = sidecar_in(folder, drain_ms=int(DRAIN_S * 1000))
     made.process.start()
     try:
         wait_until(lambda: make_topics(made), "topics can be made", ignoring=(OSError,))

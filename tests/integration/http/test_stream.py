@@ -32,7 +32,7 @@ CURL_S = 100
 def own() -> Iterator[Sidecar]:
     """A sidecar that the test may stop; its topics are there and empty."""
     folder = run_dir("stream")
-    made = sidecar_in(folder)
+    made = sidecar_in(folder, drain_ms=8_000)
     with (folder / "ackd.toml").open("a") as config:
         config.write('window_bytes_max = "32MiB"\n')  # of the last section: images
     made.process.start()

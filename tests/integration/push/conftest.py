@@ -159,7 +159,7 @@ async def start() -> AsyncIterator[StartWorld]:
             stack.callback(remove_run_dir, folder)
             port = free_port()
             stack.callback(give_back, port)
-            sidecar = sidecar_in(folder)
+            sidecar = sidecar_in(folder, drain_ms=8_000)
             stack.callback(give_back, sidecar.port, sidecar.admin_port)
             config = folder / "ackd.toml"
             lines = f"[subscriptions.orders]\nretry_delays_ms = [200]\n{subscription}\n"

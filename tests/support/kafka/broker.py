@@ -21,7 +21,7 @@ from tests.support.proxy import Proxy
 from tests.support.started import Started
 from tests.support.wait import wait_until
 
-START_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 240.0
 
 
 class KafkaNode:

@@ -126,7 +126,7 @@ def _fast_groups() -> dict[str, str]:
         lines[f"group.{kind}.min.heartbeat.interval.ms"] = "300"
         lines[f"group.{kind}.heartbeat.interval.ms"] = "300"
         lines[f"group.{kind}.min.session.timeout.ms"] = "3000"
-        lines[f"group.{kind}.session.timeout.ms"] = "3000"
+        lines[f"group.{kind}.session.timeout.ms"] = "6000"
         lines[f"group.{kind}.assignment.interval.ms"] = "0"
     return lines
 

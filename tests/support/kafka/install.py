@@ -59,6 +59,9 @@ class Installation:
         ]
 
 
+DOWNLOADS_MAX = 3
+
+
 def missing() -> str:
     """What is not installed that the broker needs, as a sentence; empty when all is there."""
     tools = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
@@ -73,7 +76,7 @@ def install() -> Installation:
     if lack:
         raise KafkaMissingError(lack)
     version = subprocess.run(
-        ["java", "-version"], check=True, capture_output=True, text=True, timeout=60
+        ["java", "-version"], check=True, capture_output=True, text=True, timeout=180
     ).stderr
     key = hashlib.sha256(POM.read_bytes() + version.encode()).hexdigest()[:12]
     found = Installation(CACHE / "kafka" / key)
@@ -91,15 +94,19 @@ def _copy_jars(target: Installation) -> None:
     shutil.rmtree(target.folder / "lib", ignore_errors=True)
     (target.folder / "log4j2.properties").write_text(_LOG4J)
     command = ["mvn", "-B", "-ntp", "-q", "-f", str(POM), _COPY, "-DincludeScope=runtime"]
-    done = subprocess.run(
-        [*command, f"-DoutputDirectory={target.folder / 'lib'}"],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    if done.returncode:
-        raise RuntimeError(f"Maven could not fetch the broker:\n{done.stdout}{done.stderr}")
+    said = ""
+    for _ in range(DOWNLOADS_MAX):
+        done = subprocess.run(
+            [*command, f"-DoutputDirectory={target.folder / 'lib'}"],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+        if done.returncode == 0:
+            return
+        said = f"{done.stdout}{done.stderr}"
+    raise RuntimeError(f"Maven could not fetch the broker:\n{said}")
 
 
 def _make_archive(target: Installation) -> None:
@@ -116,7 +123,7 @@ def _make_archive(target: Installation) -> None:
     broker = Process([*argv, "kafka.Kafka", properties], log_path=folder / "broker.log")
     try:
         broker.start()
-        broker.wait_for_log("Kafka Server started", 90)
+        broker.wait_for_log("Kafka Server started", 240)
         broker.terminate(120)
     finally:
         broker.kill()
@@ -133,7 +140,7 @@ def format_storage(target: Installation, properties: Path, extra: Sequence[str])
         check=False,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     if done.returncode:
         raise RuntimeError(f"formatting the broker's storage failed:\n{done.stdout}{done.stderr}")

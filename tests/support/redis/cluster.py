@@ -28,7 +28,7 @@ class RedisCluster(RedisGroup):
         """URL of the first node; a cluster client finds the others."""
         return self.servers[0].url
 
-    def wait_ok(self, timeout_s: float = 25.0) -> None:
+    def wait_ok(self, timeout_s: float = 90.0) -> None:
         """Wait until each running node says that all slots are served; replicas are in step."""
 
         def served() -> bool:
@@ -72,7 +72,8 @@ class RedisCluster(RedisGroup):
         config = {
             "cluster-enabled": "yes",
             "cluster-port": str(bus),
-            "cluster-node-timeout": "1500",
+            # Without replicas nobody is to be taken for dead, however busy the machine is.
+            "cluster-node-timeout": "1500" if self._replicas else "60000",
             "cluster-config-file": "nodes.conf",
         }
         self._server(config)

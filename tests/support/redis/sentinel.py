@@ -1,4 +1,4 @@
-"""A primary, its replicas and three Sentinels that fail over within about two seconds."""
+"""A primary, its replicas and three Sentinels that fail over within two seconds, if told to."""
 
 from pathlib import Path
 
@@ -15,13 +15,17 @@ SENTINELS = 3
 
 
 class RedisSentinel(RedisGroup):
-    """The whole set-up under the service name `SERVICE`, with `replicas` replicas."""
+    """The whole set-up under the service name `SERVICE`, with `replicas` replicas.
 
-    def __init__(self, binary: Path, *, replicas: int = 1) -> None:
+    `steady`: nobody is to fail over, also not when a busy machine keeps a server from answering.
+    """
+
+    def __init__(self, binary: Path, *, replicas: int = 1, steady: bool = False) -> None:
         super().__init__(binary)
         self.sentinel_ports: list[int] = []
         self.sentinels: list[Process] = []
         self._replicas = replicas
+        self._down_after_ms = 120_000 if steady else 1_000
 
     @property
     def sentinel_addresses(self) -> list[tuple[str, int]]:
@@ -34,7 +38,7 @@ class RedisSentinel(RedisGroup):
             reply = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE)
         return next(server for server in self.servers if server.port == int(reply[1]))
 
-    def wait_failover(self, old: RedisServer, timeout_s: float = 25.0) -> RedisServer:
+    def wait_failover(self, old: RedisServer, timeout_s: float = 90.0) -> RedisServer:
         """Wait until all Sentinels agree on another primary and it accepts writes; return it."""
 
         def agreed() -> RedisServer | None:
@@ -53,7 +57,7 @@ class RedisSentinel(RedisGroup):
             raise AssertionError("wait_until answers only when there is one")
         return found
 
-    def wait_settled(self, timeout_s: float = 25.0) -> None:
+    def wait_settled(self, timeout_s: float = 90.0) -> None:
         """Wait until every Sentinel sees all the others, and every replica is in step."""
 
         def settled() -> bool:
@@ -88,7 +92,7 @@ class RedisSentinel(RedisGroup):
         (folder / "sentinel.conf").write_text(
             f"port {port}\nbind 127.0.0.1\ndir {folder}\n"
             f"sentinel monitor {SERVICE} 127.0.0.1 {primary_port} 2\n"
-            f"sentinel down-after-milliseconds {SERVICE} 1000\n"
+            f"sentinel down-after-milliseconds {SERVICE} {self._down_after_ms}\n"
             f"sentinel failover-timeout {SERVICE} 4000\n"
         )
         argv: list[str | Path] = [self.binary, folder / "sentinel.conf", "--sentinel"]

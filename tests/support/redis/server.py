@@ -48,7 +48,7 @@ def connect(
     return redis.Redis(
         host="127.0.0.1",
         port=port,
-        socket_timeout=5,
+        socket_timeout=20,
         protocol=2,
         retry=Retry(NoBackoff(), 0),
         decode_responses=True,
@@ -150,7 +150,7 @@ class RedisServer(Started):
         with self.client() as client:
             return dict(client.info(section))
 
-    def wait_ready(self, timeout_s: float = 20.0) -> None:
+    def wait_ready(self, timeout_s: float = 60.0) -> None:
         """Wait until it answers PING; its data is loaded then."""
         with self.client() as client:
             wait_until(

@@ -33,7 +33,7 @@ class MemoryDesk:
 
     def _view(self, name: str) -> DeadView:
         self._check(name)
-        return DeadView("0-0", f"{name}/0/7", "dead", 17, "no", "first", "last", 1, 2, 3)
+        return DeadView("0-0", f"{name}/0/7", "dead", 17, "no", "first", "last", 1, 2, 3, None)
 
     async def page(self, name: str, cursor: str | None, limit: int) -> DeadPage:
         """Everything on the first page."""

@@ -108,7 +108,7 @@ async def test_lost_connection_gives_back_only_when_asked(server: Running, relea
 
     await wait_until_async(ended, "the stream ended", timeout_s=60)
     if release:
-        [again] = (await receive(server, wait_ms=5000))["messages"]
+        [again] = (await receive(server, wait_ms=30_000))["messages"]
         assert again["attempt"] == 1
     else:
         assert (await receive(server, wait_ms=200))["messages"] == []
@@ -136,7 +136,7 @@ async def test_head_takes_no_lease_and_http10_gets_plain_lines(server: Running, 
         assert answer.status == 200
     assert await server.engine.in_flight("orders", 0, 10) == []
     wire = await dial(server.port)
-    await wire.send(f"GET {STREAM}?duration_ms=200 HTTP/1.0\r\n\r\n")
+    await wire.send(f"GET {STREAM}?duration_ms=1000 HTTP/1.0\r\n\r\n")
     raw = await wire.reader.read()
     head, _, body = raw.partition(b"\r\n\r\n")
     assert b"chunked" not in head
@@ -146,7 +146,7 @@ async def test_head_takes_no_lease_and_http10_gets_plain_lines(server: Running, 
 async def test_connection_serves_on_after_a_stream(server: Running, dial: Dial) -> None:
     wire = await dial(server.port)
     await wire.send(f"GET {STREAM}?duration_ms=1 HTTP/1.1\r\nHost: x\r\n\r\n")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await wire.reader.readuntil(b"0\r\n\r\n")
     await wire.post("/v1/subscriptions/orders/receive", "{}")
     assert (await wire.answer()).status == 200

@@ -53,7 +53,7 @@ class Wire:
             lines.append("Content-Type: application/json")
         await self.send("\r\n".join([*lines, "", ""]), raw)
 
-    async def answer(self, timeout_s: float = 5.0) -> Answer:
+    async def answer(self, timeout_s: float = 60.0) -> Answer:
         """Read one answer with a Content-Length (or none)."""
         async with asyncio.timeout(timeout_s):
             head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
@@ -65,7 +65,7 @@ class Wire:
             body = await self.reader.readexactly(int(headers.get("content-length", "0")))
         return Answer(int(first.split()[1]), headers, body)
 
-    async def ended(self, timeout_s: float = 5.0) -> bool:
+    async def ended(self, timeout_s: float = 60.0) -> bool:
         """Whether the server closes the connection in time; what it still sends is dropped."""
         try:
             async with asyncio.timeout(timeout_s):

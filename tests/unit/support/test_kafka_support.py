@@ -27,7 +27,7 @@ def produce(settings: dict[str, str], topic: str, count: int) -> None:
         else:
             errors.append(error)
 
-    producer = Producer({"linger.ms": 0, "log_level": 0, "message.timeout.ms": 15_000, **settings})
+    producer = Producer({"linger.ms": 0, "log_level": 0, "message.timeout.ms": 60_000, **settings})
     for number in range(count):
         producer.produce(
             topic,
@@ -35,7 +35,7 @@ def produce(settings: dict[str, str], topic: str, count: int) -> None:
             partition=0,
             on_delivery=delivered,
         )
-    producer.flush(20)
+    producer.flush(90)
     assert not errors
     assert len(confirmed) == count
 
@@ -77,7 +77,7 @@ def test_proxy_carries_all_traffic_and_can_be_refused(own_kafka: KafkaFactory) -
         }
     )
     producer.produce(topic, b"x", on_delivery=lambda error, _: lost.append(error))
-    producer.flush(10)
+    producer.flush(60)
     assert lost[0] is not None
     proxy.heal()
     produce({"bootstrap.servers": broker.proxied_bootstrap}, topic, 1)
@@ -178,7 +178,7 @@ def test_broker_and_data_go_when_the_starter_is_killed(kafka: Kafka) -> None:
         broker_pid = int(child.stdout.readline())
         assert list(RUN.glob(f"{child.pid}-*"))
         child.send_signal(signal.SIGKILL)
-        child.wait(5)
+        child.wait(60)
     wait_until(lambda: not _alive(broker_pid), "the broker is gone")
     wait_until(lambda: not list(RUN.glob(f"{child.pid}-*")), "its data is gone")
 

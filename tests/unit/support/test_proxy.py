@@ -44,13 +44,13 @@ def proxy() -> Iterator[Proxy]:
     proxy.stop()
     listener.shutdown(socket.SHUT_RDWR)
     listener.close()
-    thread.join(5)
+    thread.join(60)
     give_back(port)
 
 
 def connect(proxy: Proxy) -> socket.socket:
     """A client connection with a short time-out."""
-    client = socket.create_connection(("127.0.0.1", proxy.port), timeout=5)
+    client = socket.create_connection(("127.0.0.1", proxy.port), timeout=60)
     client.settimeout(0.3)
     return client
 
@@ -70,13 +70,13 @@ def call(client: socket.socket, data: bytes) -> bytes:
 def test_bytes_pass_unchanged(proxy: Proxy) -> None:
     data = bytes(range(256)) * 2000
     with connect(proxy) as client:
-        client.settimeout(5)
+        client.settimeout(60)
         sender = threading.Thread(target=client.sendall, args=(data,))
         sender.start()
         got = b""
         while len(got) < len(data):
             got += client.recv(65536)
-        sender.join(5)
+        sender.join(60)
     assert got == data
     assert proxy.accepted == 1
 
@@ -120,7 +120,7 @@ def test_freeze_keeps_the_connection_and_holds_bytes_back(proxy: Proxy) -> None:
         with pytest.raises(TimeoutError):
             client.recv(1)
         proxy.heal()
-        client.settimeout(5)
+        client.settimeout(60)
         assert client.recv(100) == b"late"
 
 
@@ -145,23 +145,23 @@ def test_freeze_down_lets_the_request_through() -> None:
         own.freeze("down")
         with connect(own) as client:
             client.sendall(b"do")
-            assert received.wait(5)
+            assert received.wait(60)
             with pytest.raises(TimeoutError):
                 client.recv(1)
             own.cut()
-        thread.join(5)
+        thread.join(60)
         own.stop()
     give_back(port)
 
 
 def test_delay_is_added_in_each_direction(proxy: Proxy) -> None:
     with connect(proxy) as client:
-        client.settimeout(5)
-        proxy.delay(100)
+        client.settimeout(60)
+        proxy.delay(1_000)
         start = time.monotonic()
         assert call(client, b"x") == b"x"
-        assert time.monotonic() - start >= 0.2
+        assert time.monotonic() - start >= 2
         proxy.heal()
         start = time.monotonic()
         assert call(client, b"y") == b"y"
-        assert time.monotonic() - start < 0.2
+        assert time.monotonic() - start < 2

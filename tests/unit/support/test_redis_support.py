@@ -56,7 +56,7 @@ def test_data_can_be_lost_and_set_back(own_redis: RedisFactory) -> None:
 
 def test_frozen_server_times_out_and_thaws(own_redis: RedisFactory) -> None:
     server = own_redis(RedisOptions(binary(Flavour.VALKEY)))
-    client = redis.Redis(port=server.port, socket_timeout=0.2, protocol=2, retry=ONCE)
+    client = redis.Redis(port=server.port, socket_timeout=2, protocol=2, retry=ONCE)
     with client:
         assert client.ping()
         server.freeze()

@@ -83,7 +83,7 @@ def run(folder: Path, text: str, **env: str) -> tuple[int, str]:
         check=False,
         capture_output=True,
         text=True,
-        timeout=25,
+        timeout=120,
     )
     return done.returncode, done.stdout + done.stderr
 

@@ -94,7 +94,7 @@ def test_end_before_it_serves_is_told_with_the_log(tmp_path: Path) -> None:
     child = Child("brief", ["sh", "-c", "echo no luck; exit 3"], tmp_path / "log")
     child.start()
     with pytest.raises(PartError, match=r"brief ended \(3\) before: it serves\nno luck"):
-        child.wait_until(lambda: False, "it serves", 10)
+        child.wait_until(lambda: False, "it serves", 60)
     child.stop()
 
 

@@ -35,7 +35,7 @@ async def proxy() -> AsyncIterator[Proxy]:
 async def say(streams: Streams, text: bytes) -> bytes:
     reader, writer = streams
     writer.write(text)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         return await reader.readexactly(len(text))
 
 
