@@ -35,6 +35,8 @@ from ackd_adapters.pulsar.share import wanted
 ROSTER: Final = "ackd.member."
 READER: Final = "-reader-"
 """What the client puts between our part of a reader's subscription and its own."""
+REFRESH_S: Final = 2.0
+"""How often to look for new topics and for topics that were made again."""
 HAND_OVER_S: Final = 2.0
 """Rule R34: so long a hand-over is waited for."""
 
@@ -63,6 +65,9 @@ class Member:
         self._held: dict[TopicPartition, Any] = {}
         self._leaving: dict[TopicPartition, tuple[float, threading.Event]] = {}
         self._look = threading.Event()
+        self._topics: list[TopicInfo] = []
+        self._asked = True
+        self._refresh_at = 0.0
         self._stopped = False
         self._away = False
         self._thread = threading.Thread(target=self._run, name="ackd-pulsar-member", daemon=True)
@@ -72,7 +77,8 @@ class Member:
         self._thread.start()
 
     def look(self) -> None:
-        """Look now: something has changed."""
+        """Look now: there are other topics."""
+        self._asked = True
         self._look.set()
 
     def holding(self, partition: TopicPartition) -> Any:
@@ -103,7 +109,11 @@ class Member:
             _close(consumer)
 
     def _step(self) -> None:
-        topics = self._find()
+        if self._asked or time.monotonic() >= self._refresh_at:
+            self._asked = False
+            self._topics = self._find()
+            self._refresh_at = time.monotonic() + REFRESH_S
+        topics = self._topics
         for info in topics:
             before = self._known.get(info.topic)
             self._known[info.topic] = info.topic_id
@@ -144,7 +154,7 @@ class Member:
     ) -> None:
         """Who reads a topic, and who holds its partitions."""
         names = self._connection.names
-        path, count = names.path(info.topic), self._logs.partitions(info.topic)
+        path, count = names.path(info.topic), self._logs.count(info.topic)
         rest = self._connection.rest
         if count:
             more = "partitioned-stats?perPartition=true"
@@ -152,7 +162,7 @@ class Member:
         else:
             every = {SCHEME + path: dict(rest.table(f"{names.rest(info.topic)}/stats"))}
         for number in range(info.partitions):
-            full = SCHEME + partition_name(path, number, count or 0)
+            full = SCHEME + partition_name(path, number, count)
             found = table(table(every.get(full)).get("subscriptions"))
             if number == 0:
                 for subscription in found:
@@ -190,6 +200,7 @@ class Member:
         fresh = []
         for at in partitions:
             self._positions.ensure(at)
+            self._positions.forget(at)
             try:
                 self._held[at] = self._connection.client.subscribe(
                     SCHEME + self._logs.full_name(at),

@@ -33,6 +33,7 @@ class Positions:
         self._connection = connection
         self._logs = logs
         self.group = group
+        self._last: dict[TopicPartition, int] = {}
         self._group = quote(group, safe="")
 
     def ensure(self, partition: TopicPartition) -> None:
@@ -85,18 +86,24 @@ class Positions:
         """Durable when it returns. Raises BrokerError."""
         if len(position.metadata.encode("utf-16-le")) > 2 * METADATA_CHARS_MAX:
             raise BrokerError(f"metadata of more than {METADATA_CHARS_MAX} characters")
-        first, _ = self._logs.range(partition)
-        before = self.committed(partition)
+        before = self._last.get(partition)
+        if before is None:
+            before = self.committed(partition).offset
         path = self._path(partition)
         self._connection.rest.ask("PUT", f"{path}/properties", {PROPERTY: _text(position)})
-        if first <= position.offset < before.offset:
+        self._last[partition] = position.offset
+        if position.offset < before:
             self._move_back(partition, position.offset)
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Somebody else may have committed meanwhile."""
+        self._last.pop(partition, None)
 
     def behind(self, partition: TopicPartition, offset: int) -> Position | None:
         """What the cursor may be acked up to: the last whole entry below an offset, but never the
         last message of the log. So a ledger stays until the table knows how long it became.
         """
-        numbering, log = self._logs.read(partition)
+        numbering, log = self._logs.look(partition)
         last = log.last()
         if last is None or offset <= numbering.bases[0]:
             return None
@@ -108,7 +115,8 @@ class Positions:
         return at if at.entry >= 0 else None
 
     def _move_back(self, partition: TopicPartition, offset: int) -> None:
-        at = self._logs.numbering(partition).position(offset)
+        numbering, log = self._logs.look(partition)
+        at = numbering.position(max(offset, numbering.range(log)[0]))
         body: Json = {"ledgerId": at.ledger, "entryId": at.entry, "partitionIndex": -1}
         self._connection.rest.ask("POST", f"{self._path(partition)}/resetcursor", body)
 

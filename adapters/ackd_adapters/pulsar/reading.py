@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from typing import Any, Final
 
 import pulsar
@@ -27,6 +28,8 @@ BATCH_RECORDS: Final = 500
 BATCH_BYTES: Final = 1024 * 1024
 IDLE_MS: Final = 50
 RETRY_S: Final = 0.5
+ASK_END_S: Final = 5.0
+"""How often to ask for holes at the end of the log."""
 
 
 class _GapError(Exception):
@@ -54,6 +57,7 @@ class Reading:
         self._told_end = -1
         self._gone: OutOfRange | None = None
         self._gap = -1
+        self._ask_at = 0.0
         self._stopped = threading.Event()
         self._going = threading.Event()
         self._going.set()
@@ -217,7 +221,12 @@ class Reading:
         """Nothing came for a moment. The end is asked for first: then what is below it was read
         when there is nothing more to read, be it markers of transactions that no reader gets.
         """
-        _, end = self._logs.range(self.partition)
+        now = time.monotonic()
+        if now >= self._ask_at:
+            self._ask_at = now + ASK_END_S
+            end = self._logs.range(self.partition)[1]
+        else:
+            end = self._next
         if not reader.has_message_available():
             self._next = max(self._next, end)
             self._told_end = self._next
