@@ -11,7 +11,7 @@ brought it.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 
 from ackd.core.bitmap import ChunkedBitmap
@@ -22,7 +22,7 @@ from ackd.core.repair import Before, Repair, compare
 from ackd.core.states import Outcome, State
 from ackd.core.stuck import Rules, SendingBack
 from ackd.core.timers import Timers
-from ackd.core.wire import Finish, JournalEntry, Result, SlotView, Snapshot
+from ackd.core.wire import Finish, JournalEntry, Result, Snapshot
 
 SKIP_MIN_OFFSETS = 1_000
 """A finished stretch at least this long is skipped by a new fetch; a shorter one is read over."""
@@ -66,8 +66,7 @@ class Ledger(SendingBack[B]):
             self.finished.load(index, data)
         if not same or snapshot.created:  # no copy of before belongs to a record made anew
             self.sent_before.clear()
-        gone = {offset for offset, old in before.entries.items() if old.gone}
-        self.slots(snapshot.slots, snapshot.now_ms, now_ms, gone)
+        self.slots(snapshot.slots, snapshot.now_ms, now_ms, before.entries)
         self._ticked_ms = now_ms
         self._turns_again(before.entries, snapshot.parked)
         repair = self._merge(before) if same else Repair([], 0, [], [])
@@ -79,22 +78,6 @@ class Ledger(SendingBack[B]):
         self._advance()
         self._fetch_again()
         return repair
-
-    def slots(
-        self,
-        slots: Iterable[SlotView],
-        store_ms: int,
-        now_ms: int,
-        gone: Container[int] = frozenset(),
-    ) -> None:
-        """Leases and attempts that a record tells of. `gone`: the log is known not to have them."""
-        for slot in slots:
-            entry: Entry[B] = Entry(None)
-            entry.attempt, entry.fence, entry.first_s = slot.attempt, slot.fence, slot.first_s
-            entry.rterm, entry.gone = slot.rterm, slot.offset in gone
-            self.entries[slot.offset] = entry
-            self._bodiless.add(slot.offset)
-            self._hold(slot.offset, entry, slot.state, slot.when_ms, store_ms, now_ms)
 
     def _fetch_again(self) -> None:
         """What was passed and is unfinished again, without a body here, has to be fetched anew."""

@@ -5,7 +5,7 @@ What moves them (the broker, the store, the applications) is the business of `le
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from heapq import heappush
 from typing import Generic, TypeGuard
 
@@ -23,9 +23,10 @@ from ackd.core.effects import (
 from ackd.core.entry import HOLD_OF, TIMED, UNKNOWN_RTERM, B, Entry, Hold
 from ackd.core.offsets import Offsets
 from ackd.core.order import Place, Turns
+from ackd.core.repair import unchanged
 from ackd.core.states import State
 from ackd.core.timers import Timers
-from ackd.core.wire import Finish
+from ackd.core.wire import Finish, SlotView
 
 
 class Window(Generic[B]):
@@ -61,6 +62,35 @@ class Window(Generic[B]):
         self._skew_ms = 0
         self._timers = Timers()
         self._effects: list[Effect] = []
+
+    def slots(
+        self,
+        slots: Iterable[SlotView],
+        store_ms: int,
+        now_ms: int,
+        before: dict[int, Entry[B]] | None = None,
+    ) -> None:
+        """Leases and attempts that a record tells of. `before`: what was known until now; a lease
+        that is the same goes over from there as it is: a record with many is soon read again.
+        """
+        known = {} if before is None else before
+        plain, later_ms, timers = self.turns is None, now_ms - store_ms, self._timers
+        for slot in slots:
+            offset = slot.offset
+            old = known.get(offset)
+            if old is not None and plain and unchanged(old, slot):
+                self.entries[offset] = known.pop(offset)
+                self.bytes += old.size
+                self.leased += 1
+                old.due_ms = old.when_ms + later_ms
+                timers.add(old.due_ms, offset)
+                continue
+            entry: Entry[B] = Entry(None)
+            entry.attempt, entry.fence, entry.first_s = slot.attempt, slot.fence, slot.first_s
+            entry.rterm, entry.gone = slot.rterm, old is not None and old.gone
+            self.entries[offset] = entry
+            self._bodiless.add(offset)
+            self._hold(offset, entry, slot.state, slot.when_ms, store_ms, now_ms)
 
     def _keep_lease(self, offset: int, fence: int, rterm: int, attempt: int, due_ms: int) -> None:
         """A lease that the store forgot is a lease until its holder's deadline (I3, I4)."""

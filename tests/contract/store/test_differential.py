@@ -150,8 +150,7 @@ def _sending(rng: random.Random, pair: Pair, offset: int) -> Op:
         return Op(Verb.PLACE, offset, rng.choice([0, pair.now_us]), attempt=3, arg=due_ms,
                   group=rng.choice([0, 17]))  # fmt: skip
     offset, generation, rterm = rng.choice(pair.sent[-20:] or [(offset, 5, 5)])
-    if rng.random() < 0.1:
-        generation += rng.choice([-1, 1])
+    generation += rng.choice([-1, 1, *[0] * 18])
     if kind == "finish":
         return Op(Verb.FINISH, offset, generation, rterm, arg=Finish.SENT)
     if kind in ("close", "restore"):
