@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -123,25 +122,27 @@ def test_i4_a_lease_that_is_the_same_costs_next_to_nothing() -> None:
     assert ledger.next_due_ms() == 60_000 - 1_100
 
 
+SLOT = SlotView(0, State.LEASED, 1, 0, 1, 1, 5_000, 1)
+
+
+@pytest.mark.parametrize("fetched", [0, 2])
 @pytest.mark.parametrize(
     "other",
     [
-        {"fence": 2},
-        {"rterm": 2},
-        {"attempt": 2},
-        {"first_s": 2},
-        {"when_ms": 9_000},
-        {"state": State.WAITING},
-        {"state": State.DEAD},
-        {},
+        SLOT,
+        SLOT._replace(fence=2),
+        SLOT._replace(rterm=2),
+        SLOT._replace(attempt=2),
+        SLOT._replace(first_s=2),
+        SLOT._replace(when_ms=9_000),
+        SLOT._replace(state=State.WAITING),
+        SLOT._replace(state=State.DEAD),
     ],
 )
-@pytest.mark.parametrize("fetched", [0, 2])
-def test_r12_one_thing_that_is_another_is_seen(other: dict[str, Any], fetched: int) -> None:
+def test_r12_one_thing_that_is_another_is_seen(other: SlotView, fetched: int) -> None:
     """R12: a lease that only looks the same is taken over anew."""
-    slot = SlotView(0, State.LEASED, 1, 0, 1, 1, 5_000, 1)
-    first = Snapshot(Verdict.OK, now_ms=1_000, slots=[slot])
-    second = replace(first, slots=[slot._replace(**other)])
+    first = Snapshot(Verdict.OK, now_ms=1_000, slots=[SLOT])
+    second = replace(first, slots=[other])
     for told in ((first, second), (second, first)):
         quick = life(*told, fetched, [], 0)
         with patch.object(window, "unchanged", lambda *_: False):
