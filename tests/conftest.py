@@ -12,10 +12,12 @@ from blockbuster import blockbuster_ctx
 from hypothesis import HealthCheck, settings
 
 from tests.support import kafka as kafka_support
+from tests.support import pulsar as pulsar_support
 from tests.support import reaper
 from tests.support import redis as redis_support
 from tests.support import rocketmq as rocketmq_support
 from tests.support.kafka import Kafka, KafkaOptions
+from tests.support.pulsar import Pulsar, PulsarOptions
 from tests.support.redis import (
     Flavour,
     RedisCluster,
@@ -39,6 +41,7 @@ settings.register_profile(
 settings.load_profile("ackd")
 
 KafkaFactory = Callable[[KafkaOptions], Kafka]
+PulsarFactory = Callable[[PulsarOptions], Pulsar]
 RedisFactory = Callable[[RedisOptions], RedisServer]
 
 
@@ -96,6 +99,23 @@ def rocketmq() -> Iterator[RocketMQ]:
     require(rocketmq_support.missing())
     with RocketMQ() as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def pulsar() -> Iterator[Pulsar]:
+    """One Pulsar for the whole run. Do not hurt it; use topics of your own."""
+    require(pulsar_support.missing())
+    with Pulsar() as started:
+        yield started
+
+
+@pytest.fixture
+def own_pulsar() -> Iterator[PulsarFactory]:
+    """Start a Pulsar that the test may kill and freeze; stopped at its end."""
+    require(pulsar_support.missing())
+    pulsar_support.install()  # here, because the first time may take longer than a test may
+    with ExitStack() as stack:
+        yield lambda options: stack.enter_context(Pulsar(options))
 
 
 def _session_redis(flavour: Flavour, *, tls: bool = False) -> Iterator[RedisServer]:

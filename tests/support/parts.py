@@ -1,7 +1,8 @@
-"""A real Kafka as a part for `ackd torture --parts tests.support.parts` and the demo."""
+"""A real Kafka or Pulsar as a part for `ackd torture --parts tests.support.parts` and the demo."""
 
 from ackd.torture.child import BrokerPart
 from tests.support.kafka import Kafka, KafkaOptions
+from tests.support.pulsar.part import PulsarPart
 
 
 class KafkaPart:
@@ -53,3 +54,8 @@ class KafkaPart:
 def kafka() -> BrokerPart:
     """For `--parts`."""
     return KafkaPart()
+
+
+def pulsar() -> BrokerPart:
+    """For `--start pulsar --parts`."""
+    return PulsarPart()

@@ -60,6 +60,7 @@ HOLDERS: dict[str, tuple[str, ...]] = {
     "isal": ("ackd.telemetry",),
     "grpc": ("ackd_adapters.rocketmq",),
     "google": ("ackd_adapters.rocketmq",),
+    "pulsar": ("ackd_adapters.pulsar",),
     "sqlite3": ("ackd_adapters.local",),
     "aiohttp": ("ackd.http", "ackd.push", "ackd.cli", "ackd.torture", "ackd.demo"),
     "matplotlib": ("ackd_reports.render",),

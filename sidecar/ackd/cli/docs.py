@@ -14,7 +14,7 @@ from ackd.config import reference as configuration
 from ackd.config.adapters import adapter_names
 from ackd.telemetry import reference as metrics
 
-OWN_ADAPTERS = ("kafka", "local", "rocketmq")
+OWN_ADAPTERS = ("kafka", "local", "pulsar", "rocketmq")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

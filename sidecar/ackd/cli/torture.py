@@ -38,7 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where = parser.add_argument_group("what to torture")
     where.add_argument("--url", action="append", help="a running sidecar; repeat it for several")
     where.add_argument("--token-file", type=Path, help="bearer token of the data port (--url)")
-    where.add_argument("--start", choices=("local", "kafka"), help="start sidecars on this broker")
+    where.add_argument(
+        "--start", choices=("local", "kafka", "pulsar"), help="start sidecars on this broker"
+    )
     where.add_argument(
         "--store",
         choices=("embedded", "redis"),
@@ -51,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--parts",
         metavar="MODULE",
-        help="importable module whose kafka() starts a Kafka of our own, which is hurt too",
+        help="importable module whose kafka() or pulsar() starts one of our own, hurt too",
     )
     where.add_argument("--topic", default="", help="publish to this topic (default: a new one)")
     where.add_argument("--sub", default="orders", help="consume from this subscription")
@@ -183,7 +185,9 @@ def _broker(arguments: argparse.Namespace, folder: Path) -> BrokerPart:
     if arguments.start == "local":
         return Local(folder)
     if arguments.parts:
-        return load(arguments.parts, "kafka")
+        return load(arguments.parts, arguments.start)
+    if arguments.start == "pulsar":
+        raise PartError("--start pulsar needs --parts MODULE")
     if arguments.kafka:
         return Existing(arguments.kafka)
     raise PartError("--start kafka needs --kafka HOST:PORT or --parts MODULE")

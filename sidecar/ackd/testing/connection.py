@@ -11,7 +11,7 @@ import pytest
 from ackd.core.ids import TOPIC_ID_BYTES, TopicPartition
 from ackd.errors import BrokerError
 from ackd.ports import Broker, Capabilities, NotStored, Outgoing, StartPolicy
-from ackd.testing.lab import Lab, fill, new_group
+from ackd.testing.lab import Lab, NotPossibleError, fill, new_group
 
 CLOSE_S = 30.0
 HOUR_MS = 3_600_000
@@ -123,7 +123,10 @@ class ConnectionContract:
             broker = await bench.broker()
             (part,) = await bench.topic()
             await fill(broker, part, [b"x"] * 10)
-            await lab.truncate(part, 4)
+            try:
+                await lab.truncate(part, 4)
+            except NotPossibleError as error:
+                pytest.skip(str(error))
             consumer = (await bench.join(broker, [part.topic])).consumer
             assert await consumer.log_range(part) == (4, 10)
 

@@ -1,0 +1,141 @@
+"""One connection to a Pulsar cluster: what the engine sees of it (`ackd.ports.Broker`)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Final
+from urllib.parse import quote
+
+from ackd.core.ids import TopicPartition
+from ackd.errors import BrokerError
+from ackd.ports import (
+    Capabilities,
+    ConsumerSpec,
+    Outgoing,
+    PublishResult,
+    StartPolicy,
+    Trouble,
+    own_topics,
+)
+from ackd_adapters.pulsar.config import PulsarOptions, check_spec
+from ackd_adapters.pulsar.connection import Connection
+from ackd_adapters.pulsar.consumer import PulsarConsumer
+from ackd_adapters.pulsar.logs import Logs
+from ackd_adapters.pulsar.positions import METADATA_CHARS_MAX
+from ackd_adapters.pulsar.publish import Publisher
+from ackd_adapters.pulsar.rest import RestError
+
+CONFLICT: Final = 409
+CLOSE_S: Final = 5.0
+
+CAPABILITIES: Final = Capabilities(
+    name="pulsar",
+    order_within_partition=True,
+    explicit_partition=True,
+    # A reader gets a delayed message at once; ackd's own outbox delays instead.
+    delayed_publish=False,
+    delay_max_ms=0,
+    start_policies=frozenset(StartPolicy),
+    seek_by_time=True,
+    commit_metadata_chars=METADATA_CHARS_MAX,
+    value_bytes_max=5 * 1024 * 1024 - 32 * 1024,
+)
+FRAMING_BYTES: Final = 16 * 1024
+
+
+class PulsarBroker:
+    """See `ackd.ports.Broker`."""
+
+    def __init__(self, name: str, options: PulsarOptions) -> None:
+        self.name = name
+        self.capabilities = dataclasses.replace(
+            CAPABILITIES, value_bytes_max=options.message_bytes_max - FRAMING_BYTES
+        )
+        self._connection = Connection(options)
+        self._logs = Logs(self._connection)
+        self._publisher = Publisher(self._connection, self._logs)
+        self._consumers: list[PulsarConsumer] = []
+        self._cluster = ""
+        self._trouble: Trouble | None = None
+
+    async def start(self) -> None:
+        """See the port."""
+        await asyncio.to_thread(self._connection.open)
+        self._cluster = await asyncio.to_thread(self._find_cluster)
+        self._publisher.start()
+
+    async def cluster_id(self) -> str:
+        """The clusters' names as the instance has them: Pulsar has no id beside them."""
+        if not self._cluster:
+            self._cluster = await asyncio.to_thread(self._find_cluster)
+        return self._cluster
+
+    def consumer(self, spec: ConsumerSpec) -> PulsarConsumer:
+        """See the port. Raises `ConfigError`."""
+        check_spec(spec)
+        made = PulsarConsumer(self._connection, self._logs, spec)
+        self._consumers.append(made)
+        return made
+
+    async def publish(self, messages: Sequence[Outgoing]) -> list[PublishResult]:
+        """See the port."""
+        return await self._publisher.publish(messages)
+
+    async def partitions(self, topic: str) -> int | None:
+        """See the port. A topic that is not partitioned has one."""
+        found = await asyncio.to_thread(self._logs.partitions, topic)
+        return None if found is None else max(found, 1)
+
+    async def ensure_topic(self, topic: str, settings: Mapping[str, str]) -> None:
+        """See the port. Retention is the namespace's business; only ackd writes to this topic, so
+        its offsets leave no room for batches.
+        """
+        await asyncio.to_thread(self._ensure_topic, topic, settings)
+
+    def dead_topic(self, group: str) -> str:
+        """See the port."""
+        return own_topics.dead_topic(group)
+
+    def retry_topic(self, group: str) -> str:
+        """See the port."""
+        return own_topics.retry_topic(group)
+
+    def troubles(self) -> list[Trouble]:
+        """See the port."""
+        return [] if self._trouble is None else [self._trouble]
+
+    async def close(self) -> None:
+        """See the port."""
+        for consumer in self._consumers:
+            await consumer.close()
+        self._consumers.clear()
+        await self._publisher.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await asyncio.to_thread(self._connection.close)
+
+    def _find_cluster(self) -> str:
+        found = self._connection.rest.ask("GET", "clusters")
+        if not isinstance(found, list) or not found:
+            raise BrokerError("the broker does not tell the cluster's name")
+        return ",".join(sorted(str(each) for each in found))
+
+    def _ensure_topic(self, topic: str, settings: Mapping[str, str]) -> None:
+        rest = self._connection.rest
+        path = "persistent/" + quote(self._connection.names.path(topic))
+        if self._logs.partitions(topic) is not None:
+            return
+        try:
+            count = int(settings.get("partitions", "1"))
+        except ValueError:
+            raise BrokerError(f"partitions of {topic}: no number") from None
+        try:
+            rest.ask("PUT", f"{path}/partitions", count)
+        except RestError as error:
+            if error.status_code != CONFLICT:
+                raise
+        for number in range(max(self._logs.partitions(topic) or 0, 1)):
+            self._logs.read(TopicPartition(topic, number), stride=1)

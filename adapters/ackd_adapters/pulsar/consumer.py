@@ -1,0 +1,223 @@
+"""One subscription's side of Pulsar: sessions, the group, progress."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import pulsar
+
+from ackd.core.ids import TopicPartition, topic_id_of
+from ackd.errors import BrokerError
+from ackd.ports import (
+    Committed,
+    ConsumerEvent,
+    ConsumerSpec,
+    EndReached,
+    Fetched,
+    OutOfRange,
+    TopicInfo,
+    TopicReplaced,
+)
+from ackd_adapters.pulsar.box import Box
+from ackd_adapters.pulsar.connection import Connection
+from ackd_adapters.pulsar.logs import Logs
+from ackd_adapters.pulsar.member import Member
+from ackd_adapters.pulsar.names import is_pattern, whole
+from ackd_adapters.pulsar.numbering import Numbering
+from ackd_adapters.pulsar.positions import Positions
+from ackd_adapters.pulsar.reading import Reading
+from ackd_adapters.pulsar.rest import number
+
+LEAVE_S: Final = 5.0
+
+
+class PulsarConsumer:
+    """Implements `ackd.ports.Consumer`."""
+
+    def __init__(self, connection: Connection, logs: Logs, spec: ConsumerSpec) -> None:
+        self._connection = connection
+        self._logs = logs
+        self._spec = spec
+        self._topics = spec.topics
+        options = connection.options
+        self._box = Box(
+            asyncio.get_running_loop(), options.fetch_records_max, options.fetch_bytes_max
+        )
+        self._positions = Positions(connection, logs, spec.group)
+        self._sessions: dict[TopicPartition, Reading] = {}
+        self._paused: set[TopicPartition] = set()
+        self._kept: list[ConsumerEvent] = []
+        self._numbers = 0
+        name = spec.static_id or f"{spec.client_id}-{uuid.uuid4().hex[:8]}"
+        self._member = Member(connection, logs, self._positions, self._box, name, self._find)
+        self._joined = False
+
+    async def start(self) -> None:
+        """See the port."""
+        self._check()
+        if self._spec.joins and not self._joined:
+            self._joined = True
+            self._member.start()
+
+    async def also(self, topic: str) -> None:
+        """See the port."""
+        if topic not in self._topics:
+            self._topics = (*self._topics, topic)
+            self._member.look()
+
+    async def events(self) -> list[ConsumerEvent]:
+        """See the port."""
+        while True:
+            found = self._fresh(self._kept)
+            self._kept = [each for each in self._kept if self._waits(each)]
+            if found:
+                return found
+            if not await self._box.wait():
+                raise BrokerError("the consumer is closed")
+            self._kept += self._box.take()
+
+    def fetch_from(self, partition: TopicPartition, offset: int) -> int:
+        """See the port."""
+        self.stop_fetch(partition)
+        self._numbers += 1
+        reading = Reading(self._connection, self._logs, self._box, self._numbers, partition, offset)
+        self._sessions[partition] = reading
+        reading.start()
+        return reading.session
+
+    def stop_fetch(self, partition: TopicPartition) -> None:
+        """See the port."""
+        self._paused.discard(partition)
+        reading = self._sessions.pop(partition, None)
+        if reading is not None:
+            reading.stop()
+
+    def pause(self, partition: TopicPartition) -> None:
+        """See the port. What was read already is kept until `resume`."""
+        if partition in self._sessions:
+            self._paused.add(partition)
+            self._sessions[partition].hold()
+
+    def resume(self, partition: TopicPartition) -> None:
+        """See the port."""
+        self._paused.discard(partition)
+        if partition in self._sessions:
+            self._sessions[partition].go()
+            self._box.nudge()
+
+    async def topics(self) -> list[TopicInfo]:
+        """See the port."""
+        self._check()
+        return await asyncio.to_thread(self._find)
+
+    async def committed(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, Committed]:
+        """See the port."""
+        self._check()
+        return await asyncio.to_thread(
+            lambda: {each: self._positions.committed(each) for each in partitions}
+        )
+
+    async def commit(self, positions: Mapping[TopicPartition, Committed]) -> None:
+        """See the port."""
+        self._check()
+        if not self._joined:
+            raise BrokerError("no member of the group")
+        await asyncio.to_thread(self._commit, dict(positions))
+
+    async def log_range(self, partition: TopicPartition) -> tuple[int, int]:
+        """See the port."""
+        self._check()
+        return await asyncio.to_thread(self._logs.range, partition)
+
+    async def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
+        """See the port. The time is the one that the producer gave the message."""
+        self._check()
+        return await asyncio.to_thread(self._offset_at, partition, timestamp_ms)
+
+    async def close(self) -> None:
+        """See the port."""
+        if self._box.closed:
+            return
+        for partition in list(self._sessions):
+            self.stop_fetch(partition)
+        self._box.close()
+        self._kept = []
+        if self._joined:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LEAVE_S + 1):
+                    await asyncio.to_thread(self._member.leave, LEAVE_S)
+
+    def _check(self) -> None:
+        if self._box.closed:
+            raise BrokerError("the consumer is closed")
+
+    def _waits(self, event: ConsumerEvent) -> bool:
+        """Whether an event is of a session that is paused, and not over."""
+        return (
+            isinstance(event, Fetched | EndReached | OutOfRange)
+            and self._lives(event)
+            and event.partition in self._paused
+        )
+
+    def _lives(self, event: Fetched | EndReached | OutOfRange) -> bool:
+        reading = self._sessions.get(event.partition)
+        return reading is not None and reading.session == event.session
+
+    def _fresh(self, events: list[ConsumerEvent]) -> list[ConsumerEvent]:
+        found: list[ConsumerEvent] = []
+        for event in events:
+            if isinstance(event, Fetched | EndReached | OutOfRange) and (
+                not self._lives(event) or event.partition in self._paused
+            ):
+                continue
+            if isinstance(event, TopicReplaced):
+                for partition in [each for each in self._sessions if each.topic == event.topic]:
+                    self.stop_fetch(partition)
+            found.append(event)
+        return found
+
+    def _find(self) -> list[TopicInfo]:
+        names = self._connection.names
+        existing: list[str] = []
+        if any(is_pattern(each) for each in self._topics):
+            listed = self._connection.rest.ask("GET", f"persistent/{names.namespace}")
+            if isinstance(listed, list):
+                existing = sorted({names.short(whole(str(each))) for each in listed})
+        found = []
+        for topic in names.matching(self._topics, existing):
+            count = self._logs.partitions(topic)
+            if count is not None:
+                found.append(TopicInfo(topic, self._identity(topic), max(count, 1)))
+        return found
+
+    def _identity(self, topic: str) -> bytes:
+        """Of the first partition's table: it goes with the topic."""
+        table: Numbering = self._logs.read(TopicPartition(topic, 0))[0]
+        return topic_id_of(f"{self._connection.names.path(topic)} {table.anchor}")
+
+    def _commit(self, positions: dict[TopicPartition, Committed]) -> None:
+        for partition, position in positions.items():
+            self._positions.commit(partition, position)
+            consumer = self._member.holding(partition)
+            at = self._positions.behind(partition, position.offset)
+            if consumer is None or at is None:
+                continue
+            with contextlib.suppress(pulsar.PulsarException, RuntimeError):
+                consumer.acknowledge_cumulative(pulsar.MessageId(-1, at.ledger, at.entry, -1))
+
+    def _offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
+        path = self._logs.rest_path(partition)
+        found, log = self._logs.read(partition)
+        first, end = found.range(log)
+        answer = self._connection.rest.table(f"{path}/messageid/{max(timestamp_ms, 0)}")
+        ledger, entry = number(answer.get("ledgerId")), number(answer.get("entryId"))
+        if ledger < 0 or not found.knows(ledger):
+            return first
+        place = found.bases[found.numbers.index(ledger)] + max(entry, 0) * found.stride
+        return min(max(place, first), end)

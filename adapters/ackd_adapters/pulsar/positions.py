@@ -1,0 +1,136 @@
+"""A group's committed positions: a Pulsar subscription of the group's name on each partition.
+
+The exact position and its metadata are a property of the subscription, which the broker writes
+down before it answers. The subscription's cursor follows behind it by cumulative acks, for the
+broker's retention and backlog; that those may be forgotten in a crash does no harm, because a
+cursor behind the property means nothing. A cursor *ahead* of it is an operator's doing (skip,
+clear backlog), and wins. All calls block.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import quote
+
+from ackd.core.ids import TopicPartition
+from ackd.errors import BrokerError
+from ackd.ports import Committed
+from ackd_adapters.pulsar.connection import Connection
+from ackd_adapters.pulsar.logs import NOT_FOUND, Logs
+from ackd_adapters.pulsar.numbering import Position
+from ackd_adapters.pulsar.rest import Json, RestError, table
+
+PROPERTY: Final = "ackd.position"
+METADATA_CHARS_MAX: Final = 4096
+NONE: Final = Committed(-1, "")
+CONFLICT: Final = 409
+
+
+class Positions:
+    """Of one group."""
+
+    def __init__(self, connection: Connection, logs: Logs, group: str) -> None:
+        self._connection = connection
+        self._logs = logs
+        self.group = group
+        self._last: dict[TopicPartition, int] = {}
+        self._group = quote(group, safe="")
+
+    def ensure(self, partition: TopicPartition) -> None:
+        """Make the subscription unless it is there; from the first message on, so that nothing is
+        deleted before the group's start is known. Raises BrokerError.
+        """
+        body: Json = {
+            "ledgerId": -1,
+            "entryId": -1,
+            "partitionIndex": -1,
+            "properties": {PROPERTY: _text(NONE)},
+        }
+        try:
+            self._connection.rest.ask("PUT", self._path(partition), body)
+        except RestError as error:
+            if error.status_code != CONFLICT:
+                raise
+
+    def committed(self, partition: TopicPartition) -> Committed:
+        """Raises BrokerError."""
+        rest = self._connection.rest
+        try:
+            path = self._logs.rest_path(partition)
+            stats = rest.table(f"{path}/stats")
+        except RestError as error:
+            if error.status_code == NOT_FOUND:
+                return NONE
+            raise
+        found = table(table(stats.get("subscriptions")).get(self.group))
+        if not found:
+            return NONE
+        kept = table(found.get("subscriptionProperties")).get(PROPERTY)
+        ours = _parse(kept) if isinstance(kept, str) else None
+        inner = rest.table(f"{path}/internalStats")
+        cursor = table(table(inner.get("cursors")).get(self.group)).get("markDeletePosition")
+        ledger, _, entry = str(cursor).partition(":")
+        if not ledger.isdecimal():
+            return ours or NONE
+        numbering = self._logs.read(partition)[0]
+        if not numbering.knows(int(ledger)):
+            return ours or NONE
+        after = numbering.offset(Position(int(ledger), int(entry) + 1, 0))
+        if ours is None:
+            return Committed(after, "")
+        if ours.offset < 0:
+            return NONE
+        return ours if after <= ours.offset else Committed(after, "")
+
+    def commit(self, partition: TopicPartition, position: Committed) -> None:
+        """Durable when it returns. Raises BrokerError."""
+        if len(position.metadata.encode("utf-16-le")) > 2 * METADATA_CHARS_MAX:
+            raise BrokerError(f"metadata of more than {METADATA_CHARS_MAX} characters")
+        before = self._last.get(partition)
+        if before is None:
+            before = self.committed(partition).offset
+        path = self._path(partition)
+        self._connection.rest.ask("PUT", f"{path}/properties", {PROPERTY: _text(position)})
+        self._last[partition] = position.offset
+        if position.offset < before:
+            self._move_back(partition, position.offset)
+
+    def forget(self, partition: TopicPartition) -> None:
+        """Somebody else may have committed meanwhile."""
+        self._last.pop(partition, None)
+
+    def behind(self, partition: TopicPartition, offset: int) -> Position | None:
+        """What the cursor may be acked up to: the last whole entry below an offset, but never the
+        last message of the log. So a ledger stays until the table knows how long it became.
+        """
+        numbering, log = self._logs.look(partition)
+        last = log.last()
+        if last is None or offset <= numbering.bases[0]:
+            return None
+        at = numbering.position(offset - 1)
+        if at.batch + 1 < numbering.stride:
+            at = Position(at.ledger, at.entry - 1, 0)
+        if (at.ledger, at.entry) >= (last.ledger, last.entry):
+            at = Position(last.ledger, last.entry - 1, 0)
+        return at if at.entry >= 0 else None
+
+    def _move_back(self, partition: TopicPartition, offset: int) -> None:
+        numbering, log = self._logs.look(partition)
+        at = numbering.position(max(offset, numbering.range(log)[0]))
+        body: Json = {"ledgerId": at.ledger, "entryId": at.entry, "partitionIndex": -1}
+        self._connection.rest.ask("POST", f"{self._path(partition)}/resetcursor", body)
+
+    def _path(self, partition: TopicPartition) -> str:
+        return f"{self._logs.rest_path(partition)}/subscription/{self._group}"
+
+
+def _text(position: Committed) -> str:
+    return f"{position.offset}|{position.metadata}"
+
+
+def _parse(text: str) -> Committed | None:
+    offset, bar, metadata = text.partition("|")
+    try:
+        return Committed(int(offset), metadata) if bar else None
+    except ValueError:
+        return None

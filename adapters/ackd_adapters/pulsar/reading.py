@@ -1,0 +1,244 @@
+"""One session: a thread that reads a partition by position, past any subscription of the broker's.
+
+A reader of its own for each session: what an earlier one had under way can't get into a later one,
+nothing that others ack or seek moves it, and the client's `receive` is never cancelled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from typing import Any, Final
+
+import pulsar
+
+from ackd.core.ids import TopicPartition
+from ackd.errors import BrokerError
+from ackd.ports import EndReached, Fetched, OutOfRange, Record, Trouble
+from ackd_adapters.pulsar import errors
+from ackd_adapters.pulsar.box import Box
+from ackd_adapters.pulsar.connection import Connection
+from ackd_adapters.pulsar.ids import batch_of
+from ackd_adapters.pulsar.logs import Logs
+from ackd_adapters.pulsar.message import read_headers, read_key
+from ackd_adapters.pulsar.numbering import Position
+
+BATCH_RECORDS: Final = 500
+BATCH_BYTES: Final = 1024 * 1024
+IDLE_MS: Final = 50
+RETRY_S: Final = 0.5
+ASK_END_S: Final = 5.0
+"""How often to ask for holes at the end of the log."""
+
+
+class _GapError(Exception):
+    """Read once more from where the gap begins."""
+
+
+class Reading:
+    """A session under way. `stop` is final; `hold` and `go` pause it."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        logs: Logs,
+        box: Box,
+        session: int,
+        partition: TopicPartition,
+        offset: int,
+    ) -> None:
+        self.session = session
+        self.partition = partition
+        self._connection = connection
+        self._logs = logs
+        self._box = box
+        self._next = offset
+        self._told_end = -1
+        self._gone: OutOfRange | None = None
+        self._gap = -1
+        self._ask_at = 0.0
+        self._stopped = threading.Event()
+        self._going = threading.Event()
+        self._going.set()
+        self._away = False
+        self._code = f"reader {partition.topic}/{partition.partition}"
+        name = f"ackd-pulsar-{partition.topic[-40:]}-{partition.partition}"
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def hold(self) -> None:
+        """Read no further; what was read already stays in the box."""
+        self._going.clear()
+
+    def go(self) -> None:
+        """End `hold`."""
+        self._going.set()
+
+    def stop(self) -> None:
+        """End soon; returns at once."""
+        self._stopped.set()
+        self._going.set()
+
+    def join(self, seconds: float) -> None:
+        """Wait until the thread has ended; blocks."""
+        if self._thread.is_alive():
+            self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                if self._read():
+                    return
+            except _GapError:
+                continue
+            except (BrokerError, pulsar.PulsarException) as error:
+                self._trouble(errors.broker_error("reading", error).detail, away=True)
+            except Exception as error:  # noqa: BLE001 -- a thread's last words must be heard
+                self._trouble(f"the reader ended: {error!r}", away=False)
+                return
+            self._stopped.wait(RETRY_S)
+
+    def _read(self) -> bool:
+        """Read until the session ends (True) or has to be begun again where it was."""
+        found, log = self._logs.read(self.partition)
+        first, end = found.range(log)
+        if not first <= self._next <= end:
+            self._box.put(OutOfRange(self.partition, self.session, first, end))
+            return True
+        reader = self._open(found.position(self._next))
+        try:
+            self._well()
+            return self._loop(reader)
+        finally:
+            with contextlib.suppress(pulsar.PulsarException, RuntimeError):
+                reader.close()
+
+    def _open(self, start: Position) -> Any:
+        """A reader begins behind the id that it is given. The id names the partition, too: else
+        the client finds the last message greater than itself, and the end is never reached.
+        """
+        part = self.partition.partition if self._logs.partitioned(self.partition.topic) else -1
+        if start.batch:
+            behind = pulsar.MessageId(part, start.ledger, start.entry, start.batch - 1)
+        else:
+            behind = pulsar.MessageId(part, start.ledger, start.entry - 1, -1)
+        return self._connection.client.create_reader(
+            "persistent://" + self._logs.full_name(self.partition),
+            behind,
+            receiver_queue_size=self._connection.options.receiver_queue,
+            reader_name="ackd",
+        )
+
+    def _loop(self, reader: Any) -> bool:
+        while not self._stopped.is_set():
+            if not self._going.wait(1.0) or not self._box.wait_for_room(0.2):
+                if self._box.closed:
+                    return True
+                continue
+            if self._batch(reader):
+                return True
+        return True
+
+    def _batch(self, reader: Any) -> bool:
+        """Read and hand over what is there. True: the session is over."""
+        records: list[Record] = []
+        begun = self._next
+        over = False
+        try:
+            over = self._fill(reader, records)
+        finally:
+            # Also when the client or a question to the broker failed: what was read counts as read.
+            if self._stopped.is_set():
+                over = True
+            elif records:
+                size = sum(record.size() for record in records)
+                self._box.put(Fetched(self.partition, self.session, records), size)
+        if over:
+            if self._gone is not None:
+                self._box.put(self._gone)
+            return True
+        if self._next == begun and self._told_end != self._next:
+            self._tell_end(reader)
+        return False
+
+    def _fill(self, reader: Any, records: list[Record]) -> bool:
+        """True: retention was faster than this session."""
+        size, wait_ms = 0, IDLE_MS
+        while len(records) < BATCH_RECORDS and size < BATCH_BYTES:
+            try:
+                message = reader.read_next(wait_ms)
+            except pulsar.Timeout:
+                return False
+            wait_ms = 0
+            record, after = self._record(message)
+            if record.offset < self._next:
+                continue
+            if record.offset > self._next:
+                if self._passed():
+                    return True
+                self._look_twice()
+            self._next = after
+            records.append(record)
+            size += record.size()
+        return False
+
+    def _record(self, message: Any) -> tuple[Record, int]:
+        """The record, and the number that comes next: behind the entry, with its last message."""
+        place = message.message_id()
+        batch, count = batch_of(place)
+        at = Position(place.ledger_id(), place.entry_id(), max(batch, 0))
+        found = self._logs.numbering(self.partition, at.ledger)
+        offset = found.offset(at)
+        after = offset + 1 if at.batch + 1 < count else found.after_entry(at)
+        given = message.properties()
+        value = None if message.has_null_value() else message.data()
+        key = read_key(message.partition_key(), given)
+        headers = read_headers(given)
+        return Record(offset, key, value, headers, message.publish_timestamp()), after
+
+    def _look_twice(self) -> None:
+        """A gap is a hole in the log when a second reader finds it, too. Rare: markers, compaction.
+
+        Whatever a client drops on its way through a reconnection must not count as finished (I1).
+        """
+        if self._gap != self._next:
+            self._gap = self._next
+            raise _GapError
+
+    def _passed(self) -> bool:
+        """A gap: a hole in the log, or retention was faster than this session (True)."""
+        first, end = self._logs.range(self.partition)
+        if first <= self._next:
+            return False
+        self._gone = OutOfRange(self.partition, self.session, first, end)
+        return True
+
+    def _tell_end(self, reader: Any) -> None:
+        """Nothing came for a moment. The end is asked for first: then what is below it was read
+        when there is nothing more to read, be it markers of transactions that no reader gets.
+        """
+        now = time.monotonic()
+        if now >= self._ask_at:
+            self._ask_at = now + ASK_END_S
+            end = self._logs.range(self.partition)[1]
+        else:
+            end = self._next
+        if not reader.has_message_available():
+            self._next = max(self._next, end)
+            self._told_end = self._next
+            self._box.put(EndReached(self.partition, self.session, self._next))
+
+    def _trouble(self, detail: str, *, away: bool) -> None:
+        if self._stopped.is_set():
+            return
+        self._away = True
+        self._box.put(Trouble(self._code, detail, away=away, fatal=not away))
+
+    def _well(self) -> None:
+        if self._away:
+            self._away = False
+            self._box.put(Trouble(self._code, "", cleared=True))

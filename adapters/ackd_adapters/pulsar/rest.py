@@ -1,0 +1,87 @@
+"""The broker's admin interface (REST v2): blocking, for threads.
+
+The right to consume is enough for what is asked; a topic's properties and new topics need an admin
+of the tenant.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
+
+from ackd.errors import BrokerError
+
+Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
+ANSWER_BYTES_MAX = 32 * 1024 * 1024
+
+
+class RestError(BrokerError):
+    """The broker refused; `status` is HTTP's, 0 = nobody answered."""
+
+    def __init__(self, detail: str, status: int) -> None:
+        super().__init__(detail)
+        self.status_code = status
+
+
+class Rest:
+    """`token` is asked for every time, because it may be renewed."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        tls: ssl.SSLContext | None,
+        token: Callable[[], str] | None,
+        timeout_s: float,
+    ) -> None:
+        self._url = f"{url.rstrip('/')}/admin/v2/"
+        self._tls = tls
+        self._token = token
+        self._timeout_s = timeout_s
+
+    def ask(self, method: str, path: str, body: Json = None) -> Json:
+        """One request. Raises RestError."""
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token()}"
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(  # noqa: S310 -- the scheme is checked with the options
+            self._url + path, data, headers, method=method
+        )
+        try:
+            with urllib.request.urlopen(  # noqa: S310 -- as above
+                request, timeout=self._timeout_s, context=self._tls
+            ) as answer:
+                text = answer.read(ANSWER_BYTES_MAX).decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                reason = error.read(2000).decode(errors="replace")
+            raise RestError(f"{method} {path}: {error.code} {reason[:300]}", error.code) from None
+        except OSError as error:
+            raise RestError(f"{method} {path}: {error}", 0) from None
+        try:
+            found: Json = json.loads(text) if text else None
+        except ValueError:
+            raise RestError(f"{method} {path}: no JSON: {text[:100]!r}", 0) from None
+        return found
+
+    def table(self, path: str) -> Mapping[str, Json]:
+        """GET of an object. Raises RestError."""
+        found = self.ask("GET", path)
+        if not isinstance(found, dict):
+            raise RestError(f"GET {path}: an object was expected", 0)
+        return found
+
+
+def table(value: Json) -> Mapping[str, Json]:
+    """What should be an object; empty when it is none."""
+    return value if isinstance(value, dict) else {}
+
+
+def number(value: Json) -> int:
+    """What should be a whole number; -1 when it is none."""
+    return value if isinstance(value, int) else -1

@@ -1,0 +1,130 @@
+"""Positions of groups and numbers of messages on a real Pulsar, through what its operators do."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from functools import partial
+
+import pytest
+
+from ackd.core.ids import TopicPartition
+from ackd.ports import Broker, Committed, ConsumerSpec
+from ackd.testing import Reader
+from ackd.testing.lab import fill, load, open_broker
+from tests.support.pulsar import Pulsar, bare
+from tests.support.wait import wait_until, wait_until_async
+
+pytestmark = [pytest.mark.pulsar, pytest.mark.slow, pytest.mark.timeout(90)]
+
+GROUP = "workers"
+
+
+@dataclass
+class Place:
+    """A topic of its own and a connection to it."""
+
+    broker: Broker
+    part: TopicPartition
+    path: str
+    pulsar: Pulsar
+
+    async def ask(self, method: str, path: str, body: object = None) -> None:
+        """The admin interface, about the topic."""
+        full = f"persistent/{self.path}/{path}"
+        await asyncio.to_thread(self.pulsar.admin.ask, method, full, body)
+
+    async def joined(self) -> Reader:
+        """A member of the group that holds the partition."""
+        consumer = self.broker.consumer(ConsumerSpec(GROUP, (self.part.topic,), "test"))
+        await consumer.start()
+        reader = Reader(consumer)
+        await reader.until(lambda: reader.nominated, "nominated", 40)
+        return reader
+
+
+@pytest.fixture
+async def place(pulsar: Pulsar) -> AsyncIterator[Place]:
+    """A topic that is not partitioned."""
+    await asyncio.to_thread(load, "pulsar")
+    topic = f"positions-{time.time_ns()}"
+    await asyncio.to_thread(pulsar.admin.create_topic, f"public/default/{topic}")
+    options: dict[str, str | int] = {
+        "service_url": pulsar.url,
+        "admin_url": pulsar.web_url,
+        "batch_messages_max": 1,
+        "group_poll_ms": 200,
+    }
+    broker = open_broker("pulsar", options)
+    await broker.start()
+    yield Place(broker, TopicPartition(topic, 0), f"public/default/{topic}", pulsar)
+    await broker.close()
+
+
+async def test_r6_a_subscription_of_plain_consumers_is_resumed(place: Place) -> None:
+    """Where they were, and without ackd's metadata: the engine sees a foreign position (R8)."""
+    await fill(place.broker, place.part, [b"x"] * 10)
+
+    def consume() -> None:
+        with bare.client(place.pulsar.url) as made:
+            consumer = bare.join(made, f"persistent://{place.path}", GROUP)
+            for message in bare.drain(consumer, 10)[:4]:
+                consumer.acknowledge(message)
+            consumer.close()
+            wait_until(lambda: place.pulsar.admin.backlog(place.path, GROUP) == 6, "4 acked")
+
+    await asyncio.to_thread(consume)
+    member = await place.joined()
+    assert await member.consumer.committed([place.part]) == {place.part: Committed(4, "")}
+    await member.consumer.commit({place.part: Committed(7, "ours")})
+    assert await member.consumer.committed([place.part]) == {place.part: Committed(7, "ours")}
+
+
+async def test_r8_an_operators_skip_counts_and_a_cursor_that_fell_back_does_not(
+    place: Place,
+) -> None:
+    """A killed broker leaves a cursor behind; nobody but a person puts it ahead (R8, I2)."""
+    await fill(place.broker, place.part, [b"x"] * 10)
+    member = await place.joined()
+    await member.consumer.commit({place.part: Committed(5, "ours")})
+    earliest = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
+    await place.ask("POST", f"subscription/{GROUP}/resetcursor", earliest)
+    assert await member.consumer.committed([place.part]) == {place.part: Committed(5, "ours")}
+    await place.ask("POST", f"subscription/{GROUP}/skip/8")
+    assert await member.consumer.committed([place.part]) == {place.part: Committed(8, "")}
+
+
+async def test_r1_numbers_go_on_when_ledgers_come_and_go(place: Place) -> None:
+    """Everything is finished and committed, the topic moves again and again: no number is lost,
+    although the broker deletes each ledger that is consumed.
+    """
+    member = await place.joined()
+    member.fetch_from(place.part, 0)
+    admin = place.pulsar.admin
+    for count in (5, 10, 15):
+        offsets = list(range(count - 5, count))
+        assert await fill(place.broker, place.part, [b"x"] * 5) == offsets
+        await member.until(partial(_has, member, place.part, count), "all", 30)
+        await member.consumer.commit({place.part: Committed(count, "done")})
+
+        def consumed() -> bool:
+            return admin.backlog(place.path, GROUP) <= 1
+
+        await asyncio.to_thread(wait_until, consumed, "the cursor has followed")
+        for _ in range(2):
+            await place.ask("PUT", "unload")
+            _, end = await member.consumer.log_range(place.part)
+            assert end == count
+    assert member.offsets(place.part) == list(range(15))
+
+    async def deleted() -> bool:
+        await place.ask("POST", "trim")
+        first, end = await member.consumer.log_range(place.part)
+        assert end == 15
+        return first == 10
+
+    await wait_until_async(deleted, "the broker has deleted what is consumed", interval_s=0.3)
+
+
+def _has(member: Reader, part: TopicPartition, count: int) -> bool:
+    return len(member.records[part]) == count

@@ -1,0 +1,129 @@
+"""A session of Pulsar's adapter when the client fails midway, or leaves something out (I1)."""
+
+import asyncio
+from typing import cast
+
+import pulsar
+import pytest
+
+from ackd.core.ids import TopicPartition
+from ackd.ports import EndReached, Fetched
+from ackd_adapters.pulsar.box import Box
+from ackd_adapters.pulsar.connection import Connection
+from ackd_adapters.pulsar.logs import Logs
+from ackd_adapters.pulsar.numbering import Ledger, Log, Numbering
+from ackd_adapters.pulsar.reading import Reading, _GapError
+
+PART = TopicPartition("orders", 0)
+LOG = Log((Ledger(7, 0),), 7, 9)
+
+
+class OneLog:
+    """A log of ten entries in one ledger; `first` is what retention has left."""
+
+    first = 0
+
+    def numbering(self, partition: TopicPartition, ledger: int | None = None) -> Numbering:
+        return Numbering.new(LOG, 1)
+
+    def range(self, partition: TopicPartition) -> tuple[int, int]:
+        return self.first, 10
+
+
+class Message:
+    """An entry as the client gives it."""
+
+    def __init__(self, entry: int) -> None:
+        self._entry = entry
+
+    def message_id(self) -> pulsar.MessageId:
+        return pulsar.MessageId(-1, 7, self._entry, -1)
+
+    def properties(self) -> dict[str, str]:
+        return {}
+
+    def has_null_value(self) -> bool:
+        return False
+
+    def data(self) -> bytes:
+        return b"%d" % self._entry
+
+    def partition_key(self) -> str:
+        return ""
+
+    def publish_timestamp(self) -> int:
+        return 1
+
+
+class Reader:
+    """Gives these entries; None = nothing for now, an error = that."""
+
+    def __init__(self, *script: int | Exception | None) -> None:
+        self._script = list(script)
+
+    def read_next(self, timeout_ms: int) -> Message:
+        step = self._script.pop(0) if self._script else None
+        if step is None:
+            raise pulsar.Timeout(pulsar.Result.Timeout)
+        if isinstance(step, Exception):
+            raise step
+        return Message(step)
+
+    def has_message_available(self) -> bool:
+        return bool(self._script)
+
+
+def begin(box: Box, logs: OneLog) -> Reading:
+    return Reading(cast("Connection", None), cast("Logs", logs), box, 1, PART, 0)
+
+
+def read(box: Box) -> list[int]:
+    return [r.offset for each in box.take() if isinstance(each, Fetched) for r in each.records]
+
+
+async def test_i1_what_was_read_before_the_client_failed_is_handed_over() -> None:
+    """Else the next reader begins behind it, and the hole counts as finished."""
+    box = Box(asyncio.get_running_loop(), 100, 10_000)
+    session = begin(box, OneLog())
+    with pytest.raises(pulsar.PulsarException):
+        session._batch(Reader(0, 1, 2, pulsar.ConnectError(pulsar.Result.ConnectError)))
+    assert read(box) == [0, 1, 2]
+    assert not session._batch(Reader(2, 3, None))
+    assert read(box) == [3]
+
+
+async def test_i1_a_gap_is_a_hole_only_when_a_second_reader_finds_it() -> None:
+    box = Box(asyncio.get_running_loop(), 100, 10_000)
+    session = begin(box, OneLog())
+    with pytest.raises(_GapError):
+        session._batch(Reader(0, 3))
+    assert read(box) == [0]
+    session._batch(Reader(1, None))
+    assert read(box) == [1]
+    with pytest.raises(_GapError):
+        session._batch(Reader(4))
+    session._batch(Reader(4, None))
+    assert read(box) == [4]
+
+
+async def test_r6_retention_passed_the_session() -> None:
+    """What was deleted unread is no hole: it is told, and the session is over."""
+    box, logs = Box(asyncio.get_running_loop(), 100, 10_000), OneLog()
+    session = begin(box, logs)
+    session._batch(Reader(0, None))
+    logs.first = 5
+    assert session._batch(Reader(6))
+    events = box.take()
+    assert [type(each).__name__ for each in events] == ["Fetched", "OutOfRange"]
+    assert read(box) == []
+
+
+async def test_r7_the_end_is_told_once_nothing_is_left() -> None:
+    box = Box(asyncio.get_running_loop(), 100, 10_000)
+    session = begin(box, OneLog())
+    session._batch(Reader(*range(10), None))
+    for _ in range(2):
+        session._batch(Reader())
+    assert [each for each in box.take() if isinstance(each, EndReached)] == [
+        EndReached(PART, 1, 10)
+    ]
