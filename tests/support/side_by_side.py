@@ -1,10 +1,9 @@
-"""Every test: two runs of pytest side by side, as much of their time is waiting for servers, and
-afterwards a third one with nothing beside it.
+"""Every test, two runs of pytest at a time, as much of their time is waiting for servers.
 
 `python -m tests.support.side_by_side [OPTIONS OF PYTEST]`. With a path among them (or none of the
-tests chosen in a part) it is one run, or fewer. What a run prints is shown in one piece. The third
-run has the fault tests, and what else judges by the clock (marked `alone`): neighbours on the
-machine would decide them.
+tests chosen in a part) it is one run, or fewer. What a run prints is shown in one piece. The fault
+tests have a turn of their own, so that no neighbour but a fault test disturbs them. What judges by
+the clock (marked `alone`) comes last, in one run with nothing beside it.
 """
 
 import os
@@ -19,24 +18,34 @@ from tests.support.paths import REPO
 
 NOTHING_CHOSEN = 5
 PARTS = {
-    "integration": ("integration",),
-    "the rest": ("contract", "property", "simulation", "tidy", "unit"),
+    "engine": tuple(f"integration/{each}" for each in ("alerts", "engine", "http", "push", "top")),
+    "the rest": (
+        *("contract", "integration/kafka", "integration/local"),
+        *("property", "simulation", "tidy", "unit"),
+    ),
 }
-QUIET = ("chaos", "e2e")
+FAULTS = ("chaos", "e2e")
 TURN = "ACKD_TEST_TURN"
 BESIDE, ALONE = "beside", "alone"
 
 
-def keeps(turn: str | None, test: Path, *, alone: bool) -> bool:
-    """Whether a run keeps a test (`test`: its file, `alone`: so marked); one by hand keeps all."""
-    quiet = alone or any(REPO / "tests" / folder in test.parents for folder in QUIET)
-    return turn is None or quiet == (turn == ALONE)
+def keeps(turn: str | None, *, alone: bool) -> bool:
+    """Whether a run keeps a test: a run by hand has no turn and keeps all."""
+    return turn is None or alone == (turn == ALONE)
+
+
+def fault_parts(tests: Path) -> dict[str, list[str]]:
+    """The fault tests in two parts, file by file in turn."""
+    files = sorted(path for folder in FAULTS for path in (tests / folder).rglob("test_*.py"))
+    names = [str(path.relative_to(tests)) for path in files]
+    return {"faults": names[::2], "more faults": names[1::2]}
 
 
 def missing(tests: Path) -> set[str]:
-    """Folders with tests that no part has."""
-    known = {*QUIET, *(folder for folders in PARTS.values() for folder in folders)}
-    return {path.relative_to(tests).parts[0] for path in tests.rglob("test_*.py")} - known
+    """Test files that no part has."""
+    known = {tests / folder for folder in FAULTS + sum(PARTS.values(), ())}
+    files = [path for path in tests.rglob("test_*.py") if known.isdisjoint(path.parents)]
+    return {str(path.relative_to(tests)) for path in files}
 
 
 def verdict(codes: Sequence[int]) -> int:
@@ -86,10 +95,12 @@ def main(options: Sequence[str]) -> int:
         return subprocess.run(command, cwd=REPO, check=False).returncode
     if unknown := missing(REPO / "tests"):
         sys.exit(f"no part of {__file__} has tests/{', tests/'.join(sorted(unknown))}")
-    folders = [*QUIET, *(folder for part in PARTS.values() for folder in part)]
+    faults = fault_parts(REPO / "tests")
+    everything = [path for part in (PARTS | faults).values() for path in part]
     with tempfile.TemporaryDirectory() as logs:
         ends = _turn(PARTS, options, BESIDE, Path(logs))
-        ends += _turn({"alone": folders}, options, ALONE, Path(logs))
+        ends += _turn(faults, options, BESIDE, Path(logs))
+        ends += _turn({"alone": everything}, options, ALONE, Path(logs))
     for line, _ in ends:
         print(line)  # noqa: T201
     return verdict([code for _, code in ends])

@@ -7,6 +7,7 @@ repeats what is worth repeating (a leader that just moved) inside one bound, and
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,17 +26,20 @@ from confluent_kafka.admin._metadata import ClusterMetadata
 from confluent_kafka.cimpl import NewTopic
 
 from ackd.core.ids import TopicPartition
-from ackd.errors import BrokerError
+from ackd.errors import AckdError, BrokerError
 from ackd.ports import TopicInfo
 from ackd_adapters.kafka import errors
 from ackd_adapters.kafka.config import KafkaOptions, check_files, common
 from ackd_adapters.kafka.worker import settled
 
+LOG = logging.getLogger("ackd.kafka")
 T = TypeVar("T")
 RETRY_S = 0.1
 EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 VISIBLE_S = 10.0
+RENEW_S = 20.0
+"""At most so often a client that gets no answer is replaced; questions end long before it goes."""
 # Keys of `ensure_topic`'s settings that are no topic settings of Kafka's.
 PARTITIONS_KEY = "partitions"
 REPLICATION_KEY = "replication_factor"
@@ -66,20 +70,42 @@ class AdminQuestions:
         )
         self._options = options
         self._client: AdminClient | None = None
+        self._before: AdminClient | None = None
+        self._renewed_s = 0.0
         # For the one question that has no future: all topics of the cluster.
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="ackd-admin")
 
     async def start(self) -> None:
         """Make the client, in a thread because files are read. Raises `ConfigError`."""
-
-        def make() -> AdminClient:
-            check_files(self._options)
-            return AdminClient(dict(common(self._options)))  # type: ignore[arg-type]
-
         try:
-            self._client = await settled(self._pool.submit(make))
+            self._client = await settled(self._pool.submit(self._make))
         except (KafkaException, ValueError, TypeError) as error:
             raise errors.config_error(error) from error
+
+    def _make(self) -> AdminClient:
+        check_files(self._options)
+        return AdminClient(dict(common(self._options)))  # type: ignore[arg-type]
+
+    async def _renew(self) -> None:
+        """Replace a client whose questions time out.
+
+        One whose broker froze while it connected was seen to wait for the controller's name for
+        ever, with the broker long back (librdkafka 2.16); a new one asks anew.
+        """
+        now_s = asyncio.get_running_loop().time()
+        old = self._client
+        if old is None or now_s - self._renewed_s < RENEW_S:
+            return
+        self._renewed_s = now_s
+        try:
+            new = await settled(self._pool.submit(self._make))
+        except (KafkaException, ValueError, TypeError, AckdError, RuntimeError) as error:
+            LOG.warning("no new admin client: %r", error)
+            return
+        if self._client is old:  # not closed meanwhile
+            # The one before the last has answered everything; it may take time to end.
+            gone, self._before, self._client = [self._before], old, new
+            self._pool.submit(gone.clear)
 
     @property
     def client(self) -> AdminClient:
@@ -90,7 +116,7 @@ class AdminQuestions:
 
     def close(self) -> None:
         """Forget the client; questions under way are answered or time out by themselves."""
-        self._client = None
+        self._client = self._before = None
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def poll(self) -> None:
@@ -214,6 +240,8 @@ class AdminQuestions:
             try:
                 return await ask()
             except KafkaException as error:
+                if errors.is_code(error, errors.NO_ANSWER):
+                    await self._renew()
                 if not errors.is_code(error, errors.RETRIABLE) or loop.time() > until:
                     raise errors.broker_error(what, error) from error
             await asyncio.sleep(RETRY_S)

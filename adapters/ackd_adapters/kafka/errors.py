@@ -52,6 +52,7 @@ CONNECTION = frozenset(
 )
 # One broken connection is no trouble: librdkafka goes on with others and says when all are gone.
 PASSING = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._DESTROY})
+NO_ANSWER = frozenset({KafkaError._TIMED_OUT})
 
 RETRIABLE = frozenset(
     {

@@ -11,6 +11,8 @@ from ackd.errors import BrokerError
 from ackd.ports import Broker, Committed, Fetched, Outgoing, Stored
 from ackd.testing import Reader
 from ackd_adapters.kafka import KafkaOptions, adapter
+from ackd_adapters.kafka.admin import AdminQuestions
+from ackd_adapters.kafka.operator import topic_settings
 from tests.integration.kafka.conftest import Join
 from tests.support import kafka as kafka_support
 from tests.support.kafka import Kafka
@@ -174,6 +176,37 @@ async def test_commit_to_a_silent_broker_ends_and_close_is_bounded(
             await reader.consumer.commit({where: Committed(2, "")})
     async with asyncio.timeout(20):
         await reader.consumer.close()
+
+
+async def test_an_admin_client_that_gets_no_answer_is_replaced(fragile: Kafka) -> None:
+    """One whose broker was frozen while it connected may wait for the controller for ever."""
+    topic = await asyncio.to_thread(fragile.create_topic, "renewed")
+    proxy = fragile.proxies[0]
+    proxy.freeze()
+    options = KafkaOptions(bootstrap_servers=fragile.proxied_bootstrap, request_timeout_ms=1000)
+    admin = AdminQuestions(options)
+    try:
+        await admin.start()
+        first = admin.client
+        with pytest.raises(BrokerError, match="controller"):
+            await topic_settings(admin, topic, 1.0)
+        second = admin.client
+        assert second is not first
+        with pytest.raises(BrokerError, match="controller"):
+            await topic_settings(admin, topic, 1.0)
+        assert admin.client is second, "not a new client for each question"
+        proxy.heal()
+
+        async def answers() -> bool:
+            try:
+                return "retention.ms" in await topic_settings(admin, topic, 1.0)
+            except BrokerError:
+                return False
+
+        await wait_until_async(answers, "the new client is answered")
+    finally:
+        proxy.heal()
+        admin.close()
 
 
 async def test_lost_is_told_when_the_session_ended(

@@ -5,15 +5,24 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import REPO
-from tests.support.side_by_side import ALONE, BESIDE, NOTHING_CHOSEN, keeps, missing, verdict
+from tests.support.side_by_side import (
+    ALONE,
+    BESIDE,
+    FAULTS,
+    NOTHING_CHOSEN,
+    fault_parts,
+    keeps,
+    missing,
+    verdict,
+)
 
 
 def test_every_folder_is_in_a_part(tmp_path: Path) -> None:
     assert missing(REPO / "tests") == set()
-    new = tmp_path / "new" / "deeper"
-    new.mkdir(parents=True)
-    (new / "test_it.py").touch()
-    assert missing(tmp_path) == {"new"}
+    for folder in ("integration/new", "integration/engine", "chaos"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "test_it.py").touch()
+    assert missing(tmp_path) == {"integration/new/test_it.py"}
 
 
 @pytest.mark.parametrize(
@@ -30,17 +39,15 @@ def test_one_status_for_all(codes: list[int], one: int) -> None:
     assert verdict(codes) == one
 
 
-@pytest.mark.parametrize(
-    ("folder", "alone", "turns"),
-    [
-        ("unit", False, [True, True, False]),
-        ("unit", True, [True, False, True]),
-        ("chaos", False, [True, False, True]),
-        ("e2e", True, [True, False, True]),
-    ],
-)
-def test_what_judges_by_the_clock_has_a_turn_of_its_own(
-    folder: str, *, alone: bool, turns: list[bool]
-) -> None:
-    test = REPO / "tests" / folder / "test_it.py"
-    assert [keeps(turn, test, alone=alone) for turn in (None, BESIDE, ALONE)] == turns
+def test_what_judges_by_the_clock_has_a_turn_of_its_own() -> None:
+    assert [keeps(turn, alone=True) for turn in (None, BESIDE, ALONE)] == [True, False, True]
+    assert [keeps(turn, alone=False) for turn in (None, BESIDE, ALONE)] == [True, True, False]
+
+
+def test_every_fault_test_is_in_one_of_two_parts() -> None:
+    one, other = map(set, fault_parts(REPO / "tests").values())
+    assert not one & other
+    assert "chaos/test_2101.py" in one | other
+    assert len(one | other) == sum(
+        len(list((REPO / "tests" / each).glob("test_*"))) for each in FAULTS
+    )
