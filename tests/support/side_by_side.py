@@ -18,9 +18,12 @@ from tests.support.paths import REPO
 
 NOTHING_CHOSEN = 5
 PARTS = {
-    "engine": tuple(f"integration/{each}" for each in ("alerts", "engine", "http", "push", "top")),
+    "engine": tuple(
+        f"integration/{each}"
+        for each in ("alerts", "engine", "http", "push", "reports", "rocketmq", "top")
+    ),
     "the rest": (
-        *("contract", "integration/kafka", "integration/local"),
+        *("contract", "integration/kafka", "integration/local", "integration/pulsar"),
         *("property", "simulation", "tidy", "unit"),
     ),
 }
