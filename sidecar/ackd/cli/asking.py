@@ -31,6 +31,32 @@ def run(
             return exits.UNREACHABLE if error.away else exits.CONFIG
 
 
+def each(
+    things: Iterable[str],
+    ask: Callable[[str], Json],
+    *,
+    named: Callable[[str], str],
+    told: Callable[[Json], str],
+) -> int:
+    """Ask for one thing after the other and print what came of it; 2 when one was refused.
+
+    `named`: how a refused one is called, `told`: an answer's line. Raises RefusedError when the
+    sidecar or what it needs is away: then nothing is known of this one and of those behind it.
+    """
+    code = exits.DONE
+    for thing in things:
+        try:
+            answer = ask(thing)
+        except RefusedError as error:
+            if error.away:
+                raise
+            print(f"ackd: {clean(named(thing))}: {clean(error)}", file=sys.stderr)
+            code = exits.CONFIG
+            continue
+        print(told(answer))
+    return code
+
+
 def print_json(answer: Json) -> None:
     """For people and for programs."""
     print(json.dumps(answer, indent=2, ensure_ascii=False))

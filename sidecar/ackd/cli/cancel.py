@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
-from ackd.cli import asking, exits
+from ackd.cli import asking
 from ackd.cli.admin import Admin, Json, RefusedError
 from ackd.cli.watch.figures import clean
 
@@ -37,21 +36,18 @@ def run(arguments: argparse.Namespace) -> int:
     body = {"then": arguments.then, "reason": arguments.reason}
 
     def do(admin: Admin) -> int:
-        code = exits.DONE
-        for message in arguments.messages:
-            try:
-                answer = _cancel(admin, arguments.subscription, message, body)
-            except RefusedError as error:
-                if error.away:
-                    raise
-                print(f"ackd: {clean(message)}: {clean(error)}", file=sys.stderr)
-                code = exits.CONFIG
-                continue
-            line = f"{clean(answer['id'])}  {clean(answer['state'])}"
-            print(asking.one_line(answer) if arguments.json else line)
-        return code
+        return asking.each(
+            arguments.messages,
+            lambda message: _cancel(admin, arguments.subscription, message, body),
+            named=str,
+            told=asking.one_line if arguments.json else _told,
+        )
 
     return asking.run(arguments, do)
+
+
+def _told(answer: Json) -> str:
+    return f"{clean(answer['id'])}  {clean(answer['state'])}"
 
 
 def _cancel(admin: Admin, subscription: str, message: str, body: Json) -> Json:

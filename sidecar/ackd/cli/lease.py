@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ackd.cli import asking, exits, place
-from ackd.cli.admin import Admin, Json, RefusedError
+from ackd.cli import asking, place
+from ackd.cli.admin import Admin, Json
 from ackd.cli.watch.figures import clean, cut, moment, until
 from ackd.config.units import parse_duration
 
@@ -60,18 +60,12 @@ def run(arguments: argparse.Namespace) -> int:
     body = _BODIES.get(arguments.action, _nothing)
 
     def do(admin: Admin) -> int:
-        code = exits.DONE
-        for lease in _leases(arguments.leases):
-            try:
-                answer = _one(admin, arguments.action, lease, body(arguments))
-            except RefusedError as error:
-                if error.away:
-                    raise
-                print(f"ackd: {clean(cut(lease, SHOWN))}: {clean(error)}", file=sys.stderr)
-                code = exits.CONFIG
-                continue
-            print(asking.one_line(answer) if arguments.json else _told(answer))
-        return code
+        return asking.each(
+            _leases(arguments.leases),
+            lambda lease: _one(admin, arguments.action, lease, body(arguments)),
+            named=lambda lease: cut(lease, SHOWN),
+            told=asking.one_line if arguments.json else _told,
+        )
 
     return asking.run(arguments, do, "data")
 
