@@ -19,12 +19,12 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from ackd.telemetry.spans import line
+from ackd.telemetry.spans import line_parts
 from ackd.telemetry.tracefile import TraceFiles, compressed
 
 LOG = logging.getLogger("ackd.traces")
 LOOK_S = 1.0
-JOIN_S = 5.0
+JOIN_S = 10.0
 CALL_TIMEOUT_S = 10.0
 BACKOFF_S = 0.5
 BACKOFF_S_MAX = 30.0
@@ -169,7 +169,7 @@ class FileOutput:
 
     def put(self, batch: Batch) -> int:
         """One line, one gzip member."""
-        member = compressed(line(batch.resource, batch.spans, batch.scope))
+        member = compressed(line_parts(batch.resource, batch.spans, batch.scope))
         self._files.write(member, _now_ms())
         return 0
 
@@ -205,7 +205,7 @@ class OtlpOutput:
 
     def put(self, batch: Batch) -> int:
         """POST it. Spans that the collector refuses (partial success) are counted."""
-        body = compressed(line(batch.resource, batch.spans, batch.scope))
+        body = compressed(line_parts(batch.resource, batch.spans, batch.scope))
         try:
             self._connection.request("POST", self._path, body, self._headers)
             answer = self._connection.getresponse()
