@@ -24,6 +24,10 @@ LOG = logging.getLogger("ackd.engine")
 
 KEEP_MS: Final = 600_000
 """A message is known by its place for at least so long after it came, or was last held here."""
+LAPSE_MS: Final = 3_600_000
+"""A gap counts as finished when so much time has passed since messages beyond it came, during which
+the broker was not away. What was lost on its way to us comes as a copy far sooner.
+"""
 REMIND_BATCH: Final = 1_000
 LOOK_MS: Final = 5_000
 SHARE_MS: Final = 500
@@ -143,6 +147,7 @@ class OwnAckFlow:
             if now_ms - looked_ms < LOOK_MS:
                 continue
             looked_ms = now_ms
+            self._lapse(now_ms)
             remind = now_ms - reminded_ms >= KEEP_MS // 2
             if remind:
                 reminded_ms = now_ms
@@ -150,6 +155,14 @@ class OwnAckFlow:
                 held = self._consumer.kept(topic)
                 self._finish_missed(topic, held)
                 await self._remind(topic, info.topic_id, held if remind else [])
+
+    def _lapse(self, now_ms: int) -> None:
+        troubles = self._subscription.troubles.values()
+        steady = not any(each.away for each in troubles)
+        for partition in list(self._subscription.owned.values()):
+            ledger = partition.ledger
+            if isinstance(ledger, Scattered) and ledger.lapse(now_ms, LAPSE_MS, steady=steady):
+                partition.perform()
 
     def _finish_missed(self, topic: str, held: list[tuple[bytes, Place]]) -> None:
         for _, (number, offset) in held:

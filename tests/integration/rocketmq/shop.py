@@ -36,12 +36,14 @@ class Shop:
         await asyncio.to_thread(admin.topic, self.topic, queues, kind)
         await asyncio.to_thread(lambda: admin.group(self.topic, orderly=kind == "FIFO"))
 
-    async def start(self, name: str = "one", **more: object) -> "Worker":
-        """A sidecar, ready."""
+    async def start(
+        self, name: str = "one", *, group: str = "", within_s: float = 20, **more: object
+    ) -> "Worker":
+        """A sidecar, ready; AssertionError with what readiness says if it is not."""
         subscription = SubscriptionSettings(
             broker="b",
             topics=(self.topic,),
-            group=self.topic,
+            group=group or self.topic,
             **more,  # type: ignore[arg-type]
         )
         options = RocketMQOptions(
@@ -54,7 +56,7 @@ class Shop:
             Settings(
                 identity=name,
                 state_dir=self.folder / name,
-                store=StoreSettings(url=self.store.url, prefix=self.topic),
+                store=StoreSettings(url=self.store.url, prefix=self.topic.strip("%")),
                 brokers={"b": BrokerSettings(adapter="rocketmq")},
                 subscriptions={NAME: subscription},
             ),
@@ -69,7 +71,7 @@ class Shop:
             return not worker.unready
 
         try:
-            await wait_until_async(ready, "the sidecar to be ready", timeout_s=20)
+            await wait_until_async(ready, "the sidecar to be ready", timeout_s=within_s)
         except AssertionError:
             raise AssertionError(f"not ready: {worker.unready}") from None
         return worker

@@ -71,6 +71,8 @@ def _broker(home: Path, ports: Ports, options: RocketMQOptions) -> dict[str, str
         "diskMaxUsedSpaceRatio": "95",
         "fileReservedTime": "4",
         "timerWheelEnable": "true",
+        "enableMixedMessageType": "true",
+        "enablePropertyFilter": "true",
         # The default of 200 ms refuses messages on a loaded machine ("broker busy").
         "waitTimeMillsInSendQueue": "10000",
     }
