@@ -14,6 +14,7 @@ from tests.support.k8s.cluster import Cluster
 from tests.support.k8s.helm import NAMESPACE, VERSIONS, Helm, HelmError
 
 pytestmark = [pytest.mark.k8s, pytest.mark.usefixtures("programs")]
+VALIDATE = str(Path(sys.executable).parent / "kubernetes-validate")
 OLDEST, NEWEST = "1.29", "1.37"
 FOREIGN = ("ServiceMonitor", "PodMonitor", "PrometheusRule", "SparkApplication", "Certificate")
 FOREIGN_KINDS = frozenset((*FOREIGN, "Issuer"))
@@ -45,7 +46,7 @@ def test_every_object_is_valid_by_strict_schemas(
     file = tmp_path / "all.yaml"
     file.write_text(yaml.safe_dump_all(own))
     done = subprocess.run(
-        [sys.executable, "-m", "kubernetes_validate", "--strict", "-k", version, str(file)],
+        [VALIDATE, "--strict", "-k", version, str(file)],
         check=False,
         capture_output=True,
         text=True,
