@@ -105,7 +105,7 @@ lock: .venv/.dev ## refresh requirements/*.lock from pyproject.toml; ARGS=--upgr
 	  -o requirements/run.lock pyproject.toml
 
 LOCK_FLAGS := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
-  --no-header --extra kafka --extra local --extra pulsar --extra rocketmq --extra top --extra uvloop
+  --no-header --extra inject --extra kafka --extra local --extra pulsar --extra rocketmq --extra top --extra uvloop
 
 .PHONY: clean
 clean: ## remove the environment, caches and everything built
