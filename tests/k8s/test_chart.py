@@ -3,7 +3,6 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -95,9 +94,35 @@ def test_no_bundle_is_rendered(helm: Helm) -> None:
     assert "caBundle" not in str(helm.template(all_options()))
 
 
-def all_options() -> dict[str, Any]:
-    """Everything that can be switched on."""
-    return golden_values()
+def all_options() -> Json:
+    """Everything that can be switched on at once."""
+    return merge(
+        golden_values(),
+        {
+            "image": {"pullSecrets": [{"name": "registry"}]},
+            "injector": {
+                "networkPolicy": {
+                    "enabled": True,
+                    "from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
+                },
+                "nodeSelector": {"kubernetes.io/os": "linux"},
+                "priorityClassName": "system-cluster-critical",
+                "replicas": 3,
+                "tolerations": [{"operator": "Exists"}],
+            },
+            "config": {
+                "namespaces": ["default"],
+                "brokers": {"main": {"type": "kafka", "servers": "kafka.data:9092"}},
+                "subscriptions": {"orders": {"topic": "orders", "group": "shop"}},
+            },
+            "valkey": {"enabled": True, "storageClassName": "fast"},
+            "monitoring": {
+                name: {"enabled": True}
+                for name in ("podMonitor", "serviceMonitor", "rules", "dashboard")
+            },
+            "reports": {"mode": "cronjob", "args": ["--html", "report.html"]},
+        },
+    )
 
 
 def exists(api: Api) -> bool:

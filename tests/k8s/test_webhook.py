@@ -13,7 +13,7 @@ from cryptography import x509
 from tests.k8s.conftest import Namespaces
 from tests.k8s.release import OPTED_IN, Release, has_sidecar, hash_of, pod, workload
 from tests.support.k8s.api import Api, ApiError, Json
-from tests.support.k8s.helm import VERSIONS
+from tests.support.k8s.helm import NAMESPACE, VERSIONS
 from tests.support.k8s.injectors import NAME
 from tests.support.wait import wait_until
 
@@ -72,6 +72,26 @@ def test_injector_down_opted_in_pods_wait_and_plain_ones_do_not(
     )
     assert made["later"]
     assert not made["plain"]
+
+
+def test_the_injector_starts_in_a_namespace_that_is_opted_in(
+    own_webhook: OwnWebhook, api: Api
+) -> None:
+    """Else nobody could put the sidecar into the pods of who puts it in: none would ever start."""
+    release = own_webhook()
+    labels = {"metadata": {"labels": {"ackd.dev/inject": "true"}}}
+    path = f"/api/v1/namespaces/{NAMESPACE}"
+    api.call("PATCH", path, labels, "application/merge-patch+json")
+    try:
+        release.injectors.kill()
+        for each in api.items(f"{path}/pods"):
+            api.delete(f"{path}/pods/{each['metadata']['name']}")
+        release.injectors.follow()
+        release.wait_injecting()
+        assert not any(has_sidecar(each) for each in api.items(f"{path}/pods"))
+    finally:
+        labels["metadata"]["labels"]["ackd.dev/inject"] = "false"
+        api.call("PATCH", path, labels, "application/merge-patch+json")
 
 
 @pytest.mark.timeout(240)

@@ -43,7 +43,14 @@ _LINK = (
     f"-s -w -X {_VERSION}.gitVersion={KUBERNETES} "
     f"-X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor={KUBERNETES.split('.')[1]}"
 )
-_FLAGS = ("-trimpath", "-gcflags=all=-dwarf=false", f"-ldflags={_LINK}")
+_KNOWN_TO_HELM_3 = " ".join(
+    f"-X helm.sh/helm/v3/pkg/{place}.k8sVersion{part}={number}"
+    for place in ("chartutil", "lint/rules")
+    for part, number in zip(("Major", "Minor"), KUBERNETES[1:].split("."), strict=False)
+)
+"""The Kubernetes that it renders for without a cluster; unsaid it is 1.20."""
+_LINK_MORE = {"helm3": _KNOWN_TO_HELM_3}
+_FLAGS = ("-trimpath", "-gcflags=all=-dwarf=false")
 _BUILD_S_MAX = 3600
 
 
@@ -70,7 +77,7 @@ class Installation:
 
 def found() -> Installation:
     """Where it is, or will be."""
-    digest = hashlib.sha256(repr((_FLAGS, PROGRAMS, STAGES)).encode())
+    digest = hashlib.sha256(repr((_FLAGS, _LINK, _LINK_MORE, PROGRAMS, STAGES)).encode())
     for path in sorted(MODULE.rglob("*")):
         if path.is_file():
             digest.update(path.read_bytes())
@@ -135,7 +142,8 @@ def _build(target: Installation, name: str) -> None:
         return
     began, cpu = time.monotonic(), _cpu_s()
     part = path.with_suffix(".part")
-    _go("build", *_FLAGS, "-o", str(part), PROGRAMS[name])
+    link = f"-ldflags={_LINK} {_LINK_MORE.get(name, '')}".strip()
+    _go("build", *_FLAGS, link, "-o", str(part), PROGRAMS[name])
     part.rename(path)
     _say(
         f"{name}: {time.monotonic() - began:.0f} s, {_cpu_s() - cpu:.0f} CPU s, "
