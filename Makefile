@@ -103,9 +103,15 @@ lock: .venv/.dev ## refresh requirements/*.lock from pyproject.toml; ARGS=--upgr
 	@$(BIN)/uv pip compile -q $(LOCK_FLAGS) --extra reports --group dev -o requirements/dev.lock pyproject.toml $(ARGS)
 	@$(BIN)/uv pip compile -q $(LOCK_FLAGS) --group build -c requirements/dev.lock \
 	  -o requirements/run.lock pyproject.toml
+	@$(BIN)/uv pip compile -q $(LOCK_BASE) $(IMAGE_EXTRAS) -c requirements/dev.lock \
+	  -o requirements/image.lock pyproject.toml
+	@$(BIN)/uv pip compile -q $(LOCK_BASE) --extra reports -c requirements/dev.lock \
+	  -o requirements/reports.lock pyproject.toml
+	@$(BIN)/uv pip compile -q $(LOCK_BASE) --group sbom -o requirements/sbom.lock
 
-LOCK_FLAGS := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
-  --no-header --extra inject --extra kafka --extra local --extra pulsar --extra rocketmq --extra top --extra uvloop
+LOCK_BASE := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header
+IMAGE_EXTRAS := --extra inject --extra kafka --extra local --extra pulsar --extra rocketmq --extra uvloop
+LOCK_FLAGS := $(LOCK_BASE) $(IMAGE_EXTRAS) --extra top
 
 .PHONY: clean
 clean: ## remove the environment, caches and everything built

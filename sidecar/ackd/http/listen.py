@@ -32,7 +32,7 @@ SOCKET_MODE = 0o660
 
 
 class Listener:
-    """The ports of a sidecar: `start` binds those of operators and probes, `open_data` the other."""
+    """All ports: `start` binds those of operators and probes, `open_data` that of applications."""
 
     def __init__(self, engine: Engine, settings: ServerSettings, metrics: Metrics) -> None:
         self._settings = settings

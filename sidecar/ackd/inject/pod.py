@@ -56,9 +56,9 @@ def decide(pod: Json, settings: InjectSettings, *, by_namespace: bool = False) -
     wrong = list(_wrong_annotations(given, settings))
     if wrong:
         return Decision("bad-annotation", "; ".join(wrong))
-    clashes = list(_clashes(spec, settings))
+    clashes = "; ".join(_clashes(spec, settings))
     if clashes:
-        return Decision("clash", "; ".join(clashes))
+        return Decision("clash", clashes)
     values = {name: each.default for name, each in settings.annotations.items()} | given
     return Decision("injected", patch=list(_changes(pod, spec, settings, values)))
 
@@ -88,22 +88,18 @@ def _wrong_annotations(given: dict[str, str], settings: InjectSettings) -> Itera
 
 
 def _clashes(spec: Json, settings: InjectSettings) -> Iterator[str]:
+    """The sentences are those of the chart's policy."""
     if spec.get("hostNetwork"):
         yield "hostNetwork is set: the sidecar's ports would be open to the whole node"
     containers = [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]
-    for each in containers:
-        if each.get("name") == CONTAINER:
-            yield f"a container is named {CONTAINER}, as the sidecar is"
-        for port in each.get("ports") or []:
-            if port.get("containerPort") in settings.ports:
-                yield (
-                    f"container {each.get('name')} has port {port['containerPort']}, which is "
-                    "the sidecar's"
-                )
-    for volume in spec.get("volumes") or []:
-        name = str(volume.get("name", ""))
-        if name.startswith(f"{CONTAINER}-"):
-            yield f"volume {name}: names that start with {CONTAINER}- are the sidecar's"
+    if any(each.get("name") == CONTAINER for each in containers):
+        yield f"a container is named {CONTAINER}, as the sidecar is"
+    taken = {port.get("containerPort") for each in containers for port in each.get("ports") or []}
+    if not taken.isdisjoint(settings.ports):
+        ports = ", ".join(map(str, settings.ports))
+        yield f"a container has a port which is the sidecar's ({ports})"
+    if any(str(v.get("name", "")).startswith(f"{CONTAINER}-") for v in spec.get("volumes") or []):
+        yield f"a volume's name starts with {CONTAINER}-: such names are the sidecar's"
 
 
 def _changes(
