@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from ackd.config.app import AppSettings
 from ackd.config.machine import default_identity, default_state_dir
 from ackd.config.mistakes import dotted
 from ackd.config.subscription import ORDERED_RETRY_DELAYS_MS, SubscriptionSettings
@@ -285,6 +286,7 @@ class Settings:
         "random one kept in the store.",
     )
     server: ServerSettings = computed(ServerSettings, about("The HTTP side."))
+    app: AppSettings = computed(AppSettings, about("The application beside the sidecar."))
     store: StoreSettings = computed(StoreSettings, about("The store."))
     brokers: Mapping[str, BrokerSettings] = computed(
         dict,

@@ -81,14 +81,30 @@ class Leaving(ABC):
     async def give_back(self) -> int:
         """End every lease that applications here hold, uncounted; how many. Raises StoreError."""
         self.quiesce()
+        ended = await self._end(Verb.RELEASE)
+        await self._publishing.drain()
+        return ended
+
+    async def end_held(self) -> int:
+        """The same, counted: who held them is gone, perhaps by one of them. Raises StoreError."""
+        return await self._end(Verb.RETRY)
+
+    async def _end(self, do: Verb) -> int:
         held = list(held_by(self._subscriptions)) + self.behind.leases
         self.behind.leases = []
         results = []
         for start in range(0, len(held), BATCH):
-            items = [SettleItem(lease, Verb.RELEASE) for lease in held[start : start + BATCH]]
+            items = [
+                SettleItem(lease, do, delay_ms=0 if do is Verb.RETRY else None)
+                for lease in held[start : start + BATCH]
+            ]
             results += await self._settling().settle(items)
-        await self._publishing.drain()
-        return sum(each.status is Status.RELEASED for each in results)
+        return sum(each.status in (Status.RELEASED, Status.RETRYING) for each in results)
+
+    def gate(self, why: str | None) -> None:
+        """Hand out nothing while the application is not well, and why; None: go on."""
+        for subscription in self._subscriptions.values():
+            subscription.control.gate(why)
 
 
 def held_by(subscriptions: Mapping[str, Subscription]) -> Iterator[str]:

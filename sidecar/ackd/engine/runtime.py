@@ -94,7 +94,9 @@ class Runtime(Delivering, Leaving, Operating):
         self.dead = DeadLetters(self._of, self._store, self._clock)
         self.progress = Seeks(self._of)
         self._draining = False
-        self.behind = Behind(keep=settings.server.stop == "release")
+        self.behind = Behind(
+            keep=settings.server.stop == "release" or settings.app.down_leases == "retry"
+        )
         self.traces = open_traces(settings, self.metrics)
         self._outages: Outages | None = None
         self._flusher = Flusher(self._store, batch_max=settings.store.batch_max)

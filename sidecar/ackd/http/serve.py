@@ -15,8 +15,10 @@ from collections.abc import Callable, Coroutine
 
 from ackd.config.schema import ServerSettings, Settings
 from ackd.engine.runtime import Runtime
+from ackd.engine.tasks import Tasks
 from ackd.errors import AckdError
 from ackd.http.listen import Listener
+from ackd.push.app_health import WAITING, AppHealth
 from ackd.push.pushes import Pushes
 
 LOG = logging.getLogger("ackd.http")
@@ -42,6 +44,8 @@ async def serve(settings: Settings, *, started: Callable[[Listener], None] | Non
     listener.service.starting = True
     pushes = Pushes(runtime, settings.subscriptions, runtime.metrics)
 
+    watching = Tasks("app")
+
     def quiesce() -> None:
         listener.service.draining = True
         pushes.drain()
@@ -51,6 +55,9 @@ async def serve(settings: Settings, *, started: Callable[[Listener], None] | Non
     try:
         await listener.start()
         if await _first(runtime.start(), stop):
+            if settings.app.health_url:
+                runtime.gate(WAITING)
+                watching.start(AppHealth(settings.app, runtime).run(), "health")
             listener.service.starting = False
             await listener.open_data()
             await pushes.start()
@@ -68,6 +75,7 @@ async def serve(settings: Settings, *, started: Callable[[Listener], None] | Non
             quiesce()
             await _drain(runtime, hurry, settings.server)
     finally:
+        await watching.stop()
         await pushes.stop()
         await listener.stop()
         await runtime.stop()
