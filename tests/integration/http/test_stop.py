@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -19,6 +20,10 @@ from tests.support.ports import free_port, give_back
 from tests.support.wait import wait_until
 
 Json = dict[str, Any]
+
+
+def _publishes(made: Sidecar, topic: str) -> bool:
+    return publish(made, topic) == 201
 
 
 @contextmanager
@@ -33,7 +38,7 @@ def sidecar_with(server: str, more: str = "", drain_ms: int = 60_000) -> Iterato
         made.process.start()
         for topic in ("orders", "images"):
             wait_until(
-                lambda topic=topic: publish(made, topic) == 201,
+                partial(_publishes, made, topic),
                 "the topic is there",
                 timeout_s=60,
                 ignoring=(OSError,),
