@@ -31,13 +31,12 @@ def sidecar_with(server: str, more: str = "", drain_ms: int = 60_000) -> Iterato
     config.write_text(text)
     try:
         made.process.start()
-        for topic in ("orders", "images"):
-            wait_until(
-                lambda topic=topic: publish(made, topic) == 201,
-                "the topic is there",
-                timeout_s=60,
-                ignoring=(OSError,),
-            )
+        wait_until(
+            lambda: all(publish(made, topic) == 201 for topic in ("orders", "images")),
+            "the topics are there",
+            timeout_s=60,
+            ignoring=(OSError,),
+        )
         wait_until(made.ready, "the sidecar is ready", timeout_s=60, ignoring=(OSError,))
         yield made
     finally:
