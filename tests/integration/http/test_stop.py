@@ -9,7 +9,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -22,10 +21,6 @@ from tests.support.wait import wait_until
 Json = dict[str, Any]
 
 
-def _publishes(made: Sidecar, topic: str) -> bool:
-    return publish(made, topic) == 201
-
-
 @contextmanager
 def sidecar_with(server: str, more: str = "", drain_ms: int = 60_000) -> Iterator[Sidecar]:
     """One with further settings; started, with an empty topic `orders`."""
@@ -36,13 +31,12 @@ def sidecar_with(server: str, more: str = "", drain_ms: int = 60_000) -> Iterato
     config.write_text(text)
     try:
         made.process.start()
-        for topic in ("orders", "images"):
-            wait_until(
-                partial(_publishes, made, topic),
-                "the topic is there",
-                timeout_s=60,
-                ignoring=(OSError,),
-            )
+        wait_until(
+            lambda: all(publish(made, topic) == 201 for topic in ("orders", "images")),
+            "the topics are there",
+            timeout_s=60,
+            ignoring=(OSError,),
+        )
         wait_until(made.ready, "the sidecar is ready", timeout_s=60, ignoring=(OSError,))
         yield made
     finally:
