@@ -43,8 +43,10 @@ COPIES: Final = 1 << 14
 PAUSE_S: Final = 0.2
 READY_S: Final = 10.0
 FLUSH_S: Final = 1.0
-RETRIES_FACTOR: Final = 10
-"""The broker's limit of deliveries should be so many times that of the engine."""
+RETRIES_LEAST: Final = 100
+"""A group whose retryMaxTimes is below may lose messages to the broker's `%DLQ%` by mere crashes.
+
+With ackd a retry is no new delivery of the broker; only a hold that was lost is one."""
 _COPY_FIELD: Final = 4
 
 
@@ -105,14 +107,14 @@ class RocketMQConsumer:
 
     def _check_group(self, session: Session) -> None:
         """What the broker's own settings of the group would do to messages."""
-        most, spec = session.attempts_max, self._spec
-        if most and spec.deliveries_max and most < spec.deliveries_max * RETRIES_FACTOR:
+        most = session.attempts_max
+        if 0 < most <= RETRIES_LEAST:
             detail = (
-                f"the broker gives a message of group {spec.group!r} up after {most} times, and "
-                "counts each time that a hold ended, in a crash too: set the group's retryMaxTimes "
-                f"to {spec.deliveries_max * RETRIES_FACTOR} or more"
+                f"the broker gives a message of group {self._spec.group!r} up after {most} times, "
+                "and counts each time that a hold ended, in a crash too, whatever attempts_max "
+                f"says: set the group's retryMaxTimes to {RETRIES_LEAST} or more"
             )
-            self._events.put_nowait(Trouble("rocketmq/retry-max-times", detail))
+            self._events.put_nowait(Trouble("rocketmq/retry-max-times", detail, warning=True))
 
     def _check_order(self, session: Session) -> None:
         """Order is the broker's to give. Raises BrokerError when it does not."""

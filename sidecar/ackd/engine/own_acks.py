@@ -81,8 +81,8 @@ class OwnAckFlow:
             await self._subscription.revoked(Revoked(tuple(gone), done), tuple(gone))
 
     async def _arrived(self, event: Arrived) -> None:
-        """Messages were handed over. Without the store nobody can tell what they are: they come
-        again.
+        """Messages were handed over. Without the store nobody can tell what they are, so they wait
+        for it, and the broker goes on holding them: it counts those that are given back.
         """
         known = self._subscription.ownership.topics.get(event.topic)
         places = [] if known is None else await self._intern(event, known.topic_id)
@@ -107,16 +107,14 @@ class OwnAckFlow:
         self._subscription.hand_out.throttle()
 
     async def _intern(self, event: Arrived, topic_id: bytes) -> list[Place]:
-        try:
-            return await self._context.store.places.intern(
-                self._subscription.name,
-                topic_id,
-                KEEP_MS,
-                [(each.id, each.place) for each in event.arrivals],
-            )
-        except StoreError as error:
-            self._subscription.health.detail = f"{event.topic}: {error.detail}"
-            return []
+        asked = [(each.id, each.place) for each in event.arrivals]
+        name, places = self._subscription.name, self._context.store.places
+        while True:
+            try:
+                return await places.intern(name, topic_id, KEEP_MS, asked)
+            except StoreError as error:
+                self._subscription.health.detail = f"{event.topic}: {error.detail}"
+            await asyncio.sleep(SHARE_MS / 1000)
 
     def _take(self, partition: Partition, records: list[Record]) -> None:
         ledger = partition.ledger

@@ -98,7 +98,6 @@ class Subscription:
             client_id=context.identity,
             static_id=settings.static_id,
             ordered=settings.ordering != "none",
-            deliveries_max=settings.attempts_max + 1,
             filter=settings.filter,
         )
         self.consumer: Consumer = open_consumer(

@@ -42,9 +42,8 @@ class StartPolicy(Enum):
 class ConsumerSpec:
     """What to consume. A topic that starts with `^` is a regular expression.
 
-    `ordered`: messages are wanted in the order of their partitions. `deliveries_max`: so often the
-    engine hands one out before it gives up (0 = not told); a broker that counts by itself must
-    allow for more. `filter`: which messages of a topic, in the broker's own words, "" = all.
+    `ordered`: messages are wanted in the order of their partitions. `filter`: which messages of a
+    topic, in the broker's own words, "" = all.
 
     `joins` False: it only reads. It is a member of no group, so nothing is nominated, nothing may
     be committed, and whoever is in the group notices nothing.
@@ -57,7 +56,6 @@ class ConsumerSpec:
     options: Mapping[str, str] = field(default_factory=dict)
     joins: bool = True
     ordered: bool = False
-    deliveries_max: int = 0
     filter: str = ""
 
 

@@ -72,6 +72,6 @@ async def test_a_group_that_gives_up_too_early_is_told(shop: Shop) -> None:
 
     await wait_until_async(told, "the warning")
     assert "after 17 times" in troubles["rocketmq/retry-max-times"].detail
-    assert "retryMaxTimes to 170" in troubles["rocketmq/retry-max-times"].detail
+    assert "retryMaxTimes to 100" in troubles["rocketmq/retry-max-times"].detail
     with pytest.raises(NotSupportedError, match="RocketMQ"):
         await one.runtime.dead.page("work", None, 10)
