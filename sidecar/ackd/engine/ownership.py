@@ -259,6 +259,7 @@ class Ownership:
         nothing any more. What the record may lack is repeated at once.
         """
         if not (partition.closed or over):
+            self._context.behind.note(partition)
             memory, finished = self._context.memory, partition.ledger.finished
             left = partition.ledger.left_open()
             memory.let_go(partition.handle, partition.epoch, finished, left)

@@ -97,6 +97,8 @@ class Subscription:
             topics=settings.topics,
             client_id=context.identity,
             static_id=settings.static_id,
+            ordered=settings.ordering != "none",
+            filter=settings.filter,
         )
         self.consumer: Consumer = open_consumer(
             broker, spec, context.clock, broadcast=is_broadcast(settings)
