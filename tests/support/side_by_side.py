@@ -9,11 +9,13 @@ it.
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
@@ -24,7 +26,10 @@ NOTHING_CHOSEN = 5
 LANES = 4
 """Of 2 cores they use two thirds; a Kafka in each needs 300 MB."""
 FAULT_LANES = 4
+STOP_TIMEOUT_S = 5.0
 FAULTS = ("chaos", "e2e")
+ELSEWHERE = ("k8s",)
+"""`make test-k8s`: in a network of its own."""
 TURN = "ACKD_TEST_TURN"
 BESIDE, ALONE = "beside", "alone"
 
@@ -39,6 +44,7 @@ def turns(tests: Path, seconds: Mapping[str, float]) -> list[dict[str, list[str]
     files = [str(path.relative_to(tests)) for path in tests.rglob("test_*.py")]
     faults = [file for file in files if file.startswith(FAULTS)]
     others = sorted(set(files) - set(faults))
+    others = [file for file in others if not file.startswith(ELSEWHERE)]
     return [
         {f"{name} {number}": lane for number, lane in enumerate(spread, 1)}
         for name, spread in (
@@ -68,6 +74,15 @@ def _start(
     return subprocess.Popen(command, cwd=REPO, env=environ, stdout=out, stderr=subprocess.STDOUT)
 
 
+def _show(name: str, log: Path) -> str:
+    """Print what a lane printed; its last line."""
+    print(f"== {name}", flush=True)  # noqa: T201  what a runner is for
+    text = log.read_bytes()
+    sys.stdout.buffer.write(text)
+    sys.stdout.flush()
+    return (text.decode(errors="replace").splitlines() or [""])[-1].strip("= ")
+
+
 def _turn(
     parts: Mapping[str, Sequence[str]], options: Sequence[str], turn: str, logs: Path
 ) -> list[tuple[str, int]]:
@@ -82,15 +97,13 @@ def _turn(
     try:
         for name, log, run in runs:
             run.wait()
-            print(f"== {name}", flush=True)  # noqa: T201  what a runner is for
-            text = log.read_bytes()
-            sys.stdout.buffer.write(text)
-            sys.stdout.flush()
-            last = (text.decode(errors="replace").splitlines() or [""])[-1].strip("= ")
-            ends.append((f"== {name}: exit {run.returncode}: {last}", run.returncode))
+            ends.append((f"== {name}: exit {run.returncode}: {_show(name, log)}", run.returncode))
     finally:
-        for _, _, run in runs:
+        for name, log, run in runs[len(ends) :]:  # ended from outside: what is known so far
             run.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                run.wait(STOP_TIMEOUT_S)
+            _show(name, log)
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = f"{used.ru_utime + used.ru_stime:.0f} s of CPU so far"
     print(f"== {', '.join(parts)}: {time.monotonic() - begin:.0f} s, {cpu}", flush=True)  # noqa: T201
@@ -102,6 +115,7 @@ def main(options: Sequence[str]) -> int:
     if any(Path(REPO, option.partition("::")[0]).exists() for option in options):
         command = [sys.executable, "-m", "pytest", *options]
         return subprocess.run(command, cwd=REPO, check=False).returncode
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     parts = turns(REPO / "tests", known())
     everything = sorted(file for part in parts for lane in part.values() for file in lane)
     with tempfile.TemporaryDirectory() as folder:
