@@ -87,7 +87,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Torture; 0 when every promise was kept."""
+    """Torture; 0 when every promise was kept, 3 when there was nothing to judge, else 4."""
     console = Console()
     if bool(arguments.url) == bool(arguments.start):
         print("ackd torture: give either --url or --start", file=sys.stderr)
@@ -103,6 +103,8 @@ def run(arguments: argparse.Namespace) -> int:
     report.show(console, verdict, brief)
     if arguments.json is not None:
         report.save(arguments.json, verdict, about)
+    if not (verdict.judged or verdict.broken):
+        return exits.UNREACHABLE
     return exits.DONE if verdict.kept else exits.BROKEN_PROMISE
 
 

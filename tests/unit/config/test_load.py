@@ -246,10 +246,14 @@ def test_what_the_broker_cannot_do_is_a_mistake() -> None:
     )
     assert [line.split(": ", 1)[1] for line in lines] == [
         'subscriptions.s.topics[0] = "^t.*": rocketmq has no patterns of topics',
-        'subscriptions.s.start = "earliest": rocketmq decides by itself where a new group starts; '
-        "leave this out",
-        'subscriptions.s.mode = "broadcast": rocketmq can\'t be read by everyone without being in '
-        "the group; allowed: clustering",
+        (
+            'subscriptions.s.start = "earliest": rocketmq decides by itself where a new group starts; '
+            "leave this out"
+        ),
+        (
+            'subscriptions.s.mode = "broadcast": rocketmq can\'t be read by everyone without being in '
+            "the group; allowed: clustering"
+        ),
     ]
     read(head + '[subscriptions.s]\ntopics = ["t"]\nfilter = "sql92: a > 1"')
     (line,) = mistakes('[subscriptions.s]\ntopics = ["t"]\nfilter = "paid"')
