@@ -100,7 +100,10 @@ def build_parser(chosen: str | None = None) -> argparse.ArgumentParser:
     )
     for each in COMMANDS:
         sub = commands.add_parser(
-            each.name, help=each.text, description=f"{each.text.capitalize()}.", allow_abbrev=False
+            each.name,
+            help=each.text,
+            description=f"{each.text[0].upper()}{each.text[1:]}.",
+            allow_abbrev=False,
         )
         if each.name == chosen:
             _module(each.name).add_arguments(sub)

@@ -228,7 +228,10 @@ class Control:
         """
         for _ in range(TRIES):
             new = replace(edit(self.live), version=self.live.version + 1)
+            before = self.live
             if await self._write(new):
+                if self._subscription.tracing is not None:
+                    self._subscription.tracing.changed(before, new)
                 self._adopt(new)
                 return
         raise StoreError("the live settings are being changed by others all the time")
