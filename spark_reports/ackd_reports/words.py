@@ -48,7 +48,7 @@ MESSAGE_EVENTS: Final = (*LEASE_EVENTS, "send_back", "extend", "late", "dead_let
 PROCESS_EVENTS: Final = ("start", "stop", "outage", "status")
 BATCH_EVENTS: Final = ("receive", "settle")
 """Told of many messages of a partition at once, and never sampled."""
-OTHER_EVENTS: Final = ("publish", "takeover", "seek")
+OTHER_EVENTS: Final = ("publish", "takeover", "seek", "config")
 """Written for people who look at traces; nothing in a report comes from them."""
 
 STREAM: Final = ("system", "cluster", "topic", "grp", "application")

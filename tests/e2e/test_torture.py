@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ackd.cli import exits
+from ackd.torture.child import free_port
 from ackd.torture.parts import Local, Sidecar, SidecarPlan
 from tests.support.paths import REPO, remove_run_dir, run_dir
 
@@ -57,3 +58,13 @@ def test_says_what_it_needs() -> None:
     done = torture("--start", "kafka")
     assert done.returncode == exits.UNREACHABLE
     assert "--kafka" in done.stderr
+
+
+def test_where_nobody_answers_nothing_is_shown(tmp_path: Path) -> None:
+    """No promise was tested, so none is called kept."""
+    nobody = ("--url", f"http://127.0.0.1:{free_port()}", "--topic", "t", "--sub", "orders")
+    verdict = tmp_path / "verdict.json"
+    done = torture(*nobody, *("--seconds", "1", "--drain-s", "1", "--json", str(verdict)))
+    assert done.returncode == exits.UNREACHABLE, done.stdout + done.stderr
+    assert "kept" not in done.stdout
+    assert not json.loads(verdict.read_text())["kept"]

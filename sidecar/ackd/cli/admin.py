@@ -48,8 +48,9 @@ class _UnixConnection(HTTPConnection):
 class Admin:
     """One connection; paths are given in parts. OSError when nobody is there."""
 
-    def __init__(self, connection: HTTPConnection, token: str) -> None:
+    def __init__(self, connection: HTTPConnection, token: str, name: str = "") -> None:
         self._connection = connection
+        self._name = name
         self._headers = {"Content-Type": "application/json"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
@@ -58,7 +59,7 @@ class Admin:
     def of(cls, arguments: argparse.Namespace, port: place.Port = "admin") -> Admin:
         """By `--url` and `--token-file`, else by the configuration. Raises ConfigError, OSError."""
         found = place.find(arguments, port)
-        return cls(_connection(found), found.token)
+        return cls(_connection(found), found.token, found.name)
 
     def __enter__(self) -> Self:
         return self
@@ -98,6 +99,8 @@ class Admin:
             answer = self._connection.getresponse()
             status, raw = answer.status, answer.read()
             found: Json = json.loads(raw)
+        except OSError as error:
+            raise OSError(f"no sidecar answers at {self._name}: {error}") from error
         except (HTTPException, ValueError) as error:
             raise RefusedError(f"no sidecar answers there: {error}", away=True) from error
         if status >= HTTPStatus.BAD_REQUEST:
@@ -119,8 +122,9 @@ def follow(admin: Admin, operation: Json, line_of: Callable[[Json], str]) -> int
 
 
 def _reason(problem: Json) -> str:
+    detail = str(problem.get("detail", problem))
     faults = [f"{each['pointer']}: {each['detail']}" for each in problem.get("errors", ())]
-    return "; ".join([str(problem.get("detail", problem)), *faults])
+    return "; ".join([detail, *(fault for fault in faults if fault not in detail)])
 
 
 def _connection(found: place.Place) -> HTTPConnection:

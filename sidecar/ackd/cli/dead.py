@@ -8,14 +8,12 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from ackd.cli import exits, place
+from ackd.cli import exits, kinds, place
 from ackd.cli.admin import Admin, RefusedError, follow
-from ackd.config.units import parse_duration, parse_instant
 
 PAGE = 100
 _FILTERS = ("topic", "key", "reason", "error")
@@ -73,21 +71,14 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reason", metavar="TEXT", help="whose reason contains this")
     parser.add_argument("--error", metavar="TEXT", help="whose last error contains this")
     when = "2026-01-31T08:00:00Z, Unix ms, or so long ago (2h)"
-    parser.add_argument("--after", type=_time_ms, metavar="TIME", help=f"given up since: {when}")
-    parser.add_argument("--before", type=_time_ms, metavar="TIME", help="given up before that")
+    parser.add_argument(
+        "--after", type=kinds.past_ms, metavar="TIME", help=f"given up since: {when}"
+    )
+    parser.add_argument("--before", type=kinds.past_ms, metavar="TIME", help="given up before that")
     parser.add_argument("--max", type=int, metavar="N", help="at most so many")
     parser.add_argument("--rate", type=int, metavar="N", help="at most so many per second")
     parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
     parser.add_argument("--no-wait", action="store_true", help="print the operation and go")
-
-
-def _time_ms(text: str) -> int:
-    """Unix ms of a date-time, of Unix ms, or of a duration before now. Raises ValueError."""
-    if text.isdigit():
-        return int(text)
-    if ":" in text:
-        return parse_instant(text)
-    return time.time_ns() // 1_000_000 - parse_duration(text)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import time
 
-from ackd.cli import asking, exits
+from ackd.cli import asking, exits, kinds
 from ackd.cli.admin import Admin
 from ackd.cli.watch.columns import message_line
 from ackd.cli.watch.figures import clean
-from ackd.config.units import parse_duration
 
 WIDTH = 200
 
@@ -19,7 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     asking.add_arguments(parser, "whose messages")
     parser.add_argument(
         "--older",
-        type=parse_duration,
+        type=kinds.duration_ms,
         default=0,
         metavar="TIME",
         help="only those first handed out so long ago, say 5m",

@@ -8,10 +8,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from ackd.cli import asking, place
+from ackd.cli import asking, kinds, place
 from ackd.cli.admin import Admin, Json
 from ackd.cli.watch.figures import clean, cut, moment, until
-from ackd.config.units import parse_duration
 
 STDIN = "-"
 SHOWN = 20
@@ -25,13 +24,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _action(actions, "ack", "the message is done")
     retry = _action(actions, "retry", "hand it out again after a delay")
     retry.add_argument(
-        "--delay", type=parse_duration, metavar="TIME", help="default: by the schedule"
+        "--delay", type=kinds.duration_ms, metavar="TIME", help="default: by the schedule"
     )
     retry.add_argument("--no-count", action="store_true", help="this attempt does not count")
     extend = _action(actions, "extend", "keep the lease for longer")
     extend.add_argument(
         "--lease",
-        type=parse_duration,
+        type=kinds.duration_ms,
         metavar="TIME",
         help="from now; default: the subscription's lease",
     )

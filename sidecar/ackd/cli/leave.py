@@ -13,12 +13,11 @@ import sys
 from dataclasses import dataclass, field
 from typing import Self
 
-from ackd.cli import common
+from ackd.cli import common, kinds
 from ackd.cli.admin import RefusedError
 from ackd.cli.drain import drain
 from ackd.cli.parts import Parts, answer, opened
 from ackd.config.schema import Settings
-from ackd.config.units import parse_duration
 from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.progress import encode
@@ -46,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--drain",
-        type=parse_duration,
+        type=kinds.duration_ms,
         default=DRAIN_MS,
         metavar="TIME",
         help="while sidecars run: so long at most until open leases have ended and the sidecars "

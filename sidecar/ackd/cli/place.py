@@ -67,7 +67,13 @@ def find_all(arguments: argparse.Namespace, port: Port) -> list[Place]:
 
 
 def _token(file: Path | None) -> str:
-    return "" if file is None else file.read_text().split("\n", 1)[0].strip()
+    """Raises ConfigError, OSError."""
+    if file is None:
+        return ""
+    try:
+        return file.read_text().split("\n", 1)[0].strip()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{file} is not a text") from error
 
 
 def of_url(url: str, token: str = "") -> Place:

@@ -6,17 +6,14 @@ Where the sidecar is stands in its configuration (`server.admin_listen`); `--url
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from typing import Any
 
-from ackd.cli import exits, place
+from ackd.cli import exits, kinds, place
 from ackd.cli.admin import Admin, RefusedError, follow
-from ackd.config.units import parse_instant
 
 Json = dict[str, Any]
 PAUSE_REASON = "ackd seek"
-_POSITION = re.compile(r"(.+)/([0-9]+)=([0-9]+)")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,12 +23,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--to", choices=("earliest", "latest"), help="the begin or end of the log")
     where.add_argument(
-        "--time", type=_time_ms, metavar="TIME", help="2026-11-21T08:00:00Z, or Unix ms"
+        "--time", type=kinds.time_ms, metavar="TIME", help="2026-11-21T08:00:00Z, or Unix ms"
     )
     where.add_argument(
         "--position",
         action="append",
-        type=_position,
+        type=kinds.offset,
         metavar="TOPIC/PARTITION=OFFSET",
         help="this partition to this offset; may be repeated, others stay as they are",
     )
@@ -48,18 +45,6 @@ def add_way(parser: argparse.ArgumentParser) -> None:
         "--pause", action="store_true", help="pause the group before, and resume it afterwards"
     )
     parser.add_argument("--no-wait", action="store_true", help="print the operation and go")
-
-
-def _time_ms(text: str) -> int:
-    """Unix ms. Raises ValueError."""
-    return int(text) if text.isdigit() else parse_instant(text)
-
-
-def _position(text: str) -> Json:
-    found = _POSITION.fullmatch(text)
-    if found is None:
-        raise ValueError(text)
-    return {"topic": found[1], "partition": int(found[2]), "offset": int(found[3])}
 
 
 def run(arguments: argparse.Namespace) -> int:

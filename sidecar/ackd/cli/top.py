@@ -10,9 +10,8 @@ import shutil
 import sys
 from importlib.util import find_spec
 
-from ackd.cli import common, exits, place
+from ackd.cli import common, exits, kinds, place
 from ackd.cli.watch import plain
-from ackd.config.units import parse_duration
 
 WIDTH_MIN = 60
 MISSING = (
@@ -29,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--older",
-        type=parse_duration,
+        type=kinds.duration_ms,
         default=60_000,
         metavar="TIME",
         help="a message counts as stuck when it was first handed out so long ago; default 1m",
@@ -46,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _period(text: str) -> int:
     """Raises ValueError."""
-    found = parse_duration(text)
+    found = kinds.duration_ms(text)
     if not 200 <= found <= 3_600_000:  # noqa: PLR2004 - said in the text
         message = "between 200ms and 1h"
         raise argparse.ArgumentTypeError(message)

@@ -118,6 +118,23 @@ class Claims:
             for each in journal:
                 self.settled(key, each.offset, each.outcome, each.when_ms)
 
+    def failed_with(self, origin: tuple[bytes, int], offset: int, error: str) -> bool:
+        """What an application said of a message under the lease of its original, for the headers
+        of the next copy. Whether the carrier in whose way that lease is is here.
+        """
+        found = self.held.get(origin, {}).get(offset)
+        if found is None:
+            return False
+        found[0].copies.failed_with(found[1], error)
+        return True
+
+    def _take_errors(self, ask: _Ask) -> None:
+        """What was said before the carrier was known here lies with the original."""
+        home = ask.carrier.home
+        origin = self._subscription.ownership.by_ledger.get((home.topic_id, home.partition))
+        if origin is not None:
+            ask.partition.copies.take_errors(ask.offset, origin.copies, home.offset)
+
     def forget(self, partition: Partition) -> None:
         """Its carriers are somebody else's now."""
         for place, homes in list(self.held.items()):
@@ -274,6 +291,7 @@ class Claims:
         for ask, result in zip(asks, results, strict=True):
             self._count(_NAMES.get(result.outcome, "unknown"))
             self._hold(ask, result)
+            self._take_errors(ask)
             if result.outcome in (Outcome.CLAIMED, Outcome.LOST):
                 places.setdefault(ask.partition, []).extend(_place(ask, result))
                 if result.outcome is Outcome.CLAIMED and ask.line is None:

@@ -82,6 +82,13 @@ class Copies:
         first, _ = self._errors.get(offset, (error, ""))
         _note(self._errors, offset, (first, error))
 
+    def take_errors(self, offset: int, other: Copies, there: int) -> None:
+        """Take over what was said of a message under the lease of its original."""
+        said = other._errors.pop(there, None)
+        if said is not None:
+            first, _ = self._errors.get(offset, said)
+            _note(self._errors, offset, (first, said[1]))
+
     def errors(self, offset: int) -> tuple[str, str]:
         """(first, last) error, empty where nothing was said here."""
         return self._errors.get(offset, ("", ""))

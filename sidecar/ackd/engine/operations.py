@@ -256,6 +256,13 @@ class Operations:
             except TimeoutError:
                 pass
 
+    def _tell_end(self, view: OperationView) -> None:
+        LOG.info(
+            "%s: %s %s is %s: %d of %d, %d moved, %d failed, %d skipped",
+            *(self._subscription.name, view.kind, view.id, view.state),
+            *(view.scanned, view.total, view.moved, view.failed, view.skipped),
+        )
+
     async def _end_halt(self) -> None:
         """Whoever halted the group may have died behind the last step of its operation."""
         halt = self._subscription.control.live.halt
@@ -302,7 +309,7 @@ class Operations:
                 async with asyncio.timeout(AGAIN_S):
                     await self._store.delete(self._right())
             raise
-        LOG.info("%s: %s", self._subscription.name, document.view())
+        self._tell_end(document.view())
         if await self._store.get(self._running()) == document.id.encode():
             await self._store.delete(self._running())
         await self._store.delete(self._right())

@@ -288,8 +288,9 @@ class Settler:
 
     def _told(self, group: _Group, offset: int, reason: str) -> None:
         """For the headers of a copy, which may be made before the settle is answered."""
-        partition = self._owned(group)
-        if partition is not None:
+        origin, partition = (group.topic_id, group.partition), self._owned(group)
+        parked = group.subscription.claims.failed_with(origin, offset, reason)
+        if partition is not None and not parked:
             partition.copies.failed_with(offset, reason)
 
     def _count(self, group: _Group, results: Sequence[SettleResult | None]) -> None:

@@ -215,7 +215,7 @@ def read_server(said: list[Answer]) -> Server:
 def _refused(error: BaseException) -> StoreError:
     """An error while connecting: nothing of ours was sent."""
     if isinstance(error, exceptions.AuthenticationError):
-        return StoreSetupError(f"the store does not accept the user or password: {error}")
+        return StoreSetupError(f"the store refuses the user or the password ({error})")
     if isinstance(error, exceptions.ResponseError):
         return refusal(error)
     if isinstance(error, StoreError):

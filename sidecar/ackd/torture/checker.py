@@ -101,9 +101,19 @@ class Verdict:
     resumed_us: list[tuple[str, int]] = field(default_factory=list)
 
     @property
+    def judged(self) -> bool:
+        """Whether there is anything to judge: what was never handed out tests no promise."""
+        return self.delivered > 0
+
+    @property
+    def broken(self) -> bool:
+        """Whether a promise was broken."""
+        return any(self.findings[word] for word in BROKEN)
+
+    @property
     def kept(self) -> bool:
         """Whether every promise was kept (and the run was drained, so that loss can be judged)."""
-        return self.drained and not any(self.findings[word] for word in BROKEN)
+        return self.drained and self.judged and not self.broken
 
     def count(self, word: str) -> int:
         """How many cases of a word."""

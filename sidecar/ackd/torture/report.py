@@ -100,6 +100,9 @@ def show(console: Console, verdict: Verdict, about: Mapping[str, object]) -> Non
             console.print(f"[red]{word}[/] {finding.msg} at {finding.id}: {finding.text}")
     if not verdict.drained:
         console.print("[red]not drained[/]: the run did not come to an end; loss was not judged")
-    console.print(
-        "[green]every promise kept[/]" if verdict.kept else "[red]a promise was broken[/]"
-    )
+    if not verdict.judged:
+        console.print("[red]nothing was handed out[/]: does a sidecar answer there?")
+    if verdict.kept:
+        console.print("[green]every promise kept[/]")
+    else:
+        console.print(f"[red]{'a promise was broken' if verdict.broken else 'nothing is shown'}[/]")

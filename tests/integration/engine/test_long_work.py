@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 from ackd.core.slot import RELEASES_MAX
+from ackd.core.wire import Result
 from ackd.engine.api import Verb
+from ackd.engine.claims import _Ask
 from tests.integration.engine.shop import NAME, Shop, Worker
 from tests.support.wait import wait_until_async
 
@@ -245,3 +247,39 @@ async def test_a_copy_under_lease_counts_as_unsettled_until_it_is_settled(shop: 
     await worker.settle(copy, Verb.ACK)
     assert unsettled.count() == 0
     unsettled.close()
+
+
+async def test_what_is_said_of_a_parked_message_goes_with_its_dead_letter(shop: Shop) -> None:
+    """Under the lease of the original, before its copy is known here and after; then its own."""
+    worker = await shop.start(**SOON)
+    await worker.publish(3)
+    early, killed, failed = await worker.collect(3, lease_ms=60_000)
+    claims = worker.subscription.claims
+    hold, seen = claims._hold, []
+
+    def blind(ask: _Ask, result: Result) -> None:
+        if ask.carrier.origin.offset == 0:
+            seen.append(ask)  # as if its copy was still on its way
+        else:
+            hold(ask, result)
+
+    claims._hold = blind  # type: ignore[method-assign]
+
+    async def copies() -> bool:
+        return bool(seen) and sum(map(len, claims.held.values())) == 2
+
+    await wait_until_async(copies, "the copies of all")
+    await worker.settle(early, Verb.DEAD, reason="said early")
+    claims.claim(seen[0].partition, seen[0].offset)
+    await worker.settle(killed, Verb.DEAD, reason="bad order")
+    await worker.settle(failed, Verb.RETRY, delay_ms=1, reason="no disk")
+    again = await worker.one()
+    assert (again.id, again.attempt) == (failed.id, 2)
+    await worker.settle(again, Verb.DEAD, reason="no shop")
+    letters = {each.message: each for each in await worker.dead(3)}
+    said = {k: (v.reason, v.first_error, v.last_error) for k, v in letters.items()}
+    assert said == {
+        early.id: ("said early", "said early", "said early"),
+        killed.id: ("bad order", "bad order", "bad order"),
+        failed.id: ("no shop", "no disk", "no shop"),
+    }
