@@ -54,9 +54,18 @@ test: .venv/.dev ## every test, on real brokers and stores; ARGS="-k name"
 	@tests/support/apt.sh
 	@ACKD_TEST_REQUIRE_ALL=1 $(BIN)/python -m tests.support.side_by_side $(ARGS)
 
+# Addresses of pods are addresses of this machine in there, and ports are free; nothing is left behind.
+OWN_NETWORK = unshare $(if $(filter 0,$(shell id -u)),,--map-root-user) --net
+
+.PHONY: test-k8s
+test-k8s: .venv/.dev ## chart and injector on a real Kubernetes, which is built at first use; needs Go, no root
+	@tests/support/apt.sh
+	@$(BIN)/python -m tests.support.k8s.install
+	@ACKD_TEST_REQUIRE_ALL=1 $(OWN_NETWORK) $(BIN)/pytest tests/k8s $(ARGS)
+
 .PHONY: test-fast
 test-fast: .venv/.dev ## the tests that need no broker and little time
-	@$(BIN)/pytest -m "not slow and not kafka and not redis" $(ARGS)
+	@$(BIN)/pytest -m "not slow and not kafka and not redis and not k8s" $(ARGS)
 
 .PHONY: lint
 lint: .venv/.dev ## ruff (rules and format) and mypy strict, tests included
@@ -94,9 +103,15 @@ lock: .venv/.dev ## refresh requirements/*.lock from pyproject.toml; ARGS=--upgr
 	@$(BIN)/uv pip compile -q $(LOCK_FLAGS) --extra reports --group dev -o requirements/dev.lock pyproject.toml $(ARGS)
 	@$(BIN)/uv pip compile -q $(LOCK_FLAGS) --group build -c requirements/dev.lock \
 	  -o requirements/run.lock pyproject.toml
+	@$(BIN)/uv pip compile -q $(LOCK_BASE) $(IMAGE_EXTRAS) -c requirements/dev.lock \
+	  -o requirements/image.lock pyproject.toml
+	@$(BIN)/uv pip compile -q $(LOCK_BASE) --extra reports -c requirements/dev.lock \
+	  -o requirements/reports.lock pyproject.toml
+	@$(BIN)/uv pip compile -q $(LOCK_BASE) --group sbom -o requirements/sbom.lock
 
-LOCK_FLAGS := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links \
-  --no-header --extra kafka --extra local --extra pulsar --extra rocketmq --extra top --extra uvloop
+LOCK_BASE := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header
+IMAGE_EXTRAS := --extra inject --extra kafka --extra local --extra pulsar --extra rocketmq --extra uvloop
+LOCK_FLAGS := $(LOCK_BASE) $(IMAGE_EXTRAS) --extra top
 
 .PHONY: clean
 clean: ## remove the environment, caches and everything built

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -43,6 +44,11 @@ settings.load_profile("ackd")
 KafkaFactory = Callable[[KafkaOptions], Kafka]
 PulsarFactory = Callable[[PulsarOptions], Pulsar]
 RedisFactory = Callable[[RedisOptions], RedisServer]
+
+
+def pytest_configure() -> None:
+    """A run that is ended from outside tells first what has failed."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

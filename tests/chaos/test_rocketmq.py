@@ -1,11 +1,16 @@
 """RocketMQ and the sidecar on it, both killed with -9 in the middle of the work."""
 
+import os
+import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ackd.torture.nemesis import Temper
+from ackd.torture.run import Course
+from tests.chaos.judged import assert_kept, judge, setup_for
 from tests.chaos.world import Http, ready, world
 from tests.support.rocketmq import RocketMQ
 from tests.support.rocketmq.part import RocketMQAt
@@ -16,6 +21,10 @@ pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
 COUNT = 300
 ACKED = 200
 LEASE_MS = 8_000
+SEED = int(os.environ.get("CHAOS_SEED", "2101"))
+TEMPER = Temper(pause_ms=1_200, frozen_ms=2_500)
+CALM_S = 9.0
+"""Longer than a lease, a hold, and what the broker takes to bring a message again."""
 
 
 def test_i2_broker_and_sidecar_killed_nothing_acked_comes_again_and_leases_live_on(
@@ -56,6 +65,17 @@ def test_i2_broker_and_sidecar_killed_nothing_acked_comes_again_and_leases_live_
     assert not over & seen.keys(), "an acked message came again"
     assert over | seen.keys() == {f"m{number}" for number in range(COUNT)}, "a message is lost"
     assert set(seen.values()) == {1}
+
+
+def test_six_kills_on_rocketmq(rocketmq: RocketMQ, folder: Path) -> None:
+    """Brokers, sidecars, store at random, as `ackd torture --start rocketmq` does it longer."""
+    topic = f"random-{random.randrange(10**6)}"
+    # The sidecars' group is called after their subscription.
+    setup = setup_for(RocketMQAt(rocketmq, group="orders"), folder, topic, sidecars=2)
+    course = Course(seed=SEED, kills=6, temper=TEMPER, calm_s=CALM_S)
+    verdict = judge(setup, course, hurt_broker=True, name="random-rocketmq")
+    assert_kept(verdict, seed=SEED)
+    assert verdict.faults >= 6
 
 
 def _publish(client: Http, topic: str) -> None:

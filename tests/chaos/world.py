@@ -19,6 +19,7 @@ from confluent_kafka import Producer
 
 from ackd.torture.child import BrokerPart
 from ackd.torture.parts import Sidecar, SidecarPlan, Valkey, Value
+from ackd.torture.run import traced_in
 from tests.support.kafka import Kafka
 
 _numbers = itertools.count(1)
@@ -76,8 +77,13 @@ class World:
     store_settings: Mapping[str, Value] = field(default_factory=dict)
     store_url: str = ""
     command: tuple[str, ...] = ()
-    sections: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+    sections: dict[str, Mapping[str, Value]] = field(default_factory=dict)
     sidecars: dict[str, Sidecar] = field(default_factory=dict)
+
+    @property
+    def traces(self) -> Path:
+        """Where sidecars write traces, if they do."""
+        return self.folder / "traces"
 
     def sidecar(self, name: str = "s1", *, start: bool = True) -> Sidecar:
         """The sidecar of this name; made (and started) when it is asked for first."""
@@ -113,14 +119,19 @@ def world(
     store_settings: Mapping[str, Value] | None = None,
     command: tuple[str, ...] = (),
     sections: Mapping[str, Mapping[str, Value]] | None = None,
+    traces: bool = False,
     **subscription: Value,
 ) -> Iterator[World]:
-    """A topic of its own, and a store of its own unless `embedded`."""
+    """A topic of its own, and a store of its own unless `embedded`. `traces`: all sidecars write
+    theirs into `World.traces`; what is complete when the world has ended.
+    """
     topic = f"chaos-{next(_numbers)}-{time.time_ns() % 1_000_000_000}"
     broker.create_topic(topic, partitions)
     store = None if embedded else Valkey(folder)
     found = World(broker, folder, topic, store, subscription, store_settings or {}, command=command)
-    found.sections = sections or {}
+    found.sections = dict(sections or {})
+    if traces:
+        found.sections["traces"] = traced_in(found.traces)
     try:
         if store is not None:
             store.start()

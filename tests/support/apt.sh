@@ -1,6 +1,7 @@
 #!/bin/bash
 # What the tests on real servers need beside Python: Java and Maven for Kafka, redis-server for TLS,
-# Sentinel and Cluster, prometheus for the alert rules. Installs what is missing when it may, else says what to do.
+# Sentinel and Cluster, prometheus for the alert rules,
+# iproute2 for the network of a Kubernetes. Installs what is missing when it may, else says what to do.
 set -euo pipefail
 
 packages=()
@@ -8,6 +9,7 @@ command -v java >/dev/null || packages+=(default-jre-headless)
 command -v mvn >/dev/null || packages+=(maven)
 command -v redis-server >/dev/null || packages+=(redis-server)
 command -v prometheus >/dev/null && command -v promtool >/dev/null || packages+=(prometheus)
+command -v ip >/dev/null || packages+=(iproute2)
 [ "${#packages[@]}" -eq 0 ] && exit 0
 
 if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then

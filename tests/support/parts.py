@@ -1,8 +1,9 @@
-"""A real Kafka or Pulsar as a part for `ackd torture --parts tests.support.parts` and the demo."""
+"""Real brokers as parts for `ackd torture --parts tests.support.parts` and the demo."""
 
 from ackd.torture.child import BrokerPart
 from tests.support.kafka import Kafka, KafkaOptions
 from tests.support.pulsar.part import PulsarPart
+from tests.support.rocketmq.part import RocketMQPart
 
 
 class KafkaPart:
@@ -59,3 +60,8 @@ def kafka() -> BrokerPart:
 def pulsar() -> BrokerPart:
     """For `--start pulsar --parts`."""
     return PulsarPart()
+
+
+def rocketmq() -> BrokerPart:
+    """For `--start rocketmq --parts`."""
+    return RocketMQPart()

@@ -33,6 +33,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     # The one place that puts a sidecar together.
     "ackd.http.serve": (*BASE, "ackd.config", "ackd.engine", "ackd.http", "ackd.push"),
+    # Nothing of a sidecar: it runs in a pod of its own.
+    "ackd.inject": ("ackd.errors", "ackd.hidden", "ackd.config.address"),
     # The judge of a deployment shares no code with what it judges.
     "ackd.torture": ("ackd.errors",),
     "ackd.demo": ("ackd.errors", "ackd.torture"),
@@ -62,10 +64,11 @@ HOLDERS: dict[str, tuple[str, ...]] = {
     "google": ("ackd_adapters.rocketmq",),
     "pulsar": ("ackd_adapters.pulsar",),
     "sqlite3": ("ackd_adapters.local",),
-    "aiohttp": ("ackd.http", "ackd.push", "ackd.cli", "ackd.torture", "ackd.demo"),
+    "aiohttp": ("ackd.http", "ackd.push", "ackd.cli", "ackd.inject", "ackd.torture", "ackd.demo"),
+    "cryptography": ("ackd.inject",),
     "matplotlib": ("ackd_reports.render",),
     "pyspark": ("ackd_reports.frames", "ackd_reports.job"),
-    "yaml": ("ackd_reports.targets",),
+    "yaml": ("ackd_reports.targets", "ackd.inject.api"),
     "pytest": ("ackd.testing",),
     "textual": ("ackd.cli.watch",),
     "rich": ("ackd.cli", "ackd.torture", "ackd.demo"),

@@ -20,7 +20,6 @@ from ackd.ports import (
     NotStored,
     Outgoing,
     PublishResult,
-    StartPolicy,
     Stored,
     Trouble,
 )
@@ -45,6 +44,7 @@ _REFUSED: Final = frozenset(
     MESSAGE_PROPERTY_CONFLICT_WITH_TYPE MESSAGE_CORRUPTED MESSAGE_BODY_EMPTY PAYLOAD_TOO_LARGE
     MESSAGE_PROPERTIES_TOO_LARGE UNAUTHORIZED FORBIDDEN BAD_REQUEST UNSUPPORTED""".split()  # noqa: SIM905
 )
+_FIFO: Final = {MessageType.FIFO}
 _PRESSURE: Final = frozenset({"TOO_MANY_REQUESTS", "RESOURCE_EXHAUSTED"})
 
 CAPABILITIES: Final = Capabilities(
@@ -53,11 +53,13 @@ CAPABILITIES: Final = Capabilities(
     explicit_partition=False,
     delayed_publish=True,
     delay_max_ms=DAY_MS,
-    start_policies=frozenset({StartPolicy.EARLIEST, StartPolicy.LATEST}),
+    start_policies=frozenset(),
     seek_by_time=False,
     commit_metadata_chars=4_096,
     value_bytes_max=4 * 1024 * 1024 - _FRAMING_BYTES,
     own_acks=True,
+    makes_topics=False,
+    filters=frozenset({"tag", "sql92"}),
 )
 
 
@@ -125,7 +127,7 @@ class RocketMQBroker:
                 if refusal:
                     return NotStored(Failure.REFUSED, "ILLEGAL_MESSAGE", refusal)
                 due_ms = now_ms + message.delay_ms if message.delay_ms else 0
-                made = envelope.parcel(message, fifo=MessageType.FIFO in kinds, due_ms=due_ms)
+                made = envelope.parcel(message, fifo=kinds == _FIFO, due_ms=due_ms)
                 sent = await self._client.send(made, self._ids.make(now_ms), now_ms, self._host)
         except ValueError as error:
             return NotStored(Failure.REFUSED, "ILLEGAL_MESSAGE", str(error))

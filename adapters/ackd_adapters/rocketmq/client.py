@@ -36,7 +36,15 @@ from ackd_adapters.rocketmq.rpc import (
 from ackd_adapters.rocketmq.session import duration
 
 EVERYTHING: Final = FilterExpression(type=FilterType.TAG, expression="*")
+SQL92: Final = "sql92:"
 _NOTHING_NOW: Final = frozenset({Code.MESSAGE_NOT_FOUND})
+
+
+def expression(text: str) -> FilterExpression:
+    """A filter: tags with `||` between them, or an expression on properties; empty = everything."""
+    if text.startswith(SQL92):
+        return FilterExpression(type=FilterType.SQL, expression=text.removeprefix(SQL92).strip())
+    return FilterExpression(type=FilterType.TAG, expression=text) if text else EVERYTHING
 
 
 def code_of(error: BrokerError) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final
@@ -27,11 +28,11 @@ from ackd.ports import (
     Trouble,
 )
 from ackd_adapters.rocketmq import envelope
-from ackd_adapters.rocketmq.client import EVERYTHING, Client, code_of
+from ackd_adapters.rocketmq.client import Client, code_of, expression
 from ackd_adapters.rocketmq.config import RocketMQOptions
 from ackd_adapters.rocketmq.holds import Holds, monotonic_ms
 from ackd_adapters.rocketmq.message import Taken
-from ackd_adapters.rocketmq.protocol.definition_pb2 import MessageQueue
+from ackd_adapters.rocketmq.protocol.definition_pb2 import MessageQueue, MessageType
 from ackd_adapters.rocketmq.rpc import BATCH_MAX, Rpc
 from ackd_adapters.rocketmq.session import Session, consumer_settings
 
@@ -42,6 +43,10 @@ COPIES: Final = 1 << 14
 PAUSE_S: Final = 0.2
 READY_S: Final = 10.0
 FLUSH_S: Final = 1.0
+RETRIES_LEAST: Final = 100
+"""A group whose retryMaxTimes is below may lose messages to the broker's `%DLQ%` by mere crashes.
+
+With ackd a retry is no new delivery of the broker; only a hold that was lost is one."""
 _COPY_FIELD: Final = 4
 
 
@@ -65,6 +70,7 @@ class RocketMQConsumer:
         self._sessions = 0
         self._tasks: list[asyncio.Task[None]] = []
         self._trouble = ""
+        self._filter = expression(spec.filter)
         self._closed = False
 
     # --- life
@@ -76,16 +82,18 @@ class RocketMQConsumer:
         await self._rpc.start()
         for topic in self._spec.topics:
             self._topics[topic] = await self._queues(topic)
-        filters = dict.fromkeys(self._spec.topics, EVERYTHING)
+        filters = dict.fromkeys(self._spec.topics, self._filter)
         settings = consumer_settings(self._client.group, filters, self._options.poll_ms)
         session = Session(self._rpc, settings, self._client.group)
         session.start()
         try:
             await session.ready(READY_S)
+            self._check_order(session)
         except BrokerError:
             await session.close()
             raise
         self._session = session
+        self._check_group(session)
         self._nominate(
             TopicPartition(topic, number)
             for topic, queues in self._topics.items()
@@ -96,6 +104,34 @@ class RocketMQConsumer:
         self._tasks = [loop.create_task(each, name="rocketmq.consumer") for each in work]
         for task in self._tasks:
             task.add_done_callback(self._ended)
+
+    def _check_group(self, session: Session) -> None:
+        """What the broker's own settings of the group would do to messages."""
+        most = session.attempts_max
+        if 0 < most <= RETRIES_LEAST:
+            detail = (
+                f"the broker gives a message of group {self._spec.group!r} up after {most} times, "
+                "and counts each time that a hold ended, in a crash too, whatever attempts_max "
+                f"says: set the group's retryMaxTimes to {RETRIES_LEAST} or more"
+            )
+            self._events.put_nowait(Trouble("rocketmq/retry-max-times", detail, warning=True))
+
+    def _check_order(self, session: Session) -> None:
+        """Order is the broker's to give. Raises BrokerError when it does not."""
+        if not self._spec.ordered:
+            return
+        if not session.orderly:
+            raise BrokerError(
+                f"group {self._spec.group!r} is not orderly, so messages come in any order: make "
+                "it so (updateSubGroup -o true), or leave `ordering` out",
+                code="GROUP_NOT_ORDERLY",
+            )
+        for topic, queues in self._topics.items():
+            if any(set(each.accept_message_types) != {MessageType.FIFO} for each in queues):
+                raise BrokerError(
+                    f"topic {topic!r} is no FIFO topic, so its messages have no order",
+                    code="TOPIC_NOT_FIFO",
+                )
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """Work that ends by itself is a bug: the consumer has to be made anew."""
@@ -121,6 +157,7 @@ class RocketMQConsumer:
     async def close(self) -> None:
         """See the port. What is held comes again after `hold_ms`."""
         self._closed = True
+        self._events.put_nowait(Trouble("rocketmq/closed", ""))  # for whoever waits for events
         if self._tasks:
             await self._holds.flush(FLUSH_S)
         tasks, self._tasks = self._tasks, []
@@ -134,21 +171,27 @@ class RocketMQConsumer:
     # --- drawing
 
     async def _draw(self, topic: str) -> None:
+        # After an answer that was lost the same id gets the same messages of an orderly group.
+        attempt = ""
         while True:
             while not self._may_draw(topic):
                 self._changed.clear()
                 await self._changed.wait()
             asked_ms = monotonic_ms()
+            attempt = attempt or uuid.uuid4().hex
             try:
                 found = await self._client.receive(
                     self._topics[topic][0],
                     most=BATCH_MAX,
                     hold_ms=self._options.hold_ms,
                     poll_ms=self._options.poll_ms,
+                    expression=self._filter,
+                    attempt_id=attempt,
                 )
             except BrokerError as error:
                 await self._failed(error)
                 continue
+            attempt = ""
             await self._works()
             if found:
                 self._holds.taken(found, max(asked_ms, monotonic_ms() - self._options.hold_ms // 6))
@@ -187,6 +230,8 @@ class RocketMQConsumer:
         if self._closed:
             raise BrokerError("the consumer is closed")
         found = [await self._events.get()]
+        if self._closed:
+            raise BrokerError("the consumer is closed")
         while not self._events.empty():
             found.append(self._events.get_nowait())
         return found

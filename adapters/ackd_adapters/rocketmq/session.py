@@ -54,6 +54,8 @@ class Session:
         self.settings = settings
         self.attempts_max = 0
         """The group's deliveries after which the broker itself gives a message up; 0 = unknown."""
+        self.orderly = False
+        """The group gets the messages of a queue one after the other."""
         self.refusal: BrokerError | None = None
         """Why the last try to open it failed; None while it is open."""
         self._rpc = rpc
@@ -133,6 +135,7 @@ class Session:
     def _confirmed(self, settings: Settings) -> None:
         if settings.HasField("backoff_policy"):
             self.attempts_max = settings.backoff_policy.max_attempts
+        self.orderly = settings.subscription.fifo
         self.refusal = None
         self._ready.set()
 

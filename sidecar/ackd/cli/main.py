@@ -46,6 +46,7 @@ COMMANDS = (
         "explain", "what holds a subscription up, and what will release it", "ackd.cli.explain"
     ),
     Command("lease", "look at a lease, or settle it", "ackd.cli.lease"),
+    Command("drain", "let this sidecar hand out nothing more until it ends", "ackd.cli.quiesce"),
     Command("cancel", "end messages in flight, whoever holds them", "ackd.cli.cancel"),
     Command("dead", "list, peek at, redrive and purge dead letters", "ackd.cli.dead"),
     Command("seek", "move a group's progress: back, ahead, or to where it was", "ackd.cli.seek"),
@@ -57,6 +58,8 @@ COMMANDS = (
     Command(
         "torture", "kill parts of a deployment and check that no promise breaks", "ackd.cli.torture"
     ),
+    Command("inject", "put the sidecar into pods of Kubernetes: the webhook", "ackd.cli.inject"),
+    Command("pods", "list pods with a sidecar, and which are older than now", "ackd.cli.pods"),
     Command("report", "reports on service levels from exported traces", "ackd.cli.report"),
     Command("openapi", "print the OpenAPI document of the HTTP API", "ackd.cli.openapi"),
     Command("docs", "print a reference page made from the source", "ackd.cli.docs"),

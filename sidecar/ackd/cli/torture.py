@@ -39,7 +39,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--url", action="append", help="a running sidecar; repeat it for several")
     where.add_argument("--token-file", type=Path, help="bearer token of the data port (--url)")
     where.add_argument(
-        "--start", choices=("local", "kafka", "pulsar"), help="start sidecars on this broker"
+        "--start",
+        choices=("local", "kafka", "pulsar", "rocketmq"),
+        help="start sidecars on this broker",
     )
     where.add_argument(
         "--store",
@@ -53,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument(
         "--parts",
         metavar="MODULE",
-        help="importable module whose kafka() or pulsar() starts one of our own, hurt too",
+        help="importable module whose kafka() (pulsar(), rocketmq()) starts one of ours, hurt too",
     )
     where.add_argument("--topic", default="", help="publish to this topic (default: a new one)")
     where.add_argument("--sub", default="orders", help="consume from this subscription")
@@ -188,8 +190,8 @@ def _broker(arguments: argparse.Namespace, folder: Path) -> BrokerPart:
         return Local(folder)
     if arguments.parts:
         return load(arguments.parts, arguments.start)
-    if arguments.start == "pulsar":
-        raise PartError("--start pulsar needs --parts MODULE")
+    if arguments.start in ("pulsar", "rocketmq"):
+        raise PartError(f"--start {arguments.start} needs --parts MODULE")
     if arguments.kafka:
         return Existing(arguments.kafka)
     raise PartError("--start kafka needs --kafka HOST:PORT or --parts MODULE")

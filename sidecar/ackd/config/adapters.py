@@ -15,7 +15,9 @@ GROUP = "ackd.adapters"
 class Adapter(Protocol):
     """What an entry point gives; `options`: the dataclass of its settings (`ackd.options`).
 
-    It may also have `check(options)`, for rules between its settings: raises `ConfigError`.
+    It may also have `capabilities`, those of all its connections, so that what they can't do is
+    told before anything runs. And `check(options)`, for rules between its settings: raises
+    `ConfigError`.
     """
 
     options: type[Any]

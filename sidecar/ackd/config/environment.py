@@ -4,8 +4,9 @@ The parts between `__` are the key path in capitals. A section's name (`orders`)
 what the file has, `-` and `.` being `_`; else it is taken in lower case. A value is text for the
 setting's own kind; a list is `a,b` or a TOML array, a table or section an inline TOML table.
 
-A misspelt variable is a mistake, as in the file. Not ours, and passed over: `ACKD_TEST_...`, and
-what Kubernetes sets for a Service named `ackd` (`ACKD_SERVICE_HOST`, `ACKD_PORT_7080_TCP`).
+A misspelt variable is a mistake, as in the file. Not ours, and passed over: `ACKD_TEST_...`, what
+Kubernetes sets for a Service named `ackd` (`ACKD_SERVICE_HOST`, `ACKD_PORT_7080_TCP`), and what an
+application beside a sidecar is told (`ACKD_URL`, `ACKD_TOKEN_FILE`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ PREFIX = "ACKD_"
 CONFIG = "ACKD_CONFIG"
 
 _FOREIGN = re.compile(
-    r"ACKD_(?:TEST_.*"
+    r"ACKD_(?:TEST_.*|URL|TOKEN_FILE"
     r"|(?:[A-Z0-9_]+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_[A-Z0-9_]+)?"
     r"|PORT(?:_\d+_(?:TCP|UDP|SCTP)(?:_(?:PROTO|PORT|ADDR))?)?))"
 )

@@ -10,7 +10,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path as FilePath
 
-from ackd.config import rules
+from ackd.config import able, rules
 from ackd.config.environment import CONFIG, overlay
 from ackd.config.mistakes import EnvPlace, FilePlace, Mistake, MistakesError, Path
 from ackd.config.place import find_places
@@ -52,6 +52,7 @@ def load_text(
     reader = Reader(origins, folder, check_files, mistakes=unknown)
     settings = resolved(reader.settings(tree))
     rules.check(settings, reader)
+    able.check(settings, reader)
     if reader.mistakes:
         raise MistakesError(sorted(reader.mistakes, key=_order))
     return settings

@@ -65,6 +65,8 @@ def _listen(settings: Settings, reader: Reader) -> None:
                 f"others can reach this address, so `server.{token_key}` is required",
                 value=shown(text),
             )
+    if server.health_listen:
+        _parsed(reader, ("server", "health_listen"), server.health_listen, parse_address)
     if reader.clean(("server", "listen"), ("server", "admin_listen")):
         data, admin = parse_address(server.listen), parse_address(server.admin_listen)
         free = isinstance(data, TcpAddress) and data.port == 0

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from ackd.config.app import AppSettings
 from ackd.config.machine import default_identity, default_state_dir
 from ackd.config.mistakes import dotted
 from ackd.config.subscription import ORDERED_RETRY_DELAYS_MS, SubscriptionSettings
@@ -25,6 +26,7 @@ NAME_DOC = "1 to 100 letters, digits, `.`, `_` or `-`, the first one a letter or
 
 Durability = Literal["everysec", "always", "replicated"]
 OutboxMode = Literal["off", "on_request", "when_away"]
+Stop = Literal["wait", "release"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["json", "text"]
 
@@ -42,6 +44,12 @@ class ServerSettings:
         "127.0.0.1:7081",
         "Where operators and probes connect (health, metrics, admin calls); forms as in `listen`. "
         "An address that others can reach needs `admin_token_file`.",
+    )
+    health_listen: str = setting(
+        "",
+        "Where probes and scrapers of other machines connect, forms as in `listen`: `/livez`, "
+        "`/readyz` and `/metrics`, nothing else, and without a token. Empty: only on "
+        "`admin_listen`.",
     )
     token_file: Path | None = setting(
         None,
@@ -67,6 +75,12 @@ class ServerSettings:
         "How long a stopping sidecar goes on serving settles before it exits.",
         min=0,
         max=10 * MINUTE_MS,
+    )
+    stop: Stop = setting(
+        "wait",
+        "What a stopping sidecar does about leases that its applications hold: `wait` for settles, "
+        "as long as `drain_ms`; or `release`: give them back at once, uncounted. That is right "
+        "where the application ends first, as in a pod.",
     )
     head_timeout_ms: int = setting(
         10 * SECOND_MS,
@@ -272,6 +286,7 @@ class Settings:
         "random one kept in the store.",
     )
     server: ServerSettings = computed(ServerSettings, about("The HTTP side."))
+    app: AppSettings = computed(AppSettings, about("The application beside the sidecar."))
     store: StoreSettings = computed(StoreSettings, about("The store."))
     brokers: Mapping[str, BrokerSettings] = computed(
         dict,

@@ -48,6 +48,12 @@ class SubscriptionSettings:
     group: str = setting(
         "", "The broker's consumer group; default: the subscription's name.", len_max=255
     )
+    filter: str = setting(
+        "",
+        "Which messages the broker is to hand over, where it can choose: on RocketMQ tags "
+        "(`paid || due`), or after `sql92:` an expression on properties. Empty: all.",
+        len_max=1_000,
+    )
     mode: Mode = setting(
         "clustering",
         "`clustering`: the sidecars share the messages. `broadcast`: each one gets every message, "

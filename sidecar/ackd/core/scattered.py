@@ -7,11 +7,16 @@ was not.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
+from typing import Final
 
 from ackd.core.entry import B
 from ackd.core.ledger import Ledger
 from ackd.core.stuck import Rules
+
+MARKS: Final = 60
+"""So exact is the age of a gap: a sixtieth of the time that it is waited for."""
 
 
 class Scattered(Ledger[B]):
@@ -22,6 +27,7 @@ class Scattered(Ledger[B]):
     ) -> None:
         super().__init__(rules, deliveries_max, carriers=carriers)
         self.ended: list[int] = []
+        self._marks: deque[tuple[int, int]] = deque()
 
     def arrived(self, records: Iterable[B]) -> list[int]:
         """Messages that the broker handed over. Returns the offsets that are finished already.
@@ -42,6 +48,33 @@ class Scattered(Ledger[B]):
         """What was finished since the last time."""
         taken, self.ended = self.ended, []
         return taken
+
+    def lapse(self, now_ms: int, after_ms: int, *, steady: bool) -> int:
+        """Finish gaps below what had come `after_ms` ago: a filter left them out, or they came as a
+        copy, elsewhere. What is held or has a lease stays. Returns how many offsets lapsed.
+
+        `steady` False: the broker was away. It may bring back what it had handed over shortly
+        before that, so that waiting begins anew.
+        """
+        marks = self._marks
+        if not steady:
+            marks.clear()
+        elif not marks or now_ms - marks[-1][0] >= after_ms // MARKS:
+            marks.append((now_ms, self.position))
+        end = 0
+        while marks and now_ms - marks[0][0] >= after_ms:
+            end = marks.popleft()[1]
+        lapsed, start = 0, self.watermark
+        known = sorted(offset for offset in self.entries if start <= offset < end)
+        for bound in (*known, end):
+            lacking = bound - start - self.finished.count_between(start, bound)
+            if lacking > 0:
+                self._finish_range(start, bound, 0)
+                lapsed += lacking
+            start = bound + 1
+        if lapsed:
+            self._advance()
+        return lapsed
 
     def _finish(self, offset: int) -> None:
         super()._finish(offset)

@@ -15,6 +15,7 @@ from ackd.ports import Headers, Record
 
 PREFIX = "ackd-"
 ORIGIN = "ackd-origin"
+EPOCH = "ackd-reset-epoch"
 REDRIVEN_FROM = "ackd-redriven-from"
 TEXT_BYTES_MAX = 1_024
 """Of a reason or an error: headers count against the broker's largest message."""
@@ -47,7 +48,8 @@ class Carrier:
     `generation`, `incarnation`, `rterm`: which home record it may claim. `first_error`: what the
     application said when it failed first, `last_error`: last. `redriven`: the coordinate of the
     dead letter that it comes from. `order_key`: in the line of which key its home stands (R19), 0 =
-    in none; then `first_ms` may be 0, which means that it was never handed out.
+    in none; then `first_ms` may be 0, which means that it was never handed out. `reset_epoch`: of
+    the origin when the message left its window, for the traces.
     """
 
     origin: Origin
@@ -64,6 +66,7 @@ class Carrier:
     last_error: str = ""
     redriven: Origin | None = None
     order_key: int = 0
+    reset_epoch: int = 0
 
     @property
     def home(self) -> Origin:
@@ -96,6 +99,8 @@ def carrier_headers(carrier: Carrier, own: Headers) -> Headers:
     ours += [(name, b"%d" % number) for name, number in numbers]
     if carrier.order_key:
         ours.append(("ackd-order-key", b"%d" % carrier.order_key))
+    if carrier.reset_epoch:
+        ours.append((EPOCH, b"%d" % carrier.reset_epoch))
     ours += [(name, bounded(text)) for name, text in texts if text]
     return (*ours, *own_headers(own))
 
@@ -124,6 +129,7 @@ def carrier_of(record: Record, subscription: str) -> Carrier | None:
             last_error=_text(found, "ackd-last-error"),
             redriven=_origin(_text(found, "ackd-redriven")) if "ackd-redriven" in found else None,
             order_key=int(found.get("ackd-order-key", b"0")),
+            reset_epoch=int(found.get(EPOCH, b"0")),
         )
     except (KeyError, ValueError):
         return None

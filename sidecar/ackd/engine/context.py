@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ackd.core.lease import LeaseKeys
+from ackd.engine.leaving import Behind
 from ackd.engine.memory import Memory
 from ackd.engine.moves import Moves
 from ackd.engine.spill import Spill
@@ -47,3 +48,4 @@ class Context:
     random_bits: Callable[[int], int] = secrets.randbits
     moves: Moves = field(default_factory=Moves)
     traces: Traces | None = None
+    behind: Behind = field(default_factory=Behind)

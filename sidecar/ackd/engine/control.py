@@ -36,12 +36,14 @@ class Control:
         self._context = context
         self._there = b""
         self._pod: Pause | None = None
+        self._gate: Pause | None = None
         self._ahead_ms = context.clock.wall_ms() - context.clock.monotonic_ms()
         self.held = False
 
     def inherit(self, before: Control) -> None:
         """Go on where the run of the subscription before this one was."""
         self._pod, self._ahead_ms = before._pod, before._ahead_ms
+        self._gate = before._gate
         self._adopt(before.live)
 
     # --- hearing
@@ -110,8 +112,10 @@ class Control:
     def pauses(self) -> list[Pause]:
         """Those that hold now, the group's first."""
         now_ms = self.now_ms()
-        both = (self.live.pause, self._pod, self._halted())
-        return [p for p in both if p is not None and (p.until_ms is None or p.until_ms > now_ms)]
+        all_of_them = (self.live.pause, self._pod, self._gate, self._halted())
+        return [
+            p for p in all_of_them if p is not None and (p.until_ms is None or p.until_ms > now_ms)
+        ]
 
     def look(self) -> None:
         """Serve those who wait when a pause has ended."""
@@ -133,6 +137,11 @@ class Control:
             self._pod = pause
         else:
             await self.change(lambda live: replace(live, pause=pause))
+        self.look()
+
+    def gate(self, why: str | None) -> None:
+        """Hand out nothing at this sidecar as its application is not well; None: it is."""
+        self._gate = None if why is None else Pause("pod", why, self.now_ms())
         self.look()
 
     async def resume(self, scope: Scope) -> None:
@@ -219,7 +228,10 @@ class Control:
         """
         for _ in range(TRIES):
             new = replace(edit(self.live), version=self.live.version + 1)
+            before = self.live
             if await self._write(new):
+                if self._subscription.tracing is not None:
+                    self._subscription.tracing.changed(before, new)
                 self._adopt(new)
                 return
         raise StoreError("the live settings are being changed by others all the time")

@@ -25,6 +25,7 @@ BINDING = (
     "topics",
     "group",
     "ordering",
+    "filter",
     "mode",
     "attempts_max",
     "rate_per_s",

@@ -24,6 +24,10 @@ LOG = logging.getLogger("ackd.engine")
 
 KEEP_MS: Final = 600_000
 """A message is known by its place for at least so long after it came, or was last held here."""
+LAPSE_MS: Final = 3_600_000
+"""A gap counts as finished when so much time has passed since messages beyond it came, during which
+the broker was not away. What was lost on its way to us comes as a copy far sooner.
+"""
 REMIND_BATCH: Final = 1_000
 LOOK_MS: Final = 5_000
 SHARE_MS: Final = 500
@@ -77,8 +81,8 @@ class OwnAckFlow:
             await self._subscription.revoked(Revoked(tuple(gone), done), tuple(gone))
 
     async def _arrived(self, event: Arrived) -> None:
-        """Messages were handed over. Without the store nobody can tell what they are: they come
-        again.
+        """Messages were handed over. Without the store nobody can tell what they are, so they wait
+        for it, and the broker goes on holding them: it counts those that are given back.
         """
         known = self._subscription.ownership.topics.get(event.topic)
         places = [] if known is None else await self._intern(event, known.topic_id)
@@ -103,16 +107,14 @@ class OwnAckFlow:
         self._subscription.hand_out.throttle()
 
     async def _intern(self, event: Arrived, topic_id: bytes) -> list[Place]:
-        try:
-            return await self._context.store.places.intern(
-                self._subscription.name,
-                topic_id,
-                KEEP_MS,
-                [(each.id, each.place) for each in event.arrivals],
-            )
-        except StoreError as error:
-            self._subscription.health.detail = f"{event.topic}: {error.detail}"
-            return []
+        asked = [(each.id, each.place) for each in event.arrivals]
+        name, places = self._subscription.name, self._context.store.places
+        while True:
+            try:
+                return await places.intern(name, topic_id, KEEP_MS, asked)
+            except StoreError as error:
+                self._subscription.health.detail = f"{event.topic}: {error.detail}"
+            await asyncio.sleep(SHARE_MS / 1000)
 
     def _take(self, partition: Partition, records: list[Record]) -> None:
         ledger = partition.ledger
@@ -143,6 +145,7 @@ class OwnAckFlow:
             if now_ms - looked_ms < LOOK_MS:
                 continue
             looked_ms = now_ms
+            self._lapse(now_ms)
             remind = now_ms - reminded_ms >= KEEP_MS // 2
             if remind:
                 reminded_ms = now_ms
@@ -150,6 +153,14 @@ class OwnAckFlow:
                 held = self._consumer.kept(topic)
                 self._finish_missed(topic, held)
                 await self._remind(topic, info.topic_id, held if remind else [])
+
+    def _lapse(self, now_ms: int) -> None:
+        troubles = self._subscription.troubles.values()
+        steady = not any(each.away for each in troubles)
+        for partition in list(self._subscription.owned.values()):
+            ledger = partition.ledger
+            if isinstance(ledger, Scattered) and ledger.lapse(now_ms, LAPSE_MS, steady=steady):
+                partition.perform()
 
     def _finish_missed(self, topic: str, held: list[tuple[bytes, Place]]) -> None:
         for _, (number, offset) in held:

@@ -181,6 +181,7 @@ class Ownership:
         return await self.growth.holds(tp, info, self._key(tp, info))
 
     async def _open_once(self, tp: TopicPartition) -> None:
+        began_ms = self._context.clock.monotonic_ms()
         info = await self._topic(tp.topic)
         key = self._key(tp, info)
         partition = Partition(tp, key, self._context, self._consumer, self._hooks, self._policy(tp))
@@ -200,7 +201,8 @@ class Ownership:
         self.by_ledger[key.topic_id, key.partition] = partition
         if self._subscription.tracing is not None:
             partition.tracing = self._subscription.tracing.of(partition)
-            self._subscription.tracing.taken(partition)
+            now_ms = self._context.clock.monotonic_ms()
+            self._subscription.tracing.taken(partition, now_ms - began_ms)
         self._context.metrics.takeovers.at(self._subscription.name).inc()
         partition.start_fetching()
         self._subscription.lengthening.opened(partition)
@@ -257,6 +259,7 @@ class Ownership:
         nothing any more. What the record may lack is repeated at once.
         """
         if not (partition.closed or over):
+            self._context.behind.note(partition)
             memory, finished = self._context.memory, partition.ledger.finished
             left = partition.ledger.left_open()
             memory.let_go(partition.handle, partition.epoch, finished, left)

@@ -152,7 +152,8 @@ class Parking:
             self.spill.free(stub)  # it became due while it was written
         else:
             carrier = partition.copies.carrier(body)
-            stub.name = "" if carrier is None else carrier.origin.id
+            if carrier is not None:
+                stub.name, stub.epoch = carrier.origin.id, carrier.reset_epoch
             partition.ledger.spilled(body.offset, stub)
             self._later(entry.due_ms - AHEAD_MS, partition, stub)
 

@@ -36,7 +36,8 @@ def readiness(
 def _subscription(name: str, subscription: Subscription) -> Reason:
     health, growth = subscription.health, subscription.ownership.growth
     nominated, waiting = subscription.ownership.nominated, growth.waiting
-    wrong = [f"{t.code}: {t.detail}" for t in subscription.troubles.values()]
+    troubles = subscription.troubles.values()
+    wrong = [f"{t.code}: {t.detail}" for t in troubles if not t.warning]
     if health.superseded:
         wrong.append("another process runs under this sidecar's name")
     if not health.joined:
@@ -52,7 +53,8 @@ def _subscription(name: str, subscription: Subscription) -> Reason:
     if wrong and health.detail:
         wrong.append(health.detail)
     presence = subscription.presence
-    told = [*wrong, presence.drift.warning(), subscription.retry_topic.warning]
+    warnings = [t.detail for t in troubles if t.warning]
+    told = [*wrong, *warnings, presence.drift.warning(), subscription.retry_topic.warning]
     told.append(growth.words(list(nominated)))
     if presence.replaying():
         told.append("acks are being repeated to another run of the store")

@@ -276,7 +276,7 @@ class Work:
         """For the traces, if there are some."""
         tracing = self._subscription.tracing
         if tracing is not None:
-            told = [(each.carrier.origin, log.home(each).id) for each in letters]
+            told = [(each.carrier, log.home(each).id) for each in letters]
             tracing.redriven(told, self._context.clock.wall_ms())
 
     async def _send(self, taken: Taken, letters: Sequence[Letter]) -> tuple[list[_Home], int]:
@@ -321,6 +321,7 @@ class Work:
             first_ms=self._context.clock.wall_ms(),
             published_ms=old.published_ms,
             redriven=log.home(letter),
+            reset_epoch=old.reset_epoch,
         )
         place = None
         if self._subscription.broker.capabilities.explicit_partition:

@@ -30,6 +30,7 @@ from ackd.engine.dead_letters import DeadLetters
 from ackd.engine.describe import describe
 from ackd.engine.drift import settings_marks
 from ackd.engine.gauges import Gauges
+from ackd.engine.leaving import Behind, Leaving
 from ackd.engine.members import Note
 from ackd.engine.memory import Memory
 from ackd.engine.operating import Operating
@@ -64,10 +65,9 @@ from ackd.telemetry.traces import open_traces
 LOG = logging.getLogger("ackd.engine")
 
 RETRY_MS = 500
-DRAIN_POLL_MS = 20
 
 
-class Runtime(Delivering, Operating):
+class Runtime(Delivering, Leaving, Operating):
     """Implements `ackd.engine.api.Engine`. Build, `start`, use, `drain`, `stop`."""
 
     def __init__(
@@ -94,6 +94,9 @@ class Runtime(Delivering, Operating):
         self.dead = DeadLetters(self._of, self._store, self._clock)
         self.progress = Seeks(self._of)
         self._draining = False
+        self.behind = Behind(
+            keep=settings.server.stop == "release" or settings.app.down_leases == "retry"
+        )
         self.traces = open_traces(settings, self.metrics)
         self._outages: Outages | None = None
         self._flusher = Flusher(self._store, batch_max=settings.store.batch_max)
@@ -147,6 +150,7 @@ class Runtime(Delivering, Operating):
             grace_ms=self.settings.store.grace_ms,
             spill=self._spill,
             traces=self.traces,
+            behind=self.behind,
         )
 
     def _spill(self, name: str, bytes_max: int) -> Spill:
@@ -200,15 +204,6 @@ class Runtime(Delivering, Operating):
             self._subscriptions[name].control.inherit(subscription.control)
             if self._settler is not None:
                 self._attempts[name] = Attempts(self._subscriptions[name], context, self._settler)
-
-    async def drain(self) -> None:
-        """Hand out nothing new; returns when nothing is leased any more. Settles go on."""
-        self._draining = True
-        for subscription in self._subscriptions.values():
-            subscription.hand_out.stop()
-        while any(s.hand_out.in_flight() for s in self._subscriptions.values()):  # noqa: ASYNC110 - by settles of any sidecar
-            await asyncio.sleep(DRAIN_POLL_MS / 1000)
-        await self._publishing.drain()
 
     async def stop(self) -> None:
         """Commit progress, leave the groups, close everything. Never raises, bounded."""

@@ -249,6 +249,9 @@ class SeekWork:
         ops += _holes(target)
         for start in range(0, len(ops), OPS_MAX):
             await self._records.decide(handle, ops[start : start + OPS_MAX])
+        tracing = self._subscription.tracing
+        if tracing is not None:
+            tracing.sought(handle.key, target.topic, target.epoch + 1, target.offset)
         return True
 
     async def _increase(self, target: Target) -> bool:

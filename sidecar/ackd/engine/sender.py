@@ -211,6 +211,7 @@ class Sender:
             last_error=last or (carried.last_error if carried is not None else ""),
             redriven=carried.redriven if carried is not None else None,
             order_key=partition.ledger.key(job.offset) if self._way is RETRY else 0,
+            reset_epoch=carried.reset_epoch if carried is not None else partition.epoch,
         )
         # Dead letters spread as the broker likes; a key's carriers stay together, in their order.
         place = None

@@ -31,16 +31,16 @@ WASTE_SHARE = 2
 class Stub:
     """Stands for a body in its ledger entry. Where it lies may change: only the spill knows.
 
-    `name`: the public id if the body is a copy's, else empty.
+    `name`: the public id if the body is a copy's, else empty; `epoch`: the carrier's.
     """
 
-    __slots__ = ("at", "length", "name", "offset", "segment", "timestamp_ms")
+    __slots__ = ("at", "epoch", "length", "name", "offset", "segment", "timestamp_ms")
 
     def __init__(self, record: Record) -> None:
         self.offset = record.offset
         self.timestamp_ms = record.timestamp_ms
         self.name = ""
-        self.segment = self.at = self.length = 0
+        self.segment = self.at = self.length = self.epoch = 0
 
     def size(self) -> int:
         """Bytes that it takes in memory."""

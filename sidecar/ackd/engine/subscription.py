@@ -97,6 +97,8 @@ class Subscription:
             topics=settings.topics,
             client_id=context.identity,
             static_id=settings.static_id,
+            ordered=settings.ordering != "none",
+            filter=settings.filter,
         )
         self.consumer: Consumer = open_consumer(
             broker, spec, context.clock, broadcast=is_broadcast(settings)
@@ -208,6 +210,9 @@ class Subscription:
             LOG.info("%s: left without the last commit (%s); the store knows", self.name, error)
 
     async def _hand_over(self, partitions: list[Partition]) -> None:
+        if self.tracing is not None:
+            # What others settled last is told of by the owner, or by nobody.
+            await asyncio.gather(*(each.flush() for each in partitions))
         await self.sweeper.flush(partitions)
         await self.committer.commit(partitions, last=True)
 

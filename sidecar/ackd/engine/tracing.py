@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ackd.core.ids import LedgerKey
 from ackd.core.lease import Token
 from ackd.core.states import Outcome, Verb
 from ackd.core.wire import Op, Reply, Result
-from ackd.engine.carrier import Origin
+from ackd.engine.carrier import Carrier, Origin
+from ackd.engine.live import Live
 from ackd.engine.tracing_partition import PartitionTracing
 from ackd.telemetry.spans import MASK_56, Event, Lives, Place, number, text, truth
 from ackd.telemetry.traces import Traces
@@ -86,15 +88,43 @@ class Tracing:
         """Monotonic."""
         return self._subscription.context.clock.monotonic_ms()
 
-    def taken(self, partition: Partition) -> None:
-        """A partition that this sidecar may hand out from now on."""
-        origin = partition.copies.origin(0)
-        self.traces.own("takeover", f",{self.lives(origin, partition.epoch).common}")
+    def taken(self, partition: Partition, took_ms: int) -> None:
+        """A partition that this sidecar may hand out from now on; `took_ms`: to take it."""
+        lives = self.lives(partition.copies.origin(0), partition.epoch)
+        start_us = self._subscription.context.clock.wall_ms() * 1000 - took_ms * 1000
+        self.traces.own("takeover", f",{lives.common}", start_us=start_us, of=lives.place.topic)
 
-    def redriven(self, letters: Sequence[tuple[Origin, str]], now_ms: int) -> None:
+    def sought(self, key: LedgerKey, topic: str, epoch: int, offset: int) -> None:
+        """A partition was reset: what comes from here on is another life."""
+        origin = Origin(key.cluster, key.topic_id, topic, key.partition, 0)
+        more = f",{self.lives(origin, epoch).common},{number('ackd.seek.offset', offset)}"
+        self.traces.own("seek", more, of=topic)
+
+    def changed(self, before: Live, after: Live) -> None:
+        """Live settings that this sidecar has written."""
+        names = [
+            name
+            for name in Live.__struct_fields__
+            if name != "version" and getattr(before, name) != getattr(after, name)
+        ]
+        values = before.settings, after.settings
+        names += [
+            f"settings.{name}"
+            for name in sorted(values[0].keys() | values[1].keys())
+            if values[0].get(name) != values[1].get(name)
+        ]
+        more = (
+            f",{text('ackd.subscription', self._subscription.name)}"
+            f",{text('ackd.config.changed', ','.join(names))}"
+            f",{number('ackd.config.version', after.version)}"
+        )
+        self.traces.own("config", more, of=self._subscription.name)
+
+    def redriven(self, letters: Sequence[tuple[Carrier, str]], now_ms: int) -> None:
         """Dead letters that were published again, each with the id that it had as one."""
-        for origin, dead in letters:
-            lives = self.lives(origin, self.epoch(origin))
+        for carrier, dead in letters:
+            origin = carrier.origin
+            lives = self.lives(origin, carrier.reset_epoch)
             more = f",{text('ackd.redriven.from', dead)}"
             place = origin.offset, 1, now_ms * 1000, now_ms * 1000, now_ms
             self.traces.add(Event.REDRIVE, [lives.span(Event.REDRIVE, *place, more)])

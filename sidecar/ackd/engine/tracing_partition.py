@@ -71,6 +71,7 @@ class PartitionTracing:
         self._batches = Batches(tracing.traces, copies=partition.ledger.carriers)
         self._told_commit_ms = -COMMIT_MS
         self._commits = 0
+        self._commit: tuple[int, int] | None = None
         self._traces.flushing[self] = self.flush
 
     def lives(self, epoch: int) -> Lives:
@@ -244,10 +245,17 @@ class PartitionTracing:
 
     def committed(self, offset: int, end: int) -> None:
         """Progress is at the broker; told of once in a while. `end` -1: not known."""
-        now_ms = self._tracing.now_ms()
-        if self._lives is None or now_ms - self._told_commit_ms < COMMIT_MS:
+        self._commit = offset, end
+        if self._tracing.now_ms() - self._told_commit_ms >= COMMIT_MS:
+            self._tell_commit()
+
+    def _tell_commit(self) -> None:
+        """The last one, unless it was told of."""
+        if self._lives is None or self._commit is None:
             return
-        self._told_commit_ms = now_ms
+        offset, end = self._commit
+        self._commit = None
+        self._told_commit_ms = self._tracing.now_ms()
         self._commits += 1
         more = f",{number('ackd.commit.offset', offset)}"
         if end >= 0:
@@ -267,11 +275,14 @@ class PartitionTracing:
         return more, _links(body) if isinstance(body, Record) and body.headers else ""
 
     def _home(self, entry: Entry[Held], deadline_ms: int) -> _Message | None:
-        """Of a copy: the message that it stands for. None if that can't be told."""
-        body, links = entry.body, ""
+        """Of a copy: the message that it stands for. None if that can't be told.
+
+        In the epoch in which it left its window: what a seek brings back is another life.
+        """
+        body, links, epoch = entry.body, "", 0
         more = f"{_DEADLINE}{deadline_ms}{_END}{self._tracing.holder(entry.holder)}"
         if isinstance(body, Stub):
-            origin = self._tracing.named(body.name)
+            origin, epoch = self._tracing.named(body.name), body.epoch
         elif body is None:
             return None
         else:
@@ -279,10 +290,11 @@ class PartitionTracing:
             origin = None if carrier is None else carrier.origin
             if carrier is not None:
                 more += f"{_PUBLISHED}{carrier.published_ms}{_END}"
+                epoch = carrier.reset_epoch
             links = _links(body)
         if origin is None:
             return None
-        lives = self._tracing.lives(origin, self._tracing.epoch(origin))
+        lives = self._tracing.lives(origin, epoch)
         return _Message(lives, origin.offset, more, links)
 
     def _extended(self, offset: int, fence: int) -> str:
@@ -334,6 +346,8 @@ class PartitionTracing:
             for offset in old:
                 self._went_on(self._lives, offset)
             self._batches.flush(self._lives)
+            if self._partition.closed or now_ms - self._told_commit_ms >= COMMIT_MS:
+                self._tell_commit()
         if self._partition.closed:
             self._traces.flushing.pop(self, None)
 

@@ -88,6 +88,12 @@ class CancelBody(Struct, forbid_unknown_fields=True, frozen=True):
     reason: Annotated[str, Meta(max_length=1000, description="Why, for people.")] = ""
 
 
+class Draining(Struct, frozen=True):
+    """The sidecar is on its way out."""
+
+    draining: bool
+
+
 class CancelledMessage(Struct, frozen=True):
     """What became of it: `acked` or `dead`."""
 
@@ -104,6 +110,12 @@ def _body(call: Call) -> bytes:
     if call.body:
         json_only(call)
     return call.body or b"{}"
+
+
+async def drain(call: Call) -> Reply:
+    """POST /v1/drain."""
+    call.service.quiesce()
+    return as_json({"draining": True})
 
 
 async def pause(call: Call) -> Reply:

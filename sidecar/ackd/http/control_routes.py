@@ -12,6 +12,16 @@ _VIEW = (Content(JSON, SubscriptionView),)
 
 CONTROL = (
     Route(
+        "POST",
+        "/v1/drain",
+        "drain",
+        "Hand out nothing more until the process ends; leases can be settled as always.",
+        control.drain,
+        "operate",
+        (Answer(200, "It does not any more.", (Content(JSON, control.Draining),)),),
+        ("admin",),
+    ),
+    Route(
         "PATCH",
         _SUBSCRIPTION,
         "configure",

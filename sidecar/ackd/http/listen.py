@@ -32,7 +32,7 @@ SOCKET_MODE = 0o660
 
 
 class Listener:
-    """Both ports of a sidecar. `start` binds the admin port, `open_data` the applications' one."""
+    """All ports: `start` binds those of operators and probes, `open_data` that of applications."""
 
     def __init__(self, engine: Engine, settings: ServerSettings, metrics: Metrics) -> None:
         self._settings = settings
@@ -47,12 +47,16 @@ class Listener:
         admin_token = TokenFile(settings.admin_token_file)
         self.data = App("data", self.service, data_token, limits, ROUTES)
         self.admin = App("admin", self.service, admin_token, admin_limits, ROUTES)
+        self.health = App("health", self.service, TokenFile(None), limits_of(settings), ROUTES)
+        self.health.limits.connections_max = ADMIN_CONNECTIONS_MAX
         self._sockets: dict[Port, asyncio.Server] = {}
         self._files: list[Path] = []
 
     async def start(self) -> None:
         """Serve the admin port. Raises ConfigError when its address can't be had."""
         await self._bind(self.admin, self._settings.admin_listen)
+        if self._settings.health_listen:
+            await self._bind(self.health, self._settings.health_listen)
 
     async def open_data(self) -> None:
         """Serve the data port. Raises ConfigError when its address can't be had."""
@@ -60,7 +64,7 @@ class Listener:
 
     async def _bind(self, app: App, text: str) -> None:
         address = parse_address(text)
-        if not address.local and app.token.open:
+        if not address.local and app.token.open and app.port != "health":
             raise ConfigError(f"{address} can be reached by others: it needs a token file.")
         try:
             await app.token.load()
@@ -97,7 +101,7 @@ class Listener:
         """Close the ports; requests that are being answered get a short time to finish."""
         for listening in self._sockets.values():
             listening.close()
-        for app in (self.data, self.admin):
+        for app in (self.data, self.admin, self.health):
             app.server.pre_shutdown()
             await app.server.shutdown(FINISH_S)
         await self._tasks.stop()

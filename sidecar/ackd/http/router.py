@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from ackd.http.service import Call
 
 Handler = Callable[["Call"], Awaitable[Reply]]
-Port = Literal["data", "admin"]
+Port = Literal["data", "admin", "health"]
 BOTH: tuple[Port, ...] = ("data", "admin")
+PROBED: tuple[Port, ...] = ("admin", "health")
 
 
 @dataclass(frozen=True, slots=True)

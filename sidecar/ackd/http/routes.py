@@ -10,7 +10,7 @@ from ackd.http.model import DELAY_MS_MAX, INT32_MAX
 from ackd.http.negotiation import CE_BATCH, CE_JSON, JSON, MULTIPART, NDJSON, OCTETS, SSE
 from ackd.http.outbox_routes import OUTBOX_ROUTES, PREFER
 from ackd.http.progress_routes import PROGRESS_ROUTES
-from ackd.http.router import BOTH, Answer, Content, Handler, Param, Route
+from ackd.http.router import BOTH, PROBED, Answer, Content, Handler, Param, Route
 
 _TEXT: dict[str, object] = {"type": "string"}
 _SUBSCRIPTION = "/v1/subscriptions/{subscription}"
@@ -302,7 +302,7 @@ _HEALTH = (
         views.livez,
         "health",
         (Answer(200, "It does.", (Content(JSON, model.Liveness),)),),
-        ("admin",),
+        PROBED,
         open=True,
     ),
     Route(
@@ -316,7 +316,7 @@ _HEALTH = (
             Answer(200, "Ready.", (Content(JSON, model.Readiness),)),
             Answer(503, "Not ready.", (Content(JSON, model.Readiness),)),
         ),
-        ("admin",),
+        PROBED,
         open=True,
     ),
     Route(
@@ -333,7 +333,7 @@ _HEALTH = (
                 (Content("text/plain", str), Content("application/openmetrics-text", str)),
             ),
         ),
-        ("admin",),
+        PROBED,
     ),
     Route(
         "GET",

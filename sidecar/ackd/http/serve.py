@@ -1,8 +1,8 @@
 """`ackd serve`: engine and ports from start to a draining stop.
 
 SIGTERM or SIGINT starts the drain: `/readyz` turns to 503, receives are answered 503, waiting ones
-end, and settles are served until nothing is leased any more or `server.drain_ms` has passed. A
-second signal ends the drain at once.
+end, and settles are served until nothing is leased any more or `server.drain_ms` has passed; or,
+with `server.stop = "release"`, leases are given back. A second signal ends the drain at once.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import logging
 import signal
 from collections.abc import Callable, Coroutine
 
-from ackd.config.schema import Settings
+from ackd.config.schema import ServerSettings, Settings
 from ackd.engine.runtime import Runtime
+from ackd.engine.tasks import Tasks
 from ackd.errors import AckdError
 from ackd.http.listen import Listener
+from ackd.push.app_health import WAITING, AppHealth
 from ackd.push.pushes import Pushes
 
 LOG = logging.getLogger("ackd.http")
@@ -41,9 +43,21 @@ async def serve(settings: Settings, *, started: Callable[[Listener], None] | Non
     listener = Listener(runtime, settings.server, runtime.metrics)
     listener.service.starting = True
     pushes = Pushes(runtime, settings.subscriptions, runtime.metrics)
+
+    watching = Tasks("app")
+
+    def quiesce() -> None:
+        listener.service.draining = True
+        pushes.drain()
+        runtime.quiesce()
+
+    listener.service.quiesce = quiesce
     try:
         await listener.start()
         if await _first(runtime.start(), stop):
+            if settings.app.health_url:
+                runtime.gate(WAITING)
+                watching.start(AppHealth(settings.app, runtime).run(), "health")
             listener.service.starting = False
             await listener.open_data()
             await pushes.start()
@@ -58,10 +72,10 @@ async def serve(settings: Settings, *, started: Callable[[Listener], None] | Non
             gc.set_threshold(*GC_THRESHOLDS)
             await stop.wait()
             LOG.info("draining for at most %d ms", settings.server.drain_ms)
-            listener.service.draining = True
-            pushes.drain()
-            await _drain(runtime, hurry, settings.server.drain_ms)
+            quiesce()
+            await _drain(runtime, hurry, settings.server)
     finally:
+        await watching.stop()
         await pushes.stop()
         await listener.stop()
         await runtime.stop()
@@ -79,13 +93,18 @@ async def _first(work: Coroutine[None, None, None], stop: asyncio.Event) -> bool
     return await _race(work, stop, None)
 
 
-async def _drain(runtime: Runtime, hurry: asyncio.Event, drain_ms: int) -> None:
+async def _drain(runtime: Runtime, hurry: asyncio.Event, server: ServerSettings) -> None:
     """Let the engine drain within its time. A failure is logged: the stop goes on."""
+    work = runtime.drain() if server.stop == "wait" else _give_back(runtime)
     try:
-        if not await _race(runtime.drain(), hurry, drain_ms / 1000):
+        if not await _race(work, hurry, server.drain_ms / 1000):
             LOG.warning("drain cut short")
     except AckdError as error:
         LOG.warning("drain failed: %s", error)
+
+
+async def _give_back(runtime: Runtime) -> None:
+    LOG.info("%d leases were given back", await runtime.give_back())
 
 
 async def _race(

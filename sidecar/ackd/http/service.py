@@ -45,8 +45,13 @@ class Service:
         self.metrics = metrics
         self.starting = False
         self.draining = False
+        self.quiesce: Callable[[], None] = self._quiesce
         self._spawn = spawn
         self._encoders: dict[str, DeliveryEncoder] = {}
+
+    def _quiesce(self) -> None:
+        """Receive nothing any more; whoever serves puts in what else has to stop."""
+        self.draining = True
 
     def encoder(self, subscription: str) -> DeliveryEncoder:
         """How this subscription's messages are written. Raises UnknownSubscriptionError."""

@@ -72,6 +72,10 @@ class Capabilities:
     value_bytes_max: int
     own_acks: bool = False
     """The broker keeps an ack for each message (`ackd.ports.own_acks`); it can't be positioned."""
+    makes_topics: bool = True
+    """`ensure_topic` can make one."""
+    filters: frozenset[str] = frozenset()
+    """Kinds of `ConsumerSpec.filter`: `tag`, `sql92`."""
 
 
 @runtime_checkable

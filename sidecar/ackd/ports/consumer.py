@@ -42,6 +42,9 @@ class StartPolicy(Enum):
 class ConsumerSpec:
     """What to consume. A topic that starts with `^` is a regular expression.
 
+    `ordered`: messages are wanted in the order of their partitions. `filter`: which messages of a
+    topic, in the broker's own words, "" = all.
+
     `joins` False: it only reads. It is a member of no group, so nothing is nominated, nothing may
     be committed, and whoever is in the group notices nothing.
     """
@@ -52,6 +55,8 @@ class ConsumerSpec:
     static_id: str | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     joins: bool = True
+    ordered: bool = False
+    filter: str = ""
 
 
 class Consumer(Protocol):

@@ -10,7 +10,7 @@ class Trouble:
     """Something an operator should read; shown in readiness until `cleared` under the same `code`.
 
     `fatal` means that the consumer can't go on by itself and has to be made anew, `away` that the
-    other side can't be reached.
+    other side can't be reached, `warning` that everything works all the same.
     """
 
     code: str
@@ -18,3 +18,4 @@ class Trouble:
     fatal: bool = False
     cleared: bool = False
     away: bool = False
+    warning: bool = False

@@ -1,7 +1,7 @@
 # ruff: noqa: E402 -- the registration below has to come first
 """The contract suite for adapters: what every broker must do, as test classes to subclass.
 
-An adapter's tests give a fixture `lab` (see `Lab`) and subclass the five classes; docs/adapters.md
+An adapter's tests give a fixture `lab` (see `Lab`) and subclass the six classes; docs/adapters.md
 shows it whole. Needs pytest and pytest-asyncio, which ackd itself does not install.
 """
 
@@ -16,6 +16,8 @@ pytest.register_assert_rewrite(
             "fetching",
             "group",
             "lab",
+            "needs",
+            "own_acks",
             "progress",
             "publishing",
             "reader",
@@ -28,6 +30,7 @@ from ackd.testing.connection import ConnectionContract
 from ackd.testing.fetching import FetchContract
 from ackd.testing.group import GroupContract
 from ackd.testing.lab import Bench, Lab, NotPossibleError, OtherProcess
+from ackd.testing.own_acks import OwnAcksContract
 from ackd.testing.progress import ProgressContract
 from ackd.testing.publishing import PublishContract
 from ackd.testing.reader import Reader
@@ -40,6 +43,7 @@ __all__ = [
     "Lab",
     "NotPossibleError",
     "OtherProcess",
+    "OwnAcksContract",
     "ProgressContract",
     "PublishContract",
     "Reader",

@@ -12,6 +12,7 @@ from ackd.core.ids import TOPIC_ID_BYTES, TopicPartition
 from ackd.errors import BrokerError
 from ackd.ports import Broker, Capabilities, NotStored, Outgoing, StartPolicy
 from ackd.testing.lab import Lab, NotPossibleError, fill, new_group
+from ackd.testing.needs import needs
 
 CLOSE_S = 30.0
 HOUR_MS = 3_600_000
@@ -60,8 +61,9 @@ class ConnectionContract:
             topic = await bench.topic(5)
             assert await broker.partitions(topic[0].topic) == 5
             for _ in range(2):
-                assert await broker.partitions("contract.no-such-topic") is None
+                assert await broker.partitions("contract-no-such-topic") is None
 
+    @needs("makes_topics", "positions")
     async def test_ensure_topic(self, lab: Lab) -> None:
         """Makes a topic as told, and leaves one alone that is there."""
         async with lab.bench() as bench:
@@ -82,6 +84,7 @@ class ConnectionContract:
             with pytest.raises(BrokerError):
                 await broker.ensure_topic("no topic can be called so!", {})
 
+    @needs("makes_topics", "positions")
     async def test_r25_dead_letter_topics(self, lab: Lab) -> None:
         """Every group has one of its own that can be made, whatever its name (rule R25)."""
         run = new_group()
@@ -105,6 +108,7 @@ class ConnectionContract:
                 await reader.until(lambda part=part: reader.records[part], name)  # type: ignore[misc]
                 assert reader.values(part) == [b"%d" % number]
 
+    @needs("positions")
     async def test_log_range(self, lab: Lab) -> None:
         """(first offset, end offset); a partition that does not exist is a BrokerError."""
         async with lab.bench() as bench:
@@ -117,6 +121,7 @@ class ConnectionContract:
             with pytest.raises(BrokerError):
                 await consumer.log_range(TopicPartition(part.topic, 99))
 
+    @needs("positions")
     async def test_log_range_after_records_were_dropped(self, lab: Lab) -> None:
         """The first offset moves on with retention."""
         async with lab.bench() as bench:
@@ -130,6 +135,7 @@ class ConnectionContract:
             consumer = (await bench.join(broker, [part.topic])).consumer
             assert await consumer.log_range(part) == (4, 10)
 
+    @needs("positions")
     async def test_offset_at(self, lab: Lab) -> None:
         """The first offset with a time at or after the one asked for; the end if there is none."""
         async with lab.bench() as bench:
@@ -163,7 +169,9 @@ class ConnectionContract:
         assert isinstance(broker, Broker)
         assert isinstance(can, Capabilities)
         assert can.name
-        assert {StartPolicy.EARLIEST, StartPolicy.LATEST} <= can.start_policies
+        whole = {StartPolicy.EARLIEST, StartPolicy.LATEST} <= can.start_policies
+        # Without positions nobody can say where a group starts.
+        assert not can.start_policies if can.own_acks else whole
         assert (StartPolicy.TIMESTAMP in can.start_policies) <= can.seek_by_time
         assert can.delayed_publish == (can.delay_max_ms > 0)
         assert can.value_bytes_max > 0

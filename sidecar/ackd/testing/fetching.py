@@ -8,12 +8,14 @@ import pytest
 
 from ackd.ports import ConsumerSpec, EndReached, Fetched, OutOfRange, Revoked, TopicReplaced
 from ackd.testing.lab import Lab, NotPossibleError, fill, new_group
+from ackd.testing.needs import all_need
 from ackd.testing.reader import Reader
 
 QUIET_S = 0.5
 
 
 @pytest.mark.asyncio
+@all_need("positions")
 class FetchContract:
     """Subclass it with a fixture `lab`. `Reader` checks sessions and order in every test."""
 

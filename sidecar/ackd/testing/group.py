@@ -15,6 +15,7 @@ from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
 from ackd.ports import Broker, Committed, Lost, Revoked
 from ackd.testing.lab import Bench, Lab, fill, new_group
+from ackd.testing.needs import needs
 from ackd.testing.reader import Reader
 from ackd.testing.wait import eventually
 
@@ -36,6 +37,7 @@ class GroupContract:
             want = {*one, *two}
             await reader.until(lambda: reader.nominated == want, "all", lab.rebalance_s)
 
+    @needs("positions")
     async def test_a_member_reads_one_more_topic(self, lab: Lab) -> None:
         """Asked for before the start or after it; what it has already stays with it."""
         async with lab.bench() as bench:
@@ -71,6 +73,7 @@ class GroupContract:
                     lab.rebalance_s,
                 )
 
+    @needs("positions")
     async def test_two_members_share(self, lab: Lab) -> None:
         """Each gets a part, no partition is with both; the first one's fetching goes on."""
         async with lab.bench() as bench:
@@ -89,6 +92,7 @@ class GroupContract:
             for part in parts:
                 assert first.offsets(part) == list(range(count))
 
+    @needs("positions")
     async def test_more_members_than_partitions(self, lab: Lab) -> None:
         """Somebody gets nothing, and takes over when another one leaves."""
         async with lab.bench() as bench:
@@ -104,6 +108,7 @@ class GroupContract:
             await holder.consumer.close()
             await other.until(lambda: other.nominated == {part}, "the rest", lab.rebalance_s)
 
+    @needs("positions")
     async def test_orderly_leave(self, lab: Lab) -> None:
         """After `close` the others get what it had, and what it committed last is there."""
         async with lab.bench() as bench:
@@ -123,6 +128,7 @@ class GroupContract:
             found = await second.consumer.committed(parts)
             assert found[parts[0]] == Committed(12, "bye")
 
+    @needs("positions")
     async def test_r34_revoke_waits_for_the_hand_over(self, lab: Lab) -> None:
         """Until `done` it is nominated to nobody else, and its holder can still commit (R34)."""
         async with lab.bench() as bench:
@@ -138,6 +144,7 @@ class GroupContract:
             found = await second.consumer.committed([given])
             assert found == {given: Committed(42, "handed over")}
 
+    @needs("positions")
     async def test_r34_revoke_waits_two_seconds_at_most(self, lab: Lab) -> None:
         """An engine that never answers holds nobody up for ever (rule R34)."""
         async with lab.bench() as bench:
@@ -149,6 +156,7 @@ class GroupContract:
                 listening.cancel()
             assert time.monotonic() - began < HAND_OVER_S + lab.rebalance_s / 2
 
+    @needs("positions")
     async def test_pattern(self, lab: Lab) -> None:
         """A topic that starts with `^` is an expression: topics made later are seen, but not ackd's
         own ones (rule R25).
@@ -186,6 +194,7 @@ class GroupContract:
                 await asyncio.sleep(0)
                 await reader.consumer.close()
 
+    @needs("positions")
     async def test_r5_killed_member_is_replaced(self, lab: Lab) -> None:
         """What a process killed with -9 had is nominated to another, within `loss_s`."""
         async with lab.bench() as bench:
@@ -201,6 +210,7 @@ class GroupContract:
             await process.kill()
             await reader.until(lambda: reader.nominated == parts, "all", lab.loss_s)
 
+    @needs("positions")
     async def test_r5_frozen_member_is_replaced_and_told(self, lab: Lab) -> None:
         """A process that stands still loses its partitions; awake again it hears `Lost`."""
         async with lab.bench() as bench:

@@ -44,6 +44,10 @@ class Lab(abc.ABC):
     rebalance_s: float = 60.0
     loss_s: float = 60.0
     refresh_s: float = 60.0
+    hold_s: float = 2.0
+    """How long a broker with own acks holds messages under `options`, unless that is renewed."""
+    poll_s: float = 2.0
+    """How long one question of a consumer of such a broker may wait for messages."""
     small_buffer: tuple[Mapping[str, OptionValue], int] | None = None
     """Options that make a consumer's buffer small, and how many bytes may lie in it then."""
     unreachable: Mapping[str, OptionValue] | None = None
@@ -56,6 +60,9 @@ class Lab(abc.ABC):
     @abc.abstractmethod
     async def delete_topic(self, topic: str) -> None:
         """Delete a topic and wait until it may be made again."""
+
+    async def create_group(self, group: str) -> None:  # noqa: B027 -- may be left out
+        """Make a consumer group, where the broker wants that; else there is nothing to do."""
 
     async def truncate(self, partition: TopicPartition, before: int) -> None:
         """Drop the records below an offset, as retention would. NotPossibleError = can't."""
@@ -90,7 +97,7 @@ class Bench:
 
     async def topic(self, partitions: int = 1) -> list[TopicPartition]:
         """The partitions of a new topic."""
-        name = f"contract.{uuid.uuid4().hex[:12]}"
+        name = f"contract-{uuid.uuid4().hex[:12]}"
         await self.lab.create_topic(name, partitions)
         return [TopicPartition(name, number) for number in range(partitions)]
 
@@ -113,6 +120,7 @@ class Bench:
     ) -> Reader:
         """A started consumer in a group of its own, or of this name."""
         spec = ConsumerSpec(group or new_group(), tuple(topics), "contract")
+        await self.lab.create_group(spec.group)
         consumer = broker.consumer(spec)
         self._stack.push_async_callback(consumer.close)
         await consumer.start()
@@ -228,8 +236,9 @@ async def store(broker: Broker, *messages: Outgoing) -> list[Stored]:
 
 
 async def fill(broker: Broker, partition: TopicPartition, values: Sequence[bytes]) -> list[int]:
-    """Publish these values to one partition; returns their offsets."""
-    messages = [Outgoing(partition.topic, None, value, (), partition.partition) for value in values]
+    """Publish these values to one partition, where one can be chosen; returns their offsets."""
+    number = partition.partition if broker.capabilities.explicit_partition else None
+    messages = [Outgoing(partition.topic, None, value, (), number) for value in values]
     return [each.offset for each in await store(broker, *messages)]
 
 

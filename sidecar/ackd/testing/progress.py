@@ -8,11 +8,13 @@ from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
 from ackd.ports import Committed
 from ackd.testing.lab import Lab, new_group
+from ackd.testing.needs import all_need
 
 NOTHING = Committed(-1, "")
 
 
 @pytest.mark.asyncio
+@all_need("positions")
 class ProgressContract:
     """Subclass it with a fixture `lab`."""
 

@@ -9,8 +9,9 @@ from collections import Counter
 import pytest
 
 from ackd.core.ids import TopicPartition
-from ackd.ports import Failure, NotStored, Outgoing, Record, Stored
+from ackd.ports import Broker, Failure, NotStored, Outgoing, Record, Stored
 from ackd.testing.lab import Bench, Lab, fill, store
+from ackd.testing.needs import needs
 
 EVERY_BYTE = bytes(range(256))
 MESSAGES = [
@@ -34,6 +35,7 @@ CLOCKS_APART_MS = 60_000
 class PublishContract:
     """Subclass it with a fixture `lab`."""
 
+    @needs("positions")
     async def test_messages_come_back_whole(self, lab: Lab) -> None:
         """Null and empty apart, every byte, headers with their order, repeats and nulls."""
         async with lab.bench() as bench:
@@ -48,6 +50,7 @@ class PublishContract:
                 assert record.headers == message.headers
                 assert abs(record.timestamp_ms - before_ms) < CLOCKS_APART_MS
 
+    @needs("positions")
     async def test_answers_are_in_the_order_of_the_messages(self, lab: Lab) -> None:
         """Each names the place where its message lies; within a partition the order is kept."""
         async with lab.bench() as bench:
@@ -74,6 +77,7 @@ class PublishContract:
                 assert [record.offset for record in found] == offsets
                 assert [record.value for record in found] == values
 
+    @needs("positions")
     async def test_r20_key_decides_the_partition(self, lab: Lab) -> None:
         """The same key goes to the same partition; keys spread over all of them (rule R20)."""
         async with lab.bench() as bench:
@@ -87,6 +91,7 @@ class PublishContract:
             assert {len(places) for places in where.values()} == {1}
             assert {each.partition for each in results} == {0, 1, 2, 3}
 
+    @needs("positions")
     async def test_partition_asked_for(self, lab: Lab) -> None:
         """Where the broker can, a message goes where it is told, whatever its key says."""
         async with lab.bench() as bench:
@@ -100,6 +105,7 @@ class PublishContract:
             )
             assert [each.partition for each in results] == [0, 1, 2]
 
+    @needs("positions")
     async def test_one_refused_message_stops_no_other(self, lab: Lab) -> None:
         """What can never be stored is REFUSED, with a code and a text; the rest is stored."""
         async with lab.bench() as bench:
@@ -130,6 +136,7 @@ class PublishContract:
             values = [record.value for record in await _all(bench, part, 2)]
             assert values == [b"first", b"last"]
 
+    @needs("positions")
     async def test_largest_value(self, lab: Lab) -> None:
         """`value_bytes_max` is true: a value of that size is stored and comes back."""
         async with lab.bench() as bench:
@@ -147,6 +154,7 @@ class PublishContract:
         async with lab.bench() as bench:
             assert await (await bench.broker()).publish([]) == []
 
+    @needs("positions")
     async def test_many_publishers_at_once(self, lab: Lab) -> None:
         """No message is lost, none doubled, no offset given twice."""
         async with lab.bench() as bench:
@@ -174,6 +182,7 @@ class PublishContract:
                 values.update(record.value for record in await _all(bench, part, end))
             assert len(values) == values.total() == 1000
 
+    @needs("positions")
     async def test_close_stores_what_was_accepted(self, lab: Lab) -> None:
         """Messages under way when the connection is closed get a true answer."""
         async with lab.bench() as bench:
@@ -201,6 +210,7 @@ class PublishContract:
             assert stored <= set(reader.offsets(part))
             assert end - len(stored) <= unknown
 
+    @needs("positions")
     async def test_cancelled_publish_takes_nothing_back(self, lab: Lab) -> None:
         """The call may be cancelled; the connection goes on and the log stays in order."""
         async with lab.bench() as bench:
@@ -215,6 +225,7 @@ class PublishContract:
             assert [record.value for record in records].count(b"surely") == 1
             assert len(records) in (1, 21)
 
+    @needs("positions")
     async def test_delay(self, lab: Lab) -> None:
         """A delayed message comes when it is due, not before; without the ability it is refused."""
         async with lab.bench() as bench:
@@ -238,6 +249,7 @@ class PublishContract:
             assert then.headers == late.headers
             assert then.offset > now.offset
 
+    @needs("positions")
     async def test_delays_in_the_order_of_their_due_times(self, lab: Lab) -> None:
         """Whatever the order of publishing; a closed connection changes nothing about it."""
         async with lab.bench() as bench:
@@ -270,6 +282,19 @@ class PublishContract:
             )
             assert isinstance(result, NotStored)
             assert result.failure is Failure.REFUSED
+
+
+def wall_ms() -> int:
+    """Unix time."""
+    return time.time_ns() // 1_000_000
+
+
+def addressed(
+    broker: Broker, part: TopicPartition, message: Outgoing, *, delay_ms: int = 0
+) -> Outgoing:
+    """The same message for this topic, and for this partition where one can be chosen."""
+    number = part.partition if broker.capabilities.explicit_partition else None
+    return Outgoing(part.topic, message.key, message.value, message.headers, number, delay_ms)
 
 
 def _to(part: TopicPartition, message: Outgoing) -> Outgoing:

@@ -107,7 +107,8 @@ class Sidecar(Child):
             "broker": "main",
             "topics": [plan.topic],
             "group": plan.group or plan.sub,
-            "start": "earliest",
+            # A broker without positions in a log decides by itself where a group starts.
+            **({"start": "earliest"} if getattr(plan.broker, "positions", True) else {}),
             "attempts_max": 10_000,
             "retry_delays_ms": [100],
             **plan.subscription,

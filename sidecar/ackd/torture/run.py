@@ -49,6 +49,11 @@ class Setup:
     plan: Callable[[SidecarPlan], SidecarPlan] = lambda plan: plan
 
 
+def traced_in(folder: Path) -> dict[str, Value]:
+    """Settings of traces: every span, into files of a folder that all sidecars share."""
+    return {"files": True, "folder": str(folder), "flush_ms": TRACES_MS}
+
+
 @contextlib.asynccontextmanager
 async def deployed(setup: Setup) -> AsyncIterator[Deployment]:
     """Start everything; at the end stop it all, in whatever state it is."""
@@ -68,8 +73,7 @@ async def deployed(setup: Setup) -> AsyncIterator[Deployment]:
             if setup.proxied:
                 proxies.append(await _proxied(stack, "way to the store", store.port))
                 url = f"redis://127.0.0.1:{proxies[0].port}/0"
-        traces: dict[str, Value] = {"files": True, "folder": str(setup.folder / "traces")}
-        sections = {"traces": {**traces, "flush_ms": TRACES_MS}}
+        sections = {"traces": traced_in(setup.folder / "traces")}
         base = SidecarPlan(broker=broker, store_url=url, topic=setup.topic, sections=sections)
         plan = setup.plan(base)
         sidecars = [Sidecar(f"s{n + 1}", plan, setup.folder) for n in range(setup.sidecars)]

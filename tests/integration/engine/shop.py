@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ackd.config.schema import BrokerSettings, Settings, StoreSettings
 from ackd.config.subscription import SubscriptionSettings
+from ackd.config.traces import TraceSettings
 from ackd.engine.api import Delivery, Received, ReceiveRequest, SettleItem, SettleResult, Verb
 from ackd.engine.dead_api import DeadView
 from ackd.engine.runtime import Runtime
@@ -32,6 +33,7 @@ class Shop:
     url: str
     topic: str = field(default_factory=lambda: f"long-{next(_numbers)}-{time.time_ns()}")
     data: Data = field(default_factory=Data)
+    traces: TraceSettings = field(default_factory=TraceSettings)
 
     async def start(self, name: str = "one", **more: object) -> "Worker":
         """A sidecar, ready."""
@@ -49,6 +51,7 @@ class Shop:
                 store=StoreSettings(url=self.url or "memory", prefix=self.topic),
                 brokers={"b": BrokerSettings(adapter="local")},
                 subscriptions={NAME: subscription},
+                traces=self.traces,
             ),
             store=None if self.url else MemoryStore(self.data),
             brokers={"b": local_adapter.open("b", options)},

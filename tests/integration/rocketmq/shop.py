@@ -30,18 +30,23 @@ class Shop:
     store: RedisServer
     topic: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:12]}")
 
+    options: dict[str, str | Path] = field(default_factory=dict)
+    """Further ones of the connections."""
+
     async def open(self, queues: int = 4, kind: str = "NORMAL") -> None:
         """Make topic and group."""
         admin = self.rocketmq.admin
         await asyncio.to_thread(admin.topic, self.topic, queues, kind)
         await asyncio.to_thread(lambda: admin.group(self.topic, orderly=kind == "FIFO"))
 
-    async def start(self, name: str = "one", **more: object) -> "Worker":
-        """A sidecar, ready."""
+    async def start(
+        self, name: str = "one", *, group: str = "", within_s: float = 20, **more: object
+    ) -> "Worker":
+        """A sidecar, ready; AssertionError with what readiness says if it is not."""
         subscription = SubscriptionSettings(
             broker="b",
             topics=(self.topic,),
-            group=self.topic,
+            group=group or self.topic,
             **more,  # type: ignore[arg-type]
         )
         options = RocketMQOptions(
@@ -49,12 +54,13 @@ class Shop:
             hold_ms=HOLD_MS,
             poll_ms=1_000,
             request_timeout_ms=3_000,
+            **self.options,  # type: ignore[arg-type]
         )
         runtime = Runtime(
             Settings(
                 identity=name,
                 state_dir=self.folder / name,
-                store=StoreSettings(url=self.store.url, prefix=self.topic),
+                store=StoreSettings(url=self.store.url, prefix=self.topic.strip("%")),
                 brokers={"b": BrokerSettings(adapter="rocketmq")},
                 subscriptions={NAME: subscription},
             ),
@@ -69,7 +75,7 @@ class Shop:
             return not worker.unready
 
         try:
-            await wait_until_async(ready, "the sidecar to be ready", timeout_s=20)
+            await wait_until_async(ready, "the sidecar to be ready", timeout_s=within_s)
         except AssertionError:
             raise AssertionError(f"not ready: {worker.unready}") from None
         return worker

@@ -2,16 +2,21 @@
 
 from tests.support.rocketmq.broker import RocketMQ
 
+RETRIES = 1_000_000
+"""Faults on purpose must not make the broker give up."""
+
 
 class RocketMQAt:
-    """A RocketMQ that a fixture owns. Its groups are called as `tests.chaos.world` calls them."""
+    """A RocketMQ that a fixture owns. `group` None: as `tests.chaos.world` calls it."""
 
     adapter = "rocketmq"
     name = "rocketmq"
+    positions = False
 
-    def __init__(self, rocketmq: RocketMQ, hold_ms: int = 4_000) -> None:
+    def __init__(self, rocketmq: RocketMQ, hold_ms: int = 4_000, group: str | None = None) -> None:
         self.rocketmq = rocketmq
         self.hold_ms = hold_ms
+        self.group = group
 
     def options(self) -> dict[str, str | int]:
         """How to connect."""
@@ -25,7 +30,7 @@ class RocketMQAt:
     def create_topic(self, name: str, partitions: int) -> None:
         """Make a topic, and the group that will read it."""
         self.rocketmq.admin.topic(name, partitions)
-        self.rocketmq.admin.group(f"{name}-group")
+        self.rocketmq.admin.group(self.group or f"{name}-group", retries=RETRIES)
 
     def start(self) -> None:
         """Start it again after a kill; nothing when it runs."""
@@ -46,3 +51,25 @@ class RocketMQAt:
 
     def stop(self) -> None:
         """It belongs to the fixture."""
+
+
+class RocketMQPart(RocketMQAt):
+    """One of its own for `ackd torture --start rocketmq --parts tests.support.parts`."""
+
+    def __init__(self) -> None:
+        super().__init__(RocketMQ(), group="orders")
+        self._there = False
+
+    def start(self) -> None:
+        """Start it, or start it again."""
+        if self._there:
+            super().start()
+        else:
+            self.rocketmq.start()
+            self._there = True
+
+    def stop(self) -> None:
+        """Kill it and remove its data."""
+        if self._there:
+            self.rocketmq.stop()
+            self._there = False

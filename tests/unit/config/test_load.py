@@ -238,6 +238,30 @@ def test_an_adapters_own_rules_are_part_of_the_report() -> None:
     assert lines[1].startswith("ackd.toml:8:1: subscriptions.s.lease: unknown key")
 
 
+def test_what_the_broker_cannot_do_is_a_mistake() -> None:
+    """Declared by the adapter, told before anything runs, all at once."""
+    head = '[brokers.r]\nadapter = "rocketmq"\n[brokers.r.options]\nendpoints = "h:1"\n'
+    lines = mistakes(
+        head + '[subscriptions.s]\ntopics = ["^t.*"]\nstart = "earliest"\nmode = "broadcast"'
+    )
+    assert [line.split(": ", 1)[1] for line in lines] == [
+        'subscriptions.s.topics[0] = "^t.*": rocketmq has no patterns of topics',
+        (
+            'subscriptions.s.start = "earliest": rocketmq decides by itself where a new group starts; '
+            "leave this out"
+        ),
+        (
+            'subscriptions.s.mode = "broadcast": rocketmq can\'t be read by everyone without being in '
+            "the group; allowed: clustering"
+        ),
+    ]
+    read(head + '[subscriptions.s]\ntopics = ["t"]\nfilter = "sql92: a > 1"')
+    (line,) = mistakes('[subscriptions.s]\ntopics = ["t"]\nfilter = "paid"')
+    assert line.endswith(
+        'filter = "paid": local can\'t choose messages by this; allowed: no filter'
+    )
+
+
 def test_a_path_may_be_meant_below_the_state_directory(tmp_path: Path) -> None:
     settings = read(f'state_dir = "{tmp_path}"')
     options = settings.brokers["local"].options

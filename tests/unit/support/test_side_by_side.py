@@ -1,28 +1,44 @@
 """The whole suite in parts: nothing is left out, and no part's failure is lost."""
 
-from pathlib import Path
-
 import pytest
 
+from tests.support.lanes import known
 from tests.support.paths import REPO
 from tests.support.side_by_side import (
     ALONE,
     BESIDE,
+    FAULT_LANES,
     FAULTS,
+    LANES,
     NOTHING_CHOSEN,
-    fault_parts,
+    by_the_clock,
     keeps,
-    missing,
+    turns,
     verdict,
 )
 
 
-def test_every_folder_is_in_a_part(tmp_path: Path) -> None:
-    assert missing(REPO / "tests") == set()
-    for folder in ("integration/new", "integration/engine", "chaos"):
-        (tmp_path / folder).mkdir(parents=True)
-        (tmp_path / folder / "test_it.py").touch()
-    assert missing(tmp_path) == {"integration/new/test_it.py"}
+def test_every_file_is_in_one_lane_of_one_turn() -> None:
+    found = [
+        file for turn in turns(REPO / "tests", known()) for lane in turn.values() for file in lane
+    ]
+    there = {str(path.relative_to(REPO / "tests")) for path in (REPO / "tests").rglob("test_*.py")}
+    assert len(found) == len(set(found))
+    assert set(found) == there
+
+
+def test_fault_tests_have_a_turn_of_their_own() -> None:
+    others, faults = turns(REPO / "tests", {})
+    assert len(others) == LANES
+    assert len(faults) == FAULT_LANES
+    chosen = {file.split("/")[0] for lane in faults.values() for file in lane}
+    assert chosen == set(FAULTS)
+
+
+def test_what_may_judge_by_the_clock_is_looked_for_in_every_file() -> None:
+    """A test that is marked and not found here would run nowhere."""
+    files = by_the_clock(REPO / "tests", ["chaos/test_waiting.py", "tidy/test_tidy.py"])
+    assert files == ["chaos/test_waiting.py"]
 
 
 @pytest.mark.parametrize(
@@ -42,12 +58,3 @@ def test_one_status_for_all(codes: list[int], one: int) -> None:
 def test_what_judges_by_the_clock_has_a_turn_of_its_own() -> None:
     assert [keeps(turn, alone=True) for turn in (None, BESIDE, ALONE)] == [True, False, True]
     assert [keeps(turn, alone=False) for turn in (None, BESIDE, ALONE)] == [True, True, False]
-
-
-def test_every_fault_test_is_in_one_of_two_parts() -> None:
-    one, other = map(set, fault_parts(REPO / "tests").values())
-    assert not one & other
-    assert "chaos/test_2101.py" in one | other
-    assert len(one | other) == sum(
-        len(list((REPO / "tests" / each).glob("test_*"))) for each in FAULTS
-    )

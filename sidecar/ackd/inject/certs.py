@@ -1,0 +1,137 @@
+"""An authority and a server's certificate, made in memory and thrown away with the process.
+
+The authority's key signs one certificate and is forgotten: there is nothing to steal from a Secret
+and nothing to give on. A successor is made long before the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+NAME = "ackd injector"
+SKEW = timedelta(minutes=5)
+"""Clocks of nodes differ: a certificate is valid a little before it was made."""
+_BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """PEM texts of a server and its authority, and from when to when they hold."""
+
+    ca: str
+    cert: str
+    key: str
+    start: datetime
+    end: datetime
+
+    def renew_at(self) -> datetime:
+        """When two thirds of its time are over."""
+        return self.start + (self.end - self.start) * 2 / 3
+
+
+def make(hosts: list[str], life: timedelta, now: datetime | None = None) -> Identity:
+    """A new authority with one certificate for these DNS names."""
+    start = now or datetime.now(UTC)
+    end = start + life
+    ca_key = ec.generate_private_key(ec.SECP256R1())
+    subject = _name(f"{NAME} {start:%Y-%m-%dT%H:%M:%SZ}")
+    ca = (
+        _builder(subject, subject, ca_key.public_key(), start, end)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(ca=True), critical=True)
+        .add_extension(
+            x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key()), critical=False
+        )
+        .sign(ca_key, hashes.SHA256())
+    )
+    key = ec.generate_private_key(ec.SECP256R1())
+    names = x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts])
+    cert = (
+        _builder(_name(NAME), subject, key.public_key(), start, end)
+        .add_extension(names, critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(ca=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False
+        )
+        .sign(ca_key, hashes.SHA256())
+    )
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    return Identity(_pem(ca), _pem(cert), private.decode(), start, end)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: Any, start: datetime, end: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start - SKEW)
+        .not_valid_after(end)
+    )
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _usage(*, ca: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=ca,
+        crl_sign=ca,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _pem(cert: x509.Certificate) -> str:
+    return cert.public_bytes(Encoding.PEM).decode()
+
+
+def merged(bundle: str, ours: list[str], now: datetime, most: int) -> str:
+    """The bundle with our authorities in it, without those that are over or can't be read.
+
+    Beyond `most` the oldest of the others go: they belong to processes that are gone. The order is
+    that of their making, so that all replicas come to the same text.
+    """
+    wanted = {each.strip() for each in ours}
+    alive = [
+        (start, each)
+        for each in {*_split(bundle), *wanted}
+        if (start := _alive(each, now)) is not None or each in wanted
+    ]
+    alive.sort(key=lambda pair: (pair[0] or now, pair[1]))
+    others = [each for _, each in alive if each not in wanted]
+    gone = set(others[: max(len(alive) - most, 0)])
+    return "".join(f"{each}\n" for _, each in alive if each not in gone)
+
+
+def _split(bundle: str) -> list[str]:
+    parts = bundle.split(_END)[:-1]
+    return [f"{part[part.find(_BEGIN) :]}{_END}" for part in parts if _BEGIN in part]
+
+
+def _alive(pem: str, now: datetime) -> datetime | None:
+    """When it began to hold; None when it does not any more."""
+    try:
+        cert = x509.load_pem_x509_certificate(pem.encode())
+    except ValueError:
+        return None
+    return cert.not_valid_before_utc if cert.not_valid_after_utc > now else None

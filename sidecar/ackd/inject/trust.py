@@ -1,0 +1,168 @@
+"""Keeping the API server's trust: our authority stands in the webhook's caBundle, always.
+
+Each replica has an authority of its own and adds it to those of the others. The chart renders no
+caBundle, so no upgrade and no GitOps tool takes it away; if somebody does, it is put back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import logging
+import ssl
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from ackd.errors import AckdError
+from ackd.inject import certs
+from ackd.inject.api import Api, ApiError
+from ackd.inject.settings import Json
+
+LOG = logging.getLogger("ackd.inject")
+
+PATH = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+LOOK_S = 5.0
+HEARD_S = 5.0
+"""After a change of the bundle every API server has heard of it."""
+AUTHORITIES_MAX = 16
+TRIES = 5
+CONFLICT = (409, 422)
+
+
+class Trust:
+    """An identity, renewed before its end, and the bundle that vouches for it."""
+
+    def __init__(self, api: Api, webhook: str, hosts: list[str], life: timedelta) -> None:
+        self._api = api
+        self._webhook = webhook
+        self._hosts = hosts
+        self._life = life
+        self.identity = certs.make(hosts, life)
+        self._before: certs.Identity | None = None
+        self.established = False
+        self.errors = 0
+        self.tls = server_context()
+        _load(self.tls, self.identity)
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            try:
+                if datetime.now(UTC) >= self.identity.renew_at():
+                    await self.renew()
+                await self.keep()
+            except AckdError as error:
+                self.errors += 1
+                LOG.warning("the webhook's caBundle can't be kept: %s", error)
+            await asyncio.sleep(LOOK_S)
+
+    async def renew(self) -> None:
+        """A new identity: known to the API server, then used. Raises ApiError, ConfigError."""
+        before, after = self.identity, certs.make(self._hosts, self._life)
+        await self._ensure([before.ca, after.ca])
+        await asyncio.sleep(HEARD_S)
+        _load(self.tls, after)
+        self.identity, self._before = after, before
+        LOG.info("a new certificate, valid until %s", after.end.isoformat(timespec="seconds"))
+
+    async def keep(self) -> None:
+        """Put our authority where it is missing. Raises ApiError, ConfigError."""
+        await self._ensure([self.identity.ca])
+        if not self.established:
+            LOG.info("trusted by the API server as %s", self._hosts[0])
+        self.established = True
+
+    async def _ensure(self, authorities: list[str]) -> None:
+        for _ in range(TRIES):
+            found = await self._api.get(f"{PATH}/{self._webhook}")
+            changes = bundle_changes(found, authorities, datetime.now(UTC))
+            if not changes:
+                return
+            version = found["metadata"]["resourceVersion"]
+            test = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
+            try:
+                await self._api.patch(f"{PATH}/{self._webhook}", [test, *changes])
+            except ApiError as error:
+                if error.code not in CONFLICT:
+                    raise
+                continue  # another replica was faster
+            return
+        raise ApiError(f"{self._webhook} is being changed by others all the time")
+
+
+def bundle_changes(configuration: Json, authorities: list[str], now: datetime) -> list[Json]:
+    """A JSON patch that puts the authorities into each entry's bundle; empty if they are there."""
+    changes: list[Json] = []
+    for index, each in enumerate(configuration.get("webhooks") or []):
+        there = each["clientConfig"].get("caBundle") or ""
+        try:
+            bundle = base64.b64decode(there).decode("ascii", "replace")
+        except binascii.Error:
+            bundle = ""
+        wanted = certs.merged(bundle, authorities, now, AUTHORITIES_MAX)
+        if wanted != bundle:
+            path = f"/webhooks/{index}/clientConfig/caBundle"
+            value = base64.b64encode(wanted.encode()).decode()
+            changes.append({"op": "add", "path": path, "value": value})
+    return changes
+
+
+class Files:
+    """Instead of an identity of our own: files that somebody (cert-manager) writes and renews."""
+
+    def __init__(self, cert: Path, key: Path) -> None:
+        """Raises OSError, ssl.SSLError when they can't be used."""
+        self._cert, self._key = cert, key
+        self.tls = server_context()
+        self.tls.load_cert_chain(cert, key)
+        self.established = True
+        self.errors = 0
+        self._seen = self._mark()
+
+    def _mark(self) -> tuple[int, int]:
+        return self._cert.stat().st_mtime_ns, self._key.stat().st_mtime_ns
+
+    async def run(self) -> None:
+        """Read them again when they change, until cancelled. Broken ones keep the old."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            await asyncio.to_thread(self.look)
+
+    def look(self) -> None:
+        """Read them if they have changed."""
+        try:
+            mark = self._mark()
+            if mark == self._seen:
+                return
+            # Tried apart first: half of a new pair must not take the old one away.
+            server_context().load_cert_chain(self._cert, self._key)
+            self.tls.load_cert_chain(self._cert, self._key)
+        except OSError as error:  # SSLError is one
+            self.errors += 1
+            LOG.warning("the certificate can't be read again, the old one stays: %s", error)
+            return
+        self._seen = mark
+        LOG.info("the certificate was read again")
+
+
+def server_context() -> ssl.SSLContext:
+    """TLS 1.2 and newer, as API servers speak it."""
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.minimum_version = ssl.TLSVersion.TLSv1_2
+    return tls
+
+
+def _load(tls: ssl.SSLContext, identity: certs.Identity) -> None:
+    """OpenSSL's interface in Python reads files only; they are gone right after."""
+    with TemporaryDirectory(prefix="ackd-inject-") as folder:
+        file = Path(folder) / "both.pem"
+        file.touch(mode=0o600)
+        file.write_text(identity.key + identity.cert)
+        tls.load_cert_chain(file)
+
+
+Source = Trust | Files
+Started = Callable[[int, int], None]

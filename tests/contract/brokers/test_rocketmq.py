@@ -1,0 +1,82 @@
+"""The broker contract on a real RocketMQ: what needs positions in a log is not declared there."""
+
+import asyncio
+
+import pytest
+
+from ackd.testing import (
+    ConnectionContract,
+    FetchContract,
+    GroupContract,
+    Lab,
+    OwnAcksContract,
+    ProgressContract,
+    PublishContract,
+)
+from tests.support.ports import free_port
+from tests.support.rocketmq import RocketMQ
+
+pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(90)]
+
+HOLD_MS = 2_000
+POLL_MS = 1_000
+
+
+class RocketMQLab(Lab):
+    """The RocketMQ of the whole run. Its topics take plain and delayed messages."""
+
+    adapter = "rocketmq"
+    rebalance_s = 20.0
+    hold_s = HOLD_MS / 1000
+    poll_s = POLL_MS / 1000 + 0.5
+
+    def __init__(self, rocketmq: RocketMQ) -> None:
+        self._admin = rocketmq.admin
+        self.options = {
+            "endpoints": rocketmq.endpoints,
+            "hold_ms": HOLD_MS,
+            "poll_ms": POLL_MS,
+        }
+        self.unreachable = {"endpoints": f"127.0.0.1:{free_port()}", "request_timeout_ms": 1_000}
+
+    async def create_topic(self, topic: str, partitions: int) -> None:
+        """By the administrator's protocol."""
+        await asyncio.to_thread(self._admin.topic, topic, partitions, "MIXED")
+
+    async def create_group(self, group: str) -> None:
+        """Consumers of a group that is not there are refused."""
+        await asyncio.to_thread(self._admin.group, group)
+
+    async def delete_topic(self, topic: str) -> None:
+        """By the administrator's protocol."""
+        await asyncio.to_thread(self._admin.drop_topic, topic)
+
+
+@pytest.fixture
+def lab(rocketmq: RocketMQ) -> Lab:
+    """The shared RocketMQ."""
+    return RocketMQLab(rocketmq)
+
+
+class TestConnection(ConnectionContract):
+    """See the contract."""
+
+
+class TestFetch(FetchContract):
+    """See the contract."""
+
+
+class TestGroup(GroupContract):
+    """See the contract."""
+
+
+class TestOwnAcks(OwnAcksContract):
+    """See the contract."""
+
+
+class TestProgress(ProgressContract):
+    """See the contract."""
+
+
+class TestPublish(PublishContract):
+    """See the contract."""

@@ -1,0 +1,67 @@
+"""Filter expressions: the broker leaves messages out, and their gaps hold nothing up for ever."""
+
+import pytest
+
+from ackd.core.scattered import Scattered
+from ackd.engine import own_acks
+from ackd.engine.api import Verb
+from ackd.ports import Outgoing, Stored
+from tests.integration.rocketmq.shop import Shop, Worker
+from tests.support.wait import wait_until_async
+
+pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(120)]
+
+COUNT = 30
+SQL = "sql92: amount > 100 AND region = 'north'"
+
+
+async def _publish(worker: Worker) -> None:
+    batch = [
+        Outgoing(
+            worker.shop.topic,
+            None,
+            b"%d" % number,
+            (
+                ("rocketmq-tag", (b"paid", b"due", b"void")[number % 3]),
+                ("amount", b"%d" % (number * 10)),
+                ("region", b"north" if number % 2 else b"south"),
+            ),
+        )
+        for number in range(COUNT)
+    ]
+    said = await worker.runtime._brokers["b"].publish(batch)
+    assert all(isinstance(each, Stored) for each in said), said
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("paid || due", [n for n in range(COUNT) if n % 3 != 2]),
+        (SQL, [n for n in range(COUNT) if n * 10 > 100 and n % 2]),
+    ],
+)
+async def test_only_what_the_filter_lets_through_comes(
+    shop: Shop, text: str, wanted: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_acks, "LAPSE_MS", 1_000)
+    monkeypatch.setattr(own_acks, "LOOK_MS", 200)
+    await shop.open(1)
+    one = await shop.start(filter=text)
+    await _publish(one)
+    found = await one.collect(len(wanted))
+    assert sorted(int(each.record.value or b"") for each in found) == wanted
+    held, *over = sorted(found, key=lambda each: each.record.offset)
+    last = over[-1].record.offset
+    assert set(await one.settle(Verb.ACK, *over)) == {"acked"}
+    (partition,) = one.runtime._subscriptions["work"].owned.values()
+    ledger = partition.ledger
+    assert isinstance(ledger, Scattered)
+
+    async def lapsed() -> bool:
+        return ledger.finished.full(held.record.offset + 1, last - held.record.offset)
+
+    # Gaps are over; the message that somebody works on is not.
+    await wait_until_async(lapsed, "the gaps to lapse")
+    assert ledger.watermark == held.record.offset
+    assert await one.settle(Verb.ACK, held) == ["acked"]
+    assert ledger.watermark > last
