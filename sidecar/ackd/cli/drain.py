@@ -44,10 +44,10 @@ async def drain(parts: Parts, most_ms: int, say: Say) -> str:
     end_ms = start_ms + most_ms
     say(f"{parts.name} is paused; waiting for its leases to end")
     try:
-        blocked = await _rest(parts, start_ms + HEARD_MS, end_ms)
-        if not blocked:
-            say("no lease is open any more: stop the sidecars now (SIGTERM)")
-            blocked = await _stopped(parts, end_ms)
+        # Set once both waits are over: each may be interrupted.
+        blocked = await _rest(parts, start_ms + HEARD_MS, end_ms) or await _stopped(
+            parts, end_ms, say
+        )
     finally:
         if blocked and mine:
             await _change(parts, lambda live: replace(live, pause=None))
@@ -67,7 +67,9 @@ async def _rest(parts: Parts, from_ms: int, end_ms: int) -> str:
             return f"{open_ones} leases are still open"
 
 
-async def _stopped(parts: Parts, end_ms: int) -> str:
+async def _stopped(parts: Parts, end_ms: int, say: Say) -> str:
+    """Wait for the sidecars to end; who is still there, else empty."""
+    say("no lease is open any more: stop the sidecars now (SIGTERM)")
     while sidecars := await parts.sidecars() or await parts.members():
         if _now_ms() >= end_ms:
             return f"stop the sidecars first (SIGTERM drains them): {', '.join(sidecars)}"
