@@ -183,7 +183,9 @@ class Story:
     def _sections(self) -> dict[str, dict[str, Value]]:
         if self.traces is None:
             return {}
-        return {"traces": {"files": True, "folder": str(self.traces), "application": "demo"}}
+        traces: dict[str, Value] = {"files": True, "folder": str(self.traces)}
+        # Little is lost by the kill.
+        return {"traces": {**traces, "application": "demo", "flush_ms": 200}}
 
     def _python(self, name: str, url: str, **more: str) -> Child:
         return self._worker(name, [sys.executable, str(HERE / "worker.py")], url, **more)

@@ -24,10 +24,10 @@ from ackd_reports.render import tables
 from tests.integration.reports.conftest import JAVA_OPTIONS, World, report
 from tests.support.wait import wait_until
 
-KILLED_S = 240.0
+KILLED_S = 600.0
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_killed_streamed_repeated_compacted(
     spark: SparkSession, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
