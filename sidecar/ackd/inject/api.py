@@ -104,8 +104,8 @@ def by_kubeconfig(file: Path, context: str = "") -> Access:
         cluster = _named(tree["clusters"], chosen["cluster"])["cluster"]
         user = _named(tree["users"], chosen["user"])["user"]
         return _access(cluster, user, file.parent)
-    except OSError as error:
-        raise ConfigError(f"{file}: {error.strerror or error}") from error
+    except OSError as error:  # an error of TLS is one, without a file's number
+        raise ConfigError(f"{file}: can't be used as a kubeconfig: {error}") from error
     except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{file}: can't be used as a kubeconfig: {error!r}") from error
 
@@ -126,7 +126,7 @@ def _access(cluster: Json, user: Json, folder: Path) -> Access:
         tls.verify_mode = ssl.CERT_NONE
     elif "certificate-authority-data" in cluster:
         tls = ssl.create_default_context(
-            cadata=base64.b64decode(cluster["certificate-authority-data"]).decode()
+            cadata=base64.b64decode(cluster["certificate-authority-data"], validate=True).decode()
         )
     elif "certificate-authority" in cluster:
         tls = trusting(folder / cluster["certificate-authority"])
@@ -143,7 +143,9 @@ def _load_data(tls: ssl.SSLContext, cert: str, key: str) -> None:
     with TemporaryDirectory(prefix="ackd-kubeconfig-") as folder:
         both = Path(folder) / "both.pem"
         both.touch(mode=0o600)
-        both.write_bytes(base64.b64decode(key) + b"\n" + base64.b64decode(cert))
+        both.write_bytes(
+            base64.b64decode(key, validate=True) + b"\n" + base64.b64decode(cert, validate=True)
+        )
         tls.load_cert_chain(both)
 
 

@@ -108,4 +108,5 @@ def _rolled_out(api: Api) -> list[Json]:
     selector = ",".join(f"{key}%3D{value}" for key, value in labels.items())
     pods = api.items(f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={selector}")
     alive = [pod for pod in pods if "deletionTimestamp" not in pod["metadata"]]
-    return alive if len(alive) == wanted else []
+    placed = [pod for pod in alive if "podIP" in pod["status"]]
+    return placed if len(placed) == len(alive) == wanted else []
