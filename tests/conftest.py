@@ -30,6 +30,7 @@ from tests.support.redis import (
 from tests.support.require import require
 from tests.support.rocketmq import RocketMQ
 from tests.support.side_by_side import TURN, keeps
+from tests.support.without import WITHOUT, left_out, needs
 
 settings.register_profile(
     "ackd",
@@ -52,9 +53,19 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`make test` has turns: tests that judge by the clock, and all others."""
+    """`make test` has turns: tests that judge by the clock, and all others. Brokers may be left
+    out.
+    """
     turn = os.environ.get(TURN)
-    kept = [each for each in items if keeps(turn, alone="alone" in each.keywords)]
+    try:
+        without = left_out(os.environ.get(WITHOUT, ""))
+    except ValueError as error:
+        raise pytest.UsageError(str(error)) from None
+    kept = [
+        each
+        for each in items
+        if keeps(turn, alone="alone" in each.keywords) and not needs(each, without)
+    ]
     config.hook.pytest_deselected(items=[each for each in items if each not in set(kept)])
     items[:] = kept
 

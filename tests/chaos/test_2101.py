@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.world import Http, KafkaAt, World, offsets, produce, world
+from tests.chaos.world import Http, KafkaAt, World, long_job, offsets, produce, world
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -90,3 +90,10 @@ def test_open_lease_is_still_good_after_the_restart(at_kafka: KafkaAt, folder: P
         assert client.settle([stuck]) == ["acked"]
         assert client.settle([stuck]) == ["already_acked"]
         assert client.quiet(3.0) == []
+
+
+def test_i3_a_lease_extended_thirty_times_is_one_delivery(at_kafka: KafkaAt, folder: Path) -> None:
+    """Work that lasts five leases, longer than a group would wait for a silent consumer."""
+    with world(at_kafka, folder) as deployment:
+        produce(at_kafka.kafka, deployment.topic, 1)
+        long_job(Http(deployment.sidecar("s1")), 3_000, 30)

@@ -15,7 +15,7 @@ import pulsar.asyncio as asyncio_library
 import pytest
 
 from tests.chaos.pulsar_at import PulsarAt
-from tests.chaos.world import Http, World, world
+from tests.chaos.world import Http, World, long_job, world
 from tests.support import pulsar as pulsar_support
 from tests.support.pulsar import Pulsar, PulsarOptions, bare
 from tests.support.require import require
@@ -249,6 +249,12 @@ def test_i1_one_ack_of_a_batch_by_its_id(rough: Pulsar, folder: Path, figure: Fi
     figure("pulsar_batch_ack_ackd_lost", batch - 1 - len(came))
     assert lost == {True: batch - 1, False: -1}, "lost with index acks; not even acked without"
     assert sorted(each["id"] for each in came) == sorted(each["id"] for each in messages[1:])
+
+
+def test_i3_a_lease_extended_thirty_times_is_one_delivery(rough: Pulsar, folder: Path) -> None:
+    """Work that lasts five leases; the broker would wait for it for ever, or for no time at all."""
+    with deployed(rough, folder, 1) as found:
+        long_job(Http(found.sidecar()), LEASE_MS, 30)
 
 
 def test_i3_a_topic_that_moves_brings_no_second_delivery(

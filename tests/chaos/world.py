@@ -7,10 +7,12 @@ import contextlib
 import http.client
 import itertools
 import json
+import os
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -138,8 +140,8 @@ def world(
         yield found
     finally:
         Http.close_all()
-        for each in found.sidecars.values():
-            each.stop()
+        with ThreadPoolExecutor(max(len(found.sidecars), 1)) as pool:
+            list(pool.map(Sidecar.stop, found.sidecars.values()))
         if store is not None:
             store.stop()
 
@@ -235,6 +237,23 @@ class Http:
             if not found:
                 time.sleep(0.01)  # an answer without waiting must not make this a busy loop
         return found
+
+
+def long_job(client: Http, lease_ms: int, times: int) -> None:
+    """A lease of the only message, extended so often, outlives itself by far: delivered once (I3).
+
+    As a job that renders a video for five minutes, with a lease of 10 s. ACKD_LONG_JOB_MS makes it
+    as long as that: each extension waits a sixth of the lease.
+    """
+    lease_ms = int(os.environ.get("ACKD_LONG_JOB_MS", lease_ms))
+    [message] = client.receive_until(bool, 90, most=1, lease_ms=lease_ms)
+    began = time.monotonic()
+    for _ in range(times):
+        assert client.quiet(lease_ms / 6000) == []
+        assert client.settle([message["lease"]], "extend", lease_ms=lease_ms) == ["extended"]
+    assert time.monotonic() - began > times * lease_ms / 6000
+    assert client.settle([message["lease"]]) == ["acked"]
+    assert client.quiet(lease_ms / 1000 + 1) == []
 
 
 def ready(sidecar: Sidecar) -> str:

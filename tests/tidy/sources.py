@@ -8,6 +8,7 @@ from pathlib import Path
 ROOTS = {
     "sidecar": ("ackd",),
     "adapters": ("ackd_adapters",),
+    "adapters/examples/redis_stream": ("ackd_redis_stream",),
     "spark_reports": ("ackd_reports",),
 }
 """Source root (folder) -> packages in it."""

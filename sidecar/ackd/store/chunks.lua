@@ -17,6 +17,18 @@ local function listed(field)
   return there
 end
 
+local function ask_listed(kind, chunks)
+  local fields = {}
+  for _, c in ipairs(chunks) do
+    if lists[kind .. c] == nil then fields[#fields + 1] = kind .. c end
+  end
+  for first = 1, #fields, 1000 do
+    local last = math.min(first + 999, #fields)
+    local there = call("HMGET", META, unpack(fields, first, last))
+    for at = first, last do lists[fields[at]] = there[at - first + 1] ~= false end
+  end
+end
+
 local function b_page(offset)
   local index = floor(offset / PAGE_BITS)
   local page = b_pages[index]

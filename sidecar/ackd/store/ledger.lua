@@ -82,17 +82,23 @@ for item = 0, count - 1 do
 end
 
 -- --- free slots of which all offsets are finished (`upkeep.tidy`)
-if any_busy and next(filled) then list_all() end
+local full = {}
 for c, page in pairs(filled) do
   if not page.dead then
     local at = (c * Size.SLOTS_CHUNK % PAGE_BITS) / 8
     local stop = at + Size.SLOTS_CHUNK / 8
+    if page.solid and page.solid[c] then at = stop end
     while at < stop and (page.d[at] or page.data and byte(page.data, at + 1) or 0) == 255 do
       at = at + 1
     end
-    if at == stop and listed("s" .. c) then
-      forget(s_pages, s_made, Size.SLOTS_CHUNK / PAGE_SLOTS, c, lists, unlisted, "s" .. c)
-    end
+    if at == stop then full[#full + 1] = c end
+  end
+end
+-- Many at once are asked for in one go: sparse numbering fills chunks that never had a slot.
+if full[2] and not all_listed then ask_listed("s", full) end
+for _, c in ipairs(full) do
+  if listed("s" .. c) then
+    forget(s_pages, s_made, Size.SLOTS_CHUNK / PAGE_SLOTS, c, lists, unlisted, "s" .. c)
   end
 end
 

@@ -49,6 +49,19 @@ local function save(key, page, unit, gap)
     call("SETRANGE", key, page.at, data)
     if not next(d) then return end
   end
+  if page.runs then
+    -- All that lies between, in one piece.
+    local places, parts, last = {}, {}, page.lo - 1
+    for at in pairs(d) do places[#places + 1] = at end
+    table.sort(places)
+    for _, at in ipairs(places) do
+      parts[#parts + 1] = sub(data, last + 2, at) .. char(d[at])
+      last = at
+    end
+    parts[#parts + 1] = sub(data, last + 2, page.hi + 1)
+    call("SETRANGE", key, page.at + page.lo, table.concat(parts))
+    return
+  end
   local at, hi = page.lo, page.hi
   while at <= hi and not d[at] do at = at + 1 end
   while at <= hi do

@@ -30,10 +30,13 @@ end
 local function chunks(kind, first, last)
   local found = {}
   if last - first <= 64 then
-    for c = first, last do
-      if listed(kind .. c) then found[#found + 1] = c end
+    for c = first, last do found[#found + 1] = c end
+    if found[2] and not all_listed then ask_listed(kind, found) end
+    local there = {}
+    for _, c in ipairs(found) do
+      if listed(kind .. c) then there[#there + 1] = c end
     end
-    return found
+    return there
   end
   list_all()
   for field, there in pairs(lists) do
@@ -62,12 +65,27 @@ local function finish_range(start, stop)
         touch(page, Size.BYTES_CHUNK - 1, b_dirty)
         page.whole = true
       else
-        for at = first, first + bytes - 1 do page.d[at] = 255 end
+        if bytes < 32 then
+          for at = first, first + bytes - 1 do page.d[at] = 255 end
+        else
+          -- A long run goes into the data at once: one string costs less than a number a byte.
+          local data = page.data or string.rep("\0", PAGE_BITS / 8)
+          page.data = sub(data, 1, first) .. sub(FULL, 1, bytes) .. sub(data, first + bytes + 1)
+          for at in pairs(page.d) do
+            if at >= first and at < first + bytes then page.d[at] = nil end
+          end
+          page.runs = true
+        end
         touch(page, first, b_dirty)
         touch(page, first + bytes - 1, b_dirty)
       end
-      for c = floor(start / Size.SLOTS_CHUNK), floor((start + bytes * 8 - 1) / Size.SLOTS_CHUNK) do
+      local from, to = start / Size.SLOTS_CHUNK, (start + bytes * 8) / Size.SLOTS_CHUNK
+      for c = floor(from), math.ceil(to) - 1 do
         filled[c] = page
+        if c >= from and c + 1 <= to then
+          page.solid = page.solid or {}
+          page.solid[c] = true
+        end
       end
       start = start + bytes * 8
     end
