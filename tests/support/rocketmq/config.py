@@ -78,6 +78,8 @@ def _broker(home: Path, ports: Ports, options: RocketMQOptions) -> dict[str, str
         "timerWheelEnable": "true",
         "enableMixedMessageType": "true",
         "enablePropertyFilter": "true",
+        "enableMixedMessageType": "true",
+        "enablePropertyFilter": "true",
         # The default of 200 ms refuses messages on a loaded machine ("broker busy").
         "waitTimeMillsInSendQueue": "10000",
     }
