@@ -30,9 +30,6 @@ class Shop:
     store: RedisServer
     topic: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:12]}")
 
-    options: dict[str, str | Path] = field(default_factory=dict)
-    """Further ones of the connections."""
-
     async def open(self, queues: int = 4, kind: str = "NORMAL") -> None:
         """Make topic and group."""
         admin = self.rocketmq.admin
@@ -54,7 +51,6 @@ class Shop:
             hold_ms=HOLD_MS,
             poll_ms=1_000,
             request_timeout_ms=3_000,
-            **self.options,  # type: ignore[arg-type]
         )
         runtime = Runtime(
             Settings(

@@ -1,6 +1,4 @@
 import java.util.Set;
-import org.apache.rocketmq.acl.common.AclClientRPCHook;
-import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.remoting.protocol.subscription.SubscriptionGroupConfig;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
@@ -16,9 +14,7 @@ public final class Admin {
     public static void main(String[] arguments) throws Exception {
         String names = arguments[0];
         String broker = arguments[1];
-        DefaultMQAdminExt admin = arguments.length > 2
-            ? new DefaultMQAdminExt(new AclClientRPCHook(new SessionCredentials(arguments[2], arguments[3])), 10_000L)
-            : new DefaultMQAdminExt(10_000L);
+        DefaultMQAdminExt admin = new DefaultMQAdminExt(10_000L);
         admin.setNamesrvAddr(names);
         admin.setInstanceName("tests");
         admin.setVipChannelEnabled(false);

@@ -20,9 +20,7 @@ class RocketMQAdminError(AssertionError):
 class Admin:
     """Talks to `Admin.java`. One order at a time, from any thread."""
 
-    def __init__(
-        self, lib: Path, home: Path, names: str, broker: str, keys: tuple[str, ...] = ()
-    ) -> None:
+    def __init__(self, lib: Path, home: Path, names: str, broker: str) -> None:
         logs = home / "admin"
         logs.mkdir(exist_ok=True)
         self._lock = threading.Lock()
@@ -38,7 +36,6 @@ class Admin:
                 str(SOURCE),
                 names,
                 broker,
-                *keys,
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

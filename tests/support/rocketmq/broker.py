@@ -9,7 +9,7 @@ from tests.support.paths import remove_run_dir, run_dir
 from tests.support.ports import free_port, give_back, listens
 from tests.support.proc import Process
 from tests.support.rocketmq.admin import Admin
-from tests.support.rocketmq.config import SECRET_KEY, Ports, RocketMQOptions, write_files
+from tests.support.rocketmq.config import Ports, RocketMQOptions, write_files
 from tests.support.rocketmq.install import install
 from tests.support.started import Started
 from tests.support.wait import wait_until
@@ -122,7 +122,6 @@ class RocketMQ(Started):
                 self._home,
                 f"127.0.0.1:{self.ports.names}",
                 f"127.0.0.1:{self.ports.broker}",
-                (self.options.access_key, SECRET_KEY) if self.options.access_key else (),
             )
         admin = self._admin
         wait_until(

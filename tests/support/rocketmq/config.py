@@ -7,21 +7,16 @@ from pathlib import Path
 
 from tests.support.certs import Certs
 
-SECRET_KEY = "secret-of-tests"
-AUTH = "org.apache.rocketmq.auth.authentication.provider."
-
 
 @dataclass(frozen=True)
 class RocketMQOptions:
     """What kind of RocketMQ.
 
     `cluster` runs the broker beside the proxy, so that each can be killed alone; without it both
-    are one process. `access_key` (with `SECRET_KEY`) is demanded of everyone when it is given.
-    `broker` and `proxy` come last and win.
+    are one process. `broker` and `proxy` come last and win.
     """
 
     cluster: bool = False
-    access_key: str = ""
     broker: Mapping[str, str] = field(default_factory=dict)
     proxy: Mapping[str, str | int | bool] = field(default_factory=dict)
 
@@ -81,20 +76,7 @@ def _broker(home: Path, ports: Ports, options: RocketMQOptions) -> dict[str, str
         # The default of 200 ms refuses messages on a loaded machine ("broker busy").
         "waitTimeMillsInSendQueue": "10000",
     }
-    if options.access_key:
-        user = {"username": options.access_key, "password": SECRET_KEY}
-        lines |= {
-            "authenticationEnabled": "true",
-            "authenticationProvider": f"{AUTH}DefaultAuthenticationProvider",
-            "authenticationMetadataProvider": f"{AUTH}LocalAuthenticationMetadataProvider",
-            "initAuthenticationUser": json.dumps(user),
-            "innerClientAuthenticationCredentials": _credentials(options),
-        }
     return {**lines, **options.broker}
-
-
-def _credentials(options: RocketMQOptions) -> str:
-    return json.dumps({"accessKey": options.access_key, "secretKey": SECRET_KEY})
 
 
 def _proxy(ports: Ports, options: RocketMQOptions, certs: Certs) -> dict[str, str | int | bool]:
@@ -117,14 +99,6 @@ def _proxy(ports: Ports, options: RocketMQOptions, certs: Certs) -> dict[str, st
     for cache in ("topicRouteServiceCache", "subscriptionGroupConfigCache", "topicConfigCache"):
         lines[f"{cache}RefreshSeconds"] = 1
         lines[f"{cache}ExpiredSeconds"] = 5
-    if options.access_key:
-        provider = "org.apache.rocketmq.proxy.auth.ProxyAuthenticationMetadataProvider"
-        lines |= {
-            "authenticationEnabled": True,
-            "authenticationProvider": f"{AUTH}DefaultAuthenticationProvider",
-            "authenticationMetadataProvider": provider,
-            "innerClientAuthenticationCredentials": _credentials(options),
-        }
     return {**lines, **options.proxy}
 
 
