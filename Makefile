@@ -46,6 +46,12 @@ OWN_KAFKA := --parts tests.support.parts
 demo: .venv/.$(if $(filter kafka,$(BROKER)),dev,run) ## the main job in a minute; BROKER=kafka starts a real Kafka for it
 	@$(BIN)/python -m ackd demo --broker $(BROKER) $(if $(filter kafka,$(BROKER)),$(OWN_KAFKA)) $(ARGS)
 
+.PHONY: report-demo
+report-demo: .venv/.dev ## demo traffic, its traces, and a report of them in the browser
+	@rm -rf .cache/report-demo
+	@$(BIN)/python -m ackd demo --plain --traces .cache/report-demo/traces
+	@$(BIN)/python -m ackd report make .cache/report-demo/traces --out .cache/report-demo --open $(ARGS)
+
 .PHONY: run
 run: .venv/.run ## start the sidecar; ARGS="--config my.toml"
 	@$(BIN)/ackd serve $(ARGS)
@@ -67,6 +73,13 @@ test-k8s: .venv/.dev ## chart and injector on a real Kubernetes, which is built 
 .PHONY: test-fast
 test-fast: .venv/.dev ## the tests that need no broker and little time
 	@$(BIN)/pytest -m "not slow and not kafka and not redis and not k8s" $(ARGS)
+
+SPARK35 := .cache/spark35
+
+.PHONY: test-spark35
+test-spark35: .venv/.dev ## the tests of reports on Spark 3.5, the oldest that they know
+	@[ -d $(SPARK35)/pyspark ] || $(BIN)/pip install -q --target $(SPARK35) 'pyspark==3.5.*'
+	@PYTHONPATH=$(SPARK35) $(BIN)/pytest tests/integration/reports $(ARGS)
 
 .PHONY: lint
 lint: .venv/.dev ## ruff (rules and format) and mypy strict, tests included

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import sys
+import webbrowser
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -55,6 +57,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     make.add_argument(
         "--last", type=_duration, metavar="DURATION", help="only so long before --until (7d)"
     )
+    make.add_argument(
+        "--exact", action="store_true", help="exact percentiles; sorts every duration"
+    )
+    make.add_argument("--open", action="store_true", help="show the page in a browser")
     make.add_argument("--compact", action="store_true", help="merge small files of the lake first")
     follow = verbs.add_parser(
         "follow", help="take up new trace files as they come", allow_abbrev=False
@@ -130,11 +136,23 @@ def _make(arguments: argparse.Namespace) -> int:
             until_us=arguments.until,
             last_us=arguments.last,
             compact=arguments.compact,
+            exact=arguments.exact,
             master=arguments.master,
         ),
         _say,
     )
+    if arguments.open:
+        _open(arguments.out / "report.html")
     return verdict
+
+
+def _open(page: Path) -> None:
+    """Show it where there is a screen; where there is none, say where it lies."""
+    screen = sys.platform in ("darwin", "win32") or any(
+        os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY")
+    )
+    if not (screen and webbrowser.open(page.absolute().as_uri())):
+        print(page.absolute())
 
 
 def _follow(arguments: argparse.Namespace) -> int:

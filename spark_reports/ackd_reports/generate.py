@@ -10,8 +10,6 @@ broken.
 from __future__ import annotations
 
 import gzip
-import hashlib
-import json
 import math
 import random
 from collections import Counter
@@ -21,6 +19,8 @@ from pathlib import Path
 from typing import Final
 
 from ackd_reports import words
+from ackd_reports.generate_batches import Batch, Batches, Place, alone
+from ackd_reports.generate_spans import Span, Value, as_json, attributes_json
 from ackd_reports.words import HOUR_US, MICRO
 
 SPANS_A_LINE: Final = 512
@@ -33,8 +33,6 @@ _KAFKA_FIRST: Final = 2
 MINUTE_US: Final = 60 * MICRO
 START_US: Final = 1_790_000_000 // 86_400 * 86_400 * MICRO
 """Midnight, UTC, in September 2026."""
-
-Value = str | int | float
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +50,8 @@ class Plan:
     stuck: float = 0.001
     slow: float = 0.01
     fails: float = 0.02
+    redriven: float = 0.5
+    """Share of dead letters that a person publishes again."""
     again: int = 0
     """How many messages are leased after their ack: what must never be."""
     repeated: float = 0.003
@@ -93,6 +93,7 @@ def generate(folder: Path, plan: Plan) -> Made:
     streams = [_stream(number) for number in range(plan.streams)]
     offsets: Counter[tuple[str, int]] = Counter()
     again = set(chance.sample(range(plan.messages), plan.again))
+    batches = Batches()
     for number, published in enumerate(_times(plan, chance)):
         stream = streams[min(int(chance.expovariate(0.5)), plan.streams - 1)]
         partition = chance.randrange(plan.partitions)
@@ -110,6 +111,9 @@ def generate(folder: Path, plan: Plan) -> Made:
         spans = list(life.spans(again=number in again))
         made.messages += 1
         made.counts.update(life.counts)
+        place = stream.system, stream.topic, str(partition), stream.group
+        for batch in (*_batched(batches, place, offset, spans), *batches.done(published)):
+            writer.add(_batch_span(batch), partition, 0)
         if life.plain and number % plan.one_in:
             continue
         for span in spans:
@@ -120,6 +124,8 @@ def generate(folder: Path, plan: Plan) -> Made:
             for copy in range(copies):
                 delay = chance.randrange(2 * HOUR_US) if late or copy else 0
                 writer.add(span, partition, delay)
+    for batch in batches.done():
+        writer.add(_batch_span(batch), int(batch.place[2]), 0)
     for process in _process(plan, streams):
         writer.add(*process)
     writer.close(chance)
@@ -145,16 +151,6 @@ def trouble(plan: Plan) -> tuple[int, int]:
     return since, since + HOUR_US
 
 
-@dataclass(slots=True)
-class _Span:
-    name: str
-    kind: int
-    start_us: int
-    end_us: int
-    attributes: dict[str, Value]
-    failed: bool = False
-
-
 class _Life:
     """One message from its publishing to its end, told as spans."""
 
@@ -176,7 +172,7 @@ class _Life:
         since, until = trouble(plan)
         self._trouble = since <= published < until
 
-    def spans(self, *, again: bool) -> Iterator[_Span]:
+    def spans(self, *, again: bool) -> Iterator[Span]:
         """Attempts until an end; `again` leases it once more after its ack."""
         chance, plan = self._chance, self._plan
         fate = chance.random()
@@ -201,6 +197,11 @@ class _Life:
             elif poison or chance.random() < fails:
                 if poison and attempt == ATTEMPTS_MAX:
                     yield self._span("dead", now, end, attempt, extensions)
+                    if chance.random() < plan.redriven:
+                        later = end + HOUR_US
+                        yield self._span("redrive", later, None, 1, 0)
+                        yield self._span("ack", later + MICRO, later + 2 * MICRO, 1, 0)
+                        self.counts["redriven"] += 1
                     return
                 yield self._span("retry", now, end, attempt, extensions)
                 now = end + (1 << attempt) * MICRO
@@ -220,9 +221,7 @@ class _Life:
             now += max(1, int(chance.expovariate(1 / (0.1 * MICRO))))
         self.counts["stuck"] += 1
 
-    def _span(
-        self, event: str, start: int, end: int | None, attempt: int, extensions: int
-    ) -> _Span:
+    def _span(self, event: str, start: int, end: int | None, attempt: int, extensions: int) -> Span:
         self.counts[event] += 1
         self.plain &= event in ("ack", "extend", "release") and attempt == 1
         attributes = {
@@ -237,12 +236,33 @@ class _Life:
         verb = "process" if event == "ack" else event
         name = f"{verb} {self._stream.topic}"
         kind = 5 if event in words.LEASE_EVENTS else 3
-        return _Span(
-            name, kind, start, start if end is None else end, attributes, event == "expire"
-        )
+        return Span(name, kind, start, start if end is None else end, attributes, event == "expire")
 
 
-def _process(plan: Plan, streams: Iterable[_Stream]) -> Iterator[tuple[_Span, int, int]]:
+def _batched(batches: Batches, place: Place, offset: int, spans: Iterable[Span]) -> Iterator[Batch]:
+    """A life's deliveries and acks: into the batches of their time, or apart if out of order."""
+    leases = [each for each in spans if each.attributes[words.EVENT] in words.LEASE_EVENTS]
+    acks = [each.end_us for each in leases if each.attributes[words.EVENT] == "ack"]
+    apart = bool(acks) and any(each.start_us > acks[0] for each in leases)
+    for each in leases:
+        again = each.attributes[words.ATTEMPT] != 1
+        if again or apart:
+            yield alone(place, "receive", offset, each.start_us, again=again)
+        else:
+            batches.add(place, "receive", offset, each.start_us)
+    for at_us in acks:
+        if apart:
+            yield alone(place, "settle", offset, at_us, again=False)
+        else:
+            batches.add(place, "settle", offset, at_us)
+
+
+def _batch_span(batch: Batch) -> Span:
+    name = f"{batch.event} {batch.place[1]}"
+    return Span(name, 3, batch.start_us, batch.end_us, {**batch.attributes()})
+
+
+def _process(plan: Plan, streams: Iterable[_Stream]) -> Iterator[tuple[Span, int, int]]:
     """What sidecars tell of themselves, and commits with their lag."""
     since, until = trouble(plan)
     end = plan.start_us + plan.hours * HOUR_US
@@ -250,16 +270,16 @@ def _process(plan: Plan, streams: Iterable[_Stream]) -> Iterator[tuple[_Span, in
         # Sidecar 0 crashes in the hour of trouble: a second start without a stop.
         starts = [plan.start_us] + ([since + 10 * MINUTE_US] if sidecar == 0 else [])
         for at in starts:
-            yield _Span("start ackd", 1, at, at, {words.EVENT: "start"}), sidecar, 0
+            yield Span("start ackd", 1, at, at, {words.EVENT: "start"}), sidecar, 0
         for at in range(plan.start_us + HOUR_US, end, HOUR_US):
             told: dict[str, Value] = {
                 words.EVENT: "status",
                 words.SPANS_WRITTEN: (at - plan.start_us) // MICRO,
                 words.SPANS_DROPPED: 0,
             }
-            yield _Span("status ackd", 1, at, at, told), sidecar, 0
+            yield Span("status ackd", 1, at, at, told), sidecar, 0
         out: dict[str, Value] = {words.EVENT: "outage", words.OUTAGE_OF: "store"}
-        yield _Span("outage store", 1, since, since + 4 * MINUTE_US, out, failed=True), sidecar, 0
+        yield Span("outage store", 1, since, since + 4 * MINUTE_US, out, failed=True), sidecar, 0
     for stream in streams:
         for at in range(plan.start_us, end, HOUR_US // 2):
             lag = 2_000 if since <= at < until else 20
@@ -272,7 +292,7 @@ def _process(plan: Plan, streams: Iterable[_Stream]) -> Iterator[tuple[_Span, in
                 words.COMMIT_LAG: lag,
                 words.COMMIT_OFFSET: (at - plan.start_us) // MICRO,
             }
-            yield _Span(f"commit {stream.topic}", 3, at, at + 2_000, commit), 0, 0
+            yield Span(f"commit {stream.topic}", 3, at, at + 2_000, commit), 0, 0
 
 
 class _Writer:
@@ -285,7 +305,7 @@ class _Writer:
         self._waiting: dict[tuple[int, int], list[str]] = {}
         self._paths: dict[tuple[int, int], Path] = {}
 
-    def add(self, span: _Span, partition: int, delay_us: int) -> None:
+    def add(self, span: Span, partition: int, delay_us: int) -> None:
         """Into the file of its time; partitions move to another sidecar every few hours."""
         hour = (span.end_us + delay_us - self._plan.start_us) // HOUR_US
         hour = max(0, min(hour, self._plan.hours - 1))
@@ -293,7 +313,7 @@ class _Writer:
         if words.TOPIC not in span.attributes:
             file = (partition, hour)
         waiting = self._waiting.setdefault(file, [])
-        waiting.append(_json(span))
+        waiting.append(as_json(span))
         self._made.spans += 1
         if len(waiting) >= SPANS_A_LINE:
             self._write(file, waiting)
@@ -318,7 +338,7 @@ class _Writer:
             self._paths[file] = path
         since, _ = trouble(self._plan)
         crashed = sidecar == 0 and hour * HOUR_US + self._plan.start_us >= since
-        resource = _attributes(
+        resource = attributes_json(
             {
                 "service.name": "ackd",
                 words.INSTANCE: f"sidecar-{sidecar}",
@@ -336,33 +356,3 @@ class _Writer:
         with path.open("ab") as out:
             out.write(gzip.compress(line.encode(), 1, mtime=0))
         waiting.clear()
-
-
-def _json(span: _Span) -> str:
-    attributes = span.attributes
-    key = "/".join(
-        str(attributes.get(name, "")) for name in (words.TOPIC, words.PARTITION, *words.OFFSETS)
-    )
-    trace = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
-    told = f"{key}/{span.name}/{attributes.get(words.ATTEMPT)}/{attributes.get(words.EXTENSIONS)}"
-    own = hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
-    status = ',"status":{"code":2}' if span.failed else ""
-    return (
-        f'{{"traceId":"{trace}","spanId":"{own}","name":{json.dumps(span.name)},"kind":{span.kind}'
-        f',"startTimeUnixNano":"{span.start_us}000","endTimeUnixNano":"{span.end_us}000"'
-        f',"attributes":{_attributes(attributes)}{status}}}'
-    )
-
-
-def _attributes(values: dict[str, Value]) -> str:
-    return "[" + ",".join(_attribute(name, value) for name, value in values.items()) + "]"
-
-
-def _attribute(name: str, value: Value) -> str:
-    if isinstance(value, str):
-        inside = f'"stringValue":{json.dumps(value)}'
-    elif isinstance(value, int):
-        inside = f'"intValue":"{value}"'
-    else:
-        inside = f'"doubleValue":{value}'
-    return f'{{"key":"{name}","value":{{{inside}}}}}'

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ackd_reports import measures, model, targets
+from ackd_reports import measures, model, plain, targets
 from ackd_reports.frames.figures import Figures, figures, span_of
 from ackd_reports.frames.lake import Lake
 from ackd_reports.frames.session import session
@@ -32,6 +32,7 @@ class Order:
     until_us: int | None = None
     last_us: int | None = None
     compact: bool = False
+    exact: bool = False
     master: str | None = None
 
 
@@ -70,13 +71,14 @@ def build(lake: Lake, order: Order, wanted: tuple[targets.Target, ...]) -> Repor
         before = figures(rows, earlier, since, wanted)
     start = first if since is None else since
     gold = str((order.out / "gold").absolute())
-    now = figures(lake.rows(_date(start)), start, until, wanted, gold)
+    rows = lake.rows(_date(start))
+    now = figures(rows, start, until, wanted, gold, exactly=order.exact)
     return model.report(now, before, wanted, lake.cut())
 
 
 def _date(at_us: int) -> str:
     """The first date whose rows can matter: a span without its time of publishing lies later."""
-    return model.iso(max(0, at_us - DAY_US))[:10]
+    return plain.iso(max(0, at_us - DAY_US))[:10]
 
 
 def write(report: Report, out: Path) -> None:

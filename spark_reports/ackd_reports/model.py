@@ -6,15 +6,15 @@ The same traces give the same bytes: nothing here asks a clock, and every list h
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, Final
 
 from ackd_reports import measures, words
 from ackd_reports.anomalies import outstanding
 from ackd_reports.histogram import ERROR, merged, percentile_us
+from ackd_reports.plain import GROUP, by, iso, names, number
+from ackd_reports.sidecars import batches, commit_lag, sidecars
 from ackd_reports.targets import Target, duration_text
-from ackd_reports.words import BUCKET_US, HOUR_US, MICRO
+from ackd_reports.words import BUCKET_US, DAY_US, HOUR_US, MICRO
 
 if TYPE_CHECKING:
     from ackd_reports.frames.figures import Figures, Rows
@@ -24,10 +24,9 @@ PERCENTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p999": 0.999}
 COUNTS: Final = (
     *("messages", "given", "acked", "dead", "unfinished", "redelivered", "retried", "retries"),
     *("releases", "expires", "lates", "losts", "send_backs", "extensions", "acked_twice"),
-    *("acked_again", "clock_skew"),
+    *("acked_again", "clock_skew", "redriven"),
 )
 RETRY_ATTEMPTS: Final = 5
-GROUP: Final = words.STREAM[:4]
 ALWAYS: Final = "no message again after its ack"
 ANOMALIES_MAX: Final = 50
 
@@ -51,33 +50,24 @@ def report(
         "verdict": verdict if totals["rows"] else measures.NO_DATA,
         "promises": promises,
         "totals": totals,
-        "durations": _durations(now.totals),
+        "durations": _exact(now, "totals", (), _durations(now.totals)),
         "groups": _groups(now),
-        "hours": _hours(now),
+        "hours": _slices(now, "hour", HOUR_US),
+        "days": _slices(now, "day", DAY_US),
+        "batches": batches(now.deliveries),
         "previous": _previous(totals, now, before),
         "anomalies": _anomalies(now),
         "acked_again": [_message(row) for row in now.again],
         "stuck": [_message(row) for row in now.stuck],
-        "sidecars": _sidecars(now.process),
-        "commit_lag": _commit_lag(now.commits),
+        "sidecars": sidecars(now.process),
+        "commit_lag": commit_lag(now.commits),
         "quarantine": {
             "counts": {row["why"]: row["n"] for row in now.bad_counts},
             "examples": now.bad,
             "cut_files": list(cut_files),
         },
-        "percentile_error": round(ERROR, 4),
+        "percentile_error": round(ERROR, 4) if now.exact is None else 0,
     }
-
-
-def iso(at_us: int) -> str:
-    """Microseconds since 1970 as UTC text with milliseconds."""
-    at = datetime.fromtimestamp(at_us // MICRO, UTC)
-    return f"{at:%Y-%m-%dT%H:%M:%S}.{at_us % MICRO // 1000:03d}Z"
-
-
-def number(weighted: int) -> float | int:
-    """A count from its millionths: whole where it is whole."""
-    return weighted // MICRO if weighted % MICRO == 0 else round(weighted / MICRO, 3)
 
 
 def _counts(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -119,48 +109,51 @@ def _percentiles(cells: list[tuple[int, int]]) -> dict[str, Any]:
     }
 
 
-def _by(rows: Rows, columns: Sequence[str]) -> list[tuple[tuple[Any, ...], Rows]]:
-    def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
-        return tuple(row[name] for name in columns)
-
-    return [(named, list(found)) for named, found in groupby(sorted(rows, key=key), key)]
-
-
-def _names(columns: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
-    return {
-        "group" if name == "grp" else name: value
-        for name, value in zip(columns, values, strict=True)
-    }
-
-
 def _groups(now: Figures) -> list[dict[str, Any]]:
-    durations = dict(_by(now.totals, words.STREAM))
+    durations = dict(by(now.totals, words.STREAM))
     return [
         {
-            **_names(words.STREAM, key),
+            **names(words.STREAM, key),
             **_counts(rows),
-            "durations": _durations(durations.get(key, [])),
+            "durations": _exact(now, "groups", key, _durations(durations.get(key, []))),
         }
-        for key, rows in _by(now.buckets, words.STREAM)
+        for key, rows in by(now.buckets, words.STREAM)
     ]
 
 
-def _with_hour(rows: Rows) -> Rows:
-    return [{**row, "hour_us": row["bucket_us"] // HOUR_US * HOUR_US} for row in rows]
+def _sliced(rows: Rows, column: str, length_us: int) -> Rows:
+    """Rows with the start of the hour or day that `column` lies in, as `slice_us`."""
+    return [{**row, "slice_us": row[column] // length_us * length_us} for row in rows]
 
 
-def _hours(now: Figures) -> list[dict[str, Any]]:
-    """A row a group and hour."""
-    columns = (*GROUP, "hour_us")
-    durations = dict(_by(now.hours, columns))
-    hours = []
-    for key, rows in _by(_with_hour(now.buckets), columns):
-        named = _names(columns, key)
-        named["hour"] = iso(named.pop("hour_us"))
-        found = _durations(durations.get(key, []))
-        shown = {name: found[name] for name in ("wait", "time_to_ack")}
-        hours.append({**named, **_counts(rows), "durations": shown})
-    return hours
+def _slices(now: Figures, name: str, length_us: int) -> list[dict[str, Any]]:
+    """A row a group and hour or day."""
+    columns = (*GROUP, "slice_us")
+    durations = dict(by(_sliced(now.hours, "hour_us", length_us), columns))
+    slices = []
+    for key, rows in by(_sliced(now.buckets, "bucket_us", length_us), columns):
+        named = names(columns, key)
+        named[name] = iso(named.pop("slice_us"))
+        found = _exact(now, f"{name}s", key, _durations(durations.get(key, [])))
+        shown = {each: found[each] for each in ("wait", "time_to_ack")}
+        slices.append({**named, **_counts(rows), "durations": shown})
+    return slices
+
+
+def _exact(
+    now: Figures, level: str, key: tuple[Any, ...], durations: dict[str, Any]
+) -> dict[str, Any]:
+    """Durations with exact percentiles where they were asked for; `n` comes from the histograms."""
+    if now.exact is None:
+        return durations
+    # Keys end in the duration; the rest is in the order of `key`.
+    known = {tuple(row.values())[: len(key) + 1]: row for row in now.exact[level]}
+    found = {}
+    for name, was in durations.items():
+        row = known.get((*key, name))
+        told = {} if row is None else {f"{p}_ms": row[p] / 1000 for p in PERCENTILES}
+        found[name] = {**was, **told}
+    return found
 
 
 def _series(rows: Rows, place: int) -> list[tuple[int, int, int]]:
@@ -264,7 +257,7 @@ def _burning(series: measures.Series, target: Target, until_us: int) -> list[dic
 
 def _message(row: Mapping[str, Any]) -> dict[str, Any]:
     """A message to look at: where it lies, its trace, and when what happened."""
-    named = _names(
+    named = names(
         (*GROUP, "partition", "message", "application", "epoch"),
         [row[name] for name in (*GROUP, "partition", "message", "application", "epoch")],
     )
@@ -314,9 +307,9 @@ _WATCHED: Final = (
 
 def _anomalies(now: Figures) -> list[dict[str, Any]]:
     found = []
-    hours = _hours(now)
+    hours = _slices(now, "hour", HOUR_US)
     columns = ("system", "cluster", "topic", "group")
-    for key, rows in _by(hours, columns):
+    for key, rows in by(hours, columns):
         where = f"{key[2]} / {key[3]}"
         for name, least, text in _WATCHED:
             series = [(index, float(row[name])) for index, row in enumerate(rows)]
@@ -346,37 +339,3 @@ def _anomalies(now: Figures) -> list[dict[str, Any]]:
 
 def _amount(value: float, unit: str) -> str:
     return duration_text(value * 1000) if unit else f"{value:.6g}"
-
-
-def _sidecars(rows: Rows) -> dict[str, Any]:
-    """Restarts, outages and lost spans. A restart is one more run (boot id) of an instance."""
-    starts = [row for row in rows if row["event"] == "start"]
-    stops = sum(row["event"] == "stop" for row in rows)
-    instances = {row["instance"] for row in rows}
-    runs = {(row["instance"], row["boot"]) for row in rows}
-    status = [row for row in rows if row["event"] == "status"]
-    return {
-        "instances": len(instances),
-        "starts": len(starts),
-        "stops": stops,
-        "restarts": len(runs) - len(instances),
-        "spans_written": sum(row["written"] or 0 for row in status),
-        "spans_dropped": sum(row["dropped"] or 0 for row in status),
-        "outages": [
-            {
-                "of": row["of"],
-                "instance": row["instance"],
-                "since": iso(row["start_us"]),
-                "until": iso(row["end_us"]),
-            }
-            for row in rows
-            if row["event"] == "outage"
-        ],
-    }
-
-
-def _commit_lag(rows: Rows) -> list[dict[str, Any]]:
-    return [
-        {**_names(GROUP, key), "lag_max": max(row["lag_max"] for row in found)}
-        for key, found in _by(rows, GROUP)
-    ]

@@ -19,12 +19,20 @@ OFFSETS: Final = ("messaging.kafka.offset", "ackd.offset", "messaging.message.id
 """Where a message's place in its partition stands; the first that is there counts."""
 GROUP: Final = "messaging.consumer.group.name"
 EPOCH: Final = "ackd.reset.epoch"
+TOPIC_ID: Final = "ackd.topic.id"
+"""Tells a topic from an older one of the same name, whose offsets began at 0 as well."""
 APPLICATION: Final = "ackd.application"
 ATTEMPT: Final = "ackd.delivery.attempt"
 EXTENSIONS: Final = "ackd.lease.extensions"
 PUBLISHED: Final = "ackd.publish.unix_ms"
 WEIGHT: Final = "ackd.sample.weight"
 REASON: Final = "ackd.reason"
+BATCH_OFFSETS: Final = "ackd.offsets"
+"""Of a batch: `100-131,140`."""
+BATCH_COUNT: Final = "messaging.batch.message_count"
+BATCH_AGAIN: Final = "ackd.again"
+"""How many of a batch are not the first delivery of their message."""
+BATCH_COPIES: Final = "ackd.copies"
 COMMIT_LAG: Final = "ackd.commit.lag"
 COMMIT_OFFSET: Final = "ackd.commit.offset"
 OUTAGE_OF: Final = "ackd.outage.of"
@@ -38,7 +46,9 @@ LEASE_EVENTS: Final = ("ack", "retry", "release", "expire", "lost", "dead")
 it has no length."""
 MESSAGE_EVENTS: Final = (*LEASE_EVENTS, "send_back", "extend", "late", "dead_letter", "redrive")
 PROCESS_EVENTS: Final = ("start", "stop", "outage", "status")
-OTHER_EVENTS: Final = ("receive", "settle", "publish", "takeover", "seek")
+BATCH_EVENTS: Final = ("receive", "settle")
+"""Told of many messages of a partition at once, and never sampled."""
+OTHER_EVENTS: Final = ("publish", "takeover", "seek", "config")
 """Written for people who look at traces; nothing in a report comes from them."""
 
 STREAM: Final = ("system", "cluster", "topic", "grp", "application")

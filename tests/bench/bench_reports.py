@@ -2,10 +2,12 @@
 
 Each step runs in a process of its own, cold, as a user's would; memory is the largest of the whole
 process tree, so Java counts. Traces are kept below `.cache/bench/reports` and made once a size.
+DuckDB and Polars do the same beside it where they are installed: see `reports_beside`.
 """
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -21,10 +23,13 @@ from tests.support.paths import REPO
 SAMPLE_S = 0.2
 
 
-def measured(command: list[str]) -> dict[str, float]:
-    """Run it; wall and CPU seconds and peak memory in MB of its process tree."""
+def measured(command: list[str], out: Path | None = None) -> dict[str, float]:
+    """Run it; wall and CPU seconds and peak memory in MB of its process tree. `out`: what it
+    printed.
+    """
     begun = time.monotonic()
-    process = subprocess.Popen(command, cwd=REPO)
+    with (out or Path(os.devnull)).open("wb") as stream:
+        process = subprocess.Popen(command, cwd=REPO, stdout=stream)
     seen: dict[int, float] = {}
     peak = 0
     ended = threading.Event()
@@ -51,6 +56,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=500_000)
     parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--beside", default="duckdb,polars", help="engines to compare with")
+    parser.add_argument("--inputs", default="json,parquet", help="what these read")
     arguments = parser.parse_args()
     folder = REPO / ".cache" / "bench" / "reports" / str(arguments.messages)
     traces = folder / "traces"
@@ -60,7 +67,7 @@ def main() -> int:
     out = folder / f"out-{time.time_ns()}"
     ackd = [sys.executable, "-m", "ackd", "report", "make", "--master", arguments.master]
     lake = ["--lake", str(out / "lake"), "--out", str(out)]
-    found = {
+    found: dict[str, object] = {
         "messages": arguments.messages,
         "spans": int((folder / "made").read_text()),
         "files_mb": round(sum(each.stat().st_size for each in traces.iterdir()) / 1e6, 1),
@@ -68,6 +75,19 @@ def main() -> int:
         "report_from_lake": measured([*ackd, *lake]),
         "lake_mb": round(_size(out / "lake") / 1e6, 1),
     }
+    counts = json.loads((out / "report.json").read_text())["totals"]
+    wanted = counts["messages"], counts["acked"]
+    for engine in [each for each in arguments.beside.split(",") if each]:
+        for kind, path in (("json", traces), ("parquet", out / "lake")):
+            # Polars stops at the first broken line, and these have some.
+            if kind not in arguments.inputs.split(",") or (engine, kind) == ("polars", "json"):
+                continue
+            said = out / f"{engine}-{kind}.json"
+            beside = [sys.executable, "-m", "tests.bench.reports_beside", engine, kind, str(path)]
+            found[f"{engine}_from_{kind}"] = measured(beside, said)
+            told = json.loads(said.read_text() or "{}")
+            same = (told.get("messages"), told.get("acked")) == wanted
+            found[f"{engine}_from_{kind}_counts"] = "equal" if same else told
     print(json.dumps(found, indent=1))  # noqa: T201  what a benchmark is for
     return 0
 

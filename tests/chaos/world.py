@@ -12,6 +12,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -139,8 +140,8 @@ def world(
         yield found
     finally:
         Http.close_all()
-        for each in found.sidecars.values():
-            each.stop()
+        with ThreadPoolExecutor(max(len(found.sidecars), 1)) as pool:
+            list(pool.map(Sidecar.stop, found.sidecars.values()))
         if store is not None:
             store.stop()
 

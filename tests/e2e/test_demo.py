@@ -16,31 +16,29 @@ from tests.support import kafka as kafka_support
 from tests.support.paths import REPO, remove_run_dir, run_dir
 from tests.support.require import require
 
-pytestmark = [pytest.mark.alone, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+MINUTE_S = 60
 
 
 def play(*arguments: str) -> str:
     """Run it in a folder for temporary files of its own; what it printed."""
     temp = run_dir("demo")
     try:
-        began = time.monotonic()
         done = subprocess.run(
             [sys.executable, "-m", "ackd", "demo", *arguments],
             cwd=REPO,
             env={**os.environ, "TMPDIR": str(temp)},
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=220,
             check=False,
         )
-        seconds = time.monotonic() - began
         assert done.returncode == exits.DONE, done.stdout + done.stderr
         assert done.stderr == ""
         assert list(temp.iterdir()) == [], "nothing is left behind"
         left = [p.cmdline() for p in psutil.process_iter() if str(temp) in " ".join(_words(p))]
         assert left == []
-        if "kafka" not in arguments:
-            assert seconds < 60
         return done.stdout
     finally:
         remove_run_dir(temp)
@@ -68,9 +66,12 @@ def assert_ledger(output: str) -> None:
         assert word in output
 
 
+@pytest.mark.alone
 def test_demo_with_python_alone() -> None:
-    """Embedded store and local queue."""
+    """Embedded store and local queue; it takes less than the minute that is promised."""
+    began = time.monotonic()
     assert_ledger(play())
+    assert time.monotonic() - began < MINUTE_S
 
 
 @pytest.mark.kafka

@@ -1,6 +1,6 @@
 #!/bin/bash
 # What the tests on real servers need beside Python: Java and Maven for Kafka, redis-server for TLS,
-# Sentinel and Cluster, prometheus for the alert rules,
+# Sentinel and Cluster, prometheus for the alert rules, Chromium for the page of a report,
 # iproute2 for the network of a Kubernetes. Installs what is missing when it may, else says what to do.
 set -euo pipefail
 
@@ -9,6 +9,7 @@ command -v java >/dev/null || packages+=(default-jre-headless)
 command -v mvn >/dev/null || packages+=(maven)
 command -v redis-server >/dev/null || packages+=(redis-server)
 command -v prometheus >/dev/null && command -v promtool >/dev/null || packages+=(prometheus)
+command -v chromium >/dev/null || command -v google-chrome >/dev/null || packages+=(chromium)
 command -v ip >/dev/null || packages+=(iproute2)
 [ "${#packages[@]}" -eq 0 ] && exit 0
 

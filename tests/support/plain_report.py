@@ -31,6 +31,14 @@ class Life:
         found = [(start, end) for name, _, start, end, _ in self.events if name == event]
         return min((pair[place - 2] for pair in found), default=None)
 
+    def is_dead(self) -> bool:
+        """Given up, and not published again since."""
+        ends = {
+            event: max((each[3] for each in self.events if each[0] == event), default=0)
+            for event in ("dead", "redrive")
+        }
+        return ends["dead"] > 0 and ends["redrive"] <= ends["dead"]
+
     def leases(self) -> list[int]:
         """When leases began."""
         return [
@@ -38,6 +46,10 @@ class Life:
             for event, _, start, end, _ in self.events
             if event in LEASES and (event != "dead" or end > start)
         ]
+
+    def born(self) -> int:
+        """When it was published, else first leased."""
+        return min(self.leases()) if self.published is None else self.published
 
     def attempts(self, event: str) -> int:
         """In how many attempts an event came."""
@@ -97,12 +109,12 @@ def counts(found: Iterable[Life]) -> Counter[str]:
     """Weighted counts, under the names of the report."""
     total: Counter[str] = Counter()
     for life in found:
-        acked, dead = life.first("ack", 3), life.first("dead", 3)
+        acked, dead = life.first("ack", 3), life.is_dead()
         once = {
             "messages": 1,
             "acked": acked is not None,
-            "dead": acked is None and dead is not None,
-            "unfinished": acked is None and dead is None,
+            "dead": acked is None and dead,
+            "unfinished": acked is None and not dead,
             "redelivered": max(each[1] for each in life.events) > 1,
             "retried": life.attempts("retry") > 0,
             "retries": life.attempts("retry"),
@@ -112,6 +124,7 @@ def counts(found: Iterable[Life]) -> Counter[str]:
             "extensions": life.extensions(),
             "acked_again": acked is not None and any(at > acked for at in life.leases()),
             "given": max(each[1] for each in life.events),
+            "redriven": life.attempts("redrive") > 0,
         }
         for name, value in once.items():
             total[name] += int(value) * round(life.weight)

@@ -10,6 +10,7 @@ import pytest
 
 from ackd.cli.docs import OWN_ADAPTERS, PAGES
 from ackd.cli.main import main
+from ackd.inject.metrics import InjectMetrics
 from tests.support.paths import REPO
 from tests.tidy import docs
 from tests.tidy.names import documented_names
@@ -85,11 +86,18 @@ def test_every_problem_type_has_its_own_sentence() -> None:
     assert len(sentences) == len(set(sentences))
 
 
+def injector_metrics() -> set[str]:
+    """Names of the webhook's own metrics, and of their counters as they are scraped."""
+    names = {metric.name for metric in InjectMetrics().registry.collect()}
+    return names | {f"{name}_total" for name in names}
+
+
 def test_metrics_that_pages_name_exist() -> None:
     """An alert on a name that nothing exports never fires."""
     known = set(documented_names()["metrics"])
     for name in list(known):
         known.update(f"{name}{suffix}" for suffix in ("_bucket", "_count", "_sum"))
+    known |= injector_metrics()
     packages = {"ackd_adapters", "ackd_reports"}
     for page in docs.pages(REPO):
         named = set(re.findall(r"\backd_[a-z_]+", page.read_text()))

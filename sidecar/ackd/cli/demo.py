@@ -26,6 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--parts", metavar="MODULE", help="importable module whose kafka() starts a Kafka"
     )
+    parser.add_argument(
+        "--traces", type=Path, metavar="FOLDER", help="write the sidecar's traces there"
+    )
     parser.add_argument("--plain", action="store_true", help="plain lines, no live board")
 
 
@@ -35,7 +38,8 @@ def run(arguments: argparse.Namespace) -> int:
     board = Board()
     screen = Screen(board, console)
     with tempfile.TemporaryDirectory(prefix="ackd-demo-", ignore_cleanup_errors=True) as temp:
-        story = Story(screen, board, Path(temp), _broker(arguments, Path(temp)))
+        traces = arguments.traces and arguments.traces.absolute()
+        story = Story(screen, board, Path(temp), _broker(arguments, Path(temp)), traces=traces)
         try:
             with screen.shown():
                 verdict = asyncio.run(story.play())

@@ -21,7 +21,7 @@ from ackd.torture.checker import Verdict, check
 from ackd.torture.child import BrokerPart, Child
 from ackd.torture.history import Kind, Recorder, histories, load, now_us
 from ackd.torture.listen import ListeningPost
-from ackd.torture.parts import Sidecar, SidecarPlan
+from ackd.torture.parts import Sidecar, SidecarPlan, Value
 
 ORDERS = 60
 LEASE_MS = 3_000
@@ -49,7 +49,7 @@ def _name_of(value: bytes) -> str:
 
 @dataclass(slots=True)
 class Story:
-    """One run. `folder` is removed by the caller."""
+    """One run. `folder` is removed by the caller. `traces`: where they shall go, if anywhere."""
 
     screen: Screen
     board: Board
@@ -57,6 +57,7 @@ class Story:
     broker: BrokerPart
     orders: int = ORDERS
     orphan: str = ""
+    traces: Path | None = None
 
     async def play(self) -> Verdict:
         """Run it; the verdict of the checker. Everything started is stopped in any case."""
@@ -66,6 +67,7 @@ class Story:
             topic="orders",
             subscription={"lease_ms": LEASE_MS, "payload": "json"},
             server={"drain_ms": 1_000},
+            sections=self._sections(),
         )
         sidecar = Sidecar("ackd", plan, self.folder)
         recorder = Recorder(self.folder / "history" / "post.ndjson", "post")
@@ -177,6 +179,11 @@ class Story:
         await asyncio.sleep(calm_s)
 
     # --- small things
+
+    def _sections(self) -> dict[str, dict[str, Value]]:
+        if self.traces is None:
+            return {}
+        return {"traces": {"files": True, "folder": str(self.traces), "application": "demo"}}
 
     def _python(self, name: str, url: str, **more: str) -> Child:
         return self._worker(name, [sys.executable, str(HERE / "worker.py")], url, **more)

@@ -137,8 +137,10 @@ class PartitionTracing:
             more += f",{truth('ackd.late')}"
         if self._extensions:
             more += self._extended(offset, fence)
-        self._lapsed.pop(offset, None)
-        self._kept.pop(offset, None)
+        if self._lapsed:
+            self._lapsed.pop(offset, None)
+        if self._kept:
+            self._kept.pop(offset, None)
         if entry is not None:
             if self._carriers:
                 home = self._home(entry, entry.when_ms)
@@ -271,7 +273,7 @@ class PartitionTracing:
         body, holder = entry.body, self._tracing.holder(entry.holder)
         if body is None:
             return f"{_DEADLINE}{deadline_ms}{_END}{holder}", ""
-        more = f"{_DEADLINE}{deadline_ms}{_END}{holder}{_PUBLISHED}{body.timestamp_ms}{_END}"
+        more = f"{_DEADLINE}{deadline_ms}{_PUBLISHED}{body.timestamp_ms}{_END}{holder}"
         return more, _links(body) if isinstance(body, Record) and body.headers else ""
 
     def _home(self, entry: Entry[Held], deadline_ms: int) -> _Message | None:
@@ -289,7 +291,7 @@ class PartitionTracing:
             carrier = self._partition.copies.carrier(body)
             origin = None if carrier is None else carrier.origin
             if carrier is not None:
-                more += f"{_PUBLISHED}{carrier.published_ms}{_END}"
+                more += f"{_PUBLISHED[len(_END) :]}{carrier.published_ms}{_END}"
                 epoch = carrier.reset_epoch
             links = _links(body)
         if origin is None:
@@ -364,8 +366,8 @@ _VERBS = {
 """What a settle that another sidecar served was, by its outcome."""
 _NOTHING = Result(Outcome.DONE, State.READY, 0, 0, 0, 0, late=False)
 _DEADLINE = ',{"key":"ackd.lease.deadline.unix_ms","value":{"intValue":"'
-_PUBLISHED = ',{"key":"ackd.publish.unix_ms","value":{"intValue":"'
 _END = '"}}'
+_PUBLISHED = _END + ',{"key":"ackd.publish.unix_ms","value":{"intValue":"'
 
 
 def _op(told: JournalEntry) -> Op:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO
 
@@ -24,10 +24,10 @@ LEVEL = 1
 READ_BYTES = 1 << 20
 
 
-def compressed(data: bytes) -> bytes:
+def compressed(parts: Iterable[bytes]) -> bytes:
     """A gzip member of its own. Releases the interpreter while it works."""
     packer = isal_zlib.compressobj(LEVEL, isal_zlib.DEFLATED, GZIP_WBITS)
-    return packer.compress(data) + packer.flush()
+    return b"".join([*map(packer.compress, parts), packer.flush()])
 
 
 def whole_bytes(path: Path) -> int:

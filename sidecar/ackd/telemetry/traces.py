@@ -21,7 +21,7 @@ from ackd.telemetry.tracecount import LastRun, TraceCounts
 from ackd.telemetry.tracefile import TraceFiles
 from ackd.telemetry.traceway import Batch, FileOutput, OtlpOutput, Way
 
-BATCH_SPANS = 2_000
+BATCH_SPANS = 500
 STATUS_MS = 60_000
 SCOPE = f'{{"name":"ackd","version":"{__version__}"}}'
 _ERROR = ',"status":{"code":2}'

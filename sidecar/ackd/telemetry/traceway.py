@@ -19,12 +19,12 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from ackd.telemetry.spans import line
+from ackd.telemetry.spans import line_parts
 from ackd.telemetry.tracefile import TraceFiles, compressed
 
 LOG = logging.getLogger("ackd.traces")
 LOOK_S = 1.0
-JOIN_S = 5.0
+JOIN_S = 10.0
 CALL_TIMEOUT_S = 10.0
 BACKOFF_S = 0.5
 BACKOFF_S_MAX = 30.0
@@ -35,11 +35,12 @@ _REPLY_BYTES_MAX = 65_536
 
 
 class ExportError(Exception):
-    """A batch was not taken. `again`: it may be, later."""
+    """A batch was not taken. `again`: it may be, after `after_s` at the earliest."""
 
-    def __init__(self, detail: str, *, again: bool) -> None:
+    def __init__(self, detail: str, *, again: bool, after_s: float = 0.0) -> None:
         super().__init__(detail)
         self.again = again
+        self.after_s = after_s
 
 
 @dataclass(slots=True)
@@ -135,7 +136,7 @@ class Way:
             except (OSError, ExportError) as error:
                 self._tell(error)
                 if isinstance(error, ExportError) and error.again and not self._stopping.is_set():
-                    self._stopping.wait(pause_s)
+                    self._stopping.wait(max(pause_s, error.after_s))
                     pause_s = min(pause_s * 2, BACKOFF_S_MAX)
                     continue
             break
@@ -169,7 +170,7 @@ class FileOutput:
 
     def put(self, batch: Batch) -> int:
         """One line, one gzip member."""
-        member = compressed(line(batch.resource, batch.spans, batch.scope))
+        member = compressed(line_parts(batch.resource, batch.spans, batch.scope))
         self._files.write(member, _now_ms())
         return 0
 
@@ -205,7 +206,7 @@ class OtlpOutput:
 
     def put(self, batch: Batch) -> int:
         """POST it. Spans that the collector refuses (partial success) are counted."""
-        body = compressed(line(batch.resource, batch.spans, batch.scope))
+        body = compressed(line_parts(batch.resource, batch.spans, batch.scope))
         try:
             self._connection.request("POST", self._path, body, self._headers)
             answer = self._connection.getresponse()
@@ -216,7 +217,9 @@ class OtlpOutput:
         if answer.status != ACCEPTED:
             self._connection.close()
             raise ExportError(
-                f"the collector answered {answer.status}", again=answer.status in AGAIN
+                f"the collector answered {answer.status}",
+                again=answer.status in AGAIN,
+                after_s=_after_s(answer.headers.get("Retry-After", "")),
             )
         return _refused(data)
 
@@ -226,6 +229,11 @@ class OtlpOutput:
     def close(self) -> None:
         """Hang up."""
         self._connection.close()
+
+
+def _after_s(value: str) -> float:
+    """Of the header `Retry-After`, in seconds and within our bounds; a date is not waited for."""
+    return min(float(value), BACKOFF_S_MAX) if value.isascii() and value.isdigit() else 0.0
 
 
 def _refused(answer: bytes) -> int:

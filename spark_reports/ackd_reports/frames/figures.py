@@ -6,7 +6,7 @@ Spark (`measures`, `anomalies`, `model`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,6 +15,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from ackd_reports import words
+from ackd_reports.frames.batches import counted
+from ackd_reports.frames.exact import exact
 from ackd_reports.frames.lives import COUNTS, bucket_of, count, lives
 from ackd_reports.frames.partials import merged
 from ackd_reports.frames.reading import BAD, COMMIT, LIFE, PROCESS
@@ -47,10 +49,13 @@ class Figures:
     stuck: Rows
     again: Rows
     examples: Rows
+    deliveries: Rows
     commits: Rows
     process: Rows
     bad: Rows
     bad_counts: Rows
+    exact: Mapping[str, Rows] | None = None
+    """Percentiles that were asked for exactly: see `exact.LEVELS`."""
 
 
 def span_of(rows: DataFrame) -> tuple[int, int] | None:
@@ -71,6 +76,8 @@ def figures(
     until_us: int,
     targets: Sequence[Target],
     gold: str | None = None,
+    *,
+    exactly: bool = False,
 ) -> Figures:
     """Count the lives born in [since, until), as they stand in `rows`.
 
@@ -84,22 +91,25 @@ def figures(
         if gold is not None:
             counts.write.mode("overwrite").parquet(f"{gold}/counts")
             cells.write.mode("overwrite").parquet(f"{gold}/histograms")
-            spark = rows.sparkSession
-            counts = spark.read.parquet(f"{gold}/counts")
-            cells = spark.read.parquet(f"{gold}/histograms")
+            read = rows.sparkSession.read
+            counts = read.schema(counts.schema).parquet(f"{gold}/counts")
+            cells = read.schema(cells.schema).parquet(f"{gold}/histograms")
+        listed = _by_number(_listed(judged, targets, until_us))
         return Figures(
             since_us,
             until_us,
             _plain(counts.orderBy(*words.STREAM, "bucket_us")),
             _plain(_rolled(cells, words.STREAM)),
             _plain(_rolled(_by_hour(cells), (*words.STREAM[:4], "hour_us"))),
-            _plain(_stuck(whole, until_us)),
-            _plain(_again(whole)),
-            _plain(_examples(judged, targets, until_us)),
+            [{**row, "age_us": row["took_us"]} for row in listed.get(_STUCK, [])],
+            listed.get(_AGAIN, []),
+            [row for number, found in listed.items() if number >= 0 for row in found],
+            _plain(counted(rows, since_us, until_us)),
             _plain(_commits(rows, since_us, until_us)),
             _plain(_process(rows, since_us, until_us)),
             _plain(_bad(rows)),
             _plain(_bad_counts(rows)),
+            {name: _plain(frame) for name, frame in exact(whole).items()} if exactly else None,
         )
 
 
@@ -208,47 +218,71 @@ def _rolled(cells: DataFrame, key: Sequence[str]) -> DataFrame:
 
 
 _SHOWN: Final = (
-    *("system", "cluster", "topic", "partition", "message", "grp", "application", "epoch"),
+    *(
+        "system",
+        "cluster",
+        "topic",
+        "topic_id",
+        "partition",
+        "message",
+        "grp",
+        "application",
+        "epoch",
+    ),
     *("trace_id", "born_us", "first_us", "ack_end_us", "dead_us", "last_lease_us", "seen_last_us"),
     *("attempt_max", "reason"),
 )
-_ORDER: Final = ("system", "cluster", "topic", "partition", "message", "grp", "epoch")
+_ORDER: Final = (
+    *("system", "cluster", "topic", "topic_id", "partition", "message", "grp", "epoch"),
+)
 
 
-def _stuck(whole: DataFrame, until_us: int) -> DataFrame:
-    """The oldest unfinished messages."""
-    age = (F.lit(until_us) - F.col("born_us")).alias("age_us")
-    unfinished = whole.where(F.col("unfinished") == 1).select(*_SHOWN, age)
-    return unfinished.orderBy("born_us", *_ORDER).limit(STUCK_MAX)
+_AGAIN, _STUCK = -2, -1
+"""Lists beside those of the targets, which go by their number."""
+_LISTED_MAX: Final = {_AGAIN: AGAIN_MAX, _STUCK: STUCK_MAX}
 
 
-def _again(whole: DataFrame) -> DataFrame:
-    """Messages that were leased after their ack: each one is a broken promise."""
-    again = whole.where(count("acked_again") == 1).select(*_SHOWN)
-    return again.orderBy("born_us", *_ORDER).limit(AGAIN_MAX)
+def _listed(judged: DataFrame, targets: Sequence[Target], until_us: int) -> DataFrame:
+    """Messages to look at, each list the worst first: `target` = whose list, `took_us`.
 
-
-def _examples(judged: DataFrame, targets: Sequence[Target], until_us: int) -> DataFrame:
-    """For each target the messages that broke it worst: `target` = its number, `took_us`."""
-    broken = []
+    For each target those that broke it; those leased after their ack, each of which is a broken
+    promise; and the oldest unfinished ones.
+    """
+    age = F.lit(until_us) - F.col("born_us")
+    lists = [
+        _pair(count("acked_again") == 1, _AGAIN, age),
+        _pair(F.col("unfinished") == 1, _STUCK, age),
+    ]
     for number, target in enumerate(targets):
         took = F.coalesce("dead_us", F.lit(until_us)) - F.col("born_us")
         if target.within_us:
             took = F.coalesce(F.col(f"{target.measure}_us"), took)
         is_bad = ~F.coalesce(F.col(f"good_{number}"), F.lit(True))
-        pair = F.struct(F.lit(number).alias("target"), took.alias("took_us"))
-        broken.append(F.when(is_bad, pair))
-    none = F.lit(None).cast("struct<target:int,took_us:bigint>")
-    every = F.filter(F.array(*(broken or [none])), lambda each: each.isNotNull())
-    each = judged.select(*_SHOWN, F.explode(every).alias("pair"))
-    flat = each.select(*_SHOWN, "pair.target", "pair.took_us")
+        lists.append(_pair(is_bad, number, took))
+    every = F.filter(F.array(*lists), lambda each: each.isNotNull())
+    flat = judged.select(*_SHOWN, F.explode(every).alias("pair")).select(*_SHOWN, "pair.*")
     worst = Window.partitionBy("target").orderBy(F.desc("took_us"), *_ORDER)
     ranked = flat.withColumn("rank", F.row_number().over(worst))
-    return ranked.where(F.col("rank") <= EXAMPLES_MAX).orderBy("target", "rank")
+    most = F.lit(EXAMPLES_MAX)
+    for number, limit in _LISTED_MAX.items():
+        most = F.when(F.col("target") == number, F.lit(limit)).otherwise(most)
+    return ranked.where(F.col("rank") <= most).orderBy("target", "rank")
+
+
+def _pair(condition: Column, number: int, took: Column) -> Column:
+    return F.when(condition, F.struct(F.lit(number).alias("target"), took.alias("took_us")))
+
+
+def _by_number(frame: DataFrame) -> dict[int, Rows]:
+    lists: dict[int, Rows] = {}
+    for row in _plain(frame):
+        lists.setdefault(row["target"], []).append(row)
+    return lists
 
 
 def _within(rows: DataFrame, kind: str, since_us: int, until_us: int) -> DataFrame:
-    of_kind = merged(rows.where(F.col("kind") == kind))
+    columns = ("seen_first_us", "seen_last_us", "value_1", "value_2")
+    of_kind = merged(rows.where(F.col("kind") == kind), columns)
     last, first = F.col("seen_last_us"), F.col("seen_first_us")
     return of_kind.where((last >= since_us) & (first < until_us))
 
@@ -280,11 +314,12 @@ def _process(rows: DataFrame, since_us: int, until_us: int) -> DataFrame:
 
 
 def _bad(rows: DataFrame) -> DataFrame:
-    found = merged(rows.where(F.col("kind") == BAD))
+    found = merged(rows.where(F.col("kind") == BAD), ("file", "text"))
     shown = found.select(F.col("topic").alias("why"), "file", "text", F.col("message").alias("id"))
     return shown.orderBy("why", "id").limit(BAD_MAX)
 
 
 def _bad_counts(rows: DataFrame) -> DataFrame:
-    found = merged(rows.where(F.col("kind") == BAD)).groupBy(F.col("topic").alias("why"))
+    bad = merged(rows.where(F.col("kind") == BAD), ("seen_first_us",))
+    found = bad.groupBy(F.col("topic").alias("why"))
     return found.agg(F.count(F.lit(1)).alias("n")).orderBy("why")

@@ -66,6 +66,8 @@ class Lake:
             frame = self._spark.read.schema(partials.SCHEMA).parquet(self.partials)
         except AnalysisException:
             frame = _frame(self._spark, [], partials.SCHEMA)
+        # Columns that a lake of an older version lacks are null in the rows that it wrote.
+        frame = frame.withColumn("topic_id", F.coalesce("topic_id", F.lit("")))
         return frame if since_date is None else frame.where(F.col("date") >= since_date)
 
     def ingest(self, sources: Sequence[str]) -> Taken:

@@ -8,7 +8,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from ackd_reports import words
-from ackd_reports.frames.partials import ATTEMPTS_APART, merged
+from ackd_reports.frames.batches import acked_again
+from ackd_reports.frames.partials import ATTEMPTS_APART, COLUMNS, KEY, merged
 from ackd_reports.frames.reading import LIFE
 from ackd_reports.histogram import NUDGE, STEPS, ZERO
 
@@ -30,8 +31,10 @@ COUNTS = (
     "acked_again",
     "clock_skew",
     "given",
+    "redriven",
 )
-"""Per life: 0 or 1 for what it is, and how often what happened. `given` = deliveries;
+"""Per life: 0 or 1 for what it is, and how often what happened. A dead letter that was redriven is
+unfinished until its ack. `given` = deliveries;
 `acked_again` = a lease was granted after an ack; `clock_skew` = a duration below zero."""
 
 
@@ -40,7 +43,8 @@ def lives(rows: DataFrame, since_us: int | None = None, until_us: int | None = N
 
     A message is born when it was published, else when it was first leased, else first seen.
     """
-    whole = merged(rows.where(F.col("kind") == LIFE))
+    told = rows.where(F.col("kind") == LIFE).select(*KEY, *COLUMNS, "date")
+    whole = merged(told.unionByName(acked_again(rows)))
     born = F.coalesce("publish_us", "first_us", "seen_first_us")
     frame = (
         whole.withColumn("born_us", born)
@@ -74,7 +78,9 @@ def _flag(condition: Column) -> Column:
 
 def _flags() -> dict[str, Column]:
     acked = F.col("ack_end_us").isNotNull()
-    dead = F.col("dead_us").isNotNull() & ~acked
+    redriven = F.col("redriven_us").isNotNull()
+    back = F.coalesce(F.col("redriven_us") > F.col("dead_last_us"), F.lit(False))
+    dead = F.col("dead_us").isNotNull() & ~acked & ~back
     extensions = reduce(
         lambda left, right: left + right,
         [F.coalesce(f"extensions_{n}", F.lit(0)) for n in range(1, ATTEMPTS_APART + 2)],
@@ -94,6 +100,7 @@ def _flags() -> dict[str, Column]:
         "acked_twice": _flag(F.bit_count("acks") > 1),
         "acked_again": _flag(F.col("last_lease_us") > F.col("ack_end_us")),
         "clock_skew": _flag(negative),
+        "redriven": _flag(redriven),
         "extensions_all": extensions,
         **{f"{name}_n": _count(name) for name in _BITS},
     }

@@ -6,24 +6,27 @@ late files and a job that died half-way need no search for duplicates. Rows of o
 (commits, sidecars' own events, quarantine) have the same shape and the same three functions, so
 that one pass over the files and one shuffle make everything.
 
-A key is (kind, system, cluster, topic, partition, message, grp, epoch). For `commit` the message
-is empty and the epoch a 5-minute bucket. For `process` the topic, partition, message, grp and epoch
-hold event, instance, boot, what was out, and the start. For `bad` the topic and message hold the
-reason and a hash of the text.
+A key is (kind, system, cluster, topic, topic_id, partition, message, grp, epoch). For `commit` the
+message is empty and the epoch a 5-minute bucket. For `process` the topic, partition, message, grp
+and epoch hold event, instance, boot, what was out, and the start. For `bad` the topic and message
+hold the reason and a hash of the text. For `batch` the message says what, when and by whom: each is
+a row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from ackd_reports import words
-from ackd_reports.frames.reading import BAD, COMMIT, LIFE, PROCESS
+from ackd_reports.frames.reading import BAD, BATCH, COMMIT, LIFE, PROCESS
 
-KEY: Final = ("kind", "system", "cluster", "topic", "partition", "message", "grp", "epoch")
+KEY: Final = (
+    *("kind", "system", "cluster", "topic", "topic_id", "partition", "message", "grp", "epoch"),
+)
 BITS_MAX: Final = 62
 """Attempts from this one on share a bit."""
 ATTEMPTS_APART: Final = 4
@@ -40,6 +43,8 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "ack_start_us": (_MIN, _BIGINT),
     "ack_end_us": (_MIN, _BIGINT),
     "dead_us": (_MIN, _BIGINT),
+    "dead_last_us": (_MAX, _BIGINT),
+    "redriven_us": (_MAX, _BIGINT),
     "seen_first_us": (_MIN, _BIGINT),
     "seen_last_us": (_MAX, _BIGINT),
     "attempt_max": (_MAX, _BIGINT),
@@ -60,8 +65,9 @@ COLUMNS: Final[dict[str, tuple[str, str]]] = {
     "text": (_MIN, _STRING),
     "file": (_MIN, _STRING),
 }
-"""Column -> (how parts are merged, type). `value_1`: commit lag, or spans written; `value_2`: the
-committed offset, or spans dropped."""
+"""Column -> (how parts are merged, type). `value_1`: commit lag, spans written, or messages of a
+batch; `value_2`: committed offset, spans dropped, or those of a batch that came again. `text`: a
+bad line, or the offsets of a batch, whose `reason` is its event."""
 
 SCHEMA: Final = ", ".join(
     [f"{name} {_BIGINT if name == 'epoch' else _STRING}" for name in KEY]
@@ -76,9 +82,9 @@ def partials(events: DataFrame) -> DataFrame:
     return _grouped(rows, (*KEY, "date")).select(*KEY, *COLUMNS, "date")
 
 
-def merged(rows: DataFrame) -> DataFrame:
-    """Partial rows of any number of runs and dates -> one row a key."""
-    return _grouped(rows, KEY)
+def merged(rows: DataFrame, columns: Sequence[str] = tuple(COLUMNS)) -> DataFrame:
+    """Partial rows of any number of runs and dates -> one row a key, with some of the columns."""
+    return _grouped(rows, KEY, columns)
 
 
 def merged_by_date(rows: DataFrame) -> DataFrame:
@@ -86,10 +92,10 @@ def merged_by_date(rows: DataFrame) -> DataFrame:
     return _grouped(rows, (*KEY, "date")).select(*KEY, *COLUMNS, "date")
 
 
-def _grouped(rows: DataFrame, key: tuple[str, ...]) -> DataFrame:
-    return rows.groupBy(*key).agg(
-        *[_MERGE[how](name).alias(name) for name, (how, _) in COLUMNS.items()]
-    )
+def _grouped(
+    rows: DataFrame, key: tuple[str, ...], columns: Sequence[str] = tuple(COLUMNS)
+) -> DataFrame:
+    return rows.groupBy(*key).agg(*[_MERGE[COLUMNS[name][0]](name).alias(name) for name in columns])
 
 
 def _when(kind: str) -> Column:
@@ -97,8 +103,8 @@ def _when(kind: str) -> Column:
 
 
 def _key() -> list[Column]:
-    of_process, of_bad = _when(PROCESS), _when(BAD)
-    keyed = _when(LIFE) | _when(COMMIT)
+    of_process, of_bad, of_batch = _when(PROCESS), _when(BAD), _when(BATCH)
+    keyed = _when(LIFE) | _when(COMMIT) | of_batch
     none = F.lit("")
     bucket = F.expr(f"(start_us div {words.BUCKET_US}) * {words.BUCKET_US}")
     topic = F.when(of_process, F.col("event")).when(of_bad, F.col("why")).otherwise(F.col("topic"))
@@ -106,13 +112,21 @@ def _key() -> list[Column]:
         F.when(of_process, F.col("boot"))
         .when(of_bad, F.sha2("text", 256))
         .when(_when(COMMIT), none)
+        .when(
+            of_batch,
+            F.concat_ws(
+                "/",
+                *("event", "start_us", "end_us", "batch_count", "instance", "boot"),
+                F.sha2(F.coalesce("offsets", none), 256),
+            ),
+        )
         .otherwise(F.col("message"))
     )
     epoch = (
         # A sidecar tells its counts again and again; only the last word of a run counts.
         F.when(of_process & (F.col("event") != "status"), F.col("start_us"))
         .when(_when(COMMIT), bucket)
-        .when(_when(LIFE), F.col("epoch"))
+        .when(_when(LIFE) | of_batch, F.col("epoch"))
         .otherwise(F.lit(0))
     )
     columns = {
@@ -120,6 +134,7 @@ def _key() -> list[Column]:
         "system": F.when(keyed, F.col("system")).otherwise(none),
         "cluster": F.when(of_bad, none).otherwise(F.col("cluster")),
         "topic": topic,
+        "topic_id": F.when(_when(LIFE) | of_batch, F.col("topic_id")).otherwise(none),
         "partition": F.when(of_process, F.col("instance"))
         .when(of_bad, none)
         .otherwise(F.col("partition")),
@@ -146,6 +161,7 @@ def _values() -> list[Column]:
         return F.when(of_life & here, F.col("extensions"))
 
     is_commit, is_status = _when(COMMIT), _when(PROCESS) & (event == "status")
+    is_batch = _when(BATCH)
     columns = {
         "publish_us": F.when(of_life, F.col("publish_us")),
         "first_us": F.when(leased, start),
@@ -153,6 +169,8 @@ def _values() -> list[Column]:
         "ack_start_us": F.when(of_life & (event == "ack"), start),
         "ack_end_us": F.when(of_life & (event == "ack"), end),
         "dead_us": F.when(of_life & (event == "dead"), end),
+        "dead_last_us": F.when(of_life & (event == "dead"), end),
+        "redriven_us": F.when(of_life & (event == "redrive"), end),
         "seen_first_us": F.when(~_when(BAD), start),
         "seen_last_us": F.when(~_when(BAD), end),
         "attempt_max": F.when(of_life & (attempt > 0), attempt),
@@ -167,12 +185,14 @@ def _values() -> list[Column]:
         "weight": F.when(of_life, F.col("weight")),
         "trace_id": F.when(of_life, F.col("trace_id")),
         "application": F.when(of_life, F.col("application")),
-        "reason": F.when(of_life & (event == "dead"), F.col("reason")),
-        "value_1": F.when(is_commit, F.col("commit_lag")).when(is_status, F.col("spans_written")),
-        "value_2": F.when(is_commit, F.col("commit_offset")).when(
-            is_status, F.col("spans_dropped")
-        ),
-        "text": F.when(_when(BAD), F.col("text")),
+        "reason": F.when(of_life & (event == "dead"), F.col("reason")).when(is_batch, event),
+        "value_1": F.when(is_commit, F.col("commit_lag"))
+        .when(is_status, F.col("spans_written"))
+        .when(is_batch, F.col("batch_count")),
+        "value_2": F.when(is_commit, F.col("commit_offset"))
+        .when(is_status, F.col("spans_dropped"))
+        .when(is_batch, F.col("batch_again")),
+        "text": F.when(_when(BAD), F.col("text")).when(is_batch, F.col("offsets")),
         "file": F.when(_when(BAD), F.col("file")),
     }
     return [columns[name].alias(name) for name in COLUMNS]

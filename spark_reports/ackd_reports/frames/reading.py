@@ -16,6 +16,9 @@ from ackd_reports import words
 
 _VALUE = "STRUCT<stringValue: STRING, intValue: STRING, doubleValue: STRING, boolValue: STRING>"
 _ATTRIBUTES = f"ARRAY<STRUCT<key: STRING, value: {_VALUE}>>"
+_BATCH_MAX: Final = 1_000_000
+"""Most messages of one batch; a sidecar writes 10,000 at most."""
+_RANGES: Final = r"^\d{1,18}(-\d{1,18})?(,\d{1,18}(-\d{1,18})?)*$"
 _SPAN = (
     "STRUCT<traceId: STRING, startTimeUnixNano: STRING, endTimeUnixNano: STRING,"
     f" attributes: {_ATTRIBUTES}>"
@@ -31,6 +34,7 @@ LINE_SCHEMA: Final = (
 BAD: Final = "bad"
 LIFE: Final = "life"
 COMMIT: Final = "commit"
+BATCH: Final = "batch"
 PROCESS: Final = "process"
 QUARANTINE_CHARS: Final = 2_000
 """How much of a bad line is kept."""
@@ -140,11 +144,15 @@ def _columns(spans: DataFrame) -> DataFrame:
         F.expr(f"coalesce({_number(words.EPOCH)}, 0)").alias("epoch"),
         F.nullif(_text(words.APPLICATION), F.lit("")).alias("application"),
         F.nullif(_text(words.REASON), F.lit("")).alias("reason"),
+        F.coalesce(F.col("a")[words.TOPIC_ID], F.lit("")).alias("topic_id"),
         F.expr(_number(words.ATTEMPT)).alias("attempt"),
         F.expr(f"coalesce({_number(words.EXTENSIONS)}, 0)").alias("extensions"),
         F.expr(f"{_number(words.PUBLISHED)} * 1000").alias("publish_us"),
         F.expr(f"cast(round(coalesce({weight}, 1.0) * {words.MICRO}) AS BIGINT)").alias("weight"),
         _text(words.OUTAGE_OF).alias("outage_of"),
+        F.col("a")[words.BATCH_OFFSETS].alias("offsets"),
+        F.expr(_number(words.BATCH_COUNT)).alias("batch_count"),
+        F.expr(f"coalesce({_number(words.BATCH_AGAIN)}, 0)").alias("batch_again"),
         F.expr(_number(words.COMMIT_LAG)).alias("commit_lag"),
         F.expr(_number(words.COMMIT_OFFSET)).alias("commit_offset"),
         F.expr(_number(words.SPANS_WRITTEN)).alias("spans_written"),
@@ -152,6 +160,16 @@ def _columns(spans: DataFrame) -> DataFrame:
         F.coalesce(F.col("res")[words.INSTANCE], F.lit("")).alias("instance"),
         F.coalesce(F.col("res")[words.BOOT], F.lit("")).alias("boot"),
     )
+
+
+def _countable() -> Column:
+    """Whether a batch says how many messages it has, and names no more of them than that."""
+    first, last = (f"try_cast(element_at(split(each, '-'), {at}) AS BIGINT)" for at in (1, -1))
+    size = "aggregate(split(offsets, ','), 0L, (sum, each) ->"
+    size += f" sum + 1 + least(abs({last} - {first}), {_BATCH_MAX}L))"
+    named = F.col("offsets").rlike(_RANGES) & F.expr(f"{size} BETWEEN 1 AND batch_count")
+    counted = F.col("batch_count").between(0, _BATCH_MAX) & (F.col("batch_again") >= 0)
+    return F.coalesce(counted & (F.col("offsets").isNull() | named), F.lit(False))
 
 
 def _judged(rows: DataFrame) -> DataFrame:
@@ -175,13 +193,19 @@ def _judged(rows: DataFrame) -> DataFrame:
         )
         .when(F.col("weight").isNull() | (F.col("weight") < words.MICRO), F.lit("weight below 1"))
         .when(
-            ~is_message & ~event.isin(*words.PROCESS_EVENTS, *words.OTHER_EVENTS, "commit"),
+            ~is_message
+            & ~event.isin(
+                *words.PROCESS_EVENTS, *words.BATCH_EVENTS, *words.OTHER_EVENTS, "commit"
+            ),
             F.lit("unknown event"),
         )
+        .when(event.isin(*words.BATCH_EVENTS) & ~_countable(), F.lit("batch without its messages"))
     )
+    is_batch = event.isin(*words.BATCH_EVENTS)
     kind = (
         F.when(F.col("why").isNotNull(), F.lit(BAD))
         .when(is_message, F.lit(LIFE))
+        .when(is_batch, F.lit(BATCH))
         .when(event == "commit", F.lit(COMMIT))
         .when(event.isin(*words.PROCESS_EVENTS), F.lit(PROCESS))
     )

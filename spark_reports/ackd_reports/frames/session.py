@@ -45,6 +45,8 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
             .config("spark.driver.host", "127.0.0.1")
             .config("spark.ui.showConsoleProgress", str(sys.stderr.isatty()).lower())
             .config("spark.sql.shuffle.partitions", str(2 * _cores(master or LOCAL)))
+            # So few partitions need no planning anew between two stages.
+            .config("spark.sql.adaptive.enabled", "false")
             .config("spark.driver.memory", os.environ.get("ACKD_REPORT_MEMORY", "2g"))
         )
     for name, value in (conf or {}).items():

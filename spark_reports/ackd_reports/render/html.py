@@ -38,6 +38,7 @@ def as_html(report: Report) -> str:
         _messages("Not finished at the end, oldest first", "stuck", report["stuck"]),
         _anomalies(report),
         _course(report),
+        _days(report),
         _groups(report),
         _durations(report),
         _previous(report),
@@ -64,9 +65,7 @@ def _section(title: str, name: str, body: str) -> str:
 
 
 def _table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table; texts are escaped here, numbers are set right. `_Raw` cells are taken as they
-    are.
-    """
+    """A table; texts are escaped here, numbers are set right. `_Raw` cells stay as they are."""
     head = "".join(f'<th scope="col">{escape(each)}</th>' for each in heads)
     body = []
     for row in rows:
@@ -117,7 +116,8 @@ def _percent(share: float | None) -> str:
     """Enough digits that 99.99 % does not look like all."""
     if share is None:
         return "–"
-    return "100 %" if share == 1 else f"{min(100 * share, 99.9999):.4f} %"
+    text = f"{min(100 * share, 99.9999):.4f}" if share != 1 else "100.0"
+    return f"{text.rstrip('0').rstrip('.')}\N{NO-BREAK SPACE}%"
 
 
 def _ms(value: float | None) -> str:
@@ -259,6 +259,22 @@ def _course(report: Report) -> str:
     return _section("Course", "course", body)
 
 
+def _days(report: Report) -> str:
+    rows = [
+        (
+            each["day"][:10],
+            f"{each['topic']} / {each['group']}",
+            *(each[name] for name in ("messages", "acked", "dead", "unfinished")),
+            _percent(each["redelivery_rate"]),
+            _ms(each["durations"]["time_to_ack"]["p99_ms"]),
+        )
+        for each in sorted(report["days"], key=lambda each: (each["day"], each["topic"]))
+    ]
+    counts = ("messages", "acked", "dead", "unfinished", "redelivered")
+    heads = ("day", "topic / group", *counts, "time to ack p99")
+    return _section("Days", "days", _table("Each group by day", heads, rows))
+
+
 def _groups(report: Report) -> str:
     names = (
         "messages",
@@ -270,6 +286,7 @@ def _groups(report: Report) -> str:
         "extensions",
         "lates",
         "send_backs",
+        "redriven",
     )
     rows = [
         (
@@ -302,7 +319,8 @@ def _durations(report: Report) -> str:
         for each in report["groups"]
         for name, found in each["durations"].items()
     ]
-    error = f"Percentiles are off by at most {100 * report['percentile_error']:.2g} %."
+    most = report["percentile_error"]
+    error = f"Percentiles are off by at most {100 * most:.2g} %." if most else "They are exact."
     heads = ("topic / group", "duration", "measured", "p50", "p95", "p99", "p99.9")
     return _section(
         "Durations",
@@ -348,6 +366,13 @@ def _sidecars(report: Report) -> str:
             for each in told["outages"]
         ]
         text += _table("Outages as sidecars saw them", ("of", "sidecar", "from", "to"), rows)
+    if report["batches"]:
+        given = [
+            (f"{each['topic']} / {each['group']}", each["deliveries"], each["redeliveries"])
+            for each in report["batches"]
+        ]
+        heads = ("topic / group", "deliveries", "not the first")
+        text += _table("Handed out, whatever was sampled", heads, given)
     if report["commit_lag"]:
         lags = [
             (f"{each['topic']} / {each['group']}", each["lag_max"]) for each in report["commit_lag"]

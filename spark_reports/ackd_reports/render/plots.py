@@ -36,6 +36,10 @@ _SETTINGS: Final[dict[Any, Any]] = {
     "svg.hashsalt": "ackd",
     "font.family": "sans-serif",
     "font.size": 9,
+    # What is behind a plot is the page's, light or dark.
+    "figure.facecolor": "none",
+    "axes.facecolor": "none",
+    "savefig.facecolor": "none",
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.edgecolor": INK,
@@ -87,7 +91,8 @@ def lines(
         axes.xaxis.set_major_locator(locator)
         axes.xaxis.set_major_formatter(dates.ConciseDateFormatter(locator))
         if len(series) > 1:
-            axes.legend(loc="upper left", ncols=4, fontsize=8)
+            # Above the plot: inside it would hide lines.
+            axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4, fontsize=8)
         out = io.StringIO()
         nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
         canvas.print_svg(out, metadata=nothing)

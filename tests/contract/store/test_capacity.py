@@ -74,7 +74,7 @@ async def lease(store: Store) -> float:
 
 
 async def far_lease(store: Store) -> float:
-    """One of many leases, none near another."""
+    """One of many leases, none near another (R26: a chunk of slots each, and not a large one)."""
     return (await found(store, await leased(store, range(0, 200 * SPREAD, SPREAD)))).sizes[
         SLOTS
     ] / 200

@@ -13,6 +13,7 @@ from tests.contract.store.owner import Owner, fresh_key
 from tests.support.wait import wait_until_async
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
+MANY = 10_000
 
 
 async def test_a_record_is_made_once_and_read_again(store: Store) -> None:
@@ -90,6 +91,29 @@ async def test_i3_a_leased_message_is_held_and_a_wrong_token_is_lost(store: Stor
     wrong = await owner.one(ack._replace(fence=ack.fence - 1))
     assert (wrong.outcome, wrong.state) == (Outcome.LOST, State.LEASED)
     assert (await owner.one(ack)).outcome is Outcome.ACKED
+
+
+async def test_r13_the_items_of_a_call_are_decided_in_their_order(store: Store) -> None:
+    """Each sees what those before it did, and a call of very many items is one call."""
+    owner = Owner(store)
+    await owner.open()
+    first, second = await owner.grant(1, 2)
+    longer = first._replace(verb=Verb.EXTEND, arg=60_000)
+    reply = await owner.call(
+        *(longer, first, longer, first),
+        *(second, Op(Verb.GRANT, 2, arg=1000, group=1)),
+        *(Op(Verb.GRANT, 3, arg=60_000, group=2), Op(Verb.GRANT, 3, arg=60_000, group=3)),
+    )
+    found = [each.outcome for each in reply.results]
+    assert found == [
+        *(Outcome.EXTENDED, Outcome.ACKED, Outcome.LOST, Outcome.ALREADY_ACKED),
+        *(Outcome.ACKED, Outcome.FINISHED),
+        *(Outcome.GRANTED, Outcome.HELD),
+    ]
+    many = await owner.grant(*range(10, 10 + MANY))
+    done = await owner.call(*many, *many)
+    assert [each.outcome for each in done.results[:MANY]] == [Outcome.ACKED] * MANY
+    assert [each.outcome for each in done.results[MANY:]] == [Outcome.ALREADY_ACKED] * MANY
 
 
 async def test_i4_a_lease_ends_at_its_deadline_and_a_late_ack_counts(store: Store) -> None:

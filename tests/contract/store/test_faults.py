@@ -232,6 +232,7 @@ async def test_data_that_is_gone_is_absent(own_redis: RedisFactory) -> None:
 
 
 async def test_i7_a_full_server_refuses_and_changes_nothing(own_redis: RedisFactory) -> None:
+    """R13: a call is refused before its first write, never in the middle of them."""
     server = own_redis(redis7())
     async with started(connect(server.port)) as store:
         owner = Owner(store)

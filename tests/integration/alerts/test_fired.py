@@ -67,7 +67,7 @@ def sidecar(server: RedisServer) -> Iterator[Sidecar]:
         yield started
         assert process.running, process.log()
     finally:
-        process.stop()
+        process.kill()  # gently it would wait for leases that are still out
         give_back(port, admin_port)
         remove_run_dir(folder)
 

@@ -22,6 +22,7 @@ from tests.support.wait import wait_until_async
 
 _numbers = itertools.count(1)
 NAME = "work"
+STEP_MS = 400
 DEFAULTS = {
     "start": "earliest",
     "commit_interval_ms": 100,
@@ -64,12 +65,31 @@ class Sidecar:
         return found
 
     async def drain(self, quiet_ms: int = 2500) -> list[int]:
-        """Receive and ack until nothing comes for a while; the offsets that came."""
+        """Receive and ack until nothing comes for a while; the offsets that came.
+
+        The while is short once every message of every partition of this sidecar is finished.
+        """
         offsets: list[int] = []
-        while messages := await self.receive(wait_ms=quiet_ms if offsets else 30_000):
-            offsets += [message.record.offset for message in messages]
-            await self.settle(messages, Verb.ACK)
+        quiet_s = 0.0
+        while not offsets or quiet_s * 1000 < quiet_ms:
+            begin_s = time.monotonic()
+            wait_ms = min(quiet_ms, STEP_MS) if offsets else 30_000
+            messages = await self.receive(wait_ms=wait_ms)
+            if messages:
+                offsets += [message.record.offset for message in messages]
+                await self.settle(messages, Verb.ACK)
+                quiet_s = 0.0
+            elif not offsets or await self.finished():
+                break
+            else:
+                quiet_s += time.monotonic() - begin_s
         return offsets
+
+    async def finished(self) -> bool:
+        """Whether nothing that is in the log of the partitions it owns is still to be finished."""
+        rows = await self.runtime.lag(NAME)
+        identity = self.runtime.settings.identity
+        return all(0 <= row.end <= row.watermark for row in rows if row.owner == identity)
 
     async def settle(self, messages: Sequence[Delivery], do: Verb) -> list[SettleResult]:
         """Settle; everything must succeed."""

@@ -144,6 +144,6 @@ def sidecar() -> Iterator[Sidecar]:
         yield started
         assert started.process.running, started.process.log()
     finally:
-        started.process.stop()
+        started.process.kill()  # gently it would wait for leases that are still out
         give_back(started.port, started.admin_port)
         remove_run_dir(folder)

@@ -59,7 +59,7 @@ def studio() -> Iterator[Sidecar]:
         yield made
         assert made.process.running, made.process.log()
     finally:
-        made.process.stop()
+        made.process.kill()  # gently it would wait for leases that are still out
         give_back(made.port, made.admin_port)
         remove_run_dir(folder)
 

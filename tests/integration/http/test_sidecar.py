@@ -38,7 +38,7 @@ def own() -> Iterator[Sidecar]:
         wait_until(lambda: drop_all(made), "the topics are empty")
         yield made
     finally:
-        made.process.stop()
+        made.process.kill()  # gently it would wait for leases that are still out
         give_back(made.port, made.admin_port)
         remove_run_dir(folder)
 

@@ -170,7 +170,8 @@ async def start() -> AsyncIterator[StartWorld]:
             if up:
                 await app.start()
             stack.push_async_callback(app.stop)
-            stack.push_async_callback(asyncio.to_thread, sidecar.process.stop)
+            # Gently it would wait for leases that are still out, and for calls.
+            stack.push_async_callback(asyncio.to_thread, sidecar.process.kill)
             await asyncio.to_thread(start_ready, sidecar)
             return World(sidecar, app, folder)
 

@@ -19,6 +19,8 @@ from ackd_reports.targets import Target
 from ackd_reports.words import MICRO
 from tests.support.require import require
 
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Work of seconds: most of it is loading and compiling classes."""
 SESSION = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "768m",
@@ -27,7 +29,7 @@ SESSION = {
     # Plans of a hundred columns take longer to compile than a thousand rows to read.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
 }
 TARGETS = (
     Target("in time", "time_to_ack", 0.99, 5 * MICRO),

@@ -114,20 +114,64 @@ def test_a_file_cut_short_gives_what_is_whole_in_it(
     assert PLAN.bad_lines == world.report["quarantine"]["counts"]["line is no OTLP JSON"]
 
 
-def test_sampled_lives_count_for_those_left_out(spark: SparkSession, tmp_path: Path) -> None:
+def batch(event: str, at_ms: int, named: str, count: int, **more: str) -> object:
+    """A batch of the same partition, so many milliseconds after `SECOND`."""
+    at = SECOND + at_ms * 10**6
+    made = span(at, at, ackd_event=event)
+    assert isinstance(made, dict)
+    told = {"ackd.offsets": named, "messaging.batch.message_count": str(count), **more}
+    left = [each for each in made["attributes"] if "offset" not in each["key"]]
+    added = [{"key": key, "value": {"stringValue": value}} for key, value in told.items()]
+    return {**made, "attributes": left + added}
+
+
+def sampled_lives() -> list[object]:
     """A weight of 4, beside a life that was always kept; its extend span was sampled."""
     weight = {"key": "ackd.sample.weight", "value": {"doubleValue": 4.0}}
-    sampled, kept, extended = (
-        span(),
-        span(messaging_kafka_offset="8"),
-        span(messaging_kafka_offset="8", ackd_event="extend"),
+    first, kept, extended = (
+        span(messaging_destination_name="sampled"),
+        span(messaging_destination_name="sampled", messaging_kafka_offset="8"),
+        span(
+            messaging_destination_name="sampled",
+            messaging_kafka_offset="8",
+            ackd_event="extend",
+        ),
     )
-    for each in (sampled, extended):
+    for each in (first, extended):
         assert isinstance(each, dict)
         each["attributes"].append(weight)
-    (tmp_path / "a.jsonl").write_bytes(line(sampled, kept, extended))
+    return [first, kept, extended]
+
+
+def test_samples_weigh_and_batches_show_what_was_not_sampled(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """I2 from batches alone: of offsets 20 to 29 one is handed out again after its ack in the same
+    reset epoch; another one in the next epoch and another one of a newer topic of that name, as it
+    should be. A sampled life counts for those left out.
+    """
+    good = [
+        batch("receive", 0, "20-29", 10),
+        batch("settle", 10, "20-29", 10),
+        batch("receive", 20, "23", 1, **{"ackd.again": "1"}),
+        batch("receive", 20, "24", 1, **{"ackd.reset.epoch": "1"}),
+        batch("receive", 20, "25", 1, **{"ackd.topic.id": "ff"}),
+        batch("receive", 11, "26", 1),
+    ]
+    bad = [
+        batch("receive", 30, "1-1000000000000", 5),
+        batch("receive", 30, "1,a", 5),
+        batch("receive", 30, "0-5000000,5000000-0", 9),
+    ]
+    again = [*sampled_lives(), good[0]]
+    (tmp_path / "a.jsonl").write_bytes(line(*sampled_lives(), *good, *bad) + line(*again))
     lake = Lake(spark, str(tmp_path / "lake"))
     lake.ingest([str(tmp_path / "a.jsonl")])
     found = report(lake, tmp_path / "out")
-    assert (found["totals"]["messages"], found["totals"]["rows"]) == (5, 2)
-    assert found["durations"]["work"]["n"] == 5
+    assert [each["message"] for each in found["acked_again"]] == ["23"]
+    assert found["verdict"] == "broken"
+    assert found["quarantine"]["counts"] == {"batch without its messages": 3}
+    assert [(each["deliveries"], each["redeliveries"]) for each in found["batches"]] == [(14, 1)]
+    (sampled,) = [each for each in found["groups"] if each["topic"] == "sampled"]
+    assert (sampled["messages"], sampled["rows"]) == (5, 2)
+    assert sampled["durations"]["work"]["n"] == 5

@@ -3,8 +3,11 @@
 import csv
 import json
 import re
+from collections import defaultdict
+from datetime import UTC, datetime
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -13,6 +16,8 @@ from pyspark.sql import SparkSession
 
 from ackd.cli.main import main
 from tests.integration.reports.conftest import World
+from tests.integration.reports.test_figures import SHARES
+from tests.support import plain_report
 
 TARGET = """
 [[target]]
@@ -76,12 +81,36 @@ class _Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def broken(world: World, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A report with two broken promises; 3 says so."""
+    """A report with two broken promises and exact percentiles; 3 says so."""
     out = tmp_path_factory.mktemp("broken")
     targets = out / "targets.toml"
     targets.write_text(TARGET.format(objective=0.9999))
-    assert make("--lake", world.lake, "--out", out, "--targets", targets) == 3
+    assert make("--lake", world.lake, "--out", out, "--targets", targets, "--exact") == 3
     return out
+
+
+def test_percentiles_are_exact_on_demand(world: World, broken: Path) -> None:
+    """In all, in each group and on each day; `histogram.ERROR` is for those who do not ask."""
+    values = defaultdict(list)
+    for key, life in plain_report.lives(world.made.files).items():
+        day = datetime.fromtimestamp(life.born() / 1e6, UTC).date().isoformat()
+        for name, duration in plain_report.durations(life).items():
+            for place in ((), key[:3], (*key[:3], day)):
+                values[place, name].append((duration, life.weight))
+    report = json.loads((broken / "report.json").read_text())
+    assert report["percentile_error"] == 0
+    found: dict[tuple[str, ...], Any] = {(): report["durations"]}
+    for row in report["groups"]:
+        found[row["system"], row["topic"], row["group"]] = row["durations"]
+    for row in report["days"]:
+        place = row["system"], row["topic"], row["group"], row["day"][:10]
+        found[place] = row["durations"]
+    assert len(found) > 4
+    for place, durations in found.items():
+        for name, told in durations.items():
+            for share, part in SHARES.items():
+                exact = plain_report.percentile(values[place, name], part) / 1000
+                assert told[share] == exact, (place, name, share)
 
 
 def test_every_form_says_the_same(spark: SparkSession, broken: Path) -> None:

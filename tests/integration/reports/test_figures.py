@@ -1,6 +1,6 @@
 """The figures of a report against the same traces counted in plain Python."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 import pytest
 from pyspark.sql import SparkSession
@@ -9,6 +9,7 @@ from ackd_reports import histogram
 from ackd_reports.frames.lives import bucket_of
 from tests.integration.reports.conftest import PLAN, World
 from tests.support import plain_report
+from tests.support.otlp import offsets
 
 SHARES = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99, "p999_ms": 0.999}
 
@@ -32,11 +33,42 @@ def test_counts_equal_what_was_generated(world: World) -> None:
     """The generator counts while it writes: lost, repeated and late spans change nothing."""
     made, totals = world.made.counts, world.report["totals"]
     assert totals["messages"] == PLAN.messages
-    assert (totals["acked"], totals["dead"]) == (made["ack"], made["dead"])
+    assert made["redriven"] > 0
+    assert (totals["acked"], totals["dead"]) == (made["ack"], made["dead"] - made["redriven"])
+    assert totals["redriven"] == made["redriven"]
     assert totals["unfinished"] == made["stuck"]
     assert totals["acked_again"] == made["again"] == PLAN.again
     assert (totals["retries"], totals["expires"]) == (made["retry"], made["expire"])
     assert totals["extensions"] == made["extensions"]
+
+
+def test_batches_are_counted_once(world: World) -> None:
+    """Deliveries and acks of each group, from spans that name many messages."""
+    found: Counter[tuple[str, str]] = Counter()
+    for _, named in {str(each): each for each in plain_report.spans(world.made.files)}.values():
+        if named["ackd.event"] in ("receive", "settle"):
+            count = int(named["messaging.batch.message_count"])
+            assert count == len(list(offsets(named["ackd.offsets"])))
+            found[named["ackd.event"], named["messaging.consumer.group.name"]] += count
+    for row in world.report["batches"]:
+        assert row["deliveries"] == found["receive", row["group"]]
+        assert row["acks"] == found["settle", row["group"]]
+    acks = sum(row["acks"] for row in world.report["batches"])
+    assert acks == world.report["totals"]["acked"] > 0
+
+
+def test_days_are_the_sum_of_their_hours(world: World) -> None:
+    report = world.report
+    for name in ("messages", "acked", "retries"):
+        days = Counter[str]()
+        for row in report["hours"]:
+            days[row["hour"][:10]] += row[name]
+        assert days == Counter(
+            {
+                day: sum(row[name] for row in report["days"] if row["day"][:10] == day)
+                for day in {row["day"][:10] for row in report["days"]}
+            }
+        )
 
 
 def test_percentiles_are_within_the_stated_error(world: World) -> None:

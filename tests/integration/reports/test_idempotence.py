@@ -1,80 +1,107 @@
-"""The same traces give the same bytes, however they come: I8 of reports, in a word."""
+"""The same traces give the same bytes, however they come (I8 of reports, in a word).
 
+One lake suffers everything, as each report costs seconds: what is wrong at any step shows at the
+end, where every figure must be that of a lake to which nothing happened.
+"""
+
+import os
 import random
 import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 from pyspark.sql import SparkSession
 
 from ackd_reports.frames import stream
 from ackd_reports.frames.lake import Lake
-from ackd_reports.frames.reading import events, lines
 from ackd_reports.render import tables
-from tests.integration.reports.conftest import World, report
+from tests.integration.reports.conftest import JAVA_OPTIONS, World, report
+from tests.support.wait import wait_until
+
+KILLED_S = 240.0
 
 
-def test_twice_out_of_order_in_halves_with_a_killed_job(
-    spark: SparkSession, world: World, tmp_path: Path
+@pytest.mark.timeout(600)
+def test_killed_streamed_repeated_compacted(
+    spark: SparkSession, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The second half first, one more copy of some files, compaction, a job killed while it
-    commits.
+    """A job killed while it writes, run again; a stream in two runs; files out of order and twice;
+    a compaction killed before it removed anything, then a whole one.
     """
     files = list(world.made.files)
     random.Random(3).shuffle(files)
-    half = len(files) // 2
+    third = len(files) // 3
     lake = Lake(spark, str(tmp_path / "lake"))
-    lake.ingest([str(path) for path in files[half:]])
-    # A job is killed while it commits: some of its files are there, and no note of what it took.
-    before = set((tmp_path / "lake" / "partials").rglob("*.parquet"))
-    lake.add(events(lines(spark, [str(path) for path in files[:half]])))
-    killed = sorted(set((tmp_path / "lake" / "partials").rglob("*.parquet")) - before)
-    for number, path in enumerate(killed):
-        if number % 2:
-            path.unlink()
-            (path.parent / f".{path.name}.crc").unlink(missing_ok=True)
-    leftover = tmp_path / "lake" / "partials" / "_temporary" / "0" / "_temporary" / "attempt_1"
-    leftover.mkdir(parents=True)
-    shutil.copy(killed[0], leftover / "part-torn.parquet")
-    # Repaired by running again, with files that come once more under other names.
+    partials = tmp_path / "lake" / "partials"
+
+    half_done = killed(files[:third], tmp_path)
+    assert half_done, "the job was killed before it wrote"
+    assert not (tmp_path / "lake" / "taken").exists()
+
+    source = tmp_path / "source"
+    for part in (files[third::2], files[third + 1 :: 2]):
+        source.mkdir(exist_ok=True)
+        for path in part:
+            shutil.copy(path, source)
+        stream.follow(spark, str(source), str(tmp_path / "lake"), None)
+
     again = tmp_path / "again"
     again.mkdir()
-    for path in files[::3]:
+    for path in files[::4]:
         shutil.copy(path, again / f"z-{path.name}")
-    taken = lake.ingest([str(world.folder), str(again)])
-    assert (taken.files, taken.known) == (half + len(files[::3]), len(files) - half)
-    assert lake.compact(files_max=1) > 0
-    assert lake.ingest([str(world.folder), str(again)]).files == 0
-    assert tables.as_json(report(lake, tmp_path / "out")) == tables.as_json(world.report)
+    both = [str(path) for path in files[:third]] + [str(again)]
+    assert lake.ingest(both).files == third + len(files[::4])
+    assert (lake.ingest(both).files, lake.ingest(both).known) == (0, third + len(files[::4]))
 
-
-def test_compaction_that_was_killed_before_it_removed(
-    spark: SparkSession, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Merged rows beside those that they were merged from."""
-    shutil.copytree(world.lake, tmp_path / "lake")
-    lake = Lake(spark, str(tmp_path / "lake"))
-
-    def killed(*_: object) -> None:
+    def dies(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("ackd_reports.frames.lake._delete", killed)
+        patched.setattr("ackd_reports.frames.lake._delete", dies)
         with pytest.raises(KeyboardInterrupt):
             lake.compact(files_max=0)
+    before = sum(1 for _ in partials.rglob("*.parquet"))
+    assert lake.compact(files_max=1) > 0
+    assert sum(1 for _ in partials.rglob("*.parquet")) < before
     assert tables.as_json(report(lake, tmp_path / "out")) == tables.as_json(world.report)
 
 
-def test_a_stream_tells_the_same_as_a_batch(
-    spark: SparkSession, world: World, tmp_path: Path
-) -> None:
-    """In two runs, the second of which finds what came since."""
-    source, lake = tmp_path / "source", str(tmp_path / "lake")
-    source.mkdir()
-    files = world.made.files
-    for part in (files[::2], files[1::2]):
-        for path in part:
-            shutil.copy(path, source)
-        stream.follow(spark, str(source), lake, None)
-    found = report(Lake(spark, lake), tmp_path / "out")
-    assert tables.as_json(found) == tables.as_json(world.report)
+def killed(files: Sequence[Path], folder: Path) -> list[Path]:
+    """Start `ackd report make` and kill it, Java too, once it has written something; what it
+    left.
+    """
+    command = [sys.executable, "-m", "ackd", "report", "make", *map(str, files)]
+    command += ["--master", "local[2]", "--lake", str(folder / "lake"), "--out", str(folder / "k")]
+    environ = {**os.environ, "JDK_JAVA_OPTIONS": JAVA_OPTIONS, "ACKD_REPORT_MEMORY": "512m"}
+    log = folder / "killed.log"
+
+    def written() -> list[Path]:
+        found = []
+        with suppress(FileNotFoundError):  # files move while we look
+            found = [path for path in (folder / "lake").rglob("part-*") if path.stat().st_size]
+        return found
+
+    with log.open("wb") as out:
+        job = subprocess.Popen(command, env=environ, stdout=out, stderr=out, start_new_session=True)
+        try:
+            wait_until(
+                lambda: written() or job.poll() is not None,
+                "the job writes",
+                timeout_s=KILLED_S,
+                interval_s=0.005,
+            )
+            assert job.poll() is None, log.read_text()
+        finally:
+            family = [psutil.Process(job.pid), *psutil.Process(job.pid).children(recursive=True)]
+            for each in family:
+                with suppress(psutil.Error):
+                    each.send_signal(signal.SIGKILL)
+            job.wait()
+            psutil.wait_procs(family[1:])
+    return written()

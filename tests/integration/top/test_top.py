@@ -42,7 +42,7 @@ def busy() -> Iterator[Sidecar]:
         fill(sidecar)
         yield sidecar
     finally:
-        sidecar.process.stop()
+        sidecar.process.kill()  # gently it would wait for leases that are still out
         give_back(sidecar.port, sidecar.admin_port)
         remove_run_dir(folder)
 

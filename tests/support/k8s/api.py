@@ -64,7 +64,8 @@ class Api:
             with urllib.request.urlopen(request, timeout=_CALL_S_MAX, context=context) as answer:  # noqa: S310 -- as above
                 text = answer.read()
         except urllib.error.HTTPError as error:
-            raise ApiError(error.code, _message(error.read())) from error
+            with error:
+                raise ApiError(error.code, _message(error.read())) from error
         return json.loads(text) if text[:1] in {b"{", b"["} else text.decode()
 
     def get(self, path: str) -> Json:

@@ -1,8 +1,9 @@
 """The chart's injectors: for each pod that kwok says runs, a real process at the pod's address."""
 
+import contextlib
+import http.client
 import json
 import sys
-import urllib.request
 
 from tests.support.k8s.api import Api, Json
 from tests.support.k8s.cluster import Cluster
@@ -77,8 +78,10 @@ class Injectors:
         def ready() -> bool:
             if not process.running:
                 raise ProcessFailedError(f"the injector ended:\n{process.log()}")
-            with urllib.request.urlopen(f"http://{address}:8080/readyz", timeout=5) as answer:
-                return bool(answer.status == 200)
+            connection = http.client.HTTPConnection(address, 8080, timeout=5)
+            with contextlib.closing(connection):
+                connection.request("GET", "/readyz")
+                return connection.getresponse().status == 200
 
         try:
             wait_until(ready, "an injector", timeout_s=READY_S_MAX, ignoring=(OSError,))

@@ -244,17 +244,14 @@ def test_what_the_broker_cannot_do_is_a_mistake() -> None:
     lines = mistakes(
         head + '[subscriptions.s]\ntopics = ["^t.*"]\nstart = "earliest"\nmode = "broadcast"'
     )
-    assert [line.split(": ", 1)[1] for line in lines] == [
-        'subscriptions.s.topics[0] = "^t.*": rocketmq has no patterns of topics',
-        (
-            'subscriptions.s.start = "earliest": rocketmq decides by itself where a new group starts; '
-            "leave this out"
-        ),
-        (
-            'subscriptions.s.mode = "broadcast": rocketmq can\'t be read by everyone without being in '
-            "the group; allowed: clustering"
-        ),
+    named = [line.split(": ", 1)[1] for line in lines]
+    assert [each.split(": ", 1)[0] for each in named] == [
+        'subscriptions.s.topics[0] = "^t.*"',
+        'subscriptions.s.start = "earliest"',
+        'subscriptions.s.mode = "broadcast"',
     ]
+    assert all("rocketmq " in each for each in named)
+    assert named[2].endswith("allowed: clustering")
     read(head + '[subscriptions.s]\ntopics = ["t"]\nfilter = "sql92: a > 1"')
     (line,) = mistakes('[subscriptions.s]\ntopics = ["t"]\nfilter = "paid"')
     assert line.endswith(

@@ -58,6 +58,7 @@ def figures() -> Figures:
         stuck=[message(age_us=5 * MICRO)],
         again=[],
         examples=[message(target=0, took_us=MICRO, rank=1)],
+        deliveries=[{**STREAM, "deliveries": 21, "redeliveries": 1, "acks": 16}],
         commits=[{**STREAM, "hour_us": START_US, "lag_max": 3}],
         process=[],
         bad=bad,

@@ -289,6 +289,7 @@ class Collector:
         self.spans: list[str] = []
         self.tokens: set[str | None] = set()
         self.asked = 0
+        self.retry_after = ""
         collector = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -307,6 +308,8 @@ class Collector:
                         collector.spans += [span.name for span in scope.spans]
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(answer)))
+                if status != 200 and collector.retry_after:
+                    self.send_header("Retry-After", collector.retry_after)
                 self.end_headers()
                 self.wfile.write(answer)
 
@@ -333,9 +336,9 @@ async def test_a_collector_gets_everything_once(collector: Collector, tmp_path: 
     token.write_text("quite-secret\n")
     made = traces(tmp_path, files=False, otlp_url=collector.url, otlp_token_file=token)
     await made.start()
-    made.add(Event.ACK, acks(600))
+    made.add(Event.ACK, acks(200))
     await made.stop()
-    assert collector.spans.count("process orders") == 600
+    assert collector.spans.count("process orders") == 200
     assert collector.tokens == {"Bearer quite-secret"}
     assert metric(made, "written", "otlp") == len(collector.spans)
     assert not hidden(tmp_path), "no files without `files`"
@@ -350,6 +353,23 @@ async def test_a_collector_that_is_busy_is_asked_again(collector: Collector) -> 
     await wait_until_async(lambda: _got(collector, 10), "the spans to arrive")
     await made.stop()
     assert collector.spans.count("process orders") == 10
+    assert metric(made, "failed", "otlp") == 0
+
+
+async def test_a_collector_says_how_long_to_wait(collector: Collector) -> None:
+    collector.answers, collector.retry_after = [(503, b"")], "2"
+    made = traces(Path("/nowhere"), files=False, otlp_url=collector.url)
+    started = time.monotonic()
+    await made.start()
+    made.add(Event.ACK, acks(1))
+    made.flush()
+    await wait_until_async(lambda: _got(collector, 1), "the spans to arrive")
+    assert time.monotonic() - started >= 2.0
+    collector.answers, collector.retry_after = [(429, b"")], "Fri, 31 Dec 1999 23:59:59 GMT"
+    made.add(Event.ACK, acks(1, 1))
+    made.flush()
+    await wait_until_async(lambda: _got(collector, 2), "the others to arrive")
+    await made.stop()
     assert metric(made, "failed", "otlp") == 0
 
 

@@ -1,0 +1,51 @@
+"""What sidecars tell of themselves: restarts, outages, lost spans, commit lag, deliveries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ackd_reports.plain import GROUP, Rows, by, iso, names
+
+
+def sidecars(rows: Rows) -> dict[str, Any]:
+    """Restarts, outages and lost spans. A restart is one more run (boot id) of an instance."""
+    starts = [row for row in rows if row["event"] == "start"]
+    stops = sum(row["event"] == "stop" for row in rows)
+    instances = {row["instance"] for row in rows}
+    runs = {(row["instance"], row["boot"]) for row in rows}
+    status = [row for row in rows if row["event"] == "status"]
+    return {
+        "instances": len(instances),
+        "starts": len(starts),
+        "stops": stops,
+        "restarts": len(runs) - len(instances),
+        "spans_written": sum(row["written"] or 0 for row in status),
+        "spans_dropped": sum(row["dropped"] or 0 for row in status),
+        "outages": [
+            {
+                "of": row["of"],
+                "instance": row["instance"],
+                "since": iso(row["start_us"]),
+                "until": iso(row["end_us"]),
+            }
+            for row in rows
+            if row["event"] == "outage"
+        ],
+    }
+
+
+def commit_lag(rows: Rows) -> list[dict[str, Any]]:
+    """The largest of each group."""
+    return [
+        {**names(GROUP, key), "lag_max": max(row["lag_max"] for row in found)}
+        for key, found in by(rows, GROUP)
+    ]
+
+
+def batches(rows: Rows) -> list[dict[str, Any]]:
+    """Deliveries and acks of each group, exact at any sample."""
+    counts = ("deliveries", "redeliveries", "acks")
+    return [
+        {**names(GROUP, [row[name] for name in GROUP]), **{name: row[name] for name in counts}}
+        for row in rows
+    ]

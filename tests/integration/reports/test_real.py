@@ -1,0 +1,66 @@
+"""The report of real traces: what sidecars wrote under faults, against their clients' histories.
+
+Three counts of the same: the histories' checker, a reader by the official messages, the report.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ackd.torture.child import Part
+from ackd.torture.nemesis import Nemesis, Temper
+from ackd.torture.parts import Local, Sidecar
+from ackd.torture.run import Course, Script
+from ackd_reports.frames.lake import Lake
+from tests.chaos.judged import CALM_S, judge, setup_for
+from tests.chaos.traced import assert_traced
+from tests.integration.reports.conftest import report
+from tests.support.paths import remove_run_dir, run_dir
+
+KILLS = 2
+
+
+def killed_twice() -> Script:
+    """The application and the sidecar, one after the other, twice."""
+
+    async def script(nemesis: Nemesis, workers: Sequence[Part]) -> None:
+        sidecar = next(each for each in nemesis.parts if isinstance(each, Sidecar))
+        for _ in range(KILLS):
+            for each in (*workers, sidecar):
+                await nemesis.kill(each, down_ms=200)
+
+    return script
+
+
+@pytest.mark.timeout(600)
+def test_counts_are_those_of_the_history(spark: SparkSession, tmp_path: Path) -> None:
+    """I1, I2 and what each promise rests on; what a kill took with it is counted, and is all."""
+    folder = run_dir("report")
+    try:
+        setup = setup_for(Local(folder), folder, "real", sidecars=1, store="embedded")
+        course = Course(seed=6, kills=0, temper=Temper(), warm_s=3.0, calm_s=CALM_S)
+        verdict = judge(setup, course, script=killed_twice(), name="report")
+        assert verdict.kept
+        traced = assert_traced(folder)
+        lake = Lake(spark, str(tmp_path / "lake"))
+        assert lake.ingest([str(folder / "traces")]).cut == ()
+        found = report(lake, tmp_path / "out")
+    finally:
+        remove_run_dir(folder)
+    totals, missing = found["totals"], traced.missing
+    assert found["quarantine"]["counts"] == {}
+    assert totals["acked"] == len(traced.acked) > 0
+    assert verdict.acked - missing["ack"] <= totals["acked"]
+    assert totals["acked"] <= verdict.acked + verdict.acks_unclear
+    assert totals["acked_again"] == verdict.count("acked_then_redelivered") == 0
+    assert found["promises"][0]["state"] == "kept"
+    assert totals["dead"] == totals["redriven"] == 0
+    (batches,) = found["batches"]
+    assert batches["deliveries"] == traced.delivered
+    assert batches["redeliveries"] == traced.again
+    assert verdict.deliveries <= batches["deliveries"] + missing["receive"]
+    told = found["sidecars"]
+    assert (told["instances"], told["restarts"]) == (1, KILLS)
+    assert told["spans_dropped"] == sum(missing.values())
