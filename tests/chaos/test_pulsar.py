@@ -212,8 +212,11 @@ def test_i5_prefetch_of_an_idle_consumer_starves_no_other(
     with deployed(rough, folder, FEW) as found:
         idle, second = Http(found.sidecar()), Http(found.sidecar())
         idle.receive_until(lambda got: len(got) == 1, 40, most=1)
+        began = time.monotonic()
         came = second.receive_until(lambda got: len(got) == FEW - 1, 20)
+        took_ms = (time.monotonic() - began) * 1000
     figure("pulsar_prefetch_bare_second_got", second_bare)
+    figure("pulsar_prefetch_ackd_second_waited_ms", round(took_ms))
     figure("pulsar_prefetch_ackd_second_got", len(came))
     assert second_bare == 0
     assert len(came) == FEW - 1

@@ -27,7 +27,7 @@ class Admin:
         self._tls = None if ca is None else ssl.create_default_context(cafile=str(ca))
         self._token = token
 
-    def ask(self, method: str, path: str, body: Json = None, timeout_s: float = 15.0) -> Json:
+    def ask(self, method: str, path: str, body: Json = None, timeout_s: float = 60.0) -> Json:
         """One request; raises AdminError, OSError when nobody listens."""
         headers = {"Content-Type": "application/json"}
         if self._token is not None:

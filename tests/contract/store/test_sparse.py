@@ -1,0 +1,88 @@
+"""A log that numbers sparsely (room for a producer's batch in each entry): the script holds to the
+reference record, and what a lease costs does not grow with the messages under lease.
+"""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from ackd.core.ids import LedgerKey
+from ackd.core.states import Outcome, Verb
+from ackd.core.wire import Call, Op, Open
+from tests.contract.store.test_differential import Pair
+from tests.support.redis import Flavour, RedisOptions, RedisServer, binary
+
+ENTRIES = 120
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    with (
+        RedisServer(RedisOptions(binary(Flavour.VALKEY), fsync=None)) as server,
+        redis.Redis(host="127.0.0.1", port=server.port, protocol=2) as connected,
+    ):
+        yield connected
+
+
+def story(client: Any, seed: int, stride: int) -> int:
+    """Lease entries with holes between, in calls of any size, ack some, open again and again."""
+    client.flushall()
+    rng = random.Random(seed)
+    pair = Pair(client, LedgerKey("c", "s", bytes(16), 0))
+    pair.open(Open(pair.key, "a#1", 3, 9, 0, create_at=0))
+    at, acked, waiting = 0, 0, []
+    while at < ENTRIES:
+        ops = []
+        for _ in range(rng.choice([1, 3, 16, 17, 32])):
+            offset = at * stride
+            members = rng.choice([1, 1, 1, 2, min(stride, 40)])
+            ops += [Op(Verb.GRANT, offset + each, arg=60_000, group=1) for each in range(members)]
+            if members < stride:
+                ops.append(Op(Verb.HOLE, offset + members, arg=offset + stride))
+            at += 1
+        if rng.random() < 0.3:
+            start = rng.randrange(at * stride)
+            ops.append(Op(Verb.HOLE, start, arg=start + rng.randrange(1, 4 * stride)))
+        if rng.random() < 0.1:
+            ops.append(Op(Verb.ADVANCE, 0))
+        reply = pair.apply(Call(pair.key, ops, pair.term, pair.seq + 1))
+        pair.seq += 1
+        waiting += [
+            Op(Verb.ACK, op.offset, result.fence, reply.rterm, 1)
+            for op, result in zip(ops, reply.results, strict=True)
+            if result.outcome is Outcome.GRANTED
+        ]
+        rng.shuffle(waiting)
+        count = rng.randrange(len(waiting) + 1)
+        reply = pair.apply(Call(pair.key, waiting[:count], pair.term, pair.seq + 1))
+        pair.seq += 1
+        acked += sum(each.outcome is Outcome.ACKED for each in reply.results)
+        del waiting[:count]
+        if rng.random() < 0.2:
+            pair.open(Open(pair.key, "a#1", 3, 9, 0, create_at=0))
+    pair.open(Open(pair.key, "a#1", 3, 9, 0, create_at=0))
+    return acked
+
+
+@pytest.mark.parametrize("stride", [16, 300, 1024])
+@pytest.mark.timeout(120)
+def test_sparse_offsets_are_decided_like_in_the_record(client: Any, stride: int) -> None:
+    for seed in range(3):
+        assert story(client, seed, stride) > ENTRIES // 4, f"seed {seed}"
+
+
+def test_a_lease_is_no_dearer_with_many_chunks_open(client: Any) -> None:
+    """No call looks through the names of all chunks."""
+    client.flushall()
+    pair = Pair(client, LedgerKey("c", "s", bytes(16), 0))
+    pair.open(Open(pair.key, "a#1", 3, 9, 0, create_at=0))
+    client.config_resetstat()
+    for at in range(40):
+        ops = [Op(Verb.GRANT, at * 1024, arg=60_000, group=1)]
+        ops.append(Op(Verb.HOLE, at * 1024 + 1, arg=(at + 1) * 1024))
+        pair.seq += 1
+        pair.apply(Call(pair.key, ops, pair.term, pair.seq))
+    assert "cmdstat_hkeys" not in client.info("commandstats")
