@@ -20,7 +20,7 @@ from ackd.telemetry.traces import Traces
 from ackd.telemetry.traceway import Batch, Way
 from tests.support.otlp import spans
 from tests.support.wait import wait_until_async
-from tests.unit.telemetry.acked import LIVES, acks, metric, traces
+from tests.unit.telemetry.acked import LIVES, acks, hidden, metric, traces
 
 
 def named(folder: Path) -> list[Path]:
