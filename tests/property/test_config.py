@@ -170,7 +170,11 @@ def whole(draw: st.DrawFn) -> Settings:
     """Settings that keep every rule."""
     default = Settings()
     addresses = st.sampled_from(("127.0.0.1:0", "[::1]:0", "unix:/run/a.sock", "localhost:0"))
-    server = {"listen": draw(addresses), "admin_listen": "127.0.0.1:1"}
+    server = {
+        "listen": draw(addresses),
+        "admin_listen": "127.0.0.1:1",
+        "health_listen": draw(st.sampled_from(("", "0.0.0.0:2"))),
+    }
     backoff_ms = draw(st.integers(1, 60_000))
     publish = {"backoff_ms": backoff_ms, "backoff_ms_max": draw(st.integers(backoff_ms, 60_000))}
     store = {

@@ -13,12 +13,13 @@ import pytest
 
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
-from ackd.ports import Broker, Committed, ConsumerSpec
+from ackd.ports import Broker, Committed, ConsumerSpec, Outgoing, Stored
 from ackd.testing import Reader
 from ackd.testing.lab import OptionValue, fill, load, open_broker
 from tests.support.paths import run_dir
 from tests.support.pulsar import Pulsar, PulsarOptions, missing
 from tests.support.require import require
+from tests.support.wait import wait_until_async
 
 pytestmark = [pytest.mark.pulsar, pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -70,7 +71,14 @@ async def works(found: Mapping[str, OptionValue]) -> None:
     part = TopicPartition("orders", 1)
     await broker.start()
     try:
-        await fill(broker, part, [b"one", b"two"])
+        first = Outgoing("orders", None, b"one", (), 1)
+
+        async def stored() -> bool:
+            (said,) = await broker.publish([first])
+            return isinstance(said, Stored)
+
+        await wait_until_async(stored, "a first message is stored")
+        await fill(broker, part, [b"two"])
         consumer = broker.consumer(ConsumerSpec("workers", ("orders",), "app"))
         await consumer.start()
         reader = Reader(consumer)

@@ -5,8 +5,8 @@ import pytest
 from ackd.core.scattered import Scattered
 from ackd.engine import own_acks
 from ackd.engine.api import Verb
-from ackd.ports import Outgoing, Stored
-from tests.integration.rocketmq.shop import Shop, Worker
+from ackd.ports import Outgoing
+from tests.integration.rocketmq.shop import Shop, Worker, insist
 from tests.support.wait import wait_until_async
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(120)]
@@ -29,8 +29,7 @@ async def _publish(worker: Worker) -> None:
         )
         for number in range(COUNT)
     ]
-    said = await worker.runtime._brokers["b"].publish(batch)
-    assert all(isinstance(each, Stored) for each in said), said
+    await insist(lambda *these: worker.runtime._brokers["b"].publish(these), batch)
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,12 @@ async def test_i2_acked_is_told_to_the_broker_and_a_retry_comes_again(shop: Shop
     assert {each.record.value for each in again} == {each.record.value for each in first[18:]}
     assert {each.attempt for each in again} == {2}
     assert await one.settle(Verb.ACK, *again) == ["acked"] * 2
+
+    async def told() -> bool:
+        consumer = one.runtime._subscriptions["work"].consumer
+        return not consumer._holds  # type: ignore[attr-defined]
+
+    await wait_until_async(told, "the broker is told")
     await one.runtime.stop()
     # Were one not acked at the broker, then its hold would have ended in this time.
     two = await shop.start("two")
