@@ -133,6 +133,7 @@ def subscriptions(draw: st.DrawFn) -> SubscriptionSettings:
     fixed = {
         "topics": tuple(topics),
         "broker": "",
+        "filter": "",  # the local queue has none
         "lease_ms": lease_ms,
         "lease_ms_max": draw(st.integers(lease_ms, 43_200_000)),
         "start": start,
