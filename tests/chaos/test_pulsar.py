@@ -21,7 +21,7 @@ from tests.support.pulsar import Pulsar, PulsarOptions, bare
 from tests.support.require import require
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.pulsar, pytest.mark.slow, pytest.mark.timeout(150)]
+pytestmark = [pytest.mark.pulsar, pytest.mark.slow, pytest.mark.timeout(240)]
 
 COUNT = 1_000
 GROUP = 900

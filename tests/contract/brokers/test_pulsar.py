@@ -16,7 +16,7 @@ from tests.support.ports import free_port
 from tests.support.pulsar import AdminError, Pulsar
 from tests.support.wait import wait_until
 
-pytestmark = [pytest.mark.pulsar, pytest.mark.slow, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.pulsar, pytest.mark.slow, pytest.mark.timeout(240)]
 
 SMALL_BYTES = 1024 * 1024
 CONFLICT = 409

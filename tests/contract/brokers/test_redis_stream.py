@@ -28,7 +28,7 @@ from tests.support.paths import REPO
 from tests.support.ports import free_port
 from tests.support.redis import RedisServer
 
-pytestmark = [pytest.mark.redis, pytest.mark.timeout(60), pytest.mark.usefixtures("installed")]
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(240), pytest.mark.usefixtures("installed")]
 
 EXAMPLE = REPO / "adapters" / "examples" / "redis_stream"
 RECORDS = 20

@@ -16,7 +16,7 @@ from ackd.testing import (
 from tests.support.ports import free_port
 from tests.support.rocketmq import RocketMQ
 
-pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
 
 HOLD_MS = 2_000
 POLL_MS = 1_000

@@ -41,7 +41,7 @@ async def connected(fragile: Kafka, socket_timeout_ms: int) -> AsyncIterator[Bro
             bootstrap_servers=fragile.proxied_bootstrap,
             topics_refresh_ms=500,
             request_timeout_ms=2000,
-            publish_timeout_ms=30_000,
+            publish_timeout_ms=120_000,
             properties={"socket.timeout.ms": f"{socket_timeout_ms}"},
         ),
     )

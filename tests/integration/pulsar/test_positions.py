@@ -15,7 +15,7 @@ from ackd.testing.lab import fill, load, open_broker
 from tests.support.pulsar import Pulsar, bare
 from tests.support.wait import wait_until, wait_until_async
 
-pytestmark = [pytest.mark.pulsar, pytest.mark.slow, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.pulsar, pytest.mark.slow, pytest.mark.timeout(240)]
 
 GROUP = "workers"
 

@@ -21,7 +21,7 @@ from tests.support.pulsar import Pulsar, PulsarOptions, missing
 from tests.support.require import require
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.pulsar, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.pulsar, pytest.mark.slow, pytest.mark.timeout(240)]
 
 TENANT = "acme"
 SPACE = f"{TENANT}/shop"

@@ -39,7 +39,7 @@ class Shop:
         await asyncio.to_thread(lambda: admin.group(self.topic, orderly=kind == "FIFO"))
 
     async def start(
-        self, name: str = "one", *, group: str = "", within_s: float = 20, **more: object
+        self, name: str = "one", *, group: str = "", within_s: float = 60, **more: object
     ) -> "Worker":
         """A sidecar, ready; AssertionError with what readiness says if it is not."""
         subscription = SubscriptionSettings(
@@ -52,7 +52,7 @@ class Shop:
             endpoints=self.rocketmq.endpoints,
             hold_ms=HOLD_MS,
             poll_ms=1_000,
-            request_timeout_ms=3_000,
+            request_timeout_ms=15_000,
         )
         runtime = Runtime(
             Settings(
@@ -109,7 +109,7 @@ class Worker:
             found.extend(await self.receive(count - len(found), wait_ms=2_000, **more))
             return len(found) >= count
 
-        await wait_until_async(enough, f"{count} messages", timeout_s=30)
+        await wait_until_async(enough, f"{count} messages", timeout_s=60)
         return found
 
     async def settle(self, do: Verb, *messages: Delivery, **more: object) -> list[str]:

@@ -9,7 +9,7 @@ from ackd.ports import Outgoing
 from tests.integration.rocketmq.shop import Shop, Worker, insist
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
 
 COUNT = 30
 SQL = "sql92: amount > 100 AND region = 'north'"

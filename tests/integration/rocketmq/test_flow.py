@@ -8,7 +8,7 @@ from ackd.engine.api import Verb
 from tests.integration.rocketmq.shop import HOLD_MS, Shop
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 async def test_i2_acked_is_told_to_the_broker_and_a_retry_comes_again(shop: Shop) -> None:

@@ -10,7 +10,7 @@ from ackd.ports import Outgoing, Stored
 from tests.integration.rocketmq.shop import Shop, Worker
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
 
 KEYS = (b"a", b"b", b"c")
 COUNT = 8
@@ -43,7 +43,7 @@ class Line:
                 await self._one(worker, each)
             return all(len(self.acked[key]) >= until for key in KEYS)
 
-        await wait_until_async(done, f"{until} of each key", timeout_s=40)
+        await wait_until_async(done, f"{until} of each key", timeout_s=90)
 
     async def _one(self, worker: Worker, message: Delivery) -> None:
         key, number = message.record.key or b"", int(message.record.value or b"-1")
@@ -76,7 +76,7 @@ async def test_an_order_that_the_broker_does_not_give_is_told_in_readiness(shop:
     await shop.open()
     admin = shop.rocketmq.admin
     with pytest.raises(AssertionError, match="is not orderly"):
-        await shop.start(ordering="key", within_s=3)
+        await shop.start(ordering="key", within_s=8)
     await asyncio.to_thread(lambda: admin.group(shop.topic, orderly=True))
     with pytest.raises(AssertionError, match="is no FIFO topic"):
         await shop.start("two", ordering="key", within_s=15)

@@ -14,7 +14,7 @@ from tests.support.rocketmq.bare import bare
 from tests.support.rocketmq.transaction import transact
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 async def test_of_transactions_only_what_was_committed_comes(

@@ -12,7 +12,7 @@ from tests.support.rocketmq import RocketMQ
 from tests.support.rocketmq.bare import bare
 from tests.support.wait import wait_until_async
 
-pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
 
 DELAY_MS = 2_000
 

@@ -11,7 +11,7 @@ from ackd_adapters.rocketmq.client import code_of
 from ackd_adapters.rocketmq.rpc import NO_ANSWER, UNREACHABLE, sign
 from tests.support.rocketmq import RocketMQ
 
-pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(180)]
 
 
 async def test_tls_with_the_right_authority_and_with_others(rocketmq: RocketMQ) -> None:

@@ -14,7 +14,7 @@ from ackd_adapters.rocketmq.message import Taken
 from tests.support.rocketmq import RocketMQ
 from tests.support.rocketmq.bare import HOLD_MS, bare, held, never, some
 
-pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(180)]
 
 BACK_S = 9.0
 """A hold that ended brings its message back within this, on a busy machine too."""
