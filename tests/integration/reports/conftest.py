@@ -19,8 +19,8 @@ from ackd_reports.targets import Target
 from ackd_reports.words import MICRO
 from tests.support.require import require
 
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""Work of seconds: most of it is loading and compiling classes."""
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ActiveProcessorCount=1"
+"""Work of seconds: most of it is loading and compiling classes. Others run beside it."""
 SESSION = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "768m",
