@@ -112,7 +112,7 @@ def plan_of(setup: Setup, deployment: Deployment, seed: int, rate_per_s: int) ->
     )
 
 
-def assert_kept(verdict: Verdict, *, seed: int = 0) -> None:
+def assert_kept(verdict: Verdict, *, seed: int = 0, acked_min: int = ACKED_MIN) -> None:
     """Every promise, and that the run was one: enough messages came through.
 
     How many do is up to the machine: 400 to 1000 usually, 100 where four others want the processor.
@@ -126,7 +126,7 @@ def assert_kept(verdict: Verdict, *, seed: int = 0) -> None:
     assert verdict.kept, json.dumps(facts, indent=1)
     # One machine has one clock: what is told as a deadline must not drift away from it.
     assert verdict.clocks_apart_us <= APART_US_MAX, verdict.clocks_apart_us
-    assert verdict.acked >= ACKED_MIN, (verdict.acked, verdict.confirmed)
+    assert verdict.acked >= acked_min, (verdict.acked, verdict.confirmed)
 
 
 def setup_for(broker: BrokerPart, folder: Path, topic: str, **more: object) -> Setup:

@@ -74,7 +74,8 @@ def test_six_kills_on_rocketmq(rocketmq: RocketMQ, folder: Path) -> None:
     setup = setup_for(RocketMQAt(rocketmq, group="orders"), folder, topic, sidecars=2)
     course = Course(seed=SEED, kills=6, temper=TEMPER, calm_s=CALM_S)
     verdict = judge(setup, course, hurt_broker=True, name="random-rocketmq")
-    assert_kept(verdict, seed=SEED)
+    # Each publish waits for a broker that is killed and takes a minute to be known again.
+    assert_kept(verdict, seed=SEED, acked_min=10)
     assert verdict.faults >= 6
 
 
