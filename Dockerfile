@@ -2,9 +2,9 @@
 #   docker build -t ackd .                          the sidecar, the injector and the commands
 #   docker build -t ackd-reports --target reports . reports on service levels (Spark, Java)
 #
-# Pin the base by its digest for what you publish:
-#   --build-arg PYTHON=python:3.13-slim-bookworm@sha256:...
-ARG PYTHON=python:3.13-slim-bookworm
+# The base is pinned by the digest of its index. A newer one, or one of your own:
+#   --build-arg PYTHON=python:3.14-slim-bookworm@sha256:...
+ARG PYTHON=python:3.13.14-slim-bookworm@sha256:67a1e1f215ccda113cfc024e8639049257e88f273898f595b61476d128d387e8
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 
@@ -13,6 +13,7 @@ FROM ${PYTHON} AS wheel
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src
 COPY pyproject.toml hatch_build.py README.md LICENSE ./
+COPY requirements/rocketmq-protocol.txt requirements/
 COPY sidecar sidecar
 COPY adapters adapters
 COPY spark_reports spark_reports
@@ -31,7 +32,7 @@ COPY --from=wheel /wheels /wheels
 RUN /opt/ackd/bin/pip install --no-deps --no-index /wheels/*.whl \
   && /opt/ackd/bin/pip uninstall --yes pip \
   && /opt/sbom/bin/cyclonedx-py environment --output-file /opt/ackd/sbom.cdx.json /opt/ackd/bin/python \
-  && python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/ackd/lib
+  && python -m compileall -q -f -j 0 --invalidation-mode unchecked-hash /opt/ackd/lib
 
 # --- reports: the same, with Spark and the Java that it needs
 FROM ${PYTHON} AS reports
@@ -52,7 +53,7 @@ COPY --from=wheel /wheels /wheels
 RUN python -m venv /opt/ackd \
   && /opt/ackd/bin/pip install --require-hashes -r /reports.lock \
   && /opt/ackd/bin/pip install --no-deps --no-index /wheels/*.whl \
-  && python -m compileall -q -j 0 --invalidation-mode unchecked-hash /opt/ackd/lib
+  && python -m compileall -q -f -j 0 --invalidation-mode unchecked-hash /opt/ackd/lib
 ENV PATH=/opt/ackd/bin:$PATH HOME=/tmp MPLCONFIGDIR=/tmp
 USER 65532:65532
 WORKDIR /tmp

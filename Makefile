@@ -7,6 +7,7 @@ MAKEFLAGS += --no-print-directory
 PYTHON ?= python3
 BIN := .venv/bin
 BROKER ?= local
+BASE ?=
 SEEDS ?= 1000
 ARGS ?=
 WITHOUT ?=
@@ -14,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .PHONY: help
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z.-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9.-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
 # The virtual environment. Versions and hashes come from requirements/*.lock; ackd itself is installed
 # editable, so that a changed file counts at once. Only Python 3.11+ with its venv module is needed.
@@ -61,25 +62,51 @@ test: .venv/.dev ## every test, on real brokers and stores; ARGS="-k name" WITHO
 	@tests/support/apt.sh
 	@ACKD_TEST_REQUIRE_ALL=1 ACKD_TEST_WITHOUT="$(WITHOUT)" $(BIN)/python -m tests.support.side_by_side $(ARGS)
 
-# Addresses of pods are addresses of this machine in there, and ports are free; nothing is left behind.
-OWN_NETWORK = unshare $(if $(filter 0,$(shell id -u)),,--map-root-user) --net
+.PHONY: test-collector
+test-collector: .venv/.dev ## traces at a real OpenTelemetry Collector, which is built at first use
+	@tests/support/apt.sh
+	@$(BIN)/python -m tests.support.collector.install
+	@ACKD_TEST_REQUIRE_ALL=1 $(BIN)/pytest tests/collector $(ARGS)
+
+.PHONY: k8s-binaries
+k8s-binaries: .venv/.dev ## build the Kubernetes of test-k8s; ARGS=--yield: with time that nothing else wants
+	@$(BIN)/python -m tests.support.k8s.install $(ARGS)
 
 .PHONY: test-k8s
-test-k8s: .venv/.dev ## chart and injector on a real Kubernetes, which is built at first use; needs Go, no root
+test-k8s: .venv/.dev ## chart and injector on a real Kubernetes, which is built at first use; no root
 	@tests/support/apt.sh
 	@$(BIN)/python -m tests.support.k8s.install
-	@ACKD_TEST_REQUIRE_ALL=1 $(OWN_NETWORK) $(BIN)/pytest tests/k8s $(ARGS)
+	@ACKD_TEST_REQUIRE_ALL=1 $(BIN)/python -m tests.support.k8s.run $(ARGS)
+
+.PHONY: image
+image: ## the sidecar's image, built without Docker; needs root; BASE=IMAGE@DIGEST is pulled
+	@tests/support/node/image.sh sidecar $(BASE)
+
+.PHONY: test-image
+test-image: image .venv/.dev ## what the image does when it runs
+	@ACKD_TEST_REQUIRE_ALL=1 tests/support/node/space.sh $(BIN)/pytest tests/node/test_image.py $(ARGS)
+
+.PHONY: test-node
+test-node: .venv/.dev ## pods on a real node (kubelet, containerd, runc) with a real Kafka; needs root and Go
+	@if [ "$$(id -u)" -ne 0 ]; then $(BIN)/pytest tests/node $(ARGS); exit 0; fi; \
+	tests/support/apt.sh; \
+	tests/support/node/apt.sh runc containernetworking-plugins; \
+	tests/support/node/image.sh; \
+	$(BIN)/python -m tests.support.k8s.install; \
+	$(BIN)/python -m tests.support.node.install; \
+	ACKD_TEST_REQUIRE_ALL=1 tests/support/node/space.sh $(BIN)/pytest tests/node $(ARGS)
 
 .PHONY: test-fast
 test-fast: .venv/.dev ## the tests that need no broker and little time
-	@$(BIN)/pytest -m "not slow and not kafka and not redis and not k8s" $(ARGS)
+	@$(BIN)/pytest -m "not slow and not kafka and not redis and not k8s and not node and not collector" $(ARGS)
 
-SPARK35 := .cache/spark35
+# The py4j of Spark 3.5 leaves its sockets to the garbage collector, at any moment of any test.
+SPARK35_WARNINGS := -W ignore:unclosed:ResourceWarning
 
 .PHONY: test-spark35
 test-spark35: .venv/.dev ## the tests of reports on Spark 3.5, the oldest that they know
-	@[ -d $(SPARK35)/pyspark ] || $(BIN)/pip install -q --target $(SPARK35) 'pyspark==3.5.*'
-	@PYTHONPATH=$(SPARK35) $(BIN)/pytest tests/integration/reports $(ARGS)
+	@PYTHONPATH=$$($(BIN)/python -m tests.support.other spark35) $(BIN)/pytest $(SPARK35_WARNINGS) \
+	  $(if $(filter tests/%,$(ARGS)),,tests/integration/reports) $(ARGS)
 
 .PHONY: lint
 lint: .venv/.dev ## ruff (rules and format) and mypy strict, tests included
@@ -121,7 +148,8 @@ lock: .venv/.dev ## refresh requirements/*.lock from pyproject.toml; ARGS=--upgr
 	  -o requirements/image.lock pyproject.toml
 	@$(BIN)/uv pip compile -q $(LOCK_BASE) --extra reports -c requirements/dev.lock \
 	  -o requirements/reports.lock pyproject.toml
-	@$(BIN)/uv pip compile -q $(LOCK_BASE) --group sbom -o requirements/sbom.lock
+	@for group in s3 sbom spark35; do \
+	  $(BIN)/uv pip compile -q $(LOCK_BASE) --group $$group -o requirements/$$group.lock; done
 
 LOCK_BASE := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header
 IMAGE_EXTRAS := --extra inject --extra kafka --extra local --extra pulsar --extra rocketmq --extra uvloop

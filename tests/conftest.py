@@ -2,10 +2,12 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
@@ -31,6 +33,9 @@ from tests.support.require import require
 from tests.support.rocketmq import RocketMQ
 from tests.support.side_by_side import TURN, keeps
 from tests.support.without import WITHOUT, left_out, needs
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 settings.register_profile(
     "ackd",
@@ -191,3 +196,12 @@ def own_redis() -> Iterator[RedisFactory]:
     """Start servers that the test may kill, freeze and empty; stopped at its end."""
     with ExitStack() as stack:
         yield lambda options: stack.enter_context(RedisServer(options))
+
+
+@pytest.fixture(scope="session")
+def spark() -> "Iterator[SparkSession]":
+    """One session for all tests of a run that need one. It is not kept in here: see `started`."""
+    require("" if shutil.which("java") else "reports need Java 17: java is not in PATH")
+    from tests.support.spark import started  # noqa: PLC0415 -- few tests need it, and it is large
+
+    yield from started()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
+import re
 import sys
 import webbrowser
 from collections.abc import Callable, Sequence
@@ -27,6 +28,8 @@ EXITS: Final = {
     BROKEN: "a promise was broken",
     NO_DATA: "there are no messages in the period",
 }
+SECRET: Final = re.compile("secret|password|passphrase|token|access[.]?key", re.IGNORECASE)
+"""Names of settings whose values are secrets."""
 EPILOG: Final = "exit codes of make:\n" + "\n".join(f"  {n}  {text}" for n, text in EXITS.items())
 
 
@@ -91,6 +94,14 @@ def _add_lake(parser: argparse.ArgumentParser, *, needed: bool) -> None:
     parser.add_argument(
         "--master", help="Spark's master; default: what spark-submit says, else local[*]"
     )
+    parser.add_argument(
+        "--conf",
+        type=_setting,
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a setting of Spark, as spark-submit has it; may be given many times; no secrets",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -138,6 +149,7 @@ def _make(arguments: argparse.Namespace) -> int:
             compact=arguments.compact,
             exact=arguments.exact,
             master=arguments.master,
+            conf=dict(arguments.conf),
         ),
         _say,
     )
@@ -162,7 +174,8 @@ def _follow(arguments: argparse.Namespace) -> int:
     from ackd_reports.frames.session import session  # noqa: PLC0415
 
     every = None if arguments.once else arguments.every
-    stream.follow(session(arguments.master), arguments.source, arguments.lake, every)
+    spark = session(arguments.master, dict(arguments.conf))
+    stream.follow(spark, arguments.source, arguments.lake, every)
     return KEPT
 
 
@@ -175,6 +188,19 @@ def _generate(arguments: argparse.Namespace) -> int:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    """`spark.name=value`. Others can see a command line, so it is no place for secrets."""
+    name, equals, value = text.partition("=")
+    if not (equals and name.startswith("spark.") and name.isprintable()):
+        raise argparse.ArgumentTypeError("expected spark.NAME=VALUE")
+    if SECRET.search(name):
+        raise argparse.ArgumentTypeError(
+            f"{name} is a secret, which others see on a command line: put it into the environment"
+            " (AWS_SECRET_ACCESS_KEY) or into a file (docs/reports.md)"
+        )
+    return name, value
 
 
 def _time(text: str) -> int:

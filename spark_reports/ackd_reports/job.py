@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from pyspark.sql import SparkSession
+
 from ackd_reports import measures, model, plain, targets
+from ackd_reports.frames.failures import told_plainly
 from ackd_reports.frames.figures import Figures, figures, span_of
 from ackd_reports.frames.lake import Lake
 from ackd_reports.frames.session import session
@@ -34,13 +37,28 @@ class Order:
     compact: bool = False
     exact: bool = False
     master: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
 
 
 def make(order: Order, say: Callable[[str], None]) -> int:
     """Make a report; the exit code. Raises `TargetsError` and `OSError`."""
     wanted = targets.load(order.targets) if order.targets else ()
-    spark = session(order.master)
+    spark = session(order.master, order.conf)
     order.out.mkdir(parents=True, exist_ok=True)
+    with told_plainly(*order.sources, order.lake or ""):
+        report = _report(spark, order, wanted, say)
+    write(report, order.out)
+    code = CODES[report["verdict"]]
+    say(f"{report['verdict']}: {order.out / 'report.html'}")
+    return code
+
+
+def _report(
+    spark: SparkSession,
+    order: Order,
+    wanted: tuple[targets.Target, ...],
+    say: Callable[[str], None],
+) -> Report:
     lake = Lake(spark, order.lake or str((order.out / "lake").absolute()))
     if order.sources:
         say("reading trace files")
@@ -49,15 +67,13 @@ def make(order: Order, say: Callable[[str], None]) -> int:
     if order.compact:
         say(f"{lake.compact()} folders merged")
     say("counting")
-    report = build(lake, order, wanted)
-    write(report, order.out)
-    code = CODES[report["verdict"]]
-    say(f"{report['verdict']}: {order.out / 'report.html'}")
-    return code
+    return build(lake, order, wanted)
 
 
 def build(lake: Lake, order: Order, wanted: tuple[targets.Target, ...]) -> Report:
-    """The report as plain data; the 5-minute figures go to `out/gold` as Parquet."""
+    """The report as plain data; the 5-minute figures go to `out/gold` as Parquet, or where
+    executors are on other hosts and the lake is no local folder, to `gold` in the lake.
+    """
     found = span_of(lake.rows())
     first, last = found or (0, 0)
     until = order.until_us if order.until_us is not None else last + 1
@@ -70,7 +86,9 @@ def build(lake: Lake, order: Order, wanted: tuple[targets.Target, ...]) -> Repor
         rows = lake.rows(_date(earlier))
         before = figures(rows, earlier, since, wanted)
     start = first if since is None else since
-    gold = str((order.out / "gold").absolute())
+    # Executors on other hosts cannot write to this disk.
+    own = lake.executors_here or not lake.elsewhere
+    gold = str((order.out / "gold").absolute()) if own else lake.gold
     rows = lake.rows(_date(start))
     now = figures(rows, start, until, wanted, gold, exactly=order.exact)
     return model.report(now, before, wanted, lake.cut())

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from ackd.http.malloc import TRIM_S
 from ackd.torture.parts import Local, Sidecar, SidecarPlan
 from tests.bench.bench_http import produce, sidecar_on
 from tests.bench.measure import percentile_ms, rss_mb
@@ -53,7 +54,7 @@ def window(kafka: Kafka, folder: Path) -> dict[str, object]:
             held += talk.receive(1000, 3_600_000, 2_000)
             if time.monotonic() > end:
                 raise RuntimeError(f"only {len(held)} messages are open")
-        time.sleep(3.0)
+        time.sleep(3.0 + TRIM_S)
         open_mb = rss_mb(sidecar.pid)
         late = deadlines(talk, [each["lease"] for each in held])
         return {

@@ -22,6 +22,8 @@ from tests.support.wait import wait_until
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(480)]
 
 PARTITIONS = 3
+SOON = 20
+SOON_MS, LATER_MS = 1_000, 20_000
 
 
 def call(
@@ -167,7 +169,11 @@ def test_another_sidecar_takes_over_a_dead_ones_outbox(at_kafka: KafkaAt, folder
         path = f"/v1/topics/{deployment.topic}/messages:batch"
         body = {
             "messages": [
-                {"key": f"k{n % 5}", "text": f"v{n}", "delay_ms": 1_000 + 10 * n}
+                {
+                    "key": f"k{n % 5}",
+                    "text": f"v{n}",
+                    "delay_ms": n + (SOON_MS if n < SOON else LATER_MS),
+                }
                 for n in range(300)
             ]
         }
@@ -175,19 +181,20 @@ def test_another_sidecar_takes_over_a_dead_ones_outbox(at_kafka: KafkaAt, folder
         status, answer = call(one, "POST", path, json.dumps(body).encode(), **json_type)
         assert status == 202, answer
         assert {each["status"] for each in answer["results"]} == {"accepted"}
-        wait_until(lambda: len(log_of(at_kafka, deployment.topic)) >= 20, "the first ones")
+        wait_until(lambda: len(log_of(at_kafka, deployment.topic)) >= SOON, "the first ones")
         one.kill()
 
         def all_there() -> bool:
             return len(set(log_of(at_kafka, deployment.topic))) == 300
 
-        wait_until(all_there, "the other one to send the rest", timeout_s=60, interval_s=0.2)
+        assert not all_there(), "it was killed before the others were due"
+        wait_until(all_there, "the other one to send the rest", timeout_s=100, interval_s=0.2)
         log = log_of(at_kafka, deployment.topic)
         for key in range(5):
             seen = list(dict.fromkeys(int(v[1:]) for v in log if int(v[1:]) % 5 == key))
             assert seen == sorted(seen)
         status, answer = call(two, "GET", "/v1/outbox")
-        assert answer["outboxes"][0]["sender"] == "s2"
+        assert answer["outboxes"][0]["sender"] == "s2", answer
 
 
 def test_while_the_broker_is_away_messages_wait_in_the_store(

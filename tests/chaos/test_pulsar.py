@@ -14,10 +14,10 @@ import pulsar as client_library
 import pulsar.asyncio as asyncio_library
 import pytest
 
-from tests.chaos.pulsar_at import PulsarAt
 from tests.chaos.world import Http, World, long_job, world
 from tests.support import pulsar as pulsar_support
 from tests.support.pulsar import Pulsar, PulsarOptions, bare
+from tests.support.pulsar.part import PulsarAt
 from tests.support.require import require
 from tests.support.wait import wait_until
 

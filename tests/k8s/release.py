@@ -5,7 +5,7 @@ from typing import Any, Self
 
 import yaml
 
-from tests.support.k8s.api import ApiError, Json
+from tests.support.k8s.api import Api, ApiError, Json
 from tests.support.k8s.cluster import Cluster
 from tests.support.k8s.helm import Helm
 from tests.support.k8s.injectors import Injectors, rendered_settings
@@ -61,7 +61,7 @@ class Release(Started):
         Helm("helm4", self.cluster.kubeconfig).uninstall()
         self.injectors.stop()
         wait_until(
-            lambda: not has_sidecar(self._try({})),
+            lambda: not has_sidecar(probed(self.cluster.api, {})),
             "pods are left alone",
             timeout_s=INJECTING_S_MAX,
             interval_s=0.2,
@@ -79,15 +79,17 @@ class Release(Started):
     def wait_injecting(self) -> None:
         """Until a pod gets the sidecar of now: the API server hears of changes a bit later."""
         wait_until(
-            lambda: hash_of(self._try(OPTED_IN)) == self.hash,
+            lambda: hash_of(probed(self.cluster.api, OPTED_IN)) == self.hash,
             f"pods get the sidecar, {self.mode}",
             timeout_s=INJECTING_S_MAX,
             interval_s=0.2,
             ignoring=(ApiError,),
         )
 
-    def _try(self, annotations: Mapping[str, str]) -> Json:
-        return self.cluster.api.create(pod("probe", "default", annotations), dry_run=True)
+
+def probed(api: Api, annotations: Mapping[str, str]) -> Json:
+    """The pod that the server would make now."""
+    return api.create(pod("probe", "default", annotations), dry_run=True)
 
 
 def golden_values() -> Json:

@@ -1,5 +1,6 @@
 """The chart: rendered by both Helms, checked against old and new Kubernetes, and by a server."""
 
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -8,9 +9,11 @@ import pytest
 import yaml
 
 from tests.k8s.release import golden_values, merge
-from tests.support.k8s.api import Api, ApiError, Json
+from tests.support.k8s import definitions
+from tests.support.k8s.api import Api, ApiError, Json, collection
 from tests.support.k8s.cluster import Cluster
 from tests.support.k8s.helm import NAMESPACE, VERSIONS, Helm, HelmError
+from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.k8s, pytest.mark.usefixtures("programs")]
 VALIDATE = str(Path(sys.executable).parent / "kubernetes-validate")
@@ -22,6 +25,8 @@ FOREIGN_KINDS = frozenset(
     }
 )
 """Of other projects: their schemas are not Kubernetes' own."""
+UNKNOWN_KINDS = frozenset({"ScheduledSparkApplication", "SparkApplication"})
+"""The module of the Spark operator is not to be had everywhere."""
 
 
 @pytest.fixture(params=VERSIONS)
@@ -67,6 +72,27 @@ def test_the_server_takes_the_chart_with_all_options(cluster: Cluster, api: Api)
                 api.apply(thing, dry_run=True)
 
 
+def test_objects_of_other_projects_fit_their_definitions(cluster: Cluster, api: Api) -> None:
+    """Unknown fields are refused; what no module of these projects has is left out."""
+    made = [yaml.safe_load(path.read_text()) for path in definitions.files()]
+    for each in made:
+        api.apply(each)
+    kinds = {each["spec"]["names"]["kind"] for each in made}
+    assert kinds == FOREIGN_KINDS - UNKNOWN_KINDS
+    if not exists(api):
+        api.namespace(NAMESPACE, {})
+    values = {"injector": {"mode": "webhook", "certManager": {"enabled": True}}}
+    things = Helm("helm4", cluster.kubeconfig).template(merge(all_options(), values))
+    foreign = [each for each in things if each["kind"] in kinds]
+    assert {each["kind"] for each in foreign} == kinds
+    for thing in foreign:
+        path = f"{collection(thing)}/{thing['metadata']['name']}"
+        wait_until(functools.partial(served, api, path), f"{thing['kind']} is served")
+        checked(api, path, thing)
+        with pytest.raises(ApiError, match=r"speck|unknown|not declared"):
+            checked(api, path, merge(thing, {"spec": {"speck": 1}}))
+
+
 @pytest.mark.parametrize(
     ("wrong", "name"),
     [
@@ -91,6 +117,24 @@ def test_both_helms_render_the_same() -> None:
     assert old == new
 
 
+def test_a_policy_for_pods_with_sidecars(helm: Helm) -> None:
+    """Metrics for whom it says, the application's ports, and nothing else; out only if limited."""
+    full = sidecars_policy(helm, all_options())
+    assert full["podSelector"] == {"matchLabels": {"app": "orders"}}
+    assert full["policyTypes"] == ["Ingress", "Egress"]
+    metrics, application = full["ingress"]
+    assert metrics["ports"] == [{"port": 7082, "protocol": "TCP"}]
+    assert metrics["from"] == [{"namespaceSelector": {"matchLabels": {"team": "watch"}}}]
+    assert application == {"ports": [{"port": 8080, "protocol": "TCP"}]}
+    assert full["egress"] == [{"ports": [{"port": 9092, "protocol": "TCP"}]}]
+    least = sidecars_policy(helm, {"sidecar": {"networkPolicy": {"enabled": True}}})
+    assert least == {
+        "podSelector": {},
+        "policyTypes": ["Ingress"],
+        "ingress": [{"ports": [{"port": 7082, "protocol": "TCP"}]}],
+    }
+
+
 def test_no_bundle_is_rendered(helm: Helm) -> None:
     """Who patches it owns it alone."""
     assert "caBundle" not in str(helm.template(all_options()))
@@ -112,6 +156,15 @@ def all_options() -> Json:
                 "replicas": 3,
                 "tolerations": [{"operator": "Exists"}],
             },
+            "sidecar": {
+                "networkPolicy": {
+                    "enabled": True,
+                    "podSelector": {"matchLabels": {"app": "orders"}},
+                    "metricsFrom": [{"namespaceSelector": {"matchLabels": {"team": "watch"}}}],
+                    "ingress": [{"ports": [{"port": 8080, "protocol": "TCP"}]}],
+                    "egress": [{"ports": [{"port": 9092, "protocol": "TCP"}]}],
+                }
+            },
             "config": {
                 "namespaces": ["default"],
                 "brokers": {"main": {"type": "kafka", "servers": "kafka.data:9092"}},
@@ -125,6 +178,34 @@ def all_options() -> Json:
             "reports": {"mode": "cronjob", "tracesClaim": "traces"},
         },
     )
+
+
+def sidecars_policy(helm: Helm, values: Json) -> Json:
+    """What the one policy for pods with a sidecar says."""
+    things = helm.template(merge(values, {"injector": {"mode": "webhook"}}))
+    [found] = [
+        each["spec"]
+        for each in things
+        if each["kind"] == "NetworkPolicy" and each["metadata"]["name"].endswith("-sidecars")
+    ]
+    policy: Json = found
+    return policy
+
+
+def checked(api: Api, path: str, thing: Json) -> None:
+    """A dry run with no field that the server does not know; raises ApiError."""
+    query = "fieldManager=tests&force=true&dryRun=All&fieldValidation=Strict"
+    api.call("PATCH", f"{path}?{query}", thing, "application/apply-patch+yaml")
+
+
+def served(api: Api, path: str) -> bool:
+    """Whether the server has the kind by now: it takes a moment behind the definition."""
+    try:
+        api.get(path)
+    except ApiError as error:
+        # A kind that is not known answers in plain text, one without such an object in JSON.
+        return error.status == 404 and "page not found" not in error.message
+    return True
 
 
 def by_name(things: list[Json]) -> dict[tuple[str, str], Json]:

@@ -19,6 +19,7 @@ from ackd.core.effects import (
     CloseHome,
     FetchFrom,
     FinishRange,
+    PutOff,
     Restore,
     SendBack,
     SendDead,
@@ -155,7 +156,7 @@ class Story:
                     self.given_up(side, offset, fence, attempt)
                 case FinishRange(start, end):
                     side.call(self.now_ms, Op(Verb.HOLE, start, arg=end))
-                case CloseHome() | Bury() | Restore():
+                case CloseHome() | Bury() | PutOff() | Restore():
                     raise AssertionError(effect)
 
     def given_up(self, side: Side, offset: int, fence: int, attempt: int) -> None:

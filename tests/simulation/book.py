@@ -62,7 +62,8 @@ class Holding:
     `by`: who granted it. `deadlines`: for each deadline that the store set, its real time (a store
     whose clock jumps back does not prolong what the holder knows), when it was written and by whom;
     `told_us`, `changed_us`, `told_by` are those of the latest deadline that the holder knows.
-    `lapsed`: a home that held it says that its deadline has passed.
+    `lapsed`: a home that held it says that its deadline has passed. `at`: where it was granted, the
+    message's own coordinate or that of its copy.
     """
 
     fence: int
@@ -71,6 +72,7 @@ class Holding:
     granted_us: int
     granted_ms: int
     until_ms: int
+    at: Coordinate
     told_ms: int = 0
     told_us: int = 0
     changed_us: int = 0
@@ -149,13 +151,15 @@ class Ledger:
     """A partition as it should be. `start`: where the group starts (-1 = not known yet).
 
     `resets`: positions that an operator set, `seeks`: all that were ever sought. `rests`: (offset,
-    real time) of data losses: from there on messages at or above may come again.
+    real time) of data losses: from there on messages at or above may come again. `gone_us`: when a
+    rollback forgot the whole record, which somebody may make anew much later.
     """
 
     start: int = -1
     resets: list[int] = field(default_factory=list)
     seeks: set[int] = field(default_factory=set)
     losses: list[tuple[int, set[int], int]] = field(default_factory=list)
+    gone_us: list[int] = field(default_factory=list)
     epoch: int = 0
     taken_us: int = 0
     created: bool = False

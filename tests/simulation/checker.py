@@ -12,6 +12,7 @@ from tests.simulation.book import Ack, Coordinate, Message, Place, name_of, read
 from tests.simulation.decisions import Decisions
 from tests.simulation.log import is_retry
 from tests.simulation.process import Process
+from tests.simulation.put_off import broken
 from tests.simulation.redrives import home_of, reached
 
 TOLD = {
@@ -119,6 +120,13 @@ class Checker(Decisions):
             self.world.fail(f"I7: {name_of(at)} handed over without a grant")
             return
         self.delivered_count += 1
+        topic = self.cluster.of(at.topic_id) if self.cluster.put_off else None
+        record = topic.logs[at.partition].records.get(at.offset) if topic else None
+        if record is not None:
+            counted = not self.disturbed()
+            wrong = broken(record, holding.granted_us, lease.attempt, counted=counted)
+            if wrong:
+                self.world.fail(f"{wrong}: {name_of(at)}")
         if holding.ended and not holding.asked:
             self.world.fail(f"I4: {name_of(at)} handed over after its lease was given back")
         holding.told(delivery.deadline_ms)

@@ -10,7 +10,7 @@ from ackd.core.upkeep import epoch_mark
 from ackd.core.wire import Call, Finish, Op, Open, Reply, Result, Snapshot, Verdict
 from ackd.engine.dedup import REPEAT
 from tests.simulation.book import Ack, Book, Coordinate, Holding, Ledger, Message, Place, name_of
-from tests.simulation.homes import homeless, lapsed, noted, unknown
+from tests.simulation.homes import apart, homeless, lapsed, noted, unknown
 from tests.simulation.log import Cluster, Topic, is_retry
 from tests.simulation.order import too_early
 from tests.simulation.process import Process
@@ -59,10 +59,10 @@ class Decisions:
                 case Verb.GRANT:
                     if result.outcome is Outcome.GRANTED:
                         self._carrier_granted(coordinate)
-                        self._granted(by, self.origin(coordinate), result, reply)
+                        self._granted(by, coordinate, result, reply)
                 case Verb.CLAIM:
                     self._claimed(coordinate, op, result, reply)
-                case Verb.SEND | Verb.BURY | Verb.PLACE | Verb.CLOSE | Verb.RESTORE:
+                case Verb.SEND | Verb.BURY | Verb.PLACE | Verb.CLOSE:
                     pass
                 case Verb.HOLE | Verb.ADVANCE:
                     self._passed(coordinate, op)
@@ -74,7 +74,7 @@ class Decisions:
                 case Verb.RESET:
                     self.repeats.reset(coordinate.place)
                     self.seeks.reset(call.key, op.offset, reply.epoch)
-                case Verb.FINISH:
+                case Verb.FINISH | Verb.RESTORE:
                     self._finished(coordinate, op, result)
                 case _:
                     self._settled(by, self.origin(coordinate), op, result, reply)
@@ -93,7 +93,8 @@ class Decisions:
             "now", reply.now_ms,
         )  # fmt: skip
 
-    def _granted(self, by: Process, at: Coordinate, result: Result, reply: Reply) -> None:
+    def _granted(self, by: Process, where: Coordinate, result: Result, reply: Reply) -> None:
+        at = self.origin(where)
         message = self.book.message(at)
         now_us = self.world.now_us
         for holding in message.holdings.values():
@@ -103,7 +104,8 @@ class Decisions:
                     f"I3: {name_of(at)} granted by {by.name} while fence {holding.fence} holds it "
                     f"until {holding.told_ms} (now {reply.now_ms})"
                 )
-            if holding.fence == result.fence and holding.rterm == reply.rterm:
+            same = holding.fence == result.fence and holding.rterm == reply.rterm
+            if same and holding.at == where:  # two copies of one message are two tokens
                 self.world.fail(f"R9: {name_of(at)} granted twice with fence {result.fence}")
         for ack in message.told:
             if not self._ack_excused(at, ack, self.seeks.epoch(at, reply), by):
@@ -111,7 +113,9 @@ class Decisions:
         if message.copies and not self.disturbed():
             self.world.fail(f"R2: {name_of(at)} granted although its dead copy is stored")
         self._in_order(at)
-        holding = Holding(result.fence, reply.rterm, by, now_us, reply.now_ms, result.when_ms)
+        holding = Holding(
+            result.fence, reply.rterm, by, now_us, reply.now_ms, result.when_ms, where
+        )
         holding.until(result.when_ms, reply.now_ms, now_us, by)
         message.holdings[holding.fence, holding.rterm] = message.newest = holding
 
@@ -202,6 +206,11 @@ class Decisions:
             return
         if result.outcome in ENDING:
             self._ended(at, message, holding, op, reply)
+        known = message.done or not self.disturbed()
+        if result.outcome is Outcome.ALREADY_ACKED and op.verb is Verb.ACK and not known:
+            # Known to be over from a commit, or as sent back: its holder wanted nothing else, and
+            # who served it repeats it as an ack (R10).
+            message.acked_us = self.world.now_us
         if result.outcome is Outcome.EXTENDED:
             holding.until(result.when_ms, reply.now_ms, self.world.now_us, by)
         if result.outcome is Outcome.ACKED:
@@ -216,9 +225,10 @@ class Decisions:
         self, at: Coordinate, message: Message, holding: Holding, op: Op, reply: Reply
     ) -> None:  # fmt: skip
         """R17, I4: a lease is ended by its newest holder's own wish, or not at all."""
-        newest = message.newest
-        if newest is not None and holding is not newest and newest.granted_us > holding.granted_us:
-            now_us = self.world.now_us
+        newest, now_us = message.newest, self.world.now_us
+        if newest is not None and apart(self.book, at, holding, newest, now_us):
+            newest = None
+        if newest is not None and newest.granted_us > holding.granted_us:
             lost = self.book.rolled_back(newest.granted_us, now_us)
             if newest.fence < holding.fence:  # the clock went back with the store (R9)
                 lost = lost or self.book.rolled_back(holding.granted_us, now_us)
@@ -238,18 +248,24 @@ class Decisions:
 
     def _finished(self, at: Coordinate, op: Op, result: Result) -> None:
         """R2, I1: the original of a dead letter ends after its copy."""
-        if result.outcome is not Outcome.DONE:
+        if op.verb is Verb.RESTORE and result.when_ms:
+            self._sent(at, op)
+        if op.verb is Verb.RESTORE or result.outcome is not Outcome.DONE:
             return
-        message = self.book.message(at)
         if op.arg == Finish.SENT:
-            message.sent = True
-            if op.fence not in message.carriers:
-                self.world.fail(f"R2: {name_of(at)} finished as sent without its copy")
+            self._sent(at, op)
         message = self.book.message(self.origin(at))
         if op.arg == Finish.DEAD and not message.copies:
             self.world.fail(f"I1: {name_of(at)} finished as dead without a copy")
         if op.arg == Finish.VANISHED and self.cluster.holds(at.topic_id, at.partition, at.offset):
             self.world.fail(f"I1: {name_of(at)} finished as vanished, but it is in the log")
+
+    def _sent(self, at: Coordinate, op: Op) -> None:
+        """R2: the original ends after its copy is stored; who has claimed that may say so, too."""
+        message = self.book.message(at)
+        message.sent = True
+        if op.fence not in message.carriers:
+            self.world.fail(f"R2: {name_of(at)} finished as sent without its copy")
 
     def _passed(self, at: Coordinate, op: Op) -> None:
         """I1, R7: nothing unfinished is passed over by the watermark or marked as a hole."""

@@ -196,9 +196,16 @@ class Nemesis:
             self._roll_back(self._lost(), silent=True)
 
     def _roll_back(self, lost: int, *, silent: bool) -> None:
-        from_us = self._run.server.start(lost, silent=silent)
-        if from_us is not None:
-            self._run.checker.book.rollbacks.append(Rollback(from_us, self._world.now_us, silent))
+        run, now_us = self._run, self._world.now_us
+        before = list(run.server.data.records)
+        from_us = run.server.start(lost, silent=silent)
+        if from_us is None:
+            return
+        run.checker.book.rollbacks.append(Rollback(from_us, now_us, silent))
+        for key in before:
+            if key not in run.server.data.records:
+                place = Place(key.topic_id, key.partition)
+                run.checker.book.ledger(place).gone_us.append(now_us)
 
     def _store_freeze(self) -> None:
         self._run.server.freeze(self._random.randint(50, 4_000) * MS)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ackd.core.ids import TopicPartition
 from ackd.ports import ConsumerEvent, EndReached, Fetched, OutOfRange
 from tests.simulation.log import Log
+from tests.simulation.put_off import told
 from tests.simulation.world import MS
 
 if TYPE_CHECKING:
@@ -115,7 +116,8 @@ class Fetcher:
         records = log.following(session.position, most)
         if records:
             session.position = records[-1].offset + 1
-            self._put(Fetched(tp, number, records))
+            delays = told(tp, records) if self._broker.cluster.put_off else None
+            self._put(Fetched(tp, number, records, delays))
             self._pull(tp, session)
         elif session.end_told != log.end:
             session.end_told = session.position = log.end

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ackd.core.states import Outcome
 from ackd.core.wire import Result
-from tests.simulation.book import Book, Coordinate, Message
+from tests.simulation.book import Book, Coordinate, Holding, Message
 from tests.simulation.process import Process
 
 MEMORY_US = 9_500_000
@@ -18,8 +18,13 @@ def noted(message: Message, by: Process, result: Result, now_us: int) -> None:
 
 
 def unknown(book: Book, at: Coordinate, since_us: int = 0) -> bool:
-    """The whole record was lost: nobody can tell what became of its homes (R2, data loss)."""
-    return any(at_us >= since_us for _, _, at_us in book.ledger(at.place).losses)
+    """The whole record was lost: nobody can tell what became of its homes (R2, data loss).
+
+    So it is from that moment on, not only since an owner has made the record anew.
+    """
+    ledger = book.ledger(at.place)
+    times = (*ledger.gone_us, *(at_us for _, _, at_us in ledger.losses))
+    return any(at_us >= since_us for at_us in times)
 
 
 def homeless(book: Book, at: Coordinate, now_us: int) -> bool:
@@ -37,6 +42,14 @@ def homeless(book: Book, at: Coordinate, now_us: int) -> bool:
         if not book.repaired_by(by, at_us, now_us):
             return True
     return False
+
+
+def apart(book: Book, at: Coordinate, one: Holding, other: Holding, now_us: int) -> bool:
+    """One lease is of the copy, one of the message itself, and no home ties them (I3: data loss).
+
+    Neither is older or newer to the other's record (R17): each decides its own.
+    """
+    return one.at != other.at and homeless(book, at, now_us)
 
 
 def lapsed(message: Message, now_ms: int) -> None:

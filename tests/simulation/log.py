@@ -73,12 +73,13 @@ class Topic:
 
 
 class Cluster:
-    """All topics. `up` False: nobody is answered."""
+    """All topics. `up` False: nobody is answered. `put_off`: other clients put messages off."""
 
     def __init__(self, world: World, name: str = "cluster-1") -> None:
         self.world = world
         self.name = name
         self.up = True
+        self.put_off = False
         self.topics: dict[str, Topic] = {}
         self.retired: list[Topic] = []
         self.on_replaced: list[Callable[[Topic], None]] = []

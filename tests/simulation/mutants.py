@@ -26,7 +26,6 @@ from ackd.engine import api
 from ackd.engine import sender as sender_module
 from ackd.engine.commit import Committer
 from ackd.engine.dedup import Dedup
-from ackd.engine.memory import Memory
 from ackd.engine.ownership import Ownership
 from ackd.engine.partition import Partition
 from ackd.engine.runtime import Runtime
@@ -37,8 +36,21 @@ from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import NotStored, Stored
 from tests.simulation import mutants_of_order as order
 from tests.simulation import mutants_of_redrive as redrive
+from tests.simulation import mutants_of_rollback as rollback
 from tests.simulation import mutants_of_seek as seek
-from tests.simulation.plan import ANY, FAILOVER, KEYS, PARKED, REDRIVE, SEEK, SEND_BACK, Story
+from tests.simulation import put_off
+from tests.simulation.plan import (
+    ANY,
+    FAILOVER,
+    KEYS,
+    PARKED,
+    PROMOTED,
+    PROMOTED_KEYS,
+    REDRIVE,
+    SEEK,
+    SEND_BACK,
+    Story,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,18 +164,6 @@ def _journal_ignored() -> Any:
 # --- engine
 
 
-@contextmanager
-def _no_repair() -> Iterator[None]:
-    async def repair(self: Partition, found: object, lost: object = ()) -> None:
-        del self, found, lost
-
-    async def replay(self: Memory, by_key: object) -> None:
-        del self, by_key
-
-    with patch.object(Partition, "repair", repair), patch.object(Memory, "_replay_all", replay):
-        yield
-
-
 def _unknown_is_nothing() -> Any:
     def failed(self: Partition, call: Call, error: StoreError) -> None:
         if not isinstance(error, StoreUnknownError):
@@ -216,7 +216,7 @@ def _any_copy_may_claim() -> Any:
             found.carrier = (op.group, op.arg)
         return original(record, op, now_ms)
 
-    return patch.object(home, "claim", claim)
+    return patch.dict(home.VERBS, {Verb.CLAIM: claim})
 
 
 def _parking_ends_the_lease() -> Any:
@@ -227,10 +227,6 @@ def _parking_ends_the_lease() -> Any:
         record.homes[op.offset].slot.when_ms = 0
 
     return patch.object(home, "send", send)
-
-
-def _homes_are_not_restored() -> Any:
-    return patch.dict(upkeep.VERBS, {Verb.RESTORE: lambda *_: 0})
 
 
 def _start_resolved_again() -> Any:
@@ -340,8 +336,14 @@ MUTANTS = (
     ),
     Mutant("a seek leaves copies", "R8", seek.copies_stay, SEEK),
     Mutant("fences come from memory", "R9", _fences_from_memory, _with("store_failover", "kill")),
-    Mutant("nothing is repaired after a rollback", "R10", _no_repair, _with("store_failover")),
-    Mutant("a forgotten home is not written again", "R10", _homes_are_not_restored, FAILOVER, 54),
+    Mutant(
+        "nothing is repaired after a rollback", "R10", rollback.no_repair, _with("store_failover")
+    ),
+    Mutant("a forgotten home is not written again", "R10", rollback.no_homes, FAILOVER, 54),
+    Mutant("replays are given up", "R10", rollback.no_patience, PROMOTED_KEYS, 1087),
+    Mutant("settles overtake homes", "I7", rollback.homes_are_passed, PROMOTED, 1016),
+    Mutant("a commit ends homes", "I7", rollback.a_commit_ends_homes, PROMOTED, 1138),
+    Mutant("no answer to a claim is one", "R2", rollback.unanswered_is_unknown, FAILOVER),
     Mutant("an ack is answered before the store", "R11", _answered_before, _with("net")),
     Mutant("an unknown outcome is ignored", "R12", _unknown_is_nothing, _with("net")),
     Mutant("below the watermark all is acked", "R15", _exceptions_forgotten),
@@ -357,6 +359,8 @@ MUTANTS = (
     Mutant("a told lease is given back", "R21", _given_back_although_sent),
     Mutant("a redrive goes to everybody", "R29", redrive.to_everybody, REDRIVE),
     Mutant("a dead letter is gone before its copy", "R2", redrive.marked_before_its_copy, REDRIVE),
+    Mutant("what others put off is not heard", "I4", put_off.unheard, put_off.AWAY),
+    Mutant("what was put off is told once", "I4", put_off.not_told_again, put_off.AWAY, 2),
     Mutant("the watermark passes over a gap", "I1", _watermark_over_a_gap),
     Mutant(
         "a grant does not ask for the deadline",
@@ -381,5 +385,8 @@ MUTANTS = (
         "a key is free when a copy is claimed", "R19", order.free_when_the_first_is_claimed, PARKED
     ),
     Mutant("a follower gets in line first", "R19", order.the_newest_goes_first, PARKED),
+    Mutant(
+        "a copy of a forgotten claim frees nobody", "R19", order.acked_unheard, PROMOTED_KEYS, 97
+    ),
 )
 """The list to which every rule that the simulator guards adds at least one."""

@@ -6,9 +6,10 @@ from typing import Any
 from unittest.mock import patch
 
 from ackd.core import home, parked
+from ackd.core.carriers import Carriers
 from ackd.core.order import Turns
 from ackd.core.record import Record
-from ackd.core.states import Outcome
+from ackd.core.states import Outcome, Verb
 from ackd.core.stuck import SendingBack
 from ackd.core.window import Window
 from ackd.core.wire import Op, Result
@@ -49,7 +50,7 @@ def a_claim_looks_at_no_line() -> Any:
         found.key = key
         return result
 
-    return patch.object(home, "claim", claim)
+    return patch.dict(home.VERBS, {Verb.CLAIM: claim})
 
 
 def free_when_the_first_is_claimed() -> Any:
@@ -62,7 +63,12 @@ def free_when_the_first_is_claimed() -> Any:
             parked.leave(record, op.offset, record.homes[op.offset])
         return result
 
-    return patch.object(home, "claim", claim)
+    return patch.dict(home.VERBS, {Verb.CLAIM: claim})
+
+
+def acked_unheard() -> Any:
+    """The line of its home is told of a copy only if its claim is known here."""
+    return patch.object(Carriers, "_were_claimed", lambda *_: None)
 
 
 def the_newest_goes_first() -> Any:

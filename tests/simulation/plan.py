@@ -68,6 +68,7 @@ class Plan:
     commit_ms: int
     stuck_ms: int = 0  # 0: nothing is sent back
     keys: int = 0  # business keys, of which repeats are settled; 0: none
+    put_off: int = 0  # 1: other clients have put messages off
     ordered: int = 0  # in the order of so many keys; -1: each partition as a whole; 0: no order
     weights: dict[str, int] = field(default_factory=dict)
     acts: list[Act] = field(default_factory=list)
@@ -91,6 +92,10 @@ SEND_BACK = Story(("fuse", "broker_net", "rebalance"), (("stuck_ms", 1_500),), "
 """Messages get stuck and are sent back, while answers of the broker are lost."""
 FAILOVER = Story(("store_failover", "fuse"), (("stuck_ms", 1_500),), "slow")
 """Messages are sent back, and the store fails over to a replica that is some writes behind."""
+PROMOTED = Story(("store_failover", "rebalance", "kill"), FAILOVER.settings, FAILOVER.style)
+"""The same while partitions move and sidecars die."""
+PROMOTED_KEYS = Story(PROMOTED.faults, (*FAILOVER.settings, ("ordered", 2)), FAILOVER.style)
+"""The same with keys that are parked."""
 PARKED = Story(
     ("fuse", "broker_net", "rebalance", "kill"), (("stuck_ms", 1_500), ("ordered", 2)), "slow"
 )

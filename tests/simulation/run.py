@@ -69,6 +69,7 @@ class Run:
         self.plan = draw(self.world, story)
         self.cluster = Cluster(self.world)
         self.cluster.on_append = self._appended
+        self.cluster.put_off = bool(self.plan.put_off)
         self.cluster.make(TOPIC, self.plan.partitions)
         self.group = Group(self.world, self.cluster, (TOPIC,), self.plan.session_ms * MS)
         self.checker = Checker(self.world, self.cluster)

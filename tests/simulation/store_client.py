@@ -223,6 +223,12 @@ class SimStore:
         """Forget progress notes."""
         await self._call(lambda store: store.drop_notes(key, tuple(offsets)))
 
+    async def errors(
+        self, key: LedgerKey, offsets: Sequence[int]
+    ) -> list[tuple[bytes, bytes] | None]:
+        """Read what was said of failures."""
+        return await self._call(lambda store: store.errors(key, tuple(offsets)))
+
     async def get(self, name: str) -> bytes | None:
         """A value."""
         return await self._call(lambda store: store.get(name))

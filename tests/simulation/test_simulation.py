@@ -7,9 +7,20 @@ import sys
 
 import pytest
 
+from tests.simulation import put_off
 from tests.simulation.__main__ import rerun
 from tests.simulation.mutants import MUTANTS, Mutant
-from tests.simulation.plan import FAILOVER, KEYS, KINDS, PARKED, REDRIVE, SEEK, Story
+from tests.simulation.plan import (
+    FAILOVER,
+    KEYS,
+    KINDS,
+    PARKED,
+    PROMOTED,
+    PROMOTED_KEYS,
+    REDRIVE,
+    SEEK,
+    Story,
+)
 from tests.simulation.run import simulate
 from tests.support.paths import REPO
 
@@ -52,7 +63,21 @@ def test_no_seed_breaks_an_invariant(chunk: int) -> None:
         # A record was lost as a whole, and homes of before were parked in the new one (R2, R19).
         (95, IN_ORDER),
         # Two failovers, one behind the other: what was let go was repeated only once (R10).
-        (92, Story(("store_failover", "rebalance", "kill"), IN_ORDER.settings, "slow")),
+        (92, PROMOTED_KEYS),
+        # An extension of a parked lease was served by another one than who sent it back (R4, R10).
+        (102, PROMOTED),
+        # A copy was acked whose claim was forgotten, and its line waited for it for ever (R19).
+        (97, PROMOTED_KEYS),
+        # Told `already_acked` of what only a commit knew to be over: it was dismissed as such (R2).
+        (41, PROMOTED_KEYS),
+        # Its record had no owner for 12 s, and who had served the ack repeated it for 10 (R10).
+        (1087, PROMOTED_KEYS),
+        # A commit passed a message before its home was written again: its lease was `lost` (I7).
+        (1016, PROMOTED),
+        # A commit passed a message whose home was there, and that it was sent was forgotten (I7).
+        (1138, PROMOTED),
+        # All was forgotten while nobody lived; a copy was first, its origin came later (R2, I3).
+        (3021, PROMOTED_KEYS),
         # The replay of a fenced owner met a lease that was granted after a loss of all data (R10).
         (151, Story(("flush", "rebalance", "evict", "freeze"))),
     ],
@@ -132,6 +157,16 @@ def test_r29_dead_letters_are_redriven_to_their_group_under_faults() -> None:
         assert outcome.violation is None, rerun(outcome)
         found += outcome.redriven
     assert found > 15
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("story", [put_off.AWAY, put_off.FORGOTTEN])
+def test_i4_what_others_put_off_is_not_early_and_counts_on(story: Story) -> None:
+    """Whoever dies, and whatever the store forgets while its owner lives."""
+    for seed in range(6):
+        outcome = simulate(seed, story)
+        assert outcome.violation is None, rerun(outcome)
 
 
 @pytest.mark.slow

@@ -22,8 +22,9 @@ def read_line(line: bytes | str) -> TracesData:
         for scope in resource.get("scopeSpans", ()):
             for span in scope.get("spans", ()):
                 for each in (span, *span.get("links", ())):
-                    for name in ("traceId", "spanId"):
-                        each[name] = base64.b64encode(bytes.fromhex(each[name])).decode()
+                    for name in ("traceId", "spanId", "parentSpanId"):
+                        if name in each:
+                            each[name] = base64.b64encode(bytes.fromhex(each[name])).decode()
     try:
         return ParseDict(document, TracesData())
     except Exception as error:
@@ -41,9 +42,17 @@ def read_files(folder: Path, *, hidden: bool = False) -> Iterator[TracesData]:
                 yield read_line(each)
 
 
+def attributes(holder: Any) -> dict[str, Any]:
+    """Of a span or a resource, by name."""
+    return {
+        each.key: getattr(each.value, each.value.WhichOneof("value") or "")
+        for each in holder.attributes
+    }
+
+
 def spans(folder: Path, *, hidden: bool = False) -> list[dict[str, Any]]:
     """All spans as flat dictionaries: attributes, `name`, `start`, `end` (ns), `trace`, `span`,
-    `links`, `boot` and `instance`.
+    `parent`, `links`, `boot` and `instance`.
     """
     found: list[dict[str, Any]] = []
     for data in read_files(folder, hidden=hidden):
@@ -51,16 +60,14 @@ def spans(folder: Path, *, hidden: bool = False) -> list[dict[str, Any]]:
             of = {each.key: each.value.string_value for each in resource.resource.attributes}
             for scope in resource.scope_spans:
                 for span in scope.spans:
-                    flat: dict[str, Any] = {
-                        each.key: getattr(each.value, each.value.WhichOneof("value") or "")
-                        for each in span.attributes
-                    }
+                    flat = attributes(span)
                     flat |= {
                         "name": span.name,
                         "start": span.start_time_unix_nano,
                         "end": span.end_time_unix_nano,
                         "trace": span.trace_id.hex(),
                         "span": span.span_id.hex(),
+                        "parent": span.parent_span_id.hex(),
                         "links": [each.trace_id.hex() for each in span.links],
                         "boot": of.get("ackd.boot.id", ""),
                         "instance": of.get("service.instance.id", ""),

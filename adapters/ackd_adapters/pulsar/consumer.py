@@ -24,6 +24,8 @@ from ackd.ports import (
 )
 from ackd_adapters.pulsar.box import Box
 from ackd_adapters.pulsar.connection import Connection
+from ackd_adapters.pulsar.delays import Delays, Questions
+from ackd_adapters.pulsar.letters import topics_of
 from ackd_adapters.pulsar.logs import Logs
 from ackd_adapters.pulsar.member import Member
 from ackd_adapters.pulsar.names import is_pattern, whole
@@ -38,8 +40,11 @@ LEAVE_S: Final = 5.0
 class PulsarConsumer:
     """Implements `ackd.ports.Consumer`."""
 
-    def __init__(self, connection: Connection, logs: Logs, spec: ConsumerSpec) -> None:
+    def __init__(
+        self, connection: Connection, logs: Logs, spec: ConsumerSpec, questions: Questions
+    ) -> None:
         self._connection = connection
+        self._questions = questions
         self._logs = logs
         self._spec = spec
         self._topics = spec.topics
@@ -84,7 +89,10 @@ class PulsarConsumer:
         """See the port."""
         self.stop_fetch(partition)
         self._numbers += 1
-        reading = Reading(self._connection, self._logs, self._box, self._numbers, partition, offset)
+        delays = Delays(self._questions, partition.topic, lambda: self._logs.rest_path(partition))
+        reading = Reading(
+            self._connection, self._logs, self._box, self._numbers, partition, offset, delays
+        )
         self._sessions[partition] = reading
         reading.start()
         return reading.session
@@ -190,7 +198,10 @@ class PulsarConsumer:
             if isinstance(listed, list):
                 existing = sorted({names.short(whole(str(each))) for each in listed})
         found = []
-        for topic in names.matching(self._topics, existing):
+        wanted = names.matching(self._topics, existing)
+        if self._connection.options.read_retry_topic:
+            wanted += topics_of(wanted, self._spec.group)
+        for topic in wanted:
             count = self._logs.partitions(topic)
             if count is not None:
                 found.append(TopicInfo(topic, self._identity(topic), max(count, 1)))

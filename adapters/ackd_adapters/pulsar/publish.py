@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -20,6 +20,7 @@ from ackd.core.ids import TopicPartition
 from ackd.errors import AckdError
 from ackd.ports import Failure, NotStored, Outgoing, PublishResult, Stored
 from ackd_adapters.pulsar import errors
+from ackd_adapters.pulsar.box import call_loop
 from ackd_adapters.pulsar.connection import Connection
 from ackd_adapters.pulsar.logs import Logs
 from ackd_adapters.pulsar.message import java_hash, partition_key, properties
@@ -208,9 +209,7 @@ class _Call:
             self._left -= 1
             if self._left:
                 return
-        done: Callable[[], None] = self._done
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(done)
+        call_loop(self._loop, self._done)
 
     def _done(self) -> None:
         if not self.answer.done():

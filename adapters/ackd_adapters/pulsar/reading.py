@@ -15,10 +15,11 @@ import pulsar
 
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
-from ackd.ports import EndReached, Fetched, OutOfRange, Record, Trouble
+from ackd.ports import Delay, EndReached, Fetched, OutOfRange, Record, Trouble
 from ackd_adapters.pulsar import errors
 from ackd_adapters.pulsar.box import Box
 from ackd_adapters.pulsar.connection import Connection
+from ackd_adapters.pulsar.delays import Delays
 from ackd_adapters.pulsar.ids import batch_of
 from ackd_adapters.pulsar.logs import Logs
 from ackd_adapters.pulsar.message import read_headers, read_key
@@ -47,6 +48,7 @@ class Reading:
         session: int,
         partition: TopicPartition,
         offset: int,
+        delays: Delays,
     ) -> None:
         self.session = session
         self.partition = partition
@@ -55,6 +57,9 @@ class Reading:
         self._box = box
         self._next = offset
         self._told_end = -1
+        self._delays = delays
+        self._entries: dict[int, Position] = {}
+        self._in_vain = ""
         self._gone: OutOfRange | None = None
         self._gap = -1
         self._ask_at = 0.0
@@ -156,7 +161,8 @@ class Reading:
                 over = True
             elif records:
                 size = sum(record.size() for record in records)
-                self._box.put(Fetched(self.partition, self.session, records), size)
+                delays = self._find_delays(records, begun) if self._delays.wanted else None
+                self._box.put(Fetched(self.partition, self.session, records, delays), size)
         if over:
             if self._gone is not None:
                 self._box.put(self._gone)
@@ -193,12 +199,34 @@ class Reading:
         at = Position(place.ledger_id(), place.entry_id(), max(batch, 0))
         found = self._logs.numbering(self.partition, at.ledger)
         offset = found.offset(at)
+        if batch < 0 and self._delays.wanted:
+            self._entries[offset] = at
         after = offset + 1 if at.batch + 1 < count else found.after_entry(at)
         given = message.properties()
         value = None if message.has_null_value() else message.data()
         key = read_key(message.partition_key(), given)
         headers = read_headers(given)
         return Record(offset, key, value, headers, message.publish_timestamp()), after
+
+    def _find_delays(self, records: list[Record], begun: int) -> dict[int, Delay]:
+        """When they are due, as far as others put them off; waits for answers. If that fails they
+        are read again, from `begun`: what is not handed over must not count as read (I1).
+        """
+        entries, self._entries = self._entries, {}
+        at = {
+            record.offset: entries[record.offset] for record in records if record.offset in entries
+        }
+        try:
+            found = self._delays.find(records, at, lambda: not self._stopped.is_set())
+        except BaseException:
+            self._next = begun
+            raise
+        why = self._delays.in_vain
+        if bool(why) != bool(self._in_vain) and not self._stopped.is_set():
+            code = f"delays of {self.partition.topic}/{self.partition.partition}"
+            self._box.put(Trouble(code, why, cleared=not why, warning=True))
+        self._in_vain = why
+        return found
 
     def _look_twice(self) -> None:
         """A gap is a hole in the log when a second reader finds it, too. Rare: markers, compaction.

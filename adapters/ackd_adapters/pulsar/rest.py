@@ -11,6 +11,7 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from ackd.errors import BrokerError
@@ -27,34 +28,41 @@ class RestError(BrokerError):
         self.status_code = status
 
 
-class Rest:
-    """`token` is asked for every time, because it may be renewed."""
+@dataclass(frozen=True, slots=True)
+class Admin:
+    """How to ask it. `token` is asked for every time, because it may be renewed."""
 
-    def __init__(
-        self,
-        url: str,
-        *,
-        tls: ssl.SSLContext | None,
-        token: Callable[[], str] | None,
-        timeout_s: float,
-    ) -> None:
-        self._url = f"{url.rstrip('/')}/admin/v2/"
-        self._tls = tls
-        self._token = token
-        self._timeout_s = timeout_s
+    url: str
+    tls: ssl.SSLContext | None
+    token: Callable[[], str] | None
+    timeout_s: float
+
+    def address(self, path: str) -> str:
+        """Where a question goes."""
+        return f"{self.url.rstrip('/')}/admin/v2/{path}"
+
+    def authorization(self) -> dict[str, str]:
+        """The headers that say who asks."""
+        return {} if self.token is None else {"Authorization": f"Bearer {self.token()}"}
+
+
+class Rest:
+    """Asks on a connection of its own each time."""
+
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
 
     def ask(self, method: str, path: str, body: Json = None) -> Json:
         """One request. Raises RestError."""
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
-        if self._token is not None:
-            headers["Authorization"] = f"Bearer {self._token()}"
+        headers |= self._admin.authorization()
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(  # noqa: S310 -- the scheme is checked with the options
-            self._url + path, data, headers, method=method
+            self._admin.address(path), data, headers, method=method
         )
         try:
             with urllib.request.urlopen(  # noqa: S310 -- as above
-                request, timeout=self._timeout_s, context=self._tls
+                request, timeout=self._admin.timeout_s, context=self._admin.tls
             ) as answer:
                 text = answer.read(ANSWER_BYTES_MAX).decode()
         except urllib.error.HTTPError as error:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import ctypes
 import faulthandler
 import logging
 import sys
-from contextlib import suppress
 
 from ackd.cli import common, exits
 from ackd.errors import AckdError
+from ackd.http import malloc
 from ackd.telemetry import log
 
 LOG = logging.getLogger("ackd.cli")
-
-M_ARENA_MAX = -8
-ARENAS = 2
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until told to stop. Raises what stands in the way of a start."""
     settings = common.settings_of(arguments)
     output = log.set_up(settings.telemetry)
-    few_arenas()
+    malloc.few_arenas()
     # A client library's native code may end the process without a word: tell where each thread was.
     faulthandler.enable()
     try:
@@ -49,16 +45,6 @@ def run(arguments: argparse.Namespace) -> int:
     finally:
         output.close()
     return exits.DONE
-
-
-def few_arenas() -> None:
-    """Let glibc's malloc keep two arenas and not eight a core (mallopt(3)).
-
-    The broker's client frees in one thread what it allocated in another; each arena of its own
-    keeps megabytes that nobody uses. Where there is no glibc, nothing happens.
-    """
-    with suppress(AttributeError, OSError):
-        ctypes.CDLL(None).mallopt(M_ARENA_MAX, ARENAS)
 
 
 def _only_expected(group: BaseExceptionGroup) -> AckdError | OSError | None:

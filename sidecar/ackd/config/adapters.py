@@ -17,7 +17,8 @@ class Adapter(Protocol):
 
     It may also have `capabilities`, those of all its connections, so that what they can't do is
     told before anything runs. And `check(options)`, for rules between its settings: raises
-    `ConfigError`.
+    `ConfigError`. And `known_elsewhere`: settings that users of the broker's own clients look for,
+    each with a sentence that says what does it here.
     """
 
     options: type[Any]

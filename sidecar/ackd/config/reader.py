@@ -42,6 +42,8 @@ class Reader:
     check_files: bool = True
     mistakes: list[Mistake] = field(default_factory=list)
     wrong: set[Path] = field(default_factory=set)
+    unknown: dict[Path, int] = field(default_factory=dict)
+    """Keys that there are not, and where they stand in `mistakes`."""
     sources: dict[str, str] = field(default_factory=dict)
     _state_dir: FilePath = field(default_factory=FilePath)
 
@@ -81,6 +83,13 @@ class Reader:
         self.wrong.add(path)
         self.mistakes.append(
             Mistake(dotted(path), problem, self.origin(path), value, allowed, hint)
+        )
+
+    def explain(self, path: Path, problem: str) -> None:
+        """Say something better of an unknown key than which keys there are."""
+        index = self.unknown[path]
+        self.mistakes[index] = replace(
+            self.mistakes[index], problem=problem, allowed=None, hint=None
         )
 
     def origin(self, path: Path) -> FilePlace | EnvPlace | None:
@@ -200,6 +209,7 @@ class Reader:
             if key not in names:
                 # The value stays out of the report: a misspelt key may hold a password.
                 hint = nearest(key, names)
+                self.unknown[*path, key] = len(self.mistakes)
                 self.mistake(
                     (*path, key),
                     "unknown key",

@@ -159,6 +159,15 @@ class SubscriptionSettings:
         min=HOUR_MS,
         max=365 * DAY_MS,
     )
+    dead_topic: str = setting(
+        "",
+        "Topic of this subscription's dead letters, instead of the group's own: on Pulsar the "
+        "`-DLQ` topic that other consumers fill, whose messages are listed and redriven, too. No "
+        "other subscription may have the same.",
+        len_max=249,
+        pattern=r"[^\s^][^\s]*|",
+        pattern_doc="a topic's name; no expression",
+    )
     spill_bytes_max: int = setting(
         GIB,
         "Most bytes on the local disk for the bodies of messages that wait long; beyond it they "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ackd.core.effects import Claim, CloseHome, FetchFrom
+from ackd.core.effects import Claim, CloseHome, FetchFrom, Unpark
 from ackd.core.entry import B, Hold
 from ackd.core.states import Outcome, State
 from ackd.core.window import Window
@@ -26,12 +26,15 @@ IN_LINE_MS = 60_000
 class Carriers(Window[B]):
     """Adds claims, and bodies that are kept elsewhere for a while.
 
-    `carriers`: this is a partition of a retry topic.
+    `carriers`: this is a partition of a retry topic. `hearsay`: where copies were finished
+    that this owner did not see, by a commit's word or before they were fetched. It is read over to
+    tell the lines of their homes, which a rollback may have put back to before the claim.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.carriers = False
+        self.hearsay = range(0)
 
     @property
     def buffered(self) -> int:
@@ -99,6 +102,25 @@ class Carriers(Window[B]):
         self.entries[offset].due_ms = due_ms
         self._timers.add(due_ms, offset)
         self.waits[offset] = None
+
+    def _were_claimed(self, offsets: Iterable[int]) -> None:
+        """Who was acked was handed out, so it had its home, whatever a rollback forgot of that: its
+        line has to hear that it is over, now or when it is fetched.
+        """
+        told = self.hearsay
+        for offset in offsets:
+            entry = self.entries.get(offset)
+            if entry is not None and entry.hold is Hold.CLAIMING:
+                entry.hold = Hold.READY
+            elif entry is None and offset >= self.position:
+                first = min(told.start, offset) if told else offset
+                told = self.hearsay = range(first, max(told.stop, offset + 1))
+
+    def _retell(self, body: B) -> None:
+        """A copy that is over: nobody else may tell the line of its home."""
+        place = self._place_of(body)
+        if place is not None and place.home is not None:
+            self._effects.append(Unpark(body.offset, place.home))
 
     # --- bodies that are kept elsewhere
 

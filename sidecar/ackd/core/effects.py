@@ -76,6 +76,15 @@ class Unpark:
 
 
 @dataclass(frozen=True, slots=True)
+class PutOff:
+    """Write into the record that these were put off (PLACE): (offset, attempt, due time by the
+    store's clock, 0 = now) of each.
+    """
+
+    messages: tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Restore:
     """The body is needed again soon: read it back (`Ledger.restored`)."""
 
@@ -94,4 +103,15 @@ class FinishRange:
     reason: int = 0
 
 
-Effect = FetchFrom | SendDead | SendBack | Bury | Claim | CloseHome | Unpark | Restore | FinishRange
+Effect = (
+    FetchFrom
+    | SendDead
+    | SendBack
+    | Bury
+    | Claim
+    | CloseHome
+    | Unpark
+    | PutOff
+    | Restore
+    | FinishRange
+)

@@ -12,7 +12,7 @@ class Hold(IntEnum):
     """Where a message is, for its owner.
 
     CLAIMING: a carrier that may not be handed out before its home record says so. BURYING: the
-    store is asked to give it up.
+    store is asked to give it up. PLACING: others put it off, and the store is told so.
     """
 
     READY = 0
@@ -23,6 +23,7 @@ class Hold(IntEnum):
     SENDING = 5
     CLAIMING = 6
     BURYING = 7
+    PLACING = 8
 
 
 TIMED = frozenset({Hold.LEASED, Hold.WAITING, Hold.CLAIMING})

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ackd.core import parked as keys
 from ackd.core.slot import Slot
-from ackd.core.states import LATE_PHASE, LOST, Outcome, Phase, State, step
+from ackd.core.states import LATE_PHASE, LOST, Outcome, Phase, State, Verb, step
 from ackd.core.wire import LET_GO, STORED, Finish, Op, Result
 
 if TYPE_CHECKING:
@@ -64,12 +64,25 @@ def parked(record: Record, offset: int, phase: Phase) -> bool:
     return phase is Phase.SENDING
 
 
+def decides(record: Record, op: Op, phase: Phase, now_ms: int) -> bool:
+    """Whether a settle is for the home. After a rollback it may be for one that is to be restored
+    yet (R10): a commit's word that the message is over says nothing about its lease (I7). An ack is
+    kept whatever comes.
+    """
+    old = op.rterm != record.rterm and now_ms < record.repair_until_ms
+    if phase is Phase.ACKED and old and op.verb is not Verb.ACK:
+        return True
+    return parked(record, op.offset, phase)
+
+
 def settle(record: Record, op: Op, now_ms: int, fences: Fences) -> Result:
     """A settle of a message that has a home: the same table. A claimed home changes no more."""
     there = State.FINISHED if record.over(op.offset) else State.SENDING
     home = record.homes.get(op.offset)
     if home is None:
-        return record.slot(op.offset).result(Outcome.LOST, state=there)
+        unknown = there is State.FINISHED and op.offset not in record.exceptions
+        outcome = Outcome.UNREPAIRED if unknown else Outcome.LOST
+        return record.slot(op.offset).result(outcome, state=there)
     slot = home.slot
     phase = slot.phase(now_ms)
     if phase is not Phase.ACKED:
@@ -86,6 +99,7 @@ def settle(record: Record, op: Op, now_ms: int, fences: Fences) -> Result:
         if op.offset >= record.watermark:  # below it the chunk may have been dropped
             record.finish(op.offset)
         keys.leave(record, op.offset, home)
+        record.errors.over(op.offset)
     elif row.changes:
         record.change(op, row.state, slot, now_ms, fences)
     return slot.result(row.outcome, state=there, late=row.changes and phase is LATE_PHASE)
@@ -188,6 +202,7 @@ def close(record: Record, op: Op, now_ms: int) -> Result:
     if home.carrier is not None or home.slot.state is State.FINISHED:
         home.closed_ms = now_ms
         record.closing.append((now_ms, op.offset))
+        record.errors.over(op.offset)
     return DONE
 
 
@@ -225,6 +240,7 @@ def _acked_as(record: Record, offset: int, generation: int, now_ms: int) -> None
         keys.leave(record, offset, before)
     record.homes[offset] = Home(Slot(State.FINISHED), generation, closed_ms=now_ms)
     record.closing.append((now_ms, offset))
+    record.errors.over(offset)
 
 
 def replayed(record: Record, op: Op, now_ms: int) -> None:
@@ -238,10 +254,12 @@ def replayed(record: Record, op: Op, now_ms: int) -> None:
         record.exceptions.pop(op.offset, None)
         return
     if home is None or home.slot.state is State.FINISHED:
+        record.errors.over(op.offset)
         return
     if not op.counted:
         record.exceptions[op.offset] = (Finish.SENT, now_ms)
         return
+    record.errors.over(op.offset)
     record.exceptions.pop(op.offset, None)
     if home.carrier is None:
         home.slot.state = State.FINISHED
@@ -259,11 +277,13 @@ def restore(record: Record, op: Op, now_ms: int) -> int:
         return 0
     found = record.homes.get(op.offset)
     if found is None or found.generation < op.fence:
-        found = _made_again(record, op, found)
+        found = _made_again(record, op, found, now_ms)
     if found.generation > op.fence:
         return 0
     if found.slot.state is not State.FINISHED:
         _known_of(record, op, found)
+    else:
+        record.errors.over(op.offset)
     if record.over(op.offset) or not op.counted or op.group & STORED:
         if found.slot.state is not State.FINISHED:
             record.exceptions[op.offset] = (Finish.SENT, now_ms)
@@ -288,7 +308,7 @@ def _known_of(record: Record, op: Op, found: Home) -> None:
         keys.park(record, op.arg, op.offset)
 
 
-def _made_again(record: Record, op: Op, before: Home | None) -> Home:
+def _made_again(record: Record, op: Op, before: Home | None, now_ms: int) -> Home:
     """Its lease has to be extended (not counted) by who knows it."""
     record.fence = max(record.fence, op.fence)
     if before is not None and before.slot.state is State.FINISHED:
@@ -299,6 +319,10 @@ def _made_again(record: Record, op: Op, before: Home | None) -> Home:
     else:
         keys.leave(record, op.offset, before)
     made = record.homes[op.offset] = Home(Slot(attempt=op.attempt), op.fence)
+    slot = record.slots.get(op.offset)
+    lives = slot is not None and slot.fence < op.fence and slot.phase(now_ms) is Phase.LEASED
+    if slot is not None and lives and op.counted and not record.over(op.offset):
+        made.slot = replace(slot)  # its holder was told a deadline since the rollback
     bit = op.offset >= record.watermark and op.offset in record.finished
     if op.counted and op.group < LET_GO and bit and op.offset not in record.exceptions:
         # Its ack was repeated before the home: the owner alone knows that nothing else was.
@@ -311,6 +335,7 @@ def forget_all(record: Record, rterm: int) -> None:
     record.homes.clear()
     record.parked.clear()
     record.closing.clear()
+    record.errors.clear()
     record.home_count = 0
     record.rterm = rterm
 
@@ -344,3 +369,4 @@ _LOOKS = {
     Phase.DEAD: Outcome.DEAD,
 }
 DONE = Result(Outcome.DONE, State.READY, 0, 0, 0, 0, late=False)
+VERBS = {Verb.LOOK: look, Verb.CLAIM: claim, Verb.CLOSE: close}

@@ -71,6 +71,7 @@ class Ledger(SendingBack[B]):
         self._turns_again(before.entries, snapshot.parked)
         repair = self._merge(before) if same else Repair([], 0, [], [])
         repair = repair._replace(homes=self._homes_again(snapshot.now_ms, now_ms))
+        self._put_off_again(before.entries)
         for offset, old in before.entries.items():
             if old.body is not None and offset >= self.watermark and offset not in self.finished:
                 self._arrived(offset, old.body, old)
@@ -135,6 +136,8 @@ class Ledger(SendingBack[B]):
             self.position = offset + 1
             if offset >= self.watermark and (new or offset not in finished):
                 self._arrived(offset, record)
+            elif offset in self.hearsay:
+                self._retell(record)
         self._skip()
         return len(self._ready) - before
 
@@ -218,6 +221,8 @@ class Ledger(SendingBack[B]):
 
     def _skip(self) -> None:
         """Don't fetch a long finished stretch again."""
+        if self.position < self.hearsay.stop:
+            return
         following = self.finished.first_clear(self.position)
         if following - self.position >= SKIP_MIN_OFFSETS:
             self._effects.append(FetchFrom(following))
@@ -334,8 +339,10 @@ class Ledger(SendingBack[B]):
             entry.rterm = rterm
         self._hold(offset, entry, state, when_ms, store_ms, now_ms)
 
-    def acked(self, offsets: Iterable[int]) -> None:
+    def acked(self, offsets: Sequence[int]) -> None:
         """Acks that the store confirmed in one call: the watermark is looked for once."""
+        if self.carriers:
+            self._were_claimed(offsets)
         for offset in offsets:
             self._finish(offset)
         self._advance()

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from ackd.core import home, parked, upkeep
 from ackd.core.bitmap import CHUNK_SHIFT, ChunkedBitmap
+from ackd.core.errors import Errors
 from ackd.core.home import Home
 from ackd.core.layout import FIRST
 from ackd.core.slot import Slot
@@ -67,6 +68,7 @@ class Record:
     home_count: int = 0
     parked: dict[int, list[int]] = field(default_factory=dict)
     closing: deque[tuple[int, int]] = field(default_factory=deque)
+    errors: Errors = field(default_factory=Errors)
     journal: deque[JournalEntry] = field(default_factory=deque)
     journal_next: int = 1
 
@@ -155,6 +157,7 @@ class Record:
         fences = Fences(self, now_us)
         results = [self._decide(op, now_ms, fences) for op in call.ops]
         upkeep.tidy(self)
+        self.errors.decided(call, results)
         if call.ops:
             self.version += 1
         journal = self._journal(call, results)
@@ -169,6 +172,7 @@ class Record:
             journal_next=self.journal_next,
             results=results,
             journal=journal,
+            said=bool(self.errors),
         )
 
     def _admit(self, call: Call, run: str) -> Verdict:
@@ -194,12 +198,8 @@ class Record:
 
     def _decide(self, op: Op, now_ms: int, fences: Fences) -> Result:
         match op.verb:
-            case Verb.LOOK:
-                return home.look(self, op, now_ms)
-            case Verb.CLAIM:
-                return home.claim(self, op, now_ms)
-            case Verb.CLOSE:
-                return home.close(self, op, now_ms)
+            case Verb.LOOK | Verb.CLAIM | Verb.CLOSE:
+                return home.VERBS[op.verb](self, op, now_ms)
             case Verb.HEAD:
                 return parked.head(self, op.arg)
             case verb if verb in upkeep.VERBS:
@@ -222,7 +222,7 @@ class Record:
 
     def _transition(self, op: Op, now_ms: int, fences: Fences) -> Result:
         phase = self.phase(op.offset, now_ms)
-        if op.verb in SETTLES and home.parked(self, op.offset, phase):
+        if op.verb in SETTLES and home.decides(self, op, phase, now_ms):
             return home.settle(self, op, now_ms, fences)
         slot = self.slot(op.offset)
         row = step(phase, op.verb)
@@ -248,6 +248,7 @@ class Record:
             else:
                 slot = home.acked(self, op, slot, now_ms)
             self.finish(op.offset)
+            self.errors.over_by(op)
         elif row.changes:
             self.slots[op.offset] = slot
             self.change(op, row.state, slot, now_ms, fences)

@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from ackd.core.carriers import Carriers
+from ackd.core.delays import Delays
 from ackd.core.entry import HOLD_OF, UNKNOWN_RTERM, B, Entry, Hold
 from ackd.core.order import Turns
 from ackd.core.repair import held
@@ -59,7 +59,7 @@ _ON_ITS_WAY = frozenset({Hold.SENDING, Hold.DEAD, Hold.BURYING})
 _LEFT = frozenset({Hold.SENDING, Hold.DEAD})
 
 
-class SendingBack(Carriers[B]):
+class SendingBack(Delays[B]):
     """Adds what a message goes through when its window can't wait for it any more.
 
     `rules` None: nothing is sent back. `excess`: so many bytes have to leave the memory, though

@@ -44,6 +44,7 @@ def hole(record: Record, op: Op, now_ms: int) -> int:
         else:
             record.exceptions[offset] = (Finish(op.group or Finish.VANISHED), now_ms)
             record.finished.add(offset)
+            record.errors.over(offset)
     if start < op.arg:
         record.finished.add_range(start, op.arg)
     record.listed.update(record.finished.chunks)
@@ -116,6 +117,7 @@ def reset(record: Record, op: Op, now_ms: int) -> int:
     }
     record.slots |= home.reset(record, op.offset, now_ms)
     record.watermark = op.offset
+    record.errors.clear()
     record.finished.clear()
     record.listed.clear()
     return 0

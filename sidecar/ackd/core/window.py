@@ -264,13 +264,13 @@ class Window(Generic[B]):
                 self.turns.gone(offset, turns.place(offset))
         for offset, entry in before.items():
             place = None if entry.body is None else turns.place(offset)
-            if place is not None and offset >= self.watermark and offset not in self.finished:
+            if place is not None and not self.over(offset):
                 self.turns.arrived(offset, place)
+            elif place is not None and place.home is not None:
+                self._effects.append(Unpark(offset, place.home))
 
     def _known_to(self) -> int:
-        """Whatever is unfinished below this offset was seen by this owner: what stands above it
-        may have to wait for something unseen.
-        """
+        """All that is unfinished below this offset was seen; above it, one may have to wait."""
         return self.position if self.turns is None else self.turns.end(self.position)
 
     def _next_turn(self, offset: int | None) -> None:

@@ -5,7 +5,7 @@ A call is decided atomically and in order. Several calls (one per partition) tra
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
@@ -49,6 +49,16 @@ class Op(NamedTuple):
     arg: int = 0
     group: int = 0
     counted: bool = True
+
+
+class Said(NamedTuple):
+    """What an application said of a failure: with the item of a call that settles (its place in
+    `ops`). `first` is empty but with PLACE. UTF-8, at most `errors.ERROR_BYTES_MAX` each.
+    """
+
+    item: int
+    first: bytes
+    last: bytes
 
 
 def grants(offsets: Iterable[int], lease_ms: int, group: int) -> list[Op]:
@@ -108,6 +118,7 @@ class Call:
     owner's term.
 
     `incarnation` 0: any. `journal_from`: the owner wants foreign settles from this sequence on.
+    `said`: with RETRY, DEAD, BURY and PLACE; kept if the item counts.
     """
 
     key: LedgerKey
@@ -116,6 +127,7 @@ class Call:
     seq: int = 0
     incarnation: int = 0
     journal_from: int = 0
+    said: Sequence[Said] = ()
 
 
 class JournalEntry(NamedTuple):
@@ -134,6 +146,7 @@ class Reply:
     leases.
 
     `journal` None: it was trimmed, the owner has to read everything again. `epoch`: of resets.
+    `said`: there are errors in this record.
     """
 
     verdict: Verdict
@@ -146,6 +159,7 @@ class Reply:
     journal_next: int = 0
     results: list[Result] = field(default_factory=list)
     journal: list[JournalEntry] | None = field(default_factory=list)
+    said: bool = False
 
 
 class SlotView(NamedTuple):

@@ -261,6 +261,12 @@ class ScopedStore:
         """As the port says."""
         await self._store.drop_notes(key, offsets)
 
+    async def errors(
+        self, key: LedgerKey, offsets: Sequence[int]
+    ) -> list[tuple[bytes, bytes] | None]:
+        """As the port says."""
+        return await self._store.errors(key, offsets)
+
     async def swap(self, name: str, expected: bytes | None, value: bytes) -> bytes | None:
         """As the port says."""
         return await self._store.swap(name, expected, value)

@@ -22,6 +22,7 @@ from ackd.core.upkeep import epoch_mark
 from ackd.core.wire import Op, Reply, Verdict
 from ackd.engine.carrier import Carrier, Origin
 from ackd.engine.context import Context
+from ackd.engine.failures import said_with
 from ackd.engine.live import Cancel, CancelTo, Live
 from ackd.engine.partition import Partition
 from ackd.engine.spill import Held
@@ -176,10 +177,13 @@ class Cancels:
         """What became of it; None when it has to be tried again. Raises StoreError."""
         if entry.hold is Hold.DEAD:
             return "dead"
+        reason = f"cancelled: {wish.reason}".rstrip(": ")
         if wish.then == "dead":
-            partition.copies.failed_with(offset, f"cancelled: {wish.reason}".rstrip(": "))
+            partition.copies.failed_with(offset, reason)
         if entry.hold is Hold.CLAIMING:
-            return None if carrier is None else await self._parked(partition, offset, carrier, wish)
+            if carrier is None:
+                return None
+            return await self._parked(partition, offset, carrier, wish.then, reason)
         if wish.then == "ack":
             return await self._ack(partition, offset)
         if entry.hold is Hold.LEASED:
@@ -189,7 +193,7 @@ class Cancels:
             op = Op(Verb.DEAD, offset, entry.fence, entry.rterm, entry.attempt)
         else:
             op = Op(Verb.BURY, offset, entry.fence, counted=False)
-        reply = await self._ask(partition.handle, op)
+        reply = await self._ask(partition.handle, op, reason)
         return "dead" if _is(reply, Outcome.DEAD) else None
 
     async def _ack(self, partition: Partition, offset: int) -> str | None:
@@ -206,11 +210,11 @@ class Cancels:
         return "acked"
 
     async def _parked(
-        self, partition: Partition, offset: int, carrier: Carrier, wish: Cancel
+        self, partition: Partition, offset: int, carrier: Carrier, then: str, reason: str
     ) -> str | None:
         """Its copy waits for the end of the lease, which is in the home record."""
         handle, home = self._subscription.claims.handle(carrier), carrier.home
-        if wish.then == "ack":
+        if then == "ack":
             reply = await self._ask(handle, Op(Verb.REPLAY, home.offset))
             done = "acked" if reply.verdict is Verdict.OK else None
             if done is not None:
@@ -220,7 +224,7 @@ class Cancels:
                 )
         else:
             lease = await self.lease_at(handle, home)
-            reply = await self._ask(handle, lease._replace(verb=Verb.DEAD))
+            reply = await self._ask(handle, lease._replace(verb=Verb.DEAD), reason)
             done = "dead" if _is(reply, Outcome.DEAD) else None
         if done is not None:
             self._subscription.claims.claim(partition, offset)
@@ -235,8 +239,9 @@ class Cancels:
         result = reply.results[0]
         return look._replace(fence=result.fence, rterm=reply.rterm, attempt=result.attempt)
 
-    async def _ask(self, handle: LedgerHandle, op: Op) -> Reply:
-        return await self._context.flusher.submit(handle, [op])
+    async def _ask(self, handle: LedgerHandle, op: Op, reason: str = "") -> Reply:
+        said = [said_with(0, reason)] if reason else []
+        return await self._context.flusher.submit(handle, [op], said)
 
     async def stop(self) -> None:
         """Try no more."""

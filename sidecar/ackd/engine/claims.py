@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ackd.core.entry import Hold
 from ackd.core.ids import LedgerKey
 from ackd.core.states import Outcome, State, Verb
-from ackd.core.wire import JournalEntry, Op, Reply, Result, Verdict
+from ackd.core.wire import JournalEntry, Op, Reply, Result, Said, Verdict
 from ackd.engine.carrier import Carrier
 from ackd.engine.context import Context
 from ackd.engine.dead_log import dead_key
@@ -241,9 +241,30 @@ class Claims:
                 self._again(asks)
                 return
             results = [STRANGER] * len(asks)
-        self._answered(asks, reply, results)
+        try:
+            said = await self._said(handle.key, asks, results) if reply.said else {}
+        except StoreError as error:
+            LOG.info("%s: errors not read: %s", self._subscription.name, error.detail)
+            self._again(asks)
+            return
+        self._answered(asks, reply, results, said)
         self._remember(handle, asks, results)
         await self._lengthen(handle, asks, results)
+
+    async def _said(
+        self, key: LedgerKey, asks: Sequence[_Ask], results: Sequence[Result]
+    ) -> dict[_Ask, tuple[bytes, bytes]]:
+        """What was said of failures under leases in these homes, for the record of the copy."""
+        claimed = [
+            ask
+            for ask, result in zip(asks, results, strict=True)
+            if result.outcome is Outcome.CLAIMED
+        ]
+        if not claimed:
+            return {}
+        found = await self._context.store.errors(key, [a.carrier.home.offset for a in claimed])
+        pairs = zip(claimed, found, strict=True)
+        return {ask: errors for ask, errors in pairs if errors is not None}
 
     def _remember(
         self, handle: LedgerHandle, asks: Sequence[_Ask], results: Sequence[Result]
@@ -286,14 +307,25 @@ class Claims:
             LOG.info("%s: %s", self._subscription.name, error.detail)
         return False
 
-    def _answered(self, asks: Sequence[_Ask], reply: Reply, results: Sequence[Result]) -> None:
+    def _answered(
+        self,
+        asks: Sequence[_Ask],
+        reply: Reply,
+        results: Sequence[Result],
+        errors: Mapping[_Ask, tuple[bytes, bytes]],
+    ) -> None:
         places: dict[Partition, list[Op]] = {}
+        said: dict[Partition, list[Said]] = {}
         for ask, result in zip(asks, results, strict=True):
             self._count(_NAMES.get(result.outcome, "unknown"))
             self._hold(ask, result)
             self._take_errors(ask)
             if result.outcome in (Outcome.CLAIMED, Outcome.LOST):
-                places.setdefault(ask.partition, []).extend(_place(ask, result))
+                ops = places.setdefault(ask.partition, [])
+                if ask in errors:
+                    told = Said(len(ops), *errors[ask])
+                    said.setdefault(ask.partition, []).append(told)
+                ops.extend(_place(ask, result))
                 if result.outcome is Outcome.CLAIMED and ask.line is None:
                     self._claimed[ask.partition, ask.offset] = ask
                     if len(self._claimed) > CLOSING_MAX:
@@ -305,7 +337,7 @@ class Claims:
                     self._subscription.lines.waits(ask.partition, ask.offset, place, result)
         for partition, ops in places.items():
             if not partition.closed:
-                partition.tell(*ops)
+                partition.tell(*ops, said=said.get(partition, ()))
 
     def _tell(self, partition: Partition, offset: int, result: Result, reply: Reply) -> None:
         if not partition.closed:

@@ -6,6 +6,7 @@ import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ackd.core.lease import LeaseKeys
 from ackd.engine.leaving import Behind
@@ -15,7 +16,9 @@ from ackd.engine.spill import Spill
 from ackd.ports import Clock, Store
 from ackd.store.flusher import Flusher
 from ackd.telemetry.metrics import Metrics
-from ackd.telemetry.traces import Traces
+
+if TYPE_CHECKING:
+    from ackd.telemetry.traces import Traces
 
 
 class SystemClock:

@@ -82,6 +82,10 @@ class Copies:
         first, _ = self._errors.get(offset, (error, ""))
         _note(self._errors, offset, (first, error))
 
+    def failed_so(self, offset: int, first: str, last: str) -> None:
+        """What the store knows of it; that counts."""
+        _note(self._errors, offset, (first, last))
+
     def take_errors(self, offset: int, other: Copies, there: int) -> None:
         """Take over what was said of a message under the lease of its original."""
         said = other._errors.pop(there, None)

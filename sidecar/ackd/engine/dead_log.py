@@ -12,8 +12,19 @@ from typing import TYPE_CHECKING
 from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.engine.carrier import Carrier, Origin, carrier_of, own_headers
 from ackd.engine.dead_api import DeadFilter, DeadLetter, DeadView
+from ackd.engine.foreign_dead import Foreign
+from ackd.engine.own_topic import dead_name
 from ackd.errors import BadParameterError, BrokerError
-from ackd.ports import Consumer, ConsumerSpec, EndReached, Fetched, OutOfRange, Record, TopicInfo
+from ackd.ports import (
+    Consumer,
+    ConsumerSpec,
+    EndReached,
+    Fetched,
+    ForeignDead,
+    OutOfRange,
+    Record,
+    TopicInfo,
+)
 
 if TYPE_CHECKING:
     from ackd.engine.subscription import Subscription
@@ -98,6 +109,7 @@ class DeadLog:
         self._at: tuple[int, int] | None = None
         self._session = 0
         self._ended = -1
+        self.foreign: Foreign | None = None
 
     @property
     def partitions(self) -> range:
@@ -137,10 +149,13 @@ class DeadLog:
         except TimeoutError:
             self._at = None
             raise BrokerError("the dead-letter topic could not be read in time") from None
+        carriers = [carrier_of(record, self._subscription) for record in records]
+        if self.foreign is not None:
+            carriers = await self.foreign.carriers(records, carriers)
         letters = [
             Letter(partition, record, carrier)
-            for record in records
-            if (carrier := carrier_of(record, self._subscription)) is not None
+            for record, carrier in zip(records, carriers, strict=True)
+            if carrier is not None
         ]
         return letters, behind
 
@@ -217,8 +232,11 @@ def dead_key(cluster: str, subscription: str, topic_id: bytes, partition: int) -
 @asynccontextmanager
 async def open_dead_log(subscription: Subscription) -> AsyncIterator[DeadLog]:
     """Open the dead-letter topic of a subscription's group. Raises BrokerError."""
-    topic = subscription.broker.dead_topic(subscription.settings.group or subscription.name)
+    settings, broker = subscription.settings, subscription.broker
+    topic = dead_name(broker, subscription.name, settings)
     async with open_log(subscription, topic, "dead") as log:
+        if settings.dead_topic and isinstance(broker, ForeignDead):
+            log.foreign = Foreign(broker, subscription.cluster, subscription.name)
         yield log
 
 

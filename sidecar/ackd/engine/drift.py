@@ -43,6 +43,7 @@ TOLD = (
     "give_up_after_ms",
     "stuck_after_ms",
     "retry_topic",
+    "dead_topic",
     "on_growth",
     "in_flight_max",
     "start",

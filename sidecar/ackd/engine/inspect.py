@@ -27,6 +27,7 @@ _HOLD_NAMES = {
     Hold.SENDING: "sending",
     Hold.CLAIMING: "claiming",
     Hold.BURYING: "dead",
+    Hold.PLACING: "retrying",
 }
 KEYS_MAX = 20
 """So many keys are named at most."""
@@ -92,12 +93,13 @@ class Inspector:
 
     def in_flight(self, older_ms: int, limit: int) -> list[InFlight]:
         """What was first handed out at least `older_ms` ago and is not finished."""
-        before_ms = self._context.clock.wall_ms() - older_ms
+        now_ms = self._context.clock.wall_ms()
+        before_ms = now_ms - older_ms  # of what others put off, `first_s` may be ahead
         found = [
             (entry.first_s, offset, partition, entry)
             for partition in self._subscription.owned.values()
             for offset, entry in partition.ledger.entries.items()
-            if entry.hold in _IN_FLIGHT and entry.first_s * 1000 <= before_ms
+            if entry.hold in _IN_FLIGHT and min(entry.first_s * 1000, now_ms) <= before_ms
         ]
         oldest = nsmallest(limit, found, key=lambda item: (item[0], item[2].tp, item[1]))
         return [self._view(partition, offset, entry) for _, offset, partition, entry in oldest]
@@ -204,7 +206,7 @@ def _how(entry: Entry[Held]) -> str:
     match entry.hold:
         case Hold.LEASED:
             return "an ack, or the end of its lease"
-        case Hold.WAITING:
+        case Hold.WAITING | Hold.PLACING:
             return "handed out again when its delay is over"
         case Hold.DEAD | Hold.BURYING:
             return "finished as soon as its copy is in the dead-letter topic"

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.ids import LedgerKey
-from ackd.core.sent import LeftOpen
-from ackd.core.states import Verb
+from ackd.core.sent import Lease, LeftOpen
+from ackd.core.states import Outcome, Verb
 from ackd.core.upkeep import epoch_mark
-from ackd.core.wire import Op, Verdict
+from ackd.core.wire import Op, Result, Verdict
 from ackd.errors import StoreError
 from ackd.ports import Clock
 from ackd.store.flusher import Flusher, LedgerHandle
@@ -22,8 +22,16 @@ OFFSETS_MAX = 100_000
 """Most acks that are remembered, and most offsets that one let go ledger repeats."""
 LEDGERS_MAX = 1_000
 TOLD_MAX = 10_000
+EXTENDED_MAX = 100_000
 RETRY_MS = 50
 REPLAY_WAIT_MS = 10_000
+UNOPENED_WAIT_MS = 120_000
+"""So long a record may be without an owner that re-opens it: a group waits 45 s for a dead member,
+and moves its partitions then. Nobody grants anything meanwhile.
+"""
+UNOPENED_RETRY_MS = 500
+"""How often it is tried once `REPLAY_WAIT_MS` are over; much shorter than the wait for replays."""
+UNREPAIRED_TRIES = 10
 REPLAY_BATCH = 1_000
 
 
@@ -75,6 +83,7 @@ class Memory:
         self._ack_count = 0
         self._let_go: deque[_LetGo] = deque()
         self._told: deque[_Told] = deque()
+        self._extended: OrderedDict[tuple[LedgerKey, int], tuple[int, Lease]] = OrderedDict()
 
     def told(self, key: LedgerKey, incarnation: int, ops: list[Op]) -> None:
         """What else was confirmed here, and may be repeated as it is: about homes, so it means
@@ -101,6 +110,20 @@ class Memory:
         ops = [Op(Verb.REPLAY, offset, fence, group=mark) for offset, fence in homes]
         self.told(key, incarnation, ops)
 
+    def extended(self, key: LedgerKey, leases: Sequence[Lease]) -> None:
+        """Confirmed extensions that the owner of the record may not know: of each lease the last.
+
+        `due_ms` is on the clock of this sidecar.
+        """
+        now_ms, known = self._clock.monotonic_ms(), self._extended
+        for lease in leases:
+            place = key, lease.offset
+            known[place] = now_ms, lease
+            known.move_to_end(place)
+        while len(known) > EXTENDED_MAX:
+            known.popitem(last=False)
+        self._purge_extended()
+
     def let_go(
         self, handle: LedgerHandle, epoch: int, finished: ChunkedBitmap, left: LeftOpen
     ) -> None:  # fmt: skip
@@ -111,12 +134,18 @@ class Memory:
         self.purge()
 
     def purge(self) -> None:
-        """Forget ledgers that were let go long ago."""
+        """Forget ledgers that were let go, and leases that were extended, long ago."""
+        self._purge_extended()
         old_ms = self._clock.monotonic_ms() - KEEP_MS
         while self._let_go and (
             len(self._let_go) > LEDGERS_MAX or self._let_go[0].since_ms < old_ms
         ):
             self._let_go.popleft()
+
+    def _purge_extended(self) -> None:
+        old_ms = self._clock.monotonic_ms() - KEEP_MS
+        while self._extended and next(iter(self._extended.values()))[0] < old_ms:
+            self._extended.popitem(last=False)
 
     def _first(self) -> Iterator[_Told]:
         """What goes before all acks, of which some are for homes."""
@@ -142,59 +171,82 @@ class Memory:
     async def replay(self, subscription: str) -> None:
         """Repeat all that the store had confirmed to this sidecar.
 
-        A record takes replays once its owner has re-opened it; after `REPLAY_WAIT_MS` nobody waits
-        for that any more.
+        A record takes replays once its owner has re-opened it; that is waited for.
         """
+        self.purge()
+        now_ms = self._clock.monotonic_ms()
         by_key: dict[LedgerKey, _Parts] = {}
-        for each in self._first():
+        for each in self._told:
             if each.key.subscription == subscription:
                 _add(by_key, each.key, each.incarnation, each.ops)
         for acks in self._acks:
             if acks.key.subscription == subscription:
                 _add(by_key, acks.key, 0, _ops(acks.epoch, acks.offsets))
+        for (key, _), (_, lease) in self._extended.items():
+            if key.subscription == subscription and lease.due_ms > now_ms:
+                _add(by_key, key, 0, [lease.again(now_ms)])
+        self._add_let_go(by_key, subscription)
         await self._replay_all(by_key)
-        await self.replay_let_go(subscription)
 
     async def replay_let_go(self, subscription: str) -> None:
         """Repeat what was finished in partitions that this sidecar has let go; once for each run
         of the server, because the next one may have forgotten it again.
         """
         self.purge()
-        now_ms = self._clock.monotonic_ms()
         by_key: dict[LedgerKey, _Parts] = {}
+        self._add_let_go(by_key, subscription)
+        await self._replay_all(by_key)
+
+    def _add_let_go(self, by_key: dict[LedgerKey, _Parts], subscription: str) -> None:
+        """What was not repeated to this run of the server yet."""
+        now_ms = self._clock.monotonic_ms()
         for each in self._let_go:
             if each.key.subscription != subscription or each.said == [self._run()]:
                 continue
             each.said[:] = [self._run()]
             _add(by_key, each.key, each.incarnation, each.open.ops(now_ms))
             _add(by_key, each.key, 0, each.ops())
-        await self._replay_all(by_key)
 
     async def _replay_all(self, by_key: dict[LedgerKey, _Parts]) -> None:
-        end_ms = self._clock.monotonic_ms() + REPLAY_WAIT_MS
+        now_ms = self._clock.monotonic_ms()
         # Side by side: a record that nobody has re-opened yet must not keep the others waiting.
-        await asyncio.gather(*(self._replay(key, parts, end_ms) for key, parts in by_key.items()))
+        await asyncio.gather(*(self._replay(key, parts, now_ms) for key, parts in by_key.items()))
 
-    async def _replay(self, key: LedgerKey, parts: _Parts, end_ms: int) -> None:
+    async def _replay(self, key: LedgerKey, parts: _Parts, since_ms: int) -> None:
         """What is about homes goes first, to the record that had them."""
         for incarnation, ops in sorted(parts.items(), reverse=True):
             for start in range(0, len(ops), REPLAY_BATCH):
                 handle = LedgerHandle(key, incarnation=incarnation)
-                await self._send(handle, ops[start : start + REPLAY_BATCH], end_ms)
+                await self._send(handle, ops[start : start + REPLAY_BATCH], since_ms)
 
-    async def _send(self, handle: LedgerHandle, ops: list[Op], end_ms: int) -> None:
-        while True:
+    async def _send(self, handle: LedgerHandle, ops: list[Op], since_ms: int) -> None:
+        """`ops` as they were at `since_ms`. Ends when the server's run changes once more, as all is
+        repeated to that one, too.
+        """
+        clock, tries, made_ms, run = self._clock, UNREPAIRED_TRIES, since_ms, self._run()
+        end_ms = since_ms + REPLAY_WAIT_MS
+        while ops:
             try:
                 reply = await self._flusher.submit(handle, ops)
                 if reply.verdict is Verdict.OK:
+                    tries -= 1
+                    ops = _unrepaired(ops, reply.results) if tries else []
+                elif reply.verdict is Verdict.ABSENT and handle.incarnation:
                     return
-                if reply.verdict is Verdict.ABSENT and handle.incarnation:
-                    return
+                elif reply.verdict is Verdict.MOVED:
+                    # Its repair begins when it is re-opened (R10), however late that is.
+                    end_ms = clock.monotonic_ms() + REPLAY_WAIT_MS
             except StoreError:
                 pass  # away again: the next change of the run, or the end of the wait, decides
-            if self._clock.monotonic_ms() >= end_ms:
+            now_ms = clock.monotonic_ms()
+            if not ops or now_ms >= min(end_ms, since_ms + UNOPENED_WAIT_MS):
                 return
-            await asyncio.sleep(RETRY_MS / 1000)
+            if self._run() not in ("", run):
+                return
+            late = now_ms >= since_ms + REPLAY_WAIT_MS
+            await asyncio.sleep((UNOPENED_RETRY_MS if late else RETRY_MS) / 1000)
+            now_ms = clock.monotonic_ms()
+            ops, made_ms = _aged(ops, now_ms - made_ms), now_ms
 
 
 def _add(
@@ -207,3 +259,20 @@ def _add(
 def _ops(epoch: int, offsets: Sequence[int], *, acked: bool = True) -> list[Op]:
     mark = epoch_mark(epoch)
     return [Op(Verb.REPLAY, offset, group=mark, counted=acked) for offset in offsets]
+
+
+def _unrepaired(ops: list[Op], results: Sequence[Result]) -> list[Op]:
+    """Leases whose homes somebody else has to make again first."""
+    pairs = zip(ops, results, strict=True)
+    return [op for op, result in pairs if result.outcome is Outcome.UNREPAIRED]
+
+
+def _aged(ops: list[Op], passed_ms: int) -> list[Op]:
+    """A lease that is given back ends when its holder was told that it ends."""
+    if not any(op.verb is Verb.EXTEND for op in ops):
+        return ops
+    return [
+        op._replace(arg=op.arg - passed_ms) if op.verb is Verb.EXTEND else op
+        for op in ops
+        if op.verb is not Verb.EXTEND or op.arg > passed_ms
+    ]

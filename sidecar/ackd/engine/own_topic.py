@@ -94,9 +94,14 @@ class OwnTopic:
         self._fit = False
 
 
+def dead_name(broker: Broker, name: str, settings: SubscriptionSettings) -> str:
+    """The topic of a subscription's dead letters."""
+    return settings.dead_topic or broker.dead_topic(settings.group or name)
+
+
 def dead_letter_topic(broker: Broker, name: str, settings: SubscriptionSettings) -> OwnTopic:
     """Never compacted (it eats copies of one key), kept for two weeks."""
-    topic = broker.dead_topic(settings.group or name)
+    topic = dead_name(broker, name, settings)
     return OwnTopic(broker, topic, _delete_after(DEAD_RETENTION_MS), settings.topics)
 
 

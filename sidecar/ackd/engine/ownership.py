@@ -12,6 +12,7 @@ from ackd.core.effects import (
     Claim,
     CloseHome,
     Effect,
+    PutOff,
     Restore,
     SendBack,
     SendDead,
@@ -20,6 +21,7 @@ from ackd.core.effects import (
 from ackd.core.ids import LedgerKey, SidecarId, TopicPartition
 from ackd.core.states import Verb
 from ackd.core.wire import Op
+from ackd.engine import put_off
 from ackd.engine.context import Context
 from ackd.engine.growth import Growth
 from ackd.engine.hooks import Hooks, Policy
@@ -365,6 +367,8 @@ class Ownership:
             case Unpark(offset, home):
                 if isinstance(home, HomeRef):
                     subscription.lines.over(partition, offset, home)
+            case PutOff():
+                put_off.write(partition, effect)
             case Restore(offset):
                 subscription.parking.restore(partition, offset)
             case _:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ackd.core.bitmap import CHUNK_SHIFT
 from ackd.core.effects import Bury, FetchFrom, FinishRange
@@ -17,17 +18,19 @@ from ackd.core.scattered import Scattered
 from ackd.core.sent import restored
 from ackd.core.states import Outcome, Verb
 from ackd.core.stuck import Stuck
-from ackd.core.wire import Call, Finish, Op, Reply, Result, Snapshot, Verdict
+from ackd.core.wire import Call, Finish, Op, Reply, Result, Said, Snapshot, Verdict
 from ackd.engine.api import Delivery
 from ackd.engine.carrier import original
 from ackd.engine.context import Context
 from ackd.engine.copies import Copies
 from ackd.engine.hooks import Hooks, Policy
 from ackd.engine.spill import Held
-from ackd.engine.tracing_partition import PartitionTracing
 from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import Consumer, Record
-from ackd.store.flusher import LedgerHandle
+from ackd.store.flusher import LedgerHandle, shifted
+
+if TYPE_CHECKING:
+    from ackd.engine.tracing_partition import PartitionTracing
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -64,6 +67,7 @@ class Partition:
         self.epoch = self.version = 0
         self.committed = self.committed_version = self.end = -1
         self.data_lost = False
+        self.said = True
         self.copies = Copies(tp, key, self.ledger)
         self.tracing: PartitionTracing | None = None
         self.signer: Signer = context.keys.signer(key.subscription, key.topic_id, key.partition)
@@ -91,6 +95,8 @@ class Partition:
     def start_fetching(self) -> None:
         """Fetch from the watermark; what is finished above it is skipped as it comes."""
         start = self.ledger.finished.first_clear(self.ledger.watermark)
+        if self.ledger.hearsay:
+            start = min(start, self.ledger.hearsay.start)
         self.ledger.fetching(self._consumer.fetch_from(self.tp, start), start)
         self.perform()
 
@@ -149,9 +155,13 @@ class Partition:
         """Tell the store what is to be told. A failure puts it back (`failed`)."""
         return self._context.flusher.submit(self.handle, self._all_upkeep(more))
 
-    def tell(self, *more: Op) -> None:
-        """`flush` without waiting: the listener deals with whatever comes of it."""
-        self._context.flusher.tell(self.handle, self._all_upkeep(more), _ignore)
+    def tell(self, *more: Op, said: Sequence[Said] = ()) -> None:
+        """`flush` without waiting: the listener deals with whatever comes of it. `said`: with
+        `more`.
+        """
+        ops = self._all_upkeep(more)
+        said = shifted(said, len(ops) - len(more)) if said else ()
+        self._context.flusher.tell(self.handle, ops, _ignore, said)
 
     def _all_upkeep(self, more: Sequence[Op]) -> list[Op]:
         """The watermark again, even if a call with it is on its way: that one may be given up."""
@@ -230,6 +240,7 @@ class Partition:
             self._refused(call, reply)
             return
         self._decided(call, reply)
+        self.said = reply.said
         now_ms, store_ms, ledger = self._context.clock.monotonic_ms(), reply.now_ms, self.ledger
         acked: list[int] = []
         for op, result in zip(call.ops, reply.results, strict=True):
@@ -326,7 +337,7 @@ class Partition:
             self.ledger.not_granted(of[Verb.GRANT])
             self.ledger.not_sent(of[Verb.SEND])
             self.ledger.not_claimed(of[Verb.PLACE], CLAIM_AGAIN_MS, now_ms)
-            if of[Verb.BURY]:
+            if of[Verb.BURY] or (of[Verb.PLACE] and not self.ledger.carriers):
                 self.reload()  # it makes the effect again
 
     def reload(self) -> None:

@@ -12,6 +12,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Sequence
 from hashlib import blake2b
+from typing import TYPE_CHECKING
 
 import msgspec
 from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_delay
@@ -34,7 +35,9 @@ from ackd.errors import (
 )
 from ackd.ports import Broker, Failure, NotStored, Outgoing, PublishResult, Stored
 from ackd.telemetry.spans import number, text
-from ackd.telemetry.traces import Traces
+
+if TYPE_CHECKING:
+    from ackd.telemetry.traces import Traces
 
 GROWTH = 1.6
 JITTER = 0.2

@@ -22,7 +22,7 @@ def readiness(
     """All reasons; ready means that every one is ok."""
     reasons = [Reason("draining", ok=False, detail="stopping")] if draining else []
     troubles = store.troubles()
-    up = bool(store.run)
+    up = bool(store.run) and not any(trouble.away for trouble in troubles)
     reasons.append(Reason("store", ok=up, detail="; ".join(t.detail for t in troubles)))
     for name, broker in brokers.items():
         wrong = [f"{t.code}: {t.detail}" for t in broker.troubles()]

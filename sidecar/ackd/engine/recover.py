@@ -19,7 +19,7 @@ from ackd.core.entry import B
 from ackd.core.ids import LedgerKey, SidecarId, TopicPartition
 from ackd.core.ledger import Ledger
 from ackd.core.progress import Progress, decode
-from ackd.core.states import Verb
+from ackd.core.states import State, Verb
 from ackd.core.wire import Op, Open, SlotView, Snapshot, Verdict
 from ackd.engine import undo
 from ackd.engine.context import Context
@@ -158,14 +158,23 @@ class Recovery:
         elif found.ours is not None and _ahead(found.ours, snapshot):
             LOG.warning("%s: the store is behind its own commit", self._partition.tp)
             self._context.metrics.possible_rollbacks.at().inc()
+            ops += sent_below(found.ours.base, snapshot)
             ops += [Op(Verb.ADVANCE, found.ours.base), *lacking(found.ours, snapshot)]
+            self._hearsay(found.ours, snapshot)
         elif found.ours is not None and (lost := lacking(found.ours, snapshot)):
             LOG.warning("%s: the store lacks what its own commit says", self._partition.tp)
             self._context.metrics.possible_rollbacks.at().inc()
             ops += lost
+            self._hearsay(found.ours, snapshot)
         await self._write(ops)
         earlier = found.ours is not None and found.ours.epoch != snapshot.epoch
         return bool(ops) or found.foreign or earlier
+
+    def _hearsay(self, progress: Progress, snapshot: Snapshot) -> None:
+        """Which copies are over is known from the commit alone: their homes may not know (R19)."""
+        if self._partition.ledger.carriers:
+            end = max([progress.base, *(end for _, end in progress.ranges)])
+            self._partition.ledger.hearsay = range(snapshot.watermark, end)
 
     def _foreign(self, wish: Wish, position: int) -> list[Op]:
         name, metrics = self._partition.key.subscription, self._context.metrics
@@ -255,6 +264,18 @@ def lacking(progress: Progress, snapshot: Snapshot) -> list[Op]:
             ops += [Op(Verb.REPLAY, offset, counted=False) for offset in known]
             ops.append(Op(Verb.HOLE, first, arg=end))
     return ops
+
+
+def sent_below(position: int, snapshot: Snapshot) -> list[Op]:
+    """What is being sent back and the commit has passed: finished, but its home goes on (R2, R10).
+
+    An ADVANCE alone would hide from the holder of its lease that there is a home.
+    """
+    return [
+        Op(Verb.REPLAY, slot.offset, counted=False)
+        for slot in snapshot.slots
+        if slot.offset < position and slot.state is State.SENDING
+    ]
 
 
 def _ahead(progress: Progress, snapshot: Snapshot) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ackd import __version__
 from ackd.config.adapters import find_adapter
@@ -43,7 +44,6 @@ from ackd.engine.settle import Settler
 from ackd.engine.spill import FileSpill, Spill
 from ackd.engine.subscription import Subscription
 from ackd.engine.tasks import Tasks
-from ackd.engine.tracing_outages import Outages
 from ackd.engine.unsettled import Delivering
 from ackd.engine.waiters import Waiter
 from ackd.engine.watched import Watched
@@ -60,7 +60,10 @@ from ackd.ports import Broker, Clock, Store
 from ackd.store.build import open_store
 from ackd.store.flusher import Flusher
 from ackd.telemetry.metrics import Metrics
-from ackd.telemetry.traces import open_traces
+
+if TYPE_CHECKING:
+    from ackd.engine.tracing_outages import Outages
+    from ackd.telemetry.traces import Traces
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -97,7 +100,7 @@ class Runtime(Delivering, Leaving, Operating):
         self.behind = Behind(
             keep=settings.server.stop == "release" or settings.app.down_leases == "retry"
         )
-        self.traces = open_traces(settings, self.metrics)
+        self.traces: Traces | None = None
         self._outages: Outages | None = None
         self._flusher = Flusher(self._store, batch_max=settings.store.batch_max)
         self._settler: Settler | None = None
@@ -120,7 +123,12 @@ class Runtime(Delivering, Leaving, Operating):
         Brokers and groups are joined in the background: `readiness` says how far they are.
         Raises StoreSetupError, ConfigError.
         """
-        if self.traces is not None:
+        if self.settings.traces.on:
+            # Some 2 MiB that a sidecar without traces need not load.
+            from ackd.engine.tracing_outages import Outages  # noqa: PLC0415
+            from ackd.telemetry.traces import open_traces  # noqa: PLC0415
+
+            self.traces = open_traces(self.settings, self.metrics)
             await self.traces.start()
             self._outages = Outages(self.traces, self._store, self._brokers, self._up)
         context = await self._connect()

@@ -20,6 +20,7 @@ from ackd.core.states import Outcome, Verb
 from ackd.core.wire import Finish, Op, Result, Verdict
 from ackd.engine.carrier import Carrier, carrier_headers, place_of
 from ackd.engine.context import Context
+from ackd.engine.failures import learn
 from ackd.engine.own_topic import OwnTopic
 from ackd.engine.partition import Partition
 from ackd.engine.pauses import Pauses
@@ -158,7 +159,7 @@ class Sender:
         try:
             if fresh:
                 await self._store(fresh)
-        except BrokerError as error:
+        except (BrokerError, StoreError) as error:
             self._failed(fresh, error.detail)
         by_partition: dict[Partition, list[Job]] = {}
         for job in batch:
@@ -171,6 +172,7 @@ class Sender:
     async def _store(self, jobs: Sequence[Job]) -> None:
         """Copies of all that have a body; those whose body is gone are finished without one."""
         partitions = await self._topic.ensure()
+        await self._learn(jobs)
         copies: list[tuple[Job, Outgoing]] = []
         for job in jobs:
             entry = job.entry
@@ -189,6 +191,13 @@ class Sender:
             if not isinstance(result, Stored):
                 self._topic.doubt()
                 self._failed([job], f"{result.code}: {result.detail}")
+
+    async def _learn(self, jobs: Sequence[Job]) -> None:
+        """What was said of failures, to whichever sidecar. Raises StoreError."""
+        wanted: dict[Partition, list[int]] = {}
+        for job in jobs:
+            wanted.setdefault(job.partition, []).append(job.offset)
+        await learn(self._context.store, wanted)
 
     def _copy(self, job: Job, entry: Entry[Held], body: Record, partitions: int) -> Outgoing:
         partition = job.partition

@@ -16,12 +16,14 @@ from functools import partial
 
 from ackd.core.ids import LedgerKey
 from ackd.core.lease import BadTokenError, Token, UnknownKeyError, subscription_hash
-from ackd.core.states import Outcome
+from ackd.core.sent import Lease
+from ackd.core.states import Outcome, State
 from ackd.core.states import Verb as CoreVerb
-from ackd.core.wire import Op, Reply, Result, Verdict
+from ackd.core.wire import Op, Reply, Result, Said, Verdict
 from ackd.engine.api import ACKED, LeaseView, SettleItem, SettleResult, Status, Verb
 from ackd.engine.context import Context
 from ackd.engine.delays import retry_delay_ms
+from ackd.engine.failures import said_with
 from ackd.engine.notes import NOTE_BYTES_MAX
 from ackd.engine.partition import Partition
 from ackd.engine.settled import STATUSES, lost, told_of, unavailable, view_of
@@ -66,6 +68,7 @@ class _Group:
     tokens: list[Token] = field(default_factory=list)
     ops: list[Op] = field(default_factory=list)
     plain: bool = True
+    said: list[Said] = field(default_factory=list)
 
     def some(self, places: Sequence[int]) -> _Group:
         """A part of them."""
@@ -75,6 +78,9 @@ class _Group:
             part.indexes.append(indexes[each])
             part.tokens.append(tokens[each])
             part.ops.append(ops[each])
+        if self.said:
+            new = {each: place for place, each in enumerate(places)}
+            part.said = [s._replace(item=new[s.item]) for s in self.said if s.item in new]
         return part
 
 
@@ -153,6 +159,7 @@ class Settler:
                 op, group.plain = found, False
                 if item.reason and item.do in _FAILURES:
                     self._told(group, token.offset, item.reason)
+                    group.said.append(said_with(len(group.ops), item.reason))
                 if item.note is not None:
                     notes.append((index, group.subscription, token, item.note.encode()))
             group.indexes.append(index)
@@ -266,7 +273,7 @@ class Settler:
                 claims.settled(key, op.offset, result.outcome, result.when_ms)
 
     def _submit(self, group: _Group) -> asyncio.Future[Reply]:
-        return self._context.flusher.submit(self._handle(group), group.ops)
+        return self._context.flusher.submit(self._handle(group), group.ops, group.said)
 
     def _handle(self, group: _Group) -> LedgerHandle:
         """The owner's handle if this sidecar owns the partition, else one for foreign settles."""
@@ -287,7 +294,7 @@ class Settler:
         return group.subscription.ownership.by_ledger.get((group.topic_id, group.partition))
 
     def _told(self, group: _Group, offset: int, reason: str) -> None:
-        """For the headers of a copy, which may be made before the settle is answered."""
+        """For traces, and headers of copies, where the store has nothing."""
         origin, partition = (group.topic_id, group.partition), self._owned(group)
         parked = group.subscription.claims.failed_with(origin, offset, reason)
         if partition is not None and not parked:
@@ -339,6 +346,8 @@ class Settler:
         """Keep confirmed acks, in case the store forgets them; repeated ones too, because whoever
         served them first may not have heard of it.
         """
+        if not group.plain:
+            self._remember_extended(group, reply)
         acked = list(zip(group.tokens, reply.results, strict=True))
         now = group.tokens
         outcomes = [result[0] for result in reply.results]
@@ -353,6 +362,20 @@ class Settler:
         homes = [(t.offset, r.fence) for t, r in acked if r.fence > t.fence]
         if homes:
             memory.acked_at_home(handle.key, handle.incarnation, reply.epoch, homes)
+
+    def _remember_extended(self, group: _Group, reply: Reply) -> None:
+        """Keep what the owner of the record may not hear of before the store forgets it: it knows
+        the leases of its window, and of homes only those that it made.
+        """
+        known = self._owned(group) is not None
+        later_ms = self._context.clock.monotonic_ms() - reply.now_ms
+        leases = [
+            Lease(t.offset, t.fence, t.rterm, t.attempt, r.when_ms + later_ms)
+            for t, r in zip(group.tokens, reply.results, strict=True)
+            if r.outcome is Outcome.EXTENDED and not (known and r.state is State.LEASED)
+        ]
+        if leases:
+            self._context.memory.extended(self._handle(group).key, leases)
 
 
 def _split(group: _Group, results: Sequence[Result]) -> tuple[_Group, _Group, list[Result]]:

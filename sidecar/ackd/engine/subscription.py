@@ -6,9 +6,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import TopicPartition
+from ackd.engine import put_off
 from ackd.engine.braking import Braking
 from ackd.engine.broadcast import is_broadcast, open_consumer, scope
 from ackd.engine.cancel import Cancels
@@ -35,7 +37,6 @@ from ackd.engine.presence import Presence
 from ackd.engine.sender import DEAD, RETRY, Sender
 from ackd.engine.sieve import Sieve
 from ackd.engine.sweep import Sweeper
-from ackd.engine.tracing import Tracing
 from ackd.errors import AckdError, BrokerError, BrokerFatalError, StoreError
 from ackd.ports import (
     Arrived,
@@ -52,6 +53,9 @@ from ackd.ports import (
     TopicReplaced,
     Trouble,
 )
+
+if TYPE_CHECKING:
+    from ackd.engine.tracing import Tracing
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -126,7 +130,11 @@ class Subscription:
         self.sweeper = Sweeper(self, context)
         self.committer = Committer(self, context)
         self.presence = Presence(self, context, note or Note())
-        self.tracing = Tracing(self, context.traces) if context.traces is not None else None
+        self.tracing: Tracing | None = None
+        if context.traces is not None:
+            from ackd.engine.tracing import Tracing  # noqa: PLC0415  only when traces are on
+
+            self.tracing = Tracing(self, context.traces)
         self.ownership = Ownership(self, context)
         own = (self.retry_topic.topic.name, dead.name)
         self._sieve = Sieve(name, settings.topics, own, context.metrics)
@@ -206,6 +214,8 @@ class Subscription:
                 finally:
                     await self.presence.leave()
                     self.ownership.drop_all()
+                    if self.tracing is not None:
+                        self.tracing.close()
         except (AckdError, TimeoutError) as error:
             LOG.info("%s: left without the last commit (%s); the store knows", self.name, error)
 
@@ -264,6 +274,8 @@ class Subscription:
         partition = self.owned.get(event.partition)
         if partition is None:
             return
+        if event.delays:
+            put_off.told(partition, event.session, event.delays)
         partition.ledger.fetched(event.session, self._sieve.sift(event))
         partition.end = max(partition.end, event.records[-1].offset + 1)
         partition.perform()

@@ -6,7 +6,7 @@ Nothing of this exists when traces are off. docs/traces.md tells what the spans 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ackd.core.ids import LedgerKey
 from ackd.core.lease import Token
@@ -15,15 +15,30 @@ from ackd.core.wire import Op, Reply, Result
 from ackd.engine.carrier import Carrier, Origin
 from ackd.engine.live import Live
 from ackd.engine.tracing_partition import PartitionTracing
+from ackd.telemetry.caller import CALLER
 from ackd.telemetry.spans import MASK_56, Event, Lives, Place, number, text, truth
-from ackd.telemetry.traces import Traces
 
 if TYPE_CHECKING:
     from ackd.engine.partition import Partition
     from ackd.engine.subscription import Subscription
+    from ackd.telemetry.traces import Traces
 
 HOLDERS_MAX = 1_000
 LIVES_MAX = 10_000
+UNPLACED_MAX = 1_000
+UNPLACED_MS = 60_000
+
+
+class _Unplaced(NamedTuple):
+    """Settles of one partition whose topic may not be known yet. Times in milliseconds; `now_ms` is
+    the store's, `until_ms` monotonic.
+    """
+
+    token: Token
+    ends: Sequence[tuple[Op, Event, str]]
+    epoch: int
+    now_ms: int
+    until_ms: int
 
 
 class Tracing:
@@ -34,6 +49,8 @@ class Tracing:
         self.traces = traces
         self._lives: dict[tuple[bytes, int, int], Lives] = {}
         self._holders: dict[str, str] = {}
+        self._unplaced: list[_Unplaced] = []
+        traces.flushing[self] = self._place_again
 
     def of(self, partition: Partition) -> PartitionTracing:
         """For a partition that is taken."""
@@ -92,16 +109,22 @@ class Tracing:
         """A partition that this sidecar may hand out from now on; `took_ms`: to take it."""
         lives = self.lives(partition.copies.origin(0), partition.epoch)
         start_us = self._subscription.context.clock.wall_ms() * 1000 - took_ms * 1000
-        self.traces.own("takeover", f",{lives.common}", start_us=start_us, of=lives.place.topic)
+        self.traces.own("takeover", lives.attributes, start_us=start_us, of=lives.place.topic)
 
     def sought(self, key: LedgerKey, topic: str, epoch: int, offset: int) -> None:
         """A partition was reset: what comes from here on is another life."""
         origin = Origin(key.cluster, key.topic_id, topic, key.partition, 0)
-        more = f",{self.lives(origin, epoch).common},{number('ackd.seek.offset', offset)}"
-        self.traces.own("seek", more, of=topic)
+        lives = self.lives(origin, epoch)
+        # Whoever ends the operation after a kill tells of it again.
+        self.traces.own(
+            "seek",
+            {**lives.attributes, "ackd.seek.offset": offset},
+            of=topic,
+            once=f"{lives.trace_base:x}",
+        )
 
     def changed(self, before: Live, after: Live) -> None:
-        """Live settings that this sidecar has written."""
+        """Live settings that this sidecar has written, for the request that it serves."""
         names = [
             name
             for name in Live.__struct_fields__
@@ -113,12 +136,12 @@ class Tracing:
             for name in sorted(values[0].keys() | values[1].keys())
             if values[0].get(name) != values[1].get(name)
         ]
-        more = (
-            f",{text('ackd.subscription', self._subscription.name)}"
-            f",{text('ackd.config.changed', ','.join(names))}"
-            f",{number('ackd.config.version', after.version)}"
-        )
-        self.traces.own("config", more, of=self._subscription.name)
+        more: dict[str, str | int] = {
+            "ackd.subscription": self._subscription.name,
+            "ackd.config.changed": ",".join(names),
+            "ackd.config.version": after.version,
+        }
+        self.traces.own("config", more, of=self._subscription.name, caller=CALLER.get())
 
     def redriven(self, letters: Sequence[tuple[Carrier, str]], now_ms: int) -> None:
         """Dead letters that were published again, each with the id that it had as one."""
@@ -145,18 +168,56 @@ class Tracing:
         """The owner tells of them too, with what it knows of the message and with the same ids; but
         there may be none at the moment.
         """
-        origin = self._origin(token)
-        if origin is None:
-            return  # a copy's coordinate says nothing of its message
-        lives, now_ms = self.lives(origin, reply.epoch), reply.now_ms
-        for op, result in zip(ops, reply.results, strict=True):
-            event, more = _event(op, result)
-            if event is None or (event is Event.ACK and self.left_out(lives, op)):
+        told = [(op, *_event(op, result)) for op, result in zip(ops, reply.results, strict=True)]
+        ends = [(op, event, more) for op, event, more in told if event is not None]
+        if not ends:
+            return
+        for _, event, _ in ends:
+            self.traces.expect(event, 1)
+        until_ms = self.now_ms() + UNPLACED_MS
+        self._place(_Unplaced(token, ends, reply.epoch, reply.now_ms, until_ms))
+
+    def _place(self, settles: _Unplaced) -> None:
+        """Tell of foreign settles whose topic is known. A sidecar that has just started may serve
+        some before it has asked the broker; what stays unknown is counted as dropped.
+        """
+        origin = self._origin(settles.token)
+        if origin is not None:
+            self._tell_foreign(settles, self.lives(origin, settles.epoch))
+        elif self._of_copy(settles.token):  # its coordinate says nothing of its message
+            for _, event, _ in settles.ends:
+                self.traces.expect(event, -1)
+        elif len(self._unplaced) < UNPLACED_MAX and self.now_ms() < settles.until_ms:
+            self._unplaced.append(settles)
+        else:
+            self._drop(settles)
+
+    def _place_again(self) -> None:
+        unplaced, self._unplaced = self._unplaced, []
+        for each in unplaced:
+            self._place(each)
+
+    def _drop(self, settles: _Unplaced) -> None:
+        for _, event, _ in settles.ends:
+            self.traces.drop(event)
+
+    def close(self) -> None:
+        """The subscription is left: what it can't tell of by now is counted as dropped."""
+        self._place_again()
+        for each in self._unplaced:
+            self._drop(each)
+        self._unplaced.clear()
+        self.traces.flushing.pop(self, None)
+
+    def _tell_foreign(self, settles: _Unplaced, lives: Lives) -> None:
+        for op, event, more in settles.ends:
+            if event is Event.ACK and self.left_out(lives, op):
+                self.traces.expect(event, -1)
                 continue
             if event is Event.ACK and op.attempt == 1 and not more:
-                more = self.traces.weight
-            place = op.offset, op.attempt, op.fence, op.fence, now_ms
-            self.traces.add(event, [lives.span(event, *place, more)])
+                more = self.traces.weight  # noqa: PLW2901
+            place = op.offset, op.attempt, op.fence, op.fence, settles.now_ms
+            self.traces.put(event, [lives.span(event, *place, more)], 1)
 
     def left_out(self, lives: Lives, op: Op) -> bool:
         """Whether an ack is not sampled."""
@@ -179,6 +240,11 @@ class Tracing:
         now_ms = self._subscription.context.clock.wall_ms()
         place = token.offset, token.attempt, token.fence, now_ms * 1000, now_ms
         self.traces.add(Event.LATE, [lives.span(Event.LATE, *place, more, ordinal=now_ms)])
+
+    def _of_copy(self, token: Token) -> bool:
+        """Whether a lease is that of a copy in the group's retry topic, as far as is known."""
+        info = self._subscription.ownership.topics.get(self._subscription.retry_topic.topic.name)
+        return info is not None and info.topic_id == token.topic_id
 
     def _origin(self, token: Token) -> Origin | None:
         """The coordinate of a lease's message; None for a copy, or if the topic is not known."""

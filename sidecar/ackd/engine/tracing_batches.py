@@ -7,9 +7,12 @@ acks can be counted, and whatever was acked and then handed out again can be fou
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ackd.telemetry.spans import Event, Lives, number, ranges, text, truth
-from ackd.telemetry.traces import Traces
+
+if TYPE_CHECKING:
+    from ackd.telemetry.traces import Traces
 
 OFFSETS_MAX = 10_000
 """Most offsets in one span."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from ackd.engine.watched import Watched
 from ackd.ports import Broker
-from ackd.telemetry.spans import text
-from ackd.telemetry.traces import Traces
+
+if TYPE_CHECKING:
+    from ackd.telemetry.traces import Traces
 
 
 class Outages:
@@ -65,9 +67,9 @@ class Outages:
 
     def _tell(self, part: tuple[str, str], since_us: int, why: str) -> None:
         of, name = part
-        more = f",{text('ackd.outage.of', of)},{text('error.type', why)}"
+        more: dict[str, str | int] = {"ackd.outage.of": of, "error.type": why}
         if name:
-            more += f",{text('ackd.broker', name)}"
+            more["ackd.broker"] = name
         self._traces.own("outage", more, start_us=since_us, error=True, of=of)
 
 

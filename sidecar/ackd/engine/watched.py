@@ -125,6 +125,13 @@ class Watched:
         with self._watch("drop_notes"):
             await self._store.drop_notes(key, offsets)
 
+    async def errors(
+        self, key: LedgerKey, offsets: Sequence[int]
+    ) -> list[tuple[bytes, bytes] | None]:
+        """Read what was said of failures."""
+        with self._watch("errors"):
+            return await self._store.errors(key, offsets)
+
     async def get(self, name: str) -> bytes | None:
         """Read a value."""
         with self._watch("get"):

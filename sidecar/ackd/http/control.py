@@ -20,6 +20,7 @@ from ackd.http.problems import field_errors
 from ackd.http.reply import Reply
 from ackd.http.service import Call, whole
 from ackd.http.views import as_json
+from ackd.telemetry.caller import calling
 
 ScopeField = Annotated[
     Scope,
@@ -122,14 +123,17 @@ async def pause(call: Call) -> Reply:
     """POST /v1/subscriptions/{subscription}/pause."""
     body = _PAUSE.decode(_body(call))
     engine = call.service.engine
-    view = await engine.pause(call.params[0], body.scope, body.reason, body.for_ms)
+    with calling(call.request.headers):
+        view = await engine.pause(call.params[0], body.scope, body.reason, body.for_ms)
     return as_json(asdict(view))
 
 
 async def resume(call: Call) -> Reply:
     """POST /v1/subscriptions/{subscription}/resume."""
     body = _RESUME.decode(_body(call))
-    return as_json(asdict(await call.service.engine.resume(call.params[0], body.scope)))
+    with calling(call.request.headers):
+        view = await call.service.engine.resume(call.params[0], body.scope)
+    return as_json(asdict(view))
 
 
 async def cancel(call: Call) -> Reply:
@@ -160,9 +164,10 @@ async def configure(call: Call) -> Reply:
         raise field_errors(faults)
     engine = call.service.engine
     try:
-        view = await engine.configure(
-            call.params[0], changes, open_leases=apply_to == "all", force=bool(force)
-        )
+        with calling(call.request.headers):
+            view = await engine.configure(
+                call.params[0], changes, open_leases=apply_to == "all", force=bool(force)
+            )
     except MistakesError as error:
         wrong = [(pointer(each), each.reason) for each in error.mistakes]
         raise field_errors(wrong) from error

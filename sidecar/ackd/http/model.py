@@ -204,13 +204,16 @@ class Base64(_Request, frozen=True, gc=False):
 
 
 class MessageBody(_Request, frozen=True, gc=False):
-    """A message to publish. At most one of `json`, `text`, `base64`; none of them: a tombstone."""
+    """A message to publish. One of `json`, `text`, `base64` holds its value; a `tombstone` has
+    none.
+    """
 
     json: (
         Annotated[msgspec.Raw, Meta(description="Any JSON value; its bytes are kept.")] | UnsetType
     ) = UNSET
-    text: str | UnsetType = UNSET
-    base64: bytes | UnsetType = UNSET
+    text: str | UnsetType | None = UNSET
+    base64: bytes | UnsetType | None = UNSET
+    tombstone: Annotated[bool, Meta(description="No value at all.")] = False
     key: str | Base64 | None = None
     headers: Annotated[
         list[tuple[str, str | Base64 | None]],

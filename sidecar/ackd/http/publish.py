@@ -20,7 +20,7 @@ from msgspec import UNSET, Meta
 from ackd.core.ids import message_id
 from ackd.engine.api import Accepted, Published, PublishRequest
 from ackd.errors import AckdError, BadBodyError
-from ackd.http import cloudevents, outbox
+from ackd.http import cloudevents, outbox, own_headers
 from ackd.http.app import json_only
 from ackd.http.decode import FAULTS_MAX, BodyDecoder
 from ackd.http.model import DELAY_MS_MAX, HEADERS_MAX, INT32_MAX, Base64, BatchBody, MessageBody
@@ -32,12 +32,16 @@ from ackd.ports import Headers, Outgoing, Stored
 
 BATCH_MAX = 1000
 KEY_CHARS_MAX = 255
-_HEADER_PREFIX = b"ackd-header-"
+_HEADER_PREFIX = own_headers.HEADER_PREFIX
 # Passed on as they are: tracing, and CloudEvents in binary mode.
 _THROUGH = (b"traceparent", b"tracestate")
 _CE = b"ce-"
 _FORM = "application/x-www-form-urlencoded"
 _IDEMPOTENCY = re.compile(r'"?([\x21\x23-\x7e]{1,255})"?')
+
+_NO_VALUE = (
+    'One of json, text, base64 must hold the value; "tombstone": true publishes one without.'
+)
 
 _BATCH = BodyDecoder(BatchBody)
 _EVENTS = msgspec.json.Decoder(list[msgspec.Raw])
@@ -62,6 +66,10 @@ async def one(call: Call) -> Reply:
 async def batch(call: Call) -> Reply:
     """POST /v1/topics/{topic}/messages:batch."""
     broker = call.query("broker").get("broker")
+    faults: list[tuple[str, str]] = []
+    own_headers.unknown(call.request.head.raw_headers, faults, message=False)
+    if faults:
+        raise field_errors(faults)
     messages = _events(call) if _kind(call) == CE_BATCH else _messages(call)
     published = await call.service.engine.publish(broker, _request(call, messages))
     results = [_outcome(each) for each in published.results]
@@ -158,18 +166,7 @@ def _fingerprint(messages: Sequence[Outgoing]) -> bytes:
 
 
 def _message(topic: str, body: MessageBody, at: str) -> Outgoing:
-    given = [name for name in ("json", "text", "base64") if getattr(body, name) is not UNSET]
-    if len(given) > 1:
-        raise field_errors([(at, f"Only one of {', '.join(given)} may hold the value.")])
-    value: bytes | None = None
-    if body.json is not UNSET:
-        value = bytes(body.json)
-        if not _is_utf8(value):
-            raise BadBodyError(f"{at}/json is not UTF-8.")
-    elif body.text is not UNSET:
-        value = body.text.encode()
-    elif body.base64 is not UNSET:
-        value = body.base64
+    value = _value(body, at)
     return Outgoing(
         topic=topic,
         key=_bytes(body.key),
@@ -178,6 +175,29 @@ def _message(topic: str, body: MessageBody, at: str) -> Outgoing:
         partition=body.partition,
         delay_ms=body.delay_ms,
     )
+
+
+def _value(body: MessageBody, at: str) -> bytes | None:
+    """Its bytes; None only if it says so itself."""
+    given = [name for name in ("json", "text", "base64") if getattr(body, name) is not UNSET]
+    if len(given) > 1:
+        raise field_errors([(at, f"Only one of {', '.join(given)} may hold the value.")])
+    json = b"" if body.json is UNSET else bytes(body.json)
+    if body.tombstone:
+        # As a receive shows one: the field of the value may be there, and null.
+        has = isinstance(body.text, str) or isinstance(body.base64, bytes)
+        if has or json not in {b"", b"null"}:
+            raise field_errors([(f"{at}/tombstone", "A tombstone has no value.")])
+        return None
+    if json:
+        if not _is_utf8(json):
+            raise BadBodyError(f"{at}/json is not UTF-8.")
+        return json
+    if isinstance(body.text, str):
+        return body.text.encode()
+    if isinstance(body.base64, bytes):
+        return body.base64
+    raise field_errors([(at, _NO_VALUE)])
 
 
 def _bytes(value: str | Base64 | None) -> bytes | None:
@@ -239,6 +259,7 @@ def _raw_message(call: Call) -> Outgoing:
     partition = _number(call, "Ackd-Partition", INT32_MAX, faults)
     delay_ms = _number(call, "Ackd-Delay-Ms", DELAY_MS_MAX, faults)
     headers = _headers(call, attributes, faults)
+    own_headers.unknown(call.request.head.raw_headers, faults, message=True)
     if faults:
         raise field_errors(faults)
     value = None if tombstone == "true" else call.body

@@ -17,6 +17,7 @@ from ackd.config.schema import ServerSettings, Settings
 from ackd.engine.runtime import Runtime
 from ackd.engine.tasks import Tasks
 from ackd.errors import AckdError
+from ackd.http import malloc
 from ackd.http.listen import Listener
 from ackd.push.app_health import WAITING, AppHealth
 from ackd.push.pushes import Pushes
@@ -70,6 +71,7 @@ async def serve(settings: Settings, *, started: Callable[[Listener], None] | Non
             gc.collect()
             gc.freeze()
             gc.set_threshold(*GC_THRESHOLDS)
+            watching.start(malloc.give_back(), "malloc")
             await stop.wait()
             LOG.info("draining for at most %d ms", settings.server.drain_ms)
             quiesce()

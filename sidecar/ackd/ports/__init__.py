@@ -27,6 +27,7 @@ from ackd.ports.events import (
     Arrival,
     Arrived,
     ConsumerEvent,
+    Delay,
     Done,
     EndReached,
     Fetched,
@@ -40,6 +41,7 @@ from ackd.ports.events import (
     Revoked,
     TopicReplaced,
 )
+from ackd.ports.foreign_dead import DeadOrigin, ForeignDead
 from ackd.ports.operator import Groups, TopicLook
 from ackd.ports.outbox import Outboxes, SeenKeys
 from ackd.ports.own_acks import OwnAcks, Places
@@ -57,10 +59,13 @@ __all__ = [
     "Consumer",
     "ConsumerEvent",
     "ConsumerSpec",
+    "DeadOrigin",
+    "Delay",
     "Done",
     "EndReached",
     "Failure",
     "Fetched",
+    "ForeignDead",
     "Groups",
     "Headers",
     "LogEvent",

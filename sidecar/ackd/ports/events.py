@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
+
+from msgspec import Struct
 
 from ackd.core.ids import TopicPartition
 from ackd.ports.trouble import Trouble
@@ -11,10 +14,11 @@ from ackd.ports.trouble import Trouble
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
-@dataclass(slots=True)
-class Record:
+class Record(Struct, gc=False):
     """One message as fetched. `timestamp_ms` is the broker's; key and value may be absent
     (tombstone).
+
+    A Struct, as there may be 100,000 of them: smaller, and nothing for the garbage collector.
     """
 
     offset: int
@@ -70,6 +74,17 @@ class Lost:
     partitions: tuple[TopicPartition, ...]
 
 
+class Delay(NamedTuple):
+    """Another client than ackd put a message off before it came here.
+
+    `due_ms`: not to be handed out before (Unix time), 0 = now. `attempts`: how often it was handed
+    out elsewhere; its first delivery here is the next one.
+    """
+
+    due_ms: int
+    attempts: int
+
+
 @dataclass(frozen=True, slots=True)
 class Fetched:
     """Records of one partition in offset order, from one uninterrupted fetch `session`.
@@ -77,11 +92,14 @@ class Fetched:
     `session` is the number that `fetch_from` returned; it changes with every seek or re-assignment,
     and holes between offsets are only holes within one session (rule R7). The first record of a
     session is the first existing one at or after the offset that was asked for.
+
+    `delays`: of those records that were put off, by offset; the same each time a record comes.
     """
 
     partition: TopicPartition
     session: int
     records: list[Record]
+    delays: Mapping[int, Delay] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,6 +115,13 @@ class Store(Protocol):
     async def drop_notes(self, key: LedgerKey, offsets: Sequence[int]) -> None:
         """Forget notes."""
 
+    async def errors(
+        self, key: LedgerKey, offsets: Sequence[int]
+    ) -> list[tuple[bytes, bytes] | None]:
+        """(first, last) of what applications said of failures of these messages (`Call.said`),
+        None where nothing was. At least one offset.
+        """
+
     async def get(self, name: str) -> bytes | None:
         """A small value by name (`name` is below the prefix)."""
 

@@ -19,6 +19,7 @@ from ackd.core.wire import (
     Open,
     Reply,
     Result,
+    Said,
     SlotView,
     Snapshot,
     Verdict,
@@ -40,6 +41,9 @@ _OPENED = Struct(">B??QQQQQIHQQQ?")
 _SLOT = Struct(">BHB7sH6sI")
 _MEMBER = Struct(">QQ")
 _SIZE = Struct(">H")
+_ITEM = Struct(">I")
+_JOURNALED, _SAID = 1, 2
+"""Bits of a reply."""
 _EPOCH, _WATERMARK = slice(14, 18), slice(27, 34)
 
 OP_BYTES = _OP.size
@@ -63,6 +67,21 @@ def encode_call(call: Call, run: bytes) -> bytes:
         raise BugError(f"a store call has a number out of range: {error}") from error
 
 
+def encode_said(number: int, said: Sequence[Said]) -> bytes:
+    """What the `number`th call (from 1 on) says of failures: an argument behind those of all."""
+    parts = [_SIZE.pack(number)]
+    for item, first, last in said:
+        parts += (_ITEM.pack(item), _SIZE.pack(len(first)), first, _SIZE.pack(len(last)), last)
+    return b"".join(parts)
+
+
+def decode_error(data: bytes) -> tuple[bytes, bytes]:
+    """(first, last) of one message, as `errors.lua` writes it."""
+    (size,) = _SIZE.unpack_from(data)
+    start = _SIZE.size + size
+    return data[_SIZE.size : start], data[start:]
+
+
 def decode_reply(data: bytes) -> Reply:
     """What the apply script returned."""
     (verdict, now_ms, version, rterm, epoch, term, watermark, journal_next, flag, count) = (
@@ -80,14 +99,14 @@ def decode_reply(data: bytes) -> Reply:
         )
     ]
     journal = None
-    if flag:
+    if flag & _JOURNALED:
         journal = [
             JournalEntry(offset, outcomes[outcome], when_ms, fence, attempt)
             for offset, outcome, when_ms, fence, attempt in _JOURNAL.iter_unpack(data[end:])
         ]
-    return Reply(
-        Verdict.OK, now_ms, version, rterm, epoch, term, watermark, journal_next, results, journal
-    )
+    said = flag >= _SAID
+    numbers = now_ms, version, rterm, epoch, term, watermark, journal_next
+    return Reply(Verdict.OK, *numbers, results, journal, said)
 
 
 def encode_open(request: Open, run: bytes, written: int) -> bytes:

@@ -22,7 +22,11 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
       score = not odd_cleared and call("ZSCORE", BASE .. "x", number(offset))
     end
     phase, sent = Phase.ACKED, false
-    if score then phase, sent = Phase.GONE, score % 8 == Finish.SENT end
+    if score then
+      phase, sent = Phase.GONE, score % 8 == Finish.SENT
+    elseif verb > Verb.ACK and verb < Verb.FINISH and rterm ~= h_rterm and now < repair_until then
+      sent = true -- perhaps: its home may have to be restored yet (`home.decides`)
+    end
   elseif state == State.LEASED and when_ms <= now then
     phase = Phase.EXPIRED
   end
@@ -30,7 +34,8 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
     -- From here on the home is the slot (`home.settle`).
     home = homes().of(offset)
     if not home or verb == Verb.LOOK and home[12] == 1 then
-      answer(Outcome.LOST, over and State.FINISHED or state, s_attempt, s_fence, when_ms, first, 0, offset)
+      answer(over and phase == Phase.ACKED and Outcome.UNREPAIRED or Outcome.LOST,
+        over and State.FINISHED or state, s_attempt, s_fence, when_ms, first, 0, offset)
       return true
     end
     state, s_attempt, releases, s_fence, s_rterm, when_ms, first = unpack(home, 1, 7)
@@ -136,6 +141,7 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
         H.acked_as(offset, false, s_fence)
       end
       if offset >= watermark then finish(offset) end
+      if E.any and (verb ~= Verb.FINISH or arg ~= Finish.SENT) then E.over[offset] = true end
     else
       if verb == Verb.GRANT or verb == Verb.SEND then
         local was = s_fence

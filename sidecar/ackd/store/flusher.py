@@ -21,7 +21,7 @@ from functools import partial
 from typing import Protocol
 
 from ackd.core.ids import LedgerKey
-from ackd.core.wire import Call, Op, Open, Reply, Snapshot, Verdict
+from ackd.core.wire import Call, Op, Open, Reply, Said, Snapshot, Verdict
 from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import Store
 
@@ -29,6 +29,7 @@ LOG = logging.getLogger("ackd.store")
 
 BATCH_MAX = 1500
 QUEUE_MAX = 100_000
+TURNS_MAX = 6
 
 
 class PartlyError(StoreUnknownError):
@@ -69,6 +70,7 @@ class _Submission:
     ops: Sequence[Op]
     told: Told
     future: asyncio.Future[Reply] | None = None
+    said: Sequence[Said] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -128,7 +130,9 @@ class Flusher:
         """Items that were submitted and not yet sent."""
         return self._items
 
-    def submit(self, handle: LedgerHandle, ops: Sequence[Op]) -> asyncio.Future[Reply]:
+    def submit(
+        self, handle: LedgerHandle, ops: Sequence[Op], said: Sequence[Said] = ()
+    ) -> asyncio.Future[Reply]:
         """Queue operations; they stay together, in order, in one call.
 
         The future gives a `Reply` with the header of the call and the results of these `ops` only
@@ -137,15 +141,17 @@ class Flusher:
         the future cancelled before its turn has come, then the operations are not sent.
         """
         future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._submit(handle, _Submission(ops, partial(_resolve, future, len(ops)), future))
+        self._submit(handle, _Submission(ops, partial(_resolve, future, len(ops)), future, said))
         return future
 
-    def tell(self, handle: LedgerHandle, ops: Sequence[Op], told: Told) -> None:
+    def tell(
+        self, handle: LedgerHandle, ops: Sequence[Op], told: Told, said: Sequence[Said] = ()
+    ) -> None:
         """`submit` for who has no need of a future, which costs a turn of the event loop.
 
         `told` is called once, in the turn in which the answer came and never before `tell` is back.
         """
-        self._submit(handle, _Submission(ops, told))
+        self._submit(handle, _Submission(ops, told, said=said))
 
     def _submit(self, handle: LedgerHandle, part: _Submission) -> None:
         if self._stopped or self._items + len(part.ops) > self._queue_max:
@@ -186,6 +192,8 @@ class Flusher:
         """
         try:
             while True:
+                if self._turn:
+                    await self._gather()
                 self._flights = self._take()
                 if not self._flights:
                     self._landed.set()
@@ -197,6 +205,19 @@ class Flusher:
                 self._landed.set()
         finally:
             self._stop()
+
+    async def _gather(self) -> None:
+        """Wait for requests that have reached this process already: they go with this flush.
+
+        A turn of the event loop as long as each brings some more, at most `TURNS_MAX`. A call costs
+        both sides far more than one item more in it, and a turn without work takes microseconds.
+        """
+        waiting = -1
+        for _ in range(TURNS_MAX):
+            if self._items == waiting or self._items >= self._batch_max:
+                return
+            waiting = self._items
+            await asyncio.sleep(0)
 
     async def idle(self) -> None:
         """Wait until nothing waits and nothing is in flight (a draining stop calls this)."""
@@ -251,6 +272,9 @@ class Flusher:
             if flight is None:
                 flight = flights[key] = _Flight(handle, Call(key, []), [])
             handle.waiting.popleft()
+            if part.said:
+                behind = shifted(part.said, len(flight.call.ops))
+                flight.call.said = [*flight.call.said, *behind]
             flight.call.ops.extend(part.ops)
             flight.parts.append(part)
             room -= count
@@ -298,6 +322,11 @@ class Flusher:
         self._turn.clear()
         self._items = 0
         self._landed.set()
+
+
+def shifted(said: Sequence[Said], by: int) -> list[Said]:
+    """What was said with items, when so many come before them."""
+    return [each._replace(item=each.item + by) for each in said]
 
 
 def _number(flight: _Flight) -> None:

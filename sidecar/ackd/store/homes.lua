@@ -133,6 +133,7 @@ end
 H.close = function(offset, home)
   if home[11] == 0 then
     home[11] = now
+    if E.any then E.over[offset] = true end
     H.set(offset, home)
     H.closed[#H.closed + 1] = pack(">I6I8", now, offset)
   end

@@ -35,6 +35,10 @@ class Keys:
         base = self.ledger(key)[:-1]
         return f"{base}n", f"{base}o"
 
+    def errors(self, key: LedgerKey) -> str:
+        """What applications said of failures, a part of the record."""
+        return f"{self.ledger(key)[:-1]}e"
+
     def members(self, subscription: str) -> str:
         """The members of a subscription; its boot numbers are beside it under the same tag."""
         return f"{self.base}{{members:{escape(subscription)}}}:m"

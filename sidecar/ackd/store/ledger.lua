@@ -1,10 +1,12 @@
--- ledger, 7: read the call and the record's head, refuse what has no business here, decide the items
+-- ledger, 8: read the call and the record's head, refuse what has no business here, decide the items
 -- in order, then write.
 --
 -- Everything is decided on copies in memory; writing starts when nothing can be refused any more
 -- (R13), and what could make a write fail (memory, a slot on the move) fails at the first one.
+--
+-- Lua allows a function 60 locals of the functions around it, and `apply` has them: no `floor` here.
 
-local function apply(meta_key, ARG)
+local function apply(meta_key, ARG, failures)
 META, BASE = meta_key, sub(meta_key, 1, -2)
 local a_term, seq, incarnation, journal_from, run, pos = unpack_(">I8I8I8I8Bc0", ARG)
 term = a_term
@@ -12,10 +14,13 @@ local count = (#ARG - pos + 1) / Size.OP
 local first_b, first_s = "", ""
 if count > 0 then
   local offset = unpack_(">I8", ARG, pos + 1)
-  first_b, first_s = "b" .. floor(offset / Size.BITS_CHUNK), "s" .. floor(offset / Size.SLOTS_CHUNK)
+  first_b = "b" .. (offset - offset % Size.BITS_CHUNK) / Size.BITS_CHUNK
+  first_s = "s" .. (offset - offset % Size.SLOTS_CHUNK) / Size.SLOTS_CHUNK
 end
-local meta = call("HMGET", META, "c", "h", "r", first_b, first_s)
+local meta = call("HMGET", META, "c", "h", "r", first_b, first_s, "e")
 lists = { [first_b] = meta[4] ~= false, [first_s] = meta[5] ~= false }
+E.any = failures ~= nil or meta[6] ~= false and meta[6] ~= "0"
+if E.any then E.begin(tonumber(meta[6] or 0), failures) end
 
 if not meta[1] then return refuse(Verdict.ABSENT) end
 if byte(meta[1]) < Layout.OLDEST or byte(meta[1]) > Layout.NEWEST then
@@ -33,7 +38,7 @@ if term ~= 0 and term ~= h_term then return refuse(Verdict.FENCED, h_term, versi
 if term ~= 0 and seq <= h_seq then return refuse(Verdict.STALE, h_term, version) end
 if run ~= meta[3] then return refuse(Verdict.MOVED, h_term, version) end
 
-clock_ms = max(clock_ms, floor(now_us / 1000) - shift_ms)
+clock_ms = max(clock_ms, (now_us - now_us % 1000) / 1000 - shift_ms)
 now = clock_ms
 
 local old_epoch, old_watermark, old_repair, old_dropped = epoch, watermark, repair_until, dropped
@@ -164,6 +169,7 @@ if H.used then
     end
   end
 end
+if E.any then call("EXISTS", BASE .. "e") end
 for _, new in ipairs(news) do call("EXISTS", new[1]) end
 
 for first = 1, #dead, 1000 do
@@ -204,15 +210,20 @@ if #journal > 0 then
   variadic("RPUSH", BASE .. "j", journal)
   call("LTRIM", BASE .. "j", -Bound.JOURNAL_MAX, -1)
 end
+if E.any and E.keep(ARG, pos) > 0 then flag = flag + 2 end
 
 return pack(REPLY, Verdict.OK, now, version, h_rterm, epoch, h_term, watermark, journal_next, flag,
   count) .. table.concat(results) .. entries
 end
 
 -- --- all calls of a flush, one after the other; one that fails leaves the others alone
-local replies = {}
+local replies, failures = {}, {}
+for at = #KEYS + 1, #ARGV do
+  local number_, text = unpack_(">I2c" .. #ARGV[at] - 2, ARGV[at])
+  failures[number_] = text
+end
 for number_ = 1, #KEYS do
-  local ok, reply = pcall(apply, KEYS[number_], ARGV[number_])
+  local ok, reply = pcall(apply, KEYS[number_], ARGV[number_], failures[number_])
   if not ok then
     reply = FAILED .. (type(reply) == "table" and reply.err or tostring(reply))
   end

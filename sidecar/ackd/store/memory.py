@@ -188,6 +188,13 @@ class MemoryStore:
         """Forget them."""
         self.data.notes.get(key, Notes()).drop(offsets)
 
+    async def errors(
+        self, key: LedgerKey, offsets: Sequence[int]
+    ) -> list[tuple[bytes, bytes] | None]:
+        """Read them."""
+        record = self.data.records.get(key)
+        return [None] * len(offsets) if record is None else record.errors.get(offsets)
+
     async def get(self, name: str) -> bytes | None:
         """Read a value that has not run out."""
         value, until_ms = self.data.values.get(name, (None, None))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ackd.core.ids import LedgerKey
 from ackd.errors import StoreDataError
 from ackd.ports import Note
+from ackd.store.codec import decode_error
 from ackd.store.connect import Link
 from ackd.store.exchange import Answer
 from ackd.store.nodes import Node
@@ -34,6 +35,20 @@ class NoteValues(SmallValues):
     async def drop_notes(self, key: LedgerKey, offsets: Sequence[int]) -> None:
         """Forget them."""
         await self._notes(key, "drop", *offsets)
+
+    async def errors(
+        self, key: LedgerKey, offsets: Sequence[int]
+    ) -> list[tuple[bytes, bytes] | None]:
+        """Read what was said of failures; `apply` writes it."""
+        name = self._keys.errors(key)
+
+        async def ask(node: Node, link: Link) -> Answer:
+            return await self._one(node, link, ("HMGET", name, *offsets), NOTES)
+
+        answer = await self._on(name, ask)
+        if not isinstance(answer, list):
+            raise StoreDataError("the errors of a partition can't be read")
+        return [None if each is None else decode_error(each) for each in answer]
 
     async def _notes(self, key: LedgerKey, what: str, *words: str | bytes | int) -> Answer:
         name, order = self._keys.notes(key)

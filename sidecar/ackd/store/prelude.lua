@@ -6,7 +6,9 @@
 --   x     zset: offsets finished in another way than by an ack, score = since_ms * 8 + reason
 --   p     hash: home records by offset (core/home.py), lines of parked keys (core/parked.py); q: list of those that were closed, oldest first
 --   j     list: settles by others than the owner, newest last
--- Meta fields: c, h = head (packed below), o = owner, r = server run, b<n> and s<n> = that chunk lives.
+--   e     hash: what applications said of failures, by offset (core/errors.py)
+-- Meta fields: c, h = head (packed below), o = owner, r = server run, b<n> and s<n> = that chunk lives,
+-- e = how many messages have something in `e`.
 -- Names like `Verb.ACK` are replaced by numbers when the script is loaded (see scripts.py).
 local call, pack, unpack_ = redis.call, struct.pack, struct.unpack
 local floor, max, byte, char, sub = math.floor, math.max, string.byte, string.char, string.sub

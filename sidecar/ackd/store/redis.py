@@ -16,11 +16,12 @@ from typing import Protocol, cast
 from redis import exceptions
 
 from ackd.core.layout import FIRST, Layouts
-from ackd.core.wire import Call, Open, Reply, Snapshot
+from ackd.core.wire import Call, Open, Reply, Snapshot, Verdict
 from ackd.errors import StoreError
 from ackd.ports import Members, Trouble
 from ackd.store import codec
 from ackd.store.answers import checked, moving, replies
+from ackd.store.away import Away
 from ackd.store.connect import RUN_BYTES, Link
 from ackd.store.durable import Barrier, look
 from ackd.store.exchange import Answer, Command
@@ -66,7 +67,7 @@ class RedisStore(NoteValues):
         self._scripts = scripts
         self._written = FIRST
         self._troubles: list[Trouble] = []
-        self._away: Trouble | None = None
+        self._away = Away()
         self._looked_s = 0.0
 
     @property
@@ -114,8 +115,9 @@ class RedisStore(NoteValues):
         else:
             answers = await self._scattered(calls, names)
         failed = [answer for answer in answers if isinstance(answer, StoreError)]
-        if failed or self._away is not None:
-            self._note(failed[0] if failed else None)
+        if failed or self._away:
+            wrote = any(isinstance(a, Reply) and a.verdict is Verdict.OK for a in answers)
+            self._note(failed[0] if failed else None, wrote=wrote)
         if not failed:
             return cast("list[Reply]", answers)
         if len(failed) == len(calls) and len({type(error) for error in failed}) == 1:
@@ -182,7 +184,9 @@ class RedisStore(NoteValues):
         commands: list[Command] = []
         for start in range(0, len(calls), most):
             keys = names[start : start + most]
-            args = [codec.encode_call(call, run) for call in calls[start : start + most]]
+            some = calls[start : start + most]
+            args = [codec.encode_call(call, run) for call in some]
+            args += [codec.encode_said(n, each.said) for n, each in enumerate(some, 1) if each.said]
             commands.append(("EVALSHA", script.sha, len(keys), *keys, *args))
             sizes.append(len(keys))
         answers = await self._ask(link, commands, [script] * len(commands), by_replica=False)
@@ -239,8 +243,10 @@ class RedisStore(NoteValues):
             await asyncio.sleep(0)
         return snapshot
 
-    async def _on(self, name: str, ask: Ask) -> Answer:
-        """Ask the node of a key; again when the key turns out to be elsewhere."""
+    async def _on(self, name: str, ask: Ask, *, wrote: bool = False) -> Answer:
+        """Ask the node of a key; again when the key turns out to be elsewhere. `wrote`: what
+        succeeds has written.
+        """
         error: StoreError = ElsewhereError()
         for _ in range(TRIES):
             try:
@@ -255,7 +261,7 @@ class RedisStore(NoteValues):
                 error = other
                 break
             else:
-                self._note(None)
+                self._note(None, wrote=wrote)
                 return answer
         self._note(error)
         raise error
@@ -310,13 +316,13 @@ class RedisStore(NoteValues):
             command = ("EVALSHA", MEMBERS.sha, 1, key, what, name, boot, entry)
             return await self._one(node, link, command, MEMBERS, ownership=True)
 
-        return await self._on(key, ask)
+        return await self._on(key, ask, wrote=what == "heartbeat")
 
     # --- health
 
     def troubles(self) -> list[Trouble]:
         """What was seen last: the connection, the configuration, the embedded server."""
-        found = [self._away] if self._away is not None else []
+        found = [] if self._away.trouble is None else [self._away.trouble]
         if self._supervisor is not None:
             found += self._supervisor.troubles()
         return found + self._troubles
@@ -334,14 +340,11 @@ class RedisStore(NoteValues):
         self._troubles = list(found.values())
         self._looked_s = asyncio.get_running_loop().time()
 
-    def _note(self, error: StoreError | None) -> None:
+    def _note(self, error: StoreError | None, *, wrote: bool = False) -> None:
         if error is None:
-            if self._away is not None:
-                LOG.info("the store answers again")
-            self._away = None
-        elif self._away is None or self._away.detail != error.detail:
-            LOG.warning("the store failed: %s", error.detail)
-            self._away = Trouble(error.type, error.detail)
+            self._away.answered(wrote=wrote)
+        else:
+            self._away.failed(error)
 
     async def _moved(self) -> bool:
         """Learn the map again; whether there is anything to try again."""

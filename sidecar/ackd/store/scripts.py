@@ -13,7 +13,7 @@ from functools import cache
 from hashlib import sha1
 from importlib.resources import files
 
-from ackd.core import home, record, slot, states, upkeep, wire
+from ackd.core import errors, home, record, slot, states, upkeep, wire
 from ackd.core.bitmap import CHUNK_BYTES
 from ackd.core.layout import HERE, Layouts
 from ackd.store import codec
@@ -29,6 +29,7 @@ _NUMBERS: dict[str, dict[str, int]] = {
     "Bound": {
         "ATTEMPT_MAX": record.ATTEMPT_MAX,
         "JOURNAL_MAX": record.JOURNAL_MAX,
+        "ERRORS_MAX": errors.ERRORS_MAX,
         "REPAIR_WAIT_MS": record.REPAIR_WAIT_MS,
         "RELEASES_MAX": slot.RELEASES_MAX,
         "EPOCH_MARKS": upkeep.EPOCH_MARKS,
@@ -76,7 +77,17 @@ def source(*parts: str, layouts: Layouts = HERE) -> str:
     return _NAME.sub(lambda match: str(numbers[match[1]][match[2]]), text)
 
 
-APPLY_PARTS = ("prelude", "tools", "state", "chunks", "homes", "decide", "upkeep", "ledger")
+APPLY_PARTS = (
+    "prelude",
+    "tools",
+    "state",
+    "chunks",
+    "homes",
+    "decide",
+    "upkeep",
+    "errors",
+    "ledger",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,12 @@
 local function flush()
 local META, BASE, term
 local h_rterm, epoch, fence_floor, h_fence, watermark, dropped, grace_until, repair_until, now
+-- What applications said of failures (errors.lua): `any`: this call or the store has something of it.
+local E = { any = false, over = {} }
 local lists -- fields of chunks -> whether they are listed, as far as that was asked
 
 local any_busy = false -- there is upkeep in one of the calls
-for number_ = 1, #ARGV do
+for number_ = 1, #KEYS do
   local arg = ARGV[number_]
   for at = 34 + byte(arg, 33), #arg, Size.OP do
     if byte(arg, at) >= Verb.HOLE then any_busy = true end

@@ -27,7 +27,7 @@ BATCH = 200
 SAMPLES = 50
 """MEMORY USAGE looks at so many elements of a hash, list or sorted set and reckons the rest."""
 
-HEAD, BITS, SLOTS, ODD, HOMES, JOURNAL, NOTES, OTHER = (
+HEAD, BITS, SLOTS, ODD, HOMES, JOURNAL, NOTES, ERRORS, OTHER = (
     "head",
     "finished bits",
     "lease slots",
@@ -35,6 +35,7 @@ HEAD, BITS, SLOTS, ODD, HOMES, JOURNAL, NOTES, OTHER = (
     "home records",
     "journal",
     "progress notes",
+    "errors",
     "other",
 )
 _KINDS = {
@@ -47,6 +48,7 @@ _KINDS = {
     "j": JOURNAL,
     "n": NOTES,
     "o": NOTES,
+    "e": ERRORS,
 }
 _TAG_PARTS = 4
 

@@ -126,6 +126,7 @@ upkeep[Verb.HOLE] = function(offset, arg, group)
           kept = kept + 1
         else
           odd[o] = now * 8 + (group ~= 0 and group or Finish.VANISHED)
+          if E.any then E.over[o] = true end
           finish(o)
         end
       end
@@ -193,6 +194,7 @@ end
 upkeep[Verb.REPLAY] = function(offset, arg, group, rterm, counted, fence)
   if arg == 2 then
     homes().clear()
+    E.count, E.cleared = 0, true
     h_rterm = rterm
     return 0
   end
@@ -207,6 +209,7 @@ upkeep[Verb.REPLAY] = function(offset, arg, group, rterm, counted, fence)
       if counted == 0 then
         odd[offset] = now * 8 + Finish.SENT
       else
+        E.over[offset] = true
         odd[offset] = false
         odd_gone[#odd_gone + 1] = number(offset)
         if home[12] == 0 then
@@ -215,6 +218,8 @@ upkeep[Verb.REPLAY] = function(offset, arg, group, rterm, counted, fence)
           H.leave(offset, home)
         end
       end
+    else
+      E.over[offset] = true
     end
     if offset < watermark then return 0 end
     finish(offset)
@@ -241,6 +246,13 @@ local function made_again(offset, before, counted, fence, attempt, group)
   end
   if before then H.leave(offset, before) else H.count = H.count + 1 end
   local home = { State.READY, attempt, 0, 0, 0, 0, 0, fence, 0, 0, 0, 0, 0 }
+  local raw = counted == 1 and offset >= watermark and not finished(offset) and raw_slot(offset)
+  if raw then
+    local slot = { unpack_(SLOT, raw) }
+    if slot[1] == State.LEASED and slot[4] < fence and slot[6] > now then
+      for i = 1, 7 do home[i] = slot[i] end -- its holder was told a deadline since the rollback
+    end
+  end
   if counted == 1 and group < 2 and offset >= watermark and finished(offset) and (odd[offset] == false
       or odd[offset] == nil and (odd_cleared or not call("ZSCORE", BASE .. "x", number(offset)))) then
     home[1] = State.FINISHED -- the ack was repeated before the home
@@ -257,6 +269,7 @@ upkeep[Verb.RESTORE] = function(offset, arg, group, rterm, counted, fence, attem
     home = made_again(offset, home, counted, fence, attempt, group)
   end
   if home[8] > fence then return 0 end
+  if home[1] == State.FINISHED then E.over[offset] = true end
   if home[1] ~= State.FINISHED and counted == 0 and home[12] == 0 then
     home[9], home[10], home[12] = group, arg - 1, 1
     H.set(offset, home)
@@ -306,6 +319,7 @@ upkeep[Verb.RESET] = function(offset)
   for _, c in ipairs(chunks("b", 0, 2 ^ 53)) do forget_chunk("b", c) end
   epoch, fence_floor, watermark, dropped = epoch + 1, h_fence, offset, 0
   odd, odd_gone, odd_cleared = {}, {}, true
+  E.count, E.cleared = 0, true
   if H.count > 0 then
     local found = homes().gone and {} or call("HKEYS", BASE .. "p")
     for _, field in ipairs(found) do

@@ -165,7 +165,8 @@ class Metrics(OutboxMetrics):
             "ackd_watermark_offset", "The smallest unfinished offset; standing still is bad.", each
         )
         self.in_flight = self._gauge("ackd_in_flight", "Messages under lease now.", (of,))
-        self.ready = self._gauge("ackd_ready", "Messages that can be handed out now.", (of,))
+        ready = "Messages that can be handed out now, at most: cancelled ones count for a while."
+        self.ready = self._gauge("ackd_ready", ready, (of,))
         self.waiting = self._gauge("ackd_waiting", "Messages that wait for their retry.", (of,))
         self.window_bytes = self._gauge(
             "ackd_window_bytes", "Bytes of message bodies held (bound: window_bytes_max).", (of,)

@@ -56,7 +56,7 @@ class Event(IntEnum):
     COMMIT = 12
     PUBLISH = 13
     OWN = 14
-    """Of the sidecar itself: start, stop, status, outage, takeover."""
+    """Of the sidecar itself: start, stop, status, outage, takeover, seek, config (`own.py`)."""
 
 
 class _Shape(NamedTuple):
@@ -127,7 +127,8 @@ def link(parent: bytes | None) -> str:
     return f',"links":[{{"traceId":"{trace}","spanId":"{span}"}}]'
 
 
-def _hash(*parts: str, size: int) -> int:
+def digest(*parts: str, size: int) -> int:
+    """A number of `size` bytes that these texts, and only these in this order, give."""
     state = blake2b(digest_size=size)
     for part in parts:
         data = part.encode()
@@ -144,7 +145,15 @@ class Lives:
     ones, each with a comma before it.
     """
 
-    __slots__ = ("_span_bases", "_templates", "common", "epoch", "place", "trace_base")
+    __slots__ = (
+        "_application",
+        "_span_bases",
+        "_templates",
+        "common",
+        "epoch",
+        "place",
+        "trace_base",
+    )
 
     def __init__(self, place: Place, epoch: int, application: str) -> None:
         self.place, self.epoch = place, epoch
@@ -155,24 +164,34 @@ class Lives:
             str(place.partition),
             str(epoch),
         )
-        self.trace_base = _hash("trace", *key, size=16)
-        self._span_bases = [_hash("span", event.name, *key, size=8) for event in Event]
-        common = [
-            text("messaging.system", place.system),
-            text("messaging.destination.name", place.topic),
-            text("messaging.destination.partition.id", str(place.partition)),
-            text("messaging.consumer.group.name", place.group),
-            text("ackd.cluster", place.cluster),
-            text("ackd.subscription", place.subscription),
-            text("ackd.topic.id", place.topic_id.hex()),
-            number("ackd.reset.epoch", epoch),
-        ]
-        if application:
-            common.append(text("ackd.application", application))
-        self.common = ",".join(common)
+        self.trace_base = digest("trace", *key, size=16)
+        self._span_bases = [digest("span", event.name, *key, size=8) for event in Event]
+        self._application = application
+        self.common = ",".join(
+            text(key, value) if isinstance(value, str) else number(key, value)
+            for key, value in self.attributes.items()
+        )
         self._templates = [
             self._template(event, _SHAPES[event]) if event in _SHAPES else () for event in Event
         ]
+
+    @property
+    def attributes(self) -> dict[str, str | int]:
+        """What `common` has, not yet text."""
+        place = self.place
+        found: dict[str, str | int] = {
+            "messaging.system": place.system,
+            "messaging.destination.name": place.topic,
+            "messaging.destination.partition.id": str(place.partition),
+            "messaging.consumer.group.name": place.group,
+            "ackd.cluster": place.cluster,
+            "ackd.subscription": place.subscription,
+            "ackd.topic.id": place.topic_id.hex(),
+            "ackd.reset.epoch": self.epoch,
+        }
+        if self._application:
+            found["ackd.application"] = self._application
+        return found
 
     def _template(self, event: Event, shape: _Shape) -> tuple[str, ...]:
         """What stands between trace, span, start (us), end (ms), offset twice, attempt, fence,
@@ -247,7 +266,7 @@ class Lives:
         """A span about many messages of the partition, in a trace of its own."""
         name = event.name.lower()
         fixed = (text("ackd.event", name), text("messaging.operation.name", name))
-        trace = _hash(f"{self.trace_base:x}", name, str(start_us), str(ordinal), size=16)
+        trace = digest(f"{self.trace_base:x}", name, str(start_us), str(ordinal), size=16)
         return whole(
             trace,
             f"{name} {self.place.topic}",

@@ -25,11 +25,13 @@ _BYTES = _BOOT_BYTES + 3 * _ROW_BYTES
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """What a run that was killed left. `lost` by event: made, and neither written nor dropped."""
+    """What a run that was killed left, by event: `dropped`, and `lost` is what was made and neither
+    written nor dropped.
+    """
 
     boot: str
     written: int
-    dropped: int
+    dropped: dict[Event, int]
     lost: dict[Event, int]
 
 
@@ -80,7 +82,8 @@ class TraceCounts:
             for event in Event
             if made[event] > written[event] + dropped[event]
         }
-        return LastRun(boot, sum(written), sum(dropped), lost)
+        told = {event: dropped[event] for event in Event if dropped[event]}
+        return LastRun(boot, sum(written), told, lost)
 
     def close(self) -> None:
         """A clean end: the next run has nothing to tell of this one."""

@@ -6,9 +6,10 @@ import asyncio
 import platform
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from ackd import __version__
@@ -16,10 +17,13 @@ from ackd.config.schema import Settings
 from ackd.config.traces import TraceSettings
 from ackd.hidden import HIDDEN
 from ackd.telemetry.metrics import Metrics
-from ackd.telemetry.spans import INTERNAL, MASK_56, PRODUCER, Event, number, text, whole
+from ackd.telemetry.spans import MASK_56, PRODUCER, Event, text, whole
 from ackd.telemetry.tracecount import LastRun, TraceCounts
 from ackd.telemetry.tracefile import TraceFiles
 from ackd.telemetry.traceway import Batch, FileOutput, OtlpOutput, Way
+
+if TYPE_CHECKING:
+    from ackd.telemetry.own import OwnSpans
 
 BATCH_SPANS = 500
 STATUS_MS = 60_000
@@ -47,7 +51,9 @@ class Traces:
         self.flushing: dict[object, Callable[[], None]] = {}
         self.boot = uuid4().hex
         self._identity, self._metrics = identity, metrics
-        self._resource = self._described(self.boot)
+        self._resource = _as_text(self._described(self.boot))
+        self._own: OwnSpans | None = None
+        self._own_count = 0
         self._spans: list[str] = []
         self._events = [0] * len(Event)
         self._lock = threading.Lock()
@@ -64,7 +70,10 @@ class Traces:
     # --- life
 
     def _open(self) -> None:
+        from ackd.telemetry.own import OwnSpans  # noqa: PLC0415  only when traces are on
+
         settings, identity = self.settings, self._identity
+        self._own = OwnSpans(self._described(self.boot), lambda span: self.add(Event.OWN, [span]))
         if settings.files:
             self.counts = TraceCounts(self._folder / f".ackd-{identity}.counts", self.boot)
             files = TraceFiles(
@@ -92,7 +101,7 @@ class Traces:
             way.start()
         if self.counts.last is not None:
             self._tell_of(self.counts.last)
-        self.own("start", "")
+        self.own("start")
         self._timer = asyncio.get_running_loop().call_later(
             self.settings.flush_ms / 1000, self._tick
         )
@@ -104,7 +113,7 @@ class Traces:
         self._timer.cancel()
         self._timer = None
         self.flush_all()
-        self.own("stop", "")
+        self.own("stop")
         self._status()
         self.flush()
         await asyncio.gather(*(asyncio.to_thread(way.stop) for way in self.ways))
@@ -129,7 +138,9 @@ class Traces:
         self.put(event, spans, len(spans))
 
     def expect(self, event: Event, count: int) -> None:
-        """So many messages will be told of in a batch span: lost with a crash, they are counted."""
+        """So many messages will be told of later: lost with a crash, they are counted. A negative
+        number takes it back.
+        """
         self.counts.made[event] += count
 
     def put(self, event: Event, spans: list[str], count: int) -> None:
@@ -142,21 +153,41 @@ class Traces:
     def lost(self, event: Event) -> None:
         """A span that can't be made: its message is not known any more."""
         self.counts.made[event] += 1
+        self.drop(event)
+
+    def drop(self, event: Event) -> None:
+        """A span that was expected and can't be made."""
         with self._lock:
             self.counts.dropped[event] += 1
 
     def own(
-        self, name: str, more: str, *, start_us: int = 0, error: bool = False, of: str = "ackd"
+        self,
+        name: str,
+        attributes: Mapping[str, str | int] | None = None,
+        *,
+        start_us: int = 0,
+        error: bool = False,
+        of: str = "ackd",
+        once: str = "",
+        caller: Mapping[str, str] | None = None,
     ) -> None:
-        """A span of the sidecar itself, by this machine's clock. `more`: attributes, each with a
-        comma before it; `start_us` 0: it is a moment.
+        """A span of the sidecar itself, by this machine's clock. `start_us` 0: it is a moment.
+
+        `once`: what names this event wherever it is told, if it may be told again; `caller`: whose
+        request it was (`ackd.telemetry.caller`).
         """
+        if self._own is None:
+            return
+        self._own_count += 1
         now_us = _now_us()
-        trace = int(uuid4().hex, 16)
-        attributes = f"{text('ackd.event', name)}{more}"
-        times = (start_us or now_us, now_us)
-        span = whole(trace, f"{name} {of}", INTERNAL, times, attributes, _ERROR if error else "")
-        self.add(Event.OWN, [span])
+        self._own.tell(
+            f"{name} {of}",
+            {"ackd.event": name, **(attributes or {})},
+            (start_us or now_us, now_us),
+            f"{name}/{once or f'{self.boot}/{self._own_count}'}",
+            error=error,
+            caller=caller,
+        )
 
     def published(self, more: str, start_ms: int, topic: str, *, failed: bool) -> None:
         """A request that published something; one in so many as the sample says, or all failed."""
@@ -199,46 +230,48 @@ class Traces:
 
     # --- about itself
 
-    def _described(self, boot: str) -> str:
-        return ",".join(
-            (
-                text("service.name", "ackd"),
-                text("service.version", __version__),
-                text("service.instance.id", self._identity),
-                text("host.name", platform.node()),
-                text("ackd.boot.id", boot),
-            )
-        )
+    def _described(self, boot: str) -> dict[str, str]:
+        return {
+            "service.name": "ackd",
+            "service.version": __version__,
+            "service.instance.id": self._identity,
+            "host.name": platform.node(),
+            "ackd.boot.id": boot,
+        }
 
     def _status(self) -> None:
-        written, dropped = sum(self.counts.written), sum(self.counts.dropped)
-        more = f",{number('ackd.spans.written', written)},{number('ackd.spans.dropped', dropped)}"
-        for event in Event:
-            if self.counts.dropped[event]:
-                name = f"ackd.spans.dropped.{event.name.lower()}"
-                more += f",{number(name, self.counts.dropped[event])}"
+        more = {
+            "ackd.spans.written": sum(self.counts.written),
+            "ackd.spans.dropped": sum(self.counts.dropped),
+        }
+        more |= _by_event("dropped", {e: self.counts.dropped[e] for e in Event})
         if self._deleted:
-            more += f",{number('ackd.files.deleted', self._deleted)}"
+            more["ackd.files.deleted"] = self._deleted
         self.own("status", more)
 
     def _tell_of(self, last: LastRun) -> None:
         """What the run before lost when it was killed, in its name."""
+        from ackd.telemetry.own import OwnSpans  # noqa: PLC0415  only when traces are on
+
         lost = sum(last.lost.values())
-        more = (
-            f",{number('ackd.spans.written', last.written)}"
-            f",{number('ackd.spans.dropped', last.dropped + lost)}"
-        )
-        for event, count in last.lost.items():
-            more += f",{number(f'ackd.spans.lost.{event.name.lower()}', count)}"
-        attributes = f"{text('ackd.event', 'status')}{more}"
+        more: dict[str, str | int] = {
+            "ackd.event": "status",
+            "ackd.spans.written": last.written,
+            "ackd.spans.dropped": sum(last.dropped.values()) + lost,
+        }
+        more |= _by_event("lost", last.lost) | _by_event("dropped", last.dropped)
+        described = self._described(last.boot)
+
+        def put(span: str) -> None:
+            events = [0] * len(Event)
+            events[Event.OWN] = 1
+            self.counts.made[Event.OWN] += 1
+            batch = Batch(_as_text(described), SCOPE, [span], events)
+            for way in self.ways:
+                way.offer(batch)
+
         now_us = _now_us()
-        span = whole(int(uuid4().hex, 16), "status ackd", INTERNAL, (now_us, now_us), attributes)
-        events = [0] * len(Event)
-        events[Event.OWN] = 1
-        self.counts.made[Event.OWN] += 1
-        batch = Batch(self._described(last.boot), SCOPE, [span], events)
-        for way in self.ways:
-            way.offer(batch)
+        OwnSpans(described, put).tell("status ackd", more, (now_us, now_us), f"lost/{last.boot}")
         self._metrics.trace_spans.at(self.ways[0].name, "crash").inc(lost)
 
     def _were_deleted(self, files: int) -> None:
@@ -256,13 +289,20 @@ class Traces:
         self._seen_deleted = self._deleted
 
 
-def open_traces(settings: Settings, metrics: Metrics) -> Traces | None:
-    """As configured; None when they are off."""
+def open_traces(settings: Settings, metrics: Metrics) -> Traces:
+    """As configured."""
     traces = settings.traces
-    if not traces.on:
-        return None
     folder = traces.folder or settings.state_dir / "traces"
     return Traces(traces, settings.identity, folder, metrics)
+
+
+def _as_text(resource: Mapping[str, str]) -> str:
+    return ",".join(text(key, value) for key, value in resource.items())
+
+
+def _by_event(fate: str, counts: Mapping[Event, int]) -> dict[str, int]:
+    """Attributes for what there is any of."""
+    return {f"ackd.spans.{fate}.{e.name.lower()}": count for e, count in counts.items() if count}
 
 
 def _nothing(_: Batch, __: int) -> None:

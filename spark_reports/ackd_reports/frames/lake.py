@@ -59,12 +59,24 @@ class Lake:
         self._root = root.rstrip("/")
         self.partials = f"{self._root}/partials"
         self._taken = f"{self._root}/taken"
+        self.gold = f"{self._root}/gold"
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it is no local folder."""
+        return reading.elsewhere(self._root)
+
+    @property
+    def executors_here(self) -> bool:
+        """Whether what executors write to a local folder can be read here for sure."""
+        return str(self._spark.sparkContext.master).startswith("local")
 
     def rows(self, since_date: str | None = None) -> DataFrame:
         """Partial rows from a date (`yyyy-mm-dd`) on, and those that have no date."""
         try:
             frame = self._spark.read.schema(partials.SCHEMA).parquet(self.partials)
-        except AnalysisException:
+        except AnalysisException as error:
+            _only_missing(error)
             frame = _frame(self._spark, [], partials.SCHEMA)
         # Columns that a lake of an older version lacks are null in the rows that it wrote.
         frame = frame.withColumn("topic_id", F.coalesce("topic_id", F.lit("")))
@@ -114,7 +126,8 @@ class Lake:
     def _notes(self) -> list[Row]:
         try:
             return self._spark.read.schema(_TAKEN).json(self._taken).distinct().collect()
-        except AnalysisException:
+        except AnalysisException as error:
+            _only_missing(error)
             return []
 
     def _known(self) -> set[TraceFile]:
@@ -126,6 +139,12 @@ class Lake:
 
 
 _TAKEN: Final = "name STRING, size BIGINT, changed_ms BIGINT, cut BOOLEAN"
+
+
+def _only_missing(error: AnalysisException) -> None:
+    """Raise it again unless it says that a path does not exist: a lake that is new."""
+    if "PATH_NOT_FOUND" not in str(error):
+        raise error
 
 
 def _frame(spark: SparkSession, rows: Sequence[Mapping[str, object]], schema: str) -> DataFrame:

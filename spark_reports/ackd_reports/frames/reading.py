@@ -7,6 +7,7 @@ no number is then a reason, not a failure. Unknown fields are ignored, as OTLP a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -44,8 +45,28 @@ LATEST_US: Final = 4_102_444_800 * words.MICRO
 
 def lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     """The lines of files and folders, compressed or not; hidden names (`.`, `_`) are left out."""
-    read = spark.read.schema(LINE_SCHEMA).options(**OPTIONS)
-    return with_file(read.json(list(paths)))
+    groups = [[path for path in paths if elsewhere(path) is away] for away in (False, True)]
+    frames = [
+        with_file(spark.read.schema(LINE_SCHEMA).options(**options(group[0])).json(group))
+        for group in groups
+        if group
+    ]
+    return reduce(DataFrame.unionByName, frames)
+
+
+def elsewhere(address: str) -> bool:
+    """Whether it is no local file or folder."""
+    return "://" in address and not address.startswith("file:")
+
+
+def options(address: str) -> dict[str, str]:
+    """How to read lines at an address.
+
+    A local file that was cut short by a crash gives what is whole in it. Elsewhere, Spark cannot
+    tell such a file from one whose server went away, and that must not look like fewer messages:
+    the job fails and can be run again.
+    """
+    return {**OPTIONS, "ignoreCorruptFiles": str(not elsewhere(address)).lower()}
 
 
 OPTIONS: Final = {

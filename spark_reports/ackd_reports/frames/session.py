@@ -14,14 +14,23 @@ LOCAL: Final = "local[*]"
 NEEDED: Final = {
     # Buckets and dates are UTC wherever the driver runs.
     "spark.sql.session.timeZone": "UTC",
-    # A file cut short by a crash gives what is whole in it; ingest counts such files itself.
-    "spark.sql.files.ignoreCorruptFiles": "true",
+    # Else a file that could not be fetched is passed over without a word. `reading` says where not.
+    "spark.sql.files.ignoreCorruptFiles": "false",
     # A line may name an attribute twice; one such line must not fail the job.
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
     # Dates in folder names are compared as text.
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
 }
 """Set on every session, a caller's own too."""
+
+
+FORGETFUL: Final = {
+    "spark.ui.retainedJobs": "50",
+    "spark.ui.retainedStages": "50",
+    "spark.ui.retainedTasks": "1000",
+    "spark.sql.ui.retainedExecutions": "20",
+}
+"""Spark keeps a thousand jobs and plans for a page that nobody sees; `follow` runs for weeks."""
 
 
 def session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
@@ -49,6 +58,8 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
             .config("spark.sql.adaptive.enabled", "false")
             .config("spark.driver.memory", os.environ.get("ACKD_REPORT_MEMORY", "2g"))
         )
+        for name, value in FORGETFUL.items():
+            builder = builder.config(name, value)
     for name, value in (conf or {}).items():
         builder = builder.config(name, value)
     spark: SparkSession = builder.getOrCreate()

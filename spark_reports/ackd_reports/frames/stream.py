@@ -12,6 +12,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from ackd_reports.frames import reading
+from ackd_reports.frames.failures import told_plainly
 from ackd_reports.frames.lake import Lake
 
 FILES_A_BATCH: Final = 200
@@ -21,10 +22,16 @@ FILES_A_BATCH: Final = 200
 def follow(spark: SparkSession, source: str, lake: str, every_us: int | None) -> None:
     """Watch `source`; None for `every_us` = take up what is there and end.
 
-    Where it stands is kept in the lake, so that a run goes on where the last one ended.
+    Where it stands is kept in the lake, so that a run goes on where the last one ended. Raises
+    `OSError` for storage that cannot be used.
     """
+    with told_plainly(source, lake):
+        _follow(spark, source, lake, every_us)
+
+
+def _follow(spark: SparkSession, source: str, lake: str, every_us: int | None) -> None:
     target = Lake(spark, lake)
-    read = spark.readStream.schema(reading.LINE_SCHEMA).options(**reading.OPTIONS)
+    read = spark.readStream.schema(reading.LINE_SCHEMA).options(**reading.options(source))
     incoming = reading.with_file(read.option("maxFilesPerTrigger", FILES_A_BATCH).json(source))
 
     def take_up(batch: DataFrame, _: int) -> None:

@@ -1,11 +1,12 @@
 """A sidecar's view of one partition, for tests of the store's contract."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
 from ackd.core.ids import LedgerKey
 from ackd.core.states import Outcome, Verb
-from ackd.core.wire import Call, Op, Open, Reply, Result, Snapshot, Verdict
+from ackd.core.wire import Call, Op, Open, Reply, Result, Said, Snapshot, Verdict
 from ackd.ports import Store
 
 _numbers = count(1)
@@ -43,15 +44,15 @@ class Owner:
             self.term, self.seq, self.rterm = snapshot.term, snapshot.seq, snapshot.rterm
         return snapshot
 
-    async def call(self, *ops: Op, journal_from: int = 0) -> Reply:
+    async def call(self, *ops: Op, journal_from: int = 0, said: Sequence[Said] = ()) -> Reply:
         """One call as the owner."""
         self.seq += 1
-        call = Call(self.key, list(ops), self.term, self.seq, journal_from=journal_from)
+        call = Call(self.key, list(ops), self.term, self.seq, 0, journal_from, said)
         return (await self.store.apply([call]))[0]
 
-    async def foreign(self, *ops: Op) -> Reply:
+    async def foreign(self, *ops: Op, said: Sequence[Said] = ()) -> Reply:
         """One call as somebody else."""
-        return (await self.store.apply([Call(self.key, list(ops))]))[0]
+        return (await self.store.apply([Call(self.key, list(ops), said=said)]))[0]
 
     async def grant(self, *offsets: int, lease_ms: int = 60_000) -> list[Op]:
         """Lease offsets; returns an ACK for each, to be sent or changed."""

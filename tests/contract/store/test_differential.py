@@ -22,6 +22,7 @@ from ackd.core.states import Outcome, Verb
 from ackd.core.wire import Call, Finish, Op, Open, Reply, Snapshot, Verdict
 from ackd.store import codec, scripts
 from ackd.store.keys import Keys
+from tests.contract.store.saying import encoded, random_said, stored_errors
 from tests.support.redis import Flavour, RedisOptions, RedisServer, binary, missing
 from tests.support.require import require
 
@@ -83,7 +84,7 @@ class Pair:
     def apply(self, call: Call) -> Reply:
         """Apply to both, compare, return the answer."""
         self.client.set(CLOCK_KEY, self.now_us)
-        (data,) = self._apply(keys=[self.meta], args=[codec.encode_call(call, self.run)])
+        (data,) = self._apply(keys=[self.meta], args=encoded((call, self.run)))
         return self.check(call, data)
 
     def check(self, call: Call, data: bytes) -> Reply:
@@ -95,6 +96,8 @@ class Pair:
             else self.record.apply(call, self.now_us, self.run.decode())
         )
         assert got == want
+        if self.record is not None:
+            assert stored_errors(self.client, self.meta) == self.record.errors._of
         for op, result in zip(call.ops, got.results, strict=False):
             if result.outcome is Outcome.GRANTED:
                 self.tokens.append((op.offset, result.fence, got.rterm, result.attempt))
@@ -225,9 +228,11 @@ def random_call(rng: random.Random, pair: Pair) -> Call:
     owner = rng.random() < 0.7
     pair.seq += owner
     count = rng.choice([0, 1, 2, 5, 16, 17, 60])
+    ops = [random_op(rng, pair) for _ in range(count)]
     return Call(
         pair.key,
-        [random_op(rng, pair) for _ in range(count)],
+        ops,
+        said=random_said(rng, ops),
         term=pair.term if owner else 0,
         seq=pair.seq - (rng.random() < 0.03) if owner else 0,
         incarnation=rng.choice([0, 0, 0, 77]) if rng.random() < 0.05 else 0,
@@ -307,9 +312,11 @@ def test_r19_parked_keys_are_decided_like_in_the_record(client: Any) -> None:
             ops = [_about_keys(rng, pair) for _ in range(rng.choice([1, 1, 3, 8]))]
             if chance < 0.08:
                 ops.append(Op(Verb.RESET, rng.randrange(12)))
-            reply = pair.apply(Call(pair.key, ops, pair.term, pair.seq))
+            said = random_said(rng, ops)
+            reply = pair.apply(Call(pair.key, ops, pair.term, pair.seq, said=said))
+            seen["errors"] += reply.said
             seen.update(result.outcome.name for result in reply.results)
-    wanted = "BEHIND CLAIMED SENT FINISHED REFUSED HELD LOST parked"
+    wanted = "BEHIND CLAIMED SENT FINISHED REFUSED HELD LOST parked errors"
     assert all(seen[name] > 5 for name in wanted.split()), seen
 
 
@@ -338,7 +345,7 @@ def test_the_calls_of_a_flush_are_decided_as_if_alone(client: Any, seed: int, st
         calls = [random_call(rng, pair) for pair in together]
         answers = pairs[0]._apply(
             keys=[pair.meta for pair in together],
-            args=[codec.encode_call(c, pair.run) for c, pair in zip(calls, together, strict=True)],
+            args=encoded(*((c, pair.run) for c, pair in zip(calls, together, strict=True))),
         )
         for pair, call, data in zip(together, calls, answers, strict=True):
             pair.now_us = now_us
@@ -351,7 +358,7 @@ def test_no_key_of_a_record_has_a_ttl_and_chunks_are_whole(client: Any) -> None:
     """R14: a missing key must show, so none ends by itself and each chunk has its full length."""
     seen: set[str] = set()
     for seed in range(40):
-        if seed >= 12 and len(seen) == 7:
+        if seed >= 12 and len(seen) == 8:
             break
         pair = _story(client, seed, 40)
         for name in client.keys("test:v1:*"):
@@ -365,7 +372,7 @@ def test_no_key_of_a_record_has_a_ttl_and_chunks_are_whole(client: Any) -> None:
                 assert client.strlen(name) == 256 * 23
             if suffix[0] in "bs":
                 assert client.hexists(pair.meta, suffix)
-    assert seen == set("mbsxjpq")
+    assert seen == set("mbsxjpqe")
 
 
 def test_r14_a_lost_slot_chunk_is_reported_and_made_good(client: Any) -> None:
@@ -375,10 +382,8 @@ def test_r14_a_lost_slot_chunk_is_reported_and_made_good(client: Any) -> None:
 
     def call(*ops: Op) -> Reply:
         pair.seq += 1
-        (data,) = pair._apply(
-            keys=[pair.meta],
-            args=[codec.encode_call(Call(pair.key, list(ops), pair.term, pair.seq), pair.run)],
-        )
+        call = Call(pair.key, list(ops), pair.term, pair.seq)
+        (data,) = pair._apply(keys=[pair.meta], args=encoded((call, pair.run)))
         return codec.decode_reply(data)
 
     assert call(Op(Verb.GRANT, 300, arg=1000, group=1)).results[0].outcome is Outcome.GRANTED

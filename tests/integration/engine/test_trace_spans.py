@@ -14,6 +14,8 @@ from ackd.engine.dead_api import DeadRequest, DryRun, Kind, OperationView, To
 from ackd.engine.seek_api import SeekRequest, SeekTo
 from ackd.errors import BrokerError
 from ackd.ports import Outgoing
+from ackd.telemetry.caller import calling
+from ackd.telemetry.spans import Event
 from ackd_adapters.local.broker import LocalBroker
 from tests.integration.engine.shop import NAME, Shop, Worker
 from tests.support.otlp import offsets, spans
@@ -180,6 +182,7 @@ async def test_a_seek_is_told_and_what_comes_again_is_another_life(shop: Shop) -
 
     found = await ended(worker)
     told = one_of(found, "seek")
+    assert told["parent"] == ""
     assert (told["ackd.reset.epoch"], told["ackd.seek.offset"]) == (1, 0)
     assert told["messaging.destination.partition.id"] == "0"
     acks = of(found, "ack")
@@ -220,6 +223,31 @@ async def test_takeovers_and_the_last_commit_are_told(shop: Shop) -> None:
     assert [each["instance"] for each in of(found, "stop")] == ["one", "two"]
 
 
+async def test_an_ack_before_the_topics_are_known_is_told_of_later(shop: Shop) -> None:
+    """A sidecar that has just started serves settles before it has asked its broker for topics."""
+    worker = await shop.start()
+    await worker.publish(2)
+    messages = [await worker.one(), await worker.one()]
+    traces = worker.runtime._subscriptions[NAME].context.traces
+    assert traces is not None
+    ownership = worker.runtime._subscriptions[NAME].ownership
+    topics = dict(ownership.topics)
+    ownership.drop_all()
+    ownership.topics.clear()
+    assert await worker.all(messages[:1], Verb.ACK) == ["acked"]
+    assert traces.counts.made[Event.ACK] == 1, "a crash from here on counts it"
+    traces.flush_all()
+    ownership.topics.update(topics)
+    traces.flush_all()
+    ownership.topics.clear()
+    assert await worker.all(messages[1:], Verb.ACK) == ["acked"]
+    found = await ended(worker)
+    (told,) = of(found, "ack")
+    assert told["messaging.message.id"] == messages[0].id
+    (status,) = of(found, "status")
+    assert status["ackd.spans.dropped.ack"] == 1, "its topic was never known"
+
+
 async def test_publishing_is_told_with_what_failed(shop: Shop) -> None:
     worker = await shop.start()
     good = Outgoing(shop.topic, None, b"x", partition=0)
@@ -242,6 +270,20 @@ async def test_live_changes_are_told(shop: Shop) -> None:
     paused, resumed = found
     assert "pause" in paused["ackd.config.changed"]
     assert "pause" in resumed["ackd.config.changed"]
+
+
+async def test_a_live_change_is_in_the_trace_of_its_caller(shop: Shop) -> None:
+    """What the caller did not ask for is not: a takeover that follows has a trace of its own."""
+    worker = await shop.start()
+    with calling({"traceparent": f"00-{'ab' * 16}-{'cd' * 8}-00"}):
+        await worker.runtime.pause(NAME, "group", "look", None)
+    with calling({"traceparent": "nonsense"}):
+        await worker.runtime.resume(NAME, "group")
+    found = await ended(worker)
+    paused, resumed = of(found, "config")
+    assert (paused["trace"], paused["parent"]) == ("ab" * 16, "cd" * 8)
+    assert resumed["parent"] == ""
+    assert [each for each in found if each["trace"] == "ab" * 16] == [paused]
 
 
 async def test_a_broker_that_is_away_is_an_outage(shop: Shop) -> None:

@@ -59,6 +59,7 @@ async def test_r5_fetches_what_another_member_is_nominated_for(
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 async def test_r7_no_record_of_an_earlier_session_comes_under_a_new_number(
     kafka: Kafka, broker: Broker, join: Join, topic: MakeTopic
 ) -> None:

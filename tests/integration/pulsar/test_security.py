@@ -66,8 +66,8 @@ async def _look(broker: Broker) -> None:
 
 
 async def works(found: Mapping[str, OptionValue]) -> None:
-    """Publish, read, join, commit."""
-    broker = open_broker("pulsar", found)
+    """Publish, read, join, commit, and ask about a single message."""
+    broker = open_broker("pulsar", {**found, "foreign_delays": True})
     part = TopicPartition("orders", 1)
     await broker.start()
     try:
@@ -84,6 +84,7 @@ async def works(found: Mapping[str, OptionValue]) -> None:
         reader = Reader(consumer)
         reader.fetch_from(part, 0)
         await reader.until(lambda: reader.records[part], "a record", 40)
+        assert reader.trouble("delays of") is None
         await reader.until(lambda: reader.nominated, "nominated", 40)
         await consumer.commit({part: Committed(1, "first")})
         assert (await consumer.committed([part]))[part] == Committed(1, "first")

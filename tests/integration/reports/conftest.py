@@ -1,36 +1,18 @@
-"""One Spark session for all tests of reports, and the traces that most of them read."""
+"""The traces that most tests of reports read."""
 
-import gc
-import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from ackd_reports.frames.lake import Lake
-from ackd_reports.frames.session import session
 from ackd_reports.generate import Made, Plan, generate
 from ackd_reports.job import Order, build
 from ackd_reports.model import Report
 from ackd_reports.targets import Target
 from ackd_reports.words import MICRO
-from tests.support.require import require
 
-JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ActiveProcessorCount=1"
-"""Work of seconds: most of it is loading and compiling classes. Others run beside it."""
-SESSION = {
-    "spark.sql.shuffle.partitions": "2",
-    "spark.driver.memory": "768m",
-    "spark.ui.showConsoleProgress": "false",
-    # Half the CPU for work of seconds; long jobs would suffer.
-    # Plans of a hundred columns take longer to compile than a thousand rows to read.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
-}
 TARGETS = (
     Target("in time", "time_to_ack", 0.99, 5 * MICRO),
     Target("orders delivered", "delivered", 0.999, only=(("topic", "orders"),)),
@@ -44,25 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if here in item.path.parents:
             item.add_marker(pytest.mark.spark)
             item.add_marker(pytest.mark.slow)
-            item.add_marker(pytest.mark.timeout(300))
-
-
-@pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    """A session on two cores; its JVM is gone at the end."""
-    require("" if shutil.which("java") else "reports need Java 17: java is not in PATH")
-    found = session("local[2]", SESSION)
-    found.sparkContext.setLogLevel("ERROR")
-    context: Any = found.sparkContext
-    gateway = context._gateway
-    yield found
-    found.stop()
-    gateway.shutdown()
-    gateway.proc.stdin.close()
-    gateway.proc.wait(60)
-    # Sockets to the JVM are closed by the collector; they must not warn in a later test.
-    del found, context, gateway
-    gc.collect()
+            item.add_marker(pytest.mark.timeout(600))
 
 
 @dataclass(frozen=True, slots=True)

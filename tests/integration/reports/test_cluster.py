@@ -13,9 +13,10 @@ import pyspark
 import pytest
 
 from ackd_reports.render import tables
-from tests.integration.reports.conftest import JAVA_OPTIONS, World
+from tests.integration.reports.conftest import World
 from tests.support.paths import REPO
 from tests.support.ports import free_port
+from tests.support.spark import JAVA_OPTIONS
 from tests.support.wait import wait_until
 
 SPARK = Path(pyspark.__file__).parent

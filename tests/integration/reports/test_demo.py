@@ -10,9 +10,9 @@ from tempfile import TemporaryFile
 
 import pytest
 
-from tests.integration.reports.conftest import JAVA_OPTIONS
 from tests.support.paths import CACHE, REPO
 from tests.support.require import require
+from tests.support.spark import JAVA_OPTIONS
 
 ENDED_S = 540.0
 MAKES = {"ARGS", "MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS"}

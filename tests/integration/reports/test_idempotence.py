@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,7 +21,8 @@ from pyspark.sql import SparkSession
 from ackd_reports.frames import stream
 from ackd_reports.frames.lake import Lake
 from ackd_reports.render import tables
-from tests.integration.reports.conftest import JAVA_OPTIONS, World, report
+from tests.integration.reports.conftest import World, report
+from tests.support.spark import JAVA_OPTIONS
 from tests.support.wait import wait_until
 
 KILLED_S = 600.0
@@ -73,13 +74,7 @@ def test_killed_streamed_repeated_compacted(
 
 
 def killed(files: Sequence[Path], folder: Path) -> list[Path]:
-    """Start `ackd report make` and kill it, Java too, once it has written something; what it
-    left.
-    """
-    command = [sys.executable, "-m", "ackd", "report", "make", *map(str, files)]
-    command += ["--master", "local[2]", "--lake", str(folder / "lake"), "--out", str(folder / "k")]
-    environ = {**os.environ, "JDK_JAVA_OPTIONS": JAVA_OPTIONS, "ACKD_REPORT_MEMORY": "512m"}
-    log = folder / "killed.log"
+    """Start `ackd report make` and kill it once it has written something; what it left."""
 
     def written() -> list[Path]:
         found = []
@@ -87,8 +82,28 @@ def killed(files: Sequence[Path], folder: Path) -> list[Path]:
             found = [path for path in (folder / "lake").rglob("part-*") if path.stat().st_size]
         return found
 
+    words = [*map(str, files), "--lake", str(folder / "lake"), "--out", str(folder / "k")]
+    kill_when(written, words, folder / "killed.log")
+    return written()
+
+
+def kill_when(
+    written: Callable[[], object],
+    words: Sequence[str],
+    log: Path,
+    environ: Mapping[str, str] | None = None,
+) -> None:
+    """Start `ackd report make` on two cores and kill it, Java too, when `written` says so."""
+    command = [sys.executable, "-m", "ackd", "report", "make", "--master", "local[2]", *words]
+    small = {"JDK_JAVA_OPTIONS": JAVA_OPTIONS, "ACKD_REPORT_MEMORY": "512m"}
     with log.open("wb") as out:
-        job = subprocess.Popen(command, env=environ, stdout=out, stderr=out, start_new_session=True)
+        job = subprocess.Popen(
+            command,
+            env={**os.environ, **small, **(environ or {})},
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
         try:
             wait_until(
                 lambda: written() or job.poll() is not None,
@@ -104,4 +119,3 @@ def killed(files: Sequence[Path], folder: Path) -> list[Path]:
                     each.send_signal(signal.SIGKILL)
             job.wait()
             psutil.wait_procs(family[1:])
-    return written()

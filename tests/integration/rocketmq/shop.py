@@ -39,9 +39,17 @@ class Shop:
         await asyncio.to_thread(lambda: admin.group(self.topic, orderly=kind == "FIFO"))
 
     async def start(
-        self, name: str = "one", *, group: str = "", within_s: float = 60, **more: object
+        self,
+        name: str = "one",
+        *,
+        group: str = "",
+        within_s: float = 60,
+        keys: tuple[str, Path] | None = None,
+        **more: object,
     ) -> "Worker":
-        """A sidecar, ready; AssertionError with what readiness says if it is not."""
+        """A sidecar, ready; AssertionError with what readiness says if it is not. `keys`: access
+        key, and file of the secret one.
+        """
         subscription = SubscriptionSettings(
             broker="b",
             topics=(self.topic,),
@@ -53,6 +61,8 @@ class Shop:
             hold_ms=HOLD_MS,
             poll_ms=1_000,
             request_timeout_ms=15_000,
+            access_key=None if keys is None else keys[0],
+            secret_key_file=None if keys is None else keys[1],
         )
         runtime = Runtime(
             Settings(
@@ -116,6 +126,15 @@ class Worker:
         """Settle them alike; the statuses."""
         items = [SettleItem(each.lease, do, **more) for each in messages]  # type: ignore[arg-type]
         return [each.status.value for each in await self.runtime.settle(items)]
+
+    async def broker_told(self) -> None:
+        """Wait until the broker knows all that was settled: nothing is held there any more."""
+
+        async def told() -> bool:
+            consumer = self.runtime._subscriptions[NAME].consumer
+            return not consumer._holds  # type: ignore[attr-defined]
+
+        await wait_until_async(told, "the broker is told")
 
     def metric(self, name: str) -> float:
         """As a scrape shows it."""

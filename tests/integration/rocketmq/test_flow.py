@@ -25,11 +25,7 @@ async def test_i2_acked_is_told_to_the_broker_and_a_retry_comes_again(shop: Shop
     assert {each.attempt for each in again} == {2}
     assert await one.settle(Verb.ACK, *again) == ["acked"] * 2
 
-    async def told() -> bool:
-        consumer = one.runtime._subscriptions["work"].consumer
-        return not consumer._holds  # type: ignore[attr-defined]
-
-    await wait_until_async(told, "the broker is told")
+    await one.broker_told()
     await one.runtime.stop()
     # Were one not acked at the broker, then its hold would have ended in this time.
     two = await shop.start("two")
@@ -50,11 +46,7 @@ async def test_a_lease_that_is_extended_beyond_the_brokers_hold_is_delivered_onc
         assert await one.receive(wait_ms=0) == []
     assert await one.settle(Verb.ACK, message) == ["acked"]
 
-    async def told() -> bool:
-        consumer = one.runtime._subscriptions["work"].consumer
-        return not consumer._holds  # type: ignore[attr-defined]
-
-    await wait_until_async(told, "the broker is told")
+    await one.broker_told()
 
 
 async def test_i3_of_two_sidecars_one_draws_and_the_other_follows(shop: Shop) -> None:

@@ -122,6 +122,21 @@ async def press(pilot: Pilot[None], *keys: str) -> None:
     await pilot.press(*keys)
 
 
+async def test_a_screen_that_is_taken_down_meanwhile_ends_nothing(busy: Sidecar) -> None:
+    """On a slow machine a look ends while its screen loses its widgets."""
+    app = top(busy.admin_url)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await until(lambda: len(table_of(app, "#board")) == 2, "both subscriptions")
+        await press(pilot, "enter")
+        await until(lambda: isinstance(app.screen, SubscriptionScreen), "one of them")
+        await app.screen.remove_children()
+        app.action_look()
+        await app.board.remove_children()
+        await press(pilot, "escape")
+        app.show()
+        assert app.screen is app.board
+
+
 async def test_the_keys(busy: Sidecar) -> None:
     app = top(busy.admin_url)
     async with app.run_test(size=(80, 24)) as pilot:

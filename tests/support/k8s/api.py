@@ -63,10 +63,11 @@ class Api:
         try:
             with urllib.request.urlopen(request, timeout=_CALL_S_MAX, context=context) as answer:  # noqa: S310 -- as above
                 text = answer.read()
+                as_json = answer.headers.get_content_type() == "application/json"
         except urllib.error.HTTPError as error:
             with error:
                 raise ApiError(error.code, _message(error.read())) from error
-        return json.loads(text) if text[:1] in {b"{", b"["} else text.decode()
+        return json.loads(text) if as_json else text.decode()
 
     def get(self, path: str) -> Json:
         """One object, or a list's object."""

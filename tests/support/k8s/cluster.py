@@ -9,7 +9,7 @@ import json
 import secrets
 import socket
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -99,17 +99,30 @@ class Cluster(Started):
             for name, each in self._processes.items()
         )
 
+    def network(self) -> list[str]:
+        """Commands of `ip` that make the network: addresses of pods are addresses of ours."""
+        return ["link set lo up", f"route add local {PODS} dev lo"]
+
+    def start_nodes(self, programs: Installation) -> list[str]:
+        """Start what runs pods; the names of the nodes to wait for."""
+        stages = [f"--config={path}" for path in programs.stages]
+        kwok = [str(programs.program("kwok")), f"--kubeconfig={self.kubeconfig}"]
+        self.run("kwok", [*kwok, "--manage-all-nodes=true", f"--cidr={PODS}", *stages])
+        for name in NODES:
+            self.api.create(_node(name))
+        return list(NODES)
+
     def _start(self, programs: Installation) -> None:
-        for command in ("link set lo up", f"route add local {PODS} dev lo"):
+        for command in self.network():
             subprocess.run(["ip", *command.split()], check=True, timeout=20)
         etcd, peer, port = self._ports = [free_port(), free_port(), free_port()]
         plane = str(programs.program("controlplane"))
-        self._run("etcd", [str(programs.program("etcd")), *_etcd(self.folder, etcd, peer)])
+        self.run("etcd", [str(programs.program("etcd")), *_etcd(self.folder, etcd, peer)])
         self._prepare()
-        self._run("apiserver", [plane, "kube-apiserver", *_apiserver(self.folder, etcd, port)])
+        self.run("apiserver", [plane, "kube-apiserver", *_apiserver(self.folder, etcd, port)])
         ca = self.folder / "certs" / "apiserver.crt"
         self._api = Api(f"https://127.0.0.1:{port}", self._token, ca)
-        self._until_ready("apiserver", lambda: self.api.call("GET", "/readyz") == "ok")
+        self.until_ready("apiserver", lambda: self.api.call("GET", "/readyz") == "ok")
         self._write_kubeconfig()
         access = [f"--kubeconfig={self.kubeconfig}"]
         more = [
@@ -119,7 +132,7 @@ class Cluster(Started):
             "--leader-elect=false",
             "--bind-address=127.0.0.1",
         ]
-        self._run(
+        self.run(
             "controllers",
             [
                 *(plane, "kube-controller-manager", *more),
@@ -130,15 +143,12 @@ class Cluster(Started):
                 f"--service-account-private-key-file={self.folder / 'accounts.key'}",
             ],
         )
-        self._run("scheduler", [plane, "kube-scheduler", *more])
-        stages = [f"--config={path}" for path in programs.stages]
-        kwok = [str(programs.program("kwok")), *access, "--manage-all-nodes=true", f"--cidr={PODS}"]
-        self._run("kwok", [*kwok, *stages])
-        for name in NODES:
-            self.api.create(_node(name))
-        self._until_ready("kwok", self._nodes_ready)
+        self.run("scheduler", [plane, "kube-scheduler", *more])
+        nodes = self.start_nodes(programs)
+        self.until_ready("nodes", lambda: self._nodes_ready(nodes))
 
-    def _run(self, name: str, argv: list[str]) -> None:
+    def run(self, name: str, argv: list[str]) -> None:
+        """Start a part of it; it ends with the cluster."""
         process = Process(argv, log_path=self.folder / f"{name}.log")
         self._processes[name] = process
         process.start()
@@ -161,7 +171,7 @@ class Cluster(Started):
         }
         self.kubeconfig.write_text(json.dumps(text))
 
-    def _nodes_ready(self) -> bool:
+    def _nodes_ready(self, names: Sequence[str]) -> bool:
         nodes = self.api.items("/api/v1/nodes")
         ready = [
             each["metadata"]["name"]
@@ -170,14 +180,16 @@ class Cluster(Started):
             if condition["type"] == "Ready" and condition["status"] == "True"
             if not each["spec"].get("taints")
         ]
-        return sorted(ready) == sorted(NODES)
+        return sorted(ready) == sorted(names)
 
-    def _until_ready(self, name: str, ready: Callable[[], bool]) -> None:
-        process = self._processes[name]
+    def until_ready(self, name: str, ready: Callable[[], bool]) -> None:
+        """Wait for it, as long as all parts run."""
 
         def asked() -> bool:
-            if not process.running:
-                raise ProcessFailedError(f"{name} ended with {process.returncode}:\n{self.logs()}")
+            for part, process in self._processes.items():
+                if not process.running:
+                    status = process.returncode
+                    raise ProcessFailedError(f"{part} ended with {status}:\n{self.logs()}")
             return ready()
 
         try:
@@ -215,6 +227,7 @@ def _apiserver(folder: Path, etcd: int, port: int) -> list[str]:
         f"--service-cluster-ip-range={SERVICES}",
         "--authorization-mode=RBAC",
         f"--token-auth-file={folder / 'tokens.csv'}",
+        "--kubelet-preferred-address-types=InternalIP",
         # A webhook's Service is resolved to its endpoints: there is no kube-proxy.
         "--enable-aggregator-routing=true",
     ]

@@ -13,6 +13,8 @@ from tests.support.wait import wait_until
 
 NAME = "ackd-injector"
 READY_S_MAX = 60.0
+DRAIN = "1s"
+"""Enough to hear of a pod that goes, on one machine."""
 
 
 class Injectors:
@@ -67,7 +69,7 @@ class Injectors:
             *("--service", NAME, "--webhook", NAME),
             *("--listen", f"{address}:8443", "--health-listen", f"{address}:8080"),
             *("--api-url", account.url, "--api-token-file", str(token)),
-            *("--api-ca-file", str(account.ca_file), *self._options),
+            *("--api-ca-file", str(account.ca_file), "--drain", DRAIN, *self._options),
         ]
         process = Process(argv, log_path=folder / f"injector-{address}.log")
         process.start()

@@ -8,7 +8,7 @@ from tests.support.kafka.config import (
     USER,
     KafkaOptions,
 )
-from tests.support.kafka.install import KafkaMissingError, install, missing
+from tests.support.kafka.install import install, missing
 
 __all__ = [
     "PLAIN_PASSWORD",
@@ -16,7 +16,6 @@ __all__ = [
     "TLS_USER",
     "USER",
     "Kafka",
-    "KafkaMissingError",
     "KafkaNode",
     "KafkaOptions",
     "install",

@@ -70,7 +70,7 @@ class Kafka(Started):
     @property
     def bootstrap(self) -> str:
         """Bootstrap servers that no proxy stands before."""
-        return ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+        return ",".join(f"{self.options.host}:{node.port}" for node in self.nodes)
 
     @property
     def proxied_bootstrap(self) -> str:

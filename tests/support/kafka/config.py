@@ -20,7 +20,8 @@ class KafkaOptions:
     `fast_groups` shortens the group protocol's intervals (sessions of 3 s), which makes most tests
     quick; without it no group setting is written at all, as on a broker with default time-outs.
     `proxied` puts a proxy before every broker. `security` adds TLS and SASL listeners and an
-    authorizer that lets anonymous clients do everything and others what `Kafka.allow` says.
+    authorizer that lets anonymous clients do everything and others what `Kafka.allow` says. `host`:
+    an address of this machine where clients reach all brokers, if they are not on it.
     `properties` come last and win.
     """
 
@@ -29,6 +30,7 @@ class KafkaOptions:
     proxied: bool = False
     security: bool = False
     heap_mb: int = 384
+    host: str = "127.0.0.1"
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -62,12 +64,12 @@ def server_properties(
         listeners["SASLTLS"] = (own.sasl_tls, own.sasl_tls, "SASL_SSL")
         listeners["SASLPLAIN"] = (own.sasl_plain, own.sasl_plain, "SASL_PLAINTEXT")
     lines = _base(node, options.nodes, controller_ports, data)
-    bound = [f"{name}://127.0.0.1:{port}" for name, (port, _, _) in listeners.items()]
+    bound = [f"{name}://{options.host}:{port}" for name, (port, _, _) in listeners.items()]
     bound.append(f"CONTROLLER://127.0.0.1:{controller_ports[node]}")
     kinds = [f"{name}:{kind}" for name, (_, _, kind) in listeners.items()]
     lines["listeners"] = ",".join(bound)
     lines["advertised.listeners"] = ",".join(
-        f"{name}://127.0.0.1:{port}" for name, (_, port, _) in listeners.items()
+        f"{name}://{options.host}:{port}" for name, (_, port, _) in listeners.items()
     )
     lines["listener.security.protocol.map"] = ",".join(["CONTROLLER:PLAINTEXT", *kinds])
     if options.fast_groups:

@@ -4,7 +4,6 @@ Everything lies in `.cache/kafka/<key>`; the key names the pom and the Java vers
 change of either makes a new one. A lock file keeps concurrent runs from doing the work twice.
 """
 
-import fcntl
 import hashlib
 import shutil
 import subprocess
@@ -12,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support import maven
 from tests.support.paths import CACHE, remove_run_dir, run_dir
 from tests.support.ports import free_port, give_back
 from tests.support.proc import Process
@@ -26,10 +26,6 @@ appender.console.layout.pattern=%d{HH:mm:ss.SSS} %-5p %c{1} %m%n
 rootLogger.level=info
 rootLogger.appenderRef.console.ref=console
 """
-
-
-class KafkaMissingError(RuntimeError):
-    """Java or Maven is not installed; the message says what to install."""
 
 
 @dataclass(frozen=True)
@@ -59,54 +55,35 @@ class Installation:
         ]
 
 
-DOWNLOADS_MAX = 3
-
-
 def missing() -> str:
     """What is not installed that the broker needs, as a sentence; empty when all is there."""
-    tools = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
-    if not tools:
-        return ""
-    return f"a real Kafka needs {' and '.join(tools)}; on Debian: tests/support/apt.sh"
+    return maven.missing("Kafka")
 
 
 def install() -> Installation:
     """Return the installation, made on first use (about 20 s with an empty Maven repository)."""
     lack = missing()
     if lack:
-        raise KafkaMissingError(lack)
+        raise maven.BrokerMissingError(lack)
     version = subprocess.run(
         ["java", "-version"], check=True, capture_output=True, text=True, timeout=180
     ).stderr
     key = hashlib.sha256(POM.read_bytes() + version.encode()).hexdigest()[:12]
     found = Installation(CACHE / "kafka" / key)
-    found.folder.mkdir(parents=True, exist_ok=True)
-    with (found.folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (found.folder / "made").exists():
-            _copy_jars(found)
-            _make_archive(found)
-            (found.folder / "made").touch()
+    maven.made_once(found.folder, lambda: _make(found))
     return found
+
+
+def _make(target: Installation) -> None:
+    _copy_jars(target)
+    _make_archive(target)
 
 
 def _copy_jars(target: Installation) -> None:
     shutil.rmtree(target.folder / "lib", ignore_errors=True)
     (target.folder / "log4j2.properties").write_text(_LOG4J)
-    command = ["mvn", "-B", "-ntp", "-q", "-f", str(POM), _COPY, "-DincludeScope=runtime"]
-    said = ""
-    for _ in range(DOWNLOADS_MAX):
-        done = subprocess.run(
-            [*command, f"-DoutputDirectory={target.folder / 'lib'}"],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=600,
-        )
-        if done.returncode == 0:
-            return
-        said = f"{done.stdout}{done.stderr}"
-    raise RuntimeError(f"Maven could not fetch the broker:\n{said}")
+    lib = target.folder / "lib"
+    maven.run("-f", str(POM), _COPY, "-DincludeScope=runtime", f"-DoutputDirectory={lib}")
 
 
 def _make_archive(target: Installation) -> None:

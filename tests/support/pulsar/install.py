@@ -4,13 +4,12 @@ The archive is checked against its SHA-512, because it is used whole and not by 
 keeps concurrent runs from doing the work twice.
 """
 
-import fcntl
 import hashlib
-import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support import maven
 from tests.support.paths import CACHE
 
 VERSION = "4.0.8"
@@ -78,39 +77,26 @@ class Installation:
 
 def missing() -> str:
     """What is not installed that the broker needs, as a sentence; empty when all is there."""
-    tools = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
-    if not tools:
-        return ""
-    return f"a real Pulsar needs {' and '.join(tools)}; on Debian: tests/support/apt.sh"
+    return maven.missing("Pulsar")
 
 
 def install() -> Installation:
     """Return the installation, made on first use (245 MB, about 20 s)."""
     lack = missing()
     if lack:
-        raise RuntimeError(lack)
+        raise maven.BrokerMissingError(lack)
     found = Installation(CACHE / "pulsar" / _SHA512[:12])
-    found.folder.mkdir(parents=True, exist_ok=True)
-    with (found.folder / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (found.folder / "made").exists():
-            _unpack(_fetch(found.folder), found.folder)
-            (found.folder / "log4j2.properties").write_text(_LOG4J)
-            (found.folder / "made").touch()
+    maven.made_once(found.folder, lambda: _make(found.folder))
     return found
 
 
+def _make(folder: Path) -> None:
+    _unpack(_fetch(folder), folder)
+    (folder / "log4j2.properties").write_text(_LOG4J)
+
+
 def _fetch(folder: Path) -> Path:
-    command = ["mvn", "-B", "-ntp", "-q", _COPY, f"-Dartifact={_ARTIFACT}"]
-    done = subprocess.run(
-        [*command, f"-DoutputDirectory={folder}"],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    if done.returncode:
-        raise RuntimeError(f"Maven could not fetch the broker:\n{done.stdout}{done.stderr}")
+    maven.run(_COPY, f"-Dartifact={_ARTIFACT}", f"-DoutputDirectory={folder}")
     archive = folder / _FILE
     with archive.open("rb") as file:
         digest = hashlib.file_digest(file, "sha512").hexdigest()

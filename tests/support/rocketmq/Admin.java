@@ -1,10 +1,13 @@
 import java.util.Set;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.remoting.protocol.subscription.SubscriptionGroupConfig;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
  * Makes topics and groups for tests, one order a line on standard input, one answer a line on standard output.
+ * Arguments: name server, broker, and where access keys are demanded, key and secret.
  * Orders: `topic NAME QUEUES TYPE`, `group NAME ORDERLY RETRIES`, `drop NAME`, `brokers`.
  */
 public final class Admin {
@@ -14,7 +17,9 @@ public final class Admin {
     public static void main(String[] arguments) throws Exception {
         String names = arguments[0];
         String broker = arguments[1];
-        DefaultMQAdminExt admin = new DefaultMQAdminExt(10_000L);
+        DefaultMQAdminExt admin = arguments.length < 4
+            ? new DefaultMQAdminExt(10_000L)
+            : new DefaultMQAdminExt(new AclClientRPCHook(new SessionCredentials(arguments[2], arguments[3])), 10_000L);
         admin.setNamesrvAddr(names);
         admin.setInstanceName("tests");
         admin.setVipChannelEnabled(false);

@@ -2,11 +2,10 @@
 
 from tests.support.rocketmq.broker import RocketMQ
 from tests.support.rocketmq.config import RocketMQOptions
-from tests.support.rocketmq.install import RocketMQMissingError, install, missing
+from tests.support.rocketmq.install import install, missing
 
 __all__ = [
     "RocketMQ",
-    "RocketMQMissingError",
     "RocketMQOptions",
     "install",
     "missing",

@@ -20,7 +20,9 @@ class RocketMQAdminError(AssertionError):
 class Admin:
     """Talks to `Admin.java`. One order at a time, from any thread."""
 
-    def __init__(self, lib: Path, home: Path, names: str, broker: str) -> None:
+    def __init__(
+        self, lib: Path, home: Path, names: str, broker: str, keys: tuple[str, ...] = ()
+    ) -> None:
         logs = home / "admin"
         logs.mkdir(exist_ok=True)
         self._lock = threading.Lock()
@@ -36,6 +38,7 @@ class Admin:
                 str(SOURCE),
                 names,
                 broker,
+                *keys,
             ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

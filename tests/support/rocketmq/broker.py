@@ -9,7 +9,13 @@ from tests.support.paths import remove_run_dir, run_dir
 from tests.support.ports import free_port, give_back, listens
 from tests.support.proc import Process
 from tests.support.rocketmq.admin import Admin
-from tests.support.rocketmq.config import Ports, RocketMQOptions, write_files
+from tests.support.rocketmq.config import (
+    ACCESS_KEY,
+    SECRET_KEY,
+    Ports,
+    RocketMQOptions,
+    write_files,
+)
 from tests.support.rocketmq.install import install
 from tests.support.started import Started
 from tests.support.wait import wait_until
@@ -116,12 +122,12 @@ class RocketMQ(Started):
     def _wait_registered(self) -> None:
         if self._admin is None:
             wait_until(lambda: listens(self.ports.names), "names", timeout_s=START_TIMEOUT_S)
-            wait_until(lambda: listens(self.ports.broker), "broker", timeout_s=START_TIMEOUT_S)
             self._admin = Admin(
                 install(),
                 self._home,
                 f"127.0.0.1:{self.ports.names}",
                 f"127.0.0.1:{self.ports.broker}",
+                (ACCESS_KEY, SECRET_KEY) if self.options.access_keys else (),
             )
         admin = self._admin
         wait_until(

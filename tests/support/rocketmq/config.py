@@ -7,16 +7,22 @@ from pathlib import Path
 
 from tests.support.certs import Certs
 
+ACCESS_KEY = "tests"
+SECRET_KEY = "tests-secret-key"
+_AUTH = "org.apache.rocketmq.auth.authentication.provider"
+
 
 @dataclass(frozen=True)
 class RocketMQOptions:
     """What kind of RocketMQ.
 
     `cluster` runs the broker beside the proxy, so that each can be killed alone; without it both
-    are one process. `broker` and `proxy` come last and win.
+    are one process. `access_keys` demands `ACCESS_KEY` and `SECRET_KEY` of all who connect.
+    `broker` and `proxy` come last and win.
     """
 
     cluster: bool = False
+    access_keys: bool = False
     broker: Mapping[str, str] = field(default_factory=dict)
     proxy: Mapping[str, str | int | bool] = field(default_factory=dict)
 
@@ -71,11 +77,20 @@ def _broker(home: Path, ports: Ports, options: RocketMQOptions) -> dict[str, str
         "diskMaxUsedSpaceRatio": "95",
         "fileReservedTime": "4",
         "timerWheelEnable": "true",
+        # Each flush compares all 38 MB of its wheel: every second it is a seventh of a processor.
+        "timerFlushIntervalMs": "5000",
         "enableMixedMessageType": "true",
         "enablePropertyFilter": "true",
         # The default of 200 ms refuses messages on a loaded machine ("broker busy").
         "waitTimeMillsInSendQueue": "10000",
+        # After a transaction 5.5.0 looks for ended ones without a pause, a whole processor long
+        # (apache/rocketmq#10966), unless the last one is younger than this.
+        "transactionOpBatchInterval": str(24 * 60 * 60 * 1000),
+        "transactionOpMsgMaxSize": "1",  # each is written down at once instead
     }
+    if options.access_keys:
+        lines |= _keys(f"{_AUTH}.LocalAuthenticationMetadataProvider")
+        lines |= {"authenticationEnabled": "true", "authConfigPath": str(home / "store" / "auth")}
     return {**lines, **options.broker}
 
 
@@ -99,7 +114,25 @@ def _proxy(ports: Ports, options: RocketMQOptions, certs: Certs) -> dict[str, st
     for cache in ("topicRouteServiceCache", "subscriptionGroupConfigCache", "topicConfigCache"):
         lines[f"{cache}RefreshSeconds"] = 1
         lines[f"{cache}ExpiredSeconds"] = 5
+    if options.access_keys:
+        # It asks the broker who there is.
+        lines |= _keys("org.apache.rocketmq.proxy.auth.ProxyAuthenticationMetadataProvider")
+        lines["authenticationEnabled"] = True
     return {**lines, **options.proxy}
+
+
+def _keys(users: str) -> dict[str, str]:
+    """One user, who may do everything; the broker's own parts use the same. `users`: the class
+    that knows them.
+    """
+    user = {"username": ACCESS_KEY, "password": SECRET_KEY}
+    inner = {"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}
+    return {
+        "authenticationProvider": f"{_AUTH}.DefaultAuthenticationProvider",
+        "authenticationMetadataProvider": users,
+        "initAuthenticationUser": json.dumps(user),
+        "innerClientAuthenticationCredentials": json.dumps(inner),
+    }
 
 
 def _properties(lines: Mapping[str, str]) -> str:

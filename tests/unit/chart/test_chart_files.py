@@ -143,6 +143,23 @@ def test_dockerfile_is_clean() -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
+def test_the_image_has_a_base_that_is_pinned() -> None:
+    text = (REPO / "Dockerfile").read_text()
+    assert re.search(r"^ARG PYTHON=python:[\d.]+-slim-\w+@sha256:[0-9a-f]{64}$", text, re.MULTILINE)
+    bases = re.findall(r"^FROM (\S+)", text, re.MULTILINE)
+    assert set(bases) == {"${PYTHON}"}
+
+
+def test_the_image_is_built_from_what_its_build_reads() -> None:
+    """`make test-image` builds it, which takes root and minutes; these two broke it before."""
+    text = (REPO / "Dockerfile").read_text()
+    assert "COPY requirements/rocketmq-protocol.txt " in text  # of hatch_build.py
+    # pip has compiled already, by dates of files; without -f that bytecode stays.
+    compiled = [line for line in text.splitlines() if "compileall" in line]
+    assert compiled
+    assert all(" -f " in line for line in compiled)
+
+
 def test_the_image_has_no_tools_of_reports_and_tests() -> None:
     """Only what the sidecar and the injector run on, with hashes."""
     lock = (REPO / "requirements" / "image.lock").read_text()

@@ -18,6 +18,7 @@ from ackd.core.effects import (
     Effect,
     FetchFrom,
     FinishRange,
+    PutOff,
     Restore,
     SendBack,
     SendDead,
@@ -132,7 +133,7 @@ class Play:
                     self.fetches.append(offset)
                 case SendDead(offset):
                     self.dead.append(offset)
-                case SendBack() | Bury() | Claim() | CloseHome() | Unpark() | Restore():
+                case SendBack() | Bury() | Claim() | CloseHome() | Unpark() | Restore() | PutOff():
                     self.asked.append(effect)
 
     def token(self, offset: int, nth: int) -> Token:

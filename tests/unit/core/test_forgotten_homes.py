@@ -75,6 +75,39 @@ def test_i1_a_finish_that_is_merely_repeated_hides_no_copy() -> None:
     assert store.claim() is Outcome.CLAIMED
 
 
+@pytest.mark.parametrize("group", [0, LET_GO_AND_STORED])
+def test_i3_a_lease_that_was_extended_before_its_home_is_made_again_moves_there(group: int) -> None:
+    store = _Store()
+    extended = store.one(Op(Verb.EXTEND, 1, store.lease.fence, 1, 1, arg=90_000))
+    store.restore(group)
+    store.now_us += REPAIR_WAIT_MS * 1_000
+    claim = store.one(Op(Verb.CLAIM, 1, store.generation, 1, 0, 70, 2))
+    assert (claim.outcome, claim.when_ms) == (Outcome.HELD, extended.when_ms)
+    assert store.ack().outcome is Outcome.ACKED
+    assert store.claim() is Outcome.FINISHED
+
+
+@pytest.mark.parametrize("verb", [Verb.EXTEND, Verb.RETRY, Verb.DEAD, Verb.RELEASE])
+def test_i7_who_comes_between_a_commit_and_its_home_is_not_lost(verb: Verb) -> None:
+    """A commit has passed the message; its home, which has the lease, is not restored yet."""
+    store = _Store()
+    store.one(Op(Verb.ADVANCE, 2))
+    settle = Op(verb, 1, store.lease.fence, 1, 1, arg=90_000)
+    assert store.one(settle).outcome is Outcome.UNREPAIRED
+    store.restore(LET_GO_AND_STORED)
+    store.one(Op(Verb.EXTEND, 1, store.lease.fence, 1, 1, 50_000, counted=False))
+    assert store.one(settle).outcome not in (Outcome.UNREPAIRED, Outcome.LOST)
+
+
+def test_a_settle_of_what_is_over_is_lost_once_the_repair_is() -> None:
+    store = _Store()
+    store.one(Op(Verb.ADVANCE, 2))
+    assert store.ack().outcome is Outcome.ALREADY_ACKED
+    extend = Op(Verb.EXTEND, 1, store.lease.fence, 1, 1, arg=90_000)
+    store.one(Op(Verb.SETTLED, 0))
+    assert store.one(extend).outcome is Outcome.LOST
+
+
 def test_i8_acks_leave_nothing_once_the_repair_is_over() -> None:
     store = _Store()
     store.one(Op(Verb.SETTLED, 0))

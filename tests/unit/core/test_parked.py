@@ -180,6 +180,27 @@ def test_a_copy_that_was_not_the_one_frees_nobody() -> None:
     assert Claim(1) in effects
 
 
+def test_a_copy_that_is_acked_was_claimed_whatever_was_forgotten() -> None:
+    """R19, R10: its line hears of it, at once or when the copy is fetched."""
+    ledger = opened(copies=True)
+    ledger.fetched(1, [Body(0, rank=5)])
+    assert ledger.drain() == [Claim(0)]
+    ledger.acked([0, 2])
+    assert ledger.drain() == [Unpark(0, "home of 5")]
+    ledger.fetched(1, [Body(1, rank=6), Body(2, rank=7)])
+    assert ledger.drain() == [Claim(1), Unpark(2, "home of 7")]
+
+
+def test_copies_that_a_commit_says_to_be_over_are_read_over() -> None:
+    """R19: also below the watermark; what lies behind them is as it was."""
+    ledger = opened(copies=True)
+    ledger.acked([0, 1, 2])
+    ledger.drain()
+    ledger.hearsay = range(1, 2)
+    ledger.fetched(1, [Body(0, rank=4), Body(1, rank=5), Body(2, rank=6), Body(3, rank=7)])
+    assert ledger.drain() == [Unpark(1, "home of 5"), Claim(3)]
+
+
 def test_who_is_behind_a_copy_that_is_elsewhere_asks_again_soon_and_others_late() -> None:
     ledger = opened(copies=True)
     ledger.tick(T0_MS)

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 
 from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.ids import LedgerKey
-from ackd.core.sent import LeftOpen, SentBack
-from ackd.core.states import Verb
-from ackd.core.wire import Call, Op, Open
-from ackd.engine.memory import KEEP_MS, LEDGERS_MAX, Memory
+from ackd.core.sent import Lease, LeftOpen, SentBack
+from ackd.core.states import State, Verb
+from ackd.core.wire import Call, Op, Open, Reply, Verdict
+from ackd.engine.memory import (
+    KEEP_MS,
+    LEDGERS_MAX,
+    REPLAY_WAIT_MS,
+    UNOPENED_WAIT_MS,
+    Memory,
+)
 from ackd.store.flusher import Flusher, LedgerHandle
 from ackd.store.memory import Data, MemoryStore
+from tests.support.wait import wait_until_async
 
 KEY = LedgerKey("cluster", "orders", b"\1" * 16, 0)
 
@@ -113,3 +122,108 @@ def test_homes_are_repeated_only_to_the_record_that_had_them() -> None:
     world.memory.acked_at_home(KEY, 3, 0, [(12, 7)])
     assert world.replays() == [(11, 12)]
     assert list(world.data.records[KEY].homes) == [11]
+
+
+def test_i3_an_extension_that_was_forgotten_is_repeated_as_it_was_last() -> None:
+    """R10: the owner may never have heard of it."""
+    world = _World()
+    now_ms = world.clock.now_ms
+    early, late = (Lease(11, 7, 3, 2, now_ms + more_ms) for more_ms in (5_000, 60_000))
+    world.memory.extended(KEY, [early, Lease(12, 7, 3, 2, now_ms - 1)])
+    world.memory.extended(KEY, [late])
+    assert world.replays() == []
+    slots, record = world.data.records[KEY].slots, world.data.records[KEY]
+    assert list(slots) == [11]
+    assert (slots[11].state, slots[11].fence, slots[11].attempt) == (State.LEASED, 7, 2)
+    assert slots[11].when_ms == record.clock_ms + 60_000
+
+
+def test_extensions_are_remembered_for_a_while() -> None:
+    """I8."""
+    world = _World()
+    world.memory.extended(KEY, [Lease(11, 7, 3, 2, world.clock.now_ms + 600_000)])
+    world.clock.now_ms += KEEP_MS + 1
+    assert world.replays() == []
+    assert not world.data.records[KEY].slots
+
+
+def test_i2_a_record_may_have_no_owner_for_long() -> None:
+    """R10: its repair begins when it is re-opened, and leases end when they were told to."""
+    world = _World()
+    now_ms = world.clock.now_ms
+    world.memory.acked(KEY, 0, [13])
+    world.memory.extended(
+        KEY, [Lease(11, 7, 3, 2, now_ms + 5_000), Lease(12, 7, 3, 2, now_ms + 90_000)]
+    )
+    store = _Refusing(world.data, run="run-2")
+    asyncio.run(_reopened_after(world, store, REPLAY_WAIT_MS + 1_000))
+    record = world.data.records[KEY]
+    assert list(record.finished.ranges(0)) == [(13, 14)]
+    assert list(record.slots) == [12]
+    assert record.slots[12].when_ms <= record.clock_ms + 90_000 - REPLAY_WAIT_MS - 1_000
+
+
+def test_i8_a_record_that_nobody_opens_again_is_given_up() -> None:
+    world = _World()
+    world.memory.acked(KEY, 0, [13])
+    store = _Refusing(world.data, run="run-2")
+    asyncio.run(_reopened_after(world, store, UNOPENED_WAIT_MS + 1))
+    assert not list(world.data.records[KEY].finished.ranges(0))
+
+
+def test_i8_a_replay_ends_when_the_server_changes_again() -> None:
+    """The next one repeats all of it: there are never many side by side."""
+    world = _World()
+    world.memory.acked(KEY, 0, [13])
+    asyncio.run(_changes_again(world, _Refusing(world.data, run="run-2")))
+    assert not list(world.data.records[KEY].finished.ranges(0))
+
+
+async def _changes_again(world: _World, store: _Refusing) -> None:
+    async with _replaying(world, store) as replay:
+        world.run = ""
+        await _more(store, replay)
+        assert not replay.done()
+        world.run = "run-3"
+
+
+class _Refusing(MemoryStore):
+    """Counts calls that a record of another run has refused."""
+
+    refused = 0
+
+    async def apply(self, calls: Sequence[Call]) -> list[Reply]:
+        replies = await super().apply(calls)
+        self.refused += sum(each.verdict is Verdict.MOVED for each in replies)
+        return replies
+
+
+async def _reopened_after(world: _World, store: _Refusing, wait_ms: int) -> None:
+    """Replays meet a record of another run until it is re-opened."""
+    async with _replaying(world, store) as replay:
+        world.clock.now_ms += wait_ms
+        await _more(store, replay)
+        await store.open(Open(KEY, "b#2", 4, 2, 0))
+
+
+@asynccontextmanager
+async def _replaying(world: _World, store: _Refusing) -> AsyncIterator[asyncio.Task[None]]:
+    """A replay whose first calls were refused; its end is waited for on the way out."""
+    await world.store.open(Open(KEY, "b#1", 1, 2, 0, create_at=10))
+    flusher = world.memory._flusher = Flusher(store)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(flusher.run())
+        replay = group.create_task(world.memory.replay(KEY.subscription))
+        await _more(store, replay)
+        yield replay
+        await replay
+        running.cancel()
+
+
+async def _more(store: _Refusing, replay: asyncio.Task[None]) -> None:
+    seen = store.refused
+
+    async def refused() -> bool:
+        return store.refused > seen or replay.done()
+
+    await wait_until_async(refused, "another call is refused")

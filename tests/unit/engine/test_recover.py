@@ -6,7 +6,7 @@ from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.progress import Progress
 from ackd.core.states import State, Verb
 from ackd.core.wire import Op, SlotView, Snapshot, Verdict
-from ackd.engine.recover import lacking
+from ackd.engine.recover import lacking, sent_below
 
 
 def _commit(*ranges: tuple[int, int], epoch: int = 2, base: int = 10) -> Progress:
@@ -45,3 +45,10 @@ def test_the_lease_of_a_finished_message_ends() -> None:
 def test_ranges_of_an_earlier_epoch_mean_nothing() -> None:
     """R8: an operator wanted these messages again."""
     assert lacking(_commit((12, 15), epoch=1), _record()) == []
+
+
+def test_what_is_being_sent_back_keeps_its_home_when_the_commit_passes_it() -> None:
+    """R2, R10: an ADVANCE alone would end the lease that is parked there."""
+    record = _record(leased=(11, 13, 15))
+    record.slots = [each._replace(state=State.SENDING) for each in record.slots[1:]]
+    assert sent_below(15, record) == [Op(Verb.REPLAY, 13, counted=False)]

@@ -11,6 +11,7 @@ from ackd.config.subscription import SubscriptionSettings
 from ackd.engine.api import SubscriptionView
 from ackd.engine.live import Cancel, CancelTo, Pause, Scope
 from ackd.errors import NotInFlightError
+from ackd.telemetry.caller import CALLER
 
 
 class MemoryControl(ABC):
@@ -18,6 +19,7 @@ class MemoryControl(ABC):
 
     def __init__(self) -> None:
         self.changes: list[tuple[str, dict[str, object], bool, bool]] = []
+        self.callers: list[Mapping[str, str] | None] = []
         self.cancellable: set[str] = set()
         self._pauses: dict[tuple[str, Scope], Pause] = {}
 
@@ -33,12 +35,14 @@ class MemoryControl(ABC):
         self, name: str, scope: Scope, reason: str, for_ms: int | None
     ) -> SubscriptionView:
         """Remembers it; there is one process only."""
+        self.callers.append(CALLER.get())
         now_ms = time.time_ns() // 1_000_000
         self._pauses[name, scope] = Pause(scope, reason, now_ms, for_ms and now_ms + for_ms)
         return self.subscription(name)
 
     async def resume(self, name: str, scope: Scope) -> SubscriptionView:
         """Forgets it."""
+        self.callers.append(CALLER.get())
         self._pauses.pop((name, scope), None)
         return self.subscription(name)
 
@@ -54,6 +58,7 @@ class MemoryControl(ABC):
         self, name: str, changes: Mapping[str, object], *, open_leases: bool, force: bool
     ) -> SubscriptionView:
         """Judges changes as the real one does."""
+        self.callers.append(CALLER.get())
         self.subscription(name)
         overlaid(SubscriptionSettings(topics=(name,)), changes)
         self.changes.append((name, dict(changes), open_leases, force))

@@ -32,6 +32,21 @@ async def test_pause_and_resume(server: Running) -> None:
         assert [each["scope"] for each in (await answer.json())["pauses"]] == ["pod"]
 
 
+async def test_the_caller_of_a_change_is_known_to_the_engine(server: Running) -> None:
+    """Its trace context (W3C), as it was sent; the next request of the connection has none."""
+    told = {"Traceparent": f"00-{'ab' * 16}-{'cd' * 8}-01", "tracestate": "x=1"}
+    lower = {name.lower(): value for name, value in told.items()}
+    for method, path, body in (
+        ("POST", f"{PATH}/pause", {"reason": "deploy"}),
+        ("POST", f"{PATH}/resume", {"scope": "group"}),
+        ("PATCH", PATH, {"lease_ms": "45s"}),
+    ):
+        for headers in (told, {}):
+            async with server.admin.request(method, path, json=body, headers=headers) as answer:
+                assert answer.status == 200, await answer.text()
+    assert server.engine.callers == [lower, None] * 3
+
+
 async def test_the_data_port_changes_nothing(server: Running) -> None:
     async with server.data.patch(PATH, json={"lease_ms": 1000}) as answer:
         assert answer.status == 405

@@ -7,9 +7,12 @@ import pulsar
 import pytest
 
 from ackd.core.ids import TopicPartition
+from ackd.errors import BrokerError
 from ackd.ports import EndReached, Fetched
 from ackd_adapters.pulsar.box import Box
+from ackd_adapters.pulsar.config import PulsarOptions
 from ackd_adapters.pulsar.connection import Connection
+from ackd_adapters.pulsar.delays import Delays, Questions
 from ackd_adapters.pulsar.logs import Logs
 from ackd_adapters.pulsar.numbering import Ledger, Log, Numbering
 from ackd_adapters.pulsar.reading import Reading, _GapError
@@ -73,8 +76,29 @@ class Reader:
         return bool(self._script)
 
 
-def begin(box: Box, logs: OneLog) -> Reading:
-    return Reading(cast("Connection", None), cast("Logs", logs), box, 1, PART, 0)
+def begin(box: Box, logs: OneLog, delays: Delays | None = None) -> Reading:
+    asks = Questions(PulsarOptions(service_url="pulsar://a", admin_url="http://a"), no_answer)
+    delays = delays or Delays(asks, PART.topic, lambda: "persistent/a")
+    return Reading(cast("Connection", None), cast("Logs", logs), box, 1, PART, 0, delays)
+
+
+def no_answer(path: str) -> dict[str, str]:
+    raise AssertionError(path)
+
+
+class NoPath(Delays):
+    """The broker does not say where the entries are, the first time."""
+
+    def __init__(self) -> None:
+        options = PulsarOptions(service_url="pulsar://a", admin_url="http://a", foreign_delays=True)
+        super().__init__(Questions(options, lambda _: {}), PART.topic, self.path)
+        self.failed = False
+
+    def path(self) -> str:
+        if not self.failed:
+            self.failed = True
+            raise BrokerError("away")
+        return "persistent/a"
 
 
 def read(box: Box) -> list[int]:
@@ -90,6 +114,17 @@ async def test_i1_what_was_read_before_the_client_failed_is_handed_over() -> Non
     assert read(box) == [0, 1, 2]
     assert not session._batch(Reader(2, 3, None))
     assert read(box) == [3]
+
+
+async def test_i1_what_nobody_told_the_delays_of_is_read_again() -> None:
+    """It was not handed over, so it must not count as read."""
+    box = Box(asyncio.get_running_loop(), 100, 10_000)
+    session = begin(box, OneLog(), NoPath())
+    with pytest.raises(BrokerError):
+        session._batch(Reader(0, 1, None))
+    assert read(box) == []
+    assert not await asyncio.to_thread(session._batch, Reader(0, 1, None))
+    assert read(box) == [0, 1]
 
 
 async def test_i1_a_gap_is_a_hole_only_when_a_second_reader_finds_it() -> None:

@@ -104,6 +104,7 @@ from tests.unit.telemetry.test_traces import acks, traces
 async def main():
     made = traces(Path(sys.argv[1]), flush_ms=50, file_bytes_max=int(sys.argv[2]))
     await made.start()
+    made.lost(Event.EXPIRE)
     number = 0
     while True:
         made.add(Event.ACK, acks(50, number))
@@ -158,7 +159,9 @@ def test_a_kill_loses_the_last_moment_and_counts_it(tmp_path: Path, *, torn: boo
     assert sorted(kept) == list(range(len(kept))), "lost only at the end"
     assert kept, "what is older than a flush is there"
     (status,) = (s for s in found if s["boot"] == last.boot and s["ackd.event"] == "status")
-    assert status["ackd.spans.dropped"] == sum(last.lost.values())
+    assert last.dropped == {Event.EXPIRE: 1}
+    assert status["ackd.spans.dropped.expire"] == 1, "the killed run had not told of it yet"
+    assert status["ackd.spans.dropped"] == sum(last.lost.values()) + 1
     assert status.get("ackd.spans.lost.ack", 0) == lost
     assert metric(after, "crash") == sum(last.lost.values())
 

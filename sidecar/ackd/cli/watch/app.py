@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import ClassVar
 
 from rich.text import Text
@@ -13,6 +14,7 @@ from textual import on
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
+from textual.css.query import NoMatches
 from textual.events import Resize
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
@@ -201,7 +203,8 @@ class TopApp(App[None]):
         """Draw what is known on the screen that is on top."""
         screen = self.screen
         if isinstance(screen, BoardScreen) and screen.is_mounted:
-            screen.show(self.sidecars)
+            with suppress(NoMatches):  # a screen that is taken down loses its widgets first
+                screen.show(self.sidecars)
 
     def action_look(self) -> None:
         """Look at once."""

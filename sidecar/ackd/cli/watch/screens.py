@@ -12,6 +12,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
+from textual.css.query import NoMatches
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Static
 
@@ -79,10 +80,11 @@ class SubscriptionScreen(Screen[None]):
         app = cast("TopApp", self.app)
         while True:
             await self._look(app.sidecars)
-            self._draw()
-            on_top = app.screen
-            if isinstance(on_top, MessageScreen) and on_top.of is self:
-                on_top.draw()
+            with suppress(NoMatches):  # a screen that is taken down loses its widgets first
+                self._draw()
+                on_top = app.screen
+                if isinstance(on_top, MessageScreen) and on_top.of is self:
+                    on_top.draw()
             self._now.clear()
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._now.wait(), app.every_s)
@@ -226,7 +228,8 @@ class DeadScreen(Screen[None]):
                 continue
             many = "the first " if len(letters) == DEAD_MAX else ""
             head.update(f"dead letters of {clean(self._subscription)}: {many}{len(letters)}")
-            table: DataTable[Text] = self.query_one("#dead", DataTable)
-            fill(table, {each["id"]: words.dead_cells(each) for each in letters})
+            with suppress(NoMatches):  # it was closed meanwhile
+                table: DataTable[Text] = self.query_one("#dead", DataTable)
+                fill(table, {each["id"]: words.dead_cells(each) for each in letters})
             return
         head.update(f"dead letters of {clean(self._subscription)}: {wrong}")

@@ -1,0 +1,75 @@
+"""What Pulsar's own consumers write into their `-DLQ` and `-RETRY` topics.
+
+The names of the properties are those of the clients (Java's `RetryMessageUtil`; the C++ client, on
+which Python's is built, writes the first two). A message id stands there as numbers in the order
+ledger, entry, partition, batch index, between signs that differ from client to client.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from ackd.core.ids import TopicPartition, topic_id_of
+from ackd.errors import BrokerError
+from ackd.ports import DeadOrigin, Record
+from ackd_adapters.pulsar.logs import Logs
+from ackd_adapters.pulsar.names import Names, whole
+from ackd_adapters.pulsar.numbering import Numbering, Position
+
+REAL_TOPIC: Final = "REAL_TOPIC"
+ORIGIN_ID: Final = "ORIGIN_MESSAGE_ID"
+RECONSUMED: Final = "RECONSUMETIMES"
+_NUMBERS: Final = re.compile(r"-?\d{1,19}")
+_NUMBERS_MIN: Final = 2
+_BATCH: Final = 3
+
+
+class Written(NamedTuple):
+    """What the properties say."""
+
+    topic: str
+    partition: int
+    position: Position
+    attempts: int
+
+
+def written(record: Record, names: Names) -> Written | None:
+    """None when a consumer's dead letter would look otherwise."""
+    found = {name: (value or b"").decode("utf-8", "replace") for name, value in record.headers}
+    if REAL_TOPIC not in found or ORIGIN_ID not in found:
+        return None
+    numbers = [int(each) for each in _NUMBERS.findall(found[ORIGIN_ID])]
+    if len(numbers) < _NUMBERS_MIN or min(numbers[:2]) < 0:
+        return None
+    full = found[REAL_TOPIC]
+    topic = whole(full)
+    partition = int(full[len(topic) :].rpartition("-")[2]) if topic != full else 0
+    batch = max(numbers[_BATCH], 0) if len(numbers) > _BATCH else 0
+    attempts = 1 + _count(found) if RECONSUMED in found else 0
+    return Written(names.short(topic), partition, Position(numbers[0], numbers[1], batch), attempts)
+
+
+def origin(said: Written, logs: Logs, names: Names) -> DeadOrigin | None:
+    """By the table of offsets of the topic. None when there is no such message there any more.
+    Blocks; raises BrokerError when the broker does not answer.
+    """
+    count = logs.partitions(said.topic)
+    if count is None or said.partition >= max(count, 1):
+        return None
+    numbering = logs.numbering(TopicPartition(said.topic, said.partition), said.position.ledger)
+    if not numbering.knows(said.position.ledger):
+        return None
+    try:
+        offset = numbering.offset(said.position)
+    except BrokerError:
+        return None  # a larger batch than there is room for
+    head: Numbering = logs.numbering(TopicPartition(said.topic, 0))
+    identity = topic_id_of(f"{names.path(said.topic)} {head.anchor}")
+    return DeadOrigin(said.topic, identity, said.partition, offset, said.attempts)
+
+
+def _count(found: Mapping[str, str]) -> int:
+    text = found[RECONSUMED]
+    return int(text) if text.isdecimal() and len(text) < 10 else 0  # noqa: PLR2004 -- digits

@@ -1,0 +1,54 @@
+"""Settings that the broker's own clients have and ackd has not: the report says what does it here.
+
+An adapter may have `known_elsewhere`, from such a setting to a sentence. A key counts alike however
+its words are joined: `subscriptionType`, `subscription-type`, `subscription_type`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ackd.config.adapters import find_adapter
+from ackd.config.mistakes import Path
+from ackd.config.reader import Reader
+from ackd.config.schema import Settings
+from ackd.errors import ConfigError
+
+_DEPTH = 3
+"""`subscriptions.NAME.KEY`, or `brokers.NAME.KEY` and what is below."""
+
+
+def check(settings: Settings, reader: Reader) -> None:
+    """Tell of each unknown key what the adapter says of it, instead of what looks alike."""
+    for path in reader.unknown:
+        if len(path) < _DEPTH:
+            continue
+        sentence = _sentence(_adapter(settings, path), str(path[-1]))
+        if sentence is not None:
+            reader.explain(path, f"unknown key: {sentence}")
+
+
+def joined(key: str) -> str:
+    """A key without what differs between languages."""
+    return key.replace("_", "").replace("-", "").lower()
+
+
+def _adapter(settings: Settings, path: Path) -> str:
+    """The name of the adapter that a key path is about; empty when it is about none."""
+    section, name = path[0], str(path[1])
+    if section == "subscriptions":
+        name = settings.subscriptions[name].broker
+    elif section != "brokers":
+        return ""
+    broker = settings.brokers.get(name)
+    return "" if broker is None else broker.adapter
+
+
+def _sentence(adapter: str, key: str) -> str | None:
+    if not adapter:
+        return None
+    try:
+        known: Mapping[str, str] = getattr(find_adapter(adapter), "known_elsewhere", {})
+    except ConfigError:
+        return None
+    return {joined(each): said for each, said in known.items()}.get(joined(key))

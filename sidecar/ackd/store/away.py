@@ -1,0 +1,52 @@
+"""What is wrong with the servers now, told once for each change.
+
+A server that refuses writes (no memory, no disk, a replica) answers reads all the while, and says
+its refusal in other words for each script. So only a write ends a refusal, and refusals are told
+apart by their codes.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from ackd.errors import StoreError
+from ackd.ports import Trouble
+
+LOG = logging.getLogger("ackd.store")
+
+REFUSALS = {
+    "MISCONF": "MISCONF",
+    "NOREPLICAS": "NOREPLICAS",
+    "good replicas to write": "NOREPLICAS",
+    "READONLY": "READONLY",
+    "read only replica": "READONLY",
+    "OOM": "OOM",
+    "used memory": "OOM",
+}
+"""Words of a refusal -> its code, which redis-py takes off some of them."""
+
+
+class Away:
+    """`trouble`: what to show; None while all is well."""
+
+    def __init__(self) -> None:
+        self.trouble: Trouble | None = None
+        self._state = ""
+
+    def __bool__(self) -> bool:
+        return self.trouble is not None
+
+    def failed(self, error: StoreError) -> None:
+        """A call was not answered well."""
+        code = next((code for words, code in REFUSALS.items() if words in error.detail), "")
+        state = code or error.detail
+        if state != self._state:
+            LOG.warning("the store failed: %s", error.detail)
+        self._state = state
+        self.trouble = Trouble(error.type, error.detail, away=bool(code))
+
+    def answered(self, *, wrote: bool) -> None:
+        """A call succeeded; `wrote`: it has written."""
+        if self.trouble is not None and (wrote or not self.trouble.away):
+            LOG.info("the store answers again")
+            self._state, self.trouble = "", None

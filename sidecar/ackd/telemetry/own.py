@@ -1,0 +1,175 @@
+"""The sidecar's own few spans, made by the SDK of OpenTelemetry.
+
+Start, stop, takeover, outage and their like are rare, so what the SDK costs does not matter for
+them. It brings parents, limits and whatever the specification adds; a processor turns each finished
+span into the same text that messages' spans have, so both leave by one way, with one bound and one
+count of what was lost. Loaded only when traces are on. Nothing global is set, and no setting of the
+SDK's environment but `OTEL_SDK_DISABLED` counts: a sample would take starts away from reports.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+
+from opentelemetry.context import Context
+from opentelemetry.metrics import NoOpMeterProvider
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanLimits, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+from opentelemetry.trace import NoOpTracer, SpanKind, StatusCode
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+from opentelemetry.util.types import AttributeValue
+
+from ackd import __version__
+from ackd.telemetry.spans import digest
+
+LOG = logging.getLogger("ackd.traces")
+ATTRIBUTES_MAX = 128
+_REMOTE_KNOWN, _REMOTE = 0x100, 0x200
+"""Bits of `flags` in OTLP: whether the parent is remote is known, and it is."""
+_LIMITS = SpanLimits(
+    max_attributes=ATTRIBUTES_MAX,
+    max_span_attributes=ATTRIBUTES_MAX,
+    max_event_attributes=ATTRIBUTES_MAX,
+    max_link_attributes=ATTRIBUTES_MAX,
+    max_events=ATTRIBUTES_MAX,
+    max_links=ATTRIBUTES_MAX,
+    max_attribute_length=SpanLimits.UNSET,
+    max_span_attribute_length=SpanLimits.UNSET,
+)
+_CONTEXT = TraceContextTextMapPropagator()
+
+
+class OwnSpans:
+    """Spans of one run of a sidecar. `put` gets each as text; called by one thread only."""
+
+    def __init__(self, resource: Mapping[str, str], put: Callable[[str], None]) -> None:
+        self._ids = _Derived()
+        provider = TracerProvider(
+            sampler=ALWAYS_ON,
+            resource=Resource(dict(resource)),
+            shutdown_on_exit=False,
+            id_generator=self._ids,
+            span_limits=_LIMITS,
+            meter_provider=NoOpMeterProvider(),
+        )
+        provider.add_span_processor(_Finished(put))
+        self._tracer = provider.get_tracer("ackd", __version__)
+        if isinstance(self._tracer, NoOpTracer):
+            LOG.warning("traces: OTEL_SDK_DISABLED takes the sidecar's own spans away")
+
+    def tell(
+        self,
+        name: str,
+        attributes: Mapping[str, AttributeValue],
+        times_us: tuple[int, int],
+        seed: str,
+        *,
+        error: bool = False,
+        caller: Mapping[str, str] | None = None,
+    ) -> None:
+        """Make a span and end it.
+
+        `seed`: ids are derived from it, so whoever tells it again writes the same ones. `caller`:
+        headers with a W3C trace context, which becomes the parent if it is valid.
+        """
+        self._ids.seed = seed
+        parent = Context()
+        if caller is not None:
+            parent = _CONTEXT.extract(caller, parent)
+        start_us, end_us = times_us
+        span = self._tracer.start_span(
+            name,
+            parent,
+            SpanKind.INTERNAL,
+            attributes,
+            start_time=min(start_us, end_us) * 1000,
+            record_exception=False,
+        )
+        if error:
+            span.set_status(StatusCode.ERROR)
+        span.end(end_us * 1000)
+
+
+class _Derived(IdGenerator):
+    """Ids from a seed that is put in before each span."""
+
+    def __init__(self) -> None:
+        self.seed = ""
+
+    def generate_trace_id(self) -> int:
+        """For a span without a parent."""
+        return digest("own trace", self.seed, size=16) or 1
+
+    def generate_span_id(self) -> int:
+        """For any."""
+        return digest("own span", self.seed, size=8) or 1
+
+
+class _Finished(SpanProcessor):
+    """Hands finished spans on, as text."""
+
+    def __init__(self, put: Callable[[str], None]) -> None:
+        self._put = put
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        """Nothing to do: what is not finished does not leave."""
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """One is finished."""
+        self._put(encoded(span))
+
+    def shutdown(self) -> None:
+        """Nothing is kept here."""
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        """Nothing is kept here."""
+        return True
+
+
+def encoded(span: ReadableSpan) -> str:
+    """A finished span of the SDK as OTLP JSON (ids hexadecimal, 64-bit numbers as strings)."""
+    context = span.context
+    document: dict[str, object] = {
+        "traceId": f"{context.trace_id:032x}",
+        "spanId": f"{context.span_id:016x}",
+        "name": span.name,
+        "kind": span.kind.value + 1,  # OTLP has a kind of 0 that is none
+        "startTimeUnixNano": str(span.start_time),
+        "endTimeUnixNano": str(span.end_time),
+        "attributes": _attributes(span.attributes),
+        "flags": int(context.trace_flags) | _REMOTE_KNOWN,
+    }
+    if span.parent is not None:
+        document["parentSpanId"] = f"{span.parent.span_id:016x}"
+        if span.parent.is_remote:
+            document["flags"] = int(context.trace_flags) | _REMOTE_KNOWN | _REMOTE
+    if context.trace_state:
+        document["traceState"] = context.trace_state.to_header()
+    if span.dropped_attributes:
+        document["droppedAttributesCount"] = span.dropped_attributes
+    if span.status.status_code is not StatusCode.UNSET:
+        document["status"] = {"code": span.status.status_code.value}
+    return json.dumps(document, separators=(",", ":"))
+
+
+def _attributes(values: Mapping[str, AttributeValue] | None) -> list[dict[str, object]]:
+    return [{"key": key, "value": _value(value)} for key, value in (values or {}).items()]
+
+
+def _value(value: object) -> dict[str, object]:
+    """One value; what the SDK takes and ackd does not use becomes text."""
+    match value:
+        case bool():
+            return {"boolValue": value}
+        case int():
+            return {"intValue": str(value)}
+        case float():
+            return {"doubleValue": value}
+        case tuple() | list():
+            return {"arrayValue": {"values": [_value(each) for each in value]}}
+        case _:
+            return {"stringValue": str(value)}

@@ -1,0 +1,137 @@
+"""What applications said of failures, on every store: kept with the settle, gone with the message.
+
+So a copy has them whoever makes it (I8: two texts of so many bytes, for so many messages).
+"""
+
+from functools import partial
+
+import pytest
+
+from ackd.core.errors import ERRORS_MAX
+from ackd.core.states import Outcome, Verb
+from ackd.core.wire import Finish, Op, Reply, Said
+from ackd.ports import Store
+from ackd.store.survey import ERRORS, Survey
+from tests.contract.store.owner import Owner
+from tests.contract.store.test_homes import CARRIER, claim, ended, send
+
+pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
+said = partial(Said, first=b"")
+
+
+async def opened(store: Store) -> Owner:
+    """A new record."""
+    owner = Owner(store)
+    await owner.open()
+    return owner
+
+
+async def errors(owner: Owner, *offsets: int) -> list[tuple[bytes, bytes] | None]:
+    """What is kept of these."""
+    return await owner.store.errors(owner.key, offsets)
+
+
+def outcomes(reply: Reply) -> list[Outcome]:
+    """Of a call."""
+    return [result.outcome for result in reply.results]
+
+
+async def test_the_first_and_the_last_are_kept_until_the_ack(store: Store) -> None:
+    """Told to the owner or to somebody else; a repeat, and a settle that is lost."""
+    owner = await opened(store)
+    acks = await owner.grant(1, 2, 3)
+    assert not (await owner.call()).said
+    retries = [ack._replace(verb=Verb.RETRY, arg=0) for ack in acks]
+    told = [said(0, last=b"no disk"), said(1, last="wäre \0".encode())]
+    reply = await owner.foreign(*retries, said=told)
+    assert (outcomes(reply), reply.said) == ([Outcome.RETRYING] * 3, True)
+    assert await errors(owner, 3, 1, 2) == [None, (b"no disk",) * 2, ("wäre \0".encode(),) * 2]
+    (again,) = await owner.grant(1)
+    lost = await owner.foreign(retries[0], said=[said(0, last=b"too late")])
+    assert outcomes(lost) == [Outcome.LOST]
+    dead = again._replace(verb=Verb.DEAD)
+    assert (await owner.call(dead, said=[said(0, last=b"no shop")])).said
+    assert await errors(owner, 1) == [(b"no disk", b"no shop")]
+    await owner.call(dead, said=[said(0, last=b"no shop")])
+    assert await errors(owner, 1) == [(b"no disk", b"no shop")]
+    (two,) = await owner.grant(2)
+    await owner.call(two, Op(Verb.FINISH, 1, again.fence, owner.rterm, arg=Finish.DEAD))
+    assert await errors(owner, 1, 2) == [None, None]
+    assert not (await owner.call()).said
+
+
+async def test_a_takeover_changes_nothing_and_a_reset_forgets(store: Store) -> None:
+    owner = await opened(store)
+    (ack,) = await owner.grant(5)
+    await owner.call(ack._replace(verb=Verb.DEAD), said=[said(0, last=b"no disk")])
+    successor = Owner(store, owner.key, "other#1")
+    await successor.open(create_at=None)
+    assert (await successor.call()).said
+    assert await errors(successor, 5) == [(b"no disk", b"no disk")]
+    await successor.call(Op(Verb.RESET, 0))
+    assert await errors(successor, 5) == [None]
+
+
+async def test_r4_what_is_said_of_a_parked_message_goes_on_with_its_copy(store: Store) -> None:
+    """Kept in its home behind the finish, until its copy has taken it over."""
+    owner, carrier = await opened(store), await opened(store)
+    (ack,) = await owner.grant(7, lease_ms=60_000)
+    sent = await send(owner, 7)
+    await owner.foreign(ack._replace(verb=Verb.RETRY, arg=0), said=[said(0, last=b"no disk")])
+    claimed = await claim(owner, 7, sent)
+    assert claimed.outcome is Outcome.CLAIMED
+    (found,) = await errors(owner, 7)
+    assert found == (b"no disk", b"no disk")
+    place = Op(Verb.PLACE, CARRIER[1], sent.fence, attempt=1)
+    for _ in range(2):
+        assert (await carrier.call(place, said=[Said(0, *found)])).said
+    close = Op(Verb.CLOSE, 7, sent.fence)
+    assert not (await owner.foreign(close)).said
+    assert await errors(owner, 7) == [None]
+    (again,) = await carrier.grant(CARRIER[1])
+    dead = again._replace(verb=Verb.DEAD)
+    await carrier.foreign(dead, said=[said(0, last=b"no shop")])
+    assert await errors(carrier, CARRIER[1]) == [(b"no disk", b"no shop")]
+
+
+async def test_whatever_ends_a_message_takes_them_along(store: Store) -> None:
+    """An ack in its home, a message that the log has lost, an ack that is repeated (R10)."""
+    owner = await opened(store)
+    acks = await owner.grant(1, 2, 3, lease_ms=1)
+    for ack in acks:
+        await ended(owner, ack)
+    acks = await owner.grant(1, 2, 3)
+    retries = [ack._replace(verb=Verb.RETRY, arg=0) for ack in acks]
+    await owner.call(*retries, said=[said(n, last=b"no disk") for n in range(3)])
+    (again,) = await owner.grant(1)
+    await send(owner, 1)
+    assert (await owner.call()).said
+    assert outcomes(await owner.foreign(again)) == [Outcome.ACKED]
+    hole = Op(Verb.HOLE, 2, arg=3, group=Finish.EXPIRED)
+    assert (await owner.call(hole)).said
+    assert await errors(owner, 1, 2, 3) == [None, None, (b"no disk", b"no disk")]
+    assert not (await owner.call(Op(Verb.REPLAY, 3))).said
+    assert await errors(owner, 3) == [None]
+
+
+async def test_i8_of_very_many_failures_the_further_ones_are_not_kept(store: Store) -> None:
+    owner = await opened(store)
+    count = ERRORS_MAX + 4
+    for first in range(0, count, 1_000):
+        acks = await owner.grant(*range(first, min(first + 1_000, count)))
+        told = [said(n, last=b"no disk") for n in range(len(acks))]
+        await owner.call(*(ack._replace(verb=Verb.RETRY, arg=0) for ack in acks), said=told)
+    known = (b"no disk", b"no disk")
+    assert await errors(owner, 0, ERRORS_MAX - 1, ERRORS_MAX) == [known, known, None]
+    (ack, further) = await owner.grant(9, count - 1)
+    await owner.call(ack._replace(verb=Verb.DEAD), said=[said(0, last=b"no shop")])
+    assert await errors(owner, 9) == [(b"no disk", b"no shop")]
+    (other,) = await owner.grant(10)
+    await owner.call(other)  # there is room for one again
+    await owner.call(further._replace(verb=Verb.DEAD), said=[said(0, last=b"no shop")])
+    assert await errors(owner, 10, count - 1) == [None, (b"no shop", b"no shop")]
+    if store.run != "memory":
+        found = {each.key: each for each in await Survey(store).everything()}[owner.key]
+        assert found.sizes[ERRORS] > ERRORS_MAX * 14
+        assert await Survey(store).forget(found)
+        assert await errors(owner, 9) == [None]

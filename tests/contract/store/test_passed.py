@@ -1,0 +1,120 @@
+"""Leases of what a commit has passed, after a failover: the script decides like the record
+(`home.decides`; R10, I7).
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from ackd.core.ids import LedgerKey
+from ackd.core.record import REPAIR_WAIT_MS
+from ackd.core.states import Outcome, Verb
+from ackd.core.wire import Call, Finish, Op, Open, Result
+from tests.contract.store.test_differential import RUNS, Pair
+from tests.support.redis import Flavour, RedisOptions, RedisServer, binary
+
+MINUTE_MS = 60_000
+GENERATION = 5_000
+LET_GO_AND_STORED = 3
+SETTLES = [Verb.EXTEND, Verb.RETRY, Verb.DEAD, Verb.RELEASE]
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    with (
+        RedisServer(RedisOptions(binary(Flavour.VALKEY), fsync=None)) as server,
+        redis.Redis(host="127.0.0.1", port=server.port, protocol=2) as connected,
+    ):
+        yield connected
+
+
+class _Passed:
+    """Messages 1 to 3 are leased, the server fails over, and a commit's word moves the watermark
+    past 1 and 2, before or after that. `sent`: which of them was sent back under its lease.
+    """
+
+    def __init__(self, client: Any, *, before: bool, sent: int = 0) -> None:
+        client.flushall()
+        self.pair = Pair(client, LedgerKey("c", "s", bytes(16), 0))
+        self._open(3, term=0)
+        self.leases = [self.one(Op(Verb.GRANT, o, arg=MINUTE_MS, group=1)) for o in (1, 2, 3)]
+        if sent:
+            generation = self.one(Op(Verb.SEND, sent, group=2)).fence
+            self.one(Op(Verb.FINISH, sent, generation, 3, arg=Finish.SENT))
+        if before:
+            self.one(Op(Verb.ADVANCE, 3))
+        self.pair.run = RUNS[1]
+        self._open(4, term=self.pair.term)
+        if not before:
+            self.one(Op(Verb.ADVANCE, 3))
+
+    def _open(self, rterm: int, term: int) -> None:
+        self.pair.open(Open(self.pair.key, "a#1", rterm, 9, 0, create_at=0, term=term))
+
+    def one(self, op: Op) -> Result:
+        """As the owner; the pair compares the script with the record."""
+        self.pair.now_us += 1_000
+        self.pair.seq += 1
+        return self.pair.apply(Call(self.pair.key, [op], self.pair.term, self.pair.seq)).results[0]
+
+    def settle(
+        self, verb: Verb, offset: int = 1, rterm: int = 3, *, counted: bool = True
+    ) -> Result:
+        """With the token of before the failover."""
+        fence = self.leases[offset - 1].fence
+        return self.one(Op(verb, offset, fence, rterm, 1, MINUTE_MS, counted=counted))
+
+
+def _wait(store: _Passed) -> None:
+    store.pair.now_us += (REPAIR_WAIT_MS + 1) * 1_000
+
+
+def _replayed(store: _Passed) -> None:
+    store.one(Op(Verb.SETTLED, 0))
+
+
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("verb", SETTLES)
+def test_i7_its_lease_is_not_lost_before_the_repair_is_over(
+    client: Any, verb: Verb, *, before: bool
+) -> None:
+    store = _Passed(client, before=before)
+    assert store.settle(verb).outcome is Outcome.UNREPAIRED
+    assert store.settle(verb, rterm=4).outcome is Outcome.LOST  # no token of before
+    assert store.settle(verb, 3).outcome not in (Outcome.LOST, Outcome.UNREPAIRED)  # not passed
+    assert store.settle(Verb.LOOK).outcome is Outcome.ALREADY_ACKED
+
+
+@pytest.mark.parametrize("ended", [_wait, _replayed])
+@pytest.mark.parametrize("verb", SETTLES)
+def test_it_is_lost_once_the_repair_is_over(
+    client: Any, verb: Verb, ended: Callable[[_Passed], None]
+) -> None:
+    store = _Passed(client, before=False)
+    ended(store)
+    assert store.settle(verb).outcome is Outcome.LOST
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_i2_its_ack_is_kept_whatever_comes(client: Any, *, before: bool) -> None:
+    store = _Passed(client, before=before)
+    assert store.settle(Verb.ACK).outcome is Outcome.ALREADY_ACKED
+
+
+@pytest.mark.parametrize("verb", SETTLES)
+def test_r10_its_home_decides_as_soon_as_it_is_restored(client: Any, verb: Verb) -> None:
+    store = _Passed(client, before=False)
+    generation = store.pair.now_us + GENERATION
+    store.one(Op(Verb.RESTORE, 1, generation, 3, 1, group=LET_GO_AND_STORED))
+    assert store.settle(Verb.EXTEND, counted=False).outcome is Outcome.EXTENDED
+    assert store.settle(verb).outcome not in (Outcome.LOST, Outcome.UNREPAIRED)
+
+
+def test_r4_a_home_that_is_known_decides_at_once(client: Any) -> None:
+    store = _Passed(client, before=False, sent=2)
+    assert store.settle(Verb.EXTEND, 1).outcome is Outcome.UNREPAIRED
+    assert store.settle(Verb.LOOK, 2).outcome is Outcome.HELD
+    assert store.settle(Verb.EXTEND, 2).outcome is Outcome.EXTENDED
+    assert store.settle(Verb.ACK, 2).outcome is Outcome.ACKED

@@ -1,0 +1,48 @@
+"""A broker that demands access keys (ACL 2.0): the right one and a wrong one."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from ackd.engine.api import Verb
+from tests.integration.rocketmq.shop import Shop
+from tests.support import rocketmq as rocketmq_support
+from tests.support.redis import RedisServer
+from tests.support.require import require
+from tests.support.rocketmq import RocketMQ, RocketMQOptions
+from tests.support.rocketmq.config import ACCESS_KEY, SECRET_KEY
+
+pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]
+
+NOT_READY_S = 12.0
+
+
+@pytest.fixture(scope="module")
+def guarded() -> Iterator[RocketMQ]:
+    """Broker and proxy in one process, with one user."""
+    require(rocketmq_support.missing())
+    with RocketMQ(RocketMQOptions(access_keys=True)) as started:
+        yield started
+
+
+async def test_the_right_key_works_and_readiness_tells_of_a_wrong_one(
+    guarded: RocketMQ, valkey: RedisServer, tmp_path: Path
+) -> None:
+    async with AsyncExitStack() as stack:
+        shop = Shop(stack, tmp_path, guarded, valkey)
+        await shop.open()
+        right, wrong = tmp_path / "right", tmp_path / "wrong"
+        await asyncio.to_thread(right.write_text, SECRET_KEY + "\n")
+        await asyncio.to_thread(wrong.write_text, "not-the-secret\n")
+        worker = await shop.start(keys=(ACCESS_KEY, right))
+        await worker.stored(b"one", b"two")
+        found = await worker.collect(2)
+        assert await worker.settle(Verb.ACK, *found) == ["acked", "acked"]
+        await worker.broker_told()
+        with pytest.raises(AssertionError, match="signature") as told:
+            await shop.start("wrong", keys=(ACCESS_KEY, wrong), within_s=NOT_READY_S)
+        assert "not-the-secret" not in str(told.value)
+        assert SECRET_KEY not in str(told.value)

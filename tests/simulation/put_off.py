@@ -1,0 +1,65 @@
+"""Messages that other clients put off: what the adapter tells, and whether it was kept."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+from unittest.mock import patch
+
+from ackd.core.delays import Delays
+from ackd.core.ids import TopicPartition
+from ackd.engine import put_off
+from ackd.ports import Delay, Record
+from tests.simulation.log import is_retry
+from tests.simulation.plan import Story
+from tests.simulation.world import MS
+
+WAITS_MS: Final = (0, 300, 2_500, 0, 6_000)
+AHEAD_MS: Final = 200
+"""So far may a store's clock be ahead after a few failovers."""
+ATTEMPTS: Final = (0, 0, 2, 1, 0)
+SETTINGS: Final = (("put_off", 1), ("stuck_ms", 1_500), ("ordered", 0), ("keys", 0))
+AWAY: Final = Story(("kill", "fuse", "net", "rebalance", "broker_net"), SETTINGS)
+"""Nothing that was told is forgotten; a delay above `stuck_ms` is sent back."""
+FORGOTTEN: Final = Story(("store_failover", "rebalance", "net"), SETTINGS)
+"""The store forgets what it was told."""
+
+
+def delay_of(record: Record) -> Delay | None:
+    """The same each time it is read."""
+    wait_ms, attempts = (each[record.offset % 5] for each in (WAITS_MS, ATTEMPTS))
+    due_ms = record.timestamp_ms + wait_ms if wait_ms else 0
+    return Delay(due_ms, attempts) if due_ms or attempts else None
+
+
+def told(tp: TopicPartition, records: Sequence[Record]) -> dict[int, Delay] | None:
+    """As in `Fetched`; never of copies."""
+    if is_retry(tp.topic):
+        return None
+    found = ((record.offset, delay_of(record)) for record in records)
+    return {offset: delay for offset, delay in found if delay is not None}
+
+
+def broken(record: Record, granted_us: int, attempt: int, *, counted: bool) -> str:
+    """What is wrong with a lease, empty when nothing is.
+
+    `counted`: the store has forgotten nothing.
+    """
+    delay = delay_of(record)
+    if delay is None:
+        return ""
+    if granted_us // MS < delay.due_ms - AHEAD_MS:
+        return f"I4: leased {delay.due_ms - granted_us // MS} ms before its time"
+    if counted and attempt <= delay.attempts:
+        return f"I4: attempt {attempt} after {delay.attempts} elsewhere"
+    return ""
+
+
+def unheard() -> Any:
+    """A planted mistake: what the adapter tells is not heard."""
+    return patch.object(put_off, "told", lambda *_: None)
+
+
+def not_told_again() -> Any:
+    """A planted mistake: what was on its way to the store, or forgotten by it, is ready."""
+    return patch.object(Delays, "_put_off_again", lambda *_: None)

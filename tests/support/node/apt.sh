@@ -1,0 +1,31 @@
+#!/bin/bash
+# Installs what its arguments name (programs that are called as their Debian packages are), if it is
+# missing and if it may.
+set -euo pipefail
+
+packages=()
+for each in "$@"; do
+  case $each in
+  containernetworking-plugins) [ -x /usr/lib/cni/bridge ] || packages+=("$each") ;;
+  *) command -v "$each" >/dev/null || packages+=("$each") ;;
+  esac
+done
+[ "${#packages[@]}" -eq 0 ] && exit 0
+
+if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+  echo "This needs: ${packages[*]} (names of Debian)." >&2
+  exit 1
+fi
+
+echo "installing ${packages[*]}"
+export DEBIAN_FRONTEND=noninteractive
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+{
+  apt-get update -qq -o Acquire::Retries=3 &&
+    RUNLEVEL=1 apt-get install -y -qq -o Acquire::Retries=3 -o DPkg::Lock::Timeout=300 \
+      --no-install-recommends "${packages[@]}"
+} >"$log" 2>&1 || {
+  cat "$log" >&2
+  exit 1
+}

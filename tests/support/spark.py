@@ -1,0 +1,38 @@
+"""One Spark session for all tests of a run that need one."""
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from ackd_reports.frames.session import session
+
+JAVA_OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ActiveProcessorCount=1"
+"""Work of seconds: most of it is loading and compiling classes. Others run beside it."""
+SESSION = {
+    "spark.sql.shuffle.partitions": "2",
+    "spark.driver.memory": "768m",
+    "spark.ui.showConsoleProgress": "false",
+    # Half the CPU for work of seconds; long jobs would suffer.
+    # Plans of a hundred columns take longer to compile than a thousand rows to read.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.driver.extraJavaOptions": JAVA_OPTIONS,
+}
+
+
+def started() -> Iterator[SparkSession]:
+    """A session on two cores; its JVM is gone at the end."""
+    found = session("local[2]", SESSION)
+    found.sparkContext.setLogLevel("ERROR")
+    context: Any = found.sparkContext
+    gateway = context._gateway
+    yield found
+    found.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(60)
+    # Sockets to the JVM are closed by the collector; they must not warn in a later test.
+    del found, context, gateway
+    gc.collect()
