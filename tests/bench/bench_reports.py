@@ -58,6 +58,7 @@ def main() -> int:
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--beside", default="duckdb,polars", help="engines to compare with")
     parser.add_argument("--inputs", default="json,parquet", help="what these read")
+    parser.add_argument("--copies", type=int, help="a report of a lake so many times as large, too")
     arguments = parser.parse_args()
     folder = REPO / ".cache" / "bench" / "reports" / str(arguments.messages)
     traces = folder / "traces"
@@ -75,6 +76,8 @@ def main() -> int:
         "report_from_lake": measured([*ackd, *lake]),
         "lake_mb": round(_size(out / "lake") / 1e6, 1),
     }
+    if arguments.copies:
+        found["from_larger_lake"] = _larger(ackd, out, arguments.copies)
     counts = json.loads((out / "report.json").read_text())["totals"]
     wanted = counts["messages"], counts["acked"]
     for engine in [each for each in arguments.beside.split(",") if each]:
@@ -90,6 +93,16 @@ def main() -> int:
             found[f"{engine}_from_{kind}_counts"] = "equal" if same else told
     print(json.dumps(found, indent=1))  # noqa: T201  what a benchmark is for
     return 0
+
+
+def _larger(ackd: list[str], out: Path, copies: int) -> dict[str, float]:
+    """A report of a lake with as many copies of each life; making that lake is not measured."""
+    lake, report = out / "larger-lake", out / "larger"
+    command = [sys.executable, "-m", "tests.bench.many_lives", str(out / "lake"), str(copies)]
+    subprocess.run([*command, str(lake)], cwd=REPO, check=True)
+    took = measured([*ackd, "--lake", str(lake), "--out", str(report)])
+    totals = json.loads((report / "report.json").read_text())["totals"]
+    return took | {"messages": totals["messages"], "lake_mb": round(_size(lake) / 1e6, 1)}
 
 
 def _size(folder: Path) -> int:

@@ -64,9 +64,11 @@ def test_r29_killed_in_the_middle_of_a_redrive(
         assert sorted(offsets(again)) == list(range(COUNT))
         assert {each["attempt"] for each in again} == {1}
         assert other.quiet(3.0) == []
-        assert dead(second) == 0
+        wait_until(lambda: dead(second) == 0, "none to be listed")
         if began is not None:
-            ended = ask(second, "GET", f"/v1/operations/{began['id']}")
+            path = f"/v1/operations/{began['id']}"
+            wait_until(lambda: ask(second, "GET", path)["state"] == "done", "its end")
+            ended = ask(second, "GET", path)
             counts = {name: ended[name] for name in ("state", "moved", "failed", "skipped")}
             assert counts == {"state": "done", "moved": COUNT, "failed": 0, "skipped": 0}
         assert set(other.settle([str(each["lease"]) for each in again])) == {"acked"}

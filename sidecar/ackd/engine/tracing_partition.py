@@ -19,6 +19,7 @@ from ackd.core.wire import Call, JournalEntry, Op, Reply, Result
 from ackd.engine.spill import Held, Stub
 from ackd.engine.tracing_batches import Batches
 from ackd.ports import Record
+from ackd.telemetry.acked import DEADLINE, END, PUBLISHED, Acked
 from ackd.telemetry.spans import MASK_56, Event, Lives, link, number, text, truth
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ class PartitionTracing:
         lives, now_ms = self.lives(reply.epoch), reply.now_ms
         entries = self._partition.ledger.entries
         granted: list[int] = []
-        acked: list[str] = []
+        acks: list[Acked] = []
         finished: list[int] = []
         again = fence = 0
         for op, result in zip(call.ops, reply.results, strict=True):
@@ -103,7 +104,7 @@ class PartitionTracing:
                     self._went_on(lives, op.offset)
             elif outcome is Outcome.ACKED:
                 finished.append(op.offset)
-                acked.append(self._ack(lives, op, result, entries.get(op.offset), now_ms))
+                self._ack(lives, op, result, entries.get(op.offset), now_ms, acks)
             elif op.verb in _OTHERS:
                 self._other(lives, op, result, entries.get(op.offset), now_ms)
         if granted:
@@ -114,24 +115,29 @@ class PartitionTracing:
                 result = _NOTHING._replace(outcome=told.outcome, when_ms=told.when_ms)
                 if told.outcome is Outcome.ACKED:
                     finished.append(told.offset)
-                    acked.append(self._ack(lives, op, result, entry, now_ms))
+                    self._ack(lives, op, result, entry, now_ms, acks)
                 else:
                     self._other(lives, op, result, entry, now_ms)
         if finished:
             self._batches.acked(lives, finished, now_ms)
-            acked = list(filter(None, acked))
-            if acked:
-                self._traces.add(Event.ACK, acked)
+            if acks:
+                self._traces.acked(acks)
 
     def _ack(
-        self, lives: Lives, op: Op, result: Result, entry: Entry[Held] | None, now_ms: int
-    ) -> str:
-        """The span of a message that is over; empty if it is not sampled."""
+        self,
+        lives: Lives,
+        op: Op,
+        result: Result,
+        entry: Entry[Held] | None,
+        now_ms: int,
+        acks: list[Acked],
+    ) -> None:
+        """A message is over: what its span will say, into `acks`, unless it is not sampled."""
         offset, attempt, fence = op.offset, op.attempt, op.fence
-        more = links = ""
+        more = ""
         if self._sampled and attempt == 1 and entry is not None and not result.late:
             if self._unsampled(lives, offset, attempt):
-                return ""
+                return
             more = self._weight(offset, attempt)
         if result.late:
             more += f",{truth('ackd.late')}"
@@ -141,17 +147,17 @@ class PartitionTracing:
             self._lapsed.pop(offset, None)
         if self._kept:
             self._kept.pop(offset, None)
-        if entry is not None:
-            if self._carriers:
-                home = self._home(entry, entry.when_ms)
-                if home is None:
-                    self._traces.lost(Event.ACK)
-                    return ""
-                lives, offset, facts, links = home
-            else:
-                facts, links = self._facts(entry, entry.when_ms)
-            more += facts
-        return lives.span(Event.ACK, offset, attempt, fence, fence, now_ms, more, links)
+        body = None if entry is None else entry.body
+        if entry is None or not isinstance(body, Record) or self._carriers:
+            self._tell(Event.ACK, lives, offset, (attempt, fence, fence, now_ms), entry, more)
+            return
+        holder, parent = self._tracing.holder(entry.holder), None
+        for name, value in body.headers:
+            if name == CONTEXT:
+                parent = value
+                break
+        facts = entry.when_ms, body.timestamp_ms, holder, parent, more
+        acks.append((lives, offset, attempt, fence, now_ms, *facts))
 
     def _other(
         self, lives: Lives, op: Op, result: Result, entry: Entry[Held] | None, now_ms: int
@@ -272,8 +278,8 @@ class PartitionTracing:
         """Attributes and links of a message that is no copy."""
         body, holder = entry.body, self._tracing.holder(entry.holder)
         if body is None:
-            return f"{_DEADLINE}{deadline_ms}{_END}{holder}", ""
-        more = f"{_DEADLINE}{deadline_ms}{_PUBLISHED}{body.timestamp_ms}{_END}{holder}"
+            return f"{DEADLINE}{deadline_ms}{END}{holder}", ""
+        more = f"{DEADLINE}{deadline_ms}{PUBLISHED}{body.timestamp_ms}{END}{holder}"
         return more, _links(body) if isinstance(body, Record) and body.headers else ""
 
     def _home(self, entry: Entry[Held], deadline_ms: int) -> _Message | None:
@@ -282,7 +288,7 @@ class PartitionTracing:
         In the epoch in which it left its window: what a seek brings back is another life.
         """
         body, links, epoch = entry.body, "", 0
-        more = f"{_DEADLINE}{deadline_ms}{_END}{self._tracing.holder(entry.holder)}"
+        more = f"{DEADLINE}{deadline_ms}{END}{self._tracing.holder(entry.holder)}"
         if isinstance(body, Stub):
             origin, epoch = self._tracing.named(body.name), body.epoch
         elif body is None:
@@ -291,7 +297,7 @@ class PartitionTracing:
             carrier = self._partition.copies.carrier(body)
             origin = None if carrier is None else carrier.origin
             if carrier is not None:
-                more += f"{_PUBLISHED[len(_END) :]}{carrier.published_ms}{_END}"
+                more += f"{PUBLISHED[len(END) :]}{carrier.published_ms}{END}"
                 epoch = carrier.reset_epoch
             links = _links(body)
         if origin is None:
@@ -365,9 +371,6 @@ _VERBS = {
 }
 """What a settle that another sidecar served was, by its outcome."""
 _NOTHING = Result(Outcome.DONE, State.READY, 0, 0, 0, 0, late=False)
-_DEADLINE = ',{"key":"ackd.lease.deadline.unix_ms","value":{"intValue":"'
-_END = '"}}'
-_PUBLISHED = _END + ',{"key":"ackd.publish.unix_ms","value":{"intValue":"'
 
 
 def _op(told: JournalEntry) -> Op:

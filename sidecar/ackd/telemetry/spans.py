@@ -14,16 +14,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from enum import IntEnum
 from hashlib import blake2b
 from typing import NamedTuple
 
-PART_SPANS = 48
 MASK_64 = (1 << 64) - 1
 MASK_128 = (1 << 128) - 1
 MASK_56 = (1 << 56) - 1
-_BEFORE_IDS = 1 << 128
+BEFORE_IDS = 1 << 128
+"""A bit before the ids keeps the zeros in front; a format for these costs four times as much."""
 STEP_128 = 0x9E3779B97F4A7C15F39CC0605CEDC835
 """2^128 / golden ratio, odd: neighbouring offsets are far apart, and spread evenly."""
 STEP_OFFSET = 0x9E3779B97F4A7C15
@@ -142,13 +142,14 @@ class Lives:
     Times: `start_us` and `fence` in microseconds, the others in milliseconds, all by the store's
     clock. A fencing number is that clock when the lease was granted, so it says when a lease
     began to whoever knows its token. `common`: attributes of all of them. `more`: further
-    ones, each with a comma before it.
+    ones, each with a comma before it. `acks`: template and first ids (`acked.texts`).
     """
 
     __slots__ = (
         "_application",
         "_span_bases",
         "_templates",
+        "acks",
         "common",
         "epoch",
         "place",
@@ -174,6 +175,11 @@ class Lives:
         self._templates = [
             self._template(event, _SHAPES[event]) if event in _SHAPES else () for event in Event
         ]
+        self.acks = (
+            self._templates[Event.ACK],
+            self.trace_base,
+            self._span_bases[Event.ACK],
+        )
 
     @property
     def attributes(self) -> dict[str, str | int]:
@@ -242,15 +248,14 @@ class Lives:
         ordinal: int = 0,
     ) -> str:
         """One finished span."""
-        # `[event]` would ask the enumeration for its number, and a format for zeros in front costs
-        # four times what `hex` does: a bit before the ids keeps them.
+        # `[event]` would ask the enumeration for its number.
         number = event._value_
         a, b, c, d, e, f, g, h, i, j, k = self._templates[number]
         span = self._span_bases[number] + offset * STEP_OFFSET + fence * STEP_FENCE
         if ordinal:
             span += ordinal * STEP_ORDINAL
         trace = (self.trace_base + offset * STEP_128) & MASK_128
-        ids = hex((_BEFORE_IDS | trace) << 64 | span & MASK_64)
+        ids = hex((BEFORE_IDS | trace) << 64 | span & MASK_64)
         place, granted = str(offset), str(fence)
         start = granted if start_us == fence else start_us
         if start_us > end_ms * 1000:
@@ -285,27 +290,6 @@ def whole(
         f'"name":{json.dumps(name)},"kind":{kind},"startTimeUnixNano":"{times_us[0]}000",'
         f'"endTimeUnixNano":"{times_us[1]}000","attributes":[{attributes}]{status}}}'
     )
-
-
-def line_parts(resource: str, spans: list[str], scope: str) -> Iterator[bytes]:
-    """One line of a file, which is also the body of one export: a `TracesData`.
-
-    In parts whose memory the allocator keeps at hand: a line of megabytes comes fresh from the
-    kernel each time, which cost three times what compressing it does.
-    """
-    yield (
-        f'{{"resourceSpans":[{{"resource":{{"attributes":[{resource}]}},'
-        f'"scopeSpans":[{{"scope":{scope},"spans":['
-    ).encode()
-    for at in range(0, len(spans), PART_SPANS):
-        part = ",".join(spans[at : at + PART_SPANS])
-        yield (f",{part}" if at else part).encode()
-    yield b"]}]}]}\n"
-
-
-def line(resource: str, spans: list[str], scope: str) -> bytes:
-    """`line_parts` in one."""
-    return b"".join(line_parts(resource, spans, scope))
 
 
 def ranges(offsets: list[int]) -> str:

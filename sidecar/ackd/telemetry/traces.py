@@ -16,6 +16,7 @@ from ackd import __version__
 from ackd.config.schema import Settings
 from ackd.config.traces import TraceSettings
 from ackd.hidden import HIDDEN
+from ackd.telemetry.acked import Acked
 from ackd.telemetry.metrics import Metrics
 from ackd.telemetry.spans import MASK_56, PRODUCER, Event, text, whole
 from ackd.telemetry.tracecount import LastRun, TraceCounts
@@ -55,6 +56,7 @@ class Traces:
         self._own: OwnSpans | None = None
         self._own_count = 0
         self._spans: list[str] = []
+        self._acks: list[Acked] = []
         self._events = [0] * len(Event)
         self._lock = threading.Lock()
         self._deleted = self._publishes = 0
@@ -150,6 +152,14 @@ class Traces:
         if len(self._spans) >= BATCH_SPANS:
             self.flush()
 
+    def acked(self, acks: list[Acked]) -> None:
+        """Messages that are over; their spans are written later."""
+        self.counts.made[Event.ACK] += len(acks)
+        self._events[Event.ACK] += len(acks)
+        self._acks += acks
+        if len(self._acks) >= BATCH_SPANS:
+            self.flush()
+
     def lost(self, event: Event) -> None:
         """A span that can't be made: its message is not known any more."""
         self.counts.made[event] += 1
@@ -209,20 +219,20 @@ class Traces:
 
     def flush(self) -> None:
         """Hand on what was collected, to each way; what a way has no room for is dropped."""
-        if not self._spans:
+        if not self._spans and not self._acks:
             return
-        batch = Batch(self._resource, SCOPE, self._spans, self._events)
-        self._spans, self._events = [], [0] * len(Event)
+        batch = Batch(self._resource, SCOPE, self._spans, self._events, self._acks)
+        self._spans, self._acks, self._events = [], [], [0] * len(Event)
         for way in self.ways:
             if not way.offer(batch) and way is self.ways[0]:
-                self._count(batch, len(batch.spans))
+                self._count(batch, len(batch))
 
     def _done(self, batch: Batch, refused: int) -> None:
         """The first way's thread has written a batch, or could not."""
         self._count(batch, refused)
 
     def _count(self, batch: Batch, refused: int) -> None:
-        row = self.counts.dropped if refused == len(batch.spans) else self.counts.written
+        row = self.counts.dropped if refused == len(batch) else self.counts.written
         with self._lock:
             for event, count in enumerate(batch.events):
                 if count:

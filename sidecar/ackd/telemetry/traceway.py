@@ -19,7 +19,8 @@ from urllib.parse import urlsplit
 
 import orjson
 
-from ackd.telemetry.spans import line_parts
+from ackd.telemetry.acked import Acked
+from ackd.telemetry.lines import line_parts
 from ackd.telemetry.tracefile import TraceFiles, compressed
 
 LOG = logging.getLogger("ackd.traces")
@@ -45,12 +46,22 @@ class ExportError(Exception):
 
 @dataclass(slots=True)
 class Batch:
-    """Spans of one resource. `events` counts them: batch spans count as the messages in them."""
+    """Spans of one resource, those of `acks` not yet written out. `events` counts them: batch spans
+    count as the messages in them.
+    """
 
     resource: str
     scope: str
     spans: list[str]
     events: Sequence[int]
+    acks: Sequence[Acked] = ()
+
+    def __len__(self) -> int:
+        return len(self.spans) + len(self.acks)
+
+    def member(self) -> bytes:
+        """One line, compressed."""
+        return compressed(line_parts(self.resource, self.spans, self.scope, self.acks))
 
 
 class Output(Protocol):
@@ -94,7 +105,7 @@ class Way:
 
     def offer(self, batch: Batch) -> bool:
         """Queue it; False if there is no room, and then it is counted. Never waits."""
-        count = len(batch.spans)
+        count = len(batch)
         if self._put - self._taken + count > self._most:
             self.full += count
             return False
@@ -127,7 +138,7 @@ class Way:
                 self._safely(self._output.look)
 
     def _write(self, batch: Batch) -> None:
-        count, pause_s = len(batch.spans), BACKOFF_S
+        count, pause_s = len(batch), BACKOFF_S
         refused = count
         while True:
             try:
@@ -170,8 +181,7 @@ class FileOutput:
 
     def put(self, batch: Batch) -> int:
         """One line, one gzip member."""
-        member = compressed(line_parts(batch.resource, batch.spans, batch.scope))
-        self._files.write(member, _now_ms())
+        self._files.write(batch.member(), _now_ms())
         return 0
 
     def look(self) -> None:
@@ -206,7 +216,7 @@ class OtlpOutput:
 
     def put(self, batch: Batch) -> int:
         """POST it. Spans that the collector refuses (partial success) are counted."""
-        body = compressed(line_parts(batch.resource, batch.spans, batch.scope))
+        body = batch.member()
         try:
             self._connection.request("POST", self._path, body, self._headers)
             answer = self._connection.getresponse()

@@ -12,8 +12,9 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from opentelemetry.util.types import AttributeValue
 
 from ackd.telemetry.caller import CALLER, calling
+from ackd.telemetry.lines import line
 from ackd.telemetry.own import OwnSpans
-from ackd.telemetry.spans import Event, Lives, Place, line, text
+from ackd.telemetry.spans import Event, Lives, Place, text
 from tests.support.otlp import read_line, spans
 from tests.unit.telemetry.acked import acks, traces
 

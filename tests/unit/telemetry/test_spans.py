@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, TracesData
 
+from ackd.telemetry.acked import DEADLINE, END, PUBLISHED, texts
+from ackd.telemetry.lines import line, line_parts
 from ackd.telemetry.spans import (
     CONSUMER,
     INTERNAL,
@@ -16,7 +18,6 @@ from ackd.telemetry.spans import (
     Event,
     Lives,
     Place,
-    line,
     link,
     number,
     ranges,
@@ -71,6 +72,37 @@ def test_every_kind_is_read_by_the_official_messages(event: Event, system: str) 
 def test_a_start_after_the_end_is_the_end() -> None:
     span = only(read_line(line("", [lives().span(Event.ACK, 1, 1, 9, 5_001, 5)], "{}")))
     assert span.start_time_unix_nano == span.end_time_unix_nano == 5_000_000
+
+
+@given(
+    st.integers(0, 1 << 62),
+    st.integers(1, 1 << 20),
+    st.integers(0, 1 << 62),
+    st.integers(0, 1 << 53),
+    st.sampled_from([None, PARENT, b"00-no"]),
+)
+def test_what_is_written_late_is_what_would_be_written_at_once(
+    offset: int, attempt: int, fence: int, end_ms: int, parent: bytes | None
+) -> None:
+    one, other = lives(), lives("local", NASTY)
+    more, holder = f",{truth('ackd.late')}", f",{text('ackd.holder', NASTY)}"
+    facts = offset, attempt, fence, end_ms, 5, 6, holder, parent, more
+    all_of_it = f"{more}{DEADLINE}5{PUBLISHED}6{END}{holder}"
+    at_once = [
+        of.span(Event.ACK, offset, attempt, fence, fence, end_ms, all_of_it, link(parent))
+        for of in (one, other, one)
+    ]
+    assert texts([(of, *facts) for of in (one, other, one)]) == at_once
+
+
+@pytest.mark.parametrize("spans", [0, 1, 48, 49])
+@pytest.mark.parametrize("acks", [0, 1, 96, 97])
+def test_a_line_has_all_of_both(spans: int, acks: int) -> None:
+    of = lives()
+    made = [of.span(Event.RETRY, at, 1, 9, 5, 6) for at in range(spans)]
+    late = [(of, at, 1, 9, 5, 6, 7, "", None, "") for at in range(acks)]
+    data = read_line(b"".join(line_parts(text("a", "b"), made, "{}", late)))
+    assert len(data.resource_spans[0].scope_spans[0].spans) == spans + acks
 
 
 def test_batches_and_own_spans_are_read_too() -> None:
