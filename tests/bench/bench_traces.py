@@ -61,6 +61,7 @@ def traces(kafka: Kafka, folder: Path, runs: int, scale: float) -> list[dict[str
             "messages_per_s": round(median(rates[mode, batch])),
             "sidecar_us": median(costs[mode, batch]),
             "more_us": round(median(costs[mode, batch]) - median(costs["off", batch]), 1),
+            "more_least_us": round(min(costs[mode, batch]) - min(costs["off", batch]), 1),
             "beside_off": round(median(costs[mode, batch]) / median(costs["off", batch]), 2),
             "file_bytes": round(sizes[mode] / made[mode], 1),
         }

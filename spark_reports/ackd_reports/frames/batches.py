@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
 from ackd_reports import words
+from ackd_reports.frames.ordered import ordered
 from ackd_reports.frames.partials import COLUMNS, KEY, merged
 from ackd_reports.frames.reading import BATCH, LIFE
 
@@ -46,11 +47,12 @@ def counted(rows: DataFrame, since_us: int, until_us: int) -> DataFrame:
 
     key = ("system", "cluster", "topic", "grp")
     found = batches(rows).where(within).groupBy(*key)
-    return found.agg(
+    counts = found.agg(
         total(received, "messages").alias("deliveries"),
         total(received, "again").alias("redeliveries"),
         total(settled, "messages").alias("acks"),
-    ).orderBy(*key)
+    )
+    return ordered(counts, *key)
 
 
 def acked_again(rows: DataFrame) -> DataFrame:

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
 from ackd_reports import words
+from ackd_reports.frames.ordered import ordered
 
 PERCENTILES: Final = {"p50": 500, "p95": 950, "p99": 990, "p999": 999}
 """In thousandths, so that ranks are whole numbers."""
@@ -62,4 +63,4 @@ def _level(flat: DataFrame, columns: tuple[str, ...]) -> DataFrame:
         ).alias(name)
         for name, share in PERCENTILES.items()
     ]
-    return ranked.groupBy(*key).agg(*found).orderBy(*key)
+    return ordered(ranked.groupBy(*key).agg(*found), *key)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -18,6 +19,7 @@ from ackd_reports import words
 from ackd_reports.frames.batches import counted
 from ackd_reports.frames.exact import exact
 from ackd_reports.frames.lives import COUNTS, bucket_of, count, lives
+from ackd_reports.frames.ordered import ordered
 from ackd_reports.frames.partials import merged
 from ackd_reports.frames.reading import BAD, COMMIT, LIFE, PROCESS
 from ackd_reports.targets import Target
@@ -98,7 +100,7 @@ def figures(
         return Figures(
             since_us,
             until_us,
-            _plain(counts.orderBy(*words.STREAM, "bucket_us")),
+            _plain(ordered(counts, *words.STREAM, "bucket_us")),
             _plain(_rolled(cells, words.STREAM)),
             _plain(_rolled(_by_hour(cells), (*words.STREAM[:4], "hour_us"))),
             [{**row, "age_us": row["took_us"]} for row in listed.get(_STUCK, [])],
@@ -115,8 +117,10 @@ def figures(
 
 @contextmanager
 def _kept(frame: DataFrame) -> Iterator[DataFrame]:
-    """Computed once for all that is asked of it; on disk where memory does not hold it."""
-    kept = frame.persist()
+    """Computed once for all that is asked of it. On the disk: in memory it would take what sorts
+    and counts of many messages need, until these have no room to work in.
+    """
+    kept = frame.persist(StorageLevel.DISK_ONLY)
     try:
         yield kept
     finally:
@@ -214,7 +218,7 @@ def _by_hour(cells: DataFrame) -> DataFrame:
 def _rolled(cells: DataFrame, key: Sequence[str]) -> DataFrame:
     summed = cells.groupBy(*key, "duration", "cell").agg(F.sum("n").alias("n"))
     listed = F.sort_array(F.collect_list(F.struct("cell", "n"))).alias("cells")
-    return summed.groupBy(*key, "duration").agg(listed).orderBy(*key, "duration")
+    return ordered(summed.groupBy(*key, "duration").agg(listed), *key, "duration")
 
 
 _SHOWN: Final = (
@@ -266,7 +270,7 @@ def _listed(judged: DataFrame, targets: Sequence[Target], until_us: int) -> Data
     most = F.lit(EXAMPLES_MAX)
     for number, limit in _LISTED_MAX.items():
         most = F.when(F.col("target") == number, F.lit(limit)).otherwise(most)
-    return ranked.where(F.col("rank") <= most).orderBy("target", "rank")
+    return ordered(ranked.where(F.col("rank") <= most), "target", "rank")
 
 
 def _pair(condition: Column, number: int, took: Column) -> Column:
@@ -292,25 +296,22 @@ def _commits(rows: DataFrame, since_us: int, until_us: int) -> DataFrame:
     hour = F.expr(f"(epoch div {words.HOUR_US}) * {words.HOUR_US}").alias("hour_us")
     found = _within(rows, COMMIT, since_us, until_us).groupBy(*words.STREAM[:4], hour)
     summed = found.agg(F.max("value_1").alias("lag_max"))
-    return summed.where(F.col("lag_max").isNotNull()).orderBy(*words.STREAM[:4], "hour_us")
+    return ordered(summed.where(F.col("lag_max").isNotNull()), *words.STREAM[:4], "hour_us")
 
 
 def _process(rows: DataFrame, since_us: int, until_us: int) -> DataFrame:
     """Starts, stops, outages and span counts of sidecars, in order of time."""
-    return (
-        _within(rows, PROCESS, since_us, until_us)
-        .select(
-            F.col("topic").alias("event"),
-            F.col("partition").alias("instance"),
-            F.col("message").alias("boot"),
-            F.col("grp").alias("of"),
-            F.col("seen_first_us").alias("start_us"),
-            F.col("seen_last_us").alias("end_us"),
-            F.col("value_1").alias("written"),
-            F.col("value_2").alias("dropped"),
-        )
-        .orderBy("start_us", "instance", "event", "boot", "of", "end_us")
+    found = _within(rows, PROCESS, since_us, until_us).select(
+        F.col("topic").alias("event"),
+        F.col("partition").alias("instance"),
+        F.col("message").alias("boot"),
+        F.col("grp").alias("of"),
+        F.col("seen_first_us").alias("start_us"),
+        F.col("seen_last_us").alias("end_us"),
+        F.col("value_1").alias("written"),
+        F.col("value_2").alias("dropped"),
     )
+    return ordered(found, "start_us", "instance", "event", "boot", "of", "end_us")
 
 
 def _bad(rows: DataFrame) -> DataFrame:
@@ -322,4 +323,4 @@ def _bad(rows: DataFrame) -> DataFrame:
 def _bad_counts(rows: DataFrame) -> DataFrame:
     bad = merged(rows.where(F.col("kind") == BAD), ("seen_first_us",))
     found = bad.groupBy(F.col("topic").alias("why"))
-    return found.agg(F.count(F.lit(1)).alias("n")).orderBy("why")
+    return ordered(found.agg(F.count(F.lit(1)).alias("n")), "why")
