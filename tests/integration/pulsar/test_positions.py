@@ -3,7 +3,8 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pytest
@@ -18,6 +19,13 @@ from tests.support.wait import wait_until, wait_until_async
 pytestmark = [pytest.mark.pulsar, pytest.mark.slow, pytest.mark.timeout(240)]
 
 GROUP = "workers"
+TOPICS_MAX = 3
+
+
+class LostRequestError(Exception):
+    """A broker under load lost a request of the admin interface: from then on it answers none about
+    this topic, `unload` included.
+    """
 
 
 @dataclass
@@ -30,9 +38,19 @@ class Place:
     pulsar: Pulsar
 
     async def ask(self, method: str, path: str, body: object = None) -> None:
-        """The admin interface, about the topic."""
+        """The admin interface, about the topic. Raises LostRequestError."""
         full = f"persistent/{self.path}/{path}"
-        await asyncio.to_thread(self.pulsar.admin.ask, method, full, body, timeout_s=15.0)
+        try:
+            await asyncio.to_thread(self.pulsar.admin.ask, method, full, body, timeout_s=15.0)
+        except TimeoutError as error:
+            raise LostRequestError from error
+
+    async def another(self) -> "Place":
+        """The same with another topic."""
+        topic = f"positions-{time.time_ns()}"
+        path = f"public/default/{topic}"
+        await asyncio.to_thread(self.pulsar.admin.create_topic, path)
+        return replace(self, part=TopicPartition(topic, 0), path=path)
 
     async def joined(self) -> Reader:
         """A member of the group that holds the partition."""
@@ -47,8 +65,6 @@ class Place:
 async def place(pulsar: Pulsar) -> AsyncIterator[Place]:
     """A topic that is not partitioned."""
     await asyncio.to_thread(load, "pulsar")
-    topic = f"positions-{time.time_ns()}"
-    await asyncio.to_thread(pulsar.admin.create_topic, f"public/default/{topic}")
     options: dict[str, str | int] = {
         "service_url": pulsar.url,
         "admin_url": pulsar.web_url,
@@ -57,7 +73,7 @@ async def place(pulsar: Pulsar) -> AsyncIterator[Place]:
     }
     broker = open_broker("pulsar", options)
     await broker.start()
-    yield Place(broker, TopicPartition(topic, 0), f"public/default/{topic}", pulsar)
+    yield await Place(broker, TopicPartition("", 0), "", pulsar).another()
     await broker.close()
 
 
@@ -98,6 +114,15 @@ async def test_r1_numbers_go_on_when_ledgers_come_and_go(place: Place) -> None:
     """Everything is finished and committed, the topic moves again and again: no number is lost,
     although the broker deletes each ledger that is consumed.
     """
+    for _ in range(TOPICS_MAX - 1):
+        with suppress(LostRequestError):
+            return await ledgers_come_and_go(place)
+        place = await place.another()
+    return await ledgers_come_and_go(place)
+
+
+async def ledgers_come_and_go(place: Place) -> None:
+    """On one topic. Raises LostRequestError."""
     member = await place.joined()
     member.fetch_from(place.part, 0)
     admin = place.pulsar.admin
@@ -118,19 +143,13 @@ async def test_r1_numbers_go_on_when_ledgers_come_and_go(place: Place) -> None:
     assert member.offsets(place.part) == list(range(15))
 
     async def deleted() -> bool:
-        try:
-            await place.ask("POST", "trim")
-        except TimeoutError:
-            # A broker under load may lose the request, and answers none on this topic from then
-            # on, until the topic has moved.
-            await place.ask("PUT", "unload")
-            return False
+        await place.ask("POST", "trim")
         first, end = await member.consumer.log_range(place.part)
         assert end == 15
         return first == 10
 
-    what = "the broker has deleted what is consumed"
-    await wait_until_async(deleted, what, timeout_s=150, interval_s=0.3)
+    await wait_until_async(deleted, "the broker has deleted what is consumed", interval_s=0.3)
+    await member.consumer.close()
 
 
 def _has(member: Reader, part: TopicPartition, count: int) -> bool:
