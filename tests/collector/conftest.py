@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from ackd.torture.ports import give_back
 from tests.integration.http.conftest import Sidecar, sidecar_in
 from tests.support.collector import install
 from tests.support.collector.server import Collector
 from tests.support.paths import remove_run_dir, run_dir
-from tests.support.ports import give_back
 from tests.support.require import require
 
 TRACES = """

@@ -12,8 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ackd.torture.ports import free_port
 from tests.support.node.install import IMAGE, image_archive
-from tests.support.ports import free_port
 from tests.support.proc import Process
 from tests.support.require import require
 from tests.support.wait import wait_until

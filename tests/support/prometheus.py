@@ -12,8 +12,8 @@ from typing import Any, Self
 
 import yaml
 
+from ackd.torture.ports import free_port, give_back
 from tests.support.paths import REPO, remove_run_dir, run_dir
-from tests.support.ports import free_port, give_back
 from tests.support.proc import Process
 from tests.support.started import Started
 from tests.support.wait import wait_until

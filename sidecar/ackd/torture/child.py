@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import signal
 import socket
 import subprocess
@@ -19,8 +18,6 @@ from ackd.torture import leash
 LOG_TAIL_BYTES = 3_000
 STOP_S = 40.0
 POLL_S = 0.02
-# Below what Linux uses for outgoing connections: a port stays free while its server is down.
-PORTS = range(15_000, 32_000)
 
 
 class PartError(OSError):
@@ -188,16 +185,6 @@ def children_of(pid: int) -> list[int]:
         with contextlib.suppress(OSError):
             found += [int(each) for each in tasks.read_text().split()]
     return found
-
-
-def free_port() -> int:
-    """A port on 127.0.0.1 that nothing listens on now."""
-    for _ in range(1000):
-        port = random.choice(PORTS)  # noqa: S311  no secret
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise PartError("no free port")
 
 
 def answers(port: int, question: bytes = b"", wanted: bytes = b"") -> bool:

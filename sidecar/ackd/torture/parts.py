@@ -27,10 +27,10 @@ from ackd.torture.child import (
     PartError,
     answers,
     children_of,
-    free_port,
     state_of,
     wait,
 )
+from ackd.torture.ports import free_port
 
 READY_S = 60.0
 RESTART_S = 60.0

@@ -14,8 +14,8 @@ from ackd.testing import (
     ProgressContract,
     PublishContract,
 )
+from ackd.torture.ports import free_port
 from tests.support.kafka import Kafka
-from tests.support.ports import free_port
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(240)]

@@ -12,7 +12,7 @@ from ackd.testing import (
     ProgressContract,
     PublishContract,
 )
-from tests.support.ports import free_port
+from ackd.torture.ports import free_port
 from tests.support.pulsar import AdminError, Pulsar
 from tests.support.wait import wait_until
 

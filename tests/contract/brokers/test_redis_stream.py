@@ -24,8 +24,8 @@ from ackd.testing import (
     ProgressContract,
     PublishContract,
 )
+from ackd.torture.ports import free_port
 from tests.support.paths import REPO
-from tests.support.ports import free_port
 from tests.support.redis import RedisServer
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(240), pytest.mark.usefixtures("installed")]

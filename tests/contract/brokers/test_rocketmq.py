@@ -13,7 +13,7 @@ from ackd.testing import (
     ProgressContract,
     PublishContract,
 )
-from tests.support.ports import free_port
+from ackd.torture.ports import free_port
 from tests.support.rocketmq import RocketMQ
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]

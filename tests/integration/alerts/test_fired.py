@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from ackd.torture.ports import free_port, give_back
 from tests.conftest import RedisFactory
 from tests.integration.http.conftest import Sidecar, call
 from tests.support.paths import remove_run_dir, run_dir
-from tests.support.ports import free_port, give_back
 from tests.support.proc import Process
 from tests.support.prometheus import Prometheus, missing
 from tests.support.redis import Flavour, RedisOptions, RedisServer, binary

@@ -16,9 +16,9 @@ import aiohttp
 import pytest
 
 from ackd.errors import StoreError
+from ackd.torture.ports import free_port
 from tests.conftest import RedisFactory
 from tests.integration.engine.together import NAME, Sidecar, Together
-from tests.support.ports import free_port
 from tests.support.proc import Process
 from tests.support.redis import Flavour, RedisOptions, RedisServer, binary
 from tests.support.wait import wait_until_async

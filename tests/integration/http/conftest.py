@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from ackd.torture.ports import free_port, give_back
 from tests.support.paths import remove_run_dir, run_dir
-from tests.support.ports import free_port, give_back
 from tests.support.proc import Process
 from tests.support.wait import wait_until
 

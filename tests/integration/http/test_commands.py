@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from ackd.torture.ports import free_port, give_back
 from tests.integration.http.conftest import Sidecar, call, sidecar_in
 from tests.support import command
 from tests.support.command import Done
 from tests.support.paths import REPO, remove_run_dir, run_dir
-from tests.support.ports import free_port, give_back
 from tests.support.wait import wait_until
 from tests.tidy.docs import shell_commands
 

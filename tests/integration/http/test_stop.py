@@ -13,9 +13,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from ackd.cli.main import main
+from ackd.torture.ports import free_port, give_back
 from tests.integration.http.conftest import Sidecar, call, sidecar_in
 from tests.support.paths import remove_run_dir, run_dir
-from tests.support.ports import free_port, give_back
 from tests.support.wait import wait_until
 
 Json = dict[str, Any]

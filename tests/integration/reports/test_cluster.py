@@ -12,10 +12,10 @@ import psutil
 import pyspark
 import pytest
 
+from ackd.torture.ports import free_port
 from ackd_reports.render import tables
 from tests.integration.reports.conftest import World
 from tests.support.paths import REPO
-from tests.support.ports import free_port
 from tests.support.spark import JAVA_OPTIONS
 from tests.support.wait import wait_until
 

@@ -12,13 +12,13 @@ from typing import Final
 import pyspark
 import pytest
 
+from ackd.torture.ports import free_port, give_back
 from ackd_reports.render import tables
 from tests.integration.reports.conftest import World
 from tests.integration.reports.test_cluster import ENVIRON, SPARK, TARGETS
 from tests.integration.reports.test_command import make
 from tests.integration.reports.test_idempotence import kill_when
 from tests.support.paths import REPO
-from tests.support.ports import free_port, give_back
 from tests.support.require import require
 from tests.support.s3 import install
 from tests.support.s3.server import S3

@@ -18,11 +18,11 @@ from textual.widgets import DataTable, Static
 from ackd.cli.place import of_url
 from ackd.cli.watch.app import BoardScreen, TopApp
 from ackd.cli.watch.screens import DeadScreen, MessageScreen, SubscriptionScreen
+from ackd.torture.ports import free_port, give_back
 from tests.integration.http.conftest import Sidecar, call, sidecar_in
 from tests.support import command
 from tests.support.command import Done
 from tests.support.paths import remove_run_dir, run_dir
-from tests.support.ports import free_port, give_back
 from tests.support.terminal import Terminal
 from tests.support.wait import wait_until, wait_until_async
 

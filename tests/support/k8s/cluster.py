@@ -16,10 +16,10 @@ from typing import Self
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from ackd.torture.ports import free_port, give_back
 from tests.support.k8s.api import Api, ApiError, Json
 from tests.support.k8s.install import Installation
 from tests.support.paths import remove_run_dir, run_dir
-from tests.support.ports import free_port, give_back
 from tests.support.proc import Process, ProcessFailedError
 from tests.support.started import Started
 from tests.support.wait import wait_until

@@ -11,11 +11,11 @@ from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionTy
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
+from ackd.torture.ports import free_port, give_back
 from tests.support.certs import Certs, make_certs
 from tests.support.kafka.config import KafkaOptions, SecurePorts, scram_users, server_properties
 from tests.support.kafka.install import Installation, format_storage, install
 from tests.support.paths import remove_run_dir, run_dir
-from tests.support.ports import free_port, give_back
 from tests.support.proc import Process
 from tests.support.proxy import Proxy
 from tests.support.started import Started

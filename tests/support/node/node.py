@@ -13,11 +13,11 @@ from pathlib import Path
 
 import psutil
 
+from ackd.torture.ports import free_port, give_back
 from tests.support.k8s.api import Json
 from tests.support.k8s.cluster import Cluster, alone_on_network
 from tests.support.k8s.install import Installation as Plane
 from tests.support.node.install import CNI, IMAGE, PAUSE, Installation, image_archive
-from tests.support.ports import free_port, give_back
 
 NAME = "node-1"
 ADDRESS = "10.250.0.1"

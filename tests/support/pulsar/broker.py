@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Self
 
+from ackd.torture.ports import free_port, give_back
 from tests.support.certs import Certs, make_certs
 from tests.support.paths import remove_run_dir, run_dir
-from tests.support.ports import free_port, give_back
 from tests.support.proc import Process, ProcessFailedError
 from tests.support.pulsar.admin import Admin, AdminError
 from tests.support.pulsar.config import Ports, PulsarOptions, Secret, standalone_conf

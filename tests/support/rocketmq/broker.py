@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 from typing import Self
 
+from ackd.torture.ports import free_port, give_back, listens
 from tests.support.certs import Certs, make_certs
 from tests.support.paths import remove_run_dir, run_dir
-from tests.support.ports import free_port, give_back, listens
 from tests.support.proc import Process
 from tests.support.rocketmq.admin import Admin
 from tests.support.rocketmq.config import (

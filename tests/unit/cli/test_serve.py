@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ackd.cli import exits
-from tests.support.ports import free_port, give_back
+from ackd.torture.ports import free_port, give_back
 from tests.support.proc import Process
 from tests.support.wait import wait_until
 from tests.unit.cli.test_command import ackd, plain_environ

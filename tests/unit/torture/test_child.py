@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ackd.torture.child import Child, PartError, children_of, free_port, state_of
+from ackd.torture.child import Child, PartError, children_of, state_of
 from tests.support.wait import wait_until
 
 PARENT = """
@@ -96,8 +96,3 @@ def test_end_before_it_serves_is_told_with_the_log(tmp_path: Path) -> None:
     with pytest.raises(PartError, match=r"brief ended \(3\) before: it serves\nno luck"):
         child.wait_until(lambda: False, "it serves", 60)
     child.stop()
-
-
-def test_free_ports_are_below_those_of_outgoing_connections() -> None:
-    low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    assert all(free_port() < low for _ in range(20))

@@ -1,9 +1,11 @@
 """Free TCP ports that stay ours across a restart of the server that uses them.
 
 They are taken from below the range that Linux uses for outgoing connections, so that no client
-socket slips onto the port while its server is down. Concurrent runs keep apart by a socket in
-Linux's abstract namespace for each port taken: no file is left behind, whatever happens.
+socket slips onto the port while its server is down. Processes that look for ports keep apart by a
+socket in Linux's abstract namespace for each port taken: no file is left behind, whatever happens.
 """
+
+from __future__ import annotations
 
 import random
 import socket
@@ -42,7 +44,7 @@ def listens(port: int) -> bool:
 
 
 def _take(port: int) -> bool:
-    """Claim the port among test runs, and check that no server of anybody listens there."""
+    """Claim the port among all that take some here, and see that no server of anybody listens."""
     claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
         claim.bind(f"\0ackd-test-port-{port}")
