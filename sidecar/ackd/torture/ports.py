@@ -7,12 +7,14 @@ socket in Linux's abstract namespace for each port taken: no file is left behind
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import threading
 
 _FIRST, _LAST = 15_000, 32_000
-_held: dict[int, socket.socket] = {}
+_held: dict[int, int] = {}
+"""Port -> descriptor of its claim; not the socket, which would warn when the process ends."""
 _lock = threading.Lock()
 
 
@@ -33,7 +35,7 @@ def give_back(*ports: int) -> None:
         for port in ports:
             claim = _held.pop(port, None)
             if claim is not None:
-                claim.close()
+                os.close(claim)
 
 
 def listens(port: int) -> bool:
@@ -53,5 +55,5 @@ def _take(port: int) -> bool:
     except OSError:
         claim.close()
         return False
-    _held[port] = claim
+    _held[port] = claim.detach()
     return True
