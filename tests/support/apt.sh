@@ -19,15 +19,4 @@ if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
   exit 1
 fi
 
-echo "installing ${packages[*]}"
-export DEBIAN_FRONTEND=noninteractive
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
-# Servers are started by the tests themselves: RUNLEVEL=1 keeps the package from starting its own.
-{
-  apt-get update -qq -o Acquire::Retries=3 &&
-    RUNLEVEL=1 apt-get install -y -qq -o Acquire::Retries=3 --no-install-recommends "${packages[@]}"
-} >"$log" 2>&1 || {
-  cat "$log" >&2
-  exit 1
-}
+"$(dirname "$0")/apt-install.sh" "${packages[@]}"

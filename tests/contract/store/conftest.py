@@ -1,15 +1,17 @@
 """The same store contract on every kind of server."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ackd.config.schema import StoreSettings
 from ackd.ports import Store
 from ackd.store.build import open_store
-from tests.support.redis import SERVICE, RedisCluster, RedisSentinel, RedisServer
+from tests.contract.store.servers import connected
+from tests.support.redis import SERVICE, Flavour, RedisCluster, RedisSentinel, RedisServer
 
 KINDS = ["memory", "embedded", "redis62", "redis7", "tls", "sentinel", "cluster"]
 
@@ -69,3 +71,10 @@ async def store(make_store: Callable[[], Store]) -> AsyncIterator[Store]:
         await made.start()
     yield made
     await made.close()
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    """Of a Valkey, for what asks scripts directly."""
+    with connected(Flavour.VALKEY) as found:
+        yield found

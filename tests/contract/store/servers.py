@@ -1,13 +1,16 @@
 """Servers of a test's own and stores on them that give up soon."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any
+
+import redis
 
 from ackd.config.schema import Durability, StoreSettings
 from ackd.ports import Store
 from ackd.store.build import open_store
 from tests.support.paths import REPO
-from tests.support.redis import Flavour, RedisOptions, binary
+from tests.support.redis import Flavour, RedisOptions, RedisServer, binary
 
 TIMEOUT_MS = 2_000
 
@@ -38,3 +41,13 @@ async def started(store: Store) -> AsyncIterator[Store]:
         yield store
     finally:
         await store.close()
+
+
+@contextmanager
+def connected(flavour: Flavour) -> Iterator[Any]:
+    """A plain client of a server that writes nothing down."""
+    with (
+        RedisServer(RedisOptions(binary(flavour), fsync=None)) as server,
+        redis.Redis(host="127.0.0.1", port=server.port, protocol=2) as client,
+    ):
+        yield client

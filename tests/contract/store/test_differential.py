@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,7 +22,8 @@ from ackd.core.wire import Call, Finish, Op, Open, Reply, Snapshot, Verdict
 from ackd.store import codec, scripts
 from ackd.store.keys import Keys
 from tests.contract.store.saying import encoded, random_said, stored_errors
-from tests.support.redis import Flavour, RedisOptions, RedisServer, binary, missing
+from tests.contract.store.servers import connected
+from tests.support.redis import Flavour, missing
 from tests.support.require import require
 
 TIME = 'redis.call("TIME")'
@@ -267,11 +267,8 @@ def random_step(rng: random.Random, pair: Pair) -> None:
 @pytest.fixture(scope="module", params=list(Flavour), ids=lambda flavour: flavour.value)
 def client(request: pytest.FixtureRequest) -> Iterator[Any]:
     require(missing(request.param))
-    with (
-        RedisServer(RedisOptions(binary(request.param), fsync=None)) as server,
-        redis.Redis(host="127.0.0.1", port=server.port, protocol=2) as connected,
-    ):
-        yield connected
+    with connected(request.param) as found:
+        yield found
 
 
 def _story(client: Any, seed: int, steps: int) -> Pair:

@@ -2,32 +2,21 @@
 (`home.decides`; R10, I7).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-import redis
 
 from ackd.core.ids import LedgerKey
 from ackd.core.record import REPAIR_WAIT_MS
 from ackd.core.states import Outcome, Verb
 from ackd.core.wire import Call, Finish, Op, Open, Result
 from tests.contract.store.test_differential import RUNS, Pair
-from tests.support.redis import Flavour, RedisOptions, RedisServer, binary
 
 MINUTE_MS = 60_000
 GENERATION = 5_000
 LET_GO_AND_STORED = 3
 SETTLES = [Verb.EXTEND, Verb.RETRY, Verb.DEAD, Verb.RELEASE]
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Any]:
-    with (
-        RedisServer(RedisOptions(binary(Flavour.VALKEY), fsync=None)) as server,
-        redis.Redis(host="127.0.0.1", port=server.port, protocol=2) as connected,
-    ):
-        yield connected
 
 
 class _Passed:

@@ -3,28 +3,16 @@ reference record, and what a lease costs does not grow with the messages under l
 """
 
 import random
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import redis
 
 from ackd.core.ids import LedgerKey
 from ackd.core.states import Outcome, Verb
 from ackd.core.wire import Call, Op, Open
 from tests.contract.store.test_differential import Pair
-from tests.support.redis import Flavour, RedisOptions, RedisServer, binary
 
 ENTRIES = 120
-
-
-@pytest.fixture(scope="module")
-def client() -> Iterator[Any]:
-    with (
-        RedisServer(RedisOptions(binary(Flavour.VALKEY), fsync=None)) as server,
-        redis.Redis(host="127.0.0.1", port=server.port, protocol=2) as connected,
-    ):
-        yield connected
 
 
 def story(client: Any, seed: int, stride: int) -> int:

@@ -109,9 +109,26 @@ def _fetched(folder: Path) -> Path:
 
 
 def _address(system: str) -> str:
-    proxies = re.split(r"[,|]", os.environ.get("GOPROXY", ""))
-    proxy = next((each for each in proxies if "://" in each), "https://proxy.golang.org")
+    proxies = re.split(r"[,|]", os.environ.get("GOPROXY") or _default_proxies())
+    proxy = next((each.strip() for each in proxies if "://" in each), None)
+    if proxy is None:
+        wanted = ".".join(map(str, OLDEST))
+        raise GoError(
+            f"needed: Go {wanted} or newer, in PATH or {FOLDER}; or GOPROXY, the address of a "
+            "module proxy, or an older Go that knows one, to fetch it from"
+        )
     return f"{proxy.rstrip('/')}/golang.org/toolchain/@v/v0.0.1-go{VERSION}.{system}.zip"
+
+
+def _default_proxies() -> str:
+    """What a Go that is too old to build with would ask; empty without one."""
+    for found in filter(None, (shutil.which("go"), shutil.which("go", path=FOLDER))):
+        done = subprocess.run(
+            [found, "env", "GOPROXY"], check=False, capture_output=True, text=True, timeout=60
+        )
+        if done.returncode == 0:
+            return done.stdout
+    return ""
 
 
 def _download(address: str, target: Path) -> None:

@@ -53,3 +53,18 @@ def test_an_old_go_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         assert go.program() == str(tmp_path / "new" / "go")
     finally:
         go.program.cache_clear()
+
+
+def test_an_old_go_knows_where_to_fetch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """GOPROXY counts first; without either it is said what is needed."""
+    monkeypatch.setattr(go, "FOLDER", str(tmp_path / "none"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("GOPROXY", raising=False)
+    with pytest.raises(go.GoError, match="GOPROXY"):
+        go._address("linux-amd64")
+    old = tmp_path / "go"
+    old.write_text("#!/bin/sh\necho https://old.example/,direct\n")
+    old.chmod(0o755)
+    assert go._address("linux-amd64").startswith("https://old.example/golang.org/toolchain/")
+    monkeypatch.setenv("GOPROXY", "off|https://new.example")
+    assert go._address("linux-amd64").startswith("https://new.example/golang.org/toolchain/")
