@@ -8,18 +8,21 @@ from typing import Any
 
 import pytest
 
+from ackd.torture.checker import BROKEN
 from ackd.torture.nemesis import Temper
 from ackd.torture.run import Course
 from tests.chaos.judged import assert_kept, judge, setup_for
 from tests.chaos.world import Http, ready, world
 from tests.support.rocketmq import RocketMQ
 from tests.support.rocketmq.part import RocketMQAt
+from tests.support.rocketmq.timers import judged
 from tests.support.wait import wait_until
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(360)]
 
 COUNT = 300
 ACKED = 200
+COMES_LATER = {"lost", "stranded"}
 LEASE_MS = 30_000
 COME_S = 120.0
 SEED = int(os.environ.get("CHAOS_SEED", "2101"))
@@ -61,7 +64,8 @@ def test_i2_broker_and_sidecar_killed_nothing_acked_comes_again_and_leases_live_
             assert set(again.settle([each["lease"] for each in fresh])) <= {"acked"}
             return len(seen) >= COUNT - len(over)
 
-        again.receive_until(all_came, COME_S, most=100)
+        with judged(rocketmq):
+            again.receive_until(all_came, COME_S, most=100)
         seen.update(_value(each) for each in again.quiet(broker.hold_ms / 1000 + 3))
     assert not over & seen.keys(), "an acked message came again"
     assert over | seen.keys() == {f"m{number}" for number in range(COUNT)}, "a message is lost"
@@ -76,7 +80,10 @@ def test_six_kills_on_rocketmq(rocketmq: RocketMQ, folder: Path) -> None:
     course = Course(seed=SEED, kills=6, temper=TEMPER, calm_s=CALM_S)
     verdict = judge(setup, course, hurt_broker=True, name="random-rocketmq")
     # Each publish waits for a broker that is killed and takes a minute to be known again.
-    assert_kept(verdict, seed=SEED, acked_min=10)
+    # The rest does not depend on what the broker brings back.
+    assert not any(verdict.count(word) for word in BROKEN if word not in COMES_LATER)
+    with judged(rocketmq):
+        assert_kept(verdict, seed=SEED, acked_min=10)
     assert verdict.faults >= 6
 
 

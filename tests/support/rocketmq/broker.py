@@ -109,6 +109,12 @@ class RocketMQ(Started):
         process.start()
         self.wait_ready()
 
+    def complaints(self, lines: int = 30) -> str:
+        """What the broker logged last as wrong."""
+        logs = sorted(self._home.glob("*/logs/rocketmqlogs/store*.log"))
+        found = [line for each in logs for line in each.read_text(errors="replace").splitlines()]
+        return "\n".join([line for line in found if " WARN " in line or " ERROR " in line][-lines:])
+
     def wait_ready(self) -> None:
         """Wait until the broker is registered and the proxy listens."""
         self._wait_registered()

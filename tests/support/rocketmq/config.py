@@ -77,8 +77,6 @@ def _broker(home: Path, ports: Ports, options: RocketMQOptions) -> dict[str, str
         "diskMaxUsedSpaceRatio": "95",
         "fileReservedTime": "4",
         "timerWheelEnable": "true",
-        # Each flush compares all 38 MB of its wheel: every second it is a seventh of a processor.
-        "timerFlushIntervalMs": "5000",
         "enableMixedMessageType": "true",
         "enablePropertyFilter": "true",
         # The default of 200 ms refuses messages on a loaded machine ("broker busy").
