@@ -11,6 +11,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from ackd_reports import measures, model, plain, targets
+from ackd_reports.effort import is_little
 from ackd_reports.frames.failures import told_plainly
 from ackd_reports.frames.figures import Figures, figures, span_of
 from ackd_reports.frames.lake import Lake
@@ -43,7 +44,8 @@ class Order:
 def make(order: Order, say: Callable[[str], None]) -> int:
     """Make a report; the exit code. Raises `TargetsError` and `OSError`."""
     wanted = targets.load(order.targets) if order.targets else ()
-    spark = session(order.master, order.conf)
+    brief = is_little((*order.sources, _lake(order)))
+    spark = session(order.master, order.conf, brief=brief)
     order.out.mkdir(parents=True, exist_ok=True)
     with told_plainly(*order.sources, order.lake or ""):
         report = _report(spark, order, wanted, say)
@@ -53,13 +55,17 @@ def make(order: Order, say: Callable[[str], None]) -> int:
     return code
 
 
+def _lake(order: Order) -> str:
+    return order.lake or str((order.out / "lake").absolute())
+
+
 def _report(
     spark: SparkSession,
     order: Order,
     wanted: tuple[targets.Target, ...],
     say: Callable[[str], None],
 ) -> Report:
-    lake = Lake(spark, order.lake or str((order.out / "lake").absolute()))
+    lake = Lake(spark, _lake(order))
     if order.sources:
         say("reading trace files")
         taken = lake.ingest(order.sources)

@@ -14,17 +14,13 @@ SESSION = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.memory": "768m",
     "spark.ui.showConsoleProgress": "false",
-    # Half the CPU for work of seconds; long jobs would suffer.
-    # Plans of a hundred columns take longer to compile than a thousand rows to read.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.driver.extraJavaOptions": JAVA_OPTIONS,
 }
 
 
 def started() -> Iterator[SparkSession]:
     """A session on two cores; its JVM is gone at the end."""
-    found = session("local[2]", SESSION)
+    found = session("local[2]", SESSION, brief=True)
     found.sparkContext.setLogLevel("ERROR")
     context: Any = found.sparkContext
     gateway = context._gateway

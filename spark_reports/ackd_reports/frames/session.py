@@ -33,12 +33,24 @@ FORGETFUL: Final = {
 """Spark keeps a thousand jobs and plans for a page that nobody sees; `follow` runs for weeks."""
 
 
-def session(master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
+BRIEF: Final = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""For work of seconds: plans of a hundred columns take longer to compile than a few thousand rows
+to read. Of many rows each would cost more.
+"""
+
+
+def session(
+    master: str | None = None, conf: Mapping[str, str] | None = None, *, brief: bool = False
+) -> SparkSession:
     """The running session, or a new one.
 
     Without `master`, spark-submit's (its settings are in the environment), else all local cores.
     In local mode shuffles have two partitions a core: a kept plan is not coalesced by Spark, and
-    the default of 200 costs three times the CPU.
+    the default of 200 costs three times the CPU. `brief`: there is little to read.
     """
     # Spark starts "python3" from PATH otherwise, which is not this environment.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -58,7 +70,7 @@ def session(master: str | None = None, conf: Mapping[str, str] | None = None) ->
             .config("spark.sql.adaptive.enabled", "false")
             .config("spark.driver.memory", os.environ.get("ACKD_REPORT_MEMORY", "2g"))
         )
-        for name, value in FORGETFUL.items():
+        for name, value in {**FORGETFUL, **(BRIEF if brief else {})}.items():
             builder = builder.config(name, value)
     for name, value in (conf or {}).items():
         builder = builder.config(name, value)
