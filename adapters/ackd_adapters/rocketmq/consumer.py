@@ -40,6 +40,8 @@ LOG = logging.getLogger("ackd.rocketmq")
 
 COPIES: Final = 1 << 14
 """Partitions from here on are for copies whose message is not known any more."""
+DRAWS: Final = 4
+"""Questions at a time for a topic; each is answered with 32 messages at most. Order wants one."""
 PAUSE_S: Final = 0.2
 READY_S: Final = 10.0
 FLUSH_S: Final = 1.0
@@ -100,7 +102,11 @@ class RocketMQConsumer:
             for number in range(len(queues))
         )
         loop = asyncio.get_running_loop()
-        work = [self._holds.run(), *(self._draw(topic) for topic in self._topics)]
+        draws = 1 if self._spec.ordered else DRAWS
+        work = [
+            self._holds.run(),
+            *(self._draw(topic) for topic in self._topics for _ in range(draws)),
+        ]
         self._tasks = [loop.create_task(each, name="rocketmq.consumer") for each in work]
         for task in self._tasks:
             task.add_done_callback(self._ended)
