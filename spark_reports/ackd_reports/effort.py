@@ -7,6 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from ackd_reports.frames.reading import elsewhere
+
 LITTLE_BYTES: Final = 70_000_000
 """Spans of some 50,000 messages. At 100,000 both ways took the same time (two cores), at 20,000
 the quick one two thirds of it.
@@ -19,7 +21,7 @@ def is_little(addresses: Iterable[str]) -> bool:
     """Whether all of it lies here and is read in less time than it takes to compile plans."""
     total = 0
     for address in addresses:
-        if "://" in address:
+        if elsewhere(address):
             return False
         for path in _files(Path(address.removeprefix("file:"))):
             with suppress(FileNotFoundError):  # a sidecar has renamed or removed it meanwhile

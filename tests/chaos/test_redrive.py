@@ -37,16 +37,14 @@ def ask(sidecar: Sidecar, method: str, path: str, body: object = None) -> Any:
 
 
 def listed(sidecar: Sidecar, count: int) -> bool:
-    """Whether so many are listed. AssertionError, with what was said instead, if not: a page is
-    short when the time was up, and goes on at its cursor.
-    """
+    """Whether so many are listed; AssertionError, with what was said instead, if not."""
     found = dead(sidecar)
     assert found == count, (found, ready(sidecar), sidecar.tail())
     return True
 
 
 def dead(sidecar: Sidecar) -> int:
-    """How many are listed; -1 without an answer."""
+    """How many are listed, on all pages (one is short when the time was up); -1 if not told."""
     found = 0
     cursor: str | None = ""
     while cursor is not None:

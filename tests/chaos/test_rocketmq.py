@@ -79,9 +79,9 @@ def test_six_kills_on_rocketmq(rocketmq: RocketMQ, folder: Path) -> None:
     setup = setup_for(RocketMQAt(rocketmq, group="orders"), folder, topic, sidecars=2)
     course = Course(seed=SEED, kills=6, temper=TEMPER, calm_s=CALM_S)
     verdict = judge(setup, course, hurt_broker=True, name="random-rocketmq")
-    # Each publish waits for a broker that is killed and takes a minute to be known again.
     # The rest does not depend on what the broker brings back.
     assert not any(verdict.count(word) for word in BROKEN if word not in COMES_LATER)
+    # Each publish waits for a broker that is killed and takes a minute to be known again.
     with judged(rocketmq):
         assert_kept(verdict, seed=SEED, acked_min=10)
     assert verdict.faults >= 6

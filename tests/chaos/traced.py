@@ -100,9 +100,9 @@ def assert_traced(folder: Path) -> Traced:
     # Who was killed between the store's decision and its answer has counted nothing. Asked again,
     # the next one says "already acked".
     doubtful = {delivered[e.lease] for e in events if e.kind is Kind.SETTLE_UNKNOWN}
-    lacking = acked - found.acked
-    found.uncounted = len(lacking & {each.id for each in doubtful})
-    lacking -= {each.id for each in doubtful}
+    unanswered = {each.id for each in doubtful}
+    found.uncounted = len((acked - found.acked) & unanswered)
+    lacking = acked - found.acked - unanswered
     assert len(lacking) <= missing["ack"], (len(lacking), missing, sorted(lacking)[:5])
     assert len(delivered) <= found.delivered + missing["receive"], (found.delivered, missing)
     again = sum(each.attempt > 1 for each in delivered.values())
