@@ -9,13 +9,14 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Literal, TypeVar
 
 from ackd.torture.ports import free_port, give_back
 
 Direction = Literal["up", "down", "both"]
 T = TypeVar("T")
+Edit = Callable[[bytes], bytes]
 _CHUNK = 64 * 1024
 _QUEUE = 64
 _RESET = struct.pack("ii", 1, 0)
@@ -40,6 +41,7 @@ class Proxy:
         self._delay_ms = 0
         self._accepted = 0
         self._bytes_down = 0
+        self._editor: Callable[[], Edit] | None = None
 
     @property
     def bytes_down(self) -> int:
@@ -88,8 +90,15 @@ class Proxy:
         """Hand on every chunk of bytes this much later, in each direction."""
         self._delay_ms = delay_ms
 
+    def edit(self, editor: Callable[[], Edit] | None) -> None:
+        """Hand on what an edit makes of each chunk on its way up; one is made for each connection
+        from now on. It may keep bytes back until later ones come.
+        """
+        self._editor = editor
+
     def heal(self) -> None:
         """End every fault. Bytes held back by `freeze` go on."""
+        self._editor = None
         self._delay_ms = 0
         self._on_loop(self._open())
 
@@ -136,7 +145,8 @@ class Proxy:
         self._pairs.add(pair)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._pump(reader, up_writer, self._flow["up"]))
+                edit = None if self._editor is None else self._editor()
+                group.create_task(self._pump(reader, up_writer, self._flow["up"], edit))
                 group.create_task(self._pump(up_reader, writer, self._flow["down"]))
         except* (OSError, asyncio.CancelledError):
             pass
@@ -146,7 +156,11 @@ class Proxy:
                 each.transport.abort()
 
     async def _pump(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, flow: asyncio.Event
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        flow: asyncio.Event,
+        edit: Edit | None = None,
     ) -> None:
         """Move bytes one way, each chunk not before its due time, until the source ends."""
         queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(_QUEUE)
@@ -170,7 +184,7 @@ class Proxy:
                     with contextlib.suppress(OSError):
                         writer.write_eof()
                     return
-                writer.write(chunk)
+                writer.write(chunk if edit is None else edit(chunk))
                 await writer.drain()
 
         async with asyncio.TaskGroup() as group:

@@ -53,12 +53,13 @@ async def wait_until_async(
     """As `wait_until` for a coroutine function; a single call is bounded by the same time-out."""
     end = time.monotonic() + timeout_s
     seen: object = None
+    cut = ""
     while True:
         try:
             async with asyncio.timeout(max(end - time.monotonic(), 0.001)):
                 answer = await condition()
-        except TimeoutError as error:
-            seen = error
+        except TimeoutError:
+            cut = ", and a call that had no end"
         except ignoring as error:
             seen = error
         else:
@@ -66,5 +67,5 @@ async def wait_until_async(
                 return answer
             seen = answer
         if time.monotonic() >= end:
-            raise WaitTimeoutError(f"not within {timeout_s} s: {what}; last seen: {seen!r}")
+            raise WaitTimeoutError(f"not within {timeout_s} s: {what}; last seen: {seen!r}{cut}")
         await asyncio.sleep(interval_s)

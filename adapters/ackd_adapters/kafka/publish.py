@@ -23,6 +23,7 @@ from ackd_adapters.kafka.worker import Worker
 POLL_S = 0.1
 FLUSH_BOUND_S = 5.0
 _PURGED_S = 1.0
+NO_OFFSET = "NO_OFFSET"
 
 
 class _Call:
@@ -55,11 +56,7 @@ class _Delivery:
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
         """Keep the answer until the poll under way is over."""
-        result: PublishResult
-        if error is None:
-            result = Stored(message.topic() or "", message.partition() or 0, message.offset() or 0)
-        else:
-            result = _not_stored(error)
+        result = _outcome(message) if error is None else _not_stored(error)
         self.answers.append((self.call, self.index, result))
 
 
@@ -204,6 +201,20 @@ def _produce(producer: _Producer, message: Outgoing, delivery: _Delivery) -> Not
     except (TypeError, ValueError) as error:
         return NotStored(Failure.REFUSED, "INVALID", str(error))
     return None
+
+
+def _outcome(message: Message) -> PublishResult:
+    """Of a message that the client calls delivered.
+
+    Without an offset the broker never said so: the client concludes it from a later batch that was
+    stored, which is wrong where the broker has no sequence of this producer yet, as in the first
+    batches of a partition (`rd_kafka_dr_implicit_ack` in librdkafka 2.16).
+    """
+    offset = message.offset()
+    if offset is None:
+        detail = "the broker took a later message and gave this one no offset"
+        return NotStored(Failure.UNKNOWN, NO_OFFSET, detail)
+    return Stored(message.topic() or "", message.partition() or 0, offset)
 
 
 def _not_stored(error: KafkaError) -> NotStored:
