@@ -5,9 +5,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Self
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._acl import AclBinding, AclOperation, AclPermissionType
+from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
@@ -146,13 +147,22 @@ class Kafka(Started):
         return name
 
     def wait_topic(self, name: str, partitions: int) -> None:
-        """Wait until a topic has this many partitions, each with a leader."""
+        """Wait until a topic has this many partitions, each with a leader that knows that it is."""
 
         def led() -> bool:
             found = self.admin().list_topics(name, timeout=5).topics[name].partitions
             return len(found) == partitions and all(each.leader > 0 for each in found.values())
 
-        wait_until(led, f"leaders of {name}", timeout_s=60, ignoring=(KafkaException, KeyError))
+        def served() -> bool:
+            latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+            ends = {TopicPartition(name, each): latest for each in range(partitions)}
+            for asked in self.admin().list_offsets(ends, request_timeout=5).values():
+                asked.result(10)
+            return True
+
+        ignoring = (KafkaException, KeyError, TimeoutError)
+        wait_until(led, f"leaders of {name}", timeout_s=60, ignoring=ignoring)
+        wait_until(served, f"leaders of {name} at work", timeout_s=60, ignoring=ignoring)
 
     def delete_topics(self, names: Sequence[str]) -> None:
         """Delete topics and wait for the broker's answer."""
