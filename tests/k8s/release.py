@@ -19,6 +19,7 @@ SIDECAR = "ackd"
 HASH = "ackd.dev/config-hash"
 VERSION = "ackd.dev/version"
 OPTED_IN = {"ackd.dev/inject": "true"}
+WRONG = "ackd.dev/no-such"
 INJECTING_S_MAX = 60.0
 RESTRICTED = {
     "runAsNonRoot": True,
@@ -77,14 +78,23 @@ class Release(Started):
         self.wait_injecting()
 
     def wait_injecting(self) -> None:
-        """Until a pod gets the sidecar of now: the API server hears of changes a bit later."""
+        """Until a pod gets the sidecar of now, and a wrong one is refused: the API server hears of
+        each change a bit later.
+        """
         wait_until(
-            lambda: hash_of(probed(self.cluster.api, OPTED_IN)) == self.hash,
+            lambda: hash_of(probed(self.cluster.api, OPTED_IN)) == self.hash and self._refuses(),
             f"pods get the sidecar, {self.mode}",
             timeout_s=INJECTING_S_MAX,
             interval_s=0.2,
             ignoring=(ApiError,),
         )
+
+    def _refuses(self) -> bool:
+        try:
+            probed(self.cluster.api, {**OPTED_IN, WRONG: "x"})
+        except ApiError as error:
+            return WRONG in error.message
+        return False
 
 
 def probed(api: Api, annotations: Mapping[str, str]) -> Json:
