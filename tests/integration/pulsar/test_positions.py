@@ -169,20 +169,17 @@ async def ledgers_come_and_go(place: Place) -> None:
     assert member.offsets(place.part) == list(range(15))
 
     async def deleted() -> bool:
-        # A topic that moves may come back with an older cursor; who works commits again.
-        await place.commit(member, 15)
+        # A topic that moves may come back with an older cursor, and a client does not repeat an
+        # ack: it is the next one that takes the cursor along.
+        (end,) = await fill(place.broker, place.part, [b"x"])
+        await place.commit(member, end + 1)
         await place.ask("POST", "trim")
-        first, end = await place.range_of(member)
-        if end != 15:
-            raise ValueError(end)
-        if first != 10:
-            path = f"persistent/{place.path}/internalStats"
-            found = await asyncio.to_thread(admin.ask, "GET", path)
-            raise AssertionError((first, found["ledgers"], found["cursors"]))
-        return True
+        first, behind = await place.range_of(member)
+        if behind != end + 1:
+            raise ValueError((behind, end))
+        return first in {10, 15}
 
-    what = "the broker has deleted what is consumed"
-    await wait_until_async(deleted, what, timeout_s=120, interval_s=0.3, ignoring=(AssertionError,))
+    await wait_until_async(deleted, "the broker has deleted what is consumed", interval_s=0.3)
     await member.consumer.close()
 
 
