@@ -189,7 +189,11 @@ async def test_i8_a_full_window_sends_its_oldest_back_and_goes_on(shop: Shop) ->
     await worker.publish(40, size=100_000)
     held = await worker.collect(40, lease_ms=60_000, wait_ms=20_000)
     assert [each.record.offset for each in held] == list(range(40))
-    assert worker.metric("ackd_send_backs_total", reason="bytes") >= 1
+
+    async def sent_back() -> bool:
+        return worker.metric("ackd_send_backs_total", reason="bytes") >= 1
+
+    await wait_until_async(sent_back, "what made room is counted")
     assert worker.metric("ackd_window_warnings_total") >= 1
     assert set(await worker.all(held, Verb.ACK)) == {"acked"}
     assert (await worker.receive(wait_ms=500)).messages == []
