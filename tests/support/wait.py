@@ -7,6 +7,8 @@ from typing import TypeVar
 
 T = TypeVar("T")
 Ignored = tuple[type[Exception], ...]
+BEAT_S = 0.25
+TOLD_S = 1.0
 
 
 class WaitTimeoutError(AssertionError):
@@ -42,6 +44,28 @@ def wait_until(
         time.sleep(interval_s)
 
 
+class _Beat:
+    """Sees for how long the event loop stood still: then nothing was waited for, nothing ran."""
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+        self._loop = asyncio.get_running_loop()
+        self._next_s = self._loop.time()
+        self._beat()
+
+    def _beat(self) -> None:
+        now_s = self._loop.time()
+        self.longest_s = max(self.longest_s, now_s - self._next_s)
+        self._next_s = now_s + BEAT_S
+        self._timer = self._loop.call_at(self._next_s, self._beat)
+
+    def end(self) -> str:
+        """What is to be told of it."""
+        self._timer.cancel()
+        late_s = max(self.longest_s, self._loop.time() - self._next_s)
+        return f"; the event loop stood still for {late_s:.1f} s" if late_s > TOLD_S else ""
+
+
 async def wait_until_async(
     condition: Callable[[], Awaitable[T]],
     what: str,
@@ -51,6 +75,22 @@ async def wait_until_async(
     ignoring: Ignored = (),
 ) -> T:
     """As `wait_until` for a coroutine function; a single call is bounded by the same time-out."""
+    beat = _Beat()
+    try:
+        return await _wait(condition, what, timeout_s, interval_s, ignoring)
+    except WaitTimeoutError as error:
+        raise WaitTimeoutError(f"{error}{beat.end()}") from None
+    finally:
+        beat.end()
+
+
+async def _wait(
+    condition: Callable[[], Awaitable[T]],
+    what: str,
+    timeout_s: float,
+    interval_s: float,
+    ignoring: Ignored,
+) -> T:
     end = time.monotonic() + timeout_s
     seen: object = None
     cut = ""

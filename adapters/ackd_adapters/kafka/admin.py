@@ -38,8 +38,10 @@ RETRY_S = 0.1
 EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 VISIBLE_S = 10.0
+ANSWER_S = 5.0
+"""Longer than the client's own time-out, for what it forgets and for threads that have ended."""
 RENEW_S = 20.0
-"""At most so often a client that gets no answer is replaced; questions end long before it goes."""
+"""At most so often a client that gets no answer is replaced."""
 # Keys of `ensure_topic`'s settings that are no topic settings of Kafka's.
 PARTITIONS_KEY = "partitions"
 REPLICATION_KEY = "replication_factor"
@@ -94,12 +96,14 @@ class AdminQuestions:
         """
         now_s = asyncio.get_running_loop().time()
         old = self._client
-        if old is None or now_s - self._renewed_s < RENEW_S:
+        # Twice the time of a question: the client that goes has none under way.
+        if old is None or now_s - self._renewed_s < max(RENEW_S, 2 * self._timeout_s):
             return
         self._renewed_s = now_s
         try:
-            new = await settled(self._pool.submit(self._make))
-        except (KafkaException, ValueError, TypeError, AckdError, RuntimeError) as error:
+            async with asyncio.timeout(ANSWER_S):
+                new = await settled(self._pool.submit(self._make))
+        except (KafkaException, ValueError, TypeError, AckdError, RuntimeError, OSError) as error:
             LOG.warning("no new admin client: %r", error)
             return
         if self._client is old:  # not closed meanwhile
@@ -115,7 +119,7 @@ class AdminQuestions:
         return self._client
 
     def close(self) -> None:
-        """Forget the client; questions under way are answered or time out by themselves."""
+        """Forget the client; questions under way may get no answer any more."""
         self._client = self._before = None
         self._pool.shutdown(wait=False, cancel_futures=True)
 
@@ -233,12 +237,17 @@ class AdminQuestions:
             raise BrokerError(f"create {topic}: made, but not seen in time") from None
 
     async def asked(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask until there is an answer, a final refusal, or the time is up."""
+        """Ask until there is an answer, a final refusal (`BrokerError`), or the time is up."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self._timeout_s
         while True:
             try:
-                return await ask()
+                async with asyncio.timeout(self._timeout_s + ANSWER_S):
+                    return await ask()
+            except TimeoutError:
+                LOG.warning("%s: the client gave no answer, nor said that there is none", what)
+                await self._renew()
+                raise BrokerError(f"{what}: no answer in time") from None
             except KafkaException as error:
                 if errors.is_code(error, errors.NO_ANSWER):
                     await self._renew()

@@ -83,15 +83,10 @@ class Control:
         if left_out := sorted(live.settings.keys() - kept.keys()):
             LOG.warning("%s: live settings not usable here: %s", subscription.name, left_out)
         self.live = live
-        subscription.settings = settings = overlaid(self.configured, kept)
+        subscription.settings = overlaid(self.configured, kept)
         if kept:
             LOG.info("%s: live settings: %s", subscription.name, ", ".join(sorted(kept)))
-        for partition in subscription.owned.values():
-            partition.ledger.rules = subscription.retry_topic.rules(partition.tp.topic)
-            partition.ledger.deliveries_max = settings.attempts_max + 1
-            if partition.ledger.give_up_ms != settings.give_up_after_ms:
-                now_ms = self._context.clock.monotonic_ms()
-                partition.ledger.give_up_after(settings.give_up_after_ms, now_ms)
+        subscription.ownership.policies_changed()
         told = live.open_leases
         subscription.ownership.hold(held=live.halt is not None)
         if told is not None and before.version < told.version:

@@ -173,8 +173,7 @@ class RetryTopic:
 
     def _may_send(self, *, may: bool) -> None:
         self.read = may
-        for partition in self._subscription.owned.values():
-            partition.ledger.rules = self.rules(partition.tp.topic)
+        self._subscription.ownership.policies_changed()
 
     @property
     def warning(self) -> str:

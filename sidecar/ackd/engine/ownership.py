@@ -199,6 +199,9 @@ class Ownership:
         current = self.topics.get(tp.topic)
         if current is None or current.topic_id != info.topic_id:
             raise BrokerError(f"topic {tp.topic!r} was made again meanwhile")
+        # Settings, the retry topic and the key may be others than when this began.
+        partition.go_by(self._policy(tp))
+        partition.sign()
         self.owned[tp] = partition
         self.by_ledger[key.topic_id, key.partition] = partition
         if self._subscription.tracing is not None:
@@ -212,6 +215,11 @@ class Ownership:
         self._subscription.presence.beat_soon()
         self._subscription.sweeper.wake()
         self._subscription.hand_out.serve()
+
+    def policies_changed(self) -> None:
+        """Have what is owned go by the policy of now."""
+        for tp, partition in self.owned.items():
+            partition.go_by(self._policy(tp))
 
     def _policy(self, tp: TopicPartition) -> Policy:
         retry = self._subscription.retry_topic

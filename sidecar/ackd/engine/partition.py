@@ -82,6 +82,13 @@ class Partition:
         key = self.key
         self.signer = self._context.keys.signer(key.subscription, key.topic_id, key.partition)
 
+    def go_by(self, policy: Policy) -> None:
+        """Take over what a policy may change: it can be another one since this was made."""
+        ledger = self.ledger
+        ledger.rules, ledger.deliveries_max = policy.rules, policy.deliveries_max
+        if ledger.give_up_ms != policy.give_up_ms:
+            ledger.give_up_after(policy.give_up_ms, self._context.clock.monotonic_ms())
+
     # --- opening
 
     def opened(self, snapshot: Snapshot) -> Repair:

@@ -21,7 +21,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its hints l
 
 from ackd.config.schema import BrokerSettings, Settings
 from ackd.config.subscription import SubscriptionSettings
+from ackd.core.ids import TopicPartition
 from ackd.engine.api import Delivery, ReceiveRequest, SettleItem, SettleResult, Status, Verb
+from ackd.engine.own_topic import LOOK_EVERY_MS, RetryTopic
+from ackd.engine.recover import Recovery, Wish
 from ackd.engine.runtime import Runtime
 from ackd.ports import Broker, Headers, Outgoing, Stored
 from ackd.store.memory import Data, MemoryStore
@@ -266,6 +269,35 @@ async def test_a_new_owner_knows_what_was_sent_back(place: Place) -> None:
     await two.settle([again], Verb.ACK)
     assert await two.receive(wait_ms=1_000) == []
     assert await two.watermark() == 4
+
+
+async def test_i5_a_partition_that_was_opened_while_the_retry_topic_was_made(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its opening began before and ended after: what is stuck there is sent back all the same."""
+    begun, made = asyncio.Event(), asyncio.Event()
+    take, make = Recovery.take, RetryTopic._prepare
+
+    async def slow_take(self: Recovery, wish: Wish, tp: TopicPartition) -> bool:
+        begun.set()
+        await made.wait()
+        return await take(self, wish, tp)
+
+    async def slow_make(self: RetryTopic) -> bool:
+        await begun.wait()
+        done = await make(self)
+        made.set()
+        return done
+
+    monkeypatch.setattr(Recovery, "take", slow_take)
+    monkeypatch.setattr(RetryTopic, "_prepare", slow_make)
+    sidecar = await place.start()
+    await sidecar.publish(2)
+    messages = await sidecar.collect(2, lease_ms=120_000)
+    await sidecar.settle(messages[1:], Verb.ACK)
+    await sidecar.until_watermark(2, timeout_s=LOOK_EVERY_MS / 2_000)
+    assert sidecar.count("send_backs", "age") == 1
+    assert await sidecar.settle(messages[:1], Verb.ACK) == ["acked"]
 
 
 @pytest.mark.parametrize("harm", ["", "lost"])
