@@ -9,6 +9,7 @@ the last ack.
 
 import asyncio
 import json
+import os
 import resource
 import sys
 import time
@@ -113,6 +114,8 @@ def main(broker: str, address: str, topic: str, group: str, count: str) -> None:
     else:
         done = asyncio.run(rocketmq(address, topic, group, int(count)))
     sys.stdout.write(json.dumps(asdict(done)))
+    sys.stdout.flush()
+    os._exit(0)  # threads of Pulsar's client that still end may abort an interpreter that ends
 
 
 if __name__ == "__main__":

@@ -191,13 +191,10 @@ class Decisions:
             newest = holding is message.newest and not message.skipped
             newest = newest and not self._outranked(message, holding)
             # After a loss of data: an ack of before that was replayed behind the grant's back.
-            acked = 0 < message.acked_us < holding.granted_us and self.disturbed()
-            newest = (
-                newest
-                and not acked
-                and not self._homeless(at)
-                and reply.epoch == self.book.ledger(at.place).epoch
-            )
+            gone = op.verb is Verb.EXTEND or message.acked_us < holding.granted_us
+            acked = message.acked_us and gone and self.disturbed()
+            newest = newest and not (acked or self._homeless(at))
+            newest = newest and reply.epoch == self.book.ledger(at.place).epoch
             # A forgotten lease of a message that is in the log no more is beyond help.
             kept = op.verb in (Verb.ACK, Verb.EXTEND) and not message.removed
             sure = kept or not self._forgotten(at, holding, by)

@@ -182,11 +182,12 @@ class SimLoop(AbstractEventLoop):
         self.dead = True
         events._set_running_loop(self)
         try:
-            for task in self._tasks:
-                _close(task)
+            while self._tasks:  # their clean-up may start others
+                tasks, self._tasks = self._tasks, []
+                for task in tasks:
+                    _close(task)
         finally:
             events._set_running_loop(None)
-        self._tasks.clear()
 
 
 def _close(task: Task[object]) -> None:

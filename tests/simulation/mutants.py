@@ -342,7 +342,7 @@ MUTANTS = (
     Mutant("a forgotten home is not written again", "R10", rollback.no_homes, FAILOVER, 54),
     Mutant("replays are given up", "R10", rollback.no_patience, PROMOTED_KEYS, 1087),
     Mutant("settles overtake homes", "I7", rollback.homes_are_passed, PROMOTED, 1016),
-    Mutant("a commit ends homes", "I7", rollback.a_commit_ends_homes, PROMOTED, 1138),
+    Mutant("late acks overtake claims", "R10", rollback.late_acks_overtake_claims, PROMOTED, 2325),
     Mutant("no answer to a claim is one", "R2", rollback.unanswered_is_unknown, FAILOVER),
     Mutant("an ack is answered before the store", "R11", _answered_before, _with("net")),
     Mutant("an unknown outcome is ignored", "R12", _unknown_is_nothing, _with("net")),

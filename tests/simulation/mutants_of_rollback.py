@@ -9,7 +9,7 @@ from unittest.mock import patch
 
 from ackd.core import home, upkeep
 from ackd.core.states import Verb
-from ackd.engine import memory, recover
+from ackd.engine import memory
 from ackd.engine.claims import Claims
 from ackd.engine.memory import Memory
 from ackd.engine.partition import Partition
@@ -41,8 +41,8 @@ def homes_are_passed() -> Any:
     )
 
 
-def a_commit_ends_homes() -> Any:
-    return patch.object(recover, "sent_below", lambda *_: [])
+def late_acks_overtake_claims() -> Any:
+    return patch.object(home, "_perhaps_claimed", lambda *_: False)
 
 
 def unanswered_is_unknown() -> Any:

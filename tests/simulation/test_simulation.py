@@ -76,6 +76,10 @@ def test_no_seed_breaks_an_invariant(chunk: int) -> None:
         (1016, PROMOTED),
         # A commit passed a message whose home was there, and that it was sent was forgotten (I7).
         (1138, PROMOTED),
+        # A late ack of before a failover that forgot who had claimed its copy (R2, R10).
+        (2325, PROMOTED),
+        # The same, and a second failover forgot the ack: it was repeated behind the claim (R10).
+        (2053, PROMOTED),
         # All was forgotten while nobody lived; a copy was first, its origin came later (R2, I3).
         (3021, PROMOTED_KEYS),
         # The replay of a fenced owner met a lease that was granted after a loss of all data (R10).

@@ -85,6 +85,8 @@ def settle(record: Record, op: Op, now_ms: int, fences: Fences) -> Result:
         return record.slot(op.offset).result(outcome, state=there)
     slot = home.slot
     phase = slot.phase(now_ms)
+    if phase is Phase.EXPIRED and _perhaps_claimed(record, op, home, now_ms):
+        return slot.result(Outcome.UNREPAIRED, state=there)
     if phase is not Phase.ACKED:
         phase = record.seen_by(op, phase, slot, now_ms)
     row = step(phase, op.verb)
@@ -103,6 +105,16 @@ def settle(record: Record, op: Op, now_ms: int, fences: Fences) -> Result:
     elif row.changes:
         record.change(op, row.state, slot, now_ms, fences)
     return slot.result(row.outcome, state=there, late=row.changes and phase is LATE_PHASE)
+
+
+def _perhaps_claimed(record: Record, op: Op, home: Home, now_ms: int) -> bool:
+    """A lease from before a rollback is over, and its copy had the right to be handed out: whether
+    it was, is told by who claimed it, within the time for repairs (R10). A repair may say before
+    that the lease goes on.
+    """
+    old = op.rterm != record.rterm and now_ms < record.repair_until_ms
+    repair = op.verb is Verb.EXTEND and not op.counted
+    return old and not repair and home.carrier is None
 
 
 def look(record: Record, op: Op, now_ms: int) -> Result:
@@ -246,7 +258,8 @@ def _acked_as(record: Record, offset: int, generation: int, now_ms: int) -> None
 def replayed(record: Record, op: Op, now_ms: int) -> None:
     """A finish is repeated after a rollback: an ack (`counted`), or nobody knows what it was.
 
-    `fence`: it was acked in its home of this generation, which may be forgotten, too.
+    `fence`: it was acked in its home of this generation, which may be forgotten, too. Who was told
+    so is right, whatever copy is said to have claimed it meanwhile (I2).
     """
     home = record.homes.get(op.offset)
     if op.fence > (home.generation if home else record.fence_floor) and not record.homes_lost:
@@ -261,7 +274,7 @@ def replayed(record: Record, op: Op, now_ms: int) -> None:
         return
     record.errors.over(op.offset)
     record.exceptions.pop(op.offset, None)
-    if home.carrier is None:
+    if home.carrier is None or op.fence == home.generation:
         home.slot.state = State.FINISHED
         keys.leave(record, op.offset, home)
 

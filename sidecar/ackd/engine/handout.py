@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,7 @@ class HandOut:
         self.line = WaitingLine()
         self.rate = Rate(subscription, context, self._tokens_came)
         self._turn: deque[Partition] = deque()
-        self._paused: dict[Partition, None] = {}
+        self._paused: dict[Partition, int] = {}  # with the fetch session that is paused
         self._granting = 0
         self.stopped = False
         self.full = False
@@ -330,19 +330,27 @@ class HandOut:
         ready_max, bytes_max = settings.buffer_max, settings.window_bytes_max
         if any(each.ledger.must_fetch for each in owned):
             ready = size = 0  # only fetching can make room
-        if not self._paused and (ready >= ready_max or size >= bytes_max):
-            for partition in owned:
+        room = ready <= ready_max // RESUME_SHARE and size <= bytes_max - bytes_max // 10
+        if self._paused and room:
+            self._resume()
+        elif self._paused or ready >= ready_max or size >= bytes_max:
+            self._pause(owned)
+
+    def _pause(self, owned: Iterable[Partition]) -> None:
+        """All of them: what was taken over since, and what was begun anew, is not paused yet."""
+        for partition in owned:
+            session = partition.ledger.session
+            if self._paused.get(partition) != session:
                 self._subscription.consumer.pause(partition.tp)
-                self._paused[partition] = None
-        elif (
-            self._paused
-            and ready <= ready_max // RESUME_SHARE
-            and (size <= bytes_max - bytes_max // 10)
-        ):
-            for partition in self._paused:
-                if not partition.closed:
-                    self._subscription.consumer.resume(partition.tp)
-            self._paused.clear()
+                self._paused[partition] = session
+        for partition in [each for each in self._paused if each.closed]:
+            del self._paused[partition]
+
+    def _resume(self) -> None:
+        for partition in self._paused:
+            if not partition.closed:
+                self._subscription.consumer.resume(partition.tp)
+        self._paused.clear()
 
     def limit(self) -> str | None:
         """Why nothing was handed out, in a word."""

@@ -210,6 +210,7 @@ class Ownership:
             self._subscription.tracing.taken(partition, now_ms - began_ms)
         self._context.metrics.takeovers.at(self._subscription.name).inc()
         partition.start_fetching()
+        self._subscription.hand_out.throttle()  # there may be no room for more
         self._subscription.lengthening.opened(partition)
         self.settle_repairs()
         self._subscription.presence.beat_soon()

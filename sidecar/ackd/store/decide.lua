@@ -44,6 +44,13 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
       phase = Phase.ACKED
     elseif state == State.LEASED and when_ms <= now then
       phase = Phase.EXPIRED
+      if home[12] == 0 and verb ~= Verb.LOOK and (verb ~= Verb.EXTEND or counted == 1)
+          and rterm ~= h_rterm and now < repair_until then
+        -- Its copy was perhaps claimed, and a rollback forgot that (`home.settle`).
+        answer(Outcome.UNREPAIRED, over and State.FINISHED or State.SENDING, s_attempt, s_fence,
+          when_ms, first, 0, offset)
+        return true
+      end
     end
   end
   if verb == Verb.GRANT or verb >= Verb.SEND and verb < Verb.LOOK then

@@ -212,7 +212,7 @@ upkeep[Verb.REPLAY] = function(offset, arg, group, rterm, counted, fence)
         E.over[offset] = true
         odd[offset] = false
         odd_gone[#odd_gone + 1] = number(offset)
-        if home[12] == 0 then
+        if home[12] == 0 or fence == home[8] then
           home[1] = State.FINISHED
           H.set(offset, home)
           H.leave(offset, home)

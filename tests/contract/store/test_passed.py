@@ -24,14 +24,17 @@ class _Passed:
     past 1 and 2, before or after that. `sent`: which of them was sent back under its lease.
     """
 
-    def __init__(self, client: Any, *, before: bool, sent: int = 0) -> None:
+    def __init__(
+        self, client: Any, *, before: bool, sent: int = 0, lease_ms: int = MINUTE_MS
+    ) -> None:
         client.flushall()
         self.pair = Pair(client, LedgerKey("c", "s", bytes(16), 0))
         self._open(3, term=0)
-        self.leases = [self.one(Op(Verb.GRANT, o, arg=MINUTE_MS, group=1)) for o in (1, 2, 3)]
+        self.leases = [self.one(Op(Verb.GRANT, o, arg=lease_ms, group=1)) for o in (1, 2, 3)]
+        self.generation = 0
         if sent:
-            generation = self.one(Op(Verb.SEND, sent, group=2)).fence
-            self.one(Op(Verb.FINISH, sent, generation, 3, arg=Finish.SENT))
+            self.generation = self.one(Op(Verb.SEND, sent, group=2)).fence
+            self.one(Op(Verb.FINISH, sent, self.generation, 3, arg=Finish.SENT))
         if before:
             self.one(Op(Verb.ADVANCE, 3))
         self.pair.run = RUNS[1]
@@ -107,3 +110,37 @@ def test_r4_a_home_that_is_known_decides_at_once(client: Any) -> None:
     assert store.settle(Verb.LOOK, 2).outcome is Outcome.HELD
     assert store.settle(Verb.EXTEND, 2).outcome is Outcome.EXTENDED
     assert store.settle(Verb.ACK, 2).outcome is Outcome.ACKED
+
+
+def _claimed(store: _Passed) -> None:
+    """Who has claimed the copy of message 2 says so: (partition 5, offset 70)."""
+    store.one(Op(Verb.RESTORE, 2, store.generation, 3, 1, 71, 5, counted=False))
+
+
+@pytest.mark.parametrize("verb", [Verb.ACK, *SETTLES])
+def test_i2_a_late_settle_waits_for_who_may_have_claimed_the_copy(client: Any, verb: Verb) -> None:
+    """Told `acked`, its message would come again: the copy was handed out before the failover."""
+    store = _Passed(client, before=False, sent=2, lease_ms=1)
+    assert store.settle(verb, 2).outcome is Outcome.UNREPAIRED
+    _claimed(store)
+    assert store.settle(verb, 2).outcome is Outcome.LOST
+
+
+@pytest.mark.parametrize("ended", [_wait, _replayed])
+def test_a_late_ack_counts_when_nobody_says_so(
+    client: Any, ended: Callable[[_Passed], None]
+) -> None:
+    store = _Passed(client, before=False, sent=2, lease_ms=1)
+    assert store.settle(Verb.EXTEND, 2, counted=False).outcome is Outcome.EXTENDED  # a repair
+    store = _Passed(client, before=False, sent=2, lease_ms=1)
+    ended(store)
+    assert store.settle(Verb.ACK, 2).outcome is Outcome.ACKED
+
+
+def test_i2_an_ack_that_was_told_counts_for_a_copy_that_was_claimed(client: Any) -> None:
+    """A second failover forgot the ack; it is repeated after the claim, by the same generation."""
+    store = _Passed(client, before=False, sent=2, lease_ms=1)
+    _claimed(store)
+    store.one(Op(Verb.REPLAY, 2, store.generation))
+    claim = Op(Verb.CLAIM, 2, store.generation, 3, arg=70, group=5)
+    assert store.one(claim).outcome is Outcome.FINISHED

@@ -40,6 +40,26 @@ def test_version() -> None:
     assert {"kafka", "local"} <= set(adapters.removeprefix("adapters ").split(", "))
 
 
+@pytest.mark.parametrize(("word", "ended"), [("serve", ""), ("version", "taken down\n")])
+def test_the_interpreter_outlives_serve(word: str, ended: str) -> None:
+    """Threads of native clients may still be ending when it returns."""
+    script = (
+        "import atexit, ackd.__main__ as process\n"
+        "atexit.register(print, 'taken down')\n"
+        "process.main = lambda: print('told') or 7\n"
+        "process.command()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, word],
+        env=plain_environ(),
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (7, f"told\n{ended}", "")
+
+
 def test_help_names_every_command_and_the_exit_codes() -> None:
     shown = ackd("--help")
     assert shown.returncode == exits.DONE
