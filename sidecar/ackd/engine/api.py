@@ -370,6 +370,9 @@ class Engine(Protocol):
     def unsettled(self, name: str) -> Unsettled:
         """Count the leases of one consumer; to be closed. Raises UnknownSubscriptionError."""
 
+    def lease_ms(self, name: str) -> int:
+        """The lease time in force now: it may be changed live."""
+
     def hold_back(self, name: str, source: str, why: str | None) -> None:
         """Whoever delivers says why it does not, for `explain`; None when it does."""
 

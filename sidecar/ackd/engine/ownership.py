@@ -199,9 +199,10 @@ class Ownership:
         current = self.topics.get(tp.topic)
         if current is None or current.topic_id != info.topic_id:
             raise BrokerError(f"topic {tp.topic!r} was made again meanwhile")
-        # Settings, the retry topic and the key may be others than when this began.
+        # Settings, the retry topic, the key and the grace may be others than when this began.
         partition.go_by(self._policy(tp))
         partition.sign()
+        partition.ledger.grace_until_ms = self._subscription.presence.grace_until_ms
         self.owned[tp] = partition
         self.by_ledger[key.topic_id, key.partition] = partition
         if self._subscription.tracing is not None:

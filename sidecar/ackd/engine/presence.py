@@ -60,6 +60,7 @@ class Presence:
         self._beating_since_ms = 0
         self._confirmed_ms = 0
         self._heard_ms = 0
+        self.grace_until_ms = 0
         self._beaten = False
         self._agreed = True
         self._rival: Rival | None = None
@@ -151,9 +152,9 @@ class Presence:
         """After the store was away, no lease ends before the grace is over (R23)."""
         health = self._subscription.health
         if not health.store_ok:
-            until_ms = self._context.clock.monotonic_ms() + self._context.grace_ms
+            self.grace_until_ms = self._context.clock.monotonic_ms() + self._context.grace_ms
             for partition in self._subscription.owned.values():
-                partition.ledger.grace_until_ms = until_ms
+                partition.ledger.grace_until_ms = self.grace_until_ms
             self._subscription.sweeper.wake()
         health.store_ok = True
 

@@ -120,6 +120,10 @@ class Delivering:
             raise UnknownSubscriptionError(f"there is no subscription {name!r} here")
         return OpenLeases(name, self._subscriptions, self._settling())
 
+    def lease_ms(self, name: str) -> int:
+        """As the subscription has it now."""
+        return self._subscriptions[name].settings.lease_ms
+
     def hold_back(self, name: str, source: str, why: str | None) -> None:
         """Why `source` delivers nothing now; None when it does."""
         self._subscriptions[name].context.moves.hold_back(name, source, why)

@@ -21,6 +21,8 @@ EXTEND_SHARE = 2
 """A lease is extended when one part in so many of it has passed."""
 AGAIN_SHARE = 8
 """The store was away: extending is tried again after this part of the lease."""
+LOOK_S = 1.0
+"""How often it is looked whether the lease time was changed."""
 SETTLE_PAUSE_S = 0.2
 
 
@@ -38,7 +40,6 @@ class Courier:
     ) -> None:
         self._name = name
         self._push = settings.push
-        self._lease_s = settings.lease_ms / 1000
         self._engine = engine
         self._metrics = metrics
         self._client = client
@@ -77,6 +78,10 @@ class Courier:
         extended = {item.lease for item in items if item.do is Verb.EXTEND}
         self.kept.add([message for message in messages if message.lease in extended])
 
+    @property
+    def _lease_s(self) -> float:
+        return self._engine.lease_ms(self._name) / 1000
+
     # --- the call
 
     def _most_s(self) -> float:
@@ -106,17 +111,17 @@ class Courier:
         if not self._push.auto_extend:
             return
         end_s = self._now() + self._push.auto_extend_max_ms / 1000
-        pause_s = self._lease_s / EXTEND_SHARE
+        share = EXTEND_SHARE
         while leases:
-            await asyncio.sleep(pause_s)
+            await self._pass(share)
             if self._now() >= end_s:
                 return
-            pause_s = self._lease_s / EXTEND_SHARE
+            share = EXTEND_SHARE
             results = await self._engine.settle([SettleItem(each, Verb.EXTEND) for each in leases])
             kept = []
             for lease, result in zip(leases, results, strict=True):
                 if result.status is Status.UNAVAILABLE:
-                    pause_s = self._lease_s / AGAIN_SHARE
+                    share = AGAIN_SHARE
                 if result.status in {Status.EXTENDED, Status.UNAVAILABLE}:
                     kept.append(lease)
                 elif result.now_state != "finished" or result.cancelled is not None:
@@ -125,6 +130,14 @@ class Courier:
                 bound.reschedule(self._now())
                 return
             leases = kept
+
+    async def _pass(self, share: int) -> None:
+        """Let this part of a lease pass: of the shortest that there was meanwhile."""
+        start_s = self._now()
+        end_s = start_s + self._lease_s / share
+        while (left_s := end_s - self._now()) > 0:
+            await asyncio.sleep(min(left_s, LOOK_S))
+            end_s = min(end_s, start_s + self._lease_s / share)
 
     # --- settling
 

@@ -78,6 +78,8 @@ class Pusher:
         if room <= 0:
             await self._until_room()
             return []
+        if not self._out:
+            self._tell(None)  # a pause is over; its end may have passed in the receive before
         received = await self._receive(room)
         if received.messages and (self._gate.broken or self._gate.wait_s(self._now())):
             await self._give_up(received)

@@ -11,7 +11,9 @@ from aiohttp import web
 from cloudevents.core.bindings import http as foreign
 from standardwebhooks.webhooks import Webhook
 
+from tests.integration.http.conftest import call
 from tests.integration.push.conftest import TOPIC, Seen, StartWorld
+from tests.support.wait import wait_until_async
 
 CALLS = 'ackd_push_calls_total{{outcome="{}",subscription="orders"}}'
 
@@ -234,3 +236,42 @@ async def test_drain_waits_for_the_running_call(start: StartWorld) -> None:
     await asyncio.to_thread(world.sidecar.start)
     await world.finished(2)
     assert [seen.attempt for seen in world.app.calls] == [1, 1]
+
+
+async def test_a_lease_time_that_is_changed_during_a_call_is_kept_up_with(
+    start: StartWorld,
+) -> None:
+    """R30: it was extended at half of the time of before, long after the lease had ended."""
+
+    async def answer(_seen: Seen) -> web.Response:
+        await asyncio.sleep(7)
+        return web.Response(status=204)
+
+    world = await start(answer, subscription='lease_ms = "1m"')
+    await world.publish(b"1")
+    await world.app.called(1)
+    change = b'{"lease_ms": 4000, "apply_to": "all", "force": true}'
+    path = "/v1/subscriptions/orders"
+    status, said = await asyncio.to_thread(call, world.sidecar.admin_port, "PATCH", path, change)
+    assert status == 200, said
+    await world.finished(1)
+    assert [seen.attempt for seen in world.app.calls] == [1]
+
+
+async def test_explain_forgets_a_pause_that_is_over(start: StartWorld) -> None:
+    """Also when it ended while the next message was waited for."""
+
+    async def answer(_seen: Seen) -> web.Response:
+        if len(world.app.calls) == 1:
+            return web.Response(status=503, headers={"Retry-After": "1"})
+        return web.Response(status=204)
+
+    world = await start(answer)
+    await world.publish(b"1")
+    await world.finished(1)
+
+    async def quiet() -> bool:
+        return not any(each.startswith("push: ") for each in await world.limits())
+
+    await wait_until_async(quiet, "explain to say nothing of push", timeout_s=20)
+    assert len(world.app.calls) == 2

@@ -387,6 +387,10 @@ class MemoryEngine(MemoryControl):
         self._topic(name)
         return MemoryUnsettled(self.changed, self._live)
 
+    def lease_ms(self, name: str) -> int:
+        """Half a minute."""
+        return 30_000
+
     def hold_back(self, name: str, source: str, why: str | None) -> None:
         """Nobody looks at it here."""
 
