@@ -366,21 +366,9 @@ class MemoryEngine(MemoryControl):
         """One partition."""
         topic = self._topic(name)
         states = [each.state for each in topic.entries]
-        return [
-            PartitionLag(
-                topic=name,
-                partition=0,
-                owner="memory",
-                end=len(states),
-                committed=-1,
-                watermark=0,
-                done_above=states.count("acked"),
-                ready=states.count("ready"),
-                leased=states.count("leased"),
-                retrying=states.count("retrying"),
-                oldest_age_ms=None,
-            )
-        ]
+        acked, ready, leased, retrying = map(states.count, ("acked", "ready", "leased", "retrying"))
+        size = len(states)
+        return [PartitionLag(name, 0, "memory", size, -1, 0, acked, ready, leased, retrying, None)]
 
     def unsettled(self, name: str) -> Unsettled:
         """Counted in the entries themselves."""
