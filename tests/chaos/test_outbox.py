@@ -103,6 +103,7 @@ def log_of(kafka: KafkaAt, topic: str) -> list[str]:
 def judge(kafka: KafkaAt, deployment: World, writers: list[Writer], sidecar: Sidecar) -> None:
     """Everything is there, in order per key; what is there twice says so."""
     wanted = {f"{w.key}:{n}": url for w in writers for n, url in w.ids.items()}
+    assert len(set(wanted.values())) == len(wanted), "each has an id of its own"
 
     def all_there() -> bool:
         return set(wanted) <= set(log_of(kafka, deployment.topic))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from ackd.engine.api import (
     Delivery,
@@ -19,7 +19,7 @@ from ackd.engine.api import (
 from ackd.engine.runtime import Runtime
 from ackd.errors import AckdError
 from tests.simulation.process import Process
-from tests.simulation.sidecar import Sidecar
+from tests.simulation.sidecar import Sidecar, ask
 from tests.simulation.world import World
 
 SETTLE_TRIES = 6
@@ -94,19 +94,7 @@ class App:
         self, sidecar: Sidecar, work: Callable[[Runtime], Awaitable[object]], timeout_ms: int
     ) -> object:
         """One HTTP request. Raises ConnectionError, TimeoutError, AckdError."""
-        process = self.process
-        future: asyncio.Future[Any] = process.loop.create_future()
-
-        def answer(result: object, error: Exception | None) -> None:
-            process.resolve(future, result, error)
-
-        request = sidecar.request(work, answer)
-        try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                return await future
-        except (TimeoutError, asyncio.CancelledError):
-            sidecar.forget(request)
-            raise
+        return await ask(self.process, sidecar, work, timeout_ms)
 
     async def _live(self) -> None:
         async with asyncio.TaskGroup() as group:

@@ -133,6 +133,8 @@ class SimBroker:
 
     async def publish(self, messages: Sequence[Outgoing]) -> list[PublishResult]:
         """One after the other; a lost answer is `UNKNOWN` and the message may land later."""
+        if self.cluster.at_once:
+            return await asyncio.gather(*map(self._publish, messages))
         return [await self._publish(message) for message in messages]
 
     async def _publish(self, message: Outgoing) -> PublishResult:
@@ -176,8 +178,9 @@ class SimBroker:
         return f"{DEAD_PREFIX}{group}"
 
     def troubles(self) -> list[Trouble]:
-        """None."""
-        return []
+        """That it is away, where clients notice it."""
+        away = self.cluster.at_once and not self.cluster.up
+        return [Trouble("broker-away", "no answer", away=True)] if away else []
 
     async def close(self) -> None:
         """Nothing to free."""

@@ -13,6 +13,7 @@ from tests.simulation.book import Ack, Book, Coordinate, Holding, Ledger, Messag
 from tests.simulation.homes import apart, homeless, lapsed, noted, unknown
 from tests.simulation.log import Cluster, Topic, is_retry
 from tests.simulation.order import too_early
+from tests.simulation.outboxes import Deliveries
 from tests.simulation.process import Process
 from tests.simulation.repeats import Repeats
 from tests.simulation.seeks import Seeks
@@ -43,6 +44,8 @@ class Decisions:
         self.carried: dict[Coordinate, Coordinate] = {}
         self.seeks = Seeks(self.book, self.carried, cluster.of, world.fail)
         self.repeats = Repeats(world, cluster)
+        self.deliveries = Deliveries(world, self.book)
+        self.posted = self.deliveries.posted
 
     # --- the store's decisions (Observer)
 

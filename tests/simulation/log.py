@@ -73,17 +73,22 @@ class Topic:
 
 
 class Cluster:
-    """All topics. `up` False: nobody is answered. `put_off`: other clients put messages off."""
+    """All topics. `up` False: nobody is answered. `put_off`: other clients put messages off.
+
+    `at_once`: the messages of one publish are on their way together, and clients notice when
+    nobody answers.
+    """
 
     def __init__(self, world: World, name: str = "cluster-1") -> None:
         self.world = world
         self.name = name
         self.up = True
         self.put_off = False
+        self.at_once = False
         self.topics: dict[str, Topic] = {}
         self.retired: list[Topic] = []
         self.on_replaced: list[Callable[[Topic], None]] = []
-        self.on_append: Callable[[TopicPartition, int, Headers], None] | None = None
+        self.on_append: Callable[[TopicPartition, int, bytes, Headers], None] | None = None
         self._made = 0
 
     def make(self, name: str, partitions: int) -> Topic:
@@ -138,7 +143,7 @@ class Cluster:
             self.make(topic, partition + 1)
         log = self.topics[topic].logs[partition]
         if self.on_append is not None:
-            self.on_append(TopicPartition(topic, partition), log.end, headers)
+            self.on_append(TopicPartition(topic, partition), log.end, value, headers)
         return log.append(key, value, headers, self.world.now_us // MS)
 
 

@@ -35,10 +35,11 @@ from ackd.engine.start import StartPositions
 from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import NotStored, Stored
 from tests.simulation import mutants_of_order as order
+from tests.simulation import mutants_of_outbox as outbox
 from tests.simulation import mutants_of_redrive as redrive
 from tests.simulation import mutants_of_rollback as rollback
 from tests.simulation import mutants_of_seek as seek
-from tests.simulation import put_off
+from tests.simulation import outboxes, put_off
 from tests.simulation.plan import (
     ANY,
     FAILOVER,
@@ -361,6 +362,12 @@ MUTANTS = (
     Mutant("a dead letter is gone before its copy", "R2", redrive.marked_before_its_copy, REDRIVE),
     Mutant("what others put off is not heard", "I4", put_off.unheard, put_off.AWAY),
     Mutant("what was put off is told once", "I4", put_off.not_told_again, put_off.AWAY, 2),
+    Mutant("a late question takes messages", "I6", outbox.late_questions_count, outboxes.AWAY, 20),
+    Mutant("a number comes again", "I6", outbox.numbers_come_again, outboxes.FORGOTTEN),
+    Mutant("a ticket is for any messages", "R20", outbox.any_messages_of_a_request, outboxes.FULL),
+    Mutant("lanes are not kept", "I6", outbox.lanes_are_not_kept, outboxes.AWAY),
+    Mutant("no answer of the broker is one", "I1", outbox.unanswered_is_sent, outboxes.AWAY),
+    Mutant("a takeover is not told", "R20", outbox.takeovers_are_not_told, outboxes.AWAY),
     Mutant("the watermark passes over a gap", "I1", _watermark_over_a_gap),
     Mutant(
         "a grant does not ask for the deadline",

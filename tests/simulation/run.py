@@ -21,9 +21,11 @@ from tests.simulation.checker import Checker
 from tests.simulation.faults import TOPIC, Nemesis
 from tests.simulation.group import Group
 from tests.simulation.log import Cluster
-from tests.simulation.plan import ANY, Story, draw
+from tests.simulation.outboxes import OUT, PARTITIONS, Deliveries
+from tests.simulation.plan import ANY, Plan, Story, draw
 from tests.simulation.process import Process
 from tests.simulation.redrives import redriven, under_way
+from tests.simulation.senders import Sender
 from tests.simulation.sidecar import Place as SidecarPlace
 from tests.simulation.sidecar import Sidecar
 from tests.simulation.store import StoreServer
@@ -31,6 +33,7 @@ from tests.simulation.world import MS, START_US, S, Violation, World
 
 DRAIN_US = 150 * S
 NAME = "orders"
+LATE_CALL_US = 3 * S
 WATCH_US = 100 * MS
 QUIET_US = 4 * S
 WATCH_TIMES = 13
@@ -70,6 +73,7 @@ class Run:
         self.cluster = Cluster(self.world)
         self.cluster.on_append = self._appended
         self.cluster.put_off = bool(self.plan.put_off)
+        self.cluster.at_once = bool(self.plan.outbox)
         self.cluster.make(TOPIC, self.plan.partitions)
         self.group = Group(self.world, self.cluster, (TOPIC,), self.plan.session_ms * MS)
         self.checker = Checker(self.world, self.cluster)
@@ -86,6 +90,7 @@ class Run:
             for number in range(self.plan.sidecars)
         ]
         self.apps: list[App] = []
+        self.senders: list[Sender] = []
         self._produced = self.redriven = 0
 
     def _settings(self, identity: str) -> Settings:
@@ -110,7 +115,7 @@ class Run:
             store=StoreSettings(url="memory", grace_ms=plan.grace_ms, batch_max=plan.batch_max),
             brokers={"broker": BrokerSettings(adapter="simulated")},
             subscriptions={NAME: subscription},
-            publish=PublishSettings(outbox="off"),
+            publish=_publish(plan),
         )
 
     # --- what faults and checks ask
@@ -144,8 +149,10 @@ class Run:
             )
             log.compact(offset)
 
-    def _appended(self, tp: TopicPartition, offset: int, headers: Headers) -> None:
+    def _appended(self, tp: TopicPartition, offset: int, value: bytes, headers: Headers) -> None:
         self.checker.copied(headers, tp, offset)
+        if tp.topic == OUT:
+            self.checker.deliveries.arrived(tp, offset, value)
 
     # --- traffic
 
@@ -182,6 +189,8 @@ class Run:
                 joined=habits_random.random() < 0.3,
             )
             self.apps.append(App(world, f"app{number}", self.sidecars, habits, self.checker))
+        if plan.outbox:
+            self._send(self.checker.deliveries)
         nemesis = Nemesis(self)
         nemesis.schedule()
         world.run(START_US + plan.faults_us)
@@ -189,11 +198,24 @@ class Run:
         world.note("run", "calm")
         for app in self.apps:
             app.calm = True
+        for sender in self.senders:
+            sender.calm = True
         world.after(QUIET_US, self._watch, {})
-        if not world.run(world.now_us + DRAIN_US, self._drained):
-            raise Violation(f"I5: not drained after {DRAIN_US // S} s: {self._standing()}")
-        world.run(world.now_us + 2 * S)
+        self._drain()
+        if plan.outbox:  # a late request may have put something in it
+            world.run(world.now_us + LATE_CALL_US)
+            self._drain()
         self._judge()
+
+    def _send(self, deliveries: Deliveries) -> None:
+        """Applications that publish."""
+        self.server.faults.late_us = LATE_CALL_US
+        self.cluster.make(OUT, PARTITIONS)
+        random = self.world.random("senders")
+        for number in range(random.choice([1, 2, 4])):
+            pause_ms = random.choice([20, 100, 500])
+            name = f"sender{number}"
+            self.senders.append(Sender(self.world, name, self.sidecars, deliveries, pause_ms))
 
     def _watch(self, stood: dict[LedgerKey, tuple[int, int]]) -> None:
         """R16, I5: in calm, a watermark that could move does so, whoever served the ack."""
@@ -208,6 +230,10 @@ class Run:
                         self.world.fail(
                             f"R16: watermark stands at {key.partition}/{mark}, finished"
                         )
+        for outbox in self.server.data.outboxes.values():
+            now_ms = max(outbox.clock_ms, (self.world.now_us + self.server.clock_us) // MS)
+            calm_us = START_US + self.plan.faults_us
+            self.checker.deliveries.late(now_ms, calm_us)
         self.world.after(WATCH_US, self._watch, standing)
 
     def _settled_down(self, key: LedgerKey) -> bool:
@@ -227,10 +253,19 @@ class Run:
             for subscription in sidecar.runtime._subscriptions.values()
         )
 
+    def _drain(self) -> None:
+        """Let everything come to its end, and some more time pass."""
+        world = self.world
+        if not world.run(world.now_us + DRAIN_US, self._drained):
+            raise Violation(f"I5: not drained after {DRAIN_US // S} s: {self._standing()}")
+        world.run(world.now_us + 2 * S)
+
     def _drained(self) -> bool:
         if self.world.events % 64 or under_way(self.server.data.values):
             return False
-        return not self._standing()
+        publishing = any(not sender.idle for sender in self.senders)
+        boxed = any(outbox.items for outbox in self.server.data.outboxes.values())
+        return not (publishing or boxed or self._standing())
 
     def _standing(self) -> list[str]:
         """Partitions whose progress has not reached their end."""
@@ -263,6 +298,7 @@ class Run:
                     message = self.checker.book.message(at)
                     if message.sent and not message.done:
                         raise Violation(f"I1: no copy of {topic.name} {number}/{offset} was kept")
+        self.checker.deliveries.judge(self.server.data.outboxes)
         self.redriven = redriven(self.checker.book, self.cluster)
         for sidecar in self.sidecars:
             runtime = sidecar.runtime
@@ -281,6 +317,14 @@ class Run:
             sidecar.bury()
         for app in self.apps:
             app.bury()
+        for sender in self.senders:
+            sender.bury()
+
+
+def _publish(plan: Plan) -> PublishSettings:
+    if not plan.outbox:
+        return PublishSettings(outbox="off")
+    return PublishSettings(outbox="when_away", outbox_messages_max=plan.outbox)
 
 
 class _Alarm(logging.Handler):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from ackd.config.schema import Settings
 from ackd.engine.context import Context
@@ -196,6 +198,27 @@ class Sidecar:
         """The run is over."""
         for process in (*self.past, self.process):
             process.loop.bury()
+
+
+async def ask(
+    process: Process,
+    sidecar: Sidecar,
+    work: Callable[[Runtime], Awaitable[object]],
+    timeout_ms: int,
+) -> object:
+    """One HTTP request of an application. Raises ConnectionError, TimeoutError, AckdError."""
+    future: asyncio.Future[Any] = process.loop.create_future()
+
+    def answer(result: object, error: Exception | None) -> None:
+        process.resolve(future, result, error)
+
+    request = sidecar.request(work, answer)
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            return await future
+    except (TimeoutError, asyncio.CancelledError):
+        sidecar.forget(request)
+        raise
 
 
 def settle_down(place: Place) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ackd.core.bitmap import CHUNK_OFFSETS
 from ackd.core.ids import LedgerKey
+from ackd.core.outbox import Post, Posted
 from ackd.core.wire import Call, Open, Reply, Snapshot
 from ackd.store.memory import Data, MemoryStore
 from tests.simulation.process import Process
@@ -30,6 +31,9 @@ class Observer(Protocol):
     def value_set(self, name: str, value: bytes) -> None:
         """A small value was written."""
 
+    def posted(self, posts: Sequence[Post], answers: Sequence[Posted]) -> None:
+        """An outbox has accepted, or not."""
+
 
 class Breakable(Protocol):
     """A call that is under way on a connection."""
@@ -40,13 +44,17 @@ class Breakable(Protocol):
 
 @dataclass(slots=True)
 class NetFaults:
-    """How often, while `active`, something happens to a call. Latency in us."""
+    """How often, while `active`, something happens to a call. Latency in us.
+
+    `late_us`: what is late comes so long after nobody waits for it any more, or a little.
+    """
 
     active: bool = False
     request_lost: float = 0.0
     request_late: float = 0.0
     answer_lost: float = 0.0
     slow: float = 0.0
+    late_us: int = 0
     latency_us: tuple[int, int] = (100, 900)
     slow_us: tuple[int, int] = (10_000, 900_000)
 

@@ -87,7 +87,7 @@ class SimStore:
         self._run = ""
         self._has_key = False
         self.cut = False
-        self.outboxes = SimOutboxes(self._call)
+        self.outboxes = SimOutboxes(self._call, server.observer)
         self.seen_keys = SimSeenKeys(self._call)
         self.places = SimPlaces(self._call)
 
@@ -108,7 +108,8 @@ class SimStore:
         latency_us, fate = self._draw()
         arrival_us = max(world.now_us + latency_us, self._arrival_us)
         if fate == "late":
-            arrival_us = world.now_us + self._timeout_us + latency_us * 20
+            late_us = self._random.randint(0, server.faults.late_us) if server.faults.late_us else 0
+            arrival_us = world.now_us + self._timeout_us + latency_us * 20 + late_us
         else:
             self._arrival_us = arrival_us
         back_us = self._draw()[0] if server.replicated else 0

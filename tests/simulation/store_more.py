@@ -5,31 +5,40 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from ackd.core.outbox import Bounds, Keep, Load, Look, Post, Posted, Sent
+from ackd.core.outbox import Asking, Bounds, Keep, Load, Look, Post, Posted, Sent
 from ackd.core.seen import Ask, Entry
 from ackd.ports import Place
-from tests.simulation.store import Work
+from tests.simulation.store import Observer, Work
 
 Through = Callable[[Work[Any]], Awaitable[Any]]
+Seen = Callable[[Any], None]
 
 
 class SimOutboxes:
-    """`ackd.ports.Outboxes` of one process."""
+    """`ackd.ports.Outboxes` of one process. `observer`: sees what is accepted."""
 
-    def __init__(self, call: Through) -> None:
-        self._call = call
+    def __init__(
+        self, call: Callable[[Work[Any], Seen | None], Awaitable[Any]], observer: Observer
+    ) -> None:
+        self._seen = call
+        self._observer = observer
+
+    async def _call(self, work: Work[Any]) -> Any:
+        return await self._seen(work, None)
 
     async def post(self, name: str, posts: Sequence[Post], bounds: Bounds) -> list[Posted]:
         """Accept."""
         sent = list(posts)
-        found: list[Posted] = await self._call(lambda s: s.outboxes.post(name, sent, bounds))
+        found: list[Posted] = await self._seen(
+            lambda s: s.outboxes.post(name, sent, bounds),
+            lambda answers: self._observer.posted(sent, answers),
+        )
         return found
 
     async def take(
         self,
         name: str,
-        owner: str,
-        lease_ms: int,
+        asking: Asking,
         most: int,
         bytes_max: int,
         have: Sequence[int] | None = None,
@@ -37,7 +46,7 @@ class SimOutboxes:
         """Take."""
         held = None if have is None else list(have)
         found: Load = await self._call(
-            lambda s: s.outboxes.take(name, owner, lease_ms, most, bytes_max, held)
+            lambda s: s.outboxes.take(name, asking, most, bytes_max, held)
         )
         return found
 

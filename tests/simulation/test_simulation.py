@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.simulation import put_off
+from tests.simulation import outboxes, put_off
 from tests.simulation.__main__ import rerun
 from tests.simulation.mutants import MUTANTS, Mutant
 from tests.simulation.plan import (
@@ -169,6 +169,27 @@ def test_r29_dead_letters_are_redriven_to_their_group_under_faults() -> None:
 def test_i4_what_others_put_off_is_not_early_and_counts_on(story: Story) -> None:
     """Whoever dies, and whatever the store forgets while its owner lives."""
     for seed in range(6):
+        outcome = simulate(seed, story)
+        assert outcome.violation is None, rerun(outcome)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    ("story", "found"),
+    [
+        # A late question took messages that nobody knew of; what came after them was sent first.
+        (outboxes.AWAY, [21]),
+        # A repeat of a batch got the numbers of other messages, and its own were never sent.
+        (outboxes.CUT, [11, 29]),
+        (outboxes.FULL, [0]),
+        # Numbers and terms of before a failover were given again.
+        (outboxes.FORGOTTEN, [0, 47, 161]),
+    ],
+)
+def test_i1_what_is_accepted_is_sent(story: Story, found: list[int]) -> None:
+    """In order by key and partition (I6); what may be there twice says so (R20)."""
+    for seed in (*found, *range(1, 9)):
         outcome = simulate(seed, story)
         assert outcome.violation is None, rerun(outcome)
 

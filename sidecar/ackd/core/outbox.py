@@ -4,6 +4,9 @@ The reference for `store/outbox.lua`, which decides the same. Everything is in t
 time, then of its number; what is due at once has the time of its acceptance. One sidecar at a time
 holds the lease and takes messages; whoever takes the lease over gets what the one before had taken
 and not confirmed, marked as doubtful: it may be with the broker already.
+
+A number is never given twice: who sends may know of a message by its number that a failover has
+forgotten. So each run of the server has numbers of its own.
 """
 
 from __future__ import annotations
@@ -13,6 +16,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+RUN_NUMBERS = 1_000_000_000
+"""So far above the last one that it knows of begins a run of the server (9 million runs until 2^53
+is reached)."""
 PRUNE_MAX = 100
 """Most forgotten results (tickets, failures) that one call clears away."""
 
@@ -71,6 +77,18 @@ class Parcel(NamedTuple):
     body: bytes
 
 
+class Asking(NamedTuple):
+    """Who asks for messages, with the `term` of its lease as far as it knows (0: it has none).
+
+    `seq` is higher with every question, so that one that arrives late changes nothing.
+    """
+
+    owner: str
+    term: int
+    seq: int
+    lease_ms: int
+
+
 class Load(NamedTuple):
     """The answer to a take. `term` 0: the lease is not ours (`holder` has it; "" = nobody).
 
@@ -117,9 +135,11 @@ class Outbox:
     """One broker's outbox. Times are the store's, integer milliseconds."""
 
     last: int = 0
+    run: str = ""
     clock_ms: int = 0
     term: int = 0
     owner: str = ""
+    seen: tuple[str, int] = ("", 0)
     until_ms: int = 0
     size: int = 0
     items: dict[int, _Item] = field(default_factory=dict)
@@ -128,6 +148,12 @@ class Outbox:
     failed: dict[int, int] = field(default_factory=dict)
     results: dict[int, tuple[int, bytes]] = field(default_factory=dict)
     tickets: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)
+
+    def decided_by(self, run: str) -> None:
+        """The run of the server that decides from now on."""
+        if self.run != run and self.last:
+            self.last += RUN_NUMBERS
+        self.run = run
 
     def _tick(self, now_ms: int) -> int:
         """A clock that never goes back: the order of acceptance hangs on it."""
@@ -167,8 +193,7 @@ class Outbox:
 
     def take(
         self,
-        owner: str,
-        lease_ms: int,
+        asking: Asking,
         most: int,
         bytes_max: int,
         now_ms: int,
@@ -176,16 +201,22 @@ class Outbox:
     ) -> Load:
         """Take or keep the lease, and up to `most` due messages (the first one whatever its size).
 
-        Nobody takes the lease of an empty outbox. `have`: all that the holder knows of taking,
-        after an answer was lost; the rest was never sent and waits again.
+        Nobody takes the lease of an empty outbox. A holder that does not know its term (an answer
+        was lost), or whose lease was forgotten, gets a new one. `have`: all that it knows of
+        taking, after an answer was lost; the rest was never sent and waits again.
         """
         now_ms = self._tick(now_ms)
-        if self.owner != owner:
+        owner, term, seq, lease_ms = asking
+        if self.seen[0] == owner and seq <= self.seen[1]:
+            return self._load(0, now_ms)
+        if self.owner != owner or self.term != term:
             idle = not most or not (self.waiting or self.flight)
-            if idle or (self.owner and self.until_ms > now_ms):
+            held = self.owner not in ("", owner) and self.until_ms > now_ms
+            if held or (idle and self.owner != owner):
                 return self._load(0, now_ms)
-            self.owner, self.term = owner, self.term + 1
+            self.owner, self.term = owner, max(self.term, term) + 1
             self._take_back(set(self.flight))
+        self.seen = owner, seq
         self.until_ms = now_ms + lease_ms
         if have is not None:
             self._lay_back(set(self.flight) - set(have))
@@ -234,15 +265,25 @@ class Outbox:
             return False
         self.until_ms = now_ms + lease_ms
         for number, result, failed in sent:
-            if number not in self.flight:
+            if not self._taken(number, sent=not failed):
                 continue
-            del self.flight[number]
             if failed:
                 self.failed[number] = now_ms + keep.failed_ms
             else:
                 self.size -= len(self.items.pop(number).body)
             self.results[number] = (now_ms + (keep.failed_ms if failed else keep.result_ms), result)
         self._prune_results(keep, now_ms)
+        return True
+
+    def _taken(self, number: int, *, sent: bool) -> bool:
+        """It is under way no longer. After a failover what was sent may wait again, too."""
+        if number in self.flight:
+            del self.flight[number]
+            return True
+        item = self.items.get(number)
+        if item is None or number in self.failed or not sent:
+            return False
+        self.waiting.remove((item.due_ms, number))
         return True
 
     def release(self, owner: str, term: int, unsent: Sequence[int]) -> bool:

@@ -1,7 +1,8 @@
 """How full the memory for bodies is: a warning in time, then the oldest leave for the retry topic.
 
-Fetching pauses when `window_bytes_max` is reached. If then nothing of what is held can be handed
-out, only unfinished messages that others work on (or that wait) fill it, and it would stay so.
+Fetching pauses when `window_bytes_max` is reached, and goes on when there is some room. If then
+nothing of what is held can be handed out, only unfinished messages that others work on (or that
+wait) fill it, and it would stay so.
 """
 
 from __future__ import annotations
@@ -50,8 +51,10 @@ class Filling:
             self._context.metrics.window_warnings.at(subscription.name).inc()
         elif share < CALM_SHARE:
             self._warned = False
-        if size >= most and not ready and not subscription.send_back:
-            self._make_room(size - int(most * AIM_SHARE))
+        above = size - int(most * AIM_SHARE)
+        halted = size >= most or subscription.hand_out.paused
+        if halted and above > 0 and not ready and not subscription.send_back:
+            self._make_room(above)
 
     def _make_room(self, size: int) -> None:
         """The partition whose head is the oldest is asked first."""

@@ -321,6 +321,11 @@ class HandOut:
         owned = self._subscription.owned.values()
         return sum(e.ledger.ready for e in owned), sum(e.ledger.bytes for e in owned)
 
+    @property
+    def paused(self) -> bool:
+        """Nothing is fetched until there is room again."""
+        return bool(self._paused)
+
     def throttle(self) -> None:
         """Pause fetching when enough is held, resume when half of it is gone (I8)."""
         owned = self._subscription.owned.values()

@@ -16,7 +16,7 @@ from contextlib import suppress
 import msgspec
 
 from ackd.config.schema import PublishSettings
-from ackd.core.outbox import Keep, Load, Parcel, Sent
+from ackd.core.outbox import Asking, Keep, Load, Parcel, Sent
 from ackd.engine.context import Context
 from ackd.engine.outbox_api import OutboxView
 from ackd.engine.outbox_entry import read_message, write_failed, write_stored
@@ -96,7 +96,7 @@ class OutboxSender:
         self._held: dict[int, _Held] = {}
         self._unconfirmed: dict[int, Sent] = {}
         self._publishes = 0
-        self._term = 0
+        self._term = self._questions = 0
         self._valid_until_ms = 0
         self._resync = False
         self._stopping = False
@@ -226,8 +226,10 @@ class OutboxSender:
         begin_ms = self._now_ms()
         have = [*self._held, *self._unconfirmed] if self._resync else None
         most = self._asked_for = min(room, BATCH_MAX)
+        self._questions += 1
+        asking = Asking(self._me, self._term, self._questions, LEASE_MS)
         load = await self._context.store.outboxes.take(
-            self._place.name, self._me, LEASE_MS, most, TAKE_BYTES_MAX, have
+            self._place.name, asking, most, TAKE_BYTES_MAX, have
         )
         self._resync = False
         self._load, self._load_at_ms = load._replace(parcels=()), self._now_ms()
@@ -238,6 +240,8 @@ class OutboxSender:
                 LOG.info("outbox of %s: this sidecar sends (term %d)", self._name, load.term)
         self._valid_until_ms = begin_ms + LEASE_MS
         for parcel in load.parcels:
+            if parcel.number in self._held or parcel.number in self._unconfirmed:
+                continue  # a failover has forgotten that it was taken
             try:
                 self._held[parcel.number] = _Held(parcel, read_message(parcel.body))
             except msgspec.DecodeError as error:
@@ -317,6 +321,8 @@ class OutboxSender:
 
     def _answered(self, number: int, held: _Held, result: PublishResult) -> None:
         metrics = self._context.metrics
+        if self._held.get(number) is not held:
+            return  # the lease was lost meanwhile, and this is somebody else's
         held.flying = False
         if isinstance(result, Stored):
             del self._held[number]

@@ -1,4 +1,4 @@
-"""Publishing: tries, pauses under pressure, and answers that are remembered by idempotency key.
+"""Publishing: tries, pauses under pressure, the outbox, and repeats under an idempotency key.
 
 After RocketMQ's documented client rules: a first try and two more at once for what was certainly
 not stored, on another partition only where nobody chose one (R20); under pressure exponential
@@ -9,25 +9,23 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-import msgspec
 from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_delay
 from tenacity.wait import wait_base
 
 from ackd.config.schema import PublishSettings
 from ackd.engine.api import Accepted, Published, PublishRequest
 from ackd.engine.context import Context
+from ackd.engine.idempotency import Answers
 from ackd.engine.outbox import Outbox
 from ackd.errors import (
     AckdError,
     BodyTooLargeError,
     BrokerError,
-    IdempotencyMismatchError,
-    IdempotencyRunningError,
     NotSupportedError,
     OutcomeUnknownError,
     PressureError,
@@ -41,8 +39,6 @@ if TYPE_CHECKING:
 
 GROWTH = 1.6
 JITTER = 0.2
-RUNNING_EXTRA_MS = 5_000
-IN_OUTBOX = -1
 TICKET_BYTES = 16
 
 
@@ -57,28 +53,6 @@ class Backoff(wait_base):
         pause_ms = self._settings.backoff_ms * GROWTH ** (retry_state.attempt_number - 1)
         pause_ms = min(pause_ms, self._settings.backoff_ms_max)
         return pause_ms * random.uniform(1 - JITTER, 1 + JITTER) / 1000  # noqa: S311 - no secret
-
-
-class Known(msgspec.Struct, array_like=True):
-    """A result: topic, partition and offset, or (in the outbox) broker, `IN_OUTBOX` and number."""
-
-    name: str
-    partition: int
-    number: int
-    due_ms: int = 0
-
-
-class Remembered(msgspec.Struct, omit_defaults=True):
-    """What is kept under an idempotency key.
-
-    `results` None: still running, or its sidecar died meanwhile if `until_ms` (Unix time) is over.
-    `boxed`: the whole request goes into the outbox, which itself knows repeats of it.
-    """
-
-    fingerprint: bytes
-    until_ms: int = 0
-    results: list[Known] | None = None
-    boxed: bool = False
 
 
 class Publisher:
@@ -98,69 +72,32 @@ class Publisher:
         self._context = context
         self._outbox = outbox
         self._when_away = outbox is not None and settings.outbox == "when_away"
+        self._answers = Answers(name, settings, context)
         self._messages = 0
         self._bytes = 0
-        self._kept: deque[int] = deque()
 
     async def publish(self, request: PublishRequest) -> Published:
         """Publish all; per message a result. Raises PressureError and the idempotency errors."""
+        nothing: list[Stored | Accepted | None] = [None] * len(request.messages)
         if request.idempotency_key is None:
-            return await self._bounded(request)
-        name = f"idem:{self._name}:{request.idempotency_key}"
-        self._make_room()
-        now_ms = self._context.clock.wall_ms()
-        until_ms = now_ms + self._settings.timeout_ms + RUNNING_EXTRA_MS
+            return await self._bounded(request, nothing)
         boxed = all(self._boxed(each, request) for each in request.messages)
-        entry = Remembered(request.fingerprint, until_ms, boxed=boxed)
-        store, keep_ms = self._context.store, self._settings.idempotency_ms
-        there = await store.put_new(name, msgspec.json.encode(entry), keep_ms)
-        if there is not None:
-            replay = await self._replay(name, there, request.fingerprint, now_ms)
-            if replay is not None:
-                return replay
+        claim = await self._answers.begin(request, boxed=boxed)
+        if isinstance(claim, Published):
+            return claim
+        if claim.boxed:  # whatever the broker does now: the outbox may have it since the first try
+            request = replace(request, respond_async=True)
         try:
-            published = await self._bounded(request)
+            published = await self._bounded(request, claim.known)
         except (PressureError, BodyTooLargeError):
-            await store.delete(name)
+            await self._answers.undo(claim)
             raise
-        known = [_remembered(r) for r in published.results if not isinstance(r, AckdError)]
-        if len(known) == len(published.results):
-            entry.results = known
-            await store.put(name, msgspec.json.encode(entry), keep_ms)
-        else:
-            # A repeat with the same key tries again; what is in doubt was answered 504.
-            await store.delete(name)
+        await self._answers.end(claim, published.results)
         return published
 
-    def _make_room(self) -> None:
-        """Bound the keys that this sidecar keeps in the store (I8)."""
-        now_ms = self._context.clock.monotonic_ms()
-        while self._kept and self._kept[0] <= now_ms:
-            self._kept.popleft()
-        if len(self._kept) >= self._settings.idempotency_max:
-            raise PressureError("too many idempotency keys are kept")
-        self._kept.append(now_ms + self._settings.idempotency_ms)
-
-    async def _replay(
-        self, name: str, there: bytes, fingerprint: bytes, now_ms: int
-    ) -> Published | None:
-        """The first answer again; a first request whose sidecar died is `outcome-unknown` once.
-
-        None: ask the outbox, which accepts it once.
-        """
-        entry = msgspec.json.decode(there, type=Remembered)
-        if entry.fingerprint != fingerprint:
-            raise IdempotencyMismatchError
-        if entry.results is not None:
-            return Published([_replayed(each) for each in entry.results], replayed=True)
-        if entry.boxed:
-            return None
-        if now_ms < entry.until_ms:
-            raise IdempotencyRunningError
-        await self._context.store.delete(name)
-        raise OutcomeUnknownError("the first request with this key was cut off by a crash")
-
-    async def _bounded(self, request: PublishRequest) -> Published:
+    async def _bounded(
+        self, request: PublishRequest, known: Sequence[Stored | Accepted | None]
+    ) -> Published:
         """Refuse at once what would exceed the bounds (I8)."""
         messages = request.messages
         size = sum(len(m.value or b"") + len(m.key or b"") for m in messages)
@@ -174,7 +111,7 @@ class Publisher:
         start_ms = self._context.clock.wall_ms()
         try:
             with self._context.metrics.publish_seconds.at(self._name).time():
-                published = await self._publish(request)
+                published = await self._publish(request, known)
             if self._context.traces is not None and messages:
                 self._trace(self._context.traces, published, start_ms, messages[0].topic)
             return published
@@ -193,11 +130,14 @@ class Publisher:
             more += f",{number('ackd.failed', failed)},{text('error.type', 'publish')}"
         traces.published(more, start_ms, topic, failed=bool(failed))
 
-    async def _publish(self, request: PublishRequest) -> Published:
+    async def _publish(
+        self, request: PublishRequest, known: Sequence[Stored | Accepted | None]
+    ) -> Published:
         messages = request.messages
         boxed = [self._boxed(message, request) for message in messages]
         results: list[Stored | Accepted | AckdError | None] = [
-            self._check(message, in_box) for message, in_box in zip(messages, boxed, strict=True)
+            before or self._check(message, in_box)
+            for before, message, in_box in zip(known, messages, boxed, strict=True)
         ]
         left = [index for index, result in enumerate(results) if result is None]
         later, now = [i for i in left if boxed[i]], [i for i in left if not boxed[i]]
@@ -209,8 +149,9 @@ class Publisher:
                 else:
                     results[index] = result if isinstance(result, Stored) else _error(result)
         replayed = await self._accept(request, sorted(later), results) if later else False
-        for each in results:
-            self._count(each)
+        for before, each in zip(known, results, strict=True):
+            if before is None:
+                self._count(each)
         return Published([each or BrokerError() for each in results], replayed=replayed)
 
     # --- the outbox
@@ -238,7 +179,7 @@ class Publisher:
             return False
         try:
             accepted, replayed = await self._outbox.accept(
-                [request.messages[index] for index in which], _ticket(request)
+                [request.messages[index] for index in which], _ticket(request, which)
             )
         except AckdError as error:
             if len(which) == len(results):
@@ -317,24 +258,17 @@ class Publisher:
         self._context.metrics.published.at(self._name, outcome).inc()
 
 
-def _ticket(request: PublishRequest) -> bytes:
-    """Names a request that has an idempotency key, the same for each repeat of it."""
+def _ticket(request: PublishRequest, which: Sequence[int]) -> bytes:
+    """Names these messages of a request that has an idempotency key, the same for each repeat.
+
+    With other ones of its messages a repeat is no repeat for the outbox.
+    """
     if request.idempotency_key is None:
         return b""
     name = request.idempotency_key.encode() + b"\0" + request.fingerprint
+    if len(which) != len(request.messages):
+        name += b"\0" + b",".join(b"%d" % index for index in which)
     return blake2b(name, digest_size=TICKET_BYTES).digest()
-
-
-def _remembered(result: Stored | Accepted) -> Known:
-    if isinstance(result, Stored):
-        return Known(result.topic, result.partition, result.offset)
-    return Known(result.broker, IN_OUTBOX, result.number, result.due_ms)
-
-
-def _replayed(known: Known) -> Stored | Accepted:
-    if known.partition == IN_OUTBOX:
-        return Accepted(known.name, known.number, known.due_ms)
-    return Stored(known.name, known.partition, known.number)
 
 
 def _first(_: PublishResult) -> bool:

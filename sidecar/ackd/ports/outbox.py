@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ackd.core.outbox import Bounds, Keep, Load, Look, Post, Posted, Sent
+from ackd.core.outbox import Asking, Bounds, Keep, Load, Look, Post, Posted, Sent
 from ackd.core.seen import Ask, Entry
 
 
@@ -22,8 +22,7 @@ class Outboxes(Protocol):
     async def take(
         self,
         name: str,
-        owner: str,
-        lease_ms: int,
+        asking: Asking,
         most: int,
         bytes_max: int,
         have: Sequence[int] | None = None,

@@ -132,7 +132,10 @@ class Store(Protocol):
         """Set a value unless there is one; returns the one that was there, None if it was set."""
 
     async def swap(self, name: str, expected: bytes | None, value: bytes) -> bytes | None:
-        """Set a value if it still is `expected` (None: not there); returns what is there now."""
+        """Set a value if it still is `expected` (None: not there); returns what is there now.
+
+        A value that has a time to live keeps it.
+        """
 
     async def delete(self, name: str) -> None:
         """Remove a value."""

@@ -4,7 +4,7 @@
 if ARGV[1] == "live" then
   local there = redis.call("GET", KEYS[1]) or ""
   if there == ARGV[2] then
-    redis.call("SET", KEYS[1], ARGV[3])
+    redis.call("SET", KEYS[1], ARGV[3], "KEEPTTL")
     there = ARGV[3]
   end
   return there

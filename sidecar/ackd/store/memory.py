@@ -76,7 +76,7 @@ class MemoryStore:
     @property
     def outboxes(self) -> MemoryOutboxes:
         """Outboxes on the same data."""
-        return MemoryOutboxes(self.data.outboxes, self._now_us)
+        return MemoryOutboxes(self.data.outboxes, self._now_us, self._run)
 
     @property
     def seen_keys(self) -> MemorySeenKeys:
@@ -219,7 +219,8 @@ class MemoryStore:
         """Compare and set."""
         there = await self.get(name)
         if there == expected:
-            await self.put(name, value)
+            _, until_ms = self.data.values.get(name, (None, None))
+            self.data.values[name] = (value, until_ms)
             return value
         return there
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ackd.core.outbox import Bounds, Keep, Load, Look, Outbox, Post, Posted, Sent
+from ackd.core.outbox import Asking, Bounds, Keep, Load, Look, Outbox, Post, Posted, Sent
 from ackd.core.seen import Ask, Entry, Seen
 
 
 class MemoryOutboxes:
     """`ackd.ports.Outboxes` on a dictionary."""
 
-    def __init__(self, outboxes: dict[str, Outbox], now_us: Callable[[], int]) -> None:
+    def __init__(self, outboxes: dict[str, Outbox], now_us: Callable[[], int], run: str) -> None:
         self._outboxes = outboxes
         self._now_us = now_us
+        self._run = run
 
     def _of(self, name: str) -> tuple[Outbox, int]:
-        return self._outboxes.setdefault(name, Outbox()), self._now_us() // 1000
+        outbox = self._outboxes.setdefault(name, Outbox())
+        outbox.decided_by(self._run)
+        return outbox, self._now_us() // 1000
 
     async def post(self, name: str, posts: Sequence[Post], bounds: Bounds) -> list[Posted]:
         """Accept."""
@@ -26,15 +29,14 @@ class MemoryOutboxes:
     async def take(
         self,
         name: str,
-        owner: str,
-        lease_ms: int,
+        asking: Asking,
         most: int,
         bytes_max: int,
         have: Sequence[int] | None = None,
     ) -> Load:
         """Take."""
         outbox, now_ms = self._of(name)
-        return outbox.take(owner, lease_ms, most, bytes_max, now_ms, have)
+        return outbox.take(asking, most, bytes_max, now_ms, have)
 
     async def done(
         self, name: str, owner: str, term: int, lease_ms: int, sent: Sequence[Sent], keep: Keep

@@ -1,5 +1,6 @@
--- The outbox of a broker; decides what ackd.core.outbox decides. KEYS[1] = meta hash `...:m`: n last
--- number, c clock, t term, o owner, u lease until, b bytes. Its siblings under the same tag:
+-- The outbox of a broker; decides what ackd.core.outbox decides. The last argument is the run of this
+-- server. KEYS[1] = meta hash `...:m`: n last number, h run, c clock, t term, o owner, u lease until,
+-- b bytes, q who asked last, z its question's number. Its siblings under the same tag:
 --   d  zset: waiting, score = due; f  zset: taken, score = due; x  zset: failed, score = kept until
 --   e  hash: bodies by number; w  set: doubtful numbers
 --   r  hash: results, s  zset: kept until; t  hash: tickets, y  zset: known until
@@ -9,11 +10,14 @@ local META = KEYS[1]
 local BASE = string.sub(META, 1, -2)
 local DUE, FLIGHT, FAILED, BODY, DOUBT = BASE .. "d", BASE .. "f", BASE .. "x", BASE .. "e", BASE .. "w"
 local RESULT, RESULT_AT, TICKET, TICKET_AT = BASE .. "r", BASE .. "s", BASE .. "t", BASE .. "y"
-local PRUNE_MAX = 100
+local PRUNE_MAX, RUN_NUMBERS = 100, 1000000000
+local run = table.remove(ARGV)
 
-local meta = call("HMGET", META, "n", "c", "t", "o", "u", "b")
+local meta = call("HMGET", META, "n", "c", "t", "o", "u", "b", "q", "z", "h")
 local last, clock, term = tonumber(meta[1] or 0), tonumber(meta[2] or 0), tonumber(meta[3] or 0)
 local owner, until_ms, bytes = meta[4] or "", tonumber(meta[5] or 0), tonumber(meta[6] or 0)
+local asker, asked = meta[7] or "", tonumber(meta[8] or 0)
+if meta[9] ~= run and last > 0 then last = last + RUN_NUMBERS end
 local time = call("TIME")
 local now = math.max(clock, time[1] * 1000 + math.floor(time[2] / 1000))
 local what = ARGV[1]
@@ -28,7 +32,7 @@ end
 
 local function save()
   call("HSET", META, "n", text(last), "c", text(now), "t", text(term), "o", owner,
-    "u", text(until_ms), "b", text(bytes))
+    "u", text(until_ms), "b", text(bytes), "q", asker, "z", text(asked), "h", run)
 end
 
 local function drop_body(number)
@@ -108,18 +112,22 @@ local function load(mine)
 end
 
 if what == "take" then
-  -- owner, lease_ms, most, bytes_max, then (only after a lost answer) "have" and numbers
-  local me, lease_ms, most, room = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-  if owner ~= me then
+  -- owner, term, seq, lease_ms, most, bytes_max, then (only after a lost answer) "have" and numbers
+  local me, known, seq, lease_ms = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+  local most, room = tonumber(ARGV[6]), tonumber(ARGV[7])
+  if asker == me and seq <= asked then return load(0) end
+  if owner ~= me or term ~= known then
     local idle = most == 0 or (call("ZCARD", DUE) == 0 and call("ZCARD", FLIGHT) == 0)
-    if idle or (owner ~= "" and until_ms > now) then return load(0) end
-    owner, term = me, term + 1
+    local held = owner ~= "" and owner ~= me and until_ms > now
+    if held or (idle and owner ~= me) then return load(0) end
+    owner, term = me, math.max(term, known) + 1
     all_back(true)
   end
+  asker, asked = me, seq
   until_ms = now + lease_ms
-  if ARGV[6] then
+  if ARGV[8] then
     local have = {}
-    for index = 7, #ARGV do have[member(tonumber(ARGV[index]))] = true end
+    for index = 9, #ARGV do have[member(tonumber(ARGV[index]))] = true end
     all_back(false, have)
   end
   local taken, parcels = {}, {}
@@ -148,7 +156,7 @@ if what == "done" then
   until_ms = now + tonumber(ARGV[4])
   for index = 8, #ARGV, 3 do
     local number, failed = member(tonumber(ARGV[index])), ARGV[index + 1] == "1"
-    if call("ZREM", FLIGHT, number) == 1 then
+    if call("ZREM", FLIGHT, number) == 1 or (not failed and call("ZREM", DUE, number) == 1) then
       if failed then
         call("ZADD", FAILED, text(now + failed_ms), number)
       else

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from struct import Struct
 from typing import Any
 
-from ackd.core.outbox import Bounds, Keep, Load, Look, Parcel, Post, Posted, Sent
+from ackd.core.outbox import Asking, Bounds, Keep, Load, Look, Parcel, Post, Posted, Sent
 from ackd.core.seen import Ask, Entry
 from ackd.errors import StoreDataError
 from ackd.store.keys import Keys
@@ -45,15 +45,14 @@ class RedisOutboxes:
     async def take(
         self,
         name: str,
-        owner: str,
-        lease_ms: int,
+        asking: Asking,
         most: int,
         bytes_max: int,
         have: Sequence[int] | None = None,
     ) -> Load:
         """Take."""
         more: Sequence[Word] = () if have is None else ("have", *have)
-        said = await self._ask(name, "take", owner, lease_ms, most, bytes_max, *more)
+        said = await self._ask(name, "take", *asking, most, bytes_max, *more)
         term, holder, *numbers = said[:_LOAD_WORDS]
         words = said[_LOAD_WORDS:]
         parcels = [

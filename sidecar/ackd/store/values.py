@@ -30,11 +30,12 @@ class SmallValues(ABC):
         self.places = RedisPlaces(keys, self._script)
 
     async def _script(self, key: str, script: Script, words: Sequence[str | bytes | int]) -> Answer:
-        """Run a script on one key."""
+        """Run a script on one key; an outbox is told the run of its server, too."""
+        outbox = script is OUTBOX
 
         async def ask(node: Node, link: Link) -> Answer:
-            command = ("EVALSHA", script.sha, 1, key, *words)
-            return await self._one(node, link, command, script, ownership=script is OUTBOX)
+            command = ("EVALSHA", script.sha, 1, key, *words, *((node.run,) if outbox else ()))
+            return await self._one(node, link, command, script, ownership=outbox)
 
         return await self._on(key, ask)
 

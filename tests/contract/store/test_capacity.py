@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from ackd.core.outbox import Bounds, Keep, Post, Posting, Sent
+from ackd.core.outbox import Asking, Bounds, Keep, Post, Posting, Sent
 from ackd.core.seen import Entry
 from ackd.core.states import Verb
 from ackd.core.wire import Finish, Op, Said, Verdict
@@ -194,8 +194,10 @@ async def outbox_result(store: Store) -> float:
     name = await outbox_of(store, bytes(BODY))
     keep = Keep(3_600_000, COUNT, 3_600_000)
     result = write_stored(Stored("orders", 3, 2_101_000), doubtful=False)
-    for _ in range(0, COUNT, CALL):
-        load = await store.outboxes.take(name, "a", 60_000, CALL, 1 << 30)
+    term = 0
+    for seq in range(1, COUNT // CALL + 1):
+        load = await store.outboxes.take(name, Asking("a", term, seq, 60_000), CALL, 1 << 30)
+        term = load.term
         sent = [Sent(parcel.number, result) for parcel in load.parcels]
         assert len(sent) == CALL
         assert await store.outboxes.done(name, "a", load.term, 60_000, sent, keep)

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from ackd.core.outbox import Bounds, Keep, Look, Post, Posting, Sent
+from ackd.core.outbox import Asking, Bounds, Keep, Load, Look, Post, Posting, Sent
 from ackd.ports import Store
 from tests.support.wait import wait_until_async
 
@@ -26,29 +26,62 @@ def post(*bodies: bytes, delay_ms: int = 0, ticket: bytes = b"") -> Post:
     return Post(ticket, tuple(Posting(delay_ms, body) for body in bodies))
 
 
+class Holder:
+    """One that sends, as a sidecar does: it knows its term, and counts its questions."""
+
+    def __init__(self, store: Store, box: str, owner: str) -> None:
+        self.owner = owner
+        self.term = self.seq = 0
+        self._outbox, self._box = store.outboxes, box
+
+    async def take(
+        self, most: int = 100, bytes_max: int = 1 << 20, have: list[int] | None = None
+    ) -> Load:
+        """Ask for messages."""
+        self.seq += 1
+        load = await self.ask(self.term, self.seq, most, bytes_max, have)
+        self.term = load.term
+        return load
+
+    async def ask(
+        self,
+        term: int,
+        seq: int,
+        most: int,
+        bytes_max: int = 1 << 20,
+        have: list[int] | None = None,
+    ) -> Load:
+        """Ask for messages with any term and number; the answer is not heard."""
+        asking = Asking(self.owner, term, seq, LEASE_MS)
+        return await self._outbox.take(self._box, asking, most, bytes_max, have)
+
+
 async def test_accepted_messages_are_taken_in_order_and_confirmed(store: Store) -> None:
     outbox, box = store.outboxes, name()
+    me = Holder(store, box, "me#1")
     first, second = await outbox.post(box, [post(b"a", b"\x00{b}"), post(b"c")], BOUNDS)
-    assert (first.first, second.first) == (1, 3)
-    load = await outbox.take(box, "me#1", LEASE_MS, 10, 1 << 20)
+    one, two, three = range(first.first, first.first + 3)
+    assert (one, second.first) == (1, three)
+    load = await me.take()
     assert [(p.number, p.body, p.doubtful) for p in load.parcels] == [
-        (1, b"a", False),
-        (2, b"\x00{b}", False),
-        (3, b"c", False),
+        (one, b"a", False),
+        (two, b"\x00{b}", False),
+        (three, b"c", False),
     ]
     assert (load.term, load.holder, load.waiting, load.size) == (1, "me#1", 0, 6)
-    assert (await outbox.look(box, 2)).state == "sending"
-    sent = [Sent(1, b"one"), Sent(3, b"no", failed=True)]
+    assert (await outbox.look(box, two)).state == "sending"
+    sent = [Sent(one, b"one"), Sent(three, b"no", failed=True)]
     for _ in range(2):
         assert await outbox.done(box, "me#1", 1, LEASE_MS, sent, KEEP), "may be repeated"
-    assert await outbox.look(box, 1) == Look("sent", 0, doubtful=False, result=b"one")
-    assert await outbox.look(box, 3) == Look("failed", 0, doubtful=False, result=b"no")
-    assert await outbox.look(box, 4) == Look("")
-    load = await outbox.take(box, "me#1", LEASE_MS, 10, 1 << 20)
+    assert await outbox.look(box, one) == Look("sent", 0, doubtful=False, result=b"one")
+    assert await outbox.look(box, three) == Look("failed", 0, doubtful=False, result=b"no")
+    assert await outbox.look(box, three + 1) == Look("")
+    load = await me.take()
     assert (list(load.parcels), load.failed, load.size) == ([], 1, 5)
-    assert await outbox.again(box, 3)
-    assert not await outbox.again(box, 3)
-    load = await outbox.take(box, "me#1", LEASE_MS, 10, 1 << 20)
+    assert await outbox.again(box, three)
+    assert not await outbox.again(box, three)
+    assert await outbox.done(box, "me#1", 1, LEASE_MS, sent, KEEP), "repeated behind that"
+    load = await me.take()
     assert [p.body for p in load.parcels] == [b"c"]
 
 
@@ -59,9 +92,10 @@ async def test_due_times_decide_and_nothing_comes_early(store: Store) -> None:
     accepted = await outbox.post(box, posts, BOUNDS)
     due = {each.first: each.now_ms + delay for each, delay in zip(accepted, delays, strict=True)}
     seen: list[int] = []
+    me = Holder(store, box, "me")
 
     async def all_taken() -> bool:
-        load = await outbox.take(box, "me", LEASE_MS, 7, 1 << 20)
+        load = await me.take(7)
         for parcel in load.parcels:
             assert parcel.due_ms == due[parcel.number] <= load.now_ms, seed
             seen.append(parcel.number)
@@ -75,39 +109,92 @@ async def test_due_times_decide_and_nothing_comes_early(store: Store) -> None:
 
 async def test_one_holder_and_doubt_after_a_takeover(store: Store) -> None:
     outbox, box = store.outboxes, name()
-    assert (await outbox.take(box, "a", LEASE_MS, 10, 100)).term == 0, "an empty one has no holder"
-    await outbox.post(box, [post(b"1", b"2", b"3", b"4")], BOUNDS)
-    assert (await outbox.take(box, "b", LEASE_MS, 0, 100)).term == 0, "looking takes nothing"
-    load = await outbox.take(box, "a", LEASE_MS, 3, 100)
-    assert [p.number for p in load.parcels] == [1, 2, 3]
-    other = await outbox.take(box, "b", LEASE_MS, 10, 100)
+    a, b = Holder(store, box, "a"), Holder(store, box, "b")
+    assert (await a.take()).term == 0, "an empty one has no holder"
+    n1 = (await outbox.post(box, [post(b"1", b"2", b"3", b"4")], BOUNDS))[0].first
+    n2, n3, n4 = range(n1 + 1, n1 + 4)
+    assert (await b.take(0)).term == 0, "looking takes nothing"
+    load = await a.take(3)
+    assert [p.number for p in load.parcels] == [n1, n2, n3]
+    other = await b.take()
     assert (other.term, other.holder, list(other.parcels)) == (0, "a", [])
-    assert await outbox.done(box, "a", load.term, 300, [Sent(1, b"x")], KEEP)
+    assert await outbox.done(box, "a", load.term, 300, [Sent(n1, b"x")], KEEP)
 
     async def taken_over() -> bool:
         nonlocal other
-        other = await outbox.take(box, "b", LEASE_MS, 10, 100)
+        other = await b.take()
         return other.term > 0
 
     await wait_until_async(taken_over, "the lease to run out", interval_s=0.02)
     assert other.term == load.term + 1
-    assert [(p.number, p.doubtful) for p in other.parcels] == [(2, True), (3, True), (4, False)]
-    assert not await outbox.done(box, "a", load.term, 300, [Sent(2, b"x")], KEEP), "fenced"
+    assert [(p.number, p.doubtful) for p in other.parcels] == [(n2, True), (n3, True), (n4, False)]
+    assert not await outbox.done(box, "a", load.term, 300, [Sent(n2, b"x")], KEEP), "fenced"
     assert not await outbox.release(box, "a", load.term, [])
-    assert (await outbox.look(box, 2)).doubtful
-    assert await outbox.release(box, "b", other.term, [4])
-    load = await outbox.take(box, "a", LEASE_MS, 10, 100)
+    assert (await outbox.look(box, n2)).doubtful
+    assert await outbox.release(box, "b", other.term, [n4])
+    load = await a.take()
     assert load.term == other.term + 1
-    assert [(p.number, p.doubtful) for p in load.parcels] == [(2, True), (3, True), (4, False)]
+    assert [(p.number, p.doubtful) for p in load.parcels] == [(n2, True), (n3, True), (n4, False)]
 
 
 async def test_a_lost_answer_to_a_take_loses_no_message(store: Store) -> None:
+    box = name()
+    me = Holder(store, box, "a")
+    n1 = (await store.outboxes.post(box, [post(b"1", b"2", b"3", b"4")], BOUNDS))[0].first
+    await me.take(1)
+    await me.take(2)  # nobody saw this answer
+    load = await me.take(have=[n1])
+    assert [(p.number, p.doubtful) for p in load.parcels] == [
+        (n1 + at, False) for at in range(1, 4)
+    ]
+
+
+async def test_a_late_question_changes_nothing(store: Store) -> None:
+    """I6, R20: one that nobody waits for any more arrives after the next one of that sidecar."""
     outbox, box = store.outboxes, name()
-    await outbox.post(box, [post(b"1", b"2", b"3", b"4")], BOUNDS)
-    await outbox.take(box, "a", LEASE_MS, 1, 100)
-    await outbox.take(box, "a", LEASE_MS, 2, 100)  # nobody saw this answer
-    load = await outbox.take(box, "a", LEASE_MS, 10, 100, have=[1])
-    assert [(p.number, p.doubtful) for p in load.parcels] == [(2, False), (3, False), (4, False)]
+    me, other = Holder(store, box, "a"), Holder(store, box, "b")
+    n1 = (await outbox.post(box, [post(b"1", b"2")], BOUNDS))[0].first
+    await me.take(1)
+    me.seq += 1  # on its way for a while
+    load = await me.take(0)
+    nothing: tuple[list[int] | None, ...] = (None, [])
+    for have in nothing:
+        late = await me.ask(me.term, me.seq - 1, 100, have=have)
+        assert (late.term, list(late.parcels)) == (0, [])
+    assert (await outbox.look(box, n1)).state == "sending", "it is not laid back"
+    assert (await outbox.look(box, n1 + 1)).state == "waiting", "nor is more taken"
+    assert await outbox.release(box, "a", load.term, [n1])
+    assert not (await me.ask(load.term, me.seq, 100)).term, "nor is a lease taken that was let go"
+    assert [p.number for p in (await other.take()).parcels] == [n1, n1 + 1]
+
+
+async def test_who_does_not_know_its_lease_begins_anew(store: Store) -> None:
+    """I6: the answer that told the term was lost, with what was taken under it."""
+    outbox, box = store.outboxes, name()
+    me = Holder(store, box, "a")
+    n1 = (await outbox.post(box, [post(b"1", b"2", b"3")], BOUNDS))[0].first
+    unheard = await me.ask(0, 1, 2)
+    me.seq = 1
+    load = await me.take()
+    assert load.term == unheard.term + 1
+    assert [(p.number, p.doubtful) for p in load.parcels] == [
+        (n1, True),
+        (n1 + 1, True),
+        (n1 + 2, False),
+    ]
+    assert not await outbox.done(box, "a", unheard.term, LEASE_MS, [Sent(n1, b"x")], KEEP)
+
+
+async def test_what_was_sent_is_done_where_it_waits_again(store: Store) -> None:
+    """R20: a failover has forgotten that it was taken; its sender has not."""
+    outbox, box = store.outboxes, name()
+    me = Holder(store, box, "a")
+    n1 = (await outbox.post(box, [post(b"1", b"2", b"3")], BOUNDS))[0].first
+    load = await me.take(1)
+    told = [Sent(n1 + 1, b"sent"), Sent(n1 + 2, b"refused", failed=True)]
+    assert await outbox.done(box, "a", load.term, LEASE_MS, told, KEEP)
+    assert (await outbox.look(box, n1 + 1)).state == "sent"
+    assert [p.number for p in (await me.take()).parcels] == [n1 + 2]
 
 
 async def test_bounds_and_bytes(store: Store) -> None:
@@ -116,20 +203,23 @@ async def test_bounds_and_bytes(store: Store) -> None:
     answers = await outbox.post(
         box, [post(b"1", b"2"), post(b"3", b"4"), post(b"3"), post(b"4")], bounds
     )
+    n1 = answers[0].first
     assert [(a.first, a.refused) for a in answers] == [
-        (1, ""),
+        (n1, ""),
         (0, "messages"),
-        (3, ""),
+        (n1 + 2, ""),
         (0, "messages"),
     ]
     box = name()
+    me = Holder(store, box, "me")
     answers = await outbox.post(box, [post(b"x" * 60), post(b"x" * 41), post(b"x" * 40)], bounds)
-    assert [(a.first, a.refused) for a in answers] == [(1, ""), (0, "bytes"), (2, "")]
-    load = await outbox.take(box, "me", LEASE_MS, 10, 10)
-    assert [p.number for p in load.parcels] == [1], "the first one whatever its size"
-    sent = [Sent(1, b"r")]
+    n1 = answers[0].first
+    assert [(a.first, a.refused) for a in answers] == [(n1, ""), (0, "bytes"), (n1 + 1, "")]
+    load = await me.take(bytes_max=10)
+    assert [p.number for p in load.parcels] == [n1], "the first one whatever its size"
+    sent = [Sent(n1, b"r")]
     assert await outbox.done(box, "me", load.term, LEASE_MS, sent, KEEP)
-    assert (await outbox.post(box, [post(b"x" * 60)], bounds))[0].first == 3
+    assert (await outbox.post(box, [post(b"x" * 60)], bounds))[0].first > n1 + 1
 
 
 async def test_a_ticket_accepts_once(store: Store) -> None:
@@ -138,7 +228,8 @@ async def test_a_ticket_accepts_once(store: Store) -> None:
     again = (await outbox.post(box, [post(b"1", b"2", ticket=b"t\x00")], BOUNDS))[0]
     assert again == first._replace(replayed=True)
     brief = BOUNDS._replace(ticket_ms=100)
-    assert (await outbox.post(box, [post(b"1", ticket=b"u")], brief))[0].first == 3
+    other = (await outbox.post(box, [post(b"1", ticket=b"u")], brief))[0]
+    assert other.first > first.first + 1
 
     async def forgotten() -> bool:
         return not (await outbox.post(box, [post(b"1", ticket=b"u")], brief))[0].replayed
@@ -149,24 +240,26 @@ async def test_a_ticket_accepts_once(store: Store) -> None:
 async def test_results_are_bounded_in_number_and_time(store: Store) -> None:
     outbox, box = store.outboxes, name()
     keep, brief = Keep(60_000, 5, 60_000), Keep(200, 5, 200)
-    await outbox.post(box, [post(*(b"%d" % n for n in range(10)))], BOUNDS)
-    load = await outbox.take(box, "me", LEASE_MS, 100, 1000)
-    sent = [Sent(p.number, b"r", failed=p.number == 1) for p in load.parcels]
+    me = Holder(store, box, "me")
+    n1 = (await outbox.post(box, [post(*(b"%d" % n for n in range(10)))], BOUNDS))[0].first
+    load = await me.take()
+    sent = [Sent(p.number, b"r", failed=p.number == n1) for p in load.parcels]
     assert await outbox.done(box, "me", load.term, LEASE_MS, sent, keep)
-    states = [(await outbox.look(box, number)).state for number in range(1, 11)]
+    states = [(await outbox.look(box, number)).state for number in range(n1, n1 + 10)]
     assert states.count("sent") in (4, 5)
     assert states[0] == "failed", "a failed one is not forgotten for lack of room"
 
     other = name()
-    await outbox.post(other, [post(b"1", b"2", b"3")], BOUNDS)
-    load = await outbox.take(other, "me", LEASE_MS, 100, 1000)
-    sent = [Sent(1, b"r", failed=True), Sent(2, b"r")]
+    me = Holder(store, other, "me")
+    n1 = (await outbox.post(other, [post(b"1", b"2", b"3")], BOUNDS))[0].first
+    load = await me.take()
+    sent = [Sent(n1, b"r", failed=True), Sent(n1 + 1, b"r")]
     assert await outbox.done(other, "me", load.term, LEASE_MS, sent, brief)
 
     async def forgotten() -> bool:
         assert await outbox.done(other, "me", load.term, LEASE_MS, [], brief)
-        states = [(await outbox.look(other, number)).state for number in range(1, 4)]
+        states = [(await outbox.look(other, number)).state for number in range(n1, n1 + 3)]
         return states == ["", "", "sending"]
 
     await wait_until_async(forgotten, "what was sent and what failed to be forgotten")
-    assert (await outbox.take(other, "me", LEASE_MS, 0, 0)).size == 1
+    assert (await me.take(0, 0)).size == 1

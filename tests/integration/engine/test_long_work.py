@@ -1,5 +1,6 @@
 """Work that takes long, or never ends: give up by time, brake, a full window, parked leases."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -197,6 +198,19 @@ async def test_i8_a_full_window_sends_its_oldest_back_and_goes_on(shop: Shop) ->
     assert worker.metric("ackd_window_warnings_total") >= 1
     assert set(await worker.all(held, Verb.ACK)) == {"acked"}
     assert (await worker.receive(wait_ms=500)).messages == []
+
+
+async def test_i8_what_is_left_of_a_full_window_gives_way_when_it_is_old_enough(shop: Shop) -> None:
+    """The first ten leave and the next ten are too young: as much is left as halts fetching."""
+    worker = await shop.start(
+        window_bytes_max=1024 * 1024, lease_ms=500, stuck_min_age_ms=500, stuck_after_ms=600_000
+    )
+    await worker.publish(10, size=100_000)
+    held = await worker.collect(10, lease_ms=60_000)
+    await asyncio.sleep(1.6)  # they are as old as they have to be
+    await worker.publish(20, size=100_000)
+    held += await worker.collect(20, lease_ms=60_000, wait_ms=15_000)
+    assert set(await worker.all(held, Verb.ACK)) == {"acked"}
 
 
 # --- parked leases

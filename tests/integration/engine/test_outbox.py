@@ -6,15 +6,18 @@ import time
 from collections import defaultdict
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from ackd.config.schema import PublishSettings
 from ackd.engine.api import Accepted, PublishRequest
+from ackd.engine.idempotency import Remembered
 from ackd.engine.runtime import Runtime
 from ackd.errors import (
     BodyTooLargeError,
     NotFailedError,
     PressureError,
+    PublishRefusedError,
     UnknownOutboxMessageError,
 )
 from ackd.ports import Outgoing, Stored
@@ -101,6 +104,54 @@ async def test_a_repeat_with_an_idempotency_key_is_accepted_once(together: Toget
     published = await one.runtime.publish("b", request)
     assert (published.results, published.replayed) == ([first], True)
     await accept(one.runtime, Outgoing(together.topic, b"k", b"end"))
+    assert [each.record.value for each in await one.collect(2)] == [b"once", b"end"]
+
+
+async def test_a_repeat_of_a_batch_publishes_only_what_went_wrong(together: Together) -> None:
+    """What was stored is not stored again, though the answer to the whole was no success."""
+    together.publish = PublishSettings(outbox="when_away")
+    one = await together.start("one")
+    outbox = one.runtime._publishing._outboxes["b"]
+    good = Outgoing(together.topic, b"k", b"good")
+    bad = Outgoing(together.topic, b"k", b"bad", partition=PARTITIONS + 5)
+    request = PublishRequest([good, bad], "a", b"two of them")
+    first = await one.runtime.publish("b", request)
+    assert isinstance(first.results[0], Stored)
+    for _ in range(2):
+        again = await one.runtime.publish("b", request)
+        assert again.results[0] == first.results[0]
+        assert isinstance(again.results[1], PublishRefusedError)
+    outbox.away = lambda: True
+    [stored, accepted] = (await one.runtime.publish("b", request)).results
+    assert stored == first.results[0]
+    assert isinstance(accepted, Accepted)
+    last = await one.runtime.publish("b", request)
+    assert (last.results, last.replayed) == ([stored, accepted], True)
+
+    async def refused() -> bool:
+        return await state(one.runtime, accepted) == "failed"
+
+    await wait_until_async(refused, "the other one to be tried")
+    outbox.away = lambda: False
+    await one.runtime.publish("b", PublishRequest([replace(good, value=b"end")]))
+    assert [each.record.value for each in await one.collect(2)] == [b"good", b"end"]
+
+
+async def test_a_repeat_asks_the_outbox_though_the_broker_is_back(together: Together) -> None:
+    """The sidecar died after the outbox had it and before it could note the answer."""
+    together.publish = PublishSettings(outbox="when_away")
+    one = await together.start("one")
+    outbox = one.runtime._publishing._outboxes["b"]
+    outbox.away = lambda: True
+    request = PublishRequest([Outgoing(together.topic, b"k", b"once")], "a", b"print")
+    [first] = (await one.runtime.publish("b", request)).results
+    assert isinstance(first, Accepted)
+    running = Remembered(b"print", time.time_ns() // 1_000_000 + 60_000, boxed=True)
+    await one.runtime._store.put("idem:b:a", msgspec.json.encode(running), 60_000)
+    outbox.away = lambda: False
+    published = await one.runtime.publish("b", request)
+    assert (published.results, published.replayed) == ([first], True)
+    await one.runtime.publish("b", PublishRequest([Outgoing(together.topic, b"k", b"end")]))
     assert [each.record.value for each in await one.collect(2)] == [b"once", b"end"]
 
 

@@ -20,6 +20,7 @@ LOG = logging.getLogger("tests.pulsar")
 LOG.setLevel(logging.CRITICAL)
 NACK_DELAY_MS = 4_000
 QUIET_MS = 1_500
+PATIENCE_S = 40
 
 
 @contextmanager
@@ -33,12 +34,22 @@ def client(url: str) -> Iterator[Any]:
 
 
 def join(made: Any, topic: str, subscription: str, **options: object) -> Any:
-    """A consumer of a Shared subscription from the first message on, unless told otherwise."""
+    """A consumer of a Shared subscription from the first message on, unless told otherwise.
+
+    A broker that has just come back may not have the topic yet: its client is as patient as a
+    user's program.
+    """
     defaults: dict[str, object] = {
         "consumer_type": pulsar.ConsumerType.Shared,
         "initial_position": pulsar.InitialPosition.Earliest,
     }
-    return made.subscribe(topic, subscription, **(defaults | options))
+    end_s = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return made.subscribe(topic, subscription, **(defaults | options))
+        except pulsar.Timeout:
+            if time.monotonic() > end_s:
+                raise
 
 
 def drain(consumer: Any, most: int = sys.maxsize, quiet_ms: int = QUIET_MS) -> list[Any]:
