@@ -7,6 +7,7 @@ import pytest
 
 from ackd.core.outbox import Asking, Bounds, Keep, Load, Look, Post, Posting, Sent
 from ackd.ports import Store
+from ackd.store.memory import MemoryStore
 from tests.support.wait import wait_until_async
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
@@ -263,3 +264,62 @@ async def test_results_are_bounded_in_number_and_time(store: Store) -> None:
 
     await wait_until_async(forgotten, "what was sent and what failed to be forgotten")
     assert (await me.take(0, 0)).size == 1
+
+
+@pytest.mark.parametrize("turn", range(3))
+async def test_every_store_decides_as_the_reference_does(store: Store, turn: int) -> None:
+    """Any questions in any order: of two sidecars, late ones, with terms of before."""
+    seed = random.randrange(1 << 30) + turn
+    chance, box = random.Random(seed), name()
+    both = (store.outboxes, MemoryStore().outboxes)
+    seqs, terms, last = {"a": 0, "b": 0}, {"a": [0], "b": [0]}, 0
+    for _ in range(150):
+        owner = chance.choice("ab")
+        term = chance.choice(terms[owner][-2:])
+        some = chance.sample(range(1, last + 1), min(last, chance.randrange(4)))
+        answers: list[object] = []
+        match chance.choice(["post", "take", "take", "take", "done", "done", "release", "again"]):
+            case "post":
+                ticket = b"t%d" % chance.randrange(3) if chance.random() < 0.3 else b""
+                request = post(*[b"body"] * chance.randint(1, 3), ticket=ticket)
+                posted = [(await each.post(box, [request], BOUNDS))[0] for each in both]
+                answers = [each._replace(now_ms=0) for each in posted]
+                last = max(last, posted[0].first + len(request.postings) - 1)
+            case "take":
+                seqs[owner] += 1
+                seq = seqs[owner] - chance.choice([0, 0, 0, 1, 2])
+                asking = Asking(owner, term, seq, LEASE_MS)
+                most, have = chance.randrange(5), chance.choice([None, None, some])
+                loads = [await each.take(box, asking, most, 1000, have) for each in both]
+                terms[owner].append(loads[0].term)
+                answers = [_timeless(each) for each in loads]
+            case "done":
+                sent = [Sent(n, b"r", failed=chance.random() < 0.3) for n in some]
+                answers = [await each.done(box, owner, term, LEASE_MS, sent, KEEP) for each in both]
+            case "release":
+                answers = [await each.release(box, owner, term, some) for each in both]
+            case _:
+                answers = [await each.again(box, n) for each in both for n in some[:1]]
+        looks = [
+            [(await each.look(box, n))._replace(due_ms=0) for n in range(1, last + 1)]
+            for each in both
+        ]
+        assert answers[:1] == answers[1:], seed
+        assert looks[0] == looks[1], seed
+
+
+def _timeless(load: Load) -> object:
+    parcels = [each._replace(due_ms=0) for each in load.parcels]
+    return load._replace(now_ms=0, next_due_ms=bool(load.next_due_ms), parcels=parcels)
+
+
+async def test_a_value_that_is_swapped_keeps_its_time(store: Store) -> None:
+    value = name()
+    await store.put(value, b"one", 150)
+    assert await store.swap(value, b"one", b"two") == b"two"
+    assert await store.swap(value, b"one", b"three") == b"two"
+
+    async def gone() -> bool:
+        return await store.get(value) is None
+
+    await wait_until_async(gone, "the value to run out", interval_s=0.02)
