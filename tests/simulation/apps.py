@@ -193,6 +193,8 @@ class App:
                 await self._settle(sidecar, SettleItem(lease, Verb.ACK))
             case "extend":
                 await self._extend(sidecar, lease)
+            case "note":
+                await self._note(sidecar, lease)
             case "retry":
                 await asyncio.sleep(random.uniform(0, 0.5) * lease_s)
                 delay_ms = random.choice([0, 50, 500, 2_000])
@@ -223,6 +225,17 @@ class App:
             if self.calm:
                 break
         await self._settle(sidecar, SettleItem(lease, Verb.ACK))
+
+    async def _note(self, sidecar: Sidecar, lease: str) -> None:
+        """Says how far it is, and never comes to the end; now and then it gives up in time."""
+        random, lease_ms = self._random, self._habits.lease_ms
+        for step in range(random.randint(1, 4)):
+            item = SettleItem(lease, Verb.EXTEND, lease_ms=lease_ms, note=f"{lease[-8:]} {step}")
+            if await self._settle(sidecar, item) is Status.LOST:
+                return
+            await asyncio.sleep(random.uniform(0.1, 0.6) * lease_ms / 1000)
+        if random.random() < 0.4:
+            await self._settle(sidecar, SettleItem(lease, Verb.RETRY, delay_ms=50))
 
     async def _settle(self, sidecar: Sidecar, item: SettleItem) -> Status | None:
         """Settle until there is an answer; every now and then at another sidecar."""

@@ -126,6 +126,8 @@ class Message:
     dismissed: set[Coordinate] = field(default_factory=set)
     removed: bool = False
     skipped: bool = False
+    buried: bool = False
+    cancelled: set[str] = field(default_factory=set)
 
     @property
     def done(self) -> bool:

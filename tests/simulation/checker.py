@@ -127,9 +127,11 @@ class Checker(Decisions):
             wrong = broken(record, holding.granted_us, lease.attempt, counted=counted)
             if wrong:
                 self.world.fail(f"{wrong}: {name_of(at)}")
-        if holding.ended and not holding.asked:
+        if holding.ended and not (holding.asked or message.cancelled):
             self.world.fail(f"I4: {name_of(at)} handed over after its lease was given back")
         holding.told(delivery.deadline_ms)
+        if not self.disturbed():
+            self.notes.delivered(at, holding, delivery.note)
         newest = message.newest
         if newest is None or newest is holding or newest.granted_us < holding.granted_us:
             return
@@ -142,6 +144,20 @@ class Checker(Decisions):
         holding = self.book.message(self.origin(lease.coordinate)).holdings.get(lease.key)
         if holding is not None:
             holding.asked.add(item.do.value)
+            if item.note:
+                self.notes.say(self.origin(lease.coordinate), holding.fence, item.note)
+
+    def cancelled(self, at: Coordinate, done: str) -> None:
+        """An operator was told that it is over (I2, I7)."""
+        message = self.book.message(at)
+        self.world.note("operator", f"read {at.partition}/{at.offset}", "cancelled", done)
+        dying = message.buried or any("DEAD" in e.outcomes for e in message.holdings.values())
+        if not (message.done or (dying and done == "dead")):
+            self.world.fail(f"I7: {name_of(at)} told cancelled, and is not over")
+        if message.acked_by is not None and done == "acked":
+            message.told.append(
+                Ack(message.acked_by, message.acked_us, self.world.now_us, message.acked_epoch)
+            )
 
     def settled(
         self, by: Process, item: SettleItem, result: SettleResult, asked_us: int
@@ -175,3 +191,5 @@ class Checker(Decisions):
             )
         if result.status is Status.EXTENDED and result.deadline_ms is not None:
             holding.told(result.deadline_ms)
+            if item.note:
+                self.notes.say(at, holding.fence, item.note, self.world.now_us)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 
-from ackd.core.bitmap import CHUNK_SHIFT
 from ackd.core.states import Outcome, Verb
 from ackd.core.upkeep import epoch_mark
 from ackd.core.wire import Call, Finish, Op, Open, Reply, Result, Snapshot, Verdict
 from ackd.engine.dedup import REPEAT
-from tests.simulation.book import Ack, Book, Coordinate, Holding, Ledger, Message, Place, name_of
-from tests.simulation.homes import apart, homeless, lapsed, noted, unknown
+from tests.simulation.book import Coordinate, Holding, Ledger, Message, Place, name_of
+from tests.simulation.excuses import Excuses
+from tests.simulation.homes import apart, lapsed, noted, unknown
 from tests.simulation.log import Cluster, Topic, is_retry
+from tests.simulation.notes import NoteBook
 from tests.simulation.order import too_early
 from tests.simulation.outboxes import Deliveries
 from tests.simulation.process import Process
@@ -19,8 +20,6 @@ from tests.simulation.repeats import Repeats
 from tests.simulation.seeks import Seeks
 from tests.simulation.world import World
 
-FOREIGN_MEMORY_US = 9_500_000
-"""Sidecars keep acks that they served for others' partitions at least ten seconds (R10)."""
 ENDING = {
     Outcome.ACKED,
     Outcome.RETRYING,
@@ -29,13 +28,12 @@ ENDING = {
 }
 
 
-class Decisions:
+class Decisions(Excuses):
     """The store's observer. `Checker` adds what brokers and applications see."""
 
     def __init__(self, world: World, cluster: Cluster) -> None:
-        self.world = world
+        super().__init__(world)
         self.cluster = cluster
-        self.book = Book()
         self.delivered_count = 0
         self.acked_count = 0
         self.committed_topics: set[bytes] = set()
@@ -44,6 +42,7 @@ class Decisions:
         self.carried: dict[Coordinate, Coordinate] = {}
         self.seeks = Seeks(self.book, self.carried, cluster.of, world.fail)
         self.repeats = Repeats(world, cluster)
+        self.notes = NoteBook(world.fail)
         self.deliveries = Deliveries(world, self.book)
         self.posted = self.deliveries.posted
 
@@ -65,15 +64,15 @@ class Decisions:
                         self._granted(by, coordinate, result, reply)
                 case Verb.CLAIM:
                     self._claimed(coordinate, op, result, reply)
-                case Verb.SEND | Verb.BURY | Verb.PLACE | Verb.CLOSE:
+                case Verb.SEND | Verb.PLACE | Verb.CLOSE:
                     pass
+                case Verb.BURY:
+                    message = self.book.message(self.origin(coordinate))
+                    message.buried |= result.outcome is Outcome.DEAD
                 case Verb.HOLE | Verb.ADVANCE:
                     self._passed(coordinate, op)
                 case Verb.REPLAY:
-                    known = op.arg or self.cluster.of(call.key.topic_id) is None
-                    known = known or op.group not in (0, epoch_mark(reply.epoch))
-                    if not known and not self.done(coordinate):
-                        self.world.fail(f"I1: {name_of(coordinate)} replayed, but never finished")
+                    self._replayed(by, coordinate, op, reply)
                 case Verb.RESET:
                     self.repeats.reset(coordinate.place)
                     self.seeks.reset(call.key, op.offset, reply.epoch)
@@ -81,6 +80,17 @@ class Decisions:
                     self._finished(coordinate, op, result)
                 case _:
                     self._settled(by, self.origin(coordinate), op, result, reply)
+
+    def _replayed(self, by: Process, at: Coordinate, op: Op, reply: Reply) -> None:
+        """I1: what is finished is told again, or an operator has ended it as an ack would."""
+        message = self.book.message(self.origin(at))
+        if "ack" in message.cancelled and op.counted and not message.done:
+            message.acked_us, message.acked_by = self.world.now_us, by
+            message.acked_epoch = self.seeks.epoch(at, reply)
+        known = op.arg or self.cluster.of(at.topic_id) is None
+        known = known or op.group not in (0, epoch_mark(reply.epoch))
+        if not known and not self.done(at):
+            self.world.fail(f"I1: {name_of(at)} replayed, but never finished")
 
     def _note(
         self, by: Process, at: Coordinate, op: Op, result: Result, reply: Reply
@@ -130,58 +140,6 @@ class Decisions:
             if earlier is not None:
                 self.world.fail(f"I6: {name_of(at)} granted before {name_of(earlier)} was over")
 
-    def still_held(self, holding: Holding, now_ms: int) -> bool:
-        """Somebody knows that he holds it, and neither he nor a fault has ended that (I3, I4)."""
-        since_us, now_us = holding.changed_us, self.world.now_us
-        if (
-            holding.ended
-            or holding.lapsed
-            or holding.told_ms <= now_ms
-            or holding.told_us <= now_us
-        ):
-            return False
-        if self.book.flushed_since(since_us):
-            return False
-        return self.book.repaired_by(holding.told_by or holding.by, since_us, now_us)
-
-    def _homeless(self, at: Coordinate) -> bool:
-        return homeless(self.book, at, self.world.now_us)
-
-    def _forgotten(self, at: Coordinate, holding: Holding, by: Process) -> bool:
-        """A rollback lost the lease, and no owner's memory of it was there (I3: data loss)."""
-        lost = self.book.rolled_back(holding.changed_us, self.world.now_us)
-        if lost is None:
-            return False
-        return by is not holding.told_by or self.book.ledger(at.place).taken_us >= lost.at_us
-
-    def _outranked(self, message: Message, holding: Holding) -> bool:
-        """A rollback with a clock that is behind gave a smaller fence than before (R9)."""
-        return any(
-            each.fence > holding.fence and each.granted_us < holding.granted_us
-            for each in message.holdings.values()
-        )
-
-    def _ack_excused(self, at: Coordinate, ack: Ack, epoch: int, by: Process) -> bool:
-        """The listed ways in which an acked message may come again (I2)."""
-        book, now_us = self.book, self.world.now_us
-        if self._homeless(at):
-            return True
-        if epoch > ack.epoch:
-            return True  # `Seeks.reset` has made sure that an operator wanted this epoch
-        for base, ranges, at_us in book.ledger(at.place).losses:
-            if at_us > ack.applied_us and at.offset >= base and at.offset not in ranges:
-                return True
-        evicted = book.evicted.get((at.place, at.offset >> CHUNK_SHIFT))
-        if evicted is not None and evicted[0] >= ack.applied_us:
-            owner = evicted[1]
-            if by is not owner and book.ledger(at.place).taken_us >= evicted[0]:
-                return True  # handed over before the loss was noticed: only the commit knows
-            return owner is not ack.by or not owner.undisturbed_since(ack.applied_us)
-        lost = book.rolled_back(ack.applied_us, now_us)
-        if lost is not None and lost.at_us - ack.applied_us > FOREIGN_MEMORY_US:
-            return True
-        return not book.repaired_by(ack.by, ack.applied_us, now_us)
-
     def _settled(
         self, by: Process, at: Coordinate, op: Op, result: Result, reply: Reply
     ) -> None:  # fmt: skip
@@ -196,7 +154,7 @@ class Decisions:
             # After a loss of data: an ack of before that was replayed behind the grant's back.
             gone = op.verb is Verb.EXTEND or message.acked_us < holding.granted_us
             acked = message.acked_us and gone and self.disturbed()
-            newest = newest and not (acked or self._homeless(at))
+            newest = newest and not (acked or message.cancelled or self._homeless(at))
             newest = newest and reply.epoch == self.book.ledger(at.place).epoch
             # A forgotten lease of a message that is in the log no more is beyond help.
             kept = op.verb in (Verb.ACK, Verb.EXTEND) and not message.removed
@@ -236,15 +194,10 @@ class Decisions:
                 self.world.fail(f"R17: {name_of(at)}: {op.verb.name} by an older token counted")
             if lost is None and self.still_held(newest, reply.now_ms):
                 self.world.fail(f"R17: {name_of(at)}: {op.verb.name} by an older token counted")
-        if holding.told_ms and op.verb.name.lower() not in holding.asked and not holding.ended:
+        asked = holding.asked | message.cancelled
+        if holding.told_ms and op.verb.name.lower() not in asked and not holding.ended:
             self.world.fail(f"I4: {name_of(at)}: {op.verb.name} that its holder never asked for")
         holding.ended = True
-
-    def disturbed(self) -> bool:
-        """The store forgot something, or an operator began an epoch: copies may be made again."""
-        book = self.book
-        epochs = any(ledger.epoch for ledger in book.ledgers.values())
-        return bool(book.rollbacks or book.flushed_us or book.evicted or epochs)
 
     def _finished(self, at: Coordinate, op: Op, result: Result) -> None:
         """R2, I1: the original of a dead letter ends after its copy."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ackd.core.ids import TopicPartition
+from ackd.core.ids import TopicPartition, message_id
 from ackd.core.progress import encode
 from ackd.engine.dead_api import DeadRequest, Kind
-from ackd.engine.live import Scope
+from ackd.engine.live import CancelTo, Scope
 from ackd.engine.runtime import Runtime
 from ackd.engine.seek_api import Position, SeekRequest, SeekTo
 from ackd.ports import Committed
 from tests.simulation.book import Place, Rollback
+from tests.simulation.cancels import chosen
 from tests.simulation.sidecar import Sidecar
 from tests.simulation.world import MS, S
 
@@ -169,6 +170,28 @@ class Nemesis:
             await runtime.dead.begin(name, request)
 
         self._sidecar().request(redrive, lambda *_: None)
+
+    def _cancel(self) -> None:
+        """Somebody ends a message that is in flight, and hears what became of it."""
+        run = self._run
+        topic = run.cluster.topics[TOPIC]
+        at = chosen(run.checker.book, topic.topic_id, self._random)
+        if at is None:
+            return
+        then: CancelTo = self._random.choice(["ack", "dead"])
+        run.checker.book.message(at).cancelled.add(then)
+        self._world.note("operator", f"cancel {at.partition}/{at.offset}", then)
+
+        async def cancel(runtime: Runtime) -> str:
+            (name,) = runtime.settings.subscriptions
+            message = message_id(TOPIC, at.partition, at.offset)
+            return (await runtime.cancel(name, message, then, "")).done
+
+        def told(result: object, error: Exception | None) -> None:
+            if error is None:
+                run.checker.cancelled(at, str(result))
+
+        self._sidecar().request(cancel, told)
 
     # --- store
 

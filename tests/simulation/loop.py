@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVarTuple, Unpack
 from tests.simulation.world import World
 
 Ts = TypeVarTuple("Ts")
-BURY_TRIES = 20
+BURY_TRIES = 50
 US_PER_S = 1_000_000
 
 

@@ -5,9 +5,8 @@ A simulator that finds nothing proves little unless it is known what it would fi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 from unittest.mock import patch
 
@@ -34,14 +33,16 @@ from ackd.engine.settle import Settler
 from ackd.engine.start import StartPositions
 from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import NotStored, Stored
+from tests.simulation import mutants_of_cancels as cancels
+from tests.simulation import mutants_of_notes as notes
 from tests.simulation import mutants_of_order as order
 from tests.simulation import mutants_of_outbox as outbox
 from tests.simulation import mutants_of_redrive as redrive
 from tests.simulation import mutants_of_rollback as rollback
 from tests.simulation import mutants_of_seek as seek
-from tests.simulation import outboxes, put_off
+from tests.simulation import put_off
+from tests.simulation.mutant import Mutant
 from tests.simulation.plan import (
-    ANY,
     FAILOVER,
     KEYS,
     PARKED,
@@ -52,19 +53,6 @@ from tests.simulation.plan import (
     SEND_BACK,
     Story,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Mutant:
-    """A mistake. `story`: what it needs to matter. `first`: the seed to begin with, if it is
-    seldom seen.
-    """
-
-    name: str
-    rule: str
-    plant: Callable[[], Any]
-    story: Story = ANY
-    first: int = 0
 
 
 def _with(*faults: str, style: str = "", **settings: int) -> Story:
@@ -362,12 +350,9 @@ MUTANTS = (
     Mutant("a dead letter is gone before its copy", "R2", redrive.marked_before_its_copy, REDRIVE),
     Mutant("what others put off is not heard", "I4", put_off.unheard, put_off.AWAY),
     Mutant("what was put off is told once", "I4", put_off.not_told_again, put_off.AWAY, 2),
-    Mutant("a late question takes messages", "I6", outbox.late_questions_count, outboxes.AWAY, 20),
-    Mutant("a number comes again", "I6", outbox.numbers_come_again, outboxes.FORGOTTEN),
-    Mutant("a ticket is for any messages", "R20", outbox.any_messages_of_a_request, outboxes.FULL),
-    Mutant("lanes are not kept", "I6", outbox.lanes_are_not_kept, outboxes.AWAY),
-    Mutant("no answer of the broker is one", "I1", outbox.unanswered_is_sent, outboxes.AWAY),
-    Mutant("a takeover is not told", "R20", outbox.takeovers_are_not_told, outboxes.AWAY),
+    *outbox.MUTANTS,
+    *notes.MUTANTS,
+    *cancels.MUTANTS,
     Mutant("the watermark passes over a gap", "I1", _watermark_over_a_gap),
     Mutant(
         "a grant does not ask for the deadline",

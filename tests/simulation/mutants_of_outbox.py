@@ -9,6 +9,8 @@ from ackd.core.outbox import Asking, Load, Outbox
 from ackd.engine import publish
 from ackd.engine.outbox_sender import OutboxSender
 from ackd.ports import Failure, Stored
+from tests.simulation.mutant import Mutant
+from tests.simulation.outboxes import AWAY, FORGOTTEN, FULL
 
 
 def late_questions_count() -> Any:
@@ -61,3 +63,13 @@ def unanswered_is_sent() -> Any:
 def takeovers_are_not_told() -> Any:
     """What a dead sidecar had taken is sent again and not said to be."""
     return patch.object(Outbox, "_take_back", Outbox._lay_back)
+
+
+MUTANTS = (
+    Mutant("a late question takes messages", "I6", late_questions_count, AWAY, 20),
+    Mutant("a number comes again", "I6", numbers_come_again, FORGOTTEN),
+    Mutant("a ticket is for any messages", "R20", any_messages_of_a_request, FULL),
+    Mutant("lanes are not kept", "I6", lanes_are_not_kept, AWAY),
+    Mutant("no answer of the broker is one", "I1", unanswered_is_sent, AWAY),
+    Mutant("a takeover is not told", "R20", takeovers_are_not_told, AWAY),
+)

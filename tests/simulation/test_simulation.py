@@ -7,9 +7,10 @@ import sys
 
 import pytest
 
-from tests.simulation import outboxes, put_off
+from tests.simulation import cancels, notes, outboxes, put_off
 from tests.simulation.__main__ import rerun
-from tests.simulation.mutants import MUTANTS, Mutant
+from tests.simulation.mutant import Mutant
+from tests.simulation.mutants import MUTANTS
 from tests.simulation.plan import (
     FAILOVER,
     KEYS,
@@ -82,6 +83,8 @@ def test_no_seed_breaks_an_invariant(chunk: int) -> None:
         (2053, PROMOTED),
         # All was forgotten while nobody lived; a copy was first, its origin came later (R2, I3).
         (3021, PROMOTED_KEYS),
+        # One that was silent for a moment was forgotten with what it knew (R10).
+        (2864, PROMOTED),
         # The replay of a fenced owner met a lease that was granted after a loss of all data (R10).
         (151, Story(("flush", "rebalance", "evict", "freeze"))),
     ],
@@ -190,6 +193,34 @@ def test_i4_what_others_put_off_is_not_early_and_counts_on(story: Story) -> None
 def test_i1_what_is_accepted_is_sent(story: Story, found: list[int]) -> None:
     """In order by key and partition (I6); what may be there twice says so (R20)."""
     for seed in (*found, *range(1, 9)):
+        outcome = simulate(seed, story)
+        assert outcome.violation is None, rerun(outcome)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_i7_the_last_note_comes_with_the_next_lease() -> None:
+    """Whoever dies, and from the window or from a copy."""
+    for seed in range(20):
+        outcome = simulate(seed, notes.WORK)
+        assert outcome.violation is None, rerun(outcome)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    ("story", "found"),
+    [
+        (cancels.WORK, []),
+        # A copy claimed its home in that moment, and was handed out after the cancel was told.
+        # A silent sidecar was forgotten, came back, and a failover forgot that: nobody waited for
+        # the acks that it had served (R10).
+        (cancels.AWAY, [0, 61, 207]),
+    ],
+)
+def test_i2_what_was_cancelled_is_over(story: Story, found: list[int]) -> None:
+    """Wherever it is: in the window, on its way to the retry topic, or as its copy."""
+    for seed in (*found, *range(1, 13)):
         outcome = simulate(seed, story)
         assert outcome.violation is None, rerun(outcome)
 

@@ -215,13 +215,8 @@ class Cancels:
         """Its copy waits for the end of the lease, which is in the home record."""
         handle, home = self._subscription.claims.handle(carrier), carrier.home
         if then == "ack":
-            reply = await self._ask(handle, Op(Verb.REPLAY, home.offset))
-            done = "acked" if reply.verdict is Verdict.OK else None
-            if done is not None:
-                told = [(home.offset, carrier.generation)]
-                self._context.memory.acked_at_home(
-                    handle.key, handle.incarnation, reply.epoch, told
-                )
+            over = await self._parked_ack(handle, partition, offset, carrier)
+            done = "acked" if over else None
         else:
             lease = await self.lease_at(handle, home)
             reply = await self._ask(handle, lease._replace(verb=Verb.DEAD), reason)
@@ -229,6 +224,21 @@ class Cancels:
         if done is not None:
             self._subscription.claims.claim(partition, offset)
         return done
+
+    async def _parked_ack(
+        self, handle: LedgerHandle, partition: Partition, offset: int, carrier: Carrier
+    ) -> bool:
+        """Whether it is over. The copy may claim it in this very moment; then the message goes on
+        in there, and is ended there as soon as the copy is placed.
+        """
+        claims, home = self._subscription.claims, carrier.home
+        ops = [Op(Verb.REPLAY, home.offset), claims.question(partition, offset, carrier)]
+        reply = await self._context.flusher.submit(handle, ops)
+        if reply.verdict is not Verdict.OK or reply.results[1].outcome is not Outcome.FINISHED:
+            return False
+        told = [(home.offset, carrier.generation)]
+        self._context.memory.acked_at_home(handle.key, handle.incarnation, reply.epoch, told)
+        return True
 
     async def lease_at(self, handle: LedgerHandle, home: Origin) -> Op:
         """What names the lease in a home record, as a LOOK."""

@@ -103,6 +103,10 @@ class Claims:
         self._wanted[partition, offset] = None
         self._wake.set()
 
+    def question(self, partition: Partition, offset: int, carrier: Carrier) -> Op:
+        """What a carrier asks its home."""
+        return _Ask(partition, offset, carrier).claim
+
     def settled(self, key: LedgerKey, offset: int, outcome: Outcome, when_ms: int) -> None:
         """What became of a lease. If it was in the way of a carrier that is here, and ended or will
         end sooner than it seemed, that one need not wait for its deadline (R4, I4).
@@ -123,10 +127,9 @@ class Claims:
         of the next copy. Whether the carrier in whose way that lease is is here.
         """
         found = self.held.get(origin, {}).get(offset)
-        if found is None:
-            return False
-        found[0].copies.failed_with(found[1], error)
-        return True
+        if found is not None:
+            found[0].copies.failed_with(found[1], error)
+        return found is not None
 
     def _take_errors(self, ask: _Ask) -> None:
         """What was said before the carrier was known here lies with the original."""

@@ -159,9 +159,14 @@ class View:
         return max(names, key=lambda name: blake2b(f"{name} {text}".encode()).digest())
 
     def forgettable(self, owned: Iterable[str]) -> list[Member]:
-        """Dead sidecars of which nothing is left to take over."""
+        """Dead sidecars of which nothing is left to take over.
+
+        One that is only silent may come back and serve settles. If a failover forgets that, what is
+        left of its entry says that there is somebody to wait for (R10).
+        """
         taken = self.taken() | set(owned)
-        return [m for m in self.dead if taken.issuperset(behind(m)) or m.silent_ms > FORGET_MS]
+        sure = (m for m in self.dead if m.silent_ms > WITNESS_MS or read_note(m.note).left)
+        return [m for m in sure if taken.issuperset(behind(m)) or m.silent_ms > FORGET_MS]
 
     def all_halted(self, operation: str) -> bool:
         """No other sidecar grants anything: each has said so, has stopped, or may not any more."""
