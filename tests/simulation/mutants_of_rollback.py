@@ -42,7 +42,7 @@ def homes_are_passed() -> Any:
 
 
 def late_acks_overtake_claims() -> Any:
-    return patch.object(home, "_perhaps_claimed", lambda *_: False)
+    return patch.object(home, "perhaps_claimed", lambda *_: False)
 
 
 def unanswered_is_unknown() -> Any:

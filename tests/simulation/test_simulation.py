@@ -83,6 +83,8 @@ def test_no_seed_breaks_an_invariant(chunk: int) -> None:
         (2053, PROMOTED),
         # All was forgotten while nobody lived; a copy was first, its origin came later (R2, I3).
         (3021, PROMOTED_KEYS),
+        # The same where the failover forgot the whole home (R2, R10).
+        (3733, PROMOTED),
         # One that was silent for a moment was forgotten with what it knew (R10).
         (2864, PROMOTED),
         # The replay of a fenced owner met a lease that was granted after a loss of all data (R10).
@@ -215,7 +217,7 @@ def test_i7_the_last_note_comes_with_the_next_lease() -> None:
         # A copy claimed its home in that moment, and was handed out after the cancel was told.
         # A silent sidecar was forgotten, came back, and a failover forgot that: nobody waited for
         # the acks that it had served (R10).
-        (cancels.AWAY, [0, 61, 207]),
+        (cancels.AWAY, [0, 61, 207, 499]),
     ],
 )
 def test_i2_what_was_cancelled_is_over(story: Story, found: list[int]) -> None:

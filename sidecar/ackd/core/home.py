@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ackd.core import parked as keys
 from ackd.core.slot import Slot
-from ackd.core.states import LATE_PHASE, LOST, Outcome, Phase, State, Verb, step
+from ackd.core.states import LATE_PHASE, LOST, SETTLES, Outcome, Phase, State, Verb, step
 from ackd.core.wire import LET_GO, STORED, Finish, Op, Result
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def settle(record: Record, op: Op, now_ms: int, fences: Fences) -> Result:
         return record.slot(op.offset).result(outcome, state=there)
     slot = home.slot
     phase = slot.phase(now_ms)
-    if phase is Phase.EXPIRED and _perhaps_claimed(record, op, home, now_ms):
+    if phase is Phase.EXPIRED and home.carrier is None and perhaps_claimed(record, op, now_ms):
         return slot.result(Outcome.UNREPAIRED, state=there)
     if phase is not Phase.ACKED:
         phase = record.seen_by(op, phase, slot, now_ms)
@@ -107,14 +107,14 @@ def settle(record: Record, op: Op, now_ms: int, fences: Fences) -> Result:
     return slot.result(row.outcome, state=there, late=row.changes and phase is LATE_PHASE)
 
 
-def _perhaps_claimed(record: Record, op: Op, home: Home, now_ms: int) -> bool:
+def perhaps_claimed(record: Record, op: Op, now_ms: int) -> bool:
     """A lease from before a rollback is over, and its copy had the right to be handed out: whether
-    it was, is told by who claimed it, within the time for repairs (R10). A repair may say before
-    that the lease goes on.
+    there is one, and it was, is told by who claimed it, within the time for repairs (R10). A repair
+    may say before that the lease goes on.
     """
-    old = op.rterm != record.rterm and now_ms < record.repair_until_ms
     repair = op.verb is Verb.EXTEND and not op.counted
-    return old and not repair and home.carrier is None
+    settles = op.verb in SETTLES and not repair
+    return settles and op.rterm != record.rterm and now_ms < record.repair_until_ms
 
 
 def look(record: Record, op: Op, now_ms: int) -> Result:

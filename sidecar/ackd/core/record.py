@@ -238,6 +238,8 @@ class Record:
             # It went on without this lease, which does not mean that it is finished.
             stale = phase is Phase.GONE and op.verb is Verb.FINISH
             row = LOST if stale else step(phase, op.verb)
+            if phase is Phase.EXPIRED and home.perhaps_claimed(self, op, now_ms):
+                return slot.result(Outcome.UNREPAIRED)
         held_ms = self._held(op, phase, slot, now_ms) if row is not LOST else 0
         if held_ms:
             return slot.result(Outcome.HELD, when_ms=held_ms)
@@ -257,10 +259,8 @@ class Record:
 
     def _held(self, op: Op, phase: Phase, slot: Slot, now_ms: int) -> int:
         """When the owner may ask for this again; 0 = now."""
-        if op.verb is Verb.GRANT:
-            return self.held_until(phase, slot, now_ms)
-        if op.verb is Verb.BURY:
-            return self.held_until(phase, slot, now_ms, waiting=False)
+        if op.verb in (Verb.GRANT, Verb.BURY):
+            return self.held_until(phase, slot, now_ms, waiting=op.verb is Verb.GRANT)
         if op.verb is Verb.SEND and phase not in _SETTLED and now_ms < self.repair_until_ms:
             return self.repair_until_ms
         return 0

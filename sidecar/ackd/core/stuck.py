@@ -149,6 +149,10 @@ class SendingBack(Delays[B]):
         """The store was asked to let some go and has not answered."""
         return bool(self._asked)
 
+    def may_go(self, offset: int) -> bool:
+        """The store was asked to let this one go, or what it answered is not known."""
+        return self.dirty or offset in self._asked
+
     def head(self) -> Entry[B] | None:
         """The smallest unfinished message that was handed out and is still here."""
         offset = self.watermark

@@ -185,7 +185,9 @@ class Cancels:
                 return None
             return await self._parked(partition, offset, carrier, wish.then, reason)
         if wish.then == "ack":
-            return await self._ack(partition, offset)
+            # On its way to the retry topic it may be in a copy already, which is found next time.
+            going = partition.ledger.may_go(offset)
+            return None if going else await self._ack(partition, offset)
         if entry.hold is Hold.LEASED:
             if entry.rterm == UNKNOWN_RTERM:
                 partition.reload()

@@ -125,6 +125,12 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
       when_ms, first, phase == Phase.EXPIRED and 1 or 0, offset)
     return true
   end
+  if phase == Phase.EXPIRED and not home and verb > Verb.GRANT and verb < Verb.FINISH
+      and (verb ~= Verb.EXTEND or counted == 1) and rterm ~= h_rterm and now < repair_until then
+    -- It was perhaps sent back and claimed, and a rollback forgot that (`home.perhaps_claimed`).
+    answer(Outcome.UNREPAIRED, state, s_attempt, s_fence, when_ms, first, 0, offset)
+    return true
+  end
   local outcome, what = byte(T, (phase * 16 + verb) * 2 + 1, (phase * 16 + verb) * 2 + 2)
   if home and home[12] == 1 and (what % 2 == 1 or phase == Phase.WAITING or phase == Phase.RELEASED) then
     outcome, what = Outcome.LOST, 0
