@@ -126,6 +126,7 @@ class Message:
     dismissed: set[Coordinate] = field(default_factory=set)
     removed: bool = False
     skipped: bool = False
+    acked_before: bool = False
     buried: bool = False
     cancelled: set[str] = field(default_factory=set)
 

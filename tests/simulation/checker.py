@@ -89,7 +89,7 @@ class Checker(Decisions):
             return
         at, message = holding
         self.world.note("broker", f"dead copy {at.partition}/{at.offset}", generation.decode())
-        if message.acked_us and not self.disturbed():
+        if message.acked_us and not (message.cancelled or self.disturbed()):
             self.world.fail(f"R2: a dead copy of {name_of(at)}, which was acked")
         message.copies.append(int(generation))
 
@@ -176,7 +176,7 @@ class Checker(Decisions):
         needed = TOLD.get(Status(result.status))
         if needed is not None and needed not in holding.outcomes:
             self.world.fail(f"I7: {name_of(at)} answered {result.status}; no store decided so")
-        acked_before = message.told  # a seek has made it unfinished since
+        acked_before = message.told or message.acked_before  # a seek has made it unfinished since
         if result.status is Status.ALREADY_ACKED and not (self.done(at) or acked_before):
             self.world.fail(f"I7: {name_of(at)} answered already_acked; it never was")
         dead = message.copies and not message.acked_us and not self.disturbed()

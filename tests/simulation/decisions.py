@@ -252,8 +252,9 @@ class Decisions(Excuses):
             ledger.taken_us = self.world.now_us
         if snapshot.created:
             ledger.epoch = 0
-            if snapshot.watermark in ledger.resets and snapshot.watermark not in ledger.seeks:
-                ledger.resets.remove(snapshot.watermark)
+            if snapshot.watermark in ledger.resets:  # a seek may find no record there yet
+                if snapshot.watermark not in ledger.seeks:
+                    ledger.resets.remove(snapshot.watermark)
                 self.seeks.skip_below(place, snapshot.watermark)
             if ledger.start < 0 or self._new_group(place):
                 ledger.start = snapshot.watermark

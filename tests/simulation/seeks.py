@@ -76,12 +76,16 @@ class Seeks:
         self.skip_below(place, position)
 
     def skip_below(self, place: Place, position: int) -> None:
-        """The group has passed these."""
+        """The group has passed these. So their leases are over, unless they are parked."""
         topic = self._topic(place.topic_id)
-        if topic is not None:
-            for offset in topic.logs[place.partition].records:
-                if offset < position:
-                    self._book.message(Coordinate(*place, offset)).skipped = True
+        if topic is None:
+            return
+        for offset in topic.logs[place.partition].records:
+            if offset < position:
+                message = self._book.message(Coordinate(*place, offset))
+                message.skipped = True
+                for holding in message.holdings.values():
+                    holding.lapsed |= not message.sent
 
     def _comes_again(self, place: Place, position: int) -> None:
         """What was finished before a seek counts no more (I1); who has a lease goes on (I3)."""
@@ -92,6 +96,7 @@ class Seeks:
         for at, message in self._book.messages.items():
             if at.place == place and at.offset >= position:
                 message.sent = message.skipped = False
+                message.acked_before |= message.acked_us > 0
                 message.acked_us, message.claimed_before = 0, message.claimed_by
                 message.claimed_by = None
                 message.copies.clear()

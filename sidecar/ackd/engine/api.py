@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from ackd.engine.carrier import Origin
 from ackd.engine.dead_api import DeadDesk
 from ackd.engine.live import Cancel, CancelTo, Pause, Scope
 from ackd.engine.outbox_api import OutboxDesk
@@ -99,7 +100,9 @@ class ReceiveRequest:
 
 @dataclass(slots=True)
 class Delivery:
-    """A message under a lease. `note`: what an earlier worker said with its last extend."""
+    """A message under a lease. `note`: what an earlier worker said with its last extend. `origin`:
+    the message's own coordinate, if it comes from a copy.
+    """
 
     lease: str
     topic: str
@@ -110,6 +113,7 @@ class Delivery:
     first_seen_ms: int
     deadline_ms: int
     note: str | None = None
+    origin: Origin | None = None
 
     @property
     def id(self) -> str:

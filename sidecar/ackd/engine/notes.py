@@ -21,7 +21,7 @@ from ackd.engine.context import Context
 from ackd.engine.members import HEARTBEAT_MS
 from ackd.engine.tasks import Tasks
 from ackd.errors import StoreError
-from ackd.ports import Note, Record
+from ackd.ports import Note
 
 if TYPE_CHECKING:
     from ackd.engine.subscription import Subscription
@@ -123,14 +123,11 @@ class Notes:
         """Where a note of a message may lie, the newest first."""
         token = self._context.keys.open(message.lease)
         places = [self._place(token)]
-        partition = self._subscription.ownership.by_ledger.get((token.topic_id, token.partition))
-        entry = None if partition is None else partition.ledger.entries.get(token.offset)
-        if partition is not None and entry is not None and isinstance(entry.body, Record):
-            carrier = partition.copies.carrier(entry.body)
-            if carrier is not None:
-                origin, name = carrier.origin, self._subscription.name
-                key = LedgerKey(origin.cluster, name, origin.topic_id, origin.partition)
-                places.append(Place(key, origin.offset))
+        origin = message.origin
+        if origin is not None:
+            name = self._subscription.name
+            key = LedgerKey(origin.cluster, name, origin.topic_id, origin.partition)
+            places.append(Place(key, origin.offset))
         return places
 
     # --- forgetting

@@ -228,14 +228,13 @@ class Partition:
         deadline_ms: int,
     ) -> Delivery:
         """A message under a lease, as the application gets it: a copy under its origin's name."""
-        topic, partition = self.tp
         carrier = self.copies.carrier(body)
-        if carrier is not None:
-            topic, partition = carrier.origin.topic, carrier.origin.partition
-            body, first_seen_ms = original(body, carrier), carrier.first_ms or first_seen_ms
-        return Delivery(
-            lease, topic, partition, body, attempt, attempts_max, first_seen_ms, deadline_ms
-        )
+        if carrier is None:
+            facts = attempt, attempts_max, first_seen_ms, deadline_ms
+            return Delivery(lease, *self.tp, body, *facts)
+        origin, body = carrier.origin, original(body, carrier)
+        facts = attempt, attempts_max, carrier.first_ms or first_seen_ms, deadline_ms
+        return Delivery(lease, origin.topic, origin.partition, body, *facts, origin=origin)
 
     # --- the flusher's listener
 
