@@ -122,6 +122,11 @@ class Place:
         each = self.count // self.partitions
         return {(p, o) for p in range(self.partitions) for o in range(each)}
 
+    def be_patient(self) -> None:
+        """Nothing is sent back within a test."""
+        patient = replace(self.settings.subscriptions[NAME], stuck_after_ms=60_000)
+        self.settings = replace(self.settings, subscriptions={NAME: patient})
+
     async def plain(self, most: int) -> Offsets:
         """What an ordinary consumer of the group consumes and commits now."""
 
@@ -228,6 +233,7 @@ def value(runtime: Runtime, name: str, **labels: str) -> float:
 
 async def test_i1_from_a_plain_group_to_ackd_and_back(place: Place) -> None:
     """The adopted group goes on where it was; what comes twice afterwards is what the exit said."""
+    place.be_patient()  # what is held stays in the window
     before = await place.plain(50)
     plan = await place.adopt(do=False)
     assert (plan.blocked, plan.adopted, plan.members) == ("", False, [])
@@ -298,8 +304,7 @@ async def test_as_commands(place: Place, tmp_path: Path) -> None:
 
 async def test_the_exit_drains_by_itself(place: Place) -> None:
     """I1, I2: nothing new is handed out, what is under lease is finished, and then it goes."""
-    patient = replace(place.settings.subscriptions[NAME], stuck_after_ms=60_000)
-    place.settings = replace(place.settings, subscriptions={NAME: patient})
+    place.be_patient()
     assert (await place.adopt(do=True)).adopted
     runtime = await place.sidecar()
     held = await received(runtime, 20)
