@@ -1,4 +1,4 @@
-"""What Pulsar's client forgets or cannot do, and ackd beside it on the same broker (I2, I3, I4, R31).
+"""What Pulsar's client forgets or cannot do, and ackd beside it, on one broker (I2-I4, R31).
 
 The broker keeps the settings that it is shipped with for writing cursors down. Each test runs the
 bare client first and ackd second, and keeps both figures.
