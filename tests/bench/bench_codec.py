@@ -1,8 +1,8 @@
 """What the bytes of a request and an answer cost: `python -m tests.bench.bench_codec`.
 
 CPU time of this process, least of several rounds. The figures explain the shape of
-`ackd.http.codec`: joining encoded pieces against building dictionaries, and embedding a JSON value
-against base64.
+`ackd.http.formats.codec`: joining encoded pieces against building dictionaries, and embedding a
+JSON value against base64.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import orjson
 from cloudevents.core.bindings import http as foreign_http
 from cloudevents.core.bindings import kafka as foreign_kafka
 
-from ackd.engine.api import Delivery, Received, SettleItem, SettleResult, Status
-from ackd.http import cloudevents, codec, model, raw
-from ackd.http.decode import BodyDecoder
+from ackd.api.messages import Delivery, Received, SettleItem, SettleResult, Status
+from ackd.http.formats import cloudevents, codec, model, raw
+from ackd.http.formats.decode import BodyDecoder
 from ackd.ports import Record
 
 ROUNDS = 5

@@ -18,12 +18,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from ackd.config.traces import TraceSettings
-from ackd.core.entry import Entry, Hold
-from ackd.core.states import Outcome, State, Verb
-from ackd.core.wire import Call, Op, Reply, Result, grants
-from ackd.engine.carrier import Origin
-from ackd.engine.tracing import Tracing
-from ackd.engine.tracing_partition import PartitionTracing
+from ackd.core.ledger.entry import Entry, Hold
+from ackd.core.origin import Origin
+from ackd.core.record.protocol import Call, Op, Reply, Result, grants
+from ackd.core.record.transitions import Outcome, State, Verb
+from ackd.engine.tracing.partition_spans import PartitionTracing
+from ackd.engine.tracing.subscription_spans import Tracing
 from ackd.ports import Record
 from ackd.telemetry.metrics import Metrics
 from ackd.telemetry.traces import Traces

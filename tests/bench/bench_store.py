@@ -17,8 +17,8 @@ from itertools import count
 
 from ackd.config.schema import StoreSettings
 from ackd.core.ids import LedgerKey
-from ackd.core.states import Outcome, Verb
-from ackd.core.wire import Call, Op, Open, Reply
+from ackd.core.record.protocol import Call, Op, Open, Reply
+from ackd.core.record.transitions import Outcome, Verb
 from ackd.ports import Store
 from ackd.store.build import open_store
 from ackd.store.flusher import Flusher, LedgerHandle

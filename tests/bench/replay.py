@@ -24,14 +24,14 @@ from pathlib import Path
 from ackd.cli.common import run_loop
 from ackd.config.schema import BrokerSettings, ServerSettings, Settings
 from ackd.config.subscription import SubscriptionSettings
+from ackd.engine.base.tasks import Tasks
 from ackd.engine.runtime import Runtime
-from ackd.engine.tasks import Tasks
-from ackd.http.app import App
-from ackd.http.auth import TokenFile
 from ackd.http.routes import ROUTES
-from ackd.http.serve import GC_THRESHOLDS
-from ackd.http.service import Service, limits_of
+from ackd.http.server.app import App
+from ackd.http.server.auth import TokenFile
+from ackd.http.server.service import Service, limits_of
 from ackd.ports import Clock
+from ackd.serve import GC_THRESHOLDS
 from tests.bench.replay_parts import TOPIC, Client, Decided, Log
 
 CONNECTIONS = 16

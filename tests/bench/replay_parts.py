@@ -16,9 +16,9 @@ from typing import cast
 from redis.asyncio.connection import AbstractConnection
 
 from ackd.core.ids import TopicPartition
-from ackd.core.states import Outcome, State, Verb
-from ackd.core.wire import Call, Reply
-from ackd.http.server import Connection
+from ackd.core.record.protocol import Call, Reply
+from ackd.core.record.transitions import Outcome, State, Verb
+from ackd.http.server.server import Connection
 from ackd.ports import (
     Capabilities,
     Committed,

@@ -22,13 +22,13 @@ from typing import Any
 import orjson
 
 from ackd.cli.main import main as ackd
-from ackd.core.ledger import Ledger
-from ackd.core.states import Verb
-from ackd.engine.handout import HandOut
-from ackd.engine.partition import Partition
+from ackd.core.ledger.ledger import Ledger
+from ackd.core.record.transitions import Verb
+from ackd.engine.delivery.dispatcher import HandOut
+from ackd.engine.partition.partition import Partition
 from ackd.engine.subscription import Subscription
-from ackd.engine.watched import Watched
-from ackd.http.codec import DeliveryEncoder
+from ackd.http.formats.codec import DeliveryEncoder
+from ackd.store.measured import Watched
 from ackd_adapters.kafka.fetcher import Fetcher
 
 STEPS = ("published", "stored", "fetched", "in_loop", "asked", "sent", "landed", "answered")

@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 from ackd.cli.main import main
-from ackd.engine.claims import Claims
-from ackd.engine.control import Control
-from ackd.engine.redrive import Work
-from ackd.engine.seek_work import SeekWork
-from ackd.engine.sender import Sender
+from ackd.engine.control.control import Control
+from ackd.engine.operations.redrive_job import Work
+from ackd.engine.operations.seek_job import SeekWork
+from ackd.engine.retry.claims import Claims
+from ackd.engine.retry.copier import Sender
 
 MOMENTS: dict[str, tuple[type[object], str]] = {
     "home written, nothing copied": (Sender, "_store"),

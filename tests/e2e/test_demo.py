@@ -8,7 +8,8 @@ import time
 import psutil
 import pytest
 
-from ackd.cli import demo, exits
+from ackd.cli import exit_codes
+from ackd.cli.commands import demo
 from ackd.demo.board import Board
 from ackd.demo.story import HERE, Story
 from ackd.torture.checker import Finding, Verdict
@@ -34,7 +35,7 @@ def play(*arguments: str) -> str:
             timeout=220,
             check=False,
         )
-        assert done.returncode == exits.DONE, done.stdout + done.stderr
+        assert done.returncode == exit_codes.DONE, done.stdout + done.stderr
         assert done.stderr == ""
         assert list(temp.iterdir()) == [], "nothing is left behind"
         left = [p.cmdline() for p in psutil.process_iter() if str(temp) in " ".join(_words(p))]
@@ -93,7 +94,7 @@ def test_broken_promise_is_told_and_is_an_error(
         return verdict
 
     monkeypatch.setattr(Story, "play", broken)
-    assert _run_demo() == exits.BROKEN_PROMISE
+    assert _run_demo() == exit_codes.BROKEN_PROMISE
     assert "A promise was broken." in capsys.readouterr().out
 
 

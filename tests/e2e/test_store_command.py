@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ackd.cli import exits
+from ackd.cli import exit_codes
 from ackd.torture.ports import free_port, give_back
 from tests.support.wait import wait_until
 from tests.unit.cli.test_command import ackd
@@ -60,7 +60,7 @@ def test_beside_the_sidecar_and_without_it(tmp_path: Path) -> None:
         assert not any(row["orphan"] for row in found["records"])
         assert [(e["name"], e["state"]) for e in found["sidecars"]] == [("one", "living")]
         refused = done("rm", "--subscription", "orders", "--yes", file=file)
-        assert refused.returncode == exits.CONFIG
+        assert refused.returncode == exit_codes.CONFIG
         assert "the living sidecar one owns it" in refused.stdout
         sizes = json.loads(done("du", "--json", file=file).stdout)
         assert sizes["orders"]["records"] == len(found["records"])
@@ -79,6 +79,6 @@ def test_beside_the_sidecar_and_without_it(tmp_path: Path) -> None:
     assert left["orphan_subscriptions"] == ["orders"]
     dry = done("rm", "--orphans", file=file)
     assert "nothing was removed; --yes does it" in dry.stdout
-    assert done("rm", "--orphans", "--yes", file=file).returncode == exits.DONE
+    assert done("rm", "--orphans", "--yes", file=file).returncode == exit_codes.DONE
     after = listed(file)
     assert (after["records"], after["sidecars"], after["orphan_subscriptions"]) == ([], [], [])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ackd.cli import exits
+from ackd.cli import exit_codes
 from ackd.torture.parts import Local, Sidecar, SidecarPlan
 from ackd.torture.ports import free_port
 from tests.support.paths import REPO, remove_run_dir, run_dir
@@ -38,7 +38,7 @@ def test_against_a_running_sidecar(tmp_path: Path) -> None:
             *("--url", sidecar.url, "--topic", "tortured", "--sub", "orders", "--seed", "5"),
             *("--seconds", "4", "--lease-ms", "1000", "--json", str(tmp_path / "verdict.json")),
         )
-        assert done.returncode == exits.DONE, done.stdout + done.stderr
+        assert done.returncode == exit_codes.DONE, done.stdout + done.stderr
         assert sidecar.running
         assert sidecar.starts == 1
     finally:
@@ -54,9 +54,9 @@ def test_against_a_running_sidecar(tmp_path: Path) -> None:
 
 
 def test_says_what_it_needs() -> None:
-    assert torture().returncode == exits.CONFIG
+    assert torture().returncode == exit_codes.CONFIG
     done = torture("--start", "kafka")
-    assert done.returncode == exits.UNREACHABLE
+    assert done.returncode == exit_codes.UNREACHABLE
     assert "--kafka" in done.stderr
 
 
@@ -65,6 +65,6 @@ def test_where_nobody_answers_nothing_is_shown(tmp_path: Path) -> None:
     nobody = ("--url", f"http://127.0.0.1:{free_port()}", "--topic", "t", "--sub", "orders")
     verdict = tmp_path / "verdict.json"
     done = torture(*nobody, *("--seconds", "1", "--drain-s", "1", "--json", str(verdict)))
-    assert done.returncode == exits.UNREACHABLE, done.stdout + done.stderr
+    assert done.returncode == exit_codes.UNREACHABLE, done.stdout + done.stderr
     assert "kept" not in done.stdout
     assert not json.loads(verdict.read_text())["kept"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from ackd.core.offsets import Offsets
+from ackd.core.ledger.offset_set import Offsets
 
 NUMBER = st.integers(0, 30)
 

@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
-from ackd.core.entry import Hold
-from ackd.core.order import Place
+from ackd.core.ledger.entry import Hold
+from ackd.core.ledger.order import Place
 from tests.property.test_owner_and_record import END, LEASE_MS, OwnerMachine
 from tests.unit.core.playbook import Letter, forgets, leases, opens
 

@@ -12,8 +12,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ackd.core.entry import Hold
-from ackd.core.states import Phase, Verb
+from ackd.core.ledger.entry import Hold
+from ackd.core.record.transitions import Phase, Verb
 from tests.unit.core.playbook import (
     Play,
     brings,

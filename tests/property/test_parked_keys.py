@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from ackd.core.effects import (
+from ackd.core.ids import LedgerKey
+from ackd.core.ledger.effects import (
     Bury,
     Claim,
     CloseHome,
@@ -25,14 +26,13 @@ from ackd.core.effects import (
     SendDead,
     Unpark,
 )
-from ackd.core.entry import Hold
-from ackd.core.ids import LedgerKey
-from ackd.core.ledger import Ledger
-from ackd.core.order import Place
-from ackd.core.record import Record
-from ackd.core.states import Outcome, State, Verb
-from ackd.core.stuck import Rules
-from ackd.core.wire import Call, Finish, Op, Open, Reply, Result, Verdict
+from ackd.core.ledger.entry import Hold
+from ackd.core.ledger.ledger import Ledger
+from ackd.core.ledger.order import Place
+from ackd.core.ledger.send_back import Rules
+from ackd.core.record.decide import Record
+from ackd.core.record.protocol import Call, Finish, Op, Open, Reply, Result, Verdict
+from ackd.core.record.transitions import Outcome, State, Verb
 
 T0_MS = 1_700_000_000_000
 MESSAGES = 12

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
 from ackd.core.ids import LedgerKey
-from ackd.core.record import Record
-from ackd.core.states import Outcome, Phase, Verb
-from ackd.core.wire import Call, Finish, Op, Open, Verdict
+from ackd.core.record.decide import Record
+from ackd.core.record.protocol import Call, Finish, Op, Open, Verdict
+from ackd.core.record.transitions import Outcome, Phase, Verb
 
 KEY = LedgerKey("c", "s", b"t" * 16, 0)
 OFFSETS = st.integers(0, 11)

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ackd.core import window
-from ackd.core.bitmap import CHUNK_BYTES, ChunkedBitmap
-from ackd.core.ledger import Ledger
-from ackd.core.states import Outcome, State
-from ackd.core.wire import SlotView, Snapshot, Verdict
+from ackd.core.ledger import entries as window
+from ackd.core.ledger.bitmap import CHUNK_BYTES, ChunkedBitmap
+from ackd.core.ledger.ledger import Ledger
+from ackd.core.record.protocol import SlotView, Snapshot, Verdict
+from ackd.core.record.transitions import Outcome, State
 from tests.unit.core.test_ledger_effort import Letter, calls_of
 
 COUNT = 12

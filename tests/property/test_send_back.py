@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from ackd.core.ids import LedgerKey
-from ackd.core.record import Record
-from ackd.core.states import Outcome, State, Verb
-from ackd.core.wire import Call, Finish, Op, Open, Result, Verdict
+from ackd.core.record.decide import Record
+from ackd.core.record.protocol import Call, Finish, Op, Open, Result, Verdict
+from ackd.core.record.transitions import Outcome, State, Verb
 
 T0_MS = 1_700_000_000_000
 OFFSET = 5

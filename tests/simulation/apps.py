@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ackd.engine.api import (
+from ackd.api.messages import (
     Delivery,
     Received,
     ReceiveRequest,

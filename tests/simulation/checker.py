@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from ackd.api.messages import Delivery, SettleItem, SettleResult, Status
+from ackd.api.messages import Verb as Do
+from ackd.core.commit_metadata import decode
 from ackd.core.ids import TopicPartition
-from ackd.core.progress import decode
-from ackd.engine.api import Delivery, SettleItem, SettleResult, Status
-from ackd.engine.api import Verb as Do
 from ackd.ports import Committed, Headers
 from ackd.ports.own_topics import DEAD_PREFIX
 from tests.simulation.book import Ack, Coordinate, Message, Place, name_of, read_token

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 
-from ackd.core.states import Outcome, Verb
-from ackd.core.upkeep import epoch_mark
-from ackd.core.wire import Call, Finish, Op, Open, Reply, Result, Snapshot, Verdict
-from ackd.engine.dedup import REPEAT
+from ackd.core.record.maintenance import epoch_mark
+from ackd.core.record.protocol import Call, Finish, Op, Open, Reply, Result, Snapshot, Verdict
+from ackd.core.record.transitions import Outcome, Verb
+from ackd.engine.delivery.dedup import REPEAT
 from tests.simulation.book import Coordinate, Holding, Ledger, Message, Place, name_of
 from tests.simulation.excuses import Excuses
 from tests.simulation.homes import apart, lapsed, noted, unknown

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from ackd.api.control import CancelTo, Scope
+from ackd.api.dead_letters import DeadRequest, Kind
+from ackd.api.progress import Position, SeekRequest, SeekTo
+from ackd.core.commit_metadata import encode
 from ackd.core.ids import TopicPartition, message_id
-from ackd.core.progress import encode
-from ackd.engine.dead_api import DeadRequest, Kind
-from ackd.engine.live import CancelTo, Scope
 from ackd.engine.runtime import Runtime
-from ackd.engine.seek_api import Position, SeekRequest, SeekTo
 from ackd.ports import Committed
 from tests.simulation.book import Place, Rollback
 from tests.simulation.cancels import chosen

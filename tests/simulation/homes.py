@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ackd.core.states import Outcome
-from ackd.core.wire import Result
+from ackd.core.record.protocol import Result
+from ackd.core.record.transitions import Outcome
 from tests.simulation.book import Book, Coordinate, Holding, Message
 from tests.simulation.process import Process
 

@@ -10,27 +10,27 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from ackd.core import home, states, upkeep
-from ackd.core import record as record_module
-from ackd.core.carriers import Carriers
-from ackd.core.entry import HOLD_OF, Hold
-from ackd.core.ledger import Ledger
-from ackd.core.progress import Progress
-from ackd.core.record import Record
-from ackd.core.seen import Seen
-from ackd.core.slot import Slot
-from ackd.core.states import Outcome, Phase, State, Step, Verb
-from ackd.core.wire import Call, JournalEntry, Op, Open, Result
-from ackd.engine import api
-from ackd.engine import sender as sender_module
-from ackd.engine.commit import Committer
-from ackd.engine.dedup import Dedup
-from ackd.engine.ownership import Ownership
-from ackd.engine.partition import Partition
+from ackd.api import messages
+from ackd.core.commit_metadata import Progress
+from ackd.core.dedup_window import Seen
+from ackd.core.ledger.claims import Carriers
+from ackd.core.ledger.entry import HOLD_OF, Hold
+from ackd.core.ledger.ledger import Ledger
+from ackd.core.record import copies as home
+from ackd.core.record import decide, maintenance, transitions
+from ackd.core.record.decide import Record
+from ackd.core.record.protocol import Call, JournalEntry, Op, Open, Result
+from ackd.core.record.slot import Slot
+from ackd.core.record.transitions import Outcome, Phase, State, Step, Verb
+from ackd.engine.delivery.dedup import Dedup
+from ackd.engine.ownership.commit import Committer
+from ackd.engine.ownership.ownership import Ownership
+from ackd.engine.ownership.start_positions import StartPositions
+from ackd.engine.partition.partition import Partition
+from ackd.engine.retry import copier
+from ackd.engine.retry.copier import Job, Sender
 from ackd.engine.runtime import Runtime
-from ackd.engine.sender import Job, Sender
-from ackd.engine.settle import Settler
-from ackd.engine.start import StartPositions
+from ackd.engine.settlement.settle import Settler
 from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import NotStored, Stored
 from tests.simulation import mutants_of_cancels as cancels
@@ -60,7 +60,7 @@ def _with(*faults: str, style: str = "", **settings: int) -> Story:
 
 
 def _row(phase: Phase, verb: Verb, row: Step) -> Any:
-    return patch.dict(states.TABLE, {(phase, verb): row})
+    return patch.dict(transitions.TABLE, {(phase, verb): row})
 
 
 # --- core: the record
@@ -100,7 +100,7 @@ def _fences_from_memory() -> Iterator[None]:
         return moved
 
     with (
-        patch.object(record_module.Fences, "of", of),
+        patch.object(decide.Fences, "of", of),
         patch.object(Record, "_rejoin", keep_term),
     ):
         yield
@@ -121,14 +121,14 @@ def _any_token() -> Any:
 
 
 def _reset_drops_leases() -> Any:
-    original = upkeep.reset
+    original = maintenance.reset
 
     def reset(record: Record, op: Op, now_ms: int) -> int:
         original(record, op, now_ms)
         record.slots = {}
         return 0
 
-    return patch.dict(upkeep.VERBS, {Verb.RESET: reset})
+    return patch.dict(maintenance.VERBS, {Verb.RESET: reset})
 
 
 # --- core: the ledger
@@ -165,12 +165,12 @@ def _answered_before() -> Any:
     original = Settler.settle
 
     async def settle(
-        self: Settler, items: Sequence[api.SettleItem], *rest: Any
-    ) -> list[api.SettleResult]:
+        self: Settler, items: Sequence[messages.SettleItem], *rest: Any
+    ) -> list[messages.SettleResult]:
         results = await original(self, items, *rest)
         for item, result in zip(items, results, strict=True):
-            if item.do is api.Verb.ACK and result.status is api.Status.UNAVAILABLE:
-                result.status = api.Status.ACKED
+            if item.do is messages.Verb.ACK and result.status is messages.Status.UNAVAILABLE:
+                result.status = messages.Status.ACKED
         return results
 
     return patch.object(Settler, "settle", settle)
@@ -186,7 +186,7 @@ def _dead_without_copy() -> Any:
 
 
 def _refused_copy_counts() -> Any:
-    return patch.object(sender_module, "Stored", (Stored, NotStored))
+    return patch.object(copier, "Stored", (Stored, NotStored))
 
 
 def _claim_not_asked() -> Any:
@@ -211,7 +211,7 @@ def _any_copy_may_claim() -> Any:
 def _parking_ends_the_lease() -> Any:
     original = home.send
 
-    def send(record: Record, op: Op, slot: Slot, fences: record_module.Fences) -> None:
+    def send(record: Record, op: Op, slot: Slot, fences: decide.Fences) -> None:
         original(record, op, slot, fences)
         record.homes[op.offset].slot.when_ms = 0
 
@@ -263,7 +263,9 @@ def _replaced_unnoticed() -> Any:
 def _given_back_although_sent() -> Any:
     original = Runtime.receive
 
-    async def receive(self: Runtime, name: str, request: api.ReceiveRequest) -> api.Received:
+    async def receive(
+        self: Runtime, name: str, request: messages.ReceiveRequest
+    ) -> messages.Received:
         received = await original(self, name, request)
         self._of(name).hand_out.give_back(received.messages)
         return received

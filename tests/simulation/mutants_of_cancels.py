@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 from unittest.mock import patch
 
-from ackd.core.states import Verb
-from ackd.core.wire import Op
-from ackd.engine.cancel import Cancels
-from ackd.engine.carrier import Carrier
-from ackd.engine.members import View, behind
-from ackd.engine.partition import Partition
+from ackd.core.record.protocol import Op
+from ackd.core.record.transitions import Verb
+from ackd.engine.cluster.members import View, behind
+from ackd.engine.control.cancel import Cancels
+from ackd.engine.partition.copy_headers import Carrier
+from ackd.engine.partition.partition import Partition
 from ackd.ports import Member
 from ackd.store.flusher import LedgerHandle
 from tests.simulation.cancels import AWAY, WORK

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 from unittest.mock import patch
 
-from ackd.core import notes as core
-from ackd.engine.api import Delivery
-from ackd.engine.notes import Notes, Place
+from ackd.api.messages import Delivery
+from ackd.core.record import notes as core
+from ackd.engine.settlement.notes import Notes, Place
 from tests.simulation.mutant import Mutant
 from tests.simulation.notes import WORK
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 from unittest.mock import patch
 
-from ackd.core import home, parked
-from ackd.core.carriers import Carriers
-from ackd.core.order import Turns
-from ackd.core.record import Record
-from ackd.core.states import Outcome, Verb
-from ackd.core.stuck import SendingBack
-from ackd.core.window import Window
-from ackd.core.wire import Op, Result
+from ackd.core.ledger.claims import Carriers
+from ackd.core.ledger.entries import Window
+from ackd.core.ledger.order import Turns
+from ackd.core.ledger.send_back import SendingBack
+from ackd.core.record import copies, key_queues
+from ackd.core.record.decide import Record
+from ackd.core.record.protocol import Op, Result
+from ackd.core.record.transitions import Outcome, Verb
 
 
 def any_of_a_key_may_go() -> Any:
@@ -39,7 +39,7 @@ def taken_over_without_the_parked_keys() -> Any:
 
 
 def a_claim_looks_at_no_line() -> Any:
-    original = home.claim
+    original = copies.claim
 
     def claim(record: Record, op: Op, now_ms: int) -> Result:
         found = record.homes.get(op.offset)
@@ -50,20 +50,20 @@ def a_claim_looks_at_no_line() -> Any:
         found.key = key
         return result
 
-    return patch.dict(home.VERBS, {Verb.CLAIM: claim})
+    return patch.dict(copies.VERBS, {Verb.CLAIM: claim})
 
 
 def free_when_the_first_is_claimed() -> Any:
     """Too early: its copy is on its way, or in somebody's hands."""
-    original = home.claim
+    original = copies.claim
 
     def claim(record: Record, op: Op, now_ms: int) -> Result:
         result = original(record, op, now_ms)
         if result.outcome is Outcome.CLAIMED:
-            parked.leave(record, op.offset, record.homes[op.offset])
+            key_queues.leave(record, op.offset, record.homes[op.offset])
         return result
 
-    return patch.dict(home.VERBS, {Verb.CLAIM: claim})
+    return patch.dict(copies.VERBS, {Verb.CLAIM: claim})
 
 
 def acked_unheard() -> Any:
@@ -77,4 +77,4 @@ def the_newest_goes_first() -> Any:
     def park(record: Record, key: int, offset: int) -> None:
         record.parked.setdefault(key, []).insert(0, offset)
 
-    return patch.object(parked, "park", park)
+    return patch.object(key_queues, "park", park)

@@ -6,8 +6,8 @@ from typing import Any
 from unittest.mock import patch
 
 from ackd.core.outbox import Asking, Load, Outbox
-from ackd.engine import publish
-from ackd.engine.outbox_sender import OutboxSender
+from ackd.engine.publishing import publish
+from ackd.engine.publishing.outbox_sender import OutboxSender
 from ackd.ports import Failure, Stored
 from tests.simulation.mutant import Mutant
 from tests.simulation.outboxes import AWAY, FORGOTTEN, FULL

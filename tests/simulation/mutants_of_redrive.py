@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 from unittest.mock import patch
 
-from ackd.engine.redrive import Work
+from ackd.engine.operations.redrive_job import Work
 
 
 def to_everybody() -> Any:

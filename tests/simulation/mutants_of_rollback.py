@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from ackd.core import home, upkeep
-from ackd.core.states import Verb
-from ackd.engine import memory
-from ackd.engine.claims import Claims
-from ackd.engine.memory import Memory
-from ackd.engine.partition import Partition
+from ackd.core.record import copies, maintenance
+from ackd.core.record.transitions import Verb
+from ackd.engine.base import replay_log
+from ackd.engine.base.replay_log import Memory
+from ackd.engine.partition.partition import Partition
+from ackd.engine.retry.claims import Claims
 
 
 @contextmanager
@@ -28,21 +28,21 @@ def no_repair() -> Iterator[None]:
 
 
 def no_homes() -> Any:
-    return patch.dict(upkeep.VERBS, {Verb.RESTORE: lambda *_: 0})
+    return patch.dict(maintenance.VERBS, {Verb.RESTORE: lambda *_: 0})
 
 
 def no_patience() -> Any:
-    return patch.object(memory, "UNOPENED_WAIT_MS", memory.REPLAY_WAIT_MS)
+    return patch.object(replay_log, "UNOPENED_WAIT_MS", replay_log.REPLAY_WAIT_MS)
 
 
 def homes_are_passed() -> Any:
     return patch.object(
-        home, "decides", lambda record, op, phase, _: home.parked(record, op.offset, phase)
+        copies, "decides", lambda record, op, phase, _: copies.parked(record, op.offset, phase)
     )
 
 
 def late_acks_overtake_claims() -> Any:
-    return patch.object(home, "perhaps_claimed", lambda *_: False)
+    return patch.object(copies, "perhaps_claimed", lambda *_: False)
 
 
 def unanswered_is_unknown() -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 from unittest.mock import patch
 
-from ackd.engine.seek_work import SeekWork
+from ackd.engine.operations.seek_job import SeekWork
 
 
 async def _nothing(_: SeekWork) -> None:

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from ackd.api.messages import Accepted
 from ackd.core.ids import TopicPartition, message_id
 from ackd.core.outbox import Outbox, Post, Posted
-from ackd.engine.api import Accepted
-from ackd.engine.outbox_entry import read_look, read_message
+from ackd.engine.publishing.outbox_codec import read_look, read_message
 from tests.simulation.book import Book
 from tests.simulation.plan import Story
 from tests.simulation.world import MS, S, Violation, World

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 from unittest.mock import patch
 
-from ackd.core.delays import Delays
 from ackd.core.ids import TopicPartition
-from ackd.engine import put_off
+from ackd.core.ledger.foreign_delays import Delays
+from ackd.engine.partition import foreign_delays
 from ackd.ports import Delay, Record
 from tests.simulation.log import is_retry
 from tests.simulation.plan import Story
@@ -57,7 +57,7 @@ def broken(record: Record, granted_us: int, attempt: int, *, counted: bool) -> s
 
 def unheard() -> Any:
     """A planted mistake: what the adapter tells is not heard."""
-    return patch.object(put_off, "told", lambda *_: None)
+    return patch.object(foreign_delays, "told", lambda *_: None)
 
 
 def not_told_again() -> Any:

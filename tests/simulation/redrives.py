@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from ackd.engine.carrier import ORIGIN, REDRIVEN_FROM
+from ackd.engine.partition.copy_headers import ORIGIN, REDRIVEN_FROM
 from ackd.ports import Headers
 from ackd.ports.own_topics import DEAD_PREFIX, is_own_topic
 from tests.simulation.book import Book, name_of

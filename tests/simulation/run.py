@@ -10,9 +10,9 @@ from unittest.mock import patch
 from ackd.config.dedup import DedupSettings
 from ackd.config.schema import BrokerSettings, PublishSettings, Settings, StoreSettings
 from ackd.config.subscription import SubscriptionSettings
-from ackd.core import ledger
+from ackd.core.commit_metadata import decode
 from ackd.core.ids import LedgerKey, TopicPartition
-from ackd.core.progress import decode
+from ackd.core.ledger import ledger
 from ackd.ports import Headers
 from tests.simulation.apps import App, Habits
 from tests.simulation.book import Coordinate, Place

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ackd.core.ids import LedgerKey
-from ackd.core.wire import Reply
-from ackd.engine.seek_document import is_seek, read_seek
+from ackd.core.record.protocol import Reply
+from ackd.engine.operations.seek_document import is_seek, read_seek
 from tests.simulation.book import Book, Coordinate, Place
 from tests.simulation.log import Topic
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final
 
-from ackd.engine.api import Accepted, Published, PublishRequest
+from ackd.api.messages import Accepted, Published, PublishRequest
 from ackd.errors import AckdError
 from ackd.ports import Outgoing, Stored
 from tests.simulation.outboxes import OUT, PARTITIONS, Deliveries

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ackd.config.schema import Settings
-from ackd.engine.context import Context
+from ackd.engine.base.context import Context
+from ackd.engine.base.spill_file import Spill
 from ackd.engine.runtime import Runtime
-from ackd.engine.spill import Spill
 from ackd.ports import Broker, Clock, Store
 from ackd.telemetry.metrics import Metrics
 from tests.simulation.broker import BrokerFaults, SimBroker

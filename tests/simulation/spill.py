@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ackd.engine.spill import Stub
+from ackd.engine.base.spill_file import Stub
 from ackd.ports import Record
 
 
 class MemorySpill:
-    """Implements `ackd.engine.spill.Spill`."""
+    """Implements `ackd.engine.base.spill_file.Spill`."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max

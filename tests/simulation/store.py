@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from ackd.core.bitmap import CHUNK_OFFSETS
 from ackd.core.ids import LedgerKey
+from ackd.core.ledger.bitmap import CHUNK_OFFSETS
 from ackd.core.outbox import Post, Posted
-from ackd.core.wire import Call, Open, Reply, Snapshot
+from ackd.core.record.protocol import Call, Open, Reply, Snapshot
 from ackd.store.memory import Data, MemoryStore
 from tests.simulation.process import Process
 from tests.simulation.world import MS, World

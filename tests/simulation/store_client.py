@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from ackd.core.bucket import Taken
 from ackd.core.ids import LedgerKey
-from ackd.core.layout import HERE, Layouts
-from ackd.core.wire import Call, Open, Reply, Snapshot
+from ackd.core.rate_bucket import Taken
+from ackd.core.record.protocol import Call, Open, Reply, Snapshot
+from ackd.core.store_layout import HERE, Layouts
 from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import Members, Note, Trouble
 from tests.simulation.process import Process

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from ackd.core.dedup_window import Ask, Entry
 from ackd.core.outbox import Asking, Bounds, Keep, Load, Look, Post, Posted, Sent
-from ackd.core.seen import Ask, Entry
 from ackd.ports import Place
 from tests.simulation.store import Observer, Work
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ackd.core.ids import LedgerKey
-from ackd.core.wire import Open
+from ackd.core.record.protocol import Open
 from tests.simulation.book import Book, Coordinate, Holding
 from tests.simulation.faults import TOPIC, Nemesis
 from tests.simulation.homes import apart, homeless, unknown

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from ackd.engine.api import Delivery, Received, ReceiveRequest, SettleItem, SettleResult, Verb
+from ackd.api.messages import Delivery, Received, ReceiveRequest, SettleItem, SettleResult, Verb
+from ackd.engine.delivery.timers import IDLE_MS, JOURNAL_MS
 from ackd.engine.runtime import Runtime
-from ackd.engine.sweep import IDLE_MS, JOURNAL_MS
 from tests.simulation.faults import TOPIC
 from tests.simulation.plan import Story
 from tests.simulation.run import NAME, Run

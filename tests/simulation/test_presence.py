@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from ackd.engine.api import Received, ReceiveRequest
-from ackd.engine.members import HEARTBEAT_MS, UNCONFIRMED_MS
+from ackd.api.messages import Received, ReceiveRequest
+from ackd.engine.cluster.members import HEARTBEAT_MS, UNCONFIRMED_MS
 from ackd.engine.runtime import Runtime
 from ackd.errors import StoreUnknownError
 from ackd.ports import Members

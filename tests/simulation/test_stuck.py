@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ackd.engine.api import ReceiveRequest
-from ackd.engine.ownership import Ownership
-from ackd.engine.partition import Partition
+from ackd.api.messages import ReceiveRequest
+from ackd.engine.ownership.ownership import Ownership
+from ackd.engine.partition.partition import Partition
 from ackd.engine.runtime import Runtime
 from tests.simulation.book import read_token
 from tests.simulation.faults import TOPIC

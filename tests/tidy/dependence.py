@@ -13,26 +13,29 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "ackd.hidden": (),
     "ackd.options": (),
     "ackd.ports": ("ackd.core", "ackd.errors", "ackd.options"),
+    # What can be asked of a running sidecar: values and protocols, shared by engine, HTTP and push.
+    "ackd.api": ("ackd.core.ids", "ackd.core.origin", "ackd.errors", "ackd.ports"),
     "ackd.config": BASE,
     "ackd.telemetry": (*BASE, "ackd.config"),
     "ackd.store": (*BASE, "ackd.config", "ackd.telemetry"),
-    "ackd.engine": (*BASE, "ackd.config", "ackd.telemetry", "ackd.store"),
-    "ackd.http": (*BASE, "ackd.config", "ackd.telemetry", "ackd.engine"),
+    "ackd.engine": (*BASE, "ackd.api", "ackd.config", "ackd.telemetry", "ackd.store"),
+    "ackd.http": (*BASE, "ackd.api", "ackd.config", "ackd.telemetry", "ackd.engine"),
     # A client beside the server: what it may share with that is how a message looks in bytes.
     "ackd.push": (
         *BASE,
+        "ackd.api",
         "ackd.config",
         "ackd.telemetry",
-        "ackd.engine.api",
-        "ackd.engine.tasks",
-        "ackd.http.cloudevents",
-        "ackd.http.codec",
-        "ackd.http.model",
-        "ackd.http.negotiation",
-        "ackd.http.raw",
+        "ackd.engine.base.tasks",
+        "ackd.http.formats.cloudevents",
+        "ackd.http.formats.codec",
+        "ackd.http.formats.model",
+        "ackd.http.formats.negotiation",
+        "ackd.http.formats.raw",
     ),
     # The one place that puts a sidecar together.
-    "ackd.http.serve": (*BASE, "ackd.config", "ackd.engine", "ackd.http", "ackd.push"),
+    "ackd.serve": (*BASE, "ackd.config", "ackd.engine", "ackd.http", "ackd.malloc", "ackd.push"),
+    "ackd.malloc": (),
     # Nothing of a sidecar: it runs in a pod of its own.
     "ackd.inject": ("ackd.errors", "ackd.hidden", "ackd.config.address"),
     # The judge of a deployment shares no code with what it judges.
@@ -73,7 +76,7 @@ HOLDERS: dict[str, tuple[str, ...]] = {
     "pyspark": ("ackd_reports.frames", "ackd_reports.job"),
     "yaml": ("ackd_reports.targets", "ackd.inject.api"),
     "pytest": ("ackd.testing",),
-    "textual": ("ackd.cli.watch",),
+    "textual": ("ackd.cli.top",),
     "rich": ("ackd.cli", "ackd.torture", "ackd.demo"),
 }
 """A library -> the only parts that may know it."""

@@ -8,7 +8,7 @@ value is the sentence that documents the name at its source.
 from collections.abc import Iterator
 from typing import Any
 
-from ackd.cli.docs import OWN_ADAPTERS
+from ackd.cli.commands.docs import OWN_ADAPTERS
 from ackd.cli.main import COMMANDS
 from ackd.config.adapters import find_adapter
 from ackd.config.fields import Kind, specs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ackd.core.states import LATE_PHASE, TABLE, Phase, State, Verb, mermaid, step
+from ackd.core.record.transitions import LATE_PHASE, TABLE, Phase, State, Verb, mermaid, step
 
 PAGE = Path(__file__).parents[2] / "docs" / "states.md"
 VERBS = (
@@ -22,7 +22,7 @@ VERBS = (
 
 HEAD = """# States of a message
 
-Drawn from the transition table in `sidecar/ackd/core/states.py` by `python -m
+Drawn from the transition table in `sidecar/ackd/core/record/transitions.py` by `python -m
 tests.tidy.states_page`; a test fails when this page is older than the table.
 
 A *state* is what the store keeps of a message, a *phase* is how it looks at a moment of the store's

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ackd.cli.docs import OWN_ADAPTERS, PAGES
+from ackd.cli.commands.docs import OWN_ADAPTERS, PAGES
 from ackd.cli.main import main
 from ackd.inject.metrics import InjectMetrics
 from tests.support.paths import REPO

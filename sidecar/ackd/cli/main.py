@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ackd import __version__
-from ackd.cli import exits
+from ackd.cli import exit_codes
 from ackd.config.mistakes import MistakesError
 from ackd.errors import AckdError, BrokerError, BugError, ConfigError, StoreError
 
@@ -33,37 +33,63 @@ class Command:
 
 
 COMMANDS = (
-    Command("serve", "run the sidecar", "ackd.cli.serve"),
+    Command("serve", "run the sidecar", "ackd.cli.commands.serve"),
     Command(
         "check",
         "check the configuration and print what is in effect, with sources",
-        "ackd.cli.check",
+        "ackd.cli.commands.check",
     ),
-    Command("top", "watch subscriptions: progress, what is stuck, rates", "ackd.cli.top"),
-    Command("lag", "progress of each partition of a subscription", "ackd.cli.lag"),
-    Command("inflight", "messages that are leased or wait, the oldest first", "ackd.cli.inflight"),
+    Command("top", "watch subscriptions: progress, what is stuck, rates", "ackd.cli.commands.top"),
+    Command("lag", "progress of each partition of a subscription", "ackd.cli.commands.lag"),
     Command(
-        "explain", "what holds a subscription up, and what will release it", "ackd.cli.explain"
+        "inflight",
+        "messages that are leased or wait, the oldest first",
+        "ackd.cli.commands.inflight",
     ),
-    Command("lease", "look at a lease, or settle it", "ackd.cli.lease"),
-    Command("drain", "let this sidecar hand out nothing more until it ends", "ackd.cli.quiesce"),
-    Command("cancel", "end messages in flight, whoever holds them", "ackd.cli.cancel"),
-    Command("dead", "list, peek at, redrive and purge dead letters", "ackd.cli.dead"),
-    Command("seek", "move a group's progress: back, ahead, or to where it was", "ackd.cli.seek"),
-    Command("progress", "export and import a group's progress as JSON", "ackd.cli.progress"),
-    Command("store", "list, measure and remove what lies in the store", "ackd.cli.store"),
-    Command("adopt", "take over a group of plain consumers, with a plan before", "ackd.cli.adopt"),
-    Command("exit", "hand a subscription back to plain consumers", "ackd.cli.leave"),
-    Command("demo", "watch the main job in a minute, on a broker of its own", "ackd.cli.demo"),
     Command(
-        "torture", "kill parts of a deployment and check that no promise breaks", "ackd.cli.torture"
+        "explain",
+        "what holds a subscription up, and what will release it",
+        "ackd.cli.commands.explain",
     ),
-    Command("inject", "put the sidecar into pods of Kubernetes: the webhook", "ackd.cli.inject"),
-    Command("pods", "list pods with a sidecar, and which are older than now", "ackd.cli.pods"),
-    Command("report", "reports on service levels from exported traces", "ackd.cli.report"),
-    Command("openapi", "print the OpenAPI document of the HTTP API", "ackd.cli.openapi"),
-    Command("docs", "print a reference page made from the source", "ackd.cli.docs"),
-    Command("version", "print the version", "ackd.cli.version"),
+    Command("lease", "look at a lease, or settle it", "ackd.cli.commands.lease"),
+    Command(
+        "drain", "let this sidecar hand out nothing more until it ends", "ackd.cli.commands.drain"
+    ),
+    Command("cancel", "end messages in flight, whoever holds them", "ackd.cli.commands.cancel"),
+    Command("dead", "list, peek at, redrive and purge dead letters", "ackd.cli.commands.dead"),
+    Command(
+        "seek", "move a group's progress: back, ahead, or to where it was", "ackd.cli.commands.seek"
+    ),
+    Command(
+        "progress", "export and import a group's progress as JSON", "ackd.cli.commands.progress"
+    ),
+    Command("store", "list, measure and remove what lies in the store", "ackd.cli.commands.store"),
+    Command(
+        "adopt",
+        "take over a group of plain consumers, with a plan before",
+        "ackd.cli.commands.adopt",
+    ),
+    Command(
+        "exit", "hand a subscription back to plain consumers", "ackd.cli.commands.release_group"
+    ),
+    Command(
+        "demo", "watch the main job in a minute, on a broker of its own", "ackd.cli.commands.demo"
+    ),
+    Command(
+        "torture",
+        "kill parts of a deployment and check that no promise breaks",
+        "ackd.cli.commands.torture",
+    ),
+    Command(
+        "inject", "put the sidecar into pods of Kubernetes: the webhook", "ackd.cli.commands.inject"
+    ),
+    Command(
+        "pods", "list pods with a sidecar, and which are older than now", "ackd.cli.commands.pods"
+    ),
+    Command("report", "reports on service levels from exported traces", "ackd.cli.commands.report"),
+    Command("openapi", "print the OpenAPI document of the HTTP API", "ackd.cli.commands.openapi"),
+    Command("docs", "print a reference page made from the source", "ackd.cli.commands.docs"),
+    Command("version", "print the version", "ackd.cli.commands.version"),
 )
 
 
@@ -75,11 +101,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _module(arguments.command).run(arguments)
         sys.stdout.flush()
     except KeyboardInterrupt:
-        return exits.INTERRUPTED
+        return exit_codes.INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has seen enough; the interpreter must not complain at its end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return exits.DONE
+        return exit_codes.DONE
     except (AckdError, OSError) as error:
         return _explain(error)
     return int(code)
@@ -90,7 +116,7 @@ def build_parser(chosen: str | None = None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ackd",
         description="Leases messages of Kafka and other brokers over HTTP, and keeps every ack.",
-        epilog=exits.EPILOG,
+        epilog=exit_codes.EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -116,9 +142,9 @@ def _parse(words: list[str]) -> argparse.Namespace:
     return build_parser(chosen).parse_args(words)
 
 
-def _module(name: str) -> exits.CommandModule:
+def _module(name: str) -> exit_codes.CommandModule:
     command = next(each for each in COMMANDS if each.name == name)
-    module: exits.CommandModule = importlib.import_module(command.module)
+    module: exit_codes.CommandModule = importlib.import_module(command.module)
     return module
 
 
@@ -126,12 +152,12 @@ def _explain(error: AckdError | OSError) -> int:
     """Tell a failure; where a traceback helps somebody (a bug), it is shown."""
     if isinstance(error, BugError):
         LOG.error("ackd broke a rule of its own; please report it", exc_info=error)
-        return exits.FAILED
+        return exit_codes.FAILED
     print(f"ackd: {error}", file=sys.stderr)
     if isinstance(error, MistakesError):
-        return exits.CONFIG
+        return exit_codes.CONFIG
     if isinstance(error, ConfigError) and not isinstance(error.__cause__, OSError):
         # Behind an OSError (an address in use, say) another try may help; here it will not.
-        return exits.CONFIG
+        return exit_codes.CONFIG
     away = isinstance(error, ConfigError | BrokerError | StoreError | OSError)
-    return exits.UNREACHABLE if away else exits.FAILED
+    return exit_codes.UNREACHABLE if away else exit_codes.FAILED

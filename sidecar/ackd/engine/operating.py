@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-from ackd.engine.api import Explanation, InFlight, PartitionLag, SubscriptionView
-from ackd.engine.inspect import Inspector
-from ackd.engine.live import Cancel, CancelTo, Scope
+from ackd.api.control import Cancel, CancelTo, Scope
+from ackd.api.messages import Explanation, InFlight, PartitionLag, SubscriptionView
+from ackd.engine.control.inspect import Inspector
 from ackd.engine.subscription import Subscription
 
 

@@ -8,11 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ackd import __version__
-from ackd.config.adapters import find_adapter
-from ackd.config.schema import Settings
-from ackd.config.subscription import SubscriptionSettings
-from ackd.core.lease import LeaseKeys
-from ackd.engine.api import (
+from ackd.api.messages import (
     LeaseView,
     Published,
     PublishRequest,
@@ -24,29 +20,32 @@ from ackd.engine.api import (
     Status,
     SubscriptionView,
 )
-from ackd.engine.attempts import Attempts
-from ackd.engine.broadcast import apart
-from ackd.engine.context import Context, SystemClock
-from ackd.engine.dead_letters import DeadLetters
-from ackd.engine.describe import describe
-from ackd.engine.drift import settings_marks
-from ackd.engine.gauges import Gauges
-from ackd.engine.leaving import Behind, Leaving
-from ackd.engine.members import Note
-from ackd.engine.memory import Memory
+from ackd.api.outbox import OutboxDesk
+from ackd.config.adapters import find_adapter
+from ackd.config.schema import Settings
+from ackd.config.subscription import SubscriptionSettings
+from ackd.core.lease import LeaseKeys
+from ackd.engine.base.context import Context, SystemClock
+from ackd.engine.base.replay_log import Memory
+from ackd.engine.base.spill_file import FileSpill, Spill
+from ackd.engine.base.tasks import Tasks
+from ackd.engine.cluster.lease_keys import load_keys
+from ackd.engine.cluster.members import Note
+from ackd.engine.cluster.settings_agreement import settings_marks
+from ackd.engine.control.describe import describe
+from ackd.engine.control.gauges import Gauges
+from ackd.engine.control.readiness import readiness
+from ackd.engine.delivery.open_leases import Delivering
+from ackd.engine.delivery.receive_attempts import Attempts
+from ackd.engine.delivery.waiters import Waiter
+from ackd.engine.drain import Behind, Leaving
 from ackd.engine.operating import Operating
-from ackd.engine.outbox_api import OutboxDesk
-from ackd.engine.publishing import Publishing
-from ackd.engine.readiness import readiness
-from ackd.engine.secret import load_keys
-from ackd.engine.seek import Seeks
-from ackd.engine.settle import Settler
-from ackd.engine.spill import FileSpill, Spill
+from ackd.engine.operations.dead_letters import DeadLetters
+from ackd.engine.operations.seek import Seeks
+from ackd.engine.ownership.broadcast import apart
+from ackd.engine.publishing.publishing import Publishing
+from ackd.engine.settlement.settle import Settler
 from ackd.engine.subscription import Subscription
-from ackd.engine.tasks import Tasks
-from ackd.engine.unsettled import Delivering
-from ackd.engine.waiters import Waiter
-from ackd.engine.watched import Watched
 from ackd.errors import (
     AckdError,
     BadParameterError,
@@ -59,10 +58,11 @@ from ackd.errors import (
 from ackd.ports import Broker, Clock, Store
 from ackd.store.build import open_store
 from ackd.store.flusher import Flusher
+from ackd.store.measured import Watched
 from ackd.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
-    from ackd.engine.tracing_outages import Outages
+    from ackd.engine.tracing.outages import Outages
     from ackd.telemetry.traces import Traces
 
 LOG = logging.getLogger("ackd.engine")
@@ -71,7 +71,7 @@ RETRY_MS = 500
 
 
 class Runtime(Delivering, Leaving, Operating):
-    """Implements `ackd.engine.api.Engine`. Build, `start`, use, `drain`, `stop`."""
+    """Implements `ackd.api.messages.Engine`. Build, `start`, use, `drain`, `stop`."""
 
     def __init__(
         self,
@@ -125,7 +125,7 @@ class Runtime(Delivering, Leaving, Operating):
         """
         if self.settings.traces.on:
             # Some 2 MiB that a sidecar without traces need not load.
-            from ackd.engine.tracing_outages import Outages  # noqa: PLC0415
+            from ackd.engine.tracing.outages import Outages  # noqa: PLC0415
             from ackd.telemetry.traces import open_traces  # noqa: PLC0415
 
             self.traces = open_traces(self.settings, self.metrics)

@@ -10,33 +10,33 @@ from typing import TYPE_CHECKING
 
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import TopicPartition
-from ackd.engine import put_off
-from ackd.engine.braking import Braking
-from ackd.engine.broadcast import is_broadcast, open_consumer, scope
-from ackd.engine.cancel import Cancels
-from ackd.engine.claims import Claims
-from ackd.engine.commit import Committer
-from ackd.engine.context import Context
-from ackd.engine.control import Control
-from ackd.engine.dead_marks import DeadMarks
-from ackd.engine.dedup import Dedup
-from ackd.engine.filling import Filling
-from ackd.engine.handout import HandOut
-from ackd.engine.held_ends import HeldEnds
-from ackd.engine.lengthen import Lengthening
-from ackd.engine.lines import Lines
-from ackd.engine.members import Note
-from ackd.engine.notes import Notes
-from ackd.engine.operations import Operations
-from ackd.engine.own_acks import own_acks
-from ackd.engine.own_topic import RetryTopic, dead_letter_topic
-from ackd.engine.ownership import RETRY_MS, Ownership
-from ackd.engine.parking import Parking
-from ackd.engine.partition import Partition
-from ackd.engine.presence import Presence
-from ackd.engine.sender import DEAD, RETRY, Sender
-from ackd.engine.sieve import Sieve
-from ackd.engine.sweep import Sweeper
+from ackd.engine.base.context import Context
+from ackd.engine.cluster.heartbeat import Presence
+from ackd.engine.cluster.members import Note
+from ackd.engine.control.cancel import Cancels
+from ackd.engine.control.control import Control
+from ackd.engine.control.lease_change import Lengthening
+from ackd.engine.control.stable_offset_lag import HeldEnds
+from ackd.engine.delivery.circuit_breaker import Braking
+from ackd.engine.delivery.dedup import Dedup
+from ackd.engine.delivery.dispatcher import HandOut
+from ackd.engine.delivery.timers import Sweeper
+from ackd.engine.delivery.window_pressure import Filling
+from ackd.engine.operations.dead_letter_records import DeadMarks
+from ackd.engine.operations.operations import Operations
+from ackd.engine.ownership.broadcast import is_broadcast, open_consumer, scope
+from ackd.engine.ownership.broker_acks import own_acks
+from ackd.engine.ownership.commit import Committer
+from ackd.engine.ownership.ownership import RETRY_MS, Ownership
+from ackd.engine.partition import foreign_delays
+from ackd.engine.partition.partition import Partition
+from ackd.engine.retry.body_spill import Parking
+from ackd.engine.retry.claims import Claims
+from ackd.engine.retry.copier import DEAD, RETRY, Sender
+from ackd.engine.retry.copy_filter import Sieve
+from ackd.engine.retry.key_queues import Lines
+from ackd.engine.retry.own_topic import RetryTopic, dead_letter_topic
+from ackd.engine.settlement.notes import Notes
 from ackd.errors import AckdError, BrokerError, BrokerFatalError, StoreError
 from ackd.ports import (
     Arrived,
@@ -55,7 +55,7 @@ from ackd.ports import (
 )
 
 if TYPE_CHECKING:
-    from ackd.engine.tracing import Tracing
+    from ackd.engine.tracing.subscription_spans import Tracing
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -132,7 +132,7 @@ class Subscription:
         self.presence = Presence(self, context, note or Note())
         self.tracing: Tracing | None = None
         if context.traces is not None:
-            from ackd.engine.tracing import Tracing  # noqa: PLC0415  only when traces are on
+            from ackd.engine.tracing.subscription_spans import Tracing  # noqa: PLC0415  only when traces are on
 
             self.tracing = Tracing(self, context.traces)
         self.ownership = Ownership(self, context)
@@ -275,7 +275,7 @@ class Subscription:
         if partition is None:
             return
         if event.delays:
-            put_off.told(partition, event.session, event.delays)
+            foreign_delays.told(partition, event.session, event.delays)
         partition.ledger.fetched(event.session, self._sieve.sift(event))
         partition.end = max(partition.end, event.records[-1].offset + 1)
         partition.perform()

@@ -15,10 +15,10 @@ import msgspec
 from msgspec import Struct
 
 from ackd import __version__
-from ackd.http.dead_model import ID_PATTERN
-from ackd.http.model import LEASE_CHARS_MAX, Problem
-from ackd.http.problems import MEDIA_TYPE
-from ackd.http.router import Answer, Content, Param, Port, Route
+from ackd.http.formats.model import LEASE_CHARS_MAX, Problem
+from ackd.http.formats.problems import MEDIA_TYPE
+from ackd.http.handlers.dead_letters_model import ID_PATTERN
+from ackd.http.server.router import Answer, Content, Param, Port, Route
 
 Json = dict[str, object]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import cast
 
 from ackd.http.openapi import problem_statuses
-from ackd.http.router import Content, Route
 from ackd.http.routes import ROUTES
+from ackd.http.server.router import Content, Route
 
 _PREFACE = """\
 This page is made from the source: `ackd docs routes`. Schemas are in the OpenAPI document: `ackd

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from ackd.engine.api import Explanation, SubscriptionView
-from ackd.http import consume, model, outbox, publish, settle, stream, views
-from ackd.http.control_routes import CONTROL
-from ackd.http.dead_routes import DEAD_ROUTES
-from ackd.http.model import DELAY_MS_MAX, INT32_MAX
-from ackd.http.negotiation import CE_BATCH, CE_JSON, JSON, MULTIPART, NDJSON, OCTETS, SSE
-from ackd.http.outbox_routes import OUTBOX_ROUTES, PREFER
-from ackd.http.progress_routes import PROGRESS_ROUTES
-from ackd.http.router import BOTH, PROBED, Answer, Content, Handler, Param, Route
+from ackd.api.messages import Explanation, SubscriptionView
+from ackd.http.formats import model
+from ackd.http.formats.model import DELAY_MS_MAX, INT32_MAX
+from ackd.http.formats.negotiation import CE_BATCH, CE_JSON, JSON, MULTIPART, NDJSON, OCTETS, SSE
+from ackd.http.handlers import outbox, publish, settle, stream, views
+from ackd.http.handlers import receive as consume
+from ackd.http.handlers.control_routes import CONTROL
+from ackd.http.handlers.dead_letters_routes import DEAD_ROUTES
+from ackd.http.handlers.outbox_routes import OUTBOX_ROUTES, PREFER
+from ackd.http.handlers.progress_routes import PROGRESS_ROUTES
+from ackd.http.server.router import BOTH, PROBED, Answer, Content, Handler, Param, Route
 
 _TEXT: dict[str, object] = {"type": "string"}
 _SUBSCRIPTION = "/v1/subscriptions/{subscription}"

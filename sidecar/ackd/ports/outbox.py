@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from ackd.core.dedup_window import Ask, Entry
 from ackd.core.outbox import Asking, Bounds, Keep, Load, Look, Post, Posted, Sent
-from ackd.core.seen import Ask, Entry
 
 
 class Outboxes(Protocol):
@@ -45,7 +45,7 @@ class Outboxes(Protocol):
 
 
 class SeenKeys(Protocol):
-    """Acked business keys by subscription; see `ackd.core.seen`."""
+    """Acked business keys by subscription; see `ackd.core.dedup_window`."""
 
     async def seen(
         self,

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from ackd.core.bucket import Taken
 from ackd.core.ids import LedgerKey
-from ackd.core.layout import Layouts
-from ackd.core.wire import Call, Open, Reply, Snapshot
+from ackd.core.rate_bucket import Taken
+from ackd.core.record.protocol import Call, Open, Reply, Snapshot
+from ackd.core.store_layout import Layouts
 from ackd.ports.outbox import Outboxes, SeenKeys
 from ackd.ports.own_acks import Places
 from ackd.ports.trouble import Trouble

@@ -19,9 +19,9 @@ from http import HTTPStatus
 
 import msgspec
 
+from ackd.api.messages import SettleItem, Verb
 from ackd.config.units import HOUR_MS
-from ackd.engine.api import SettleItem, Verb
-from ackd.http.model import DELAY_MS_MAX, Item
+from ackd.http.formats.model import DELAY_MS_MAX, Item
 
 RETRY_AFTER_MS_MIN = 100
 RETRY_AFTER_MS_MAX = HOUR_MS

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from time import time_ns
 
+from ackd.api.messages import Delivery, Engine, SettleItem, Status, Unsettled, Verb
 from ackd.config.subscription import SubscriptionSettings
-from ackd.engine.api import Delivery, Engine, SettleItem, Status, Unsettled, Verb
 from ackd.push.answer import Verdict, judge, judge_items
 from ackd.push.call import Answer, Client, Failed, Failure
 from ackd.push.form import Form

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 
+from ackd.api.messages import Delivery, Received
 from ackd.config.push import PushSettings
-from ackd.engine.api import Delivery, Received
-from ackd.http import cloudevents, raw
-from ackd.http.codec import DeliveryEncoder, content_type_of
-from ackd.http.negotiation import CE_BATCH, JSON, OCTETS
-from ackd.http.raw import HeaderPairs
+from ackd.http.formats import cloudevents, raw
+from ackd.http.formats.codec import DeliveryEncoder, content_type_of
+from ackd.http.formats.negotiation import CE_BATCH, JSON, OCTETS
+from ackd.http.formats.raw import HeaderPairs
 from ackd.push.signature import signed
 
 _BY_PAYLOAD = {"json": JSON, "text": "text/plain; charset=utf-8", "binary": OCTETS}

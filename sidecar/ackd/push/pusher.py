@@ -6,8 +6,8 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from ackd.api.messages import Delivery, Engine, Received, ReceiveRequest
 from ackd.config.subscription import SubscriptionSettings
-from ackd.engine.api import Delivery, Engine, Received, ReceiveRequest
 from ackd.errors import AckdError, DrainingError
 from ackd.push.answer import Verdict
 from ackd.push.call import Client, Failed, Failure

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 
+from ackd.api.messages import Engine
 from ackd.config.subscription import SubscriptionSettings
-from ackd.engine.api import Engine
-from ackd.engine.tasks import Tasks
+from ackd.engine.base.tasks import Tasks
 from ackd.push.pusher import Pusher
 from ackd.push.signature import read_secrets
 from ackd.telemetry.metrics import Metrics

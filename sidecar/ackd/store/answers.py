@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from redis import exceptions
 
-from ackd.core.wire import Reply
+from ackd.core.record.protocol import Reply
 from ackd.errors import StoreDataError, StoreError, StoreUnknownError
 from ackd.store import codec
 from ackd.store.connect import refusal

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ackd.config.schema import StoreSettings
 from ackd.config.store_url import StoreTarget, parse_store_url
-from ackd.core.layout import HERE, Layouts
+from ackd.core.store_layout import HERE, Layouts
 from ackd.errors import StoreSetupError
 from ackd.ports import Store
 from ackd.store.connect import Access

@@ -10,10 +10,9 @@ from collections.abc import Iterator, Sequence
 from itertools import starmap
 from struct import Struct
 
-from ackd.core.bitmap import CHUNK_BYTES, CHUNK_SHIFT, ChunkedBitmap
-from ackd.core.states import Outcome, State
-from ackd.core.upkeep import SLOT_CHUNK_SHIFT
-from ackd.core.wire import (
+from ackd.core.ledger.bitmap import CHUNK_BYTES, CHUNK_SHIFT, ChunkedBitmap
+from ackd.core.record.maintenance import SLOT_CHUNK_SHIFT
+from ackd.core.record.protocol import (
     Call,
     JournalEntry,
     Open,
@@ -24,6 +23,7 @@ from ackd.core.wire import (
     Snapshot,
     Verdict,
 )
+from ackd.core.record.transitions import Outcome, State
 from ackd.errors import BugError, StoreDataError
 from ackd.ports import Member, Members
 

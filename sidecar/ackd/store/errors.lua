@@ -1,4 +1,4 @@
--- ledger, 7: what applications said of failures (core/errors.py). A hash: offset -> length of the first
+-- ledger, 7: what applications said of failures (core/record/failures.py). A hash: offset -> length of the first
 -- text, first, last. In one table (state.lua), as most calls have nothing to do with it. `count`: messages
 -- with texts, `over`: offsets that this call finishes, `cleared`: it forgets all, `said`: what it says.
 

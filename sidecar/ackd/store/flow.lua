@@ -1,6 +1,6 @@
 -- What the sidecars of a subscription share beside its records. KEYS[1] = the live value or the bucket.
 -- ARGV: "live", expected, value -> what stands there now; "take", wanted, rate a second, burst ->
--- tokens taken, ms until there is one more. The bucket: see ackd.core.bucket, which decides the same.
+-- tokens taken, ms until there is one more. The bucket: see ackd.core.rate_bucket, which decides the same.
 if ARGV[1] == "live" then
   local there = redis.call("GET", KEYS[1]) or ""
   if there == ARGV[2] then

@@ -21,7 +21,7 @@ from functools import partial
 from typing import Protocol
 
 from ackd.core.ids import LedgerKey
-from ackd.core.wire import Call, Op, Open, Reply, Said, Snapshot, Verdict
+from ackd.core.record.protocol import Call, Op, Open, Reply, Said, Snapshot, Verdict
 from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import Store
 

@@ -10,14 +10,14 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from time import time_ns
 
-from ackd.core.bucket import Bucket, Taken
+from ackd.core.dedup_window import Seen
 from ackd.core.ids import LedgerKey
-from ackd.core.layout import FIRST, HERE, Layouts
-from ackd.core.notes import Notes
 from ackd.core.outbox import Outbox
-from ackd.core.record import Record
-from ackd.core.seen import Seen
-from ackd.core.wire import Call, Open, Reply, Snapshot, Verdict
+from ackd.core.rate_bucket import Bucket, Taken
+from ackd.core.record.decide import Record
+from ackd.core.record.notes import Notes
+from ackd.core.record.protocol import Call, Open, Reply, Snapshot, Verdict
+from ackd.core.store_layout import FIRST, HERE, Layouts
 from ackd.ports import Member, Members, Note, Place, Trouble
 from ackd.store.memory_outbox import MemoryOutboxes, MemorySeenKeys
 from ackd.store.places import MemoryPlaces

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ackd.core.dedup_window import Ask, Entry, Seen
 from ackd.core.outbox import Asking, Bounds, Keep, Load, Look, Outbox, Post, Posted, Sent
-from ackd.core.seen import Ask, Entry, Seen
 
 
 class MemoryOutboxes:

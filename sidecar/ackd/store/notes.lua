@@ -1,4 +1,4 @@
--- Progress notes of one partition; ackd.core.notes decides the same. KEYS[1] = a hash: offset -> fence
+-- Progress notes of one partition; ackd.core.record.notes decides the same. KEYS[1] = a hash: offset -> fence
 -- and note, "b" -> bytes of all notes; KEYS[2] = a sorted set: offset -> when it was written.
 -- ARGV: "put", bytes_max, offset, fence, note [, offset, fence, note ...] -> how many were dropped;
 -- "get", offset ... -> a note or false for each; "drop", offset ... -> 0.

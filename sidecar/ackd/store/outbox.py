@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from struct import Struct
 from typing import Any
 
+from ackd.core.dedup_window import Ask, Entry
 from ackd.core.outbox import Asking, Bounds, Keep, Load, Look, Parcel, Post, Posted, Sent
-from ackd.core.seen import Ask, Entry
 from ackd.errors import StoreDataError
 from ackd.store.keys import Keys
 from ackd.store.scripts import OUTBOX, SEEN, Script

@@ -15,8 +15,8 @@ from typing import Protocol, cast
 
 from redis import exceptions
 
-from ackd.core.layout import FIRST, Layouts
-from ackd.core.wire import Call, Open, Reply, Snapshot, Verdict
+from ackd.core.record.protocol import Call, Open, Reply, Snapshot, Verdict
+from ackd.core.store_layout import FIRST, Layouts
 from ackd.errors import StoreError
 from ackd.ports import Members, Trouble
 from ackd.store import codec

@@ -13,40 +13,41 @@ from functools import cache
 from hashlib import sha1
 from importlib.resources import files
 
-from ackd.core import errors, home, record, slot, states, upkeep, wire
-from ackd.core.bitmap import CHUNK_BYTES
-from ackd.core.layout import HERE, Layouts
+from ackd.core.ledger.bitmap import CHUNK_BYTES
+from ackd.core.record import copies, failures, maintenance, protocol, slot, transitions
+from ackd.core.record import decide as record
+from ackd.core.store_layout import HERE, Layouts
 from ackd.store import codec
 
 _NUMBERS: dict[str, dict[str, int]] = {
     "Size": {
         "BITS_CHUNK": 8 * CHUNK_BYTES,
         "BYTES_CHUNK": CHUNK_BYTES,
-        "SLOTS_CHUNK": 1 << upkeep.SLOT_CHUNK_SHIFT,
+        "SLOTS_CHUNK": 1 << maintenance.SLOT_CHUNK_SHIFT,
         "SLOT": codec.SLOT_BYTES,
         "OP": codec.OP_BYTES,
     },
     "Bound": {
         "ATTEMPT_MAX": record.ATTEMPT_MAX,
         "JOURNAL_MAX": record.JOURNAL_MAX,
-        "ERRORS_MAX": errors.ERRORS_MAX,
+        "ERRORS_MAX": failures.ERRORS_MAX,
         "REPAIR_WAIT_MS": record.REPAIR_WAIT_MS,
         "RELEASES_MAX": slot.RELEASES_MAX,
-        "EPOCH_MARKS": upkeep.EPOCH_MARKS,
-        "EXCEPTIONS_KEEP_MS": upkeep.EXCEPTIONS_KEEP_MS,
-        "HOME_KEEP_MS": home.HOME_KEEP_MS,
-        "PRUNE_MAX": home.PRUNE_MAX,
-        "REPEAT_MS": home.REPEAT_MS,
-        "UNKNOWN_AGAIN_MS": home.UNKNOWN_AGAIN_MS,
+        "EPOCH_MARKS": maintenance.EPOCH_MARKS,
+        "EXCEPTIONS_KEEP_MS": maintenance.EXCEPTIONS_KEEP_MS,
+        "HOME_KEEP_MS": copies.HOME_KEEP_MS,
+        "PRUNE_MAX": copies.PRUNE_MAX,
+        "REPEAT_MS": copies.REPEAT_MS,
+        "UNKNOWN_AGAIN_MS": copies.UNKNOWN_AGAIN_MS,
     },
 }
 _ENUMS: tuple[type[IntEnum], ...] = (
-    states.State,
-    states.Phase,
-    states.Verb,
-    states.Outcome,
-    wire.Verdict,
-    wire.Finish,
+    transitions.State,
+    transitions.Phase,
+    transitions.Verb,
+    transitions.Outcome,
+    protocol.Verdict,
+    protocol.Finish,
 )
 _NUMBERS |= {enum.__name__: {m.name: int(m) for m in enum} for enum in _ENUMS}
 _NAME = re.compile(r"\b(" + "|".join([*_NUMBERS, "Layout"]) + r")\.([A-Z_]+)\b")
@@ -73,7 +74,7 @@ def source(*parts: str, layouts: Layouts = HERE) -> str:
     numbers = {**_NUMBERS, "Layout": {"OLDEST": layouts.oldest, "NEWEST": layouts.newest}}
     folder = files("ackd.store")
     text = "\n".join((folder / f"{part}.lua").read_text() for part in parts)
-    text = text.replace(_TABLE, states.lua_table())
+    text = text.replace(_TABLE, transitions.lua_table())
     return _NAME.sub(lambda match: str(numbers[match[1]][match[2]]), text)
 
 

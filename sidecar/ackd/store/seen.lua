@@ -1,4 +1,4 @@
--- Business keys that were acked; decides what ackd.core.seen decides. KEYS[1] = meta hash `...:m`: c =
+-- Business keys that were acked; decides what ackd.core.dedup_window decides. KEYS[1] = meta hash `...:m`: c =
 -- newest ack time, "l" + topic id and partition = epoch and since when. Siblings under the same tag:
 --   g<length>.<index>  hash: key -> digest of the origin (8 bytes), ack time (6 bytes)
 local call, sub, floor, max = redis.call, string.sub, math.floor, math.max

@@ -1,4 +1,4 @@
--- ledger, 6: the owner's upkeep (core/upkeep.py); each verb gives the number that goes into the
+-- ledger, 6: the owner's upkeep (core/record/maintenance.py); each verb gives the number that goes into the
 -- result, or false when a chunk is lost. Most calls have none: making these functions would cost them.
 local upkeep, list_all
 if any_busy then

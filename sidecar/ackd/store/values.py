@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 
-from ackd.core.bucket import Taken
+from ackd.core.rate_bucket import Taken
 from ackd.errors import StoreDataError, StoreError
 from ackd.store.connect import Link
 from ackd.store.exchange import Answer, Command

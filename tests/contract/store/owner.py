@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from ackd.core.ids import LedgerKey
-from ackd.core.states import Outcome, Verb
-from ackd.core.wire import Call, Op, Open, Reply, Result, Said, Snapshot, Verdict
+from ackd.core.record.protocol import Call, Op, Open, Reply, Result, Said, Snapshot, Verdict
+from ackd.core.record.transitions import Outcome, Verb
 from ackd.ports import Store
 
 _numbers = count(1)

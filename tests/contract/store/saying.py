@@ -3,8 +3,8 @@
 import random
 from typing import Any
 
-from ackd.core.states import Verb
-from ackd.core.wire import Call, Op, Said
+from ackd.core.record.protocol import Call, Op, Said
+from ackd.core.record.transitions import Verb
 from ackd.store import codec
 
 FAILURES = {Verb.RETRY, Verb.DEAD, Verb.PLACE, Verb.BURY}

@@ -5,8 +5,8 @@ from functools import partial
 
 import pytest
 
-from ackd.core.states import Verb
-from ackd.engine.readiness import readiness
+from ackd.core.record.transitions import Verb
+from ackd.engine.control.readiness import readiness
 from ackd.errors import StoreError
 from ackd.ports import Store
 from tests.conftest import RedisFactory

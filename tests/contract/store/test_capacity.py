@@ -11,13 +11,14 @@ from uuid import uuid4
 
 import pytest
 
+from ackd.core.dedup_window import Entry
+from ackd.core.origin import Origin
 from ackd.core.outbox import Asking, Bounds, Keep, Post, Posting, Sent
-from ackd.core.seen import Entry
-from ackd.core.states import Verb
-from ackd.core.wire import Finish, Op, Said, Verdict
-from ackd.engine.carrier import Carrier, Origin, carrier_headers
-from ackd.engine.members import Note, write_note
-from ackd.engine.outbox_entry import write_stored
+from ackd.core.record.protocol import Finish, Op, Said, Verdict
+from ackd.core.record.transitions import Verb
+from ackd.engine.cluster.members import Note, write_note
+from ackd.engine.partition.copy_headers import Carrier, carrier_headers
+from ackd.engine.publishing.outbox_codec import write_stored
 from ackd.ports import Store, Stored
 from ackd.store.survey import BITS, ERRORS, HEAD, HOMES, JOURNAL, ODD, SLOTS, Found, Survey
 from tests.conftest import RedisFactory

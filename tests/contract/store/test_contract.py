@@ -5,9 +5,9 @@ from operator import attrgetter
 
 import pytest
 
-from ackd.core.bitmap import CHUNK_OFFSETS
-from ackd.core.states import Outcome, State, Verb
-from ackd.core.wire import Call, Op, Open, Result, Verdict
+from ackd.core.ledger.bitmap import CHUNK_OFFSETS
+from ackd.core.record.protocol import Call, Op, Open, Result, Verdict
+from ackd.core.record.transitions import Outcome, State, Verb
 from ackd.ports import Store
 from tests.contract.store.owner import Owner, fresh_key
 from tests.support.wait import wait_until_async

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ackd.core.bitmap import CHUNK_BYTES
 from ackd.core.ids import LedgerKey
-from ackd.core.record import Record
-from ackd.core.states import Outcome, Verb
-from ackd.core.wire import Call, Finish, Op, Open, Reply, Snapshot, Verdict
+from ackd.core.ledger.bitmap import CHUNK_BYTES
+from ackd.core.record.decide import Record
+from ackd.core.record.protocol import Call, Finish, Op, Open, Reply, Snapshot, Verdict
+from ackd.core.record.transitions import Outcome, Verb
 from ackd.store import codec, scripts
 from ackd.store.keys import Keys
 from tests.contract.store.saying import encoded, random_said, stored_errors

@@ -14,8 +14,8 @@ from redis.asyncio import Redis
 
 from ackd.config.schema import StoreSettings
 from ackd.core.ids import LedgerKey
-from ackd.core.states import Outcome, Verb
-from ackd.core.wire import Op, Verdict
+from ackd.core.record.protocol import Op, Verdict
+from ackd.core.record.transitions import Outcome, Verb
 from ackd.errors import StoreError, StoreSetupError
 from ackd.ports import Store
 from ackd.store.build import open_store
@@ -34,8 +34,8 @@ from ackd.config.schema import StoreSettings
 from ackd.store.build import open_store
 from tests.contract.store.owner import Owner
 from ackd.core.ids import LedgerKey
-from ackd.core.states import Verb
-from ackd.core.wire import Op
+from ackd.core.record.transitions import Verb
+from ackd.core.record.protocol import Op
 
 async def main():
     store = open_store(StoreSettings(), Path(sys.argv[1]))

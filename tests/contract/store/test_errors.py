@@ -7,9 +7,9 @@ from functools import partial
 
 import pytest
 
-from ackd.core.errors import ERRORS_MAX
-from ackd.core.states import Outcome, Verb
-from ackd.core.wire import Finish, Op, Reply, Said
+from ackd.core.record.failures import ERRORS_MAX
+from ackd.core.record.protocol import Finish, Op, Reply, Said
+from ackd.core.record.transitions import Outcome, Verb
 from ackd.ports import Store
 from ackd.store.survey import ERRORS, Survey
 from tests.contract.store.owner import Owner

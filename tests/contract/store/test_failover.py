@@ -7,8 +7,8 @@ import pytest
 
 from ackd.config.schema import StoreSettings
 from ackd.core.ids import LedgerKey
-from ackd.core.states import Outcome, Verb
-from ackd.core.wire import Call, Op, Reply, Verdict
+from ackd.core.record.protocol import Call, Op, Reply, Verdict
+from ackd.core.record.transitions import Outcome, Verb
 from ackd.errors import StoreError
 from ackd.store.build import open_store
 from ackd.store.flusher import PartlyError

@@ -9,8 +9,8 @@ from contextlib import suppress
 import pytest
 
 from ackd.config.schema import StoreSettings
-from ackd.core.states import Outcome, Verb
-from ackd.core.wire import Op, Open, Verdict
+from ackd.core.record.protocol import Op, Open, Verdict
+from ackd.core.record.transitions import Outcome, Verb
 from ackd.errors import StoreDataError, StoreError, StoreSetupError, StoreUnknownError
 from ackd.store.build import open_store
 from ackd.store.flusher import Flusher, LedgerHandle

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ackd.core.states import Outcome, Verb
-from ackd.core.wire import Call, Op, Reply, Verdict
+from ackd.core.record.protocol import Call, Op, Reply, Verdict
+from ackd.core.record.transitions import Outcome, Verb
 from ackd.errors import StoreDataError, StoreError, StoreUnknownError
 from ackd.store.flusher import PartlyError
 from ackd.store.keys import Keys

@@ -4,9 +4,9 @@ import itertools
 
 import pytest
 
-from ackd.core.home import HOME_KEEP_MS
-from ackd.core.states import Outcome, State, Verb
-from ackd.core.wire import Finish, Op, Result, Verdict
+from ackd.core.record.copies import HOME_KEEP_MS
+from ackd.core.record.protocol import Finish, Op, Result, Verdict
+from ackd.core.record.transitions import Outcome, State, Verb
 from ackd.ports import Store
 from ackd.store.keys import Keys
 from tests.conftest import RedisFactory

@@ -1,4 +1,4 @@
-"""Progress notes beside a record: every store keeps them as `ackd.core.notes` says (I8)."""
+"""Progress notes beside a record: every store keeps them as `ackd.core.record.notes` says (I8)."""
 
 import random
 from uuid import uuid4
@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from ackd.core.ids import LedgerKey
-from ackd.core.notes import Notes
+from ackd.core.record.notes import Notes
 from ackd.ports import Note, Store
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]

@@ -2,8 +2,8 @@
 
 import pytest
 
-from ackd.core.states import Outcome, State, Verb
-from ackd.core.wire import Finish, Op, Result, Verdict
+from ackd.core.record.protocol import Finish, Op, Result, Verdict
+from ackd.core.record.transitions import Outcome, State, Verb
 from ackd.ports import Store
 from ackd.store.keys import Keys
 from tests.conftest import RedisFactory

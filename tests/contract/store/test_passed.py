@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from ackd.core.ids import LedgerKey
-from ackd.core.record import REPAIR_WAIT_MS
-from ackd.core.states import Outcome, Verb
-from ackd.core.wire import Call, Finish, Op, Open, Result
+from ackd.core.record.decide import REPAIR_WAIT_MS
+from ackd.core.record.protocol import Call, Finish, Op, Open, Result
+from ackd.core.record.transitions import Outcome, Verb
 from tests.contract.store.test_differential import RUNS, Pair
 
 MINUTE_MS = 60_000

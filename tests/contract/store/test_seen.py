@@ -4,7 +4,7 @@ from uuid import uuid4
 
 import pytest
 
-from ackd.core.seen import Ask, Entry
+from ackd.core.dedup_window import Ask, Entry
 from ackd.ports import Store
 from tests.support.wait import wait_until_async
 

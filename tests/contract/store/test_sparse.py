@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ackd.core.ids import LedgerKey
-from ackd.core.states import Outcome, Verb
-from ackd.core.wire import Call, Op, Open
+from ackd.core.record.protocol import Call, Op, Open
+from ackd.core.record.transitions import Outcome, Verb
 from tests.contract.store.test_differential import Pair
 
 ENTRIES = 120

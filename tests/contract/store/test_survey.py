@@ -4,8 +4,8 @@ from itertools import count
 
 import pytest
 
-from ackd.core.states import Verb
-from ackd.core.wire import Op, Verdict
+from ackd.core.record.protocol import Op, Verdict
+from ackd.core.record.transitions import Verb
 from ackd.errors import StoreSetupError
 from ackd.ports import Store
 from ackd.store.memory import MemoryStore

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from ackd.api.messages import Delivery, ReceiveRequest, SettleItem, SettleResult, Status, Verb
 from ackd.config.schema import BrokerSettings, Settings, StoreSettings
 from ackd.config.subscription import SubscriptionSettings
-from ackd.engine.api import Delivery, ReceiveRequest, SettleItem, SettleResult, Status, Verb
 from ackd.engine.runtime import Runtime
 from ackd.store.memory import Data, MemoryStore
 from ackd_adapters.kafka import KafkaOptions, adapter

@@ -7,11 +7,11 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ackd.api.dead_letters import DeadView
+from ackd.api.messages import Delivery, Received, ReceiveRequest, SettleItem, SettleResult, Verb
 from ackd.config.schema import BrokerSettings, Settings, StoreSettings
 from ackd.config.subscription import SubscriptionSettings
 from ackd.config.traces import TraceSettings
-from ackd.engine.api import Delivery, Received, ReceiveRequest, SettleItem, SettleResult, Verb
-from ackd.engine.dead_api import DeadView
 from ackd.engine.runtime import Runtime
 from ackd.engine.subscription import Subscription
 from ackd.ports import Outgoing, Stored

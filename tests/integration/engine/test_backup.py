@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ackd.cli.inventory import brokers_say, take
+from ackd.api.messages import Delivery, SettleItem, Status, Verb
+from ackd.cli.offline.inventory import brokers_say, take
 from ackd.config.schema import StoreSettings
-from ackd.engine.api import Delivery, SettleItem, Status, Verb
 from ackd.store.build import open_store
 from ackd.store.survey import Survey
 from tests.conftest import RedisFactory

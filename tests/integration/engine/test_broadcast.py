@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ackd.engine.api import Verb
-from ackd.engine.seek_api import SeekRequest, SeekTo
+from ackd.api.messages import Verb
+from ackd.api.progress import SeekRequest, SeekTo
 from tests.integration.engine.test_seek import seek
 from tests.integration.engine.test_send_back import Place
 from tests.integration.engine.test_send_back import place as place  # noqa: PLC0414  the fixture

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from ackd.engine import cancel
-from ackd.engine.api import Verb
-from ackd.engine.live import CancelTo, Live
+from ackd.api.control import CancelTo
+from ackd.api.messages import Verb
+from ackd.engine.control import cancel
+from ackd.engine.control.live import Live
 from ackd.errors import NotInFlightError, StoreError
 from tests.integration.engine.shop import NAME, Shop, Worker
 from tests.support.wait import wait_until_async

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Consumer, Message
 
-from ackd.engine.api import SettleItem, Status, Verb
+from ackd.api.messages import SettleItem, Status, Verb
 from ackd.ports.own_topics import dead_topic
 from ackd.store.memory import Data
 from tests.integration.engine.conftest import StartSidecar

@@ -8,11 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ackd.core.ids import LedgerKey
-from ackd.core.record import Record as CoreRecord
-from ackd.engine.api import Delivery, Verb
-from ackd.engine.claims import Claims
-from ackd.engine.dead_api import (
+from ackd.api.dead_letters import (
     DeadDesk,
     DeadFilter,
     DeadPage,
@@ -23,7 +19,11 @@ from ackd.engine.dead_api import (
     OperationView,
     To,
 )
-from ackd.engine.partition import Partition
+from ackd.api.messages import Delivery, Verb
+from ackd.core.ids import LedgerKey
+from ackd.core.record.decide import Record as CoreRecord
+from ackd.engine.partition.partition import Partition
+from ackd.engine.retry.claims import Claims
 from ackd.errors import (
     BadParameterError,
     OperationRunningError,

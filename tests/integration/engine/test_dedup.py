@@ -2,10 +2,10 @@
 
 import pytest
 
+from ackd.api.messages import Delivery, SettleItem, Status, Verb
 from ackd.config.dedup import DedupSettings
-from ackd.core.states import Verb as CoreVerb
-from ackd.core.wire import Op
-from ackd.engine.api import Delivery, SettleItem, Status, Verb
+from ackd.core.record.protocol import Op
+from ackd.core.record.transitions import Verb as CoreVerb
 from ackd.ports import Outgoing, Stored
 from tests.integration.engine.together import NAME, Sidecar, Together
 from tests.support.wait import wait_until_async

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from ackd.core.errors import ERROR_BYTES_MAX
-from ackd.engine.api import Delivery, Verb
-from ackd.engine.dead_api import DeadView
+from ackd.api.dead_letters import DeadView
+from ackd.api.messages import Delivery, Verb
+from ackd.core.record.failures import ERROR_BYTES_MAX
 from tests.integration.engine.shop import Shop, Worker
 from tests.support.redis import RedisServer
 from tests.support.wait import wait_until_async

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
+from ackd.api.messages import SettleItem, Verb
+from ackd.api.progress import SeekRequest, SeekTo
 from ackd.config.mistakes import MistakesError
-from ackd.engine.api import SettleItem, Verb
-from ackd.engine.seek_api import SeekRequest, SeekTo
 from tests.integration.engine.together import NAME, PARTITIONS, Sidecar, Together
 from tests.support.redis import RedisServer
 from tests.support.wait import wait_until_async

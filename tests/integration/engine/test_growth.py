@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 import pytest
 from confluent_kafka.cimpl import NewPartitions
 
+from ackd.api.messages import Delivery, Verb
 from ackd.core.ids import TopicPartition
-from ackd.engine import ownership
-from ackd.engine.api import Delivery, Verb
+from ackd.engine.ownership import ownership
 from ackd.ports import Outgoing, Stored
 from tests.integration.engine.conftest import NAME, Sidecar, StartSidecar
 from tests.support.kafka import Kafka

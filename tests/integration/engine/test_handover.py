@@ -16,14 +16,14 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
-from ackd.cli import exits
-from ackd.cli.adopt import Plan, adopt
-from ackd.cli.drain import drain
-from ackd.cli.leave import Leaving, leave
-from ackd.cli.parts import opened
+from ackd.api.messages import Delivery, ReceiveRequest, SettleItem, Status, Verb
+from ackd.cli import exit_codes
+from ackd.cli.commands.adopt import Plan, adopt
+from ackd.cli.commands.release_group import Leaving, leave
+from ackd.cli.offline.group_drain import drain
+from ackd.cli.offline.parts import opened
 from ackd.config.schema import BrokerSettings, Settings, StoreSettings
 from ackd.config.subscription import SubscriptionSettings
-from ackd.engine.api import Delivery, ReceiveRequest, SettleItem, Status, Verb
 from ackd.engine.runtime import Runtime
 from ackd_adapters.kafka import KafkaOptions, adapter
 from tests.support.kafka import Kafka
@@ -289,15 +289,15 @@ async def test_as_commands(place: Place, tmp_path: Path) -> None:
 
     before = await place.plain(50)
     code, out, _ = await run("adopt", NAME, "--plan")
-    assert code == exits.DONE
+    assert code == exit_codes.DONE
     assert sum(each["to_come"] for each in json.loads(out)["partitions"]) == 120 - len(before)
     code, out, _ = await run("adopt", NAME)
-    assert (code, json.loads(out)["adopted"]) == (exits.DONE, True)
+    assert (code, json.loads(out)["adopted"]) == (exit_codes.DONE, True)
     code, out, _ = await run("exit", NAME)
-    assert (code, json.loads(out)["left"]) == (exits.DONE, True)
+    assert (code, json.loads(out)["left"]) == (exit_codes.DONE, True)
     assert [each["finished_above"] for each in json.loads(out)["partitions"]] == [[], []]
     code, out, said = await run("exit", "nobody")
-    assert (code, out) == (exits.CONFIG, "")
+    assert (code, out) == (exit_codes.CONFIG, "")
     assert "no subscription 'nobody'" in said
     assert await place.plain(place.count) == place.everything - before
 

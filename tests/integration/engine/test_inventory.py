@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ackd.cli.inventory import Inventory, brokers_say, refused, select, take
+from ackd.cli.offline.inventory import Inventory, brokers_say, refused, select, take
 from ackd.config.schema import Settings
 from ackd.store.build import open_store
 from ackd.store.survey import Survey

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from ackd.core.layout import Layouts
-from ackd.engine.api import Delivery, SettleItem, Status, Verb
-from ackd.engine.layout import finalize
+from ackd.api.messages import Delivery, SettleItem, Status, Verb
+from ackd.core.store_layout import Layouts
+from ackd.engine.cluster.store_layout import finalize
 from ackd.errors import AckdError, StoreLayoutError
 from ackd.ports import Member, Store
 from ackd.store.build import open_store

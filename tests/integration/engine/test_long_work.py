@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ackd.core.slot import RELEASES_MAX
-from ackd.core.wire import Result
-from ackd.engine.api import Verb
-from ackd.engine.claims import _Ask
+from ackd.api.messages import Verb
+from ackd.core.record.protocol import Result
+from ackd.core.record.slot import RELEASES_MAX
+from ackd.engine.retry.claims import _Ask
 from tests.integration.engine.shop import NAME, Shop, Worker
 from tests.support.wait import wait_until_async
 

@@ -10,13 +10,13 @@ import pytest
 from aiohttp import ClientSession
 from prometheus_client.parser import text_string_to_metric_families
 
+from ackd.api.messages import Delivery, ReceiveRequest, SettleItem, SettleResult, Status, Verb
 from ackd.config.address import TcpAddress
 from ackd.config.schema import BrokerSettings, ServerSettings, Settings, StoreSettings
 from ackd.config.subscription import SubscriptionSettings
-from ackd.engine import gauges
-from ackd.engine.api import Delivery, ReceiveRequest, SettleItem, SettleResult, Status, Verb
+from ackd.engine.control import gauges
 from ackd.engine.runtime import Runtime
-from ackd.http.listen import Listener
+from ackd.http.server.listen import Listener
 from ackd.telemetry import log
 from ackd_adapters.kafka import KafkaOptions, adapter
 from tests.conftest import RedisFactory

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from ackd.api.messages import Status, Verb
 from ackd.core.ids import LedgerKey
-from ackd.engine.api import Status, Verb
 from ackd.errors import StoreError
 from ackd.ports import Note
 from tests.integration.engine.shop import Shop, Worker

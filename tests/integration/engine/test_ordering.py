@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ackd.engine.api import Delivery, HeldKey, ReceiveRequest, Verb
+from ackd.api.messages import Delivery, HeldKey, ReceiveRequest, Verb
 from ackd.ports import Outgoing, Stored
 from tests.integration.engine.test_send_back import NAME, Place, Sidecar
 from tests.support.wait import wait_until_async

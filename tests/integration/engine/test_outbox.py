@@ -9,9 +9,9 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from ackd.api.messages import Accepted, PublishRequest
 from ackd.config.schema import PublishSettings
-from ackd.engine.api import Accepted, PublishRequest
-from ackd.engine.idempotency import Remembered
+from ackd.engine.publishing.idempotency import Remembered
 from ackd.engine.runtime import Runtime
 from ackd.errors import (
     BodyTooLargeError,

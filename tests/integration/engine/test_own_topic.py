@@ -12,8 +12,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its hints l
     ConfigResource,
 )
 
-from ackd.engine.carrier import Carrier, Origin, carrier_headers
-from ackd.engine.own_settings import ADDED_BYTES
+from ackd.core.origin import Origin
+from ackd.engine.partition.copy_headers import Carrier, carrier_headers
+from ackd.engine.retry.own_settings import ADDED_BYTES
 from ackd.ports import TopicLook
 from ackd.ports.own_topics import retry_topic
 from tests.integration.engine.conftest import NAME, Sidecar, StartSidecar

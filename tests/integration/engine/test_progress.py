@@ -13,10 +13,10 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from ackd.core.progress import decode
-from ackd.engine.api import Verb
-from ackd.engine.dead_api import OperationView
-from ackd.engine.seek_api import SeekRequest, SeekTo
+from ackd.api.dead_letters import OperationView
+from ackd.api.messages import Verb
+from ackd.api.progress import SeekRequest, SeekTo
+from ackd.core.commit_metadata import decode
 from ackd.store.memory import Data
 from tests.integration.engine.conftest import NAME, Sidecar, StartSidecar
 from tests.support.kafka import Kafka

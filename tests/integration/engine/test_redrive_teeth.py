@@ -14,9 +14,9 @@ from unittest.mock import patch
 
 import pytest
 
-from ackd.core.carriers import Carriers
-from ackd.engine.api import Delivery, Verb
-from ackd.engine.redrive import Work
+from ackd.api.messages import Delivery, Verb
+from ackd.core.ledger.claims import Carriers
+from ackd.engine.operations.redrive_job import Work
 from ackd.errors import StoreUnknownError
 from tests.integration.engine.test_dead_letters import REDRIVE, bury, desk, done
 from tests.integration.engine.test_send_back import NAME, Place

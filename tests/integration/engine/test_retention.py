@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import TopicPartition
 
-from ackd.engine.api import Verb
+from ackd.api.messages import Verb
 from tests.integration.engine.conftest import NAME, Sidecar, StartSidecar
 from tests.support.kafka import Kafka
 from tests.support.kafka.fill import fill

@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from ackd.engine.api import Delivery, Verb
-from ackd.engine.dead_api import OperationView
-from ackd.engine.seek_api import Position, SeekPlan, SeekRequest, SeekTo
+from ackd.api.dead_letters import OperationView
+from ackd.api.messages import Delivery, Verb
+from ackd.api.progress import Position, SeekPlan, SeekRequest, SeekTo
 from ackd.errors import (
     BadParameterError,
     NothingToUndoError,

@@ -19,12 +19,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its hints l
     ConfigResource,
 )
 
+from ackd.api.messages import Delivery, ReceiveRequest, SettleItem, SettleResult, Status, Verb
 from ackd.config.schema import BrokerSettings, Settings
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import TopicPartition
-from ackd.engine.api import Delivery, ReceiveRequest, SettleItem, SettleResult, Status, Verb
-from ackd.engine.own_topic import LOOK_EVERY_MS, RetryTopic
-from ackd.engine.recover import Recovery, Wish
+from ackd.engine.ownership.recover import Recovery, Wish
+from ackd.engine.retry.own_topic import LOOK_EVERY_MS, RetryTopic
 from ackd.engine.runtime import Runtime
 from ackd.ports import Broker, Headers, Outgoing, Stored
 from ackd.store.memory import Data, MemoryStore

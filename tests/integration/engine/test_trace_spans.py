@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from ackd.api.dead_letters import DeadRequest, DryRun, Kind, OperationView, To
+from ackd.api.messages import Delivery, PublishRequest, Verb
+from ackd.api.progress import SeekRequest, SeekTo
 from ackd.config.traces import TraceSettings
-from ackd.engine.api import Delivery, PublishRequest, Verb
-from ackd.engine.dead_api import DeadRequest, DryRun, Kind, OperationView, To
-from ackd.engine.seek_api import SeekRequest, SeekTo
 from ackd.errors import BrokerError
 from ackd.ports import Outgoing
 from ackd.telemetry.caller import calling

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from ackd.api.messages import Delivery, SettleItem, Status, Verb
 from ackd.config.traces import TraceSettings
-from ackd.engine.api import Delivery, SettleItem, Status, Verb
 from tests.integration.engine.together import Sidecar, Together
 from tests.support.otlp import offsets, spans
 from tests.support.wait import wait_until_async

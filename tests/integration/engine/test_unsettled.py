@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ackd.engine.api import Delivery, SettleItem, Unsettled, Verb
+from ackd.api.messages import Delivery, SettleItem, Unsettled, Verb
 from tests.integration.engine.conftest import NAME, Sidecar, StartSidecar
 from tests.support.kafka import Kafka
 from tests.support.kafka.fill import fill

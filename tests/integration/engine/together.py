@@ -4,11 +4,11 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ackd.api.messages import Delivery, Received, ReceiveRequest
 from ackd.config.schema import BrokerSettings, PublishSettings, Settings, StoreSettings
 from ackd.config.subscription import SubscriptionSettings
 from ackd.config.traces import TraceSettings
-from ackd.core.layout import HERE, Layouts
-from ackd.engine.api import Delivery, Received, ReceiveRequest
+from ackd.core.store_layout import HERE, Layouts
 from ackd.engine.runtime import Runtime
 from ackd.ports import Outgoing, Stored
 from ackd.store.build import open_store

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ackd.api.messages import Delivery, ReceiveRequest, SettleItem, Verb
 from ackd.config.schema import BrokerSettings, Settings, StoreSettings
 from ackd.config.subscription import SubscriptionSettings
-from ackd.engine.api import Delivery, ReceiveRequest, SettleItem, Verb
 from ackd.engine.runtime import Runtime
 from ackd.ports import Failure, NotStored, Outgoing, PublishResult
 from ackd_adapters.rocketmq import RocketMQOptions, adapter

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ackd.engine.api import Verb
+from ackd.api.messages import Verb
 from tests.integration.rocketmq.shop import Shop
 from tests.support import rocketmq as rocketmq_support
 from tests.support.redis import RedisServer

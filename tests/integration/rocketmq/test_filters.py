@@ -2,9 +2,9 @@
 
 import pytest
 
-from ackd.core.scattered import Scattered
-from ackd.engine import own_acks
-from ackd.engine.api import Verb
+from ackd.api.messages import Verb
+from ackd.core.ledger.unordered import Scattered
+from ackd.engine.ownership import broker_acks
 from ackd.ports import Outgoing
 from tests.integration.rocketmq.shop import Shop, Worker, insist
 from tests.support.wait import wait_until_async
@@ -42,8 +42,8 @@ async def _publish(worker: Worker) -> None:
 async def test_only_what_the_filter_lets_through_comes(
     shop: Shop, text: str, wanted: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(own_acks, "LAPSE_MS", 1_000)
-    monkeypatch.setattr(own_acks, "LOOK_MS", 200)
+    monkeypatch.setattr(broker_acks, "LAPSE_MS", 1_000)
+    monkeypatch.setattr(broker_acks, "LOOK_MS", 200)
     await shop.open(1)
     one = await shop.start(filter=text)
     await _publish(one)

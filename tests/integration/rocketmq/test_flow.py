@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ackd.engine.api import Verb
+from ackd.api.messages import Verb
 from tests.integration.rocketmq.shop import HOLD_MS, Shop
 from tests.support.wait import wait_until_async
 

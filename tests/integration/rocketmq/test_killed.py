@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from ackd.engine.api import Delivery, Verb
+from ackd.api.messages import Delivery, Verb
 from ackd.errors import AckdError, BrokerError
 from tests.integration.rocketmq.shop import Shop, Worker
 from tests.support.paths import CACHE

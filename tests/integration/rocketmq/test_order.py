@@ -5,7 +5,7 @@ from collections import defaultdict
 
 import pytest
 
-from ackd.engine.api import Delivery, Verb
+from ackd.api.messages import Delivery, Verb
 from ackd.ports import Outgoing, Stored
 from tests.integration.rocketmq.shop import Shop, Worker
 from tests.support.wait import wait_until_async

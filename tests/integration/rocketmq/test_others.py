@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ackd.engine.api import Verb
+from ackd.api.messages import Verb
 from ackd.errors import NotSupportedError
 from ackd.ports import Outgoing, Stored
 from ackd_adapters.rocketmq.client import EVERYTHING

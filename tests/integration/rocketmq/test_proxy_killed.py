@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ackd.engine.api import Delivery, Verb
+from ackd.api.messages import Delivery, Verb
 from ackd.errors import BrokerError
 from tests.integration.rocketmq.shop import HOLD_MS, Shop, Worker
 from tests.support import rocketmq as rocketmq_support

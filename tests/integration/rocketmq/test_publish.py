@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from ackd.engine.api import Verb
+from ackd.api.messages import Verb
 from ackd.ports import Failure, NotStored, Outgoing, Stored
 from tests.integration.rocketmq.shop import Shop
 from tests.support.rocketmq import RocketMQ

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ackd import __version__
-from ackd.cli import exits
+from ackd.cli import exit_codes
 from ackd.cli.main import COMMANDS, build_parser
 
 
@@ -62,10 +62,10 @@ def test_the_interpreter_outlives_serve(word: str, ended: str) -> None:
 
 def test_help_names_every_command_and_the_exit_codes() -> None:
     shown = ackd("--help")
-    assert shown.returncode == exits.DONE
+    assert shown.returncode == exit_codes.DONE
     for each in COMMANDS:
         assert f"    {each.name} " in shown.stdout
-    for code, text in exits.EXITS.items():
+    for code, text in exit_codes.EXITS.items():
         assert f"  {code:<4} {text}" in shown.stdout
 
 
@@ -77,7 +77,7 @@ def test_every_command_is_there_and_explains_its_arguments(name: str) -> None:
 @pytest.mark.parametrize("words", [(), ("surve",), ("check", "--conf", "x"), ("docs", "nothing")])
 def test_wrong_usage(words: tuple[str, ...]) -> None:
     done = ackd(*words)
-    assert done.returncode == exits.CONFIG
+    assert done.returncode == exit_codes.CONFIG
     assert "usage: ackd" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -86,7 +86,7 @@ def test_check_prints_what_is_in_effect_with_sources(tmp_path: Path) -> None:
     file = tmp_path / "ackd.toml"
     file.write_text('[subscriptions.orders]\ntopics = ["orders"]\nlease_ms = "45s"\n')
     done = ackd("check", ACKD_CONFIG=str(file), ACKD_SERVER__DRAIN_MS="3s")
-    assert done.returncode == exits.DONE, done.stderr
+    assert done.returncode == exit_codes.DONE, done.stderr
     settings = tomllib.loads(done.stdout)
     assert settings["subscriptions"]["orders"]["lease_ms"] == "45s"
     lines = done.stdout.splitlines()
@@ -106,7 +106,7 @@ def test_check_hides_secrets(tmp_path: Path) -> None:
         'properties = {"oauthbearer.config" = "hush"}\n'
     )
     done = ackd("check", "--config", str(file))
-    assert done.returncode == exits.DONE, done.stderr
+    assert done.returncode == exit_codes.DONE, done.stderr
     assert "hush" not in done.stdout
     assert "***" in done.stdout
 
@@ -116,7 +116,7 @@ def test_every_mistake_is_told_at_once_without_a_traceback(command: str, tmp_pat
     file = tmp_path / "bad.toml"
     file.write_text('[server]\nwait_ms_max = "2m"\n[store]\nurl = "redis://me:hush@h"\nulr = 1\n')
     done = ackd(command, "--config", str(file), ACKD_PUBLISH__RETRIES_MAX="11")
-    assert done.returncode == exits.CONFIG
+    assert done.returncode == exit_codes.CONFIG
     assert done.stdout == ""
     lines = done.stderr.splitlines()
     assert lines[0] == "ackd: The configuration has 4 mistakes:"
@@ -142,12 +142,12 @@ def test_a_reader_that_has_seen_enough_is_no_failure() -> None:
             stderr=subprocess.PIPE,
             timeout=120,
         )
-    assert (done.returncode, done.stderr) == (exits.DONE, b"")
+    assert (done.returncode, done.stderr) == (exit_codes.DONE, b"")
 
 
 def test_openapi_is_a_document() -> None:
     done = ackd("openapi")
-    assert done.returncode == exits.DONE, done.stderr
+    assert done.returncode == exit_codes.DONE, done.stderr
     document = json.loads(done.stdout)
     assert document["openapi"].startswith("3.1")
     assert "/v1/settle" in document["paths"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ackd.cli.docs import OWN_ADAPTERS, PAGES
+from ackd.cli.commands.docs import OWN_ADAPTERS, PAGES
 from ackd.cli.main import main
 from ackd.config.fields import Kind, Spec, specs
 from ackd.config.reference import page

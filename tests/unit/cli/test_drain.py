@@ -5,10 +5,10 @@ from typing import cast
 
 import pytest
 
-from ackd.cli import drain
-from ackd.cli.parts import Parts
+from ackd.cli.offline import group_drain
+from ackd.cli.offline.parts import Parts
 from ackd.core.ids import LedgerKey
-from ackd.engine.live import Live, read_live
+from ackd.engine.control.live import Live, read_live
 from ackd.store.memory import MemoryStore
 from tests.support.wait import wait_until_async
 
@@ -36,8 +36,8 @@ async def test_an_exit_that_is_interrupted_changes_nothing(
     at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In either of its two waits: for the leases, and for the sidecars to stop."""
-    monkeypatch.setattr(drain, "_keys", no_keys)
-    monkeypatch.setattr(drain, "HEARD_MS", 3_600_000 if at == "leases" else 0)
+    monkeypatch.setattr(group_drain, "_keys", no_keys)
+    monkeypatch.setattr(group_drain, "HEARD_MS", 3_600_000 if at == "leases" else 0)
     store = MemoryStore()
     await store.start()
     said: list[str] = []
@@ -51,7 +51,7 @@ async def test_an_exit_that_is_interrupted_changes_nothing(
         return bool(said) and words[at] in said[-1]
 
     async with asyncio.TaskGroup() as group:
-        draining = group.create_task(drain.drain(parts, 3_600_000, said.append))
+        draining = group.create_task(group_drain.drain(parts, 3_600_000, said.append))
         await wait_until_async(waits, "the wait")
         held = await live()
         assert held is not None

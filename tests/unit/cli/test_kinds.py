@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ackd.cli import exits
-from ackd.cli.kinds import duration_ms, offset, past_ms, time_ms
+from ackd.cli import exit_codes
+from ackd.cli.argument_types import duration_ms, offset, past_ms, time_ms
 from ackd.cli.main import build_parser, main
 from ackd.torture.ports import free_port
 
@@ -42,13 +42,13 @@ def test_a_wrong_argument_is_shown_how_one_looks(
     given = words.split()
     with pytest.raises(SystemExit) as ended:
         build_parser(given[0]).parse_args(given)
-    assert ended.value.code == exits.CONFIG
+    assert ended.value.code == exit_codes.CONFIG
     assert said in capsys.readouterr().err
 
 
 def test_who_is_not_there_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     address = f"127.0.0.1:{free_port()}"
-    assert main(["lag", "orders", "--url", f"http://{address}"]) == exits.UNREACHABLE
+    assert main(["lag", "orders", "--url", f"http://{address}"]) == exit_codes.UNREACHABLE
     assert f"no sidecar answers at {address}: " in capsys.readouterr().err
 
 
@@ -57,7 +57,7 @@ def test_a_token_that_is_no_text_is_a_mistake(
 ) -> None:
     file = tmp_path / "token"
     file.write_bytes(b"\xff\xfe")
-    assert main(["lag", "orders", "--token-file", str(file)]) == exits.CONFIG
+    assert main(["lag", "orders", "--token-file", str(file)]) == exit_codes.CONFIG
     assert f"{file} is not a text" in capsys.readouterr().err
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ackd.cli.offsets_file import read_progress
+from ackd.cli.offline.offsets_file import read_progress
 from ackd.errors import ConfigError
 
 PRETTY = """{

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ackd.cli import exits
+from ackd.cli import exit_codes
 from ackd.torture.ports import free_port, give_back
 from tests.support.proc import Process
 from tests.support.wait import wait_until
@@ -60,7 +60,7 @@ def test_serve_starts_and_stops_in_good_order(tmp_path: Path) -> None:
         process.start()
         try:
             wait_until(lambda: ready(admin), "the sidecar is ready", timeout_s=60)
-            assert process.terminate() == exits.DONE
+            assert process.terminate() == exit_codes.DONE
         finally:
             process.stop()
         log = [json.loads(line) for line in process.log_path.read_text().splitlines()]
@@ -72,7 +72,7 @@ def test_an_address_in_use_is_told_in_one_line(tmp_path: Path) -> None:
         taken.bind(("127.0.0.1", data))
         taken.listen()
         done = ackd("serve", "--config", str(file))
-        assert done.returncode == exits.UNREACHABLE
+        assert done.returncode == exit_codes.UNREACHABLE
         assert str(data) in done.stderr
         assert "Traceback" not in done.stderr
 
@@ -86,7 +86,7 @@ def test_connect_tries_store_and_brokers_and_changes_nothing_else(tmp_path: Path
             "ok     broker local (local)",
         ]
         assert "warn   subscription default, topic default: is not there yet" in lines
-        assert (done.returncode, done.stderr) == (exits.DONE, "")
+        assert (done.returncode, done.stderr) == (exit_codes.DONE, "")
 
 
 def test_connect_says_what_cannot_be_reached(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_connect_says_what_cannot_be_reached(tmp_path: Path) -> None:
     give_back(port)
     (failed,) = [line for line in done.stdout.splitlines() if line.startswith("FAILED")]
     assert failed.startswith("FAILED broker k (kafka): ")
-    assert (done.returncode, done.stderr) == (exits.UNREACHABLE, "")
+    assert (done.returncode, done.stderr) == (exit_codes.UNREACHABLE, "")
 
 
 def test_interrupted_from_the_keyboard() -> None:
@@ -113,4 +113,4 @@ def test_interrupted_from_the_keyboard() -> None:
     done = subprocess.run(
         [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=120
     )
-    assert (done.returncode, done.stderr) == (exits.INTERRUPTED, "")
+    assert (done.returncode, done.stderr) == (exit_codes.INTERRUPTED, "")

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from ackd.cli.place import of_address, of_url
-from ackd.cli.watch import scrape
-from ackd.cli.watch.board import Row, Seen, Told, rows
-from ackd.cli.watch.columns import COLUMNS, message_line, table, troubles
-from ackd.cli.watch.figures import age, clean, count, rate, until
-from ackd.cli.watch.words import HISTORY_MAX, History, detail, message_lines, place_of
+from ackd.cli.client.endpoint import of_address, of_url
+from ackd.cli.top import scrape
+from ackd.cli.top.board import Row, Seen, Told, rows
+from ackd.cli.top.columns import COLUMNS, message_line, table, troubles
+from ackd.cli.top.figures import age, clean, count, rate, until
+from ackd.cli.top.words import HISTORY_MAX, History, detail, message_lines, place_of
 from ackd.errors import ConfigError
 from ackd.telemetry.metrics import Metrics
 

@@ -6,7 +6,7 @@ import pytest
 from ackd.config.live import LIVE, overlaid, pointer, usable
 from ackd.config.mistakes import MistakesError
 from ackd.config.subscription import SubscriptionSettings
-from ackd.http.control import SettingsPatch
+from ackd.http.handlers.control import SettingsPatch
 
 FILE = SubscriptionSettings(topics=("t",), lease_ms=40_000, lease_ms_max=60_000)
 

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
 
-from ackd.core.effects import (
+from ackd.core.ids import LedgerKey
+from ackd.core.ledger.effects import (
     Bury,
     Claim,
     CloseHome,
@@ -24,12 +25,11 @@ from ackd.core.effects import (
     SendDead,
     Unpark,
 )
-from ackd.core.ids import LedgerKey
-from ackd.core.ledger import Ledger
-from ackd.core.record import Record
-from ackd.core.repair import Repair
-from ackd.core.states import Verb
-from ackd.core.wire import Call, Finish, Op, Open, Reply, Result, Verdict
+from ackd.core.ledger.ledger import Ledger
+from ackd.core.ledger.repair import Repair
+from ackd.core.record.decide import Record
+from ackd.core.record.protocol import Call, Finish, Op, Open, Reply, Result, Verdict
+from ackd.core.record.transitions import Verb
 
 KEY = LedgerKey("cluster", "orders", b"\1" * 16, 0)
 T0_MS = 1_000_000_000_000

@@ -1,6 +1,6 @@
 """The brake: when it is pulled, how trials follow each other, what lets it go."""
 
-from ackd.core.brake import Brake, BrakeRules
+from ackd.core.circuit_breaker import Brake, BrakeRules
 
 ROW = BrakeRules(failures=3, share=0, window_ms=1_000, trial_ms=100)
 SHARE = BrakeRules(failures=0, share=0.5, window_ms=1_000, trial_ms=100)

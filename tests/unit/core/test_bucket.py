@@ -2,7 +2,7 @@
 
 from random import Random
 
-from ackd.core.bucket import Bucket, Taken
+from ackd.core.rate_bucket import Bucket, Taken
 
 SECOND_US = 1_000_000
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ackd.core.ids import LedgerKey
-from ackd.core.record import REPAIR_WAIT_MS, Record
-from ackd.core.states import Outcome, Verb
-from ackd.core.wire import Call, Op, Open, Result, Verdict
+from ackd.core.record.decide import REPAIR_WAIT_MS, Record
+from ackd.core.record.protocol import Call, Op, Open, Result, Verdict
+from ackd.core.record.transitions import Outcome, Verb
 
 KEY = LedgerKey("cluster", "orders", b"\1" * 16, 0)
 START_US = 1_700_000_000_000_000

@@ -1,7 +1,7 @@
 """The ledger of messages that arrive in any order: what lapses, and when."""
 
-from ackd.core.effects import FinishRange
-from ackd.core.scattered import Scattered
+from ackd.core.ledger.effects import FinishRange
+from ackd.core.ledger.unordered import Scattered
 from ackd.ports import Record
 
 HOUR_MS = 3_600_000

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ackd.core.bitmap import CHUNK_OFFSETS
-from ackd.core.effects import Effect, FetchFrom
-from ackd.core.ledger import Ledger
-from ackd.core.states import State
-from ackd.core.wire import SlotView, Snapshot, Verdict
+from ackd.core.ledger.bitmap import CHUNK_OFFSETS
+from ackd.core.ledger.effects import Effect, FetchFrom
+from ackd.core.ledger.ledger import Ledger
+from ackd.core.record.protocol import SlotView, Snapshot, Verdict
+from ackd.core.record.transitions import State
 
 OPEN = 3_000
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ackd.core.ledger import Ledger
-from ackd.core.order import Place
-from ackd.core.states import State
-from ackd.core.wire import SlotView, Snapshot, Verdict
+from ackd.core.ledger.ledger import Ledger
+from ackd.core.ledger.order import Place
+from ackd.core.record.protocol import SlotView, Snapshot, Verdict
+from ackd.core.record.transitions import State
 from tests.unit.core.playbook import Letter
 
 KEYS = {0: "a", 1: "b", 2: "a", 3: "b", 4: "a", 5: "c"}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ackd.core.carriers import BEHIND_AGAIN_MS, IN_LINE_MS
-from ackd.core.effects import Claim, SendBack, Unpark
-from ackd.core.ledger import Ledger
-from ackd.core.order import PARTITION, Place, key_hash
-from ackd.core.states import Outcome, State
-from ackd.core.stuck import FOLLOWERS_MAX, Rules, Stuck, Why
-from ackd.core.wire import Result, SlotView, Snapshot, Verdict
+from ackd.core.ledger.claims import BEHIND_AGAIN_MS, IN_LINE_MS
+from ackd.core.ledger.effects import Claim, SendBack, Unpark
+from ackd.core.ledger.ledger import Ledger
+from ackd.core.ledger.order import PARTITION, Place, key_hash
+from ackd.core.ledger.send_back import FOLLOWERS_MAX, Rules, Stuck, Why
+from ackd.core.record.protocol import Result, SlotView, Snapshot, Verdict
+from ackd.core.record.transitions import Outcome, State
 
 T0_MS = 1_700_000_000_000
 RULES = Rules(stuck_after_ms=1_000, min_age_ms=500, span_max=2_000)

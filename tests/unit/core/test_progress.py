@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ackd.core.progress import decode, encode
+from ackd.core.commit_metadata import decode, encode
 
 TOPIC_ID = b"\x0a" * 16
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ackd.core.effects import Bury, PutOff
-from ackd.core.order import Place
-from ackd.core.states import Verb
-from ackd.core.stuck import Rules, Stuck, Why
-from ackd.core.wire import Op
+from ackd.core.ledger.effects import Bury, PutOff
+from ackd.core.ledger.order import Place
+from ackd.core.ledger.send_back import Rules, Stuck, Why
+from ackd.core.record.protocol import Op
+from ackd.core.record.transitions import Verb
 from tests.unit.core.playbook import (
     T0_MS,
     Event,

@@ -1,9 +1,9 @@
 """Cases of the record that only show when time passes or data goes (R14, R17)."""
 
 from ackd.core.ids import LedgerKey
-from ackd.core.record import Record
-from ackd.core.states import Outcome, State, Verb
-from ackd.core.wire import Call, Op, Open, Reply, Verdict
+from ackd.core.record.decide import Record
+from ackd.core.record.protocol import Call, Op, Open, Reply, Verdict
+from ackd.core.record.transitions import Outcome, State, Verb
 
 KEY = LedgerKey("c", "s", bytes(16), 0)
 NOW_US = 1_800_000_000_000_000

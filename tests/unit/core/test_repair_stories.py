@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ackd.core.bitmap import CHUNK_OFFSETS
-from ackd.core.repair import Repair
-from ackd.core.states import Verb
-from ackd.core.upkeep import EXCEPTIONS_KEEP_MS
-from ackd.core.wire import Call, Op, Open, Verdict
+from ackd.core.ledger.bitmap import CHUNK_OFFSETS
+from ackd.core.ledger.repair import Repair
+from ackd.core.record.maintenance import EXCEPTIONS_KEEP_MS
+from ackd.core.record.protocol import Call, Op, Open, Verdict
+from ackd.core.record.transitions import Verb
 from tests.unit.core.playbook import (
     KEY,
     LEASE_MS,

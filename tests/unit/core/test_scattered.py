@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ackd.core.scattered import Scattered
-from ackd.core.states import State
-from ackd.core.wire import SlotView, Snapshot, Verdict
+from ackd.core.ledger.unordered import Scattered
+from ackd.core.record.protocol import SlotView, Snapshot, Verdict
+from ackd.core.record.transitions import State
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ackd.core import states
-from ackd.core.states import SETTLES, TABLE, Outcome, Phase, State, Verb, step
+from ackd.core.record import transitions
+from ackd.core.record.transitions import SETTLES, TABLE, Outcome, Phase, State, Verb, step
 
 
 @pytest.mark.parametrize("phase", Phase)
@@ -15,7 +15,7 @@ from ackd.core.states import SETTLES, TABLE, Outcome, Phase, State, Verb, step
 def test_every_phase_answers_every_verb(phase: Phase, verb: Verb) -> None:
     """Nothing is undefined; what changes nothing leaves the state as it looks."""
     row = step(phase, verb)
-    if row == states.LOST:
+    if row == transitions.LOST:
         assert (phase, verb) not in TABLE
         assert not row.changes
     elif not row.changes:
@@ -56,8 +56,8 @@ def test_a_finished_message_never_changes() -> None:
 
 def test_after_dead_no_ack_counts() -> None:
     """R2: `dead` is the commit point of a send back."""
-    assert step(Phase.DEAD, Verb.ACK) == states.LOST
-    assert step(Phase.DEAD, Verb.EXTEND) == states.LOST
+    assert step(Phase.DEAD, Verb.ACK) == transitions.LOST
+    assert step(Phase.DEAD, Verb.EXTEND) == transitions.LOST
 
 
 def test_whoever_works_on_a_message_is_not_disturbed_by_its_budget() -> None:
@@ -75,7 +75,7 @@ def test_what_is_unfinished_and_not_given_up_is_sent_back() -> None:
 
 def test_late_settles_are_exactly_ack_and_extend() -> None:
     """R17: past the deadline retry, dead and release are lost."""
-    late = {verb for verb in SETTLES if step(Phase.EXPIRED, verb) != states.LOST}
+    late = {verb for verb in SETTLES if step(Phase.EXPIRED, verb) != transitions.LOST}
     assert late == {Verb.ACK, Verb.EXTEND}
 
 
@@ -90,11 +90,15 @@ def test_no_settle_of_a_forgotten_lease_is_answered_lost() -> None:
 
 def test_the_script_gets_every_row() -> None:
     """The Lua text carries the same table."""
-    cells = [int(cell) for cell in states.lua_table().strip('"').split("\\")[1:]]
+    cells = [int(cell) for cell in transitions.lua_table().strip('"').split("\\")[1:]]
     assert len(cells) == 2 * 16 * len(Phase)
     for phase in Phase:
         for verb in range(16):
-            row = TABLE.get((phase, Verb(verb)), states.LOST) if verb in set(Verb) else states.LOST
+            row = (
+                TABLE.get((phase, Verb(verb)), transitions.LOST)
+                if verb in set(Verb)
+                else transitions.LOST
+            )
             at = 2 * (phase * 16 + verb)
             assert cells[at : at + 2] == [row.outcome, row.state * 2 + row.changes]
 

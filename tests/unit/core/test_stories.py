@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ackd.core.states import Verb
-from ackd.core.wire import Verdict
+from ackd.core.record.protocol import Verdict
+from ackd.core.record.transitions import Verb
 from tests.unit.core.playbook import (
     LEASE_MS,
     Play,

@@ -6,11 +6,11 @@ import random
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from ackd.core.effects import Bury, Claim, CloseHome, FinishRange, SendBack
-from ackd.core.ledger import Ledger
-from ackd.core.states import Outcome, State
-from ackd.core.stuck import Rules, Stuck, Why
-from ackd.core.wire import Result, SlotView, Snapshot, Verdict
+from ackd.core.ledger.effects import Bury, Claim, CloseHome, FinishRange, SendBack
+from ackd.core.ledger.ledger import Ledger
+from ackd.core.ledger.send_back import Rules, Stuck, Why
+from ackd.core.record.protocol import Result, SlotView, Snapshot, Verdict
+from ackd.core.record.transitions import Outcome, State
 
 T0_MS = 1_700_000_000_000
 RULES = Rules(stuck_after_ms=60_000, min_age_ms=30_000, span_max=2_000)

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ackd.engine.carrier import (
+from ackd.core.origin import Origin
+from ackd.engine.partition.copy_headers import (
     TEXT_BYTES_MAX,
     Carrier,
-    Origin,
     carrier_headers,
     carrier_of,
     original,

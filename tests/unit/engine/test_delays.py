@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ackd.config.subscription import RETRY_DELAYS_MS, SubscriptionSettings
-from ackd.engine.delays import retry_delay_ms
+from ackd.engine.base.backoff import retry_delay_ms
 
 BASE = SubscriptionSettings(topics=("t",))
 

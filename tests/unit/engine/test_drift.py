@@ -6,8 +6,8 @@ from dataclasses import fields, replace
 import pytest
 
 from ackd.config.subscription import SubscriptionSettings
-from ackd.engine.drift import SEMANTIC, Drift, settings_marks
-from ackd.engine.members import Note, read_note, write_note
+from ackd.engine.cluster.members import Note, read_note, write_note
+from ackd.engine.cluster.settings_agreement import SEMANTIC, Drift, settings_marks
 
 BASE = SubscriptionSettings(topics=("a", "b"))
 

@@ -1,9 +1,9 @@
 """A ledger learns of many leases without holding up everything else (I4)."""
 
-from ackd.core.ledger import Ledger
-from ackd.core.states import State
-from ackd.core.wire import SlotView, Snapshot, Verdict
-from ackd.engine.recover import SLOTS_BATCH, fill
+from ackd.core.ledger.ledger import Ledger
+from ackd.core.record.protocol import SlotView, Snapshot, Verdict
+from ackd.core.record.transitions import State
+from ackd.engine.ownership.recover import SLOTS_BATCH, fill
 from ackd.ports import Record
 from tests.support.turns import longest_turn
 

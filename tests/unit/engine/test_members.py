@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ackd.engine.members import HEARTBEAT_MS, RIVAL_GONE_MS, Rival
+from ackd.engine.cluster.members import HEARTBEAT_MS, RIVAL_GONE_MS, Rival
 from ackd.ports import Member, Members
 
 NOW_MS = 1_700_000_000_000

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
-from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.ids import LedgerKey
-from ackd.core.sent import Lease, LeftOpen, SentBack
-from ackd.core.states import State, Verb
-from ackd.core.wire import Call, Op, Open, Reply, Verdict
-from ackd.engine.memory import (
+from ackd.core.ledger.bitmap import ChunkedBitmap
+from ackd.core.ledger.sent_back import Lease, LeftOpen, SentBack
+from ackd.core.record.protocol import Call, Op, Open, Reply, Verdict
+from ackd.core.record.transitions import State, Verb
+from ackd.engine.base.replay_log import (
     KEEP_MS,
     LEDGERS_MAX,
     REPLAY_WAIT_MS,

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ackd.engine.dead_api import DeadFilter, DeadRequest, Kind, Progress, To
-from ackd.engine.dead_log import read_id
-from ackd.engine.operations import Document, read_document
+from ackd.api.dead_letters import DeadFilter, DeadRequest, Kind, Progress, To
+from ackd.engine.operations.dead_letter_reader import read_id
+from ackd.engine.operations.operations import Document, read_document
 from ackd.errors import BadParameterError, StoreDataError
 
 texts = st.text(max_size=20)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ackd.core.bitmap import ChunkedBitmap
-from ackd.core.progress import Progress
-from ackd.core.states import State, Verb
-from ackd.core.wire import Op, SlotView, Snapshot, Verdict
-from ackd.engine.recover import lacking, sent_below
+from ackd.core.commit_metadata import Progress
+from ackd.core.ledger.bitmap import ChunkedBitmap
+from ackd.core.record.protocol import Op, SlotView, Snapshot, Verdict
+from ackd.core.record.transitions import State, Verb
+from ackd.engine.ownership.recover import lacking, sent_below
 
 
 def _commit(*ranges: tuple[int, int], epoch: int = 2, base: int = 10) -> Progress:

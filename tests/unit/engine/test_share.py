@@ -1,7 +1,7 @@
 """Shares of a bound go by partitions, and never add up to more than the bound."""
 
-from ackd.engine.members import Note, View, write_note
-from ackd.engine.share import REMEMBER_MS, Share
+from ackd.engine.cluster.in_flight_share import REMEMBER_MS, Share
+from ackd.engine.cluster.members import Note, View, write_note
 from ackd.ports import Member, Members
 
 

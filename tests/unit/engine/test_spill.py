@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ackd.engine.spill import FileSpill, Stub
+from ackd.engine.base.spill_file import FileSpill, Stub
 from ackd.ports import Record
 
 SEGMENT = 4_096

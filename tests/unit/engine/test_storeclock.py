@@ -2,7 +2,7 @@
 
 import pytest
 
-from ackd.engine.storeclock import StoreClock
+from ackd.engine.cluster.store_clock import StoreClock
 
 
 def measured(before: tuple[int, int, int], after: tuple[int, int, int]) -> int:

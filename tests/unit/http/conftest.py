@@ -9,7 +9,7 @@ import pytest
 
 from ackd.config.address import TcpAddress
 from ackd.config.schema import ServerSettings
-from ackd.http.listen import Listener
+from ackd.http.server.listen import Listener
 from ackd.telemetry.metrics import Metrics
 from tests.unit.http.memory_engine import MemoryEngine
 from tests.unit.http.wire import Wire

@@ -6,10 +6,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
+from ackd.api.control import Cancel, CancelTo, Pause, Scope
+from ackd.api.messages import SubscriptionView
 from ackd.config.live import overlaid
 from ackd.config.subscription import SubscriptionSettings
-from ackd.engine.api import SubscriptionView
-from ackd.engine.live import Cancel, CancelTo, Pause, Scope
 from ackd.errors import NotInFlightError
 from ackd.telemetry.caller import CALLER
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ackd.engine.dead_api import (
+from ackd.api.dead_letters import (
     DeadLetter,
     DeadPage,
     DeadRequest,

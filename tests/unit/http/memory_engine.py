@@ -13,7 +13,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ackd.engine.api import (
+from ackd.api.messages import (
     Accepted,
     Delivery,
     Explanation,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ackd.engine.api import Accepted
-from ackd.engine.outbox_api import OutboxMessage, OutboxView
+from ackd.api.messages import Accepted
+from ackd.api.outbox import OutboxMessage, OutboxView
 from ackd.errors import NotFailedError, UnknownOutboxMessageError
 
 NOW_MS = 1_700_000_000_000

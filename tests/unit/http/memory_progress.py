@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ackd.engine.dead_api import OperationView
-from ackd.engine.seek_api import (
+from ackd.api.dead_letters import OperationView
+from ackd.api.progress import (
     PartitionPlan,
     PartitionProgress,
     ProgressExport,

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from ackd.engine.api import Delivery
+from ackd.api.messages import Delivery
 
 
 class MemoryUnsettled:
-    """`ackd.engine.api.Unsettled`; `live` says whether a lease is."""
+    """`ackd.api.messages.Unsettled`; `live` says whether a lease is."""
 
     def __init__(self, changed: asyncio.Condition, live: Callable[[str], bool]) -> None:
         self._changed = changed

@@ -14,9 +14,9 @@ from cloudevents.core.v1.event import CloudEvent
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ackd.engine.api import Delivery
-from ackd.http.cloudevents import Event, event_of, structured_in
-from ackd.http.negotiation import CE_BATCH, CE_JSON, OCTETS
+from ackd.api.messages import Delivery
+from ackd.http.formats.cloudevents import Event, event_of, structured_in
+from ackd.http.formats.negotiation import CE_BATCH, CE_JSON, OCTETS
 from ackd.ports import Record
 from tests.unit.http.conftest import Running
 from tests.unit.http.test_flow import publish

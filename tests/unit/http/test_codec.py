@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ackd.engine.api import Delivery, Received, SettleResult, Status
+from ackd.api.messages import Delivery, Received, SettleResult, Status
 from ackd.errors import ClientError, NotAcceptableError, StoreError
-from ackd.http import codec, model, raw
-from ackd.http.decode import BodyDecoder
-from ackd.http.negotiation import JSON, MULTIPART, OCTETS, Negotiator, preferred_wait_ms
+from ackd.http.formats import codec, model, raw
+from ackd.http.formats.decode import BodyDecoder
+from ackd.http.formats.negotiation import JSON, MULTIPART, OCTETS, Negotiator, preferred_wait_ms
 from ackd.ports import Record
 
 READ = msgspec.json.Decoder(model.Messages, strict=True)

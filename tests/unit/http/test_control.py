@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
-from ackd.engine.api import SettleResult, Status
-from ackd.engine.live import Cancel
-from ackd.http import codec, model
+from ackd.api.control import Cancel
+from ackd.api.messages import SettleResult, Status
+from ackd.http.formats import codec, model
 from tests.unit.http.conftest import Running
 
 PATH = "/v1/subscriptions/orders"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ackd.engine.dead_api import DeadFilter, Kind, To
+from ackd.api.dead_letters import DeadFilter, Kind, To
 from tests.unit.http.conftest import Running
 
 BASE = "/v1/subscriptions/orders/dead"

@@ -8,10 +8,11 @@ from typing import Any, cast
 import orjson
 import pytest
 
-from ackd.http import problems, reference
+from ackd.http import reference
+from ackd.http.formats import problems
 from ackd.http.openapi import document
-from ackd.http.router import Router
 from ackd.http.routes import ROUTES
+from ackd.http.server.router import Router
 from tests.support.paths import REPO
 from tests.unit.http.conftest import Running
 

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from ackd.engine.api import Received, ReceiveRequest
+from ackd.api.messages import Received, ReceiveRequest
 from tests.support.wait import wait_until_async
 from tests.unit.http.conftest import Dial, Running
 from tests.unit.http.memory_engine import MemoryEngine

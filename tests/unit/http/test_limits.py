@@ -12,7 +12,7 @@ import pytest
 
 from ackd.config.schema import ServerSettings
 from ackd.config.units import KIB, MIB
-from ackd.http.limits import BODY_FREE_BYTES
+from ackd.http.server.limits import BODY_FREE_BYTES
 from tests.support.wait import wait_until_async
 from tests.unit.http.conftest import Dial, Running, Start
 from tests.unit.http.test_flow import publish, receive

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from ackd.engine.tasks import Tasks
-from ackd.http import malloc
+from ackd import malloc
+from ackd.engine.base.tasks import Tasks
 from tests.bench.measure import rss_mb
 from tests.support.paths import REPO
 from tests.support.wait import wait_until_async

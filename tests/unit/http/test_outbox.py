@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ackd.http.negotiation import prefers_async
+from ackd.http.formats.negotiation import prefers_async
 from tests.unit.http.conftest import Running
 from tests.unit.http.memory_outbox import NOW_MS
 

@@ -10,7 +10,7 @@ import pytest
 
 from ackd.config.schema import ServerSettings
 from ackd.errors import AckdError, BadParameterError, StoreError
-from ackd.http import problems
+from ackd.http.formats import problems
 from tests.support.wait import wait_until_async
 from tests.unit.http.conftest import Dial, Running, Start
 from tests.unit.http.test_flow import publish, receive

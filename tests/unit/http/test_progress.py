@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ackd.engine.seek_api import Position, SeekRequest, SeekTo
+from ackd.api.progress import Position, SeekRequest, SeekTo
 from tests.unit.http.conftest import Running
 
 BASE = "/v1/subscriptions/orders"

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from ackd.engine.api import Delivery
-from ackd.http import own_headers, routes
-from ackd.http.raw import facts
+from ackd.api.messages import Delivery
+from ackd.http import routes
+from ackd.http.formats.raw import facts
+from ackd.http.handlers import own_headers
 from ackd.ports import Record
 from tests.unit.http.conftest import Running
 

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from ackd.errors import StoreError
-from ackd.http import stream as streams
+from ackd.http.handlers import stream as streams
 from tests.support import sse
 from tests.support.wait import wait_until_async
 from tests.unit.http.conftest import Dial, Running

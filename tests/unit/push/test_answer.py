@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from multidict import CIMultiDict
 
-from ackd.engine.api import Verb
+from ackd.api.messages import Verb
 from ackd.errors import ConfigError
 from ackd.push.answer import (
     MISSING,

@@ -103,7 +103,7 @@ def test_json_has_the_verdict_and_numbers_only() -> None:
 
 def test_the_command_loads_spark_only_to_work() -> None:
     """`ackd report --help`, and a mistake, are told at once."""
-    code = "import sys, ackd.cli.report; print(*sorted(sys.modules))"
+    code = "import sys, ackd.cli.commands.report; print(*sorted(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
     )

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from ackd.core.ids import LedgerKey
-from ackd.core.states import Outcome, Verb
-from ackd.core.wire import Call, Op, Open, Reply, Verdict
+from ackd.core.record.protocol import Call, Op, Open, Reply, Verdict
+from ackd.core.record.transitions import Outcome, Verb
 from ackd.errors import StoreError, StoreUnknownError
 from ackd.store.flusher import Flusher, LedgerHandle, PartlyError
 from ackd.store.memory import MemoryStore

@@ -7,9 +7,9 @@ from uuid import uuid4
 
 import pytest
 
-from ackd.engine.secret import load_keys
+from ackd.engine.cluster.lease_keys import load_keys
 from ackd.hidden import SECRETS_MAX, Hidden
-from ackd.http.auth import TokenFile
+from ackd.http.server.auth import TokenFile
 from ackd.store.connect import Access
 from ackd.store.memory import MemoryStore
 from ackd.telemetry import log

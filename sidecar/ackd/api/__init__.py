@@ -1,0 +1,1 @@
+"""What a running sidecar can be asked: protocols and values, shared by HTTP, push and commands."""

@@ -1,0 +1,1 @@
+"""What commands share that ask a running sidecar."""

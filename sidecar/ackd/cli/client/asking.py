@@ -1,0 +1,77 @@
+"""What the commands share that ask a running sidecar once: arguments, refusals, printing."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+
+from ackd.cli import exit_codes
+from ackd.cli.client import endpoint
+from ackd.cli.client.admin import Admin, Json, RefusedError
+from ackd.cli.top.figures import clean
+
+
+def add_arguments(parser: argparse.ArgumentParser, text: str) -> None:
+    """Declare the subscription, `--json`, and where the sidecar is."""
+    parser.add_argument("subscription", help=text)
+    parser.add_argument("--json", action="store_true", help="the answer as JSON")
+    endpoint.add_arguments(parser, "admin")
+
+
+def run(
+    arguments: argparse.Namespace, do: Callable[[Admin], int], port: endpoint.Port = "admin"
+) -> int:
+    """What `do` returns; 2 when the sidecar refuses, 3 when it or what it needs is away."""
+    with Admin.of(arguments, port) as admin:
+        try:
+            return do(admin)
+        except RefusedError as error:
+            print(f"ackd: {clean(error)}", file=sys.stderr)
+            return exit_codes.UNREACHABLE if error.away else exit_codes.CONFIG
+
+
+def each(
+    things: Iterable[str],
+    ask: Callable[[str], Json],
+    *,
+    named: Callable[[str], str],
+    told: Callable[[Json], str],
+) -> int:
+    """Ask for one thing after the other and print what came of it; 2 when one was refused.
+
+    `named`: how a refused one is called, `told`: an answer's line. Raises RefusedError when the
+    sidecar or what it needs is away: then nothing is known of this one and of those behind it.
+    """
+    code = exit_codes.DONE
+    for thing in things:
+        try:
+            answer = ask(thing)
+        except RefusedError as error:
+            if error.away:
+                raise
+            print(f"ackd: {clean(named(thing))}: {clean(error)}", file=sys.stderr)
+            code = exit_codes.CONFIG
+            continue
+        print(told(answer))
+    return code
+
+
+def print_json(answer: Json) -> None:
+    """For people and for programs."""
+    print(json.dumps(answer, indent=2, ensure_ascii=False))
+
+
+def one_line(answer: Json) -> str:
+    """One JSON object a line."""
+    return json.dumps(answer, ensure_ascii=False)
+
+
+def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Columns as wide as their content; the first is text, the others are put to the right."""
+    lines = [list(titles), *(list(row) for row in rows)]
+    widths = [max(len(line[index]) for line in lines) for index in range(len(titles))]
+    for first, *rest in lines:
+        cells = (cell.rjust(width) for cell, width in zip(rest, widths[1:], strict=True))
+        print("  ".join([first.ljust(widths[0]), *cells]).rstrip())

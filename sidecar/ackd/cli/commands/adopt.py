@@ -1,0 +1,191 @@
+"""`ackd adopt`: take over a group of plain consumers, with a plan before.
+
+The plan says by partition where ackd would start and why, what would come and what never would.
+Doing it makes the records in the store and commits the same positions with ackd's mark, so that the
+first sidecar finds its own progress and not a stranger's commit.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, field
+
+from ackd.cli import common
+from ackd.cli.offline.parts import Parts, answer, opened
+from ackd.config.schema import Settings
+from ackd.core.commit_metadata import encode
+from ackd.core.ids import LedgerKey, TopicPartition
+from ackd.engine.ownership.recover import judge
+from ackd.ports import Committed
+from ackd.store.survey import Found
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("subscription", help="of this configuration")
+    parser.add_argument("--plan", action="store_true", help="only say what would happen, as JSON")
+    common.add_config(parser)
+
+
+@dataclass(slots=True)
+class Place:
+    """What would happen to one partition. `committed` -1: the group has no position there.
+
+    `record`: the store's watermark if there is a record, else -1. `start`: where ackd hands out
+    from. `to_come`, `passed_over`: offsets from there to the end of the log, and those in the log
+    before it; `again`, `skipped`: of what an existing record knows as done, or not as done.
+    `expired`: offsets that the group never saw and that retention has deleted.
+    """
+
+    topic: str
+    partition: int
+    committed: int
+    foreign: bool
+    record: int
+    log_start: int
+    log_end: int
+    start: int
+    why: str
+    to_come: int = 0
+    passed_over: int = 0
+    again: int = 0
+    skipped: int = 0
+    expired: int = 0
+
+
+@dataclass(slots=True)
+class Plan:
+    """The whole answer. `blocked`: why it can't be done now; empty when it can."""
+
+    subscription: str
+    group: str
+    members: list[str]
+    sidecars: list[str]
+    foreign_commit: str
+    partitions: list[Place] = field(default_factory=list)
+    blocked: str = ""
+    adopted: bool = False
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the plan, and do it unless only that is wanted; 2 when it can't be done now."""
+
+    async def work(settings: Settings) -> Plan:
+        async with opened(settings, arguments.subscription) as parts:
+            return await adopt(parts, do=not arguments.plan)
+
+    return answer(arguments, work, lambda plan: plan.adopted or arguments.plan)
+
+
+async def adopt(parts: Parts, *, do: bool) -> Plan:
+    """Make the plan and, if nothing is in the way, do it. Raises StoreError, BrokerError."""
+    plan = Plan(
+        parts.name,
+        parts.group,
+        await parts.members(),
+        await parts.sidecars(),
+        parts.settings.foreign_commit,
+    )
+    wanted = parts.partitions()
+    committed = await parts.consumer.committed([tp for tp, _ in wanted])
+    new = all(each.offset < 0 for each in committed.values())
+    for tp, key in wanted:
+        plan.partitions.append(await _place(parts, tp, key, committed[tp], new=new))
+    plan.blocked = _blocked(parts, plan)
+    if do and not plan.blocked:
+        await _do(parts, plan, wanted, committed)
+        plan.adopted = True
+    return plan
+
+
+def _blocked(parts: Parts, plan: Plan) -> str:
+    if plan.sidecars:
+        return f"sidecars have this subscription already: {', '.join(plan.sidecars)}"
+    if parts.groups is None:
+        return "this kind of broker can't move a group from outside; start the sidecar instead"
+    if plan.members:
+        return f"the group has members, stop them first: {', '.join(plan.members)}"
+    if not plan.partitions:
+        return "the broker has none of its topics"
+    return ""
+
+
+async def _place(
+    parts: Parts, tp: TopicPartition, key: LedgerKey, committed: Committed, *, new: bool
+) -> Place:
+    first, end = await parts.consumer.log_range(tp)
+    found = judge(key, committed)
+    record = parts.records.get(key)
+    watermark = -1 if record is None else record.watermark
+    start, why = await _start(parts, tp, found.committed.offset, first, end, new=new)
+    foreign = found.foreign and watermark not in (-1, committed.offset)
+    if foreign:
+        if parts.settings.foreign_commit == "refuse":
+            start, why = watermark, "the store's record; the strange commit is undone"
+        else:
+            start, why = committed.offset, "a strange commit moves the group, as a reset does"
+    elif record is not None:
+        start, why = watermark, "the store's record"
+    place = Place(
+        topic=tp.topic,
+        partition=tp.partition,
+        committed=found.committed.offset,
+        foreign=foreign,
+        record=watermark,
+        log_start=first,
+        log_end=end,
+        start=start,
+        why=why,
+    )
+    place.to_come = end - max(start, first)
+    place.passed_over = max(min(start, end) - first, 0)
+    place.expired = max(first - start, 0)
+    if foreign:
+        place.again = max(watermark - start, 0)
+        place.skipped = max(start - watermark, 0)
+    return place
+
+
+async def _start(
+    parts: Parts,
+    tp: TopicPartition,
+    committed: int,
+    first: int,
+    end: int,
+    *,
+    new: bool,
+) -> tuple[int, str]:
+    """Where a partition without a record starts, and why."""
+    settings = parts.settings
+    if committed >= 0:
+        return committed, "what the group committed"
+    if not new:
+        return first, "the group has no position here: new to it, so from the beginning"
+    if settings.start == "timestamp" and settings.start_timestamp_ms is not None:
+        at = await parts.consumer.offset_at(tp, settings.start_timestamp_ms)
+        return at, "start = timestamp"
+    return (end, "start = latest") if settings.start == "latest" else (first, "start = earliest")
+
+
+async def _do(
+    parts: Parts,
+    plan: Plan,
+    wanted: list[tuple[TopicPartition, LedgerKey]],
+    committed: dict[TopicPartition, Committed],
+) -> None:
+    """Records first: a commit with the mark and without a record would look like lost data."""
+    positions = {}
+    for place, (tp, key) in zip(plan.partitions, wanted, strict=True):
+        record: Found | None = parts.records.get(key)
+        if record is not None:
+            continue  # the sidecar judges it at its start, as the plan says
+        if judge(key, committed[tp]).ours is not None:
+            continue  # ackd's own commit: the sidecar narrows what comes by its ranges
+        snapshot = await parts.open(key, place.start)
+        chars = parts.broker.capabilities.commit_metadata_chars
+        mark = encode(
+            key.cluster, key.topic_id, snapshot.epoch, place.start, snapshot.version, (), chars
+        )
+        positions[tp] = Committed(place.start, mark)
+    if parts.groups is not None:
+        await parts.groups.move_group(parts.group, positions)

@@ -1,0 +1,57 @@
+"""`ackd cancel`: end messages that are in flight, whoever holds them (admin port)."""
+
+from __future__ import annotations
+
+import argparse
+
+from ackd.cli.client import asking
+from ackd.cli.client.admin import Admin, Json, RefusedError
+from ackd.cli.top.figures import clean
+
+PARTS = 3
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    asking.add_arguments(parser, "which subscription")
+    parser.add_argument(
+        "messages",
+        nargs="+",
+        metavar="MESSAGE",
+        help="as `ackd inflight` names them: orders/3/2101",
+    )
+    parser.add_argument(
+        "--then",
+        choices=("dead", "ack"),
+        default="dead",
+        help="to the dead letters (default), or done",
+    )
+    parser.add_argument("--reason", default="", metavar="TEXT", help="why, for its worker")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """One after the other; 2 when one was not in flight, 3 when the sidecar or its store is away:
+    then nothing is known of this message and of those behind it.
+    """
+    body = {"then": arguments.then, "reason": arguments.reason}
+
+    def do(admin: Admin) -> int:
+        return asking.each(
+            arguments.messages,
+            lambda message: _cancel(admin, arguments.subscription, message, body),
+            named=str,
+            told=asking.one_line if arguments.json else _told,
+        )
+
+    return asking.run(arguments, do)
+
+
+def _told(answer: Json) -> str:
+    return f"{clean(answer['id'])}  {clean(answer['state'])}"
+
+
+def _cancel(admin: Admin, subscription: str, message: str, body: Json) -> Json:
+    place = message.rsplit("/", PARTS - 1)
+    if len(place) != PARTS:
+        raise RefusedError("not a message's id, which is topic/partition/offset")
+    return admin.post(("v1", "subscriptions", subscription, "messages", *place, "cancel"), body)

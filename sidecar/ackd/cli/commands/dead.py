@@ -1,0 +1,196 @@
+"""`ackd dead`: list and peek at dead letters, redrive and purge them, by the sidecar's admin port.
+
+Where the sidecar is stands in its configuration (`server.admin_listen`); `--url` names another.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from ackd.cli import argument_types, exit_codes
+from ackd.cli.client import endpoint
+from ackd.cli.client.admin import Admin, RefusedError, follow
+
+PAGE = 100
+_FILTERS = ("topic", "key", "reason", "error")
+
+Json = dict[str, Any]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    listing = _action(actions, "list", "list dead letters")
+    listing.add_argument("--max", type=int, default=PAGE, metavar="N", help="how many; default 100")
+    listing.add_argument("--json", action="store_true", help="one JSON object a line")
+    peek = _action(actions, "peek", "show one with its content, as JSON")
+    peek.add_argument("id", help="as listed: 0-17")
+    redrive = _action(actions, "redrive", "hand dead letters out again")
+    _add_selection(redrive)
+    redrive.add_argument(
+        "--to",
+        choices=("group", "origin"),
+        default="group",
+        help="group (default): this group only; origin: their topic, so every group that reads it",
+    )
+    redrive.add_argument(
+        "--set-header", action="append", default=[], metavar="NAME=VALUE", help="change a header"
+    )
+    redrive.add_argument(
+        "--remove-header", action="append", default=[], metavar="NAME", help="drop a header"
+    )
+    purge = _action(actions, "purge", "forget dead letters; it can't be undone")
+    _add_selection(purge)
+    purge.add_argument(
+        "--confirm", default="", metavar="NAME", help="the subscription's name again"
+    )
+    for name, text in (("status", "how far an operation is"), ("cancel", "stop an operation")):
+        sub = actions.add_parser(name, help=text, allow_abbrev=False)
+        sub.add_argument("operation", help="its id")
+        endpoint.add_arguments(sub, "admin")
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = "\n".join(sub.format_usage() for sub in actions.choices.values())
+
+
+def _action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
+    sub: argparse.ArgumentParser = actions.add_parser(name, help=text, allow_abbrev=False)
+    sub.add_argument("subscription", help="whose dead letters")
+    endpoint.add_arguments(sub, "admin")
+    return sub
+
+
+def _add_selection(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("ids", nargs="*", metavar="ID", help="these, as listed: 0-17")
+    parser.add_argument("--all", action="store_true", help="all of them, or all that fit")
+    parser.add_argument("--topic", metavar="NAME", help="that came from this topic")
+    parser.add_argument("--key", metavar="TEXT", help="with this key")
+    parser.add_argument("--reason", metavar="TEXT", help="whose reason contains this")
+    parser.add_argument("--error", metavar="TEXT", help="whose last error contains this")
+    when = "2026-01-31T08:00:00Z, Unix ms, or so long ago (2h)"
+    parser.add_argument(
+        "--after", type=argument_types.past_ms, metavar="TIME", help=f"given up since: {when}"
+    )
+    parser.add_argument(
+        "--before", type=argument_types.past_ms, metavar="TIME", help="given up before that"
+    )
+    parser.add_argument("--max", type=int, metavar="N", help="at most so many")
+    parser.add_argument("--rate", type=int, metavar="N", help="at most so many per second")
+    parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
+    parser.add_argument("--no-wait", action="store_true", help="print the operation and go")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do it; 0, 2 when the sidecar refuses, 3 when it is away."""
+    action: Callable[[Admin, argparse.Namespace], int] = _ACTIONS[arguments.action]
+    with Admin.of(arguments) as admin:
+        try:
+            return action(admin, arguments)
+        except RefusedError as error:
+            print(f"ackd: {error}", file=sys.stderr)
+            return exit_codes.UNREACHABLE if error.away else exit_codes.CONFIG
+
+
+def _list(admin: Admin, arguments: argparse.Namespace) -> int:
+    left, cursor = arguments.max, "0-0"
+    while left > 0 and cursor is not None:
+        query = {"cursor": cursor, "max": str(min(left, PAGE))}
+        page = admin.get(("v1", "subscriptions", arguments.subscription, "dead"), query)
+        for each in page["messages"]:
+            print(json.dumps(each, ensure_ascii=False) if arguments.json else _line(each))
+        left -= len(page["messages"])
+        cursor = page["cursor"]
+    return exit_codes.DONE
+
+
+def _line(letter: Json) -> str:
+    when = datetime.fromtimestamp(letter["dead_ms"] / 1000, UTC).isoformat(timespec="seconds")
+    state = "" if letter["state"] == "dead" else f" [{letter['state']}]"
+    why = letter["reason"] or letter["last_error"]
+    tail = f"attempts {letter['attempts']}{state} {why}"
+    return f"{letter['id']:<10} {when} {letter['message']} {tail}"
+
+
+def _peek(admin: Admin, arguments: argparse.Namespace) -> int:
+    path = ("v1", "subscriptions", arguments.subscription, "dead", arguments.id)
+    print(json.dumps(admin.get(path), indent=2, ensure_ascii=False))
+    return exit_codes.DONE
+
+
+def _redrive(admin: Admin, arguments: argparse.Namespace) -> int:
+    body = _selection(arguments) | {"to": arguments.to}
+    if arguments.set_header:
+        pairs = (each.partition("=") for each in arguments.set_header)
+        body["set_headers"] = {name: value for name, _, value in pairs}
+    if arguments.remove_header:
+        body["remove_headers"] = arguments.remove_header
+    return _begin(admin, arguments, "dead:redrive", body)
+
+
+def _purge(admin: Admin, arguments: argparse.Namespace) -> int:
+    body = _selection(arguments) | {"confirm": arguments.confirm}
+    return _begin(admin, arguments, "dead:purge", body)
+
+
+def _selection(arguments: argparse.Namespace) -> Json:
+    """The part of the body that both have. Raises RefusedError."""
+    given = {name: getattr(arguments, name) for name in _FILTERS}
+    given |= {"after_ms": arguments.after, "before_ms": arguments.before}
+    wanted = {name: value for name, value in given.items() if value is not None}
+    if not (arguments.ids or wanted or arguments.all):
+        raise RefusedError("say which: ids, a filter, or --all")
+    body: Json = {"dry_run": arguments.dry_run}
+    if arguments.ids:
+        body["ids"] = arguments.ids
+    if wanted:
+        body["filter"] = wanted
+    if arguments.max is not None:
+        body["max"] = arguments.max
+    if arguments.rate is not None:
+        body["rate_per_s"] = arguments.rate
+    return body
+
+
+def _begin(admin: Admin, arguments: argparse.Namespace, verb: str, body: Json) -> int:
+    answer = admin.post(("v1", "subscriptions", arguments.subscription, verb), body)
+    if arguments.dry_run:
+        more = "" if answer["complete"] else " so far (there was not time for all)"
+        print(f"would take {answer['matched']} of {answer['scanned']} looked at{more}")
+        for each in answer["messages"]:
+            print(_line(each))
+        return exit_codes.DONE
+    print(f"operation {answer['id']}")
+    if arguments.no_wait:
+        return exit_codes.DONE
+    return follow(admin, answer, _progress)
+
+
+def _progress(operation: Json) -> str:
+    counts = ", ".join(f"{operation[name]} {name}" for name in ("moved", "failed", "skipped"))
+    error = f"; {operation['error']}" if operation["error"] else ""
+    looked = f"{operation['scanned']} of {operation['total']} looked at"
+    return f"{operation['state']}: {looked}, {counts}{error}"
+
+
+def _status(admin: Admin, arguments: argparse.Namespace) -> int:
+    print(_progress(admin.get(("v1", "operations", arguments.operation))))
+    return exit_codes.DONE
+
+
+def _cancel(admin: Admin, arguments: argparse.Namespace) -> int:
+    print(_progress(admin.delete(("v1", "operations", arguments.operation))))
+    return exit_codes.DONE
+
+
+_ACTIONS: dict[str, Callable[[Admin, argparse.Namespace], int]] = {
+    "list": _list,
+    "peek": _peek,
+    "redrive": _redrive,
+    "purge": _purge,
+    "status": _status,
+    "cancel": _cancel,
+}

@@ -1,0 +1,50 @@
+"""`ackd explain`: what holds each partition of a subscription up, and what will release it."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from ackd.cli import exit_codes
+from ackd.cli.client import asking
+from ackd.cli.client.admin import Admin, Json
+from ackd.cli.top.columns import message_line
+from ackd.cli.top.figures import clean
+from ackd.cli.top.words import ordered_line
+
+WIDTH = 200
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    asking.add_arguments(parser, "which subscription")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print it; 2 when the sidecar refuses, 3 when it is away."""
+
+    def show(admin: Admin) -> int:
+        answer = admin.get(("v1", "subscriptions", arguments.subscription, "explain"))
+        if arguments.json:
+            asking.print_json(answer)
+        else:
+            print("\n".join(lines(answer, time.time_ns() // 1_000_000)))
+        return exit_codes.DONE
+
+    return asking.run(arguments, show)
+
+
+def lines(answer: Json, now_ms: int) -> list[str]:
+    """What the sidecar says, partition by partition."""
+    found = [f"held back: {clean(each)}" for each in answer["limits"]]
+    if not found:
+        found = ["nothing holds the whole subscription back"]
+    found += [ordered_line(each) for each in answer.get("ordered", ())]
+    for each in answer["partitions"]:
+        found.append(f"{clean(each['topic'])}/{each['partition']} at {each['watermark']}")
+        if each["head"] is not None:
+            found.append(f"  held by {message_line(each['head'], WIDTH, now_ms)}")
+        found.append(f"  {clean(each['released_by'])}")
+    if not answer["partitions"]:
+        found.append("this sidecar owns no partition of it; `ackd lag` names the owners")
+    return found

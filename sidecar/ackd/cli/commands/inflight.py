@@ -1,0 +1,47 @@
+"""`ackd inflight`: messages that are leased or wait for a retry, the oldest first."""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+from ackd.cli import argument_types, exit_codes
+from ackd.cli.client import asking
+from ackd.cli.client.admin import Admin
+from ackd.cli.top.columns import message_line
+from ackd.cli.top.figures import clean
+
+WIDTH = 200
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    asking.add_arguments(parser, "whose messages")
+    parser.add_argument(
+        "--older",
+        type=argument_types.duration_ms,
+        default=0,
+        metavar="TIME",
+        help="only those first handed out so long ago, say 5m",
+    )
+    parser.add_argument("--max", type=int, default=100, metavar="N", help="how many; default 100")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print them; 2 when the sidecar refuses, 3 when it is away."""
+
+    def show(admin: Admin) -> int:
+        path = ("v1", "subscriptions", arguments.subscription, "in-flight")
+        query = {"older_ms": str(arguments.older), "max": str(arguments.max)}
+        answer = admin.get(path, query)
+        if arguments.json:
+            asking.print_json(answer)
+            return exit_codes.DONE
+        now_ms = time.time_ns() // 1_000_000
+        for message in answer["messages"]:
+            print(message_line(message, WIDTH, now_ms))
+            if message["error"]:
+                print(f"  {clean(message['error'])}")
+        return exit_codes.DONE
+
+    return asking.run(arguments, show)

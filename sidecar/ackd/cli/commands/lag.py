@@ -1,0 +1,51 @@
+"""`ackd lag`: progress of each partition of a subscription."""
+
+from __future__ import annotations
+
+import argparse
+
+from ackd.cli import exit_codes
+from ackd.cli.client import asking
+from ackd.cli.client.admin import Admin, Json
+from ackd.cli.top.figures import UNKNOWN, age, clean
+
+TITLES = (
+    "partition", "lag", "end", "unfinished", "committed", "done above", "ready", "leased",
+    "waiting", "oldest", "owner",
+)  # fmt: skip
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    asking.add_arguments(parser, "whose progress")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print it; 2 when the sidecar refuses, 3 when it is away."""
+
+    def show(admin: Admin) -> int:
+        answer = admin.get(("v1", "subscriptions", arguments.subscription, "lag"))
+        if arguments.json:
+            asking.print_json(answer)
+        else:
+            asking.print_table(TITLES, (_row(each) for each in answer["partitions"]))
+        return exit_codes.DONE
+
+    return asking.run(arguments, show)
+
+
+def _row(partition: Json) -> list[str]:
+    """Of a partition that another sidecar owns, only the owner is known here."""
+    name = clean(f"{partition['topic']}/{partition['partition']}")
+    if partition["watermark"] < 0:
+        return [name, *[UNKNOWN] * (len(TITLES) - 2), clean(partition["owner"])]
+    lag = max(partition["end"] - partition["watermark"], 0) if partition["end"] >= 0 else None
+    numbers = [
+        lag,
+        *(partition[each] for each in ("end", "watermark", "committed", "done_above")),
+        *(partition[each] for each in ("ready", "leased", "retrying")),
+    ]
+    shown = [UNKNOWN if each is None or each < 0 else str(each) for each in numbers]
+    oldest_ms = partition["oldest_age_ms"]
+    oldest = UNKNOWN if oldest_ms is None else age(oldest_ms / 1000)
+    return [name, *shown, oldest, clean(partition["owner"])]

@@ -1,0 +1,23 @@
+"""`ackd openapi`: the OpenAPI 3.1 document, made from the routes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from ackd.cli import exit_codes
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument(
+        "--indent", type=int, default=2, choices=range(9), metavar="N", help="spaces; default 2"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the document."""
+    from ackd.http.openapi import document  # noqa: PLC0415  only this command needs it
+
+    print(json.dumps(document(), indent=arguments.indent or None, ensure_ascii=False))
+    return exit_codes.DONE

@@ -1,0 +1,82 @@
+"""`ackd pods`: pods that have a sidecar, and which of them are older than what new pods get."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import dataclasses
+import json
+from pathlib import Path
+
+from ackd.cli import common, exit_codes
+from ackd.cli.kube_access import access_of, add_access
+from ackd.errors import ConfigError
+from ackd.inject.api import Access, Api
+from ackd.inject.old import Sidecar, sidecars
+from ackd.inject.settings import load, parse
+
+INSTALLED = "ackd-system/ackd-injector"
+KEY = "injector.json"
+COLUMNS = ("namespace", "pod", "owner", "version", "state")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_access(parser)
+    parser.add_argument(
+        "--namespace", default="", metavar="NAME", help="only there; default: everywhere"
+    )
+    parser.add_argument(
+        "--installed",
+        default=INSTALLED,
+        metavar="NAMESPACE/NAME",
+        help=f"the injector's ConfigMap, which says what new pods get; default {INSTALLED}",
+    )
+    parser.add_argument(
+        "--config", type=Path, metavar="FILE", help="a file with its injector.json instead"
+    )
+    parser.add_argument("--old", action="store_true", help="only those that are older")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print them; 0. Raises ConfigError, ApiError."""
+    found = common.run_loop(_find(arguments, access_of(arguments)))
+    shown = [each for each in found if each.old or not arguments.old]
+    if arguments.json:
+        for each in shown:
+            print(json.dumps(dataclasses.asdict(each)))
+        return exit_codes.DONE
+    rows = [COLUMNS, *(_row(each) for each in shown)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(COLUMNS))]
+    for row in rows:
+        print(
+            "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+        )
+    print(f"{sum(each.old for each in found)} of {len(found)} are older than what new pods get")
+    return exit_codes.DONE
+
+
+def _row(each: Sidecar) -> tuple[str, ...]:
+    state = f"old ({each.hash})" if each.old else "current"
+    return each.namespace, each.pod, each.owner or "-", each.version, state
+
+
+async def _find(arguments: argparse.Namespace, access: Access) -> list[Sidecar]:
+    async with Api(access) as api:
+        hash_now = await _hash_now(arguments, api)
+        return [each async for each in sidecars(api, hash_now, arguments.namespace)]
+
+
+async def _hash_now(arguments: argparse.Namespace, api: Api) -> str:
+    """Raises ConfigError, ApiError."""
+    if arguments.config is not None:
+        return (await asyncio.to_thread(load, arguments.config)).hash
+    namespace, slash, name = arguments.installed.partition("/")
+    if not slash:
+        raise ConfigError(f"--installed is like {INSTALLED}, not {arguments.installed!r}")
+    found = await api.get(f"/api/v1/namespaces/{namespace}/configmaps/{name}")
+    text = (found.get("data") or {}).get(KEY)
+    if text is None:
+        raise ConfigError(f"the ConfigMap {arguments.installed} has no {KEY}")
+    return parse(text.encode(), f"{arguments.installed}: {KEY}").hash

@@ -1,0 +1,74 @@
+"""`ackd progress`: a group's progress as JSON, out and in, by the sidecar's admin port."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from ackd.cli import exit_codes
+from ackd.cli.client import endpoint
+from ackd.cli.client.admin import Admin, RefusedError
+from ackd.cli.commands.seek import add_way, move
+from ackd.cli.offline.offsets_file import read_progress
+from ackd.errors import ConfigError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    _action(actions, "export", "print how far the group is, as JSON")
+    taking = _action(actions, "import", "take over an export, or RocketMQ's offsets.json")
+    taking.add_argument("file", type=Path, help="- reads standard input")
+    taking.add_argument(
+        "--overwrite", action="store_true", help="go back, too; else progress only increases"
+    )
+    taking.add_argument("--broker", metavar="NAME", help="of an offsets.json: only its queues")
+    taking.add_argument(
+        "--any-topic", action="store_true", help="even if the topics were made again since"
+    )
+    add_way(taking)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = "\n".join(sub.format_usage() for sub in actions.choices.values())
+
+
+def _action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
+    sub: argparse.ArgumentParser = actions.add_parser(name, help=text, allow_abbrev=False)
+    sub.add_argument("subscription", help="whose progress")
+    endpoint.add_arguments(sub, "admin")
+    return sub
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do it; 0, 2 when the sidecar refuses, 3 when it is away."""
+    return _export(arguments) if arguments.action == "export" else _import(arguments)
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    with Admin.of(arguments) as admin:
+        try:
+            found = admin.get(("v1", "subscriptions", arguments.subscription, "progress"))
+        except RefusedError as error:
+            print(f"ackd: {error}", file=sys.stderr)
+            return exit_codes.UNREACHABLE if error.away else exit_codes.CONFIG
+    print(json.dumps(found, indent=1))
+    return exit_codes.DONE
+
+
+def _import(arguments: argparse.Namespace) -> int:
+    text = sys.stdin.read() if str(arguments.file) == "-" else _text(arguments.file)
+    body = read_progress(text, arguments.broker)
+    if arguments.any_topic:
+        for each in body["partitions"]:
+            each.pop("topic_id", None)
+    body["increase_only"] = not arguments.overwrite
+    return move(arguments, "progress:import", body)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not a text") from error

@@ -1,0 +1,256 @@
+"""`ackd exit`: hand a subscription back to plain consumers, and say what they will see twice.
+
+A plain consumer knows one number per partition. So the group's position becomes the first
+unfinished offset, and what is finished above it is listed: that comes again. What was sent back has
+its only live copy in the group's retry topic, which a plain consumer does not read: such copies are
+listed, and either hold the exit up, stay there, or are published to their origin topic again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass, field
+from typing import Self
+
+from ackd.cli import argument_types, common
+from ackd.cli.client.admin import RefusedError
+from ackd.cli.offline.group_drain import drain
+from ackd.cli.offline.parts import Parts, answer, opened
+from ackd.config.schema import Settings
+from ackd.core.commit_metadata import encode
+from ackd.core.ids import LedgerKey, TopicPartition
+from ackd.core.ledger.bitmap import ChunkedBitmap
+from ackd.engine.operations.dead_letter_reader import DeadLog, Letter
+from ackd.engine.partition.copy_headers import own_headers
+from ackd.engine.retry.own_topic import retry_topic
+from ackd.errors import BrokerError, StoreDataError
+from ackd.ports import Committed, Outgoing, Stored
+
+DRAIN_MS = 600_000
+PAGE = 500
+RANGES_MAX = 100_000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("subscription", help="of this configuration")
+    parser.add_argument("--plan", action="store_true", help="only say what would happen, as JSON")
+    parser.add_argument(
+        "--copies",
+        choices=("refuse", "leave", "origin"),
+        default="refuse",
+        help="what waits in the retry topic: holds the exit up (default), stays there unread, or "
+        "is published to its origin topic again, for every group of that",
+    )
+    parser.add_argument(
+        "--drain",
+        type=argument_types.duration_ms,
+        default=DRAIN_MS,
+        metavar="TIME",
+        help="while sidecars run: so long at most until open leases have ended and the sidecars "
+        "are stopped (default 10m)",
+    )
+    parser.add_argument(
+        "--no-drain", action="store_true", help="refuse while sidecars run; wait for nothing"
+    )
+    common.add_config(parser)
+
+
+@dataclass(slots=True)
+class Place:
+    """One partition. `position`: what is committed for plain consumers. `finished_above`: ranges
+    [first, end) that are finished and come again; `twice`: how many offsets those are.
+    """
+
+    topic: str
+    partition: int
+    position: int
+    log_end: int
+    finished_above: list[tuple[int, int]] = field(default_factory=list)
+    twice: int = 0
+
+
+@dataclass(slots=True)
+class Copy:
+    """A message whose only live copy is in the retry topic. `below`: its origin lies below the
+    position, so that no plain consumer would see it.
+    """
+
+    message: str
+    retry_topic: str
+    partition: int
+    offset: int
+    attempt: int
+    due_ms: int
+    below: bool
+    published: bool = False
+
+
+@dataclass(slots=True)
+class Leaving:
+    """The whole answer. `blocked`: why it can't be done now; empty when it can."""
+
+    subscription: str
+    group: str
+    sidecars: list[str]
+    members: list[str]
+    partitions: list[Place] = field(default_factory=list)
+    copies: list[Copy] = field(default_factory=list)
+    blocked: str = ""
+    left: bool = False
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print what plain consumers will find, and do it; 2 when it can't be done now."""
+
+    async def work(settings: Settings) -> Leaving:
+        if not (arguments.plan or arguments.no_drain):
+            async with opened(settings, arguments.subscription) as parts:
+                blocked = await drain(parts, arguments.drain, _say)
+            if blocked:
+                raise RefusedError(blocked)
+        # Opened again: what the sidecars have written meanwhile counts.
+        async with opened(settings, arguments.subscription) as parts:
+            return await leave(parts, do=not arguments.plan, copies=arguments.copies)
+
+    return answer(arguments, work, lambda leaving: leaving.left or arguments.plan)
+
+
+def _say(line: str) -> None:
+    """For people, beside the answer."""
+    print(f"ackd: {line}", file=sys.stderr, flush=True)
+
+
+async def leave(parts: Parts, *, do: bool, copies: str = "refuse") -> Leaving:
+    """Look at everything and, if nothing is in the way, do it. Raises StoreError, BrokerError."""
+    leaving = Leaving(parts.name, parts.group, await parts.sidecars(), await parts.members())
+    positions = {}
+    for tp, key in parts.partitions():
+        place, committed = await _place(parts, tp, key)
+        if committed is not None:
+            positions[tp] = committed
+        leaving.partitions.append(place)
+    async with _Retries(parts) as retries:
+        found = await retries.unfinished()
+        at = {tp: each.offset for tp, each in positions.items()}
+        leaving.copies = [_copy(letter, retries.topic, at) for letter in found]
+        leaving.blocked = _blocked(parts, leaving, copies)
+        if not do or leaving.blocked:
+            return leaving
+        if copies == "origin":
+            for copy, letter in zip(leaving.copies, found, strict=True):
+                await retries.publish(copy, letter)
+    if parts.groups is not None:
+        await parts.groups.move_group(parts.group, positions)
+    leaving.left = True
+    return leaving
+
+
+def _blocked(parts: Parts, leaving: Leaving, copies: str) -> str:
+    if leaving.sidecars:
+        return f"stop the sidecars first (SIGTERM drains them): {', '.join(leaving.sidecars)}"
+    if parts.groups is None:
+        return "this kind of broker can't move a group from outside"
+    if leaving.members:
+        return f"the group has members: {', '.join(leaving.members)}"
+    below = sum(copy.below for copy in leaving.copies)
+    if below and copies == "refuse":
+        return f"{below} messages wait in the retry topic only; see --copies"
+    return ""
+
+
+async def _place(
+    parts: Parts, tp: TopicPartition, key: LedgerKey
+) -> tuple[Place, Committed | None]:
+    """What a plain consumer finds in a partition; None without a record: nothing is changed."""
+    _, end = await parts.consumer.log_range(tp)
+    record = parts.records.get(key)
+    if record is None:
+        committed = (await parts.consumer.committed([tp]))[tp]
+        return Place(tp.topic, tp.partition, committed.offset, end), None
+    finished = await parts.survey.finished(record)
+    position = finished.first_clear(record.watermark)
+    ranges = [(first, min(behind, end)) for first, behind in finished.ranges(position)]
+    ranges = [each for each in ranges if each[0] < each[1]]
+    if len(ranges) > RANGES_MAX:
+        raise StoreDataError(f"{tp}: more than {RANGES_MAX} finished ranges above its position")
+    place = Place(tp.topic, tp.partition, position, end, ranges)
+    place.twice = sum(behind - first for first, behind in ranges)
+    chars = parts.broker.capabilities.commit_metadata_chars
+    mark = encode(key.cluster, key.topic_id, record.epoch, position, 0, ranges, chars)
+    return place, Committed(position, mark)
+
+
+def _copy(letter: Letter, topic: str, positions: dict[TopicPartition, int]) -> Copy:
+    carrier, origin = letter.carrier, letter.carrier.origin
+    position = positions.get(TopicPartition(origin.topic, origin.partition), origin.offset + 1)
+    return Copy(
+        message=origin.id,
+        retry_topic=topic,
+        partition=letter.partition,
+        offset=letter.record.offset,
+        attempt=carrier.attempt,
+        due_ms=carrier.due_ms,
+        below=origin.offset < position,
+    )
+
+
+class _Retries:
+    """The group's retry topic, open for reading."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self.topic = retry_topic(parts.broker, parts.name, parts.settings).name
+        self._consumer = parts.reading(self.topic)
+        self._log: DeadLog | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._consumer.start()
+        found = await self._consumer.topics()
+        info = found[0] if found else None
+        self._log = DeadLog(self._consumer, self._parts.name, self._parts.cluster, info)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._consumer.close()
+
+    async def unfinished(self) -> list[Letter]:
+        """Copies that are not finished. Those of a dead generation are among them: it can't be told
+        from here. Raises StoreError, BrokerError.
+        """
+        log, found = self._log, []
+        for partition in () if log is None or log.info is None else log.partitions:
+            assert log is not None and log.info is not None  # noqa: S101, PT018 -- looped over
+            first, end = await log.range(partition)
+            record = self._parts.records.get(self._parts.key(log.info, partition))
+            finished = ChunkedBitmap()
+            if record is not None:
+                finished = await self._parts.survey.finished(record)
+                first = max(first, finished.first_clear(record.watermark))
+            while first < end:
+                letters, first = await log.read(partition, first, end, PAGE)
+                found += [each for each in letters if each.record.offset not in finished]
+        return found
+
+    async def publish(self, copy: Copy, letter: Letter) -> None:
+        """To its origin topic if nobody would see it else; then the copy is finished. A crash in
+        between publishes it again. Raises BrokerError, StoreError.
+        """
+        record, origin = letter.record, letter.carrier.origin
+        if copy.below:
+            message = Outgoing(
+                origin.topic,
+                record.key,
+                record.value,
+                own_headers(record.headers),
+                origin.partition,
+            )
+            (result,) = await self._parts.broker.publish([message])
+            if not isinstance(result, Stored):
+                raise BrokerError(f"{copy.message} could not be published: {result.detail}")
+            copy.published = True
+        if self._log is None or self._log.info is None:
+            return
+        key = self._parts.key(self._log.info, letter.partition)
+        await self._parts.finish(key, record.offset)

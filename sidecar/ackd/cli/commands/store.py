@@ -1,0 +1,231 @@
+"""`ackd store`: what lies in the store, how large it is, what of it is left over, and its layout.
+
+It asks the store that the configuration names, beside the sidecars. An embedded one is asked by its
+socket while its sidecar runs, and started for the length of the command when it does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import logging
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from ackd.cli import common, exit_codes
+from ackd.cli.offline.inventory import Inventory, Row, brokers_say, refused, select, take
+from ackd.config.schema import Settings
+from ackd.engine.cluster.store_layout import finalize
+from ackd.ports import Member, Store
+from ackd.store.build import open_store
+from ackd.store.survey import Survey
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    listing = _action(actions, "ls", "list records, sidecars' names and what is left over")
+    usage = _action(actions, "du", "bytes by subscription and kind")
+    removal = _action(actions, "rm", "remove records; without --yes it only says which")
+    for each in (listing, usage):
+        each.add_argument("--json", action="store_true", help="one JSON document")
+    for each in (listing, removal):
+        each.add_argument(
+            "--no-broker",
+            action="store_true",
+            help="don't ask brokers; then no topic counts as deleted",
+        )
+    which = removal.add_mutually_exclusive_group(required=True)
+    which.add_argument(
+        "--orphans",
+        action="store_true",
+        help="what nothing uses any more: as `ls` says, and names silent for an hour",
+    )
+    which.add_argument("--subscription", metavar="NAME", help="all records of a subscription")
+    removal.add_argument("--topic-id", default="", metavar="HEX", help="of this topic only")
+    removal.add_argument(
+        "--partition", type=int, default=-1, metavar="N", help="of this partition only"
+    )
+    removal.add_argument("--yes", action="store_true", help="do it")
+    final = _action(
+        actions, "finalize", "put this build's layout in force; older builds can't come back"
+    )
+    final.add_argument("--dry-run", action="store_true", help="only say whether it could be done")
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = "\n".join(sub.format_usage() for sub in actions.choices.values())
+
+
+def _action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
+    sub: argparse.ArgumentParser = actions.add_parser(name, help=text, allow_abbrev=False)
+    common.add_config(sub)
+    return sub
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do it; 2 when something may not be done. Raises MistakesError, StoreError."""
+    settings = common.settings_of(arguments)
+    # What matters is printed; the parts' own log lines would bury it.
+    logging.getLogger().addHandler(logging.NullHandler())
+    store = open_store(settings.store, settings.state_dir, beside=True)
+    return common.run_loop(_run(store, settings, arguments))
+
+
+async def _run(store: Store, settings: Settings, arguments: argparse.Namespace) -> int:
+    action: _Action = _ACTIONS[arguments.action]
+    try:
+        await store.start()
+        return await action(store, settings, arguments)
+    finally:
+        await store.close()
+
+
+async def _inventory(
+    survey: Survey, settings: Settings, arguments: argparse.Namespace
+) -> Inventory:
+    known = {} if arguments.no_broker else await brokers_say(settings)
+    found = await take(survey, settings, known)
+    for name, error in found.unknown.items():
+        print(f"ackd: {name}: topics can't be judged: {error}", file=sys.stderr)
+    return found
+
+
+# --- ls, du
+
+
+async def _ls(store: Store, settings: Settings, arguments: argparse.Namespace) -> int:
+    found = await _inventory(Survey(store), settings, arguments)
+    if arguments.json:
+        document = {
+            "records": [row.as_json() for row in found.rows],
+            "sidecars": [
+                {**dataclasses.asdict(each), "old": each.old} for each in found.identities
+            ],
+            "other": [{"name": e.name, "keys": len(e.keys), "bytes": e.size} for e in found.rest],
+            "orphan_subscriptions": found.orphans,
+        }
+        print(json.dumps(document, indent=2))
+        return exit_codes.DONE
+    for row in found.rows:
+        print(_line(row))
+    for each in found.identities:
+        old = "  ORPHAN: an old name" if each.old else ""
+        reads = "" if each.layouts is None else " reads layout {} to {}".format(*each.layouts)
+        print(f"sidecar {each.name} of {each.subscription}: {each.state}{reads}{old}")
+    for rest in found.rest:
+        print(f"{rest.name}: {len(rest.keys)} keys, {rest.size} bytes")
+    return exit_codes.DONE
+
+
+def _line(row: Row) -> str:
+    found = row.found
+    key = found.key
+    name = "" if key is None else f"{key.cluster} {key.subscription} "
+    topic = row.topic or ("" if key is None else key.topic_id.hex())
+    number = "" if key is None else f"/{key.partition}"
+    owner = f" owner {row.owner}" if row.owner else ""
+    orphan = f"  ORPHAN: {row.orphan}" if row.orphan else ""
+    state = f"layout {found.layout} watermark {found.watermark}"
+    return f"{name}{topic}{number}: {state} {found.size} bytes{owner}{orphan}"
+
+
+async def _du(store: Store, settings: Settings, arguments: argparse.Namespace) -> int:
+    del settings
+    sums: dict[str, Counter[str]] = {}
+    records: Counter[str] = Counter()
+    for found in await Survey(store).everything():
+        name = found.name if found.key is None else found.key.subscription
+        sums.setdefault(name, Counter()).update(found.sizes)
+        records[name] += found.key is not None
+    if arguments.json:
+        document = {
+            name: {"records": records[name], "bytes": sum(kinds.values()), "bytes_by_kind": kinds}
+            for name, kinds in sums.items()
+        }
+        print(json.dumps(document, indent=2))
+        return exit_codes.DONE
+    for name, kinds in sums.items():
+        told = ", ".join(f"{kind} {size}" for kind, size in kinds.most_common())
+        print(f"{sum(kinds.values()):>12} {name}: {told}")
+    print(f"{sum(sum(kinds.values()) for kinds in sums.values()):>12} all")
+    return exit_codes.DONE
+
+
+# --- rm
+
+
+async def _rm(store: Store, settings: Settings, arguments: argparse.Namespace) -> int:
+    survey = Survey(store)
+    found = await _inventory(survey, settings, arguments)
+    rows = select(
+        found.rows,
+        orphans=arguments.orphans,
+        subscription=arguments.subscription,
+        topic_id=arguments.topic_id,
+        partition=arguments.partition,
+    )
+    kept = 0
+    for row in rows:
+        why = refused(row)
+        if why:
+            kept += 1
+        elif arguments.yes and not await survey.forget(row.found):
+            why, kept = "it has changed since it was looked at", kept + 1
+        verb = "removed" if arguments.yes else "would remove"
+        print(f"kept ({why})" if why else verb, _line(row))
+    if arguments.orphans:
+        await _leftovers(survey, found, do=arguments.yes)
+    if not arguments.yes:
+        print("nothing was removed; --yes does it")
+    return exit_codes.CONFIG if kept else exit_codes.DONE
+
+
+async def _leftovers(survey: Survey, found: Inventory, *, do: bool) -> None:
+    """Old names, and what subscriptions that nobody has keep beside their records."""
+    verb = "removed" if do else "would remove"
+    gone = set(found.orphans)
+    for each in found.identities:
+        if not each.old and each.subscription not in gone:
+            continue
+        print(f"{verb} the name {each.name} of {each.subscription}")
+        if do:
+            await survey.drop_name(each.subscription, each.name, each.boot)
+    for name in found.orphans:
+        print(f"{verb} what the subscription {name} shared")
+        if do:
+            await survey.drop_shared(name)
+
+
+# --- finalize
+
+
+async def _finalize(store: Store, settings: Settings, arguments: argparse.Namespace) -> int:
+    del settings
+    survey = Survey(store)
+
+    async def registered() -> Sequence[tuple[str, Member]]:
+        members = await survey.members()
+        return [(name, each) for name, there in members.items() for each in there]
+
+    done = await finalize(store, registered, dry_run=arguments.dry_run)
+    if done.holding:
+        print(f"layout {done.before} stays in force; these can't read the newer one:")
+        for each in done.holding:
+            print(f"  {each}")
+        return exit_codes.CONFIG
+    if done.layout == done.before:
+        print(f"layout {done.layout} is in force already")
+    elif arguments.dry_run:
+        print(f"layout {done.layout} can be put in force; {done.before} is now")
+    else:
+        print(f"layout {done.layout} is in force; records move when they are opened")
+    behind = [each for each in await survey.everything() if 0 < each.layout < done.layout]
+    if behind:
+        print(f"{len(behind)} records are still in an older layout")
+    return exit_codes.DONE
+
+
+_Action = Callable[[Store, Settings, argparse.Namespace], Awaitable[int]]
+_ACTIONS: dict[str, _Action] = {"ls": _ls, "du": _du, "rm": _rm, "finalize": _finalize}

@@ -1,0 +1,25 @@
+"""`ackd version`: the version, and with `--all` what it runs on and which adapters there are."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+
+from ackd import __version__
+from ackd.cli import exit_codes
+from ackd.config.adapters import adapter_names
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--all", action="store_true", help="with Python, platform and adapters")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print it."""
+    print(f"ackd {__version__}")
+    if arguments.all:
+        print(f"python {platform.python_version()} ({platform.python_implementation()})")
+        print(f"platform {platform.platform()}")
+        print(f"adapters {', '.join(adapter_names()) or 'none'}")
+    return exit_codes.DONE

@@ -1,0 +1,1 @@
+"""What commands share that work on store and broker while no sidecar does."""

@@ -1,0 +1,136 @@
+"""Bringing a subscription to rest from outside: nothing new is handed out, open leases end.
+
+The pause is that of the group (`ackd.engine.control.live`): every sidecar hears of it, also
+one that starts later. It is written straight into the store, so nobody's admin port is needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from ackd.api.control import Pause
+from ackd.cli.offline.parts import OWNER, Parts
+from ackd.core.ids import LedgerKey
+from ackd.core.record.protocol import Open, Verdict
+from ackd.core.record.transitions import State
+from ackd.engine.cluster.members import UNCONFIRMED_MS
+from ackd.engine.control.live import Live, read_live, write_live
+from ackd.engine.retry.own_topic import retry_topic
+from ackd.errors import StoreError
+
+REASON = "ackd exit"
+TRIES = 10
+HEARD_MS = UNCONFIRMED_MS + 500
+"""By then every sidecar has heard of the pause, or may not hand out any more (R11)."""
+POLL_MS = 500
+_NEVER_THERE = b"?"
+
+Say = Callable[[str], None]
+
+
+async def drain(parts: Parts, most_ms: int, say: Say) -> str:
+    """Pause the group and wait until no lease is open, then until its sidecars have stopped; why
+    that was not so in time, else empty. Then, or when it is interrupted, the pause is taken back.
+
+    Raises StoreError, BrokerError.
+    """
+    if not await parts.sidecars():
+        return ""
+    mine, blocked = await _pause(parts), "interrupted"
+    start_ms = _now_ms()
+    end_ms = start_ms + most_ms
+    say(f"{parts.name} is paused; waiting for its leases to end")
+    try:
+        # Set once both waits are over: each may be interrupted.
+        blocked = await _rest(parts, start_ms + HEARD_MS, end_ms) or await _stopped(
+            parts, end_ms, say
+        )
+    finally:
+        if blocked and mine:
+            await _change(parts, lambda live: replace(live, pause=None))
+            say(f"{parts.name} is handed out again")
+    return blocked
+
+
+async def _rest(parts: Parts, from_ms: int, end_ms: int) -> str:
+    """Wait for the leases; why not, else empty."""
+    keys = await _keys(parts)
+    while True:
+        await asyncio.sleep(POLL_MS / 1000)
+        open_ones = sum([await _leases(parts, key) for key in keys])
+        if not open_ones and _now_ms() >= from_ms:
+            return ""
+        if _now_ms() >= max(end_ms, from_ms):
+            return f"{open_ones} leases are still open"
+
+
+async def _stopped(parts: Parts, end_ms: int, say: Say) -> str:
+    """Wait for the sidecars to end; who is still there, else empty."""
+    say("no lease is open any more: stop the sidecars now (SIGTERM)")
+    while sidecars := await parts.sidecars() or await parts.members():
+        if _now_ms() >= end_ms:
+            return f"stop the sidecars first (SIGTERM drains them): {', '.join(sidecars)}"
+        await asyncio.sleep(POLL_MS / 1000)
+    return ""
+
+
+async def _keys(parts: Parts) -> list[LedgerKey]:
+    """Records in which leases may be: the topics', and those of the retry topic."""
+    keys = [key for _, key in parts.partitions()]
+    consumer = parts.reading(retry_topic(parts.broker, parts.name, parts.settings).name)
+    await consumer.start()
+    try:
+        infos = await consumer.topics()
+    finally:
+        await consumer.close()
+    keys += [parts.key(info, number) for info in infos for number in range(info.partitions)]
+    return keys
+
+
+async def _leases(parts: Parts, key: LedgerKey) -> int:
+    """Live ones of a record, as it stands now."""
+    look = Open(key, OWNER, rterm=0, incarnation=0, grace_ms=0, peek=True)
+    snapshot = await parts.store.open(look)
+    if snapshot.verdict is not Verdict.OK:
+        return 0
+    now_ms = snapshot.now_ms
+    return sum(slot.state is State.LEASED and slot.when_ms > now_ms for slot in snapshot.slots)
+
+
+async def _pause(parts: Parts) -> bool:
+    """Whether it is ours; False: somebody else had paused it without an end."""
+    made = False
+
+    def edit(live: Live) -> Live:
+        nonlocal made
+        made = live.pause is None or live.pause.until_ms is not None
+        now_ms = time.time_ns() // 1_000_000
+        return replace(live, pause=Pause("group", REASON, now_ms)) if made else live
+
+    await _change(parts, edit)
+    return made
+
+
+async def _change(parts: Parts, edit: Callable[[Live], Live]) -> None:
+    """Edit the live value as the sidecars do. Raises StoreError."""
+    there = await parts.store.set_live(parts.name, _NEVER_THERE, b"")
+    for _ in range(TRIES):
+        live = read_live(there)
+        if live is None:
+            raise StoreError(f"the live settings of {parts.name} can't be read by this version")
+        edited = edit(live)
+        if edited is live:
+            return
+        data = write_live(replace(edited, version=live.version + 1))
+        before, there = there, await parts.store.set_live(parts.name, there, data)
+        if there == data and before != data:
+            return
+    raise StoreError("the live settings are being changed by others all the time")
+
+
+def _now_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

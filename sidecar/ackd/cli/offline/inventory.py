@@ -1,0 +1,237 @@
+"""What of a store's keys belongs to what is configured here, and what is left over from earlier."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from ackd.config.adapters import find_adapter
+from ackd.config.schema import Settings
+from ackd.config.subscription import SubscriptionSettings
+from ackd.engine.cluster.members import FORGET_MS, SILENT_MS, read_note
+from ackd.engine.ownership.broadcast import is_broadcast
+from ackd.engine.retry.own_topic import dead_letter_topic, retry_topic
+from ackd.errors import AckdError, BrokerError
+from ackd.ports import Broker, ConsumerSpec, Member
+from ackd.store.survey import Found, Survey
+
+DEAD_SUFFIX = "!dead"
+"""Behind a subscription's name in the records of its dead letters."""
+BROKER_S = 20.0
+
+
+@dataclass(slots=True)
+class Known:
+    """What a broker says of one subscription: its cluster, and its topics' names by identity.
+
+    `error`: why nothing is known; then nothing is called left over for its topic or cluster.
+    """
+
+    cluster: str = ""
+    topics: dict[bytes, str] = field(default_factory=dict)
+    error: str = ""
+
+
+@dataclass(slots=True)
+class Row:
+    """A record. `orphan`: why nothing uses it any more; `owner`: a living sidecar that does."""
+
+    found: Found
+    topic: str = ""
+    orphan: str = ""
+    owner: str = ""
+    living: int = 0
+
+    def as_json(self) -> dict[str, object]:
+        """For `--json`."""
+        key = self.found.key
+        assert key is not None  # noqa: S101 -- rows are made of records only
+        return {
+            "cluster": key.cluster,
+            "subscription": key.subscription,
+            "topic_id": key.topic_id.hex(),
+            "topic": self.topic,
+            "partition": key.partition,
+            "layout": self.found.layout,
+            "watermark": self.found.watermark,
+            "owner": self.owner,
+            "orphan": self.orphan,
+            "bytes": self.found.size,
+            "bytes_by_kind": self.found.sizes,
+        }
+
+
+@dataclass(slots=True)
+class Identity:
+    """A sidecar's name that the store remembers. `state`: living, silent, left or forgotten.
+    `layouts`: the oldest and newest layout of records that its build reads, where it said so.
+    """
+
+    subscription: str
+    name: str
+    state: str
+    silent_ms: int | None
+    boot: int
+    layouts: tuple[int, int] | None = None
+
+    @property
+    def old(self) -> bool:
+        """Nothing will miss it."""
+        hour = self.silent_ms is None or self.silent_ms >= FORGET_MS
+        return self.state == "left" or (self.state != "living" and hour)
+
+
+@dataclass(slots=True)
+class Inventory:
+    """Everything. `rest`: what is no record; `orphans` in it are subscriptions nobody configures
+    and no sidecar of which lives.
+    """
+
+    rows: list[Row]
+    rest: list[Found]
+    identities: list[Identity]
+    unknown: dict[str, str]
+    orphans: list[str]
+
+
+async def brokers_say(settings: Settings) -> dict[str, Known]:
+    """Ask the brokers of all subscriptions; each for a bounded time. Never raises."""
+    brokers: dict[str, Broker | AckdError] = {}
+    for name, each in settings.brokers.items():
+        try:
+            adapter = await asyncio.to_thread(find_adapter, each.adapter)
+            brokers[name] = adapter.open(name, each.options)
+        except AckdError as error:
+            brokers[name] = error
+    found = {}
+    try:
+        for name, subscription in settings.subscriptions.items():
+            broker = brokers[subscription.broker]
+            try:
+                if isinstance(broker, AckdError):
+                    raise broker
+                async with asyncio.timeout(BROKER_S):
+                    found[name] = await _known(broker, name, subscription)
+            except (AckdError, TimeoutError) as error:
+                found[name] = Known(error=str(error) or "the broker does not answer")
+    finally:
+        for broker in brokers.values():
+            if not isinstance(broker, AckdError):
+                await broker.close()
+    return found
+
+
+async def _known(broker: Broker, name: str, settings: SubscriptionSettings) -> Known:
+    await broker.start()
+    own = (retry_topic(broker, name, settings).name, dead_letter_topic(broker, name, settings).name)
+    topics = {}
+    # One by one: a pattern never takes in ackd's own topics.
+    for wanted in (settings.topics, (own[0],), (own[1],)):
+        spec = ConsumerSpec(settings.group or name, wanted, client_id="ackd-store", joins=False)
+        consumer = broker.consumer(spec)
+        try:
+            for info in await consumer.topics():
+                topics[info.topic_id] = info.topic
+        finally:
+            await consumer.close()
+    if not topics:
+        raise BrokerError("the broker has none of its topics")
+    return Known(await broker.cluster_id(), topics)
+
+
+async def take(survey: Survey, settings: Settings, known: dict[str, Known]) -> Inventory:
+    """Look at the whole store. `known` empty: brokers were not asked. Raises StoreError."""
+    everything = await survey.everything()
+    members = await survey.members()
+    rows = [_row(each, settings, known, members) for each in everything if each.key is not None]
+    identities = []
+    for subscription, there in sorted(members.items()):
+        identities += [_identity(subscription, member) for member in there]
+        names = {member.name for member in there}
+        for name in await survey.boots(subscription):
+            if name not in names:
+                identities.append(Identity(subscription, name, "forgotten", None, 0))
+    orphans = [
+        name
+        for name, there in sorted(members.items())
+        if not _is_here(name, settings) and not any(map(is_living, there))
+    ]
+    unknown = {name: each.error for name, each in known.items() if each.error}
+    rest = [each for each in everything if each.key is None]
+    return Inventory(rows, rest, identities, unknown, orphans)
+
+
+def _is_here(name: str, settings: Settings) -> bool:
+    """A subscription of this configuration, or one sidecar's own place in one that broadcasts."""
+    base, at, _ = name.rpartition("@")
+    each = settings.subscriptions.get(base) if at else None
+    return name in settings.subscriptions or (each is not None and is_broadcast(each))
+
+
+def is_living(member: Member) -> bool:
+    """It beats, and has not said that it goes."""
+    return member.silent_ms < SILENT_MS and not read_note(member.note).left
+
+
+def _row(
+    found: Found, settings: Settings, known: dict[str, Known], members: dict[str, list[Member]]
+) -> Row:
+    key = found.key
+    assert key is not None  # noqa: S101 -- called for records only
+    subscription = key.subscription.removesuffix(DEAD_SUFFIX)
+    _, at, identity = key.cluster.partition("@")
+    place = f"{subscription}@{identity}" if at else subscription
+    living = [each for each in members.get(place, ()) if is_living(each)]
+    row = Row(found, living=len(living))
+    row.owner = next((each.name for each in living if key.text() in each.owned), "")
+    if subscription not in settings.subscriptions:
+        row.orphan = "its subscription is not in this configuration"
+        return row
+    if at:
+        # One sidecar's own progress; only its name says whether that sidecar will come back.
+        if not is_broadcast(settings.subscriptions[subscription]):
+            row.orphan = f"it is of {identity}, and the subscription broadcasts no more"
+        return row
+    told = known.get(subscription)
+    if told is None or told.error:
+        return row
+    row.topic = told.topics.get(key.topic_id, "")
+    if key.cluster != told.cluster:
+        row.orphan = f"it is of another cluster than {told.cluster}"
+    elif not row.topic:
+        row.orphan = "its topic was deleted, or is no longer one of the subscription's"
+    return row
+
+
+def _identity(subscription: str, member: Member) -> Identity:
+    note = read_note(member.note)
+    state = "left" if note.left else "living" if is_living(member) else "silent"
+    silent_ms, boot = member.silent_ms, member.boot
+    return Identity(subscription, member.name, state, silent_ms, boot, note.layouts)
+
+
+def refused(row: Row) -> str:
+    """Why a record must not be removed; empty when it may."""
+    if row.owner:
+        return f"the living sidecar {row.owner} owns it"
+    if row.living and not row.orphan:
+        return f"{row.living} living sidecars have this subscription"
+    return ""
+
+
+def select(
+    rows: Sequence[Row], *, orphans: bool, subscription: str | None, topic_id: str, partition: int
+) -> list[Row]:
+    """What an operator named: left-over records, or a subscription's. `partition` -1 = all."""
+    found = []
+    for row in rows:
+        key = row.found.key
+        if key is None or (orphans and not row.orphan):
+            continue
+        if subscription is not None and key.subscription.removesuffix(DEAD_SUFFIX) != subscription:
+            continue
+        wrong_topic = bool(topic_id) and key.topic_id.hex() != topic_id
+        if not wrong_topic and partition in (-1, key.partition):
+            found.append(row)
+    return found

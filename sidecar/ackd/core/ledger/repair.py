@@ -1,0 +1,100 @@
+"""What an owner's memory says against a record that was read again (rules R9, R10, R12)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Generic, NamedTuple
+
+from ackd.core.ledger.bitmap import ChunkedBitmap
+from ackd.core.ledger.entry import UNKNOWN_RTERM, B, Entry, Hold
+from ackd.core.ledger.sent_back import Lease, Sent
+from ackd.core.record.protocol import SlotView
+from ackd.core.record.transitions import State
+
+
+class Repair(NamedTuple):
+    """What a re-read record lacks or has too much, from the memory of its owner.
+
+    `finished`: offsets to replay. `watermark`: to advance to, 0 = it is right. `orphans`: (offset,
+    fence, rterm, attempt) of leases whose grant was never answered, so nobody holds their tokens:
+    to be released (R12). `leases`: (offset, fence, rterm, attempt, due_ms) that the store forgot
+    while their holders work on: to be extended. `homes`: what was sent back lately, by offset:
+    to be restored before anything else.
+    """
+
+    finished: list[int]
+    watermark: int
+    orphans: list[tuple[int, int, int, int]]
+    leases: list[tuple[int, int, int, int, int]]
+    homes: Sequence[tuple[int, Sent]] = ()
+
+
+class Before(NamedTuple, Generic[B]):
+    """What an owner knew before it read the record again; `entries` without leases that are the
+    same now.
+    """
+
+    entries: dict[int, Entry[B]]
+    finished: ChunkedBitmap
+    confirmed: int
+
+
+def compare(
+    before: Before[B],
+    entries: Mapping[int, Entry[B]],
+    finished: ChunkedBitmap,
+    watermark: int,
+    sent: Collection[int] = (),
+) -> Repair:
+    """What the record of now (`entries`, `finished`, `watermark`) lacks or has too much.
+
+    `sent`: what was sent back, which is not repeated.
+    """
+    orphans, leases = [], []
+    for offset, old in before.entries.items():
+        if offset < watermark or offset in finished:
+            continue
+        now = entries.get(offset)
+        if old.hold is Hold.GRANTING and now is not None and now.fence > old.fence:
+            orphans.append((offset, now.fence, now.rterm, now.attempt))
+        elif (
+            old.hold is Hold.LEASED
+            and old.rterm != UNKNOWN_RTERM
+            and (now is None or _forgot(old, now))
+        ):
+            leases.append((offset, old.fence, old.rterm, old.attempt, old.due_ms))
+    behind = before.confirmed if before.confirmed > watermark else 0
+    missing = [o for o in before.finished.minus(finished, watermark) if o not in sent]
+    return Repair(missing, behind, orphans, leases)
+
+
+def held(entries: Mapping[int, Entry[B]]) -> list[Lease]:
+    """Leases that are known."""
+    return [
+        Lease(o, e.fence, e.rterm, e.attempt, e.due_ms)
+        for o, e in entries.items()
+        if e.hold is Hold.LEASED and e.rterm != UNKNOWN_RTERM
+    ]
+
+
+def _forgot(old: Entry[B], now: Entry[B]) -> bool:
+    """The record shows an earlier lease, or this one before it was extended."""
+    return now.fence < old.fence or (now.fence == old.fence and now.when_ms < old.when_ms)
+
+
+def unchanged(old: Entry[B], slot: SlotView) -> bool:
+    """The record shows the very lease that its owner knows, of a message that it has.
+
+    Nothing has to be compared or repaired then, and nearly all of many open leases are like that.
+    """
+    _, state, attempt, _, fence, rterm, when_ms, first_s = slot
+    return (
+        old.hold is Hold.LEASED
+        and state is State.LEASED
+        and old.fence == fence
+        and old.when_ms == when_ms
+        and old.attempt == attempt
+        and old.rterm == rterm
+        and old.first_s == first_s
+        and old.body is not None
+    )

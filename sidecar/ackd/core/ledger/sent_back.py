@@ -1,0 +1,92 @@
+"""What an owner remembers of what it sent back, in case the store forgets the home (R2, R10)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ackd.core.record.protocol import LET_GO, STORED, Op
+from ackd.core.record.transitions import Outcome, Verb
+
+KEEP_MS = 10_000
+"""As long as acks are remembered (`engine.memory`)."""
+
+
+@dataclass(slots=True)
+class Sent:
+    """A message that has a home. `generation`, `rterm`, `attempt`, `key`: as SEND had them.
+
+    `lease`: (fence, rterm, attempt, due_ms on the owner's clock) of what was parked, as far as it
+    is known. `stored`: the copy is durable and the record says finished. `since_ms`: when one of
+    these was confirmed, owner's clock.
+    """
+
+    generation: int
+    rterm: int
+    attempt: int
+    key: int
+    since_ms: int
+    lease: tuple[int, int, int, int] | None = None
+    stored: bool = False
+
+
+class SentBack(dict[int, Sent]):
+    """By offset, the oldest first."""
+
+    def young(self, now_ms: int) -> dict[int, Sent]:
+        """What the store may have forgotten; the rest has been there for long enough."""
+        return {o: sent for o, sent in self.items() if sent.since_ms >= now_ms - KEEP_MS}
+
+    def drop(self, committed: int, now_ms: int) -> None:
+        """Forget what is old and below the broker's position: the record has nothing of it."""
+        newest_ms = self[next(reversed(self))].since_ms if self else 0
+        old_ms = max(now_ms, newest_ms) - KEEP_MS
+        for offset in [o for o, sent in self.items() if o < committed and sent.since_ms < old_ms]:
+            del self[offset]
+
+    def settled(self, offset: int, outcome: Outcome, fence: int, due_ms: int) -> None:
+        """The store decided about a lease that is parked."""
+        sent = self.get(offset)
+        if sent is None or sent.lease is None or sent.lease[0] != fence:
+            return
+        goes_on = outcome is Outcome.EXTENDED
+        sent.lease = (*sent.lease[:3], max(due_ms, sent.lease[3])) if goes_on else None
+
+
+class Lease(NamedTuple):
+    """A lease in the window. `due_ms`: on its owner's clock."""
+
+    offset: int
+    fence: int
+    rterm: int
+    attempt: int
+    due_ms: int
+
+    def again(self, now_ms: int) -> Op:
+        """Given back if it was forgotten, never shortened."""
+        left_ms = max(self.due_ms - now_ms, 1)
+        return Op(Verb.EXTEND, *self[:4], left_ms, counted=False)
+
+
+class LeftOpen(NamedTuple):
+    """What was open when its owner let a partition go, who may have to say it again."""
+
+    sent: SentBack
+    leases: Sequence[Lease]
+
+    def ops(self, now_ms: int) -> list[Op]:
+        """What was sent back lately, and the leases that live."""
+        young = self.sent.young(now_ms).items()
+        ops = [op for o, sent in young for op in restored(o, sent, now_ms, LET_GO)]
+        return ops + [lease.again(now_ms) for lease in self.leases if lease.due_ms > now_ms]
+
+
+def restored(offset: int, sent: Sent, now_ms: int, group: int = 0) -> list[Op]:
+    """The home again, and the lease in it. `group`: see `Op`."""
+    told = sent.generation, sent.rterm, sent.attempt, sent.key, group + STORED * sent.stored
+    ops = [Op(Verb.RESTORE, offset, *told)]
+    if sent.lease is not None and sent.lease[3] > now_ms:
+        lease = sent.lease
+        ops.append(Op(Verb.EXTEND, offset, *lease[:3], lease[3] - now_ms, counted=False))
+    return ops

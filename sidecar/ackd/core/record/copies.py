@@ -1,0 +1,394 @@
+"""Home records: where a message lives between its place in the window and its copy (R2, R4).
+
+SEND writes one beside the slots of the origin. It says which copy counts (`generation`), and it
+holds the lease or the waiting as it was: the old token settles and extends there. A copy (carrier)
+in the retry topic may be delivered only after it has claimed the home, and the first one wins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ackd.core.record import key_queues
+from ackd.core.record.protocol import LET_GO, STORED, Finish, Op, Result
+from ackd.core.record.slot import Slot
+from ackd.core.record.transitions import (
+    LATE_PHASE,
+    LOST,
+    SETTLES,
+    Outcome,
+    Phase,
+    State,
+    Verb,
+    step,
+)
+
+if TYPE_CHECKING:
+    from ackd.core.record.decide import Fences, Record
+
+HOME_KEEP_MS = 600_000
+"""A home is kept so long after its carrier is safe, for copies that a slow broker stores late."""
+PRUNE_MAX = 64
+"""So many homes are dropped by one ADVANCE."""
+REPEAT_MS = 7_000
+"""A home may be restored so long after grants went on: a sidecar tries for ten seconds in all."""
+UNKNOWN_AGAIN_MS = 5_000
+"""When a carrier asks again for a message that is in the window again, after a rollback."""
+
+
+@dataclass(slots=True)
+class Home:
+    """`slot`: the lease or waiting as it was (FINISHED: acked). `carrier`: (partition, offset) of
+    the copy that has claimed it. `closed_ms`: since when it is not needed, 0 = it is. `key`: in
+    whose line it stands (`parked`), 0 = in none.
+    """
+
+    slot: Slot
+    generation: int
+    carrier: tuple[int, int] | None = None
+    closed_ms: int = 0
+    key: int = 0
+
+
+def send(record: Record, op: Op, slot: Slot, fences: Fences) -> None:
+    """The slot moves into a home; what stays is SENDING, with the generation as its fence."""
+    generation = fences.of(op.group)
+    before = record.homes.get(op.offset)
+    if before is None:
+        record.home_count += 1
+    else:
+        key_queues.leave(record, op.offset, before)
+    record.homes[op.offset] = Home(replace(slot), generation, key=op.arg)
+    if op.arg:
+        key_queues.park(record, op.arg, op.offset)
+    slot.fence, slot.rterm = generation, record.rterm
+
+
+def parked(record: Record, offset: int, phase: Phase) -> bool:
+    """Settles of it are decided in its home, if there is one."""
+    if phase is Phase.GONE:
+        odd = record.exceptions.get(offset)
+        return odd is not None and odd[0] is Finish.SENT
+    return phase is Phase.SENDING
+
+
+def decides(record: Record, op: Op, phase: Phase, now_ms: int) -> bool:
+    """Whether a settle is for the home. After a rollback it may be for one that is to be restored
+    yet (R10): a commit's word that the message is over says nothing about its lease (I7). An ack is
+    kept whatever comes.
+    """
+    old = op.rterm != record.rterm and now_ms < record.repair_until_ms
+    if phase is Phase.ACKED and old and op.verb is not Verb.ACK:
+        return True
+    return parked(record, op.offset, phase)
+
+
+def settle(record: Record, op: Op, now_ms: int, fences: Fences) -> Result:
+    """A settle of a message that has a home: the same table. A claimed home changes no more."""
+    there = State.FINISHED if record.over(op.offset) else State.SENDING
+    home = record.homes.get(op.offset)
+    if home is None:
+        unknown = there is State.FINISHED and op.offset not in record.exceptions
+        outcome = Outcome.UNREPAIRED if unknown else Outcome.LOST
+        return record.slot(op.offset).result(outcome, state=there)
+    slot = home.slot
+    phase = slot.phase(now_ms)
+    if phase is Phase.EXPIRED and home.carrier is None and perhaps_claimed(record, op, now_ms):
+        return slot.result(Outcome.UNREPAIRED, state=there)
+    if phase is not Phase.ACKED:
+        phase = record.seen_by(op, phase, slot, now_ms)
+    row = step(phase, op.verb)
+    if home.carrier is not None and (row.changes or phase in _HANDED_ON):
+        row = LOST
+    if row.changes and row.state is State.FINISHED:
+        # An ack like any other from here on; only the carrier still has to be told. Who served it
+        # remembers the generation: a rollback may forget the home (`replayed`).
+        slot = replace(slot, fence=home.generation)
+        home.slot.state = there = State.FINISHED
+        record.exceptions.pop(op.offset, None)
+        if op.offset >= record.watermark:  # below it the chunk may have been dropped
+            record.finish(op.offset)
+        key_queues.leave(record, op.offset, home)
+        record.errors.over(op.offset)
+    elif row.changes:
+        record.change(op, row.state, slot, now_ms, fences)
+    return slot.result(row.outcome, state=there, late=row.changes and phase is LATE_PHASE)
+
+
+def perhaps_claimed(record: Record, op: Op, now_ms: int) -> bool:
+    """A lease from before a rollback is over, and its copy had the right to be handed out: whether
+    there is one, and it was, is told by who claimed it, within the time for repairs (R10). A repair
+    may say before that the lease goes on.
+    """
+    repair = op.verb is Verb.EXTEND and not op.counted
+    settles = op.verb in SETTLES and not repair
+    return settles and op.rterm != record.rterm and now_ms < record.repair_until_ms
+
+
+def look(record: Record, op: Op, now_ms: int) -> Result:
+    """Where is this lease? ACKED, HELD (live), RETRYING, RELEASED, DEAD, LOST or UNREPAIRED;
+    changes nothing.
+    """
+    phase, slot = record.phase(op.offset, now_ms), record.slot(op.offset)
+    there = State.FINISHED if record.over(op.offset) else slot.state
+    if parked(record, op.offset, phase):
+        home = record.homes.get(op.offset)
+        if home is None or home.carrier is not None:
+            return slot.result(Outcome.LOST, state=there)
+        slot = home.slot
+        phase = slot.phase(now_ms)
+    if phase is Phase.ACKED:
+        return slot.result(Outcome.ALREADY_ACKED, state=there)
+    if phase is not Phase.GONE and (op.fence != slot.fence or op.rterm != slot.rterm):
+        forgotten = record.seen_by(op, phase, slot, now_ms) is Phase.FORGOTTEN
+        return slot.result(Outcome.UNREPAIRED if forgotten else Outcome.LOST, state=there)
+    return slot.result(_LOOKS.get(phase, Outcome.LOST), state=there, late=phase is Phase.EXPIRED)
+
+
+def claim(record: Record, op: Op, now_ms: int) -> Result:
+    """A carrier asks whether it is the one. CLAIMED is repeated to the same carrier."""
+    home = record.homes.get(op.offset)
+    if home is None:
+        return _unknown(record, op, now_ms)
+    if op.fence < home.generation:
+        return _answer(Outcome.REFUSED, home)
+    if op.fence > home.generation and home.slot.state is not State.FINISHED:
+        # Forgotten in a rollback.
+        waits = now_ms < record.repair_until_ms
+        return (
+            _answer(Outcome.HELD, home, record.repair_until_ms)
+            if waits
+            else _answer(Outcome.LOST, home)
+        )
+    carrier = (op.group, op.arg)
+    if home.slot.state is State.FINISHED:
+        close(record, op, now_ms)
+        return _answer(Outcome.FINISHED, home)
+    if home.carrier is None:
+        if home.key and record.parked[home.key][0] != op.offset:
+            return key_queues.behind(record, home.key)
+        held_ms = record.held_until(home.slot.phase(now_ms), home.slot, now_ms, waiting=False)
+        if held_ms:
+            return _answer(Outcome.HELD, home, held_ms)
+        home.carrier = carrier
+    if home.carrier != carrier:
+        return _answer(Outcome.REFUSED, home)
+    waiting = home.slot.state is State.WAITING
+    return _answer(Outcome.CLAIMED, home, home.slot.when_ms if waiting else 0)
+
+
+def _answer(outcome: Outcome, home: Home, when_ms: int = 0) -> Result:
+    """The state is LEASED also when the lease has ended: a claimed carrier is ready then."""
+    slot = home.slot
+    return Result(
+        outcome, slot.state, slot.attempt, home.generation, when_ms, slot.first_s, late=False
+    )
+
+
+def _unknown(record: Record, op: Op, now_ms: int) -> Result:
+    """No home: of an earlier epoch, dropped since, or forgotten in a rollback."""
+    slot = Slot()
+    if op.fence <= record.fence_floor:
+        return slot.result(Outcome.FINISHED)
+    if op.rterm == record.rterm:
+        return slot.result(Outcome.REFUSED if op.counted else Outcome.LOST)
+    if now_ms < record.repair_until_ms:
+        return slot.result(Outcome.HELD, when_ms=record.repair_until_ms)  # see `restore`
+    if not record.over(op.offset):
+        # The message itself is there again. Either it goes its way, or its owner finds that it
+        # was over: only then the copy is all there is.
+        return slot.result(Outcome.HELD, when_ms=now_ms + UNKNOWN_AGAIN_MS)
+    return slot.result(Outcome.LOST)
+
+
+def close(record: Record, op: Op, now_ms: int) -> Result:
+    """Its carrier is safe (or was told that it is acked): the home may go after a while.
+
+    One that stands in the line of its key goes only when its carrier is finished (`arg`). A claim
+    that a rollback forgot is made good by that, which needs the generation.
+    """
+    home = record.homes.get(op.offset)
+    if home is None or home.closed_ms:
+        return DONE
+    if op.arg:
+        carrier = (op.group, op.arg - 1)
+        if home.carrier is None and home.generation == op.fence:
+            home.carrier = carrier
+        if home.carrier != carrier:
+            return DONE
+        key_queues.leave(record, op.offset, home)
+    elif home.generation != op.fence or home.key:
+        return DONE
+    if home.carrier is not None or home.slot.state is State.FINISHED:
+        home.closed_ms = now_ms
+        record.closing.append((now_ms, op.offset))
+        record.errors.over(op.offset)
+    return DONE
+
+
+def prune(record: Record, now_ms: int) -> None:
+    """Drop the homes that were closed long ago, oldest first."""
+    until_ms = now_ms - HOME_KEEP_MS
+    for _ in range(PRUNE_MAX):
+        if not record.home_count or not record.closing or record.closing[0][0] > until_ms:
+            return
+        closed_ms, offset = record.closing.popleft()
+        home = record.homes.get(offset)
+        if home is not None and home.closed_ms == closed_ms:
+            del record.homes[offset]
+            record.home_count -= 1
+
+
+def acked(record: Record, op: Op, slot: Slot, now_ms: int) -> Slot:
+    """An ack in the window, by a lease from before a rollback that may have forgotten a home (R10).
+
+    What is left here tells that home's copy, and whoever restores it, that the message is acked.
+    """
+    old = op.rterm != record.rterm and now_ms < record.repair_until_ms + REPEAT_MS
+    if not old or op.offset in record.homes or record.homes_lost:
+        return slot
+    _acked_as(record, op.offset, op.fence + 1, now_ms)
+    return replace(slot, fence=op.fence + 1)
+
+
+def _acked_as(record: Record, offset: int, generation: int, now_ms: int) -> None:
+    """A home that is nothing but the word that its message is acked."""
+    before = record.homes.get(offset)
+    if before is None:
+        record.home_count += 1
+    else:
+        key_queues.leave(record, offset, before)
+    record.homes[offset] = Home(Slot(State.FINISHED), generation, closed_ms=now_ms)
+    record.closing.append((now_ms, offset))
+    record.errors.over(offset)
+
+
+def replayed(record: Record, op: Op, now_ms: int) -> None:
+    """A finish is repeated after a rollback: an ack (`counted`), or nobody knows what it was.
+
+    `fence`: it was acked in its home of this generation, which may be forgotten, too. Who was told
+    so is right, whatever copy is said to have claimed it meanwhile (I2).
+    """
+    home = record.homes.get(op.offset)
+    if op.fence > (home.generation if home else record.fence_floor) and not record.homes_lost:
+        _acked_as(record, op.offset, op.fence, now_ms)
+        record.exceptions.pop(op.offset, None)
+        return
+    if home is None or home.slot.state is State.FINISHED:
+        record.errors.over(op.offset)
+        return
+    if not op.counted:
+        record.exceptions[op.offset] = (Finish.SENT, now_ms)
+        return
+    record.errors.over(op.offset)
+    record.exceptions.pop(op.offset, None)
+    if home.carrier is None or op.fence == home.generation:
+        home.slot.state = State.FINISHED
+        key_queues.leave(record, op.offset, home)
+
+
+def restore(record: Record, op: Op, now_ms: int) -> int:
+    """A home that a rollback may have forgotten, as `op` knows it (R2, R10). Repeated, it changes
+    nothing. Returns 1 if the offset is finished by it.
+
+    Without it the message would be in the window and in its copy; or, where the watermark has
+    passed it, nobody could tell whether it was acked.
+    """
+    if op.fence <= record.fence_floor:
+        return 0
+    found = record.homes.get(op.offset)
+    if found is None or found.generation < op.fence:
+        found = _made_again(record, op, found, now_ms)
+    if found.generation > op.fence:
+        return 0
+    if found.slot.state is not State.FINISHED:
+        _known_of(record, op, found)
+    else:
+        record.errors.over(op.offset)
+    if record.over(op.offset) or not op.counted or op.group & STORED:
+        if found.slot.state is not State.FINISHED:
+            record.exceptions[op.offset] = (Finish.SENT, now_ms)
+        if not record.over(op.offset):
+            record.finish(op.offset)
+            return 1
+        return 0
+    slot = record.slot(op.offset)
+    if slot.state is not State.SENDING or slot.fence < op.fence:
+        record.slots[op.offset] = replace(
+            slot, state=State.SENDING, attempt=op.attempt, fence=op.fence, rterm=op.rterm
+        )
+    return 0
+
+
+def _known_of(record: Record, op: Op, found: Home) -> None:
+    """Its line, or who has claimed it. One that was closed has left its line."""
+    if not op.counted:
+        found.carrier = found.carrier or (op.group, op.arg - 1)
+    elif op.arg and not found.key and not found.closed_ms:
+        found.key = op.arg
+        key_queues.park(record, op.arg, op.offset)
+
+
+def _made_again(record: Record, op: Op, before: Home | None, now_ms: int) -> Home:
+    """Its lease has to be extended (not counted) by who knows it."""
+    record.fence = max(record.fence, op.fence)
+    if before is not None and before.slot.state is State.FINISHED:
+        before.generation = op.fence
+        return before
+    if before is None:
+        record.home_count += 1
+    else:
+        key_queues.leave(record, op.offset, before)
+    made = record.homes[op.offset] = Home(Slot(attempt=op.attempt), op.fence)
+    slot = record.slots.get(op.offset)
+    lives = slot is not None and slot.fence < op.fence and slot.phase(now_ms) is Phase.LEASED
+    if slot is not None and lives and op.counted and not record.over(op.offset):
+        made.slot = replace(slot)  # its holder was told a deadline since the rollback
+    bit = op.offset >= record.watermark and op.offset in record.finished
+    if op.counted and op.group < LET_GO and bit and op.offset not in record.exceptions:
+        # Its ack was repeated before the home: the owner alone knows that nothing else was.
+        made.slot.state = State.FINISHED
+    return made
+
+
+def forget_all(record: Record, rterm: int) -> None:
+    """The homes are gone from the store (R14). The new term makes claims say so."""
+    record.homes.clear()
+    record.parked.clear()
+    record.closing.clear()
+    record.errors.clear()
+    record.home_count = 0
+    record.rterm = rterm
+
+
+def reset(record: Record, position: int, now_ms: int) -> dict[int, Slot]:
+    """A new epoch from `position` on: those homes go. Returns the live leases that were in them."""
+    leases = {}
+    for offset in [o for o in record.homes if o >= position]:
+        home = record.homes.pop(offset)
+        key_queues.leave(record, offset, home)
+        if home.carrier is None and home.slot.phase(now_ms) is Phase.LEASED:
+            leases[offset] = home.slot
+    record.home_count = len(record.homes)
+    if not record.homes:
+        record.closing.clear()
+    record.exceptions = {
+        offset: (Finish.SENT, now_ms)
+        for offset, home in record.homes.items()
+        if home.slot.state is not State.FINISHED
+    }
+    return leases
+
+
+_HANDED_ON = (Phase.WAITING, Phase.RELEASED)
+"""What a repeated settle is told until the message is handed on (R17), which a claim may do."""
+_LOOKS = {
+    Phase.LEASED: Outcome.HELD,
+    Phase.EXPIRED: Outcome.HELD,
+    Phase.WAITING: Outcome.RETRYING,
+    Phase.RELEASED: Outcome.RELEASED,
+    Phase.DEAD: Outcome.DEAD,
+}
+DONE = Result(Outcome.DONE, State.READY, 0, 0, 0, 0, late=False)
+VERBS = {Verb.LOOK: look, Verb.CLAIM: claim, Verb.CLOSE: close}

@@ -1,0 +1,225 @@
+"""Calls to a partition's record and their replies: the language between engine and store.
+
+A call is decided atomically and in order. Several calls (one per partition) travel in one flush.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import NamedTuple
+
+from ackd.core.ids import LedgerKey
+from ackd.core.record.transitions import Outcome, State, Verb
+
+STORED, LET_GO = 1, 2
+
+
+class Op(NamedTuple):
+    """One item of a call.
+
+    `fence`, `rterm`, `attempt` come from the lease token (0 for the owner's own operations). `arg`
+    is lease_ms for GRANT and EXTEND, delay_ms for RETRY, the end of the range for HOLE, the reason
+    code (`Finish`) for FINISH. `group`: grants of one receive share a number and get one fence.
+    `counted` False: RETRY is not counted as an attempt, EXTEND never shortens (a repair), REPLAY
+    says finished but not whether by an ack; with a `fence`, it was acked in the home of that
+    generation.
+
+    SEND: `arg` is the key that is parked with it (`order.key_hash`), 0 = none. BURY: `fence` of the
+    entry, `attempt` = deliveries that are allowed.
+    About a carrier (rule R2): CLAIM goes to the origin's record with the generation as `fence`, the
+    record's `rterm` at SEND, the carrier's partition in `group` and its offset in `arg`; `counted`
+    False = the carrier's own record has lost data, so that what is not known must be delivered.
+    PLACE goes to the carrier's record: generation, `attempt` so far, due time (store's clock, 0 =
+    now) in `arg`, first hand-out (seconds) in `group`. CLOSE goes to the origin: generation; with
+    `arg` = the carrier's offset + 1 and `group` = its partition it says that this carrier is
+    finished (generation 0: only if that one has claimed). HEAD: the key in `arg`.
+    RESTORE: generation, the `rterm` of SEND, `attempt`. `counted`: from who sent it back, the key
+    in `arg`, STORED (its copy is durable) and LET_GO (it does not own the record any more) in
+    `group`. Else from who was told that the carrier (partition in `group`, its offset + 1 in `arg`)
+    has claimed it.
+    """
+
+    verb: Verb
+    offset: int
+    fence: int = 0
+    rterm: int = 0
+    attempt: int = 0
+    arg: int = 0
+    group: int = 0
+    counted: bool = True
+
+
+class Said(NamedTuple):
+    """What an application said of a failure: with the item of a call that settles (its place in
+    `ops`). `first` is empty but with PLACE. UTF-8, at most `errors.ERROR_BYTES_MAX` each.
+    """
+
+    item: int
+    first: bytes
+    last: bytes
+
+
+def grants(offsets: Iterable[int], lease_ms: int, group: int) -> list[Op]:
+    """The items of one receive (`Op` itself fills in defaults in Python, which costs thrice)."""
+    make, verb = tuple.__new__, Verb.GRANT
+    return [make(Op, (verb, offset, 0, 0, 0, lease_ms, group, True)) for offset in offsets]
+
+
+class Result(NamedTuple):
+    """What became of one item. `when_ms`: deadline or due time, store's clock, 0 if none.
+
+    `state` is the slot's state after it (with LOST: where the message is now). `first_s`: when it
+    was first handed out, seconds. `late`: past the deadline, but it counted.
+    """
+
+    outcome: Outcome
+    state: State
+    attempt: int
+    fence: int
+    when_ms: int
+    first_s: int
+    late: bool
+
+
+class Finish(IntEnum):
+    """How an offset came to be finished, other than by an ack (kept for a while, rule R15)."""
+
+    DEAD = 1
+    EXPIRED = 2
+    VANISHED = 3
+    SENT = 4
+    SKIPPED = 5
+    """An operator moved the group past it."""
+
+
+class Verdict(IntEnum):
+    """What became of a whole call. Anything but OK: nothing was changed."""
+
+    OK = 0
+    ABSENT = 1
+    """There is no record (never opened, or the store's data is gone)."""
+    FENCED = 2
+    """Another sidecar owns the partition now."""
+    STALE = 3
+    """A later call of the same owner was seen before this one."""
+    MOVED = 4
+    """The store is another server run than the record knows: rejoin first (R10, R23)."""
+    CHUNK_LOST = 5
+    """A chunk that the record lists, or its homes, are gone: eviction or a deleted key (R14)."""
+    LAYOUT = 6
+    """The record has a layout that this ackd can't read."""
+
+
+@dataclass(slots=True)
+class Call:
+    """Operations on one partition. `term` 0: not as the owner. `seq` grows with every call of an
+    owner's term.
+
+    `incarnation` 0: any. `journal_from`: the owner wants foreign settles from this sequence on.
+    `said`: with RETRY, DEAD, BURY and PLACE; kept if the item counts.
+    """
+
+    key: LedgerKey
+    ops: list[Op]
+    term: int = 0
+    seq: int = 0
+    incarnation: int = 0
+    journal_from: int = 0
+    said: Sequence[Said] = ()
+
+
+class JournalEntry(NamedTuple):
+    """A settle that did not come from the owner, as the owner needs to know it (rule R16)."""
+
+    offset: int
+    outcome: Outcome
+    when_ms: int
+    fence: int
+    attempt: int
+
+
+@dataclass(slots=True)
+class Reply:
+    """The answer to a call. `now_ms`: the store's logical clock. `rterm`: goes into tokens of new
+    leases.
+
+    `journal` None: it was trimmed, the owner has to read everything again. `epoch`: of resets.
+    `said`: there are errors in this record.
+    """
+
+    verdict: Verdict
+    now_ms: int = 0
+    version: int = 0
+    rterm: int = 0
+    epoch: int = 0
+    term: int = 0
+    watermark: int = 0
+    journal_next: int = 0
+    results: list[Result] = field(default_factory=list)
+    journal: list[JournalEntry] | None = field(default_factory=list)
+    said: bool = False
+
+
+class SlotView(NamedTuple):
+    """An unfinished offset's slot as stored."""
+
+    offset: int
+    state: State
+    attempt: int
+    releases: int
+    fence: int
+    rterm: int
+    when_ms: int
+    first_s: int
+
+
+@dataclass(slots=True)
+class Open:
+    """Take (or, with `term` set, read again without raising the term) a partition's record.
+
+    `peek`: only look. Nothing changes, whoever owns it, and it is not made.
+
+    `create_at` None: it must exist. `owner`: `SidecarId.text()`. `rterm`, `incarnation`: fresh
+    random numbers (16 and 48 bits) to be used if they are needed. `jump_ms`: how far the store's
+    clock jumped with the last change of the server run: ahead by at least, or (negative) back by at
+    least so much. `grace_ms`: how long expiry waits after a change of the server run.
+    """
+
+    key: LedgerKey
+    owner: str
+    rterm: int
+    incarnation: int
+    grace_ms: int
+    create_at: int | None = None
+    term: int = 0
+    jump_ms: int = 0
+    peek: bool = False
+
+
+@dataclass(slots=True)
+class Snapshot:
+    """A record as read by `Open`. `chunks`: bitmap chunks (index -> bytes) at or above the
+    watermark. `lost_homes`: homes are gone from the store (R14). `parked`: keys that are parked.
+    """
+
+    verdict: Verdict
+    created: bool = False
+    moved: bool = False
+    previous_owner: str = ""
+    now_ms: int = 0
+    version: int = 0
+    incarnation: int = 0
+    term: int = 0
+    seq: int = 0
+    epoch: int = 0
+    rterm: int = 0
+    watermark: int = 0
+    fence: int = 0
+    journal_next: int = 0
+    slots: list[SlotView] = field(default_factory=list)
+    chunks: dict[int, bytes] = field(default_factory=dict)
+    lost_chunks: list[int] = field(default_factory=list)
+    lost_homes: bool = False
+    parked: list[int] = field(default_factory=list)

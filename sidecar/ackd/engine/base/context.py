@@ -1,0 +1,54 @@
+"""What every part of the engine is given: store, clock, identity, keys, metrics."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ackd.core.lease import LeaseKeys
+from ackd.engine.base.lease_events import Moves
+from ackd.engine.base.replay_log import Memory
+from ackd.engine.base.spill_file import Spill
+from ackd.engine.drain import Behind
+from ackd.ports import Clock, Store
+from ackd.store.flusher import Flusher
+from ackd.telemetry.metrics import Metrics
+
+if TYPE_CHECKING:
+    from ackd.telemetry.traces import Traces
+
+
+class SystemClock:
+    """`ackd.ports.Clock` of this machine."""
+
+    def monotonic_ms(self) -> int:
+        """Milliseconds that never go back."""
+        return time.monotonic_ns() // 1_000_000
+
+    def wall_ms(self) -> int:
+        """Unix time in milliseconds."""
+        return time.time_ns() // 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """Shared by all subscriptions of a sidecar. `random_bits(n)` gives n random bits,
+    `spill(subscription, bytes_max)` a place for bodies.
+    """
+
+    store: Store
+    flusher: Flusher
+    clock: Clock
+    identity: str
+    keys: LeaseKeys
+    metrics: Metrics
+    memory: Memory
+    grace_ms: int
+    spill: Callable[[str, int], Spill]
+    random_bits: Callable[[int], int] = secrets.randbits
+    moves: Moves = field(default_factory=Moves)
+    traces: Traces | None = None
+    behind: Behind = field(default_factory=Behind)

@@ -1,0 +1,278 @@
+"""What this sidecar knows to be finished, kept for a while, in case the store forgets it (R10)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from ackd.core.ids import LedgerKey
+from ackd.core.ledger.bitmap import ChunkedBitmap
+from ackd.core.ledger.sent_back import Lease, LeftOpen
+from ackd.core.record.maintenance import epoch_mark
+from ackd.core.record.protocol import Op, Result, Verdict
+from ackd.core.record.transitions import Outcome, Verb
+from ackd.errors import StoreError
+from ackd.ports import Clock
+from ackd.store.flusher import Flusher, LedgerHandle
+
+KEEP_MS = 10_000
+OFFSETS_MAX = 100_000
+"""Most acks that are remembered, and most offsets that one let go ledger repeats."""
+LEDGERS_MAX = 1_000
+TOLD_MAX = 10_000
+EXTENDED_MAX = 100_000
+RETRY_MS = 50
+REPLAY_WAIT_MS = 10_000
+UNOPENED_WAIT_MS = 120_000
+"""So long a record may be without an owner that re-opens it: a group waits 45 s for a dead member,
+and moves its partitions then. Nobody grants anything meanwhile.
+"""
+UNOPENED_RETRY_MS = 500
+"""How often it is tried once `REPLAY_WAIT_MS` are over; much shorter than the wait for replays."""
+UNREPAIRED_TRIES = 10
+REPLAY_BATCH = 1_000
+
+
+_Parts = dict[int, list[Op]]
+"""By incarnation of the record, 0 = whichever there is."""
+
+
+class _Acks(NamedTuple):
+    since_ms: int
+    key: LedgerKey
+    epoch: int
+    offsets: list[int]
+
+
+class _Told(NamedTuple):
+    since_ms: int
+    key: LedgerKey
+    incarnation: int
+    ops: list[Op]
+
+
+class _LetGo(NamedTuple):
+    since_ms: int
+    key: LedgerKey
+    incarnation: int
+    epoch: int
+    finished: ChunkedBitmap
+    open: LeftOpen
+    said: list[str]
+
+    def ops(self) -> list[Op]:
+        """As replays; the last ones, if there are too many."""
+        offsets: deque[int] = deque(maxlen=OFFSETS_MAX)
+        for start, end in self.finished.ranges(0):
+            offsets.extend(range(max(start, end - OFFSETS_MAX), end))
+        return _ops(self.epoch, offsets, acked=False)
+
+
+class Memory:
+    """Acks that were confirmed here, and what a partition's owner knew when it was superseded."""
+
+    def __init__(
+        self, flusher: Flusher, clock: Clock, run: Callable[[], str] = lambda: ""
+    ) -> None:  # fmt: skip
+        self._flusher = flusher
+        self._run = run
+        self._clock = clock
+        self._acks: deque[_Acks] = deque()
+        self._ack_count = 0
+        self._let_go: deque[_LetGo] = deque()
+        self._told: deque[_Told] = deque()
+        self._extended: OrderedDict[tuple[LedgerKey, int], tuple[int, Lease]] = OrderedDict()
+
+    def told(self, key: LedgerKey, incarnation: int, ops: list[Op]) -> None:
+        """What else was confirmed here, and may be repeated as it is: about homes, so it means
+        nothing in a record that was made anew.
+        """
+        now_ms = self._clock.monotonic_ms()
+        self._told.append(_Told(now_ms, key, incarnation, ops))
+        while len(self._told) > TOLD_MAX or self._told[0].since_ms < now_ms - KEEP_MS:
+            self._told.popleft()
+
+    def acked(self, key: LedgerKey, epoch: int, offsets: list[int]) -> None:
+        """Confirmed acks, of own partitions too: a rollback may forget the term."""
+        now_ms = self._clock.monotonic_ms()
+        self._acks.append(_Acks(now_ms, key, epoch, offsets))
+        self._ack_count += len(offsets)
+        while self._ack_count > OFFSETS_MAX or self._acks[0].since_ms < now_ms - KEEP_MS:
+            self._ack_count -= len(self._acks.popleft().offsets)
+
+    def acked_at_home(
+        self, key: LedgerKey, incarnation: int, epoch: int, homes: Sequence[tuple[int, int]]
+    ) -> None:  # fmt: skip
+        """Acks of what was sent back: (offset, generation), so that they outlive the home."""
+        mark = epoch_mark(epoch)
+        ops = [Op(Verb.REPLAY, offset, fence, group=mark) for offset, fence in homes]
+        self.told(key, incarnation, ops)
+
+    def extended(self, key: LedgerKey, leases: Sequence[Lease]) -> None:
+        """Confirmed extensions that the owner of the record may not know: of each lease the last.
+
+        `due_ms` is on the clock of this sidecar.
+        """
+        now_ms, known = self._clock.monotonic_ms(), self._extended
+        for lease in leases:
+            place = key, lease.offset
+            known[place] = now_ms, lease
+            known.move_to_end(place)
+        while len(known) > EXTENDED_MAX:
+            known.popitem(last=False)
+        self._purge_extended()
+
+    def let_go(
+        self, handle: LedgerHandle, epoch: int, finished: ChunkedBitmap, left: LeftOpen
+    ) -> None:  # fmt: skip
+        """A ledger whose partition has another owner now; `finished` must not change any more."""
+        now_ms = self._clock.monotonic_ms()
+        gone = _LetGo(now_ms, handle.key, handle.incarnation, epoch, finished, left, [])
+        self._let_go.append(gone)
+        self.purge()
+
+    def purge(self) -> None:
+        """Forget ledgers that were let go, and leases that were extended, long ago."""
+        self._purge_extended()
+        old_ms = self._clock.monotonic_ms() - KEEP_MS
+        while self._let_go and (
+            len(self._let_go) > LEDGERS_MAX or self._let_go[0].since_ms < old_ms
+        ):
+            self._let_go.popleft()
+
+    def _purge_extended(self) -> None:
+        old_ms = self._clock.monotonic_ms() - KEEP_MS
+        while self._extended and next(iter(self._extended.values()))[0] < old_ms:
+            self._extended.popitem(last=False)
+
+    def _first(self) -> Iterator[_Told]:
+        """What goes before all acks, of which some are for homes."""
+        now_ms = self._clock.monotonic_ms()
+        yield from self._told
+        for each in self._let_go:
+            yield _Told(each.since_ms, each.key, each.incarnation, each.open.ops(now_ms))
+
+    def known(self, key: LedgerKey, incarnation: int) -> list[Op]:
+        """What is remembered of one partition, as replays."""
+        homes = (each for each in self._first() if each.key == key)
+        ops = [op for each in homes if each.incarnation == incarnation for op in each.ops]
+        for acks in self._acks:
+            if acks.key == key:
+                ops += _ops(acks.epoch, acks.offsets)
+        for each in self._let_go:
+            if each.key == key:
+                ops += each.ops()
+        return ops
+
+    # --- the store's server run changed
+
+    async def replay(self, subscription: str) -> None:
+        """Repeat all that the store had confirmed to this sidecar.
+
+        A record takes replays once its owner has re-opened it; that is waited for.
+        """
+        self.purge()
+        now_ms = self._clock.monotonic_ms()
+        by_key: dict[LedgerKey, _Parts] = {}
+        for each in self._told:
+            if each.key.subscription == subscription:
+                _add(by_key, each.key, each.incarnation, each.ops)
+        for acks in self._acks:
+            if acks.key.subscription == subscription:
+                _add(by_key, acks.key, 0, _ops(acks.epoch, acks.offsets))
+        for (key, _), (_, lease) in self._extended.items():
+            if key.subscription == subscription and lease.due_ms > now_ms:
+                _add(by_key, key, 0, [lease.again(now_ms)])
+        self._add_let_go(by_key, subscription)
+        await self._replay_all(by_key)
+
+    async def replay_let_go(self, subscription: str) -> None:
+        """Repeat what was finished in partitions that this sidecar has let go; once for each run
+        of the server, because the next one may have forgotten it again.
+        """
+        self.purge()
+        by_key: dict[LedgerKey, _Parts] = {}
+        self._add_let_go(by_key, subscription)
+        await self._replay_all(by_key)
+
+    def _add_let_go(self, by_key: dict[LedgerKey, _Parts], subscription: str) -> None:
+        """What was not repeated to this run of the server yet."""
+        now_ms = self._clock.monotonic_ms()
+        for each in self._let_go:
+            if each.key.subscription != subscription or each.said == [self._run()]:
+                continue
+            each.said[:] = [self._run()]
+            _add(by_key, each.key, each.incarnation, each.open.ops(now_ms))
+            _add(by_key, each.key, 0, each.ops())
+
+    async def _replay_all(self, by_key: dict[LedgerKey, _Parts]) -> None:
+        now_ms = self._clock.monotonic_ms()
+        # Side by side: a record that nobody has re-opened yet must not keep the others waiting.
+        await asyncio.gather(*(self._replay(key, parts, now_ms) for key, parts in by_key.items()))
+
+    async def _replay(self, key: LedgerKey, parts: _Parts, since_ms: int) -> None:
+        """What is about homes goes first, to the record that had them."""
+        for incarnation, ops in sorted(parts.items(), reverse=True):
+            for start in range(0, len(ops), REPLAY_BATCH):
+                handle = LedgerHandle(key, incarnation=incarnation)
+                await self._send(handle, ops[start : start + REPLAY_BATCH], since_ms)
+
+    async def _send(self, handle: LedgerHandle, ops: list[Op], since_ms: int) -> None:
+        """`ops` as they were at `since_ms`. Ends when the server's run changes once more, as all is
+        repeated to that one, too.
+        """
+        clock, tries, made_ms, run = self._clock, UNREPAIRED_TRIES, since_ms, self._run()
+        end_ms = since_ms + REPLAY_WAIT_MS
+        while ops:
+            try:
+                reply = await self._flusher.submit(handle, ops)
+                if reply.verdict is Verdict.OK:
+                    tries -= 1
+                    ops = _unrepaired(ops, reply.results) if tries else []
+                elif reply.verdict is Verdict.ABSENT and handle.incarnation:
+                    return
+                elif reply.verdict is Verdict.MOVED:
+                    # Its repair begins when it is re-opened (R10), however late that is.
+                    end_ms = clock.monotonic_ms() + REPLAY_WAIT_MS
+            except StoreError:
+                pass  # away again: the next change of the run, or the end of the wait, decides
+            now_ms = clock.monotonic_ms()
+            if not ops or now_ms >= min(end_ms, since_ms + UNOPENED_WAIT_MS):
+                return
+            if self._run() not in ("", run):
+                return
+            late = now_ms >= since_ms + REPLAY_WAIT_MS
+            await asyncio.sleep((UNOPENED_RETRY_MS if late else RETRY_MS) / 1000)
+            now_ms = clock.monotonic_ms()
+            ops, made_ms = _aged(ops, now_ms - made_ms), now_ms
+
+
+def _add(
+    by_key: dict[LedgerKey, _Parts], key: LedgerKey, incarnation: int, ops: list[Op]
+) -> None:  # fmt: skip
+    if ops:
+        by_key.setdefault(key, {}).setdefault(incarnation, []).extend(ops)
+
+
+def _ops(epoch: int, offsets: Sequence[int], *, acked: bool = True) -> list[Op]:
+    mark = epoch_mark(epoch)
+    return [Op(Verb.REPLAY, offset, group=mark, counted=acked) for offset in offsets]
+
+
+def _unrepaired(ops: list[Op], results: Sequence[Result]) -> list[Op]:
+    """Leases whose homes somebody else has to make again first."""
+    pairs = zip(ops, results, strict=True)
+    return [op for op, result in pairs if result.outcome is Outcome.UNREPAIRED]
+
+
+def _aged(ops: list[Op], passed_ms: int) -> list[Op]:
+    """A lease that is given back ends when its holder was told that it ends."""
+    if not any(op.verb is Verb.EXTEND for op in ops):
+        return ops
+    return [
+        op._replace(arg=op.arg - passed_ms) if op.verb is Verb.EXTEND else op
+        for op in ops
+        if op.verb is not Verb.EXTEND or op.arg > passed_ms
+    ]

@@ -1,0 +1,1 @@
+"""The sidecars of one subscription: heartbeats, membership, shares, what they must agree on."""

@@ -1,0 +1,1 @@
+"""What operators see and change while a sidecar runs."""

@@ -1,0 +1,270 @@
+"""An operator cancels one message: it is over, and its worker hears of it at its next extend.
+
+The wish is a part of the live value, so every sidecar hears it, and the one that has the message
+carries it out: as an ack, or as `dead`, decided by the store like a settle of the worker's own.
+What became of it is written beside the wish, and kept for a while: so a settle that comes too late
+can say that the message was cancelled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from ackd.api.control import Cancel, CancelTo
+from ackd.core.ids import TopicPartition
+from ackd.core.lease import Token
+from ackd.core.ledger.entry import UNKNOWN_RTERM, Entry, Hold
+from ackd.core.origin import Origin
+from ackd.core.record.maintenance import epoch_mark
+from ackd.core.record.protocol import Op, Reply, Verdict
+from ackd.core.record.transitions import Outcome, Verb
+from ackd.engine.base.context import Context
+from ackd.engine.base.spill_file import Held
+from ackd.engine.base.tasks import Tasks
+from ackd.engine.control.live import Live
+from ackd.engine.partition.copy_headers import Carrier
+from ackd.engine.partition.failure_reasons import said_with
+from ackd.engine.partition.partition import Partition
+from ackd.errors import NotInFlightError, StoreError
+from ackd.store.flusher import LedgerHandle
+
+if TYPE_CHECKING:
+    from ackd.engine.subscription import Subscription
+
+LOG = logging.getLogger("ackd.engine")
+
+KEPT_MAX = 100
+"""So many cancels are kept, the newest; each takes about 300 bytes of the live value."""
+WAIT_MS = 5_000
+AGAIN_MS = 50
+POLL_MS = 10
+
+
+class Cancels:
+    """The cancels of one subscription."""
+
+    def __init__(self, subscription: Subscription, context: Context) -> None:
+        self._subscription = subscription
+        self._context = context
+        self._tasks = Tasks(f"cancel.{subscription.name}")
+        self._trying = False
+        self._ends: dict[Cancel, Cancel] = {}
+
+    # --- asking
+
+    async def cancel(self, message: str, then: CancelTo, reason: str) -> Cancel:
+        """Wait until it is done, by whichever sidecar. Raises NotInFlightError, StoreError."""
+        control = self._subscription.control
+        wish = Cancel(message, then, reason, control.now_ms())
+
+        def add(live: Live) -> Live:
+            others = [each for each in live.cancels if each.message != message]
+            return replace(live, cancels=[*others, wish][-KEPT_MAX:])
+
+        await control.change(add)
+        end_ms = self._context.clock.monotonic_ms() + WAIT_MS
+        while self._context.clock.monotonic_ms() < end_ms:
+            for each in control.live.cancels:
+                if each.message == message and each.done:
+                    return each
+            await asyncio.sleep(POLL_MS / 1000)
+        await control.change(
+            lambda live: replace(live, cancels=[e for e in live.cancels if e != wish])
+        )
+        raise NotInFlightError(f"nobody works on {message}, and it does not wait for a retry")
+
+    def of(self, token: Token) -> Cancel | None:
+        """The cancel of a message, for the answer to a lease that is lost.
+
+        A lease that was granted later (fences are at least the time in microseconds) is another
+        story: the group was reset to a time before the cancel.
+        """
+        place = _place(token.topic_id, token.partition, token.offset)
+        for each in self._subscription.control.live.cancels:
+            if place in each.places and token.fence < (each.at_ms + WAIT_MS) * 1000:
+                return each
+        return None
+
+    # --- doing
+
+    def look(self) -> None:
+        """See whether there is something to be done."""
+        if self._open() and not self._trying:
+            self._trying = True
+            self._tasks.start(self._try_all(), "try")
+
+    def _open(self) -> list[Cancel]:
+        """Not done yet, and somebody may still wait for it."""
+        control = self._subscription.control
+        since_ms = control.now_ms() - WAIT_MS
+        return [each for each in control.live.cancels if not each.done and each.at_ms > since_ms]
+
+    async def _try_all(self) -> None:
+        try:
+            while open_ones := self._open():
+                for wish in open_ones:
+                    try:
+                        await self._try(wish)
+                    except StoreError as error:
+                        LOG.info("%s: cancel: %s", self._subscription.name, error.detail)
+                await asyncio.sleep(AGAIN_MS / 1000)
+        finally:
+            self._ends.clear()
+            self._trying = False
+
+    async def _try(self, wish: Cancel) -> None:
+        end = self._ends.get(wish) or await self._end(wish)
+        if end is None:
+            return
+        # Kept until the others know it, because it can't be done twice.
+        self._ends[wish] = end
+        await self._subscription.control.change(
+            lambda live: replace(live, cancels=[end if e == wish else e for e in live.cancels])
+        )
+        del self._ends[wish]
+
+    async def _end(self, wish: Cancel) -> Cancel | None:
+        """Do it, if the message is here: what became of it."""
+        found = self._find(wish.message)
+        if found is None:
+            return None
+        partition, offset, entry = found
+        carrier = await self._carrier(partition, offset)
+        done = await self._do(partition, offset, entry, carrier, wish)
+        if done is None:
+            return None
+        key = partition.key
+        places = [_place(key.topic_id, key.partition, offset)]
+        if carrier is not None:
+            both = (carrier.origin, carrier.home)
+            places += [_place(each.topic_id, each.partition, each.offset) for each in both]
+        LOG.warning("%s: %s was cancelled: %s", self._subscription.name, wish.message, done)
+        self._context.metrics.cancels.at(self._subscription.name, done).inc()
+        return replace(wish, done=done, places=tuple(dict.fromkeys(places)))
+
+    def _find(self, message: str) -> tuple[Partition, int, Entry[Held]] | None:
+        """Where this sidecar has it: in its own partition, or as a copy."""
+        owned = self._subscription.owned
+        topic, number, place = message.rsplit("/", 2)
+        partition = owned.get(TopicPartition(topic, int(number)))
+        entry = None if partition is None else partition.ledger.entries.get(int(place))
+        if partition is not None and entry is not None and entry.hold is not Hold.SENDING:
+            # What was never handed out is nobody's yet.
+            return (partition, int(place), entry) if entry.first_s else None
+        for copies in owned.values():
+            if copies.ledger.carriers:
+                for offset, entry in copies.ledger.entries.items():
+                    if copies.copies.name_of(offset) == message:
+                        return copies, offset, entry
+        return None
+
+    async def _carrier(self, partition: Partition, offset: int) -> Carrier | None:
+        if not partition.ledger.carriers:
+            return None
+        body = await self._subscription.parking.body(partition, offset)
+        return None if body is None else partition.copies.carrier(body)
+
+    async def _do(
+        self,
+        partition: Partition,
+        offset: int,
+        entry: Entry[Held],
+        carrier: Carrier | None,
+        wish: Cancel,
+    ) -> str | None:
+        """What became of it; None when it has to be tried again. Raises StoreError."""
+        if entry.hold is Hold.DEAD:
+            return "dead"
+        reason = f"cancelled: {wish.reason}".rstrip(": ")
+        if wish.then == "dead":
+            partition.copies.failed_with(offset, reason)
+        if entry.hold is Hold.CLAIMING:
+            if carrier is None:
+                return None
+            return await self._parked(partition, offset, carrier, wish.then, reason)
+        if wish.then == "ack":
+            # On its way to the retry topic it may be in a copy already, which is found next time.
+            going = partition.ledger.may_go(offset)
+            return None if going else await self._ack(partition, offset)
+        if entry.hold is Hold.LEASED:
+            if entry.rterm == UNKNOWN_RTERM:
+                partition.reload()
+                return None
+            op = Op(Verb.DEAD, offset, entry.fence, entry.rterm, entry.attempt)
+        else:
+            op = Op(Verb.BURY, offset, entry.fence, counted=False)
+        reply = await self._ask(partition.handle, op, reason)
+        return "dead" if _is(reply, Outcome.DEAD) else None
+
+    async def _ack(self, partition: Partition, offset: int) -> str | None:
+        """Finish it as an ack would, whoever holds it."""
+        op = Op(Verb.REPLAY, offset, group=epoch_mark(partition.epoch))
+        reply = await self._ask(partition.handle, op)
+        if reply.verdict is not Verdict.OK:
+            return None
+        self._context.memory.acked(partition.key, partition.epoch, [offset])
+        now_ms = self._context.clock.monotonic_ms()
+        if not partition.closed:
+            partition.ledger.settled(offset, Outcome.ACKED, 0, 0, reply.now_ms, now_ms)
+            partition.perform()
+        return "acked"
+
+    async def _parked(
+        self, partition: Partition, offset: int, carrier: Carrier, then: str, reason: str
+    ) -> str | None:
+        """Its copy waits for the end of the lease, which is in the home record."""
+        handle, home = self._subscription.claims.handle(carrier), carrier.home
+        if then == "ack":
+            over = await self._parked_ack(handle, partition, offset, carrier)
+            done = "acked" if over else None
+        else:
+            lease = await self.lease_at(handle, home)
+            reply = await self._ask(handle, lease._replace(verb=Verb.DEAD), reason)
+            done = "dead" if _is(reply, Outcome.DEAD) else None
+        if done is not None:
+            self._subscription.claims.claim(partition, offset)
+        return done
+
+    async def _parked_ack(
+        self, handle: LedgerHandle, partition: Partition, offset: int, carrier: Carrier
+    ) -> bool:
+        """Whether it is over. The copy may claim it in this very moment; then the message goes on
+        in there, and is ended there as soon as the copy is placed.
+        """
+        claims, home = self._subscription.claims, carrier.home
+        ops = [Op(Verb.REPLAY, home.offset), claims.question(partition, offset, carrier)]
+        reply = await self._context.flusher.submit(handle, ops)
+        if reply.verdict is not Verdict.OK or reply.results[1].outcome is not Outcome.FINISHED:
+            return False
+        told = [(home.offset, carrier.generation)]
+        self._context.memory.acked_at_home(handle.key, handle.incarnation, reply.epoch, told)
+        return True
+
+    async def lease_at(self, handle: LedgerHandle, home: Origin) -> Op:
+        """What names the lease in a home record, as a LOOK."""
+        look = Op(Verb.LOOK, home.offset)
+        reply = await self._ask(handle, look)
+        if reply.verdict is not Verdict.OK:
+            raise StoreError(f"the record is not open: {reply.verdict.name}")
+        result = reply.results[0]
+        return look._replace(fence=result.fence, rterm=reply.rterm, attempt=result.attempt)
+
+    async def _ask(self, handle: LedgerHandle, op: Op, reason: str = "") -> Reply:
+        said = [said_with(0, reason)] if reason else []
+        return await self._context.flusher.submit(handle, [op], said)
+
+    async def stop(self) -> None:
+        """Try no more."""
+        await self._tasks.stop()
+
+
+def _is(reply: Reply, outcome: Outcome) -> bool:
+    return reply.verdict is Verdict.OK and reply.results[0].outcome is outcome
+
+
+def _place(topic_id: bytes, partition: int, offset: int) -> str:
+    return f"{topic_id.hex()}/{partition}/{offset}"

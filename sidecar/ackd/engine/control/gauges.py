@@ -1,0 +1,155 @@
+"""Gauges: what is cheaper to read at a scrape than to keep up to date, read then."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from weakref import WeakKeyDictionary, WeakMethod
+
+from ackd import __version__
+from ackd.api.messages import Reason
+from ackd.engine.partition.partition import Partition
+from ackd.engine.subscription import Subscription
+from ackd.errors import BrokerError
+from ackd.ports import Broker, Clock
+from ackd.store.measured import Watched
+from ackd.telemetry import zeros
+from ackd.telemetry.metrics import Metrics
+
+LOOK_MS = 1_000
+END_MS = 10_000
+"""How old the end of a log may be in `ackd_lag_messages`; without a backlog fetching tells it."""
+
+Series = tuple[str, str, str]
+
+
+class Gauges:
+    """Fills the gauges of one sidecar. The mappings are the runtime's own and change with it."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        clock: Clock,
+        store: Watched,
+        brokers: Mapping[str, Broker],
+        connected: Mapping[str, asyncio.Event],
+        subscriptions: Mapping[str, Subscription],
+        readiness: Callable[[], Sequence[Reason]],
+    ) -> None:
+        self._metrics = metrics
+        self._clock = clock
+        self._store = store
+        self._brokers = brokers
+        self._connected = connected
+        self._subscriptions = subscriptions
+        self._readiness = readiness
+        self._reasons: set[str] = set()
+        self._shown: set[Series] = set()
+        self._begun: set[str] = set()
+        self._end_asked_ms: WeakKeyDictionary[Partition, int] = WeakKeyDictionary()
+
+    def attach(self, identity: str) -> None:
+        """Be asked before each scrape, for as long as this object lives."""
+        self._metrics.info.at(__version__, identity).set(1)
+        fill = WeakMethod(self.fill)
+
+        def before() -> None:
+            alive = fill()
+            if alive is not None:
+                alive()
+
+        self._metrics.before_scrape(before)
+
+    async def run(self) -> None:
+        """Ask now and then where the logs end, until cancelled: a backlog is not fetched yet."""
+        while True:
+            for subscription in list(self._subscriptions.values()):
+                await self._ask_ends(subscription)
+            await asyncio.sleep(LOOK_MS / 1000)
+
+    async def _ask_ends(self, subscription: Subscription) -> None:
+        for partition in list(subscription.owned.values()):
+            now_ms = self._clock.monotonic_ms()
+            if now_ms < self._end_asked_ms.get(partition, -END_MS) + END_MS:
+                continue
+            self._end_asked_ms[partition] = now_ms
+            try:
+                _, end = await subscription.consumer.log_range(partition.tp)
+                await subscription.held_ends.look(subscription.consumer, partition, end)
+            except BrokerError:
+                return
+            partition.end = max(partition.end, end)
+
+    # --- at a scrape
+
+    def fill(self) -> None:
+        """Set every gauge, and drop the series of partitions that are no longer owned."""
+        self._metrics.store_up.at().set(self._store.up)
+        for subscription in self._subscriptions.values():
+            self._metrics.clock_skew.at().set(subscription.control.skew_ms() / 1000)
+        for name, broker in self._brokers.items():
+            up = self._connected[name].is_set() and not broker.troubles()
+            self._metrics.broker_up.at(name).set(up)
+        self._tell_readiness()
+        shown: set[Series] = set()
+        for name, subscription in self._subscriptions.items():
+            self._subscription(name, subscription)
+            for partition in subscription.owned.values():
+                shown.add(series := self._partition(name, partition))
+                held_ms = subscription.held_ends.held_ms(partition)
+                self._metrics.transaction_held.at(*series).set(held_ms / 1000)
+        for gone in self._shown - shown:
+            for family in (
+                self._metrics.watermark,
+                self._metrics.oldest_unfinished,
+                self._metrics.lag,
+                self._metrics.transaction_held,
+            ):
+                family.drop(*gone)
+        self._shown = shown
+
+    def _tell_readiness(self) -> None:
+        """Parts that come and go (`draining`) leave no series behind."""
+        metrics, told = self._metrics, self._readiness()
+        for reason in told:
+            metrics.readiness.at(reason.name).set(reason.ok)
+            metrics.readiness_warnings.at(reason.name).set(reason.ok and bool(reason.detail))
+        names = {reason.name for reason in told}
+        for gone in self._reasons - names:
+            metrics.readiness.drop(gone)
+            metrics.readiness_warnings.drop(gone)
+        self._reasons = names
+
+    def _subscription(self, name: str, subscription: Subscription) -> None:
+        metrics, hand_out = self._metrics, subscription.hand_out
+        if name not in self._begun:
+            self._begun.add(name)
+            zeros.begin(metrics, name)
+        ready, size = hand_out.held()
+        metrics.ready.at(name).set(ready)
+        metrics.paused.at(name).set(subscription.control.held)
+        metrics.brake_on.at(name).set(subscription.brake.on)
+        metrics.window_bytes.at(name).set(size)
+        metrics.window_share.at(name).set(subscription.filling.share())
+        metrics.waiting.at(name).set(hand_out.waiting())
+        metrics.in_flight.at(name).set(hand_out.in_flight())
+        metrics.waiters.at(name).set(hand_out.line.waiting())
+        metrics.copying.at(name).set(len(subscription.send_back) + len(subscription.dead_letters))
+        metrics.parked.at(name).set(
+            sum(len(p.ledger.entries) for p in subscription.owned.values() if p.ledger.carriers)
+        )
+        metrics.spilled_bytes.at(name).set(subscription.parking.spill.taken)
+        metrics.partitions_owned.at(name).set(len(subscription.owned))
+        metrics.settings_differ.at(name).set(len(subscription.presence.drift.others))
+
+    def _partition(self, name: str, partition: Partition) -> Series:
+        ledger = partition.ledger
+        series = (name, partition.tp.topic, str(partition.tp.partition))
+        self._metrics.watermark.at(*series).set(ledger.watermark)
+        if partition.end >= 0:
+            self._metrics.lag.at(*series).set(max(partition.end - ledger.watermark, 0))
+        # 3 ms for 100,000 entries: not worth an order of its own.
+        first_s = min((e.first_s for e in ledger.entries.values() if e.first_s), default=0)
+        age_s = max(self._clock.wall_ms() / 1000 - first_s, 0) if first_s else 0
+        self._metrics.oldest_unfinished.at(*series).set(age_s)
+        return series

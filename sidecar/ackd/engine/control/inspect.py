@@ -1,0 +1,232 @@
+"""Looking at a subscription: progress, what is in flight, what holds it up and why. Changes
+nothing.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from heapq import nlargest, nsmallest
+
+from ackd.api.messages import Explanation, HeldKey, InFlight, PartitionLag
+from ackd.api.messages import Held as HeldUp
+from ackd.core.ledger.entry import Entry, Hold
+from ackd.engine.base.context import Context
+from ackd.engine.base.spill_file import Held
+from ackd.engine.partition.partition import Partition
+from ackd.engine.subscription import Subscription
+from ackd.errors import BrokerError
+from ackd.ports import Record
+
+_HOLD_NAMES = {
+    Hold.READY: "ready",
+    Hold.GRANTING: "ready",
+    Hold.LEASED: "leased",
+    Hold.WAITING: "retrying",
+    Hold.DEAD: "dead",
+    Hold.SENDING: "sending",
+    Hold.CLAIMING: "claiming",
+    Hold.BURYING: "dead",
+    Hold.PLACING: "retrying",
+}
+KEYS_MAX = 20
+"""So many keys are named at most."""
+_LEASED = (Hold.LEASED, Hold.CLAIMING)
+_IN_FLIGHT = frozenset(_HOLD_NAMES) - {Hold.READY, Hold.GRANTING}
+
+
+class Inspector:
+    """Reads what the owner knows; partitions of other sidecars are named with their owner only."""
+
+    def __init__(self, subscription: Subscription, context: Context) -> None:
+        self._subscription = subscription
+        self._context = context
+
+    # --- progress
+
+    async def lag(self) -> list[PartitionLag]:
+        """Progress of every partition that this sidecar owns, and the owners of the others."""
+        rows = []
+        for partition in list(self._subscription.owned.values()):
+            with suppress(BrokerError):  # the last known end is better than no answer
+                _, partition.end = await self._subscription.consumer.log_range(partition.tp)
+            rows.append(self._row(partition))
+        return sorted(rows + self._others(), key=lambda row: (row.topic, row.partition))
+
+    def _row(self, partition: Partition) -> PartitionLag:
+        ledger = partition.ledger
+        holds = [entry.hold for entry in ledger.entries.values()]
+        return PartitionLag(
+            topic=partition.tp.topic,
+            partition=partition.tp.partition,
+            owner=self._context.identity,
+            end=partition.end,
+            committed=partition.committed,
+            watermark=ledger.watermark,
+            done_above=sum(end - start for start, end in ledger.finished.ranges(ledger.watermark)),
+            ready=sum(hold in (Hold.READY, Hold.GRANTING) for hold in holds),
+            leased=ledger.leased,
+            retrying=sum(hold is Hold.WAITING for hold in holds),
+            oldest_age_ms=self._oldest_age_ms(partition),
+        )
+
+    def _oldest_age_ms(self, partition: Partition) -> int | None:
+        """Age of the message at the watermark, by its publish time."""
+        entry = partition.ledger.entries.get(partition.ledger.watermark)
+        if entry is None or entry.body is None:
+            return None
+        return max(self._context.clock.wall_ms() - entry.body.timestamp_ms, 0)
+
+    def _others(self) -> list[PartitionLag]:
+        names = {i.topic_id.hex(): i.topic for i in self._subscription.ownership.topics.values()}
+        rows = []
+        for member in self._subscription.presence.view.alive:
+            for text in member.owned:
+                _, topic_hex, number = text.rsplit(":", 2)
+                topic = names.get(topic_hex, topic_hex)
+                rows.append(
+                    PartitionLag(topic, int(number), member.name, -1, -1, -1, 0, 0, 0, 0, None)
+                )
+        return rows
+
+    # --- messages
+
+    def in_flight(self, older_ms: int, limit: int) -> list[InFlight]:
+        """What was first handed out at least `older_ms` ago and is not finished."""
+        now_ms = self._context.clock.wall_ms()
+        before_ms = now_ms - older_ms  # of what others put off, `first_s` may be ahead
+        found = [
+            (entry.first_s, offset, partition, entry)
+            for partition in self._subscription.owned.values()
+            for offset, entry in partition.ledger.entries.items()
+            if entry.hold in _IN_FLIGHT and min(entry.first_s * 1000, now_ms) <= before_ms
+        ]
+        oldest = nsmallest(limit, found, key=lambda item: (item[0], item[2].tp, item[1]))
+        return [self._view(partition, offset, entry) for _, offset, partition, entry in oldest]
+
+    def _view(self, partition: Partition, offset: int, entry: Entry[Held]) -> InFlight:
+        subscription = self._subscription
+        failed = subscription.send_back.error_of(partition, offset)
+        return InFlight(
+            id=partition.copies.name_of(offset),
+            state=_HOLD_NAMES[entry.hold],
+            attempt=entry.attempt,
+            holder=entry.holder,
+            since_ms=entry.first_s * 1000,
+            deadline_ms=(entry.when_ms or None) if entry.hold in _LEASED else None,
+            due_ms=entry.when_ms if entry.hold is Hold.WAITING else None,
+            error=failed or subscription.dead_letters.error_of(partition, offset) or None,
+        )
+
+    # --- explaining
+
+    def explain(self) -> Explanation:
+        """What holds each partition's progress, and what limits handing out now."""
+        name = self._subscription.name
+        partitions = [self._held(p) for _, p in sorted(self._subscription.owned.items())]
+        dedup = self._subscription.dedup
+        repeats = 0 if dedup is None else dedup.repeats
+        return Explanation(name, partitions, self._limits(), repeats, self._ordered())
+
+    def _ordered(self) -> list[HeldKey]:
+        found = [
+            (behind, partition, first)
+            for partition in self._subscription.owned.values()
+            if partition.ledger.turns is not None
+            for first, behind in partition.ledger.turns.longest(KEYS_MAX)
+        ]
+        most = nlargest(KEYS_MAX, found, key=lambda each: (each[0], each[1].tp, -each[2]))
+        return [held for each in most if (held := self._held_key(*each)) is not None]
+
+    def _held_key(self, behind: int, partition: Partition, first: int) -> HeldKey | None:
+        ledger = partition.ledger
+        entry = ledger.entries.get(first)
+        if entry is None:
+            return None
+        key = entry.body.key if isinstance(entry.body, Record) else None
+        return HeldKey(
+            head=self._view(partition, first, entry),
+            key=None if key is None else key.decode("utf-8", "replace"),
+            behind=behind,
+            parked=ledger.carriers or ledger.key(first) in ledger.parked,
+        )
+
+    def _held(self, partition: Partition) -> HeldUp:
+        ledger = partition.ledger
+        entry = ledger.entries.get(ledger.watermark)
+        head = None if entry is None else self._view(partition, ledger.watermark, entry)
+        tp = partition.tp
+        how = self._release(partition, entry)
+        return HeldUp(tp.topic, tp.partition, ledger.watermark, head, how)
+
+    def _release(self, partition: Partition, entry: Entry[Held] | None) -> str:
+        if partition.ledger.dirty:
+            return "the record is being read again"
+        if entry is None:
+            held = self._subscription.held_ends.words(partition)
+            return held or "nothing holds it: everything fetched so far is finished"
+        return f"{_how(entry)}{self._sent_back(partition, entry)}"
+
+    def _sent_back(self, partition: Partition, entry: Entry[Held]) -> str:
+        """When the head leaves the window whatever becomes of it."""
+        if entry.hold is not Hold.LEASED and entry.hold is not Hold.WAITING:
+            return ""
+        in_ms = partition.ledger.send_back_ms(self._context.clock.monotonic_ms())
+        if in_ms is not None:
+            return f"; sent back to the retry topic in {in_ms / 1000:.0f} s otherwise"
+        settings = self._subscription.settings
+        if partition.ledger.carriers or partition.ledger.rules is not None:
+            return ""
+        return "; not sent back: " + (
+            "there is no retry topic yet" if settings.retry_topic else "retry_topic is off"
+        )
+
+    def _limits(self) -> list[str]:
+        subscription = self._subscription
+        health, limits = subscription.health, []
+        if health.superseded:
+            limits.append("another process runs under this sidecar's name")
+        if not health.store_ok:
+            limits.append(f"store away: {health.detail}")
+        limits += [f"{t.code}: {t.detail}" for t in subscription.troubles.values()]
+        for pause in subscription.control.pauses():
+            until = f"until {pause.until_ms} (Unix ms)" if pause.until_ms else "until resumed"
+            limits.append(f"paused ({pause.scope}) {until}: {pause.reason or 'no reason given'}")
+        ownership = subscription.ownership
+        if growing := ownership.growth.words(list(ownership.nominated)):
+            limits.append(growing)
+        word = subscription.hand_out.limit()
+        if word is not None:
+            limits.append(word)
+        return limits + self._context.moves.reasons(subscription.name)
+
+
+def _how(entry: Entry[Held]) -> str:
+    """What will move a message on, in words."""
+    match entry.hold:
+        case Hold.LEASED:
+            return "an ack, or the end of its lease"
+        case Hold.WAITING | Hold.PLACING:
+            return "handed out again when its delay is over"
+        case Hold.DEAD | Hold.BURYING:
+            return "finished as soon as its copy is in the dead-letter topic"
+        case Hold.SENDING:
+            return "finished as soon as its copy is in the retry topic"
+        case Hold.CLAIMING:
+            return "handed out when its earlier lease has ended without an ack"
+        case Hold.READY | Hold.GRANTING:
+            return (
+                "handed out to the next receive"
+                if entry.body is not None
+                else "fetched from the broker, then handed out"
+            )
+
+
+def flat(settings: object, above: str = "") -> dict[str, object]:
+    """Settings by their key path: `lease_ms`, `push.url`."""
+    found: dict[str, object] = {}
+    for each in fields(settings):  # type: ignore[arg-type]
+        value = getattr(settings, each.name)
+        path = f"{above}{each.name}"
+        found.update(flat(value, f"{path}.") if is_dataclass(value) else {path: value})
+    return found

@@ -1,0 +1,112 @@
+"""Open leases get the lease time that an operator has set, those in home records too (R30)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ackd.core.ledger.entry import UNKNOWN_RTERM, Hold
+from ackd.core.record.protocol import Op, Verdict
+from ackd.core.record.transitions import Verb
+from ackd.engine.base.context import Context
+from ackd.engine.control.live import Lengthen
+from ackd.engine.partition.partition import Partition
+from ackd.errors import StoreError
+from ackd.store.flusher import LedgerHandle
+
+if TYPE_CHECKING:
+    from ackd.engine.subscription import Subscription
+
+LOG = logging.getLogger("ackd.engine")
+
+EXTEND_BATCH = 1_000
+HANDOVER_MS = 10_000
+"""So long after a change leases are still looked for: a sidecar may have died instead of doing it,
+and a copy asks for its home record at least every five seconds.
+"""
+
+
+class Lengthening:
+    """Asks the store to move deadlines."""
+
+    def __init__(self, subscription: Subscription, context: Context) -> None:
+        self._subscription = subscription
+        self._context = context
+
+    def _recent(self, told: Lengthen | None) -> bool:
+        now_ms = self._subscription.control.now_ms()
+        return told is not None and now_ms < told.at_ms + HANDOVER_MS
+
+    def opened(self, partition: Partition) -> None:
+        """Its owner before may have died between a change for open leases and doing it."""
+        told = self._subscription.control.live.open_leases
+        if told is not None and self._recent(told):
+            self.all_of(partition, told)
+
+    def all_of(self, partition: Partition, told: Lengthen) -> None:
+        """Ask the store to move the deadlines of all open leases."""
+        ops = self._extensions(partition, told)
+        for start in range(0, len(ops), EXTEND_BATCH):
+            partition.tell(*ops[start : start + EXTEND_BATCH])
+        if partition.ledger.carriers:
+            for offset, entry in partition.ledger.entries.items():
+                if entry.hold is Hold.CLAIMING:
+                    # The answer says that the lease lives, and leads to `parked`.
+                    self._subscription.claims.claim(partition, offset)
+
+    def _extensions(self, partition: Partition, told: Lengthen) -> list[Op]:
+        """An extend that is not counted never shortens; a counted one does."""
+        new_ms = self._context.clock.monotonic_ms() + told.lease_ms
+        return [
+            Op(
+                Verb.EXTEND,
+                offset,
+                entry.fence,
+                entry.rterm,
+                entry.attempt,
+                told.lease_ms,
+                counted=told.force and entry.due_ms > new_ms,
+            )
+            for offset, entry in partition.ledger.entries.items()
+            if entry.hold is Hold.LEASED and entry.rterm != UNKNOWN_RTERM
+        ]
+
+    # --- leases in home records
+
+    def wanted(self, deadline_ms: int) -> bool:
+        """Whether a lease in a home record, as a claim has just met it, has to be moved."""
+        told = self._subscription.control.live.open_leases
+        if told is None or not self._recent(told):
+            return False
+        new_ms = told.at_ms + told.lease_ms
+        return deadline_ms < new_ms or (told.force and deadline_ms > new_ms + HANDOVER_MS)
+
+    async def parked(self, handle: LedgerHandle, offsets: Sequence[int]) -> None:
+        """Move the deadlines of leases in the home records of these messages."""
+        told = self._subscription.control.live.open_leases
+        if told is None:
+            return
+        flusher = self._context.flusher
+        try:
+            seen = await flusher.submit(handle, [Op(Verb.LOOK, offset) for offset in offsets])
+            if seen.verdict is not Verdict.OK:
+                return  # asked again with the next claim
+            new_ms = seen.now_ms + told.lease_ms
+            extensions = [
+                Op(
+                    Verb.EXTEND,
+                    offset,
+                    result.fence,
+                    seen.rterm,
+                    result.attempt,
+                    told.lease_ms,
+                    counted=told.force and result.when_ms > new_ms,
+                )
+                for offset, result in zip(offsets, seen.results, strict=True)
+                if result.fence and result.when_ms > seen.now_ms
+            ]
+            if extensions:
+                await flusher.submit(handle, extensions)
+        except StoreError as error:
+            LOG.info("%s: leases not lengthened: %s", self._subscription.name, error.detail)

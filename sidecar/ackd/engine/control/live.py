@@ -1,0 +1,59 @@
+"""What an operator has changed while the subscription runs: one small value in the store.
+
+Every heartbeat brings it, so that all sidecars know it within half a second. It has a version; the
+newest one wins, and a sidecar that knows a newer one than the store (which was rolled back or lost
+its data) writes that back. Times are the store's.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ackd.api.control import Cancel, Pause
+
+
+class Lengthen(msgspec.Struct, frozen=True):
+    """Leases that were open at this version, at `at_ms`, got the lease time of it; `force`: longer
+    ones too.
+    """
+
+    version: int
+    at_ms: int
+    lease_ms: int
+    force: bool = False
+
+
+class Halt(msgspec.Struct, frozen=True):
+    """An operation that no sidecar may own partitions beside, and since when it runs."""
+
+    operation: str
+    since_ms: int
+
+
+class Live(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The whole value. `settings`: changed ones only, as they would stand in the file. `notes`:
+    workers have left progress notes.
+    """
+
+    version: int = 0
+    settings: dict[str, object] = {}
+    pause: Pause | None = None
+    open_leases: Lengthen | None = None
+    halt: Halt | None = None
+    notes: bool = False
+    cancels: list[Cancel] = []
+
+
+def write_live(live: Live) -> bytes:
+    """As it stands in the store."""
+    return msgspec.json.encode(live)
+
+
+def read_live(data: bytes) -> Live | None:
+    """None for what is not there, or can't be read (another version may write more)."""
+    if not data:
+        return Live()
+    try:
+        return msgspec.json.decode(data, type=Live)
+    except msgspec.DecodeError:
+        return None

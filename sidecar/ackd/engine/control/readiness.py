@@ -1,0 +1,68 @@
+"""Readiness: one line per store, broker and subscription, with the reason why it is not there
+yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ackd.api.messages import Reason
+from ackd.engine.subscription import Subscription
+from ackd.ports import Broker, Store
+
+
+def readiness(
+    store: Store,
+    brokers: Mapping[str, Broker],
+    broker_errors: Mapping[str, str],
+    subscriptions: Mapping[str, Subscription],
+    *,
+    draining: bool,
+) -> list[Reason]:
+    """All reasons; ready means that every one is ok."""
+    reasons = [Reason("draining", ok=False, detail="stopping")] if draining else []
+    troubles = store.troubles()
+    up = bool(store.run) and not any(trouble.away for trouble in troubles)
+    reasons.append(Reason("store", ok=up, detail="; ".join(t.detail for t in troubles)))
+    for name, broker in brokers.items():
+        wrong = [f"{t.code}: {t.detail}" for t in broker.troubles()]
+        if name in broker_errors:
+            wrong.append(broker_errors[name])
+        reasons.append(Reason(f"broker:{name}", ok=not wrong, detail="; ".join(wrong)))
+    reasons += [_subscription(name, each) for name, each in subscriptions.items()]
+    return reasons
+
+
+def _subscription(name: str, subscription: Subscription) -> Reason:
+    health, growth = subscription.health, subscription.ownership.growth
+    nominated, waiting = subscription.ownership.nominated, growth.waiting
+    troubles = subscription.troubles.values()
+    wrong = [f"{t.code}: {t.detail}" for t in troubles if not t.warning]
+    if health.superseded:
+        wrong.append("another process runs under this sidecar's name")
+    if not health.joined:
+        wrong.append("not joined yet")
+    elif not (health.nominated_once or subscription.owned or _stands_by(subscription)):
+        wrong.append("no answer from the group yet")
+    elif subscription.control.halted_for:
+        pass  # an operation works on the records; leases can be settled meanwhile
+    elif missing := [tp for tp in nominated if tp not in subscription.owned and tp not in waiting]:
+        wrong.append(f"{len(missing)} partitions are being opened")
+    elif any(not partition.grantable for partition in subscription.owned.values()):
+        wrong.append("a record is being read again")
+    if wrong and health.detail:
+        wrong.append(health.detail)
+    presence = subscription.presence
+    warnings = [t.detail for t in troubles if t.warning]
+    told = [*wrong, *warnings, presence.drift.warning(), subscription.retry_topic.warning]
+    told.append(growth.words(list(nominated)))
+    if presence.replaying():
+        told.append("acks are being repeated to another run of the store")
+    return Reason(f"subscription:{name}", ok=not wrong, detail="; ".join(filter(None, told)))
+
+
+def _stands_by(subscription: Subscription) -> bool:
+    """Others own partitions and the group has none for us: it does not tell us so, but that is
+    fine.
+    """
+    return any(member.owned for member in subscription.presence.view.alive)

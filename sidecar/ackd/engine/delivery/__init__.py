@@ -1,0 +1,1 @@
+"""From a ready message to a leased one: waiters, rates, windows, deadlines."""

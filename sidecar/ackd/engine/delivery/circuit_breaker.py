@@ -1,0 +1,115 @@
+"""The brake of one subscription on this sidecar: it watches what the application makes of messages.
+
+It belongs to this sidecar alone: an application that fails here may be well beside another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from ackd.api.messages import Status, Verb
+from ackd.core.circuit_breaker import Brake, BrakeRules
+from ackd.engine.base.context import Context
+
+if TYPE_CHECKING:
+    from ackd.engine.subscription import Subscription
+
+LOG = logging.getLogger("ackd.engine")
+
+SOURCE = "brake"
+_FAILED = frozenset({(Verb.RETRY, Status.RETRYING), (Verb.DEAD, Status.DEAD)})
+
+
+class Braking:
+    """Holds the hand-out, and lets one message through from time to time."""
+
+    def __init__(self, subscription: Subscription, context: Context) -> None:
+        self._subscription = subscription
+        self._context = context
+        self._brake = Brake()
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def on(self) -> bool:
+        """Only trials are handed out."""
+        return self._brake.on
+
+    def _rules(self) -> BrakeRules:
+        settings = self._subscription.settings
+        return BrakeRules(
+            settings.brake_failures,
+            settings.brake_share,
+            settings.brake_window_ms,
+            settings.brake_trial_ms,
+        )
+
+    # --- what the application does
+
+    def settled(self, verb: Verb, status: Status, count: int) -> None:
+        """What so many settles came to."""
+        if status is Status.ACKED:
+            self._saw(count, 0)
+        elif (verb, status) in _FAILED:
+            self._saw(0, count)
+
+    def expired(self, count: int) -> None:
+        """So many leases ran out."""
+        self._saw(0, count)
+
+    def _saw(self, worked: int, failed: int) -> None:
+        settings = self._subscription.settings
+        if not (settings.brake_failures or settings.brake_share):
+            return
+        rules = self._rules()
+        if self._brake.saw(worked, failed, rules, self._now_ms()):
+            self._changed()
+
+    def changed_settings(self) -> None:
+        """It may have been switched off."""
+        if self.on and not self._rules().used:
+            self._brake.release()
+            self._changed()
+
+    def _changed(self) -> None:
+        name, brake = self._subscription.name, self._brake
+        if brake.on:
+            LOG.warning("%s: brake: %s; one message is tried from time to time", name, brake.why)
+            self._context.metrics.brakes.at(name).inc()
+            self._wake_at(brake.next_ms)
+        else:
+            LOG.info("%s: brake released", name)
+            self.stop()
+            self._subscription.hand_out.serve()
+        self._context.moves.hold_back(name, SOURCE, brake.why or None)
+
+    # --- trials
+
+    def room(self, most: int) -> int:
+        """How many of `most` messages may be handed out now."""
+        return min(most, self._brake.room(self._now_ms())) if self.on else most
+
+    def tried(self) -> None:
+        """A message is handed out while the brake is on."""
+        self._brake.tried(self._rules(), self._now_ms())
+        self._wake_at(self._brake.next_ms)
+
+    def _wake_at(self, at_ms: int) -> None:
+        self.stop()
+        seconds = max(at_ms - self._now_ms(), 1) / 1000
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._wake)
+
+    def _wake(self) -> None:
+        self._timer = None
+        if self.on and not self._subscription.hand_out.stopped:
+            self._subscription.hand_out.serve()
+
+    def _now_ms(self) -> int:
+        return self._context.clock.monotonic_ms()
+
+    def stop(self) -> None:
+        """Wake nobody."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,220 @@
+"""Repeats: a message whose business key was acked is settled without delivery (rule R18).
+
+The ack comes first, its entry second: what dies between them lets a repeat through and loses
+nothing. The entry is written by the owner of the partition, who has the message and hears of every
+ack of it. A message is looked up when its lease is granted and before it is handed out; a repeat is
+acked under that lease. So two messages of a key that are in flight at once are both delivered.
+
+What was sent back is not looked up again: its place in the log, and so the reset epoch that counts
+for it, is with another record. A redriven dead letter comes that way, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from ackd.api.messages import Delivery
+from ackd.core.dedup_window import ORIGIN_BYTES, Ask, Entry
+from ackd.core.ids import LedgerKey
+from ackd.core.record.protocol import Call, Op, Reply
+from ackd.core.record.transitions import Outcome, Verb
+from ackd.engine.base.context import Context
+from ackd.engine.delivery.business_key import business_key
+from ackd.engine.partition.copy_headers import original
+from ackd.engine.partition.partition import Partition
+from ackd.errors import StoreError
+from ackd.ports import Record
+
+if TYPE_CHECKING:
+    from ackd.engine.subscription import Subscription
+
+LOG = logging.getLogger("ackd.engine")
+
+REPEAT = 1
+"""`Op.group` of the ack of a repeat: it makes no entry, so that the window does not slide."""
+ENTRIES_MAX = 100_000
+WRITE_MAX = 5_000
+LEAVE_MS = 500
+
+Then = Callable[[list[Delivery]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """Leases that were granted; `then` gets those that are to be delivered."""
+
+    partition: Partition
+    epoch: int
+    deliveries: list[Delivery]
+    then: Then
+
+
+class Dedup:
+    """One subscription's. Made only when it is on."""
+
+    def __init__(self, subscription: Subscription, context: Context) -> None:
+        self._subscription = subscription
+        self._settings = subscription.settings.dedup
+        self._context = context
+        self._key_of = business_key(self._settings.key)
+        self._questions: list[_Question] = []
+        self._entries: list[Entry] = []
+        self._asked = asyncio.Event()
+        self._told = asyncio.Event()
+        self._over = False
+        self.repeats = 0
+
+    # --- looking up
+
+    def check(
+        self, partition: Partition, epoch: int, deliveries: list[Delivery], then: Then
+    ) -> None:
+        """Find the repeats among leases that were granted just now; `then` is called later.
+
+        Questions that come while one is under way travel together in the next.
+        """
+        if self._over:
+            then(deliveries)
+            return
+        self._questions.append(_Question(partition, epoch, deliveries, then))
+        self._asked.set()
+
+    async def run(self) -> None:
+        """Look up and remember until cancelled; what waits then is delivered."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._look_up())
+                group.create_task(self._remember_all())
+        finally:
+            self._over = True
+            questions, self._questions = self._questions, []
+            for each in questions:
+                each.then(each.deliveries)
+
+    async def _look_up(self) -> None:
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            questions, self._questions = self._questions, []
+            try:
+                repeats = await self._repeats(questions)
+            except BaseException:
+                self._questions = questions + self._questions
+                raise
+            for each in questions:
+                self._answer(each, repeats)
+
+    async def _repeats(self, questions: Sequence[_Question]) -> frozenset[str]:
+        """The leases of repeats; none when the store does not say."""
+        ledgers: dict[tuple[bytes, int], int] = {}
+        leases: list[str] = []
+        asks: list[Ask] = []
+        for question in questions:
+            partition = question.partition
+            ledger = (_ledger(partition.key), question.epoch)
+            for delivery in question.deliveries:
+                key = self._key_of(delivery.record)
+                if key is None or partition.ledger.carriers:
+                    continue
+                index = ledgers.setdefault(ledger, len(ledgers))
+                leases.append(delivery.lease)
+                asks.append(Ask(key, _origin(partition.key, delivery.record.offset), index))
+        if not asks:
+            return frozenset()
+        seen_keys, name = self._context.store.seen_keys, self._subscription.name
+        try:
+            found = await seen_keys.seen(name, self._settings.window_ms, list(ledgers), asks)
+        except StoreError as error:
+            LOG.info("%s: repeats not looked up: %s", name, error.detail)
+            self._context.metrics.dedup_skipped.at(name, "store").inc(len(asks))
+            return frozenset()
+        return frozenset(lease for lease, repeat in zip(leases, found, strict=True) if repeat)
+
+    def _answer(self, question: _Question, repeats: frozenset[str]) -> None:
+        if not repeats:
+            question.then(question.deliveries)
+            return
+        fresh = [each for each in question.deliveries if each.lease not in repeats]
+        gone = [each for each in question.deliveries if each.lease in repeats]
+        if gone:
+            self.repeats += len(gone)
+            self._context.metrics.dedup_repeats.at(self._subscription.name).inc(len(gone))
+            tokens = [self._context.keys.open(each.lease) for each in gone]
+            question.partition.tell(
+                *(Op(Verb.ACK, t.offset, t.fence, t.rterm, t.attempt, group=REPEAT) for t in tokens)
+            )
+        question.then(fresh)
+
+    # --- remembering
+
+    def landed(self, partition: Partition, call: Call, reply: Reply) -> None:
+        """The store decided: every ack in here, of whomever, makes an entry."""
+        for op, result in zip(call.ops, reply.results, strict=True):
+            ack = op.verb is Verb.ACK and result.outcome is Outcome.ACKED
+            if ack and op.group != REPEAT:
+                self._acked(partition, op.offset, reply.now_ms)
+        for item in reply.journal or ():
+            if item.outcome is Outcome.ACKED:
+                self._acked(partition, item.offset, reply.now_ms)
+
+    def _acked(self, partition: Partition, offset: int, now_ms: int) -> None:
+        entry = partition.ledger.entries.get(offset)
+        body = None if entry is None else entry.body
+        if not isinstance(body, Record) or len(self._entries) >= ENTRIES_MAX:
+            why = "store" if isinstance(body, Record) else "forgotten"
+            self._context.metrics.dedup_skipped.at(self._subscription.name, why).inc()
+            return
+        carrier = partition.copies.carrier(body)
+        place = partition.key
+        if carrier is not None:
+            origin = carrier.origin
+            place = place._replace(topic_id=origin.topic_id, partition=origin.partition)
+            body = original(body, carrier)
+        key = self._key_of(body)
+        if key is not None:
+            self._entries.append(Entry(key, _origin(place, body.offset), now_ms))
+            self._told.set()
+
+    async def _remember_all(self) -> None:
+        while True:
+            await self._told.wait()
+            self._told.clear()
+            while self._entries:
+                await self._remember()
+
+    async def _remember(self) -> None:
+        """One call. What fails is dropped: it may let a repeat through."""
+        entries, self._entries = self._entries[:WRITE_MAX], self._entries[WRITE_MAX:]
+        seen_keys, name = self._context.store.seen_keys, self._subscription.name
+        settings = self._settings
+        skipped = self._context.metrics.dedup_skipped
+        try:
+            kept = await seen_keys.remember(name, settings.window_ms, settings.entries_max, entries)
+        except StoreError as error:
+            LOG.info("%s: %d acks not remembered: %s", name, len(entries), error.detail)
+            skipped.at(name, "store").inc(len(entries))
+        else:
+            if kept < len(entries):
+                skipped.at(name, "full").inc(len(entries) - kept)
+
+    async def leave(self) -> None:
+        """Write what is left, bounded."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_MS / 1000):
+                while self._entries:
+                    await self._remember()
+
+
+def _ledger(key: LedgerKey) -> bytes:
+    return key.topic_id + key.partition.to_bytes(4, "big")
+
+
+def _origin(key: LedgerKey, offset: int) -> bytes:
+    name = b"%s/%s/%d" % (key.cluster.encode(), _ledger(key), offset)
+    return blake2b(name, digest_size=ORIGIN_BYTES).digest()

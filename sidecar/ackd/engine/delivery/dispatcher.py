@@ -1,0 +1,388 @@
+"""Handing out: waiting receives on one side, partitions with ready messages on the other.
+
+First come, first served on the side of the callers, in turn on the side of the partitions. A lease
+starts when the store grants it, after a caller has asked; nothing that waits in here can expire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ackd.api.messages import Delivery, Received, ReceiveRequest
+from ackd.core.record.protocol import Op, Reply, Verdict, grants
+from ackd.core.record.transitions import Verb
+from ackd.engine.base.context import Context
+from ackd.engine.delivery.rate_limit import Rate
+from ackd.engine.delivery.waiters import Waiter, WaitingLine
+from ackd.engine.partition.partition import Partition
+from ackd.errors import DrainingError, PressureError, StoreError, StoreUnknownError
+
+if TYPE_CHECKING:
+    from ackd.engine.subscription import Subscription
+
+RESUME_SHARE = 2
+"""Fetching goes on when buffers have fallen to one part in this many (pausing drops a prefetch)."""
+
+
+class HandOut:
+    """Grants leases to waiting receives of one subscription."""
+
+    def __init__(self, subscription: Subscription, context: Context) -> None:
+        self._subscription = subscription
+        self._context = context
+        self.line = WaitingLine()
+        self.rate = Rate(subscription, context, self._tokens_came)
+        self._turn: deque[Partition] = deque()
+        self._paused: dict[Partition, int] = {}  # with the fetch session that is paused
+        self._granting = 0
+        self.stopped = False
+        self.full = False
+
+    # --- receiving
+
+    async def receive(
+        self, request: ReceiveRequest, started: Callable[[Waiter], None] | None = None
+    ) -> Received:
+        """Wait for messages; `started` is told the waiter. Raises DrainingError, StoreError,
+        PressureError. May be cancelled.
+        """
+        waiter = self.enter(request, started)
+        return await self.answer(waiter)
+
+    def enter(
+        self, request: ReceiveRequest, started: Callable[[Waiter], None] | None = None
+    ) -> Waiter:
+        """Join the line and ask for leases at once, if there is something; `answer` waits for it.
+
+        Raises DrainingError, PressureError. A waiter that nobody awaits has to `leave`.
+        """
+        self._check_open()
+        if self.line.full:
+            raise PressureError("too many receive calls are waiting")
+        loop = asyncio.get_running_loop()
+        waiter = Waiter(request, loop.create_future(), loop.time())
+        self.line.join(waiter)
+        if started is not None:
+            started(waiter)
+        self.serve()
+        if not waiter.grants and not self._waits(waiter) and not self.rate.asking:
+            waiter.answer()
+        return waiter
+
+    def _waits(self, waiter: Waiter) -> bool:
+        """Whether it can wait for messages still; a timer then ends that."""
+        if waiter.timer is None:
+            loop = asyncio.get_running_loop()
+            left_s = waiter.end_s - loop.time()
+            if left_s <= 0:
+                return False
+            waiter.timer = loop.call_later(left_s, self._timed_out, waiter)
+        return True
+
+    def leave(self, waiter: Waiter) -> None:
+        """Nobody wants the answer any more: what was granted, or will be, goes back."""
+        waiter.gone = True
+        if waiter.timer is not None:
+            waiter.timer.cancel()
+        self.give_back(waiter.deliveries)
+
+    async def answer(self, waiter: Waiter) -> Received:
+        """What a waiter that has entered gets. Raises DrainingError, StoreError."""
+        try:
+            messages = await waiter.future
+        except asyncio.CancelledError:
+            self.leave(waiter)
+            raise
+        if not messages:
+            self._check_open()
+            return Received([], limited_by=self.limit(), paused=self._paused_by())
+        if self._subscription.notes.used:
+            await self._annotate(waiter)
+        metrics, name = self._context.metrics, self._subscription.name
+        wait_s = asyncio.get_running_loop().time() - waiter.start_s
+        metrics.receive_wait.at(name).observe(wait_s)
+        metrics.delivered_bytes.at(name).inc(waiter.size())
+        return Received(messages)
+
+    async def _annotate(self, waiter: Waiter) -> None:
+        """Nobody gets a message without the note that belongs to it. Raises StoreError."""
+        try:
+            await self._subscription.notes.attach(waiter.deliveries)
+        except (asyncio.CancelledError, StoreError):
+            self.leave(waiter)
+            raise
+
+    def _paused_by(self) -> Mapping[str, object] | None:
+        """The pause that holds everything, for the answer."""
+        pauses = self._subscription.control.pauses()
+        if not pauses:
+            return None
+        first = pauses[0]
+        return {"scope": first.scope, "reason": first.reason, "until_ms": first.until_ms}
+
+    def _check_open(self) -> None:
+        if self.stopped:
+            raise DrainingError
+
+    def _timed_out(self, waiter: Waiter) -> None:
+        """The wait is over; grants that are under way are waited for (the store's time-out bounds
+        it).
+        """
+        waiter.timer, waiter.end_s = None, 0
+        if not waiter.grants:
+            waiter.answer()
+
+    def ready(self, partition: Partition) -> None:
+        """A partition has messages to hand out."""
+        if not partition.queued and partition.ledger.ready:
+            partition.queued = True
+            self._turn.append(partition)
+        if len(self.line):
+            self.serve()
+
+    def serve(self) -> None:
+        """Ask for leases for as many waiting receives as there are messages for."""
+        while not self._subscription.control.held and (waiter := self.line.first()) is not None:
+            if not self._grant(waiter):
+                return
+            self.line.served()
+
+    def _grant(self, waiter: Waiter) -> bool:
+        """Ask for leases for one receive, from partitions in turn; False if there is nothing."""
+        request = waiter.request
+        room = self._room()
+        self.full = room <= 0
+        brake = self._subscription.brake
+        most = self._by_rate(brake.room(min(request.max, room)))
+        bytes_left = request.bytes_max if request.bytes_max is not None else 1 << 62
+        before = waiter.grants
+        for _ in range(len(self._turn)):
+            if most <= 0 or (waiter.grants > before and bytes_left <= 0):
+                break
+            partition = self._turn.popleft()
+            ledger, grantable = partition.ledger, partition.grantable
+            offsets = ledger.take(most, bytes_left) if grantable else []
+            partition.queued = grantable and ledger.ready > 0
+            if partition.queued:
+                self._turn.append(partition)
+            if offsets:
+                most -= len(offsets)
+                size = sum([ledger.entries[offset].size for offset in offsets])
+                bytes_left -= size
+                self._ask(waiter, partition, offsets, size)
+        if waiter.grants > before and brake.on:
+            brake.tried()
+        return waiter.grants > before
+
+    def _room(self) -> int:
+        """How many leases more there may be: this sidecar's share of the bound."""
+        subscription = self._subscription
+        bound, leased = subscription.settings.in_flight_max, self._granting + self.in_flight()
+        return subscription.presence.share.room(bound, len(subscription.owned), leased)
+
+    def _by_rate(self, most: int) -> int:
+        """As many as the rate allows now; asks for more when there are messages for it."""
+        if most <= 0 or not self.rate.limited:
+            return most
+        left = self.rate.left()
+        if left < most:
+            ready = sum(p.ledger.ready for p in self._turn if p.grantable)
+            if left < ready:
+                self.rate.want(min(most, ready) - left)
+        return min(most, left)
+
+    def _tokens_came(self) -> None:
+        """Serve; who would not wait is answered now with what there is."""
+        if self.stopped:
+            return
+        self.serve()
+        if not self.rate.asking:
+            self.line.answer_impatient(asyncio.get_running_loop().time())
+
+    def _ask(self, waiter: Waiter, partition: Partition, offsets: list[int], size: int) -> None:
+        lease_ms = waiter.request.lease_ms or self._subscription.settings.lease_ms
+        group = partition.next_grant()
+        ops = partition.upkeep()
+        first = len(ops)
+        ops += grants(offsets, lease_ms, group)
+        waiter.grants += 1
+        waiter.asked += len(offsets)
+        waiter.asked_bytes += size
+        self._granting += len(offsets)
+        self.rate.spend(len(offsets))
+        until_ms = self._context.clock.monotonic_ms() + lease_ms
+        told = partial(self._landed, waiter, partition, offsets, first, until_ms)
+        self._context.flusher.tell(partition.handle, ops, told)
+
+    def _landed(
+        self,
+        waiter: Waiter,
+        partition: Partition,
+        offsets: Sequence[int],
+        first: int,
+        until_ms: int,
+        answer: Reply | StoreError,
+        start: int,
+    ) -> None:
+        """A request for leases was answered; the last one of a receive answers that. Its grants
+        begin `first` behind `start` in the reply's results.
+
+        At `until_ms` the leases may have ended: a sidecar that was frozen meanwhile must not hand
+        out what another one may have granted since (R21).
+        """
+        error: StoreError | None = None
+        waiter.grants -= 1
+        self._granting -= len(offsets)
+        missing = len(offsets) + len(waiter.deliveries)
+        if isinstance(answer, StoreError):
+            error = answer
+        elif self._context.clock.monotonic_ms() < until_ms:
+            self._collect(waiter, partition, offsets, start + first, answer)
+        missing -= len(waiter.deliveries)
+        if missing and not isinstance(error, StoreUnknownError):
+            self.rate.give_back(missing)
+        dedup = self._subscription.dedup
+        if dedup is not None and isinstance(answer, Reply) and missing < len(offsets):
+            before = len(waiter.deliveries) - len(offsets) + missing
+            granted = waiter.deliveries[before:]
+            del waiter.deliveries[before:]
+            waiter.grants += 1
+            then = partial(self._checked, waiter, len(granted), until_ms)
+            dedup.check(partition, answer.epoch, granted, then)
+        self._answer_last(waiter, error)
+
+    def _checked(
+        self, waiter: Waiter, granted: int, until_ms: int, deliveries: list[Delivery]
+    ) -> None:
+        """Leases that were looked up; repeats are gone, and count for no rate."""
+        waiter.grants -= 1
+        if len(deliveries) < granted:
+            self.rate.give_back(granted - len(deliveries))
+        if self._context.clock.monotonic_ms() < until_ms:
+            waiter.deliveries += deliveries
+        self._answer_last(waiter, None)
+
+    def _answer_last(self, waiter: Waiter, error: StoreError | None) -> None:
+        """Answer a receive if nothing is under way for it any more."""
+        if waiter.grants:
+            return
+        if waiter.gone:
+            self.give_back(waiter.deliveries)
+        elif waiter.deliveries:
+            waiter.answer()
+        elif error is not None:
+            waiter.fail(error)
+        elif self.stopped or not self._waits(waiter):
+            waiter.answer()
+        else:
+            self.line.return_first(waiter)
+            self.serve()
+
+    def _collect(
+        self,
+        waiter: Waiter,
+        partition: Partition,
+        offsets: Sequence[int],
+        first: int,
+        reply: Reply,
+    ) -> None:
+        if reply.verdict is not Verdict.OK:
+            return
+        attempts_max, holder = self._subscription.settings.attempts_max + 1, waiter.request.holder
+        waiter.deliveries += partition.deliveries(offsets, reply, first, attempts_max, holder)
+
+    # --- giving back
+
+    def give_back(self, deliveries: Sequence[Delivery]) -> None:
+        """Release leases that nobody holds, uncounted (R21). If that fails, they run out by
+        themselves.
+        """
+        for delivery in deliveries:
+            token = self._context.keys.open(delivery.lease)
+            ledger = (token.topic_id, token.partition)
+            partition = self._subscription.ownership.by_ledger.get(ledger)
+            if partition is not None:
+                partition.tell(
+                    Op(Verb.RELEASE, token.offset, token.fence, token.rterm, token.attempt)
+                )
+
+    # --- bounds
+
+    def in_flight(self) -> int:
+        """Messages under lease now, of the partitions that this sidecar owns."""
+        return sum([each.ledger.leased for each in self._subscription.owned.values()])
+
+    def held(self) -> tuple[int, int]:
+        """(messages ready, bytes of bodies held)."""
+        owned = self._subscription.owned.values()
+        return sum(e.ledger.ready for e in owned), sum(e.ledger.bytes for e in owned)
+
+    @property
+    def paused(self) -> bool:
+        """Nothing is fetched until there is room again."""
+        return bool(self._paused)
+
+    def throttle(self) -> None:
+        """Pause fetching when enough is held, resume when half of it is gone (I8)."""
+        owned = self._subscription.owned.values()
+        size = sum(each.ledger.bytes for each in owned)
+        ready = sum(each.ledger.buffered for each in owned)
+        settings = self._subscription.settings
+        ready_max, bytes_max = settings.buffer_max, settings.window_bytes_max
+        if any(each.ledger.must_fetch for each in owned):
+            ready = size = 0  # only fetching can make room
+        room = ready <= ready_max // RESUME_SHARE and size <= bytes_max - bytes_max // 10
+        if self._paused and room:
+            self._resume()
+        elif self._paused or ready >= ready_max or size >= bytes_max:
+            self._pause(owned)
+
+    def _pause(self, owned: Iterable[Partition]) -> None:
+        """All of them: what was taken over since, and what was begun anew, is not paused yet."""
+        for partition in owned:
+            session = partition.ledger.session
+            if self._paused.get(partition) != session:
+                self._subscription.consumer.pause(partition.tp)
+                self._paused[partition] = session
+        for partition in [each for each in self._paused if each.closed]:
+            del self._paused[partition]
+
+    def _resume(self) -> None:
+        for partition in self._paused:
+            if not partition.closed:
+                self._subscription.consumer.resume(partition.tp)
+        self._paused.clear()
+
+    def limit(self) -> str | None:
+        """Why nothing was handed out, in a word."""
+        if self.stopped:
+            return "draining"
+        if self._subscription.control.held or self._subscription.brake.on:
+            return "paused" if self._subscription.control.held else "brake"
+        owned = self._subscription.owned
+        if not owned:
+            return "no-partitions"
+        if self.full:
+            return "in-flight"
+        if self.rate.limited and not self.rate.left() and any(p.ledger.ready for p in self._turn):
+            return "rate"
+        if any(not partition.grantable for partition in owned.values()):
+            return "store"
+        if any(p.ledger.ready for p in owned.values()):
+            return None
+        behind = any(p.ledger.buffered for p in owned.values())
+        return "ordering" if behind else "window-bytes" if self._paused else None
+
+    def waiting(self) -> int:
+        """Messages that wait for their retry."""
+        return sum(each.ledger.waiting for each in self._subscription.owned.values())
+
+    def stop(self) -> None:
+        """Hand out nothing new; whoever waits is answered."""
+        self.stopped = True
+        self.line.end_all()
+        self._context.moves.tell(self._subscription.name)

@@ -1,0 +1,129 @@
+"""Leases of one consumer that nobody has settled yet: what a stream or push may not exceed.
+
+The owner's ledger knows of every end of a lease, whoever settled it and wherever, so counting asks
+nobody. A partition that went to another sidecar takes its ledger with it: its leases are looked up
+in the store, now and then, until they have ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from ackd.api.messages import Delivery, Unsettled
+from ackd.core.ledger.entry import Hold
+from ackd.engine.settlement.settle import Settler
+from ackd.engine.subscription import Subscription
+from ackd.errors import AckdError, UnknownSubscriptionError
+
+LOOK_MS = 1_000
+LOOKS_MAX = 100
+"""Leases of partitions that have gone, looked up at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Lease:
+    ledger: tuple[bytes, int]
+    offset: int
+    fence: int
+
+
+class OpenLeases:
+    """Implements `ackd.api.messages.Unsettled`. `subscriptions` is the runtime's own map."""
+
+    def __init__(
+        self, name: str, subscriptions: Mapping[str, Subscription], settler: Settler
+    ) -> None:
+        self._name = name
+        self._subscriptions = subscriptions
+        self._settler = settler
+        self._context = subscriptions[name].context
+        self._open: dict[str, _Lease] = {}
+        self._moved = self._context.moves.listen(name)
+        self._looked_ms = 0
+
+    def add(self, messages: Sequence[Delivery]) -> None:
+        """These were handed out."""
+        for message in messages:
+            # Of a copy the token names its place in the retry topic, unlike the message.
+            token = self._context.keys.open(message.lease)
+            ledger = (token.topic_id, token.partition)
+            self._open[message.lease] = _Lease(ledger, token.offset, token.fence)
+
+    def count(self) -> int:
+        """How many are still open."""
+        for lease in [lease for lease, each in self._open.items() if self._over(each)]:
+            del self._open[lease]
+        return len(self._open)
+
+    def leases(self) -> list[str]:
+        """Their tokens."""
+        self.count()
+        return list(self._open)
+
+    def _over(self, lease: _Lease) -> bool:
+        partition = self._subscriptions[self._name].ownership.by_ledger.get(lease.ledger)
+        if partition is None or partition.ledger.dirty:
+            return False
+        entry = partition.ledger.entries.get(lease.offset)
+        return entry is None or entry.hold is not Hold.LEASED or entry.fence != lease.fence
+
+    async def wait(self, timeout_s: float) -> None:
+        """Until leases of the subscription began or ended, or the time is over."""
+        try:
+            async with asyncio.timeout(min(timeout_s, LOOK_MS / 1000)):
+                await self._moved.wait()
+        except TimeoutError:
+            pass
+        self._moved.clear()
+        await self._look_up()
+
+    async def _look_up(self) -> None:
+        """Ask the store about leases of partitions that are not ours any more."""
+        now_ms = self._context.clock.monotonic_ms()
+        if now_ms < self._looked_ms + LOOK_MS:
+            return
+        owned = self._subscriptions[self._name].ownership.by_ledger
+        gone = list(islice((t for t, e in self._open.items() if e.ledger not in owned), LOOKS_MAX))
+        if gone:
+            self._looked_ms = now_ms
+            await asyncio.gather(*(self._look(lease) for lease in gone))
+
+    async def _look(self, lease: str) -> None:
+        try:
+            view = await self._settler.look(lease)
+        except AckdError:
+            return  # not known now; asked again later
+        if view.state != "leased" or view.late:
+            self._open.pop(lease, None)
+        elif lease in self._open:
+            self._open[lease] = self._open.pop(lease)  # the others' turn comes first
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._context.moves.forget(self._name, self._moved)
+
+
+class Delivering:
+    """The part of the runtime that is for streams and push."""
+
+    _subscriptions: dict[str, Subscription]
+
+    def _settling(self) -> Settler:
+        raise NotImplementedError
+
+    def unsettled(self, name: str) -> Unsettled:
+        """Count the leases of a consumer. Raises UnknownSubscriptionError."""
+        if name not in self._subscriptions:
+            raise UnknownSubscriptionError(f"there is no subscription {name!r} here")
+        return OpenLeases(name, self._subscriptions, self._settling())
+
+    def lease_ms(self, name: str) -> int:
+        """As the subscription has it now."""
+        return self._subscriptions[name].settings.lease_ms
+
+    def hold_back(self, name: str, source: str, why: str | None) -> None:
+        """Why `source` delivers nothing now; None when it does."""
+        self._subscriptions[name].context.moves.hold_back(name, source, why)

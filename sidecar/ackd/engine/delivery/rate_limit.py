@@ -1,0 +1,122 @@
+"""The rate of a subscription: tokens that this sidecar has taken from the store, one a message.
+
+The store's bucket is shared by all sidecars and goes by its clock, so together they never hand out
+more than the burst and what the time has brought. A sidecar takes what its waiting receives can use
+now, or a small slice more, so that not every receive costs a call. What it holds is lost with it,
+and given up when nobody uses it: less may be handed out then, never more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from math import ceil
+from typing import TYPE_CHECKING
+
+from ackd.config.units import SECOND_MS
+from ackd.engine.base.context import Context
+from ackd.engine.base.tasks import Tasks
+from ackd.errors import StoreError
+
+if TYPE_CHECKING:
+    from ackd.engine.subscription import Subscription
+
+SLICE_MS = 50
+"""How much of the rate all sidecars together may hold unused."""
+HOLD_MS = 250
+PAUSE_MS = 10
+"""Least time between two asks when the bucket has no more than trickles in."""
+PAUSE_MS_MAX = 1_000
+
+
+class Rate:
+    """`came` is called when tokens are there, or when it is known that there are none."""
+
+    def __init__(
+        self, subscription: Subscription, context: Context, came: Callable[[], None]
+    ) -> None:
+        self._subscription = subscription
+        self._context = context
+        self._came = came
+        self._tasks = Tasks(f"rate.{subscription.name}")
+        self._tokens = 0
+        self._until_ms = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self.asking = False
+
+    @property
+    def limited(self) -> bool:
+        """There is a rate."""
+        return self._subscription.settings.rate_per_s > 0
+
+    def left(self) -> int:
+        """Messages that may be handed out now."""
+        if self._tokens and self._context.clock.monotonic_ms() >= self._until_ms:
+            self._tokens = 0
+        return self._tokens
+
+    def spend(self, count: int) -> None:
+        """Leases are asked for so many."""
+        if self.limited:
+            self._tokens -= count
+
+    def give_back(self, count: int) -> None:
+        """So many leases were certainly not granted."""
+        if self.limited and count:
+            self._hold(count)
+
+    def want(self, count: int) -> None:
+        """Ask the store for tokens for `count` messages, unless that is under way or too early."""
+        if not self.asking and self._timer is None:
+            self.asking = True
+            self._tasks.start(self._ask(count), "take")
+
+    async def stop(self) -> None:
+        """End what is under way."""
+        if self._timer is not None:
+            self._timer.cancel()
+        await self._tasks.stop()
+
+    # --- asking
+
+    async def _ask(self, count: int) -> None:
+        settings, name = self._subscription.settings, self._subscription.name
+        rate_per_s = settings.rate_per_s
+        pause_ms = PAUSE_MS
+        try:
+            if rate_per_s > 0:
+                burst = burst_of(rate_per_s, settings.rate_burst)
+                wanted = max(count, self._slice(rate_per_s))
+                taken = await self._context.store.take(name, wanted, rate_per_s, burst)
+                if taken.granted:
+                    self._hold(taken.granted)
+                if taken.granted < wanted:
+                    pause_ms = max(taken.wait_ms, PAUSE_MS)
+                    self._context.metrics.rate_waits.at(name).inc()
+                else:
+                    pause_ms = 0
+        except StoreError:
+            pause_ms = PAUSE_MS_MAX
+        finally:
+            self.asking = False
+        if pause_ms:
+            pause_s = min(pause_ms, PAUSE_MS_MAX) / SECOND_MS
+            self._timer = asyncio.get_running_loop().call_later(pause_s, self._again)
+        self._came()
+
+    def _slice(self, rate_per_s: float) -> int:
+        sidecars = len(self._subscription.presence.view.alive) + 1
+        return max(int(rate_per_s * SLICE_MS / SECOND_MS / sidecars), 1)
+
+    def _hold(self, count: int) -> None:
+        self._tokens = self.left() + count
+        self._until_ms = self._context.clock.monotonic_ms() + HOLD_MS
+
+    def _again(self) -> None:
+        self._timer = None
+        self._came()
+
+
+def burst_of(rate_per_s: float, burst: int) -> int:
+    """How many at once: as set (0: what a second brings), at least what comes between two asks."""
+    return max(burst or ceil(rate_per_s), ceil(rate_per_s * SLICE_MS / SECOND_MS), 1)

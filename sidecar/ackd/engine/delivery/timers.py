@@ -1,0 +1,125 @@
+"""One timer for everything that is due: leases that end, waits that are over, news for the
+store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ackd.engine.base.context import Context
+from ackd.engine.partition.partition import Partition
+
+if TYPE_CHECKING:
+    from ackd.engine.subscription import Subscription
+
+JOURNAL_MS = 50
+"""With other sidecars alive, an owner asks for their settles at least this often (R16)."""
+UPKEEP_MS = 100
+IDLE_MS = 1_000
+
+
+class Sweeper:
+    """Wakes exactly when the next deadline passes (I4); nothing is found by scanning."""
+
+    def __init__(self, subscription: Subscription, context: Context) -> None:
+        self._subscription = subscription
+        self._context = context
+        self._kick = asyncio.Event()
+        self._planned_ms = 0
+        self._idle = True
+
+    def due(self, due_ms: int) -> None:
+        """Something is due at `due_ms` (monotonic); wake up earlier if that is before the plan."""
+        if due_ms < self._planned_ms:
+            self._kick.set()
+
+    def wake(self) -> None:
+        """Plan anew."""
+        self._kick.set()
+
+    def stir(self) -> None:
+        """Messages may be open again: somebody else may settle them within the long sleep."""
+        if self._idle:
+            self._kick.set()
+
+    async def run(self) -> None:
+        """Sleep, wake, tick, until cancelled."""
+        upkeep_ms = journal_ms = 0
+        while True:
+            now_ms = self._context.clock.monotonic_ms()
+            if self._idle:
+                upkeep_ms, journal_ms = now_ms + UPKEEP_MS, now_ms + JOURNAL_MS
+            owned = list(self._subscription.owned.values())
+            for partition in owned:
+                self._tick(partition, now_ms)
+            if now_ms >= upkeep_ms:
+                upkeep_ms = now_ms + UPKEEP_MS
+                self._upkeep(owned)
+            if now_ms >= journal_ms and self._subscription.presence.view.alive:
+                journal_ms = now_ms + JOURNAL_MS
+                self._ask(owned)
+            self._subscription.hand_out.throttle()
+            self._subscription.filling.look()
+            await self._sleep(owned, now_ms)
+
+    def _tick(self, partition: Partition, now_ms: int) -> None:
+        if partition.ledger.dirty or not self._subscription.health.store_ok:
+            return
+        self._subscription.parking.look(partition, now_ms)
+        stuck = partition.ledger.stuck(now_ms)
+        if stuck:
+            partition.send_back(stuck)
+        if partition.ledger.tick(now_ms) or partition.ledger.undone:
+            self._measure(partition, now_ms)
+            partition.perform()
+            self._subscription.hand_out.ready(partition)
+
+    def _measure(self, partition: Partition, now_ms: int) -> None:
+        """Leases that ran out, and how long after their deadline that was found (I4)."""
+        lapsed = partition.ledger.lapsed
+        if lapsed:
+            name, metrics = self._subscription.name, self._context.metrics
+            lateness = metrics.deadline_lateness.at(name)
+            count = 0
+            for due_ms, offsets in lapsed.items():
+                lateness.observe((now_ms - due_ms) / 1000, len(offsets))
+                count += len(offsets)
+            metrics.lease_expiries.at(name).inc(count)
+            self._subscription.brake.expired(count)
+            if partition.tracing is not None:
+                partition.tracing.expired(lapsed.values(), now_ms)
+            lapsed.clear()
+
+    def _upkeep(self, owned: Sequence[Partition]) -> None:
+        for partition in owned:
+            if partition.has_upkeep and not partition.ledger.dirty:
+                partition.tell()
+
+    def _ask(self, owned: Sequence[Partition]) -> None:
+        held = self._subscription.claims.held
+        for partition in owned:
+            key, ledger = partition.key, partition.ledger
+            if not ledger.dirty and (ledger.entries or (key.topic_id, key.partition) in held):
+                partition.tell()
+
+    async def _sleep(self, owned: Sequence[Partition], now_ms: int) -> None:
+        self._kick.clear()
+        busy = any(partition.ledger.entries or partition.has_upkeep for partition in owned)
+        most, self._idle = IDLE_MS, not busy
+        if busy:
+            most = JOURNAL_MS if self._subscription.presence.view.alive else UPKEEP_MS
+        dues = [due for p in owned if not p.ledger.dirty and (due := p.ledger.next_due_ms())]
+        if not self._subscription.health.store_ok:
+            dues = []
+        self._planned_ms = min([now_ms + most, *dues])
+        try:
+            async with asyncio.timeout(max(self._planned_ms - now_ms, 1) / 1000):
+                await self._kick.wait()
+        except TimeoutError:
+            pass
+
+    async def flush(self, partitions: Sequence[Partition]) -> None:
+        """Tell the store all that is to be told, and wait. Raises StoreError."""
+        await asyncio.gather(*[p.flush() for p in partitions if p.has_upkeep])

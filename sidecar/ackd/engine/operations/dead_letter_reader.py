@@ -1,0 +1,258 @@
+"""Reading a group's dead-letter topic, as a member of no group: nothing is consumed by a look."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ackd.api.dead_letters import DeadFilter, DeadLetter, DeadView
+from ackd.core.dead_letter_key import dead_key
+from ackd.core.ids import LedgerKey, TopicPartition
+from ackd.core.origin import Origin
+from ackd.engine.operations.external_dead_letters import Foreign
+from ackd.engine.partition.copy_headers import Carrier, carrier_of, own_headers
+from ackd.engine.retry.own_topic import dead_name
+from ackd.errors import BadParameterError, BrokerError
+from ackd.ports import (
+    Consumer,
+    ConsumerSpec,
+    EndReached,
+    Fetched,
+    ForeignDead,
+    OutOfRange,
+    Record,
+    TopicInfo,
+)
+
+if TYPE_CHECKING:
+    from ackd.engine.subscription import Subscription
+
+READ_S = 10.0
+BYTES_MAX = 8 * 1024 * 1024
+NEAR = 500
+"""Offsets that are so few ahead are read on to instead of sought: a seek costs a round trip."""
+DIGITS_MAX = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter of this subscription as read."""
+
+    partition: int
+    record: Record
+    carrier: Carrier
+
+    @property
+    def id(self) -> str:
+        """`0-17`: its partition and offset in the dead-letter topic."""
+        return f"{self.partition}-{self.record.offset}"
+
+    def view(self, state: str) -> DeadView:
+        """As it is listed."""
+        carrier = self.carrier
+        return DeadView(
+            id=self.id,
+            message=carrier.origin.id,
+            state=state,
+            attempts=carrier.attempt,
+            reason=carrier.reason,
+            first_error=carrier.first_error,
+            last_error=carrier.last_error,
+            first_seen_ms=carrier.first_ms,
+            published_ms=carrier.published_ms,
+            dead_ms=self.record.timestamp_ms,
+            redriven_from=None if carrier.redriven is None else carrier.redriven.id,
+        )
+
+    def whole(self, state: str) -> DeadLetter:
+        """With its content."""
+        return DeadLetter(self.view(state), self.record, own_headers(self.record.headers))
+
+    def fits(self, wanted: DeadFilter) -> bool:
+        """Whether a filter lets it through."""
+        carrier, record = self.carrier, self.record
+        key = None if wanted.key is None else wanted.key.encode()
+        return (
+            (wanted.topic is None or wanted.topic == carrier.origin.topic)
+            and (key is None or key == record.key)
+            and (wanted.reason is None or wanted.reason in carrier.reason)
+            and (wanted.error is None or wanted.error in carrier.last_error)
+            and (wanted.after_ms is None or wanted.after_ms <= record.timestamp_ms)
+            and (wanted.before_ms is None or record.timestamp_ms < wanted.before_ms)
+        )
+
+
+def read_id(text: str) -> tuple[int, int]:
+    """(partition, offset) of an id or a cursor. Raises BadParameterError."""
+    partition, dash, offset = text.partition("-")
+    numbers = (partition, offset)
+    if not dash or not all(
+        each.isascii() and each.isdigit() and len(each) <= DIGITS_MAX for each in numbers
+    ):
+        raise BadParameterError(f"{text[:100]!r} is not of the form 0-17")
+    return int(partition), int(offset)
+
+
+class DeadLog:
+    """The dead-letter topic, open for reading. `info` None: there is none yet."""
+
+    def __init__(
+        self, consumer: Consumer, subscription: str, cluster: str, info: TopicInfo | None
+    ) -> None:
+        self.info = info
+        self._consumer = consumer
+        self._subscription = subscription
+        self._cluster = cluster
+        self._buffer: deque[Record] = deque()
+        self._at: tuple[int, int] | None = None
+        self._session = 0
+        self._ended = -1
+        self.foreign: Foreign | None = None
+
+    @property
+    def partitions(self) -> range:
+        """The numbers of its partitions."""
+        return range(0 if self.info is None else self.info.partitions)
+
+    @property
+    def topic_id(self) -> bytes:
+        """Its identity. Raises BrokerError when there is no topic."""
+        if self.info is None:
+            raise BrokerError("there is no dead-letter topic")
+        return self.info.topic_id
+
+    def key(self, partition: int) -> LedgerKey:
+        """The record of what was removed from a partition."""
+        return dead_key(self._cluster, self._subscription, self.topic_id, partition)
+
+    def home(self, letter: Letter) -> Origin:
+        """The coordinate of a dead letter itself."""
+        topic = "" if self.info is None else self.info.topic
+        offset = letter.record.offset
+        return Origin(self._cluster, self.topic_id, topic, letter.partition, offset)
+
+    async def range(self, partition: int) -> tuple[int, int]:
+        """(first, end) offset. Raises BrokerError."""
+        return await self._consumer.log_range(self._tp(partition))
+
+    async def read(
+        self, partition: int, offset: int, end: int, most: int
+    ) -> tuple[list[Letter], int]:
+        """Letters of this subscription from `offset` on, below `end`, of at most `most` records;
+        and the offset behind what was read. `end` <= the log's end. Raises BrokerError.
+        """
+        try:
+            async with asyncio.timeout(READ_S):
+                records, behind = await self._read(partition, offset, end, most)
+        except TimeoutError:
+            self._at = None
+            raise BrokerError("the dead-letter topic could not be read in time") from None
+        carriers = [carrier_of(record, self._subscription) for record in records]
+        if self.foreign is not None:
+            carriers = await self.foreign.carriers(records, carriers)
+        letters = [
+            Letter(partition, record, carrier)
+            for record, carrier in zip(records, carriers, strict=True)
+            if carrier is not None
+        ]
+        return letters, behind
+
+    async def one(self, partition: int, offset: int) -> Letter | None:
+        """The letter at an offset; None without one. Raises BrokerError."""
+        if partition not in self.partitions:
+            return None
+        first, end = await self.range(partition)
+        if not first <= offset < end:
+            return None
+        letters, _ = await self.read(partition, offset, offset + 1, 1)
+        return letters[0] if letters else None
+
+    def _tp(self, partition: int) -> TopicPartition:
+        return TopicPartition("" if self.info is None else self.info.topic, partition)
+
+    def _seek(self, partition: int, offset: int) -> None:
+        if self._at is not None:
+            there, behind = self._at
+            if there == partition and 0 <= offset - behind <= NEAR:
+                return
+            if there != partition:
+                self._consumer.stop_fetch(self._tp(there))
+        self._buffer.clear()
+        self._ended = -1
+        self._session = self._consumer.fetch_from(self._tp(partition), offset)
+
+    async def _read(
+        self, partition: int, offset: int, end: int, most: int
+    ) -> tuple[list[Record], int]:
+        self._seek(partition, offset)
+        self._at = None  # until it is known again
+        found: list[Record] = []
+        size = 0
+        while offset < end and len(found) < most and size < BYTES_MAX:
+            if self._buffer:
+                record = self._buffer[0]
+                if record.offset >= end:
+                    offset = end
+                    break
+                self._buffer.popleft()
+                if record.offset >= offset:
+                    found.append(record)
+                    size += record.size()
+                    offset = record.offset + 1
+            elif self._ended >= end:
+                offset = end
+            else:
+                offset = max(offset, await self._more())
+        self._at = (partition, offset)
+        return found, offset
+
+    async def _more(self) -> int:
+        """Wait for events; returns an offset below which there is nothing any more."""
+        floor = 0
+        for event in await self._consumer.events():
+            match event:
+                case Fetched(tp, session, records) if session == self._session:
+                    self._buffer.extend(records)
+                case EndReached(tp, session, offset) if session == self._session:
+                    self._ended = offset
+                case OutOfRange(tp, session, log_start) if session == self._session:
+                    # Retention was faster.
+                    floor = log_start
+                    self._session = self._consumer.fetch_from(tp, log_start)
+        return floor
+
+
+@asynccontextmanager
+async def open_dead_log(subscription: Subscription) -> AsyncIterator[DeadLog]:
+    """Open the dead-letter topic of a subscription's group. Raises BrokerError."""
+    settings, broker = subscription.settings, subscription.broker
+    topic = dead_name(broker, subscription.name, settings)
+    async with open_log(subscription, topic, "dead") as log:
+        if settings.dead_topic and isinstance(broker, ForeignDead):
+            log.foreign = Foreign(broker, subscription.cluster, subscription.name)
+        yield log
+
+
+@asynccontextmanager
+async def open_log(subscription: Subscription, topic: str, what: str) -> AsyncIterator[DeadLog]:
+    """Open a topic of ackd's own: of dead letters, or of copies that look the same. `what` stands
+    in the client's name. Raises BrokerError.
+    """
+    settings, name = subscription.settings, subscription.name
+    if not subscription.cluster:
+        raise BrokerError("the broker is not connected yet")
+    identity = subscription.context.identity
+    consumer = subscription.broker.consumer(
+        ConsumerSpec(settings.group or name, (topic,), client_id=f"{identity}-{what}", joins=False)
+    )
+    try:
+        await consumer.start()
+        found = await consumer.topics()
+        info = found[0] if found else None
+        yield DeadLog(consumer, name, subscription.cluster, info)
+    finally:
+        await consumer.close()

@@ -1,0 +1,117 @@
+"""Which dead letters are gone, and the homes of those on their way: in the store (rules R2, R29).
+
+A topic can't give up single messages, so "removed" is a bit. Each partition of the dead-letter
+topic has a record like any other, under a name of its own; what is redriven has its home there.
+Whoever carries out an operation owns the record by term; a claim may have to rejoin it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ackd.core.ids import LedgerKey, SidecarId
+from ackd.core.record.copies import PRUNE_MAX
+from ackd.core.record.maintenance import HOMES
+from ackd.core.record.protocol import Op, Open, Reply, SlotView, Snapshot, Verdict
+from ackd.core.record.transitions import State, Verb
+from ackd.engine.base.context import Context
+from ackd.engine.ownership.recover import INCARNATION_BITS, RTERM_BITS
+from ackd.errors import StoreDataError, StoreError
+from ackd.store.flusher import LedgerHandle
+
+PRUNES = 16
+"""ADVANCE drops a few old homes each (`PRUNE_MAX`); so many go into one call."""
+
+
+@dataclass(slots=True)
+class Taken:
+    """A record under our term. `slots`: those that were on their way when it was taken."""
+
+    handle: LedgerHandle
+    slots: dict[int, SlotView]
+
+
+class DeadMarks:
+    """Calls to the records of one subscription's dead letters."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    async def states(self, key: LedgerKey, offsets: Sequence[int]) -> list[State]:
+        """READY (dead), SENDING (on its way) or FINISHED (gone) of each. Raises StoreError.
+
+        Changes nothing. What the store has lost counts as dead.
+        """
+        if not offsets:
+            return []
+        handle = LedgerHandle(key)
+        ops = [Op(Verb.LOOK, offset) for offset in offsets]
+        reply = await self._context.flusher.submit(handle, ops)
+        if reply.verdict is Verdict.MOVED:
+            await self.take(key, None)
+            reply = await self._context.flusher.submit(handle, ops)
+        if reply.verdict in (Verdict.ABSENT, Verdict.CHUNK_LOST):
+            return [State.READY] * len(offsets)
+        return [result.state for result in _decided(reply).results]
+
+    async def take(self, key: LedgerKey, first: int | None) -> Taken:
+        """Own a record; made when absent unless `first` (the log's first offset) is None.
+
+        What lies below `first` was deleted by retention and is forgotten. Raises StoreError.
+        """
+        handle = LedgerHandle(key)
+        snapshot = await self._open(handle, first, 0)
+        losses = self._losses(snapshot)
+        if losses:
+            await self.decide(handle, losses)
+            snapshot = await self._open(handle, None, handle.term)
+        if first is not None:
+            await self.decide(handle, [*[Op(Verb.ADVANCE, first)] * PRUNES, Op(Verb.DROP, first)])
+        return Taken(handle, {slot.offset: slot for slot in snapshot.slots})
+
+    async def prune(self, key: LedgerKey, homes: int) -> None:
+        """Drop homes that were closed long ago, about so many. Raises StoreError.
+
+        Nobody needs to own the record for that. One that is gone or was moved has time.
+        """
+        handle = LedgerHandle(key)
+        for _ in range(homes // (PRUNES * PRUNE_MAX) + 1):
+            await self._context.flusher.submit(handle, [Op(Verb.ADVANCE, 0)] * PRUNES)
+
+    async def decide(self, handle: LedgerHandle, ops: Sequence[Op]) -> Reply:
+        """One call, as the owner. Raises StoreError when it was not decided."""
+        return _decided(await self._context.flusher.submit(handle, ops))
+
+    async def _open(self, handle: LedgerHandle, first: int | None, term: int) -> Snapshot:
+        bits = self._context.random_bits
+        request = Open(
+            key=handle.key,
+            owner=SidecarId(self._context.identity, 0).text(),
+            rterm=bits(RTERM_BITS),
+            incarnation=bits(INCARNATION_BITS) | 1,
+            grace_ms=self._context.grace_ms,
+            create_at=first,
+            term=term,
+        )
+        snapshot = await self._context.flusher.open(request, handle)
+        if snapshot.verdict is not Verdict.OK:
+            name = snapshot.verdict.name
+            raise StoreDataError(f"the record of the dead letters is {name}")
+        return snapshot
+
+    def _losses(self, snapshot: Snapshot) -> list[Op]:
+        """What the record lists and the store has lost is begun anew (R14)."""
+        ops = [Op(Verb.REPLAY, index << 15, arg=1) for index in snapshot.lost_chunks]
+        if snapshot.lost_homes:
+            rterm = self._context.random_bits(RTERM_BITS)
+            ops.append(Op(Verb.REPLAY, 0, rterm=rterm, arg=HOMES))
+        if ops:
+            self._context.metrics.store_data_lost.at().inc()
+        return ops
+
+
+def _decided(reply: Reply) -> Reply:
+    if reply.verdict is not Verdict.OK:
+        raise StoreError(f"the record of the dead letters is {reply.verdict.name}")
+    return reply

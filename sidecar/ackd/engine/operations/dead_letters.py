@@ -1,0 +1,229 @@
+"""Looking at dead letters, and starting operations on them (`ackd.api.dead_letters.DeadDesk`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from ackd.api.dead_letters import (
+    DeadLetter,
+    DeadPage,
+    DeadRequest,
+    DeadView,
+    DryRun,
+    Kind,
+    OperationView,
+    To,
+)
+from ackd.core.record.transitions import State
+from ackd.engine.operations.dead_letter_reader import DeadLog, Letter, open_dead_log, read_id
+from ackd.engine.operations.operations import Archive
+from ackd.engine.subscription import Subscription
+from ackd.errors import BadParameterError, PressureError, UnknownDeadLetterError
+from ackd.ports import Clock, Store
+
+READ_MAX = 500
+LOOK_MS = 10_000
+SHOWN_MAX = 20
+READERS_MAX = 4
+"""Each look opens a reader at the broker; so many at once for the whole sidecar."""
+
+
+class DeadLetters:
+    """Implements `DeadDesk`. `subscription` finds one or raises UnknownSubscriptionError."""
+
+    def __init__(
+        self, subscription: Callable[[str], Subscription], store: Store, clock: Clock
+    ) -> None:
+        self._of = subscription
+        self._clock = clock
+        self._archive = Archive(store, clock)
+        self._readers = 0
+
+    # --- looking
+
+    async def page(self, name: str, cursor: str | None, limit: int) -> DeadPage:
+        """See the protocol. A page may be short, or empty, and have a cursor: the time was up."""
+        subscription = self._of(name)
+        partition, offset = (0, 0) if cursor is None else read_id(cursor)
+        async with self._reader(), open_dead_log(subscription) as log:
+            scan = _Scan(subscription, log, self._until_ms())
+            await scan.from_(partition, offset, limit, lambda letters: letters)
+        return DeadPage(scan.found, scan.cursor)
+
+    async def peek(self, name: str, dead_id: str) -> DeadLetter:
+        """See the protocol."""
+        subscription = self._of(name)
+        read_id(dead_id)
+        async with self._reader(), open_dead_log(subscription) as log:
+            ((letter, state),) = await _named(subscription, log, [dead_id])
+        return letter.whole(_STATES[state])
+
+    # --- operations
+
+    async def begin(self, name: str, request: DeadRequest) -> DryRun | OperationView:
+        """See the protocol."""
+        subscription = self._of(name)
+        _check(subscription, request)
+        async with self._reader(), open_dead_log(subscription) as log:
+            if request.dry_run and not request.ids:
+                return await self._dry_run(subscription, log, request)
+            named = await _named(subscription, log, request.ids)
+            if request.dry_run:
+                views = [letter.view(_STATES[state]) for letter, state in named]
+                return DryRun(len(named), len(named), complete=True, messages=views[:SHOWN_MAX])
+            ranges = [await log.range(number) for number in log.partitions]
+            topic_id = b"" if log.info is None else log.topic_id
+        return await subscription.operations.begin(request, topic_id, ranges)
+
+    async def _dry_run(
+        self, subscription: Subscription, log: DeadLog, request: DeadRequest
+    ) -> DryRun:
+        scan = _Scan(subscription, log, self._until_ms(), keep=SHOWN_MAX)
+        await scan.from_(
+            0,
+            0,
+            request.max,
+            lambda letters: [each for each in letters if each.fits(request.filter)],
+        )
+        complete = scan.cursor is None or scan.matched == request.max
+        return DryRun(scan.matched, scan.scanned, complete, scan.found)
+
+    async def operation(self, operation_id: str) -> OperationView:
+        """See the protocol."""
+        return await self._archive.view(operation_id)
+
+    async def cancel(self, operation_id: str) -> OperationView:
+        """See the protocol."""
+        await self._archive.read(operation_id)
+        await self._archive.cancel(operation_id)
+        return await self._archive.view(operation_id)
+
+    # ---
+
+    def _until_ms(self) -> int:
+        return self._clock.monotonic_ms() + LOOK_MS
+
+    def _reader(self) -> _Place:
+        return _Place(self)
+
+    def enter(self) -> None:
+        """Take a place of a reader. Raises PressureError."""
+        if self._readers >= READERS_MAX:
+            raise PressureError("too many look at dead letters at once")
+        self._readers += 1
+
+    def leave(self) -> None:
+        """Give it back."""
+        self._readers -= 1
+
+
+class _Place:
+    """A reader's place, while it is used."""
+
+    def __init__(self, of: DeadLetters) -> None:
+        self._of = of
+
+    async def __aenter__(self) -> None:
+        self._of.enter()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._of.leave()
+
+
+class _Scan:
+    """Reads on through the partitions until there is enough, or the time is up.
+
+    `cursor`: where it stopped, None at the end. `keep`: how many letters are kept at most.
+    """
+
+    def __init__(
+        self, subscription: Subscription, log: DeadLog, until_ms: int, keep: int | None = None
+    ) -> None:
+        self._subscription = subscription
+        self._log = log
+        self._until_ms = until_ms
+        self._keep = keep
+        self.found: list[DeadView] = []
+        self.matched = 0
+        self.scanned = 0
+        self.cursor: str | None = None
+
+    async def from_(
+        self,
+        partition: int,
+        offset: int,
+        limit: int | None,
+        choose: Callable[[list[Letter]], list[Letter]],
+    ) -> None:
+        """Scan; at most `limit` letters match."""
+        log = self._log
+        for number in log.partitions:
+            if number < partition:
+                continue
+            first, end = await log.range(number)
+            at = max(first, offset if number == partition else 0)
+            while at < end:
+                if self._is_over() or self.matched == limit:
+                    self.cursor = f"{number}-{at}"
+                    return
+                letters, behind = await log.read(number, at, end, READ_MAX)
+                chosen = await still_there(self._subscription, log, number, choose(letters))
+                if limit is not None and len(chosen) > limit - self.matched:
+                    chosen = chosen[: limit - self.matched]
+                    behind = chosen[-1][0].record.offset + 1
+                self.scanned += behind - at
+                at = behind
+                self.matched += len(chosen)
+                room = len(chosen) if self._keep is None else self._keep - len(self.found)
+                self.found += [letter.view(_STATES[state]) for letter, state in chosen[:room]]
+
+    def _is_over(self) -> bool:
+        clock = self._subscription.context.clock
+        return clock.monotonic_ms() >= self._until_ms
+
+
+async def still_there(
+    subscription: Subscription, log: DeadLog, partition: int, letters: Sequence[Letter]
+) -> list[tuple[Letter, State]]:
+    """Those that were not redriven or purged, with their states. Raises StoreError."""
+    if not letters:
+        return []
+    offsets = [letter.record.offset for letter in letters]
+    states = await subscription.dead_marks.states(log.key(partition), offsets)
+    pairs = zip(letters, states, strict=True)
+    return [(letter, state) for letter, state in pairs if state is not State.FINISHED]
+
+
+async def _named(
+    subscription: Subscription, log: DeadLog, ids: Sequence[str]
+) -> list[tuple[Letter, State]]:
+    """All of these. Raises UnknownDeadLetterError when one is not there."""
+    found: list[tuple[Letter, State]] = []
+    for dead_id in ids:
+        partition, offset = read_id(dead_id)
+        letter = await log.one(partition, offset)
+        there = [] if letter is None else [letter]
+        kept = await still_there(subscription, log, partition, there)
+        if not kept:
+            raise UnknownDeadLetterError(f"there is no dead letter {dead_id} (any more)")
+        found += kept
+    return found
+
+
+def _check(subscription: Subscription, request: DeadRequest) -> None:
+    """Raises BadParameterError."""
+    name = subscription.name
+    if request.kind is Kind.PURGE and request.confirm != name and not request.dry_run:
+        raise BadParameterError(f"a purge can't be undone: confirm must be {name!r}")
+    edited = [*request.remove_headers, *(header for header, _ in request.set_headers)]
+    if any(header.startswith("ackd-") for header in edited):
+        raise BadParameterError("headers that begin with ackd- are ackd's own")
+    to_group = request.kind is Kind.REDRIVE and request.to is To.GROUP
+    if to_group and not subscription.settings.retry_topic:
+        raise BadParameterError(
+            f"{name} has no retry topic, so nothing can be redriven to this group alone; "
+            'set retry_topic = true, or redrive to "origin"'
+        )
+
+
+_STATES = dict.fromkeys(State, "redriving") | {State.READY: "dead"}

@@ -1,0 +1,65 @@
+"""Dead letters of others' consumers in the topic that `dead_topic` names, as if ackd had made them.
+
+They have no home record: nothing of ackd's waits for them. What a redrive needs is where they came
+from; that they are redriven once is kept by the marks at their own place, as for ackd's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ackd.core.origin import Origin
+from ackd.engine.partition.copy_headers import ORIGIN, Carrier
+from ackd.ports import ForeignDead, Record
+
+REASON = "given up by another consumer"
+
+
+class Foreign:
+    """Of one subscription."""
+
+    def __init__(self, broker: ForeignDead, cluster: str, subscription: str) -> None:
+        self._broker = broker
+        self._cluster = cluster
+        self._subscription = subscription
+
+    async def carriers(
+        self, records: Sequence[Record], known: Sequence[Carrier | None]
+    ) -> list[Carrier | None]:
+        """`known`, with those that others have put there. Raises BrokerError."""
+        found = list(known)
+        places = [
+            place
+            for place, carrier in enumerate(known)
+            if carrier is None and not _of_ackd(records[place])
+        ]
+        if not places:
+            return found
+        origins = await self._broker.dead_origins([records[place] for place in places])
+        for place, origin in zip(places, origins, strict=True):
+            if origin is not None:
+                record = records[place]
+                found[place] = Carrier(
+                    origin=Origin(
+                        self._cluster,
+                        origin.topic_id,
+                        origin.topic,
+                        origin.partition,
+                        origin.offset,
+                    ),
+                    subscription=self._subscription,
+                    generation=0,
+                    incarnation=0,
+                    rterm=0,
+                    attempt=origin.attempts,
+                    due_ms=0,
+                    first_ms=record.timestamp_ms,
+                    published_ms=record.timestamp_ms,
+                    reason=REASON,
+                )
+        return found
+
+
+def _of_ackd(record: Record) -> bool:
+    """A dead letter of another subscription."""
+    return any(name == ORIGIN for name, _ in record.headers)

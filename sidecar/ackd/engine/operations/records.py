@@ -1,0 +1,94 @@
+"""Looking at partitions' records, and taking them, for who is not their ordinary owner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ackd.core.ids import LedgerKey
+from ackd.core.ledger.bitmap import CHUNK_SHIFT
+from ackd.core.record import maintenance
+from ackd.core.record.protocol import Op, Open, Reply, Snapshot, Verdict
+from ackd.core.record.transitions import Verb
+from ackd.engine.base.context import Context
+from ackd.engine.ownership.recover import INCARNATION_BITS, RTERM_BITS
+from ackd.errors import StoreDataError, StoreError
+from ackd.store.flusher import LedgerHandle
+
+if TYPE_CHECKING:
+    from ackd.engine.subscription import Subscription
+
+OPS_MAX = 1_000
+
+
+class Records:
+    """Calls to the records of one subscription."""
+
+    def __init__(self, subscription: Subscription, context: Context) -> None:
+        self._subscription = subscription
+        self._context = context
+
+    async def peek(self, key: LedgerKey) -> Snapshot | None:
+        """The record as it is, None without one. Changes nothing. Raises StoreError."""
+        snapshot = await self._context.store.open(await self._request(key, None, peek=True))
+        if snapshot.verdict is Verdict.ABSENT:
+            return None
+        return _good(snapshot)
+
+    async def take(
+        self, key: LedgerKey, create_at: int | None
+    ) -> tuple[LedgerHandle, Snapshot] | None:
+        """Own a record: who owned it before is fenced. None: it is absent and not to be made.
+
+        Raises StoreError.
+        """
+        handle = LedgerHandle(key)
+        flusher = self._context.flusher
+        snapshot = await flusher.open(await self._request(key, create_at), handle)
+        if snapshot.verdict is Verdict.ABSENT:
+            return None
+        losses = self._losses(_good(snapshot))
+        if losses:
+            await self.decide(handle, losses)
+            again = await self._request(key, None, term=handle.term)
+            snapshot = _good(await flusher.open(again, handle))
+        return handle, snapshot
+
+    async def decide(self, handle: LedgerHandle, ops: Sequence[Op]) -> Reply:
+        """One call, as the owner. Raises StoreError when it was not decided."""
+        reply = await self._context.flusher.submit(handle, ops)
+        if reply.verdict is not Verdict.OK:
+            raise StoreError(f"a record is {reply.verdict.name}; trying again")
+        return reply
+
+    async def _request(
+        self, key: LedgerKey, create_at: int | None, *, term: int = 0, peek: bool = False
+    ) -> Open:
+        bits, subscription = self._context.random_bits, self._subscription
+        return Open(
+            key=key,
+            owner=subscription.ownership.me.text(),
+            rterm=bits(RTERM_BITS),
+            incarnation=bits(INCARNATION_BITS) | 1,
+            grace_ms=self._context.grace_ms,
+            create_at=create_at,
+            term=term,
+            jump_ms=await subscription.presence.jump_ms(),
+            peek=peek,
+        )
+
+    def _losses(self, snapshot: Snapshot) -> list[Op]:
+        """What the record lists and the store has lost is begun anew (R14)."""
+        ops = [Op(Verb.REPLAY, index << CHUNK_SHIFT, arg=1) for index in snapshot.lost_chunks]
+        if snapshot.lost_homes:
+            rterm = self._context.random_bits(RTERM_BITS)
+            ops.append(Op(Verb.REPLAY, 0, rterm=rterm, arg=maintenance.HOMES))
+        if ops:
+            self._context.metrics.store_data_lost.at().inc()
+        return ops
+
+
+def _good(snapshot: Snapshot) -> Snapshot:
+    if snapshot.verdict is not Verdict.OK:
+        raise StoreDataError(f"a record is {snapshot.verdict.name}")
+    return snapshot

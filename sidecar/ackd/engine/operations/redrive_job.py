@@ -1,0 +1,372 @@
+"""Carrying out an operation on dead letters: batch by batch, each written down before it begins.
+
+To the group: home record, copy into the retry topic, finish, as for any message that is sent back
+(R2, R29), so that however often it is begun anew exactly one copy is delivered. To the origin topic
+there are no claims: a sidecar that dies between copy and mark leaves one batch twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ackd.api.dead_letters import DeadRequest, Kind, Progress, To
+from ackd.core.record.protocol import Finish, Op
+from ackd.core.record.transitions import Outcome, State, Verb
+from ackd.engine.base.context import Context
+from ackd.engine.operations.dead_letter_reader import (
+    BYTES_MAX,
+    DeadLog,
+    Letter,
+    open_dead_log,
+    read_id,
+)
+from ackd.engine.operations.dead_letter_records import Taken
+from ackd.engine.partition.copy_headers import (
+    Carrier,
+    carrier_headers,
+    own_headers,
+    place_of,
+    redriven_headers,
+)
+from ackd.errors import AckdError, BrokerError, StoreError
+from ackd.ports import Failure, Headers, NotStored, Outgoing, PublishResult
+
+if TYPE_CHECKING:
+    from ackd.engine.operations.operations import Document, Operations
+    from ackd.engine.subscription import Subscription
+
+BATCH_MAX = 100
+READ_MAX = 500
+NAP_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Home:
+    """A dead letter on its way, and what its home record and its slot say."""
+
+    letter: Letter
+    generation: int
+    rterm: int
+    attempt: int
+
+
+class NoRightError(AckdError):
+    """Another sidecar carries out this operation."""
+
+
+class Work:
+    """One try to bring an operation to its end. Raises StoreError, BrokerError, NoRightError."""
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        context: Context,
+        operations: Operations,
+        document: Document,
+    ) -> None:
+        self._subscription = subscription
+        self._context = context
+        self._operations = operations
+        self._document = document
+        self._marks = subscription.dead_marks
+        self._taken: dict[int, Taken] = {}
+
+    @property
+    def _request(self) -> DeadRequest:
+        return self._document.request
+
+    async def run(self) -> None:
+        """Until it is done, or to be cancelled."""
+        document = self._document
+        async with open_dead_log(self._subscription) as log:
+            there = "" if log.info is None else log.info.topic_id.hex()
+            if document.topic_id not in ("", there):
+                document.state = Progress.FAILED
+                document.error = "the dead-letter topic was deleted meanwhile"
+                await self._save()
+                return
+            while document.state is Progress.RUNNING:
+                await self._step(log)
+
+    async def _step(self, log: DeadLog) -> None:
+        document, operations = self._document, self._operations
+        await operations.keep_right()
+        if document.pending:
+            letters = [
+                letter
+                for offset in document.pending
+                if (letter := await log.one(document.partition, offset)) is not None
+            ]
+        elif document.partition == len(document.ends) or document.left == 0:
+            document.state, document.error = Progress.DONE, None
+            await self._save()
+            return
+        elif await operations.archive.cancelled(document.id):
+            document.state = Progress.CANCELLED
+            await self._save()
+            return
+        else:
+            letters = await self._next(log)
+            await self._save()
+        if document.pending:
+            await self._batch(log, letters)
+
+    async def _save(self) -> None:
+        await self._operations.archive.write(self._document)
+
+    # --- which
+
+    async def _next(self, log: DeadLog) -> list[Letter]:
+        """The next batch; it is in `pending` then. Without one only the position moves on."""
+        document = self._document
+        number = document.partition
+        first, _ = await log.range(number)
+        offset = max(document.offset, first)
+        if self._request.ids:
+            letters, document.behind = await self._named(log, number, offset)
+        else:
+            end = document.ends[number]
+            found, document.behind = await log.read(number, offset, end, READ_MAX)
+            letters = [each for each in found if each.fits(self._request.filter)]
+        letters = await self._still_there(log, number, letters)
+        most = min(BATCH_MAX, self._request.rate_per_s or BATCH_MAX)
+        if document.left is not None:
+            most = min(most, document.left)
+        if len(letters) > most:
+            letters = letters[:most]
+            document.behind = letters[-1].record.offset + 1
+        if letters:
+            document.pending = [letter.record.offset for letter in letters]
+        else:
+            self._go_on()
+        return letters
+
+    async def _named(self, log: DeadLog, number: int, offset: int) -> tuple[list[Letter], int]:
+        """Those of the request that are in this partition."""
+        wanted = sorted(
+            at for partition, at in map(read_id, self._request.ids) if partition == number
+        )
+        found: list[Letter] = []
+        size = 0
+        for at in wanted:
+            if len(found) == BATCH_MAX or size >= BYTES_MAX:
+                return found, found[-1].record.offset + 1
+            letter = await log.one(number, at) if at >= offset else None
+            if letter is not None:
+                found.append(letter)
+                size += letter.record.size()
+        return found, self._document.ends[number]
+
+    async def _still_there(
+        self, log: DeadLog, number: int, letters: Sequence[Letter]
+    ) -> list[Letter]:
+        offsets = [letter.record.offset for letter in letters]
+        states = await self._marks.states(log.key(number), offsets)
+        pairs = zip(letters, states, strict=True)
+        return [letter for letter, state in pairs if state is not State.FINISHED]
+
+    def _go_on(self) -> None:
+        """Behind the batch: the next offset, or the next partition."""
+        document = self._document
+        document.pending = []
+        document.offset = document.behind
+        if document.offset >= document.ends[document.partition]:
+            document.partition += 1
+            document.offset = 0
+
+    # --- one batch
+
+    async def _batch(self, log: DeadLog, letters: list[Letter]) -> None:
+        document = self._document
+        began_ms = self._context.clock.monotonic_ms()
+        taken = await self._take(log, document.partition)
+        if not letters:
+            moved, failed = 0, 0  # deleted by retention meanwhile
+        elif self._request.kind is Kind.PURGE:
+            moved, failed = await self._purge(taken, letters), 0
+        elif self._request.to is To.ORIGIN:
+            moved, failed = await self._to_origin(log, taken, letters)
+        else:
+            moved, failed = await self._to_group(log, taken, letters)
+        document.moved += moved
+        document.failed += failed
+        document.skipped += len(document.pending) - moved - failed
+        document.error = None
+        self._count(moved, failed)
+        self._go_on()
+        await self._save()
+        await self._rest(len(letters), began_ms)
+
+    def _count(self, moved: int, failed: int) -> None:
+        name, metrics = self._subscription.name, self._context.metrics
+        done = "purged" if self._request.kind is Kind.PURGE else "redriven"
+        metrics.dead_letters.at(name, done).inc(moved)
+        metrics.dead_letters.at(name, "failed").inc(failed)
+
+    async def _rest(self, count: int, began_ms: int) -> None:
+        """Wait as long as the rate asks for."""
+        rate = self._request.rate_per_s
+        if rate is None or self._document.partition == len(self._document.ends):
+            return
+        until_ms = began_ms + count * 1000 // rate
+        left_ms = until_ms - self._context.clock.monotonic_ms()
+        if left_ms > 0:
+            await asyncio.sleep(min(left_ms / 1000, NAP_S))
+
+    async def _take(self, log: DeadLog, number: int) -> Taken:
+        taken = self._taken.get(number)
+        if taken is None:
+            first, _ = await log.range(number)
+            taken = self._taken[number] = await self._marks.take(log.key(number), first)
+        return taken
+
+    async def _purge(self, taken: Taken, letters: Sequence[Letter]) -> int:
+        ops = []
+        for letter in letters:
+            offset = letter.record.offset
+            slot = taken.slots.get(offset)
+            if slot is not None and slot.state is State.SENDING:
+                ops.append(_finish(offset, slot.fence, slot.rterm, slot.attempt))
+            else:
+                ops.append(Op(Verb.HOLE, offset, arg=offset + 1))
+        if ops:
+            await self._marks.decide(taken.handle, ops)
+        return len(ops)
+
+    # --- to the origin topic
+
+    async def _to_origin(
+        self, log: DeadLog, taken: Taken, letters: Sequence[Letter]
+    ) -> tuple[int, int]:
+        free = [each for each in letters if each.record.offset not in taken.slots]
+        copies = [
+            Outgoing(
+                letter.carrier.origin.topic,
+                letter.record.key,
+                letter.record.value,
+                self._headers(letter) + redriven_headers(log.home(letter)),
+            )
+            for letter in free
+        ]
+        results = await self._subscription.broker.publish(copies)
+        stored = [x for x, result in zip(free, results, strict=True) if not _bad(result)]
+        ops = [Op(Verb.HOLE, x.record.offset, arg=x.record.offset + 1) for x in stored]
+        if ops:
+            await self._marks.decide(taken.handle, ops)
+        self._tell(log, stored)
+        refused = _refused(results)
+        return len(stored), refused
+
+    # --- to this group
+
+    async def _to_group(
+        self, log: DeadLog, taken: Taken, letters: Sequence[Letter]
+    ) -> tuple[int, int]:
+        """Home, copy, finish (R2). Begun anew after a crash it does no harm."""
+        partitions = await self._subscription.retry_topic.topic.ensure()
+        homes, before = await self._send(taken, letters)
+        copies = [self._copy(log, taken, home, partitions) for home in homes]
+        results = await self._subscription.broker.publish(copies)
+        stored = [home for home, result in zip(homes, results, strict=True) if not _bad(result)]
+        if stored:
+            await self._mark(taken, stored)
+            self._tell(log, [home.letter for home in stored])
+        if len(stored) < len(homes):
+            self._subscription.retry_topic.topic.doubt()
+        return before + len(stored), _refused(results)
+
+    def _tell(self, log: DeadLog, letters: Sequence[Letter]) -> None:
+        """For the traces, if there are some."""
+        tracing = self._subscription.tracing
+        if tracing is not None:
+            told = [(each.carrier, log.home(each).id) for each in letters]
+            tracing.redriven(told, self._context.clock.wall_ms())
+
+    async def _send(self, taken: Taken, letters: Sequence[Letter]) -> tuple[list[_Home], int]:
+        """Write the homes; also how many were redriven by whoever began with this batch."""
+        reply = await self._marks.decide(taken.handle, _send_ops(letters))
+        homes: list[_Home] = []
+        before = 0
+        for letter, result in zip(letters, reply.results[1::2], strict=True):
+            if result.outcome is Outcome.SENT:
+                slot = taken.slots.get(letter.record.offset)
+                rterm = reply.rterm if slot is None else slot.rterm
+                homes.append(_Home(letter, result.fence, rterm, result.attempt))
+            elif result.outcome is Outcome.FINISHED:
+                before += 1
+            else:
+                raise StoreError(f"a home was answered {result.outcome.name}; trying again")
+        return homes, before
+
+    async def _mark(self, taken: Taken, homes: Sequence[_Home]) -> None:
+        """The copies are durable: the dead letters are gone."""
+        ops = [
+            _finish(home.letter.record.offset, home.generation, home.rterm, home.attempt)
+            for home in homes
+        ]
+        # Two drop as many old homes as this batch has made.
+        ops += [Op(Verb.ADVANCE, 0)] * 2
+        reply = await self._marks.decide(taken.handle, ops)
+        if any(each.state is not State.FINISHED for each in reply.results[: len(homes)]):
+            raise StoreError("a copy could not be marked; trying again")
+
+    def _copy(self, log: DeadLog, taken: Taken, home: _Home, partitions: int) -> Outgoing:
+        letter = home.letter
+        old, record = letter.carrier, letter.record
+        carrier = Carrier(
+            origin=old.origin,
+            subscription=old.subscription,
+            generation=home.generation,
+            incarnation=taken.handle.incarnation,
+            rterm=home.rterm,
+            attempt=0,
+            due_ms=0,
+            first_ms=self._context.clock.wall_ms(),
+            published_ms=old.published_ms,
+            redriven=log.home(letter),
+            reset_epoch=old.reset_epoch,
+        )
+        place = None
+        if self._subscription.broker.capabilities.explicit_partition:
+            place = place_of(record, old.origin, partitions)
+        name = self._subscription.retry_topic.topic.name
+        headers = carrier_headers(carrier, self._headers(letter))
+        return Outgoing(name, record.key, record.value, headers, place)
+
+    def _headers(self, letter: Letter) -> Headers:
+        """The message's own, edited as wanted."""
+        request = self._request
+        gone = {*request.remove_headers, *(name for name, _ in request.set_headers)}
+        kept = tuple(each for each in own_headers(letter.record.headers) if each[0] not in gone)
+        return (*kept, *((name, value.encode()) for name, value in request.set_headers))
+
+
+def _send_ops(letters: Sequence[Letter]) -> list[Op]:
+    """A slot with a fresh budget, and then its home; on a repeat the home is only told again."""
+    ops = []
+    for number, letter in enumerate(letters, 1):
+        ops.append(Op(Verb.PLACE, letter.record.offset))
+        ops.append(Op(Verb.SEND, letter.record.offset, group=number))
+    return ops
+
+
+def _finish(offset: int, fence: int, rterm: int, attempt: int) -> Op:
+    return Op(Verb.FINISH, offset, fence, rterm, attempt, Finish.SENT)
+
+
+def _bad(result: PublishResult) -> bool:
+    return isinstance(result, NotStored)
+
+
+def _refused(results: Sequence[PublishResult]) -> int:
+    """How many the broker will never take. Raises BrokerError when another try may help."""
+    refused = 0
+    for result in results:
+        if isinstance(result, NotStored):
+            if result.failure is not Failure.REFUSED:
+                raise BrokerError(f"{result.code}: {result.detail}")
+            refused += 1
+    return refused

@@ -1,0 +1,240 @@
+"""Where a group stands, and moving it (`ackd.api.progress.ProgressDesk`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ackd.api.dead_letters import OperationView
+from ackd.api.progress import (
+    PartitionPlan,
+    PartitionProgress,
+    Position,
+    ProgressExport,
+    SeekPlan,
+    SeekRequest,
+    SeekTo,
+)
+from ackd.core.ids import TopicPartition
+from ackd.core.ledger.bitmap import ChunkedBitmap
+from ackd.core.record.protocol import Snapshot
+from ackd.core.record.transitions import State
+from ackd.engine.operations.records import Records
+from ackd.engine.operations.seek_document import SeekDocument, Target
+from ackd.engine.ownership import undo
+from ackd.engine.subscription import Subscription
+from ackd.errors import (
+    BadParameterError,
+    BrokerError,
+    NothingToUndoError,
+    NotPausedError,
+    PressureError,
+)
+from ackd.ports import TopicInfo
+
+AT_ONCE = 16
+"""Partitions that are asked about at the same time."""
+LOOKS_MAX = 2
+"""Exports and dry runs that may run at once: each reads the whole progress of a group."""
+FORM = 1
+
+
+@dataclass(slots=True)
+class _Place:
+    """A partition of the group: its topic, its log, its record, and where it would go."""
+
+    info: TopicInfo
+    tp: TopicPartition
+    first: int = 0
+    end: int = 0
+    snapshot: Snapshot | None = None
+    to: Position | None = None
+
+
+class Seeks:
+    """See the protocol."""
+
+    def __init__(self, of: Callable[[str], Subscription]) -> None:
+        self._of = of
+        self._looking = 0
+
+    async def export(self, name: str) -> ProgressExport:
+        """See the protocol."""
+        subscription = self._of(name)
+        places = await self._look(subscription, SeekRequest(SeekTo.EARLIEST))
+        return ProgressExport(
+            FORM,
+            name,
+            subscription.cluster,
+            subscription.context.clock.wall_ms(),
+            [_progress(place, place.snapshot) for place in places if place.snapshot is not None],
+        )
+
+    async def seek(self, name: str, request: SeekRequest) -> SeekPlan | OperationView:
+        """See the protocol."""
+        subscription = self._of(name)
+        if not request.dry_run:
+            await subscription.control.ask()
+        if not request.dry_run and not subscription.control.group_paused:
+            raise NotPausedError(
+                f"{name} is not paused: pause it for the group first, then seek, then resume"
+            )
+        places = await self._look(subscription, request)
+        if request.dry_run:
+            plans = [_plan(place, request) for place in places]
+            return SeekPlan(
+                sum(plan.again for plan in plans),
+                sum(plan.skipped for plan in plans),
+                sum(plan.leases_kept for plan in plans),
+                plans,
+            )
+        return await subscription.operations.start(_document(subscription, request, places))
+
+    # --- looking
+
+    async def _look(self, subscription: Subscription, request: SeekRequest) -> list[_Place]:
+        """The partitions that are meant, and where each would go. Raises PressureError."""
+        if self._looking >= LOOKS_MAX:
+            raise PressureError("too many look at progress at once")
+        self._looking += 1
+        try:
+            return await self._places(subscription, request)
+        finally:
+            self._looking -= 1
+
+    async def _places(self, subscription: Subscription, request: SeekRequest) -> list[_Place]:
+        if not subscription.health.joined or not subscription.cluster:
+            raise BrokerError("the broker is not connected yet")
+        own = subscription.retry_topic.topic.name
+        infos = [each for each in await subscription.consumer.topics() if each.topic != own]
+        found = {
+            tp: _Place(info, tp)
+            for info in sorted(infos, key=lambda each: each.topic)
+            for tp in (TopicPartition(info.topic, number) for number in range(info.partitions))
+        }
+        wanted = {TopicPartition(each.topic, each.partition): each for each in request.positions}
+        unknown = [f"{tp.topic}/{tp.partition}" for tp in wanted if tp not in found]
+        if unknown:
+            raise BadParameterError(f"not of this subscription: {', '.join(unknown[:10])}")
+        others = [
+            f"{tp.topic}/{tp.partition}"
+            for tp, each in wanted.items()
+            if each.topic_id not in (None, found[tp].info.topic_id.hex())
+        ]
+        if others:
+            raise BadParameterError(f"these are other topics now: {', '.join(others[:10])}")
+        places = list(found.values())
+        if request.to is SeekTo.POSITIONS:
+            places = [found[tp] for tp in sorted(wanted)]
+        records = Records(subscription, subscription.context)
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def fill(place: _Place) -> None:
+            async with gate:
+                await _fill(subscription, records, place, request, wanted.get(place.tp))
+
+        await asyncio.gather(*(fill(place) for place in places))
+        if request.to is SeekTo.BEFORE_RESET:
+            places = [place for place in places if place.to is not None]
+            if not places:
+                raise NothingToUndoError
+        return places
+
+
+async def _fill(
+    subscription: Subscription,
+    records: Records,
+    place: _Place,
+    request: SeekRequest,
+    wanted: Position | None,
+) -> None:
+    tp, info = place.tp, place.info
+    key = _target(place, 0).key(subscription.cluster, subscription.name)
+    place.first, place.end = await subscription.consumer.log_range(tp)
+    place.snapshot = await records.peek(key)
+    match request.to:
+        case SeekTo.EARLIEST:
+            offset = place.first
+        case SeekTo.LATEST:
+            offset = place.end
+        case SeekTo.TIME:
+            offset = await subscription.consumer.offset_at(tp, request.time_ms or 0)
+        case SeekTo.POSITIONS:
+            offset = place.end if wanted is None else wanted.offset
+        case SeekTo.BEFORE_RESET:
+            before = await undo.kept(subscription.context.store, key)
+            if before is None:
+                return
+            wanted = Position(info.topic, tp.partition, before.offset, tuple(before.finished))
+            offset = before.offset
+    offset = min(max(offset, place.first), place.end)
+    ranges = () if wanted is None else wanted.finished
+    kept = tuple((max(a, offset), min(b, place.end)) for a, b in ranges)
+    place.to = Position(info.topic, tp.partition, offset, tuple((a, b) for a, b in kept if a < b))
+
+
+def _progress(place: _Place, snapshot: Snapshot) -> PartitionProgress:
+    window, (topic, number) = undo.window(snapshot), place.tp
+    topic_id = place.info.topic_id.hex()
+    return PartitionProgress(topic, topic_id, number, window.offset, window.epoch, window.finished)
+
+
+def _plan(place: _Place, request: SeekRequest) -> PartitionPlan:
+    """Counts offsets, so a hole of the log counts as a message."""
+    to = place.to or Position(place.tp.topic, place.tp.partition, place.end)
+    snapshot, end = place.snapshot, place.end
+    if snapshot is None:
+        return PartitionPlan(to.topic, to.partition, -1, to.offset, 0, 0, 0)
+    finished, stays = ChunkedBitmap.of(snapshot.chunks), ChunkedBitmap()
+    mark = finished.first_clear(snapshot.watermark)
+    target = max(mark, to.offset) if request.increase_only else to.offset
+    for start, stop in to.finished:
+        stays.add_range(start, stop)
+    if request.increase_only:
+        again = 0
+    else:
+        # Finished now, at or above the target, and not finished after it.
+        again = max(min(mark, end) - target, 0) - stays.count_between(target, max(mark, target))
+        first = max(mark, target)
+        again += finished.count_between(first, end)
+        again -= _both(finished, stays, first, end)
+    skipped = max(target - mark, 0) - finished.count_between(mark, max(target, mark))
+    first = max(mark, target)
+    skipped += stays.count_between(first, end) - _both(finished, stays, first, end)
+    kept = sum(
+        slot.state is State.LEASED and slot.when_ms > snapshot.now_ms and slot.offset >= target
+        for slot in snapshot.slots
+    )
+    return PartitionPlan(to.topic, to.partition, mark, target, max(again, 0), max(skipped, 0), kept)
+
+
+def _both(one: ChunkedBitmap, other: ChunkedBitmap, start: int, end: int) -> int:
+    """How many offsets of [start, end) are in both."""
+    return sum(
+        one.count_between(max(a, start), min(b, end)) for a, b in other.ranges(start) if a < end
+    )
+
+
+def _target(place: _Place, offset: int, finished: Sequence[tuple[int, int]] = ()) -> Target:
+    topic_id = place.info.topic_id.hex()
+    return Target(place.tp.topic, topic_id, place.tp.partition, offset, list(finished))
+
+
+def _document(
+    subscription: Subscription, request: SeekRequest, places: Sequence[_Place]
+) -> SeekDocument:
+    context = subscription.context
+    return SeekDocument(
+        kind="import" if request.imported else "seek",
+        id=subscription.operations.new_id(),
+        subscription=subscription.name,
+        to=request.to.value,
+        increase_only=request.increase_only,
+        targets=[
+            _target(place, place.to.offset, place.to.finished)
+            for place in places
+            if place.to is not None
+        ],
+        created_ms=context.clock.wall_ms(),
+    )

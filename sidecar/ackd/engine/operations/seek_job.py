@@ -1,0 +1,306 @@
+"""Carrying out a move of a group, so that a kill at any moment leaves a state to go on from.
+
+While it runs, the live value halts every sidecar: none owns a partition, so nothing is handed out
+and nothing is sent back. Then each partition's record is reset by one atomic call, under a term
+that fences whoever owned it. A reset is done once: the record's epoch tells (rules R2, R8, I3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ackd.api.dead_letters import Progress
+from ackd.core.ids import LedgerKey
+from ackd.core.ledger.bitmap import ChunkedBitmap
+from ackd.core.record.protocol import Finish, Op, Snapshot
+from ackd.core.record.transitions import State, Verb
+from ackd.engine.base.context import Context
+from ackd.engine.cluster.members import UNCONFIRMED_MS
+from ackd.engine.operations.dead_letter_reader import DeadLog, Letter, open_log
+from ackd.engine.operations.records import OPS_MAX, Records
+from ackd.engine.operations.seek_document import SeekDocument, Stage, Target
+from ackd.engine.ownership import undo
+from ackd.errors import StoreError
+from ackd.store.flusher import LedgerHandle
+
+if TYPE_CHECKING:
+    from ackd.engine.operations.operations import Operations
+    from ackd.engine.subscription import Subscription
+
+READ_MAX = 500
+HEARD_MS = UNCONFIRMED_MS + 200
+"""After so long no sidecar grants that has not heard of the halt, even if none says so: a
+heartbeat's answer brings it, and who has had none for `UNCONFIRMED_MS` grants nothing.
+"""
+NAP_MS = 100
+_PENDING = frozenset({State.DEAD, State.SENDING})
+
+
+class SeekWork:
+    """One try to bring a seek to its end. Raises StoreError, BrokerError, NoRightError."""
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        context: Context,
+        operations: Operations,
+        document: SeekDocument,
+    ) -> None:
+        self._subscription = subscription
+        self._context = context
+        self._operations = operations
+        self._document = document
+        self._records = Records(subscription, context)
+        self._targets = {(each.topic_id, each.partition): each for each in document.targets}
+
+    async def run(self) -> None:
+        """Until it is done, or cancelled."""
+        document = self._document
+        while document.state is Progress.RUNNING:
+            await self._operations.keep_right()
+            await self._halt()
+            match document.stage:
+                case Stage.HALT:
+                    document.stage = Stage.COPIES
+                case Stage.COPIES:
+                    await self._find_held()
+                    document.stage = Stage.RESET
+                case Stage.RESET:
+                    await self._reset_all()
+                    document.stage = Stage.FINISH
+                case Stage.FINISH:
+                    await self._finish_copies()
+                    document.stage = Stage.CHECK
+                case Stage.CHECK:
+                    await self._check()
+            document.error = None
+            await self._save()
+        await self._subscription.control.end_halt(document.id)
+
+    async def _save(self) -> None:
+        await self._operations.archive.write(self._document)
+
+    # --- nobody else works on the records
+
+    async def _halt(self) -> None:
+        """Hold every sidecar, also again when the store has forgotten the halt."""
+        control, document = self._subscription.control, self._document
+        if control.halted_for == document.id and document.stage is not Stage.HALT:
+            return
+        if control.halted_for != document.id:
+            await control.halt(document.id)
+        presence, clock = self._subscription.presence, self._context.clock
+        since_ms = clock.monotonic_ms()
+        while clock.monotonic_ms() - since_ms < HEARD_MS:
+            presence.beat_soon()
+            await asyncio.sleep(NAP_MS / 1000)
+            await self._operations.keep_right()
+            if presence.all_halted(document.id, since_ms):
+                return
+
+    # --- copies
+
+    def _retry_key(self, log: DeadLog, number: int) -> LedgerKey:
+        subscription = self._subscription
+        return LedgerKey(subscription.cluster, subscription.name, log.topic_id, number)
+
+    async def _letters(
+        self, log: DeadLog, number: int, start: int, end: int | None = None
+    ) -> AsyncIterator[list[Letter]]:
+        """Copies from `start` on, to the end of the log (or `end`), batch by batch."""
+        first, log_end = await log.range(number)
+        at, stop = max(first, start), log_end if end is None else min(end, log_end)
+        while at < stop:
+            letters, at = await log.read(number, at, stop, READ_MAX)
+            yield letters
+            await self._operations.keep_right()
+
+    def _target_of(self, letter: Letter) -> Target | None:
+        """Where the message of a copy comes again, if it does."""
+        origin = letter.carrier.origin
+        if origin.cluster != self._subscription.cluster:
+            return None
+        target = self._targets.get((origin.topic_id.hex(), origin.partition))
+        return None if target is None or origin.offset < target.offset else target
+
+    async def _find_held(self) -> None:
+        """Copies under lease stay what comes of their messages: one holder (I3)."""
+        document = self._document
+        document.keep = []
+        for target in document.targets:
+            target.held = []
+        if document.increase_only:
+            return
+        async with open_log(self._subscription, self._retry_topic, "seek") as log:
+            for number in log.partitions:
+                taken = await self._records.take(self._retry_key(log, number), None)
+                live = set() if taken is None else _live(taken[1])
+                if not live:
+                    continue
+                async for letters in self._letters(log, number, min(live), max(live) + 1):
+                    for letter in letters:
+                        if letter.record.offset in live:
+                            self._keep(number, letter)
+
+    def _keep(self, number: int, letter: Letter) -> None:
+        """This copy is all that comes of its message."""
+        target = self._target_of(letter)
+        if target is not None:
+            target.held.append(letter.carrier.origin.offset)
+            self._document.keep.append((number, letter.record.offset))
+
+    @property
+    def _retry_topic(self) -> str:
+        return self._subscription.retry_topic.topic.name
+
+    async def _finish_copies(self) -> None:
+        """All other copies of what comes again: silently over (R8)."""
+        document = self._document
+        if document.increase_only or not any(target.done for target in document.targets):
+            return
+        async with open_log(self._subscription, self._retry_topic, "seek") as log:
+            for number in log.partitions:
+                taken = await self._records.take(self._retry_key(log, number), None)
+                if taken is None:
+                    continue  # nobody has read it, so every copy still has to ask its home
+                handle, snapshot = taken
+                finished = ChunkedBitmap.of(snapshot.chunks)
+                states = {slot.offset: slot.state for slot in snapshot.slots}
+                keep = {offset for there, offset in document.keep if there == number}
+                async for letters in self._letters(log, number, snapshot.watermark):
+                    over = [
+                        letter
+                        for letter in letters
+                        if letter.record.offset not in keep
+                        and letter.record.offset not in finished
+                        and self._comes_again(letter)
+                    ]
+                    if over:
+                        await self._finish(handle, over, states)
+
+    def _comes_again(self, letter: Letter) -> bool:
+        target = self._target_of(letter)
+        return target is not None and target.done
+
+    async def _finish(
+        self, handle: LedgerHandle, over: Sequence[Letter], states: Mapping[int, State]
+    ) -> None:
+        """`states`: those of the slots when the record was taken."""
+        ops = [_skip(letter.record.offset) for letter in over]
+        reply = await self._records.decide(handle, ops)
+        self._document.copies += len(ops)
+        for letter, result in zip(over, reply.results, strict=True):
+            if result.when_ms and states.get(letter.record.offset) not in _PENDING:
+                await self._revived(letter)
+
+    async def _revived(self, letter: Letter) -> None:
+        """A late extend gave this copy a holder since `_find_held`: it stays, its origin not."""
+        target = self._target_of(letter)
+        if target is not None:
+            offset = letter.carrier.origin.offset
+            target.held.append(offset)
+            await self._decide_as_owner(target, [_skip(offset)])
+
+    async def _decide_as_owner(self, target: Target, ops: Sequence[Op]) -> None:
+        taken = await self._records.take(self._key(target), target.offset)
+        if taken is not None:
+            await self._records.decide(taken[0], ops)
+
+    # --- the partitions
+
+    def _key(self, target: Target) -> LedgerKey:
+        return target.key(self._subscription.cluster, self._subscription.name)
+
+    async def _reset_all(self) -> None:
+        document, operations = self._document, self._operations
+        for target in document.targets:
+            if target.done:
+                continue
+            await operations.keep_right()
+            document.cancelled |= await operations.archive.cancelled(document.id)
+            if document.cancelled:
+                return
+            if document.increase_only:
+                moved = await self._increase(target)
+            else:
+                moved = await self._reset(target)
+            await self._moved(target, moved=moved)
+
+    async def _moved(self, target: Target, *, moved: bool) -> None:
+        target.done = True
+        self._document.moved += moved
+        self._document.skipped += not moved
+        await self._save()
+
+    async def _reset(self, target: Target) -> bool:
+        taken = await self._records.take(self._key(target), target.offset)
+        if taken is None:
+            raise StoreError("a record was made and is gone")
+        handle, snapshot = taken
+        if target.epoch is None:
+            if not snapshot.created:
+                await undo.keep(self._context.store, self._key(target), snapshot)
+            target.epoch = snapshot.epoch
+            await self._save()
+        ops = [Op(Verb.RESET, target.offset)] if snapshot.epoch <= target.epoch else []
+        ops += [_skip(offset) for offset in target.held]
+        ops += _holes(target)
+        for start in range(0, len(ops), OPS_MAX):
+            await self._records.decide(handle, ops[start : start + OPS_MAX])
+        tracing = self._subscription.tracing
+        if tracing is not None:
+            tracing.sought(handle.key, target.topic, target.epoch + 1, target.offset)
+        return True
+
+    async def _increase(self, target: Target) -> bool:
+        """Only forward, and nothing that is finished becomes unfinished."""
+        taken = await self._records.take(self._key(target), target.offset)
+        if taken is None:
+            raise StoreError("a record was made and is gone")
+        handle, snapshot = taken
+        if snapshot.watermark > target.offset and not target.finished:
+            return False
+        # What is under lease or on its way stays, and so does the window from the first of it on.
+        pending = {slot.offset for slot in snapshot.slots if slot.state in _PENDING}
+        floor = min([target.offset, *pending, *_live(snapshot)])
+        ops = [Op(Verb.ADVANCE, floor)]
+        if floor < target.offset:
+            ops.append(Op(Verb.HOLE, floor, arg=target.offset, group=Finish.SKIPPED))
+        ops += _holes(target)
+        for start in range(0, len(ops), OPS_MAX):
+            await self._records.decide(handle, ops[start : start + OPS_MAX])
+        return True
+
+    async def _check(self) -> None:
+        """A store that was set back meanwhile may have forgotten a reset: then once more."""
+        document = self._document
+        if not document.increase_only:
+            for target in document.targets:
+                if target.done and target.epoch is not None:
+                    snapshot = await self._records.peek(self._key(target))
+                    if snapshot is None or snapshot.epoch <= target.epoch:
+                        target.done = False
+                        document.moved -= 1
+                        document.stage = Stage.RESET
+        if document.stage is Stage.CHECK:
+            document.state = Progress.CANCELLED if document.cancelled else Progress.DONE
+
+
+def _live(snapshot: Snapshot) -> set[int]:
+    """Offsets under lease."""
+    return {
+        slot.offset
+        for slot in snapshot.slots
+        if slot.state is State.LEASED and slot.when_ms > snapshot.now_ms
+    }
+
+
+def _skip(offset: int) -> Op:
+    """Finished without delivery, unless it is under lease."""
+    return Op(Verb.HOLE, offset, arg=offset + 1, group=Finish.SKIPPED)
+
+
+def _holes(target: Target) -> list[Op]:
+    return [Op(Verb.HOLE, start, arg=end, group=Finish.SKIPPED) for start, end in target.finished]

@@ -1,0 +1,1 @@
+"""Taking, recovering, committing and letting go of partitions."""

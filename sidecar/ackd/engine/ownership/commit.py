@@ -1,0 +1,99 @@
+"""Progress to the broker: watermarks that the store confirmed, with what is finished above them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ackd.core.commit_metadata import encode
+from ackd.core.record.protocol import Op
+from ackd.core.record.transitions import Verb
+from ackd.engine.base.context import Context
+from ackd.engine.partition.partition import Partition
+from ackd.errors import BrokerError
+from ackd.ports import Committed, Trouble
+
+if TYPE_CHECKING:
+    from ackd.engine.subscription import Subscription
+
+LOG = logging.getLogger("ackd.engine")
+TROUBLE = "commit"
+
+
+class Committer:
+    """Commits at intervals, and when partitions are handed over. The store never waits for it."""
+
+    def __init__(self, subscription: Subscription, context: Context) -> None:
+        self._subscription = subscription
+        self._context = context
+
+    async def run(self) -> None:
+        """Commit what moved, until cancelled. A failure is tried again next time."""
+        interval_s = self._subscription.settings.commit_interval_ms / 1000
+        while True:
+            await asyncio.sleep(interval_s)
+            try:
+                await self.commit(list(self._subscription.owned.values()))
+            except BrokerError as error:
+                LOG.info("%s: commit failed: %s", self._subscription.name, error.detail)
+
+    async def commit(
+        self, partitions: Sequence[Partition], *, always: bool = False, last: bool = False
+    ) -> None:
+        """Commit those that moved (or all); then free what lies below. Raises BrokerError.
+
+        Only a nominated member may commit; for others the store alone knows, which is enough.
+        `last`: before they are given away, so those too of which only the metadata has changed.
+        """
+        todo = {
+            each.tp: self._position(each)
+            for each in partitions
+            if each.tp in self._subscription.ownership.nominated
+            and (
+                always
+                or each.ledger.confirmed > each.committed
+                or (last and each.version != each.committed_version)
+            )
+        }
+        if not todo:
+            return
+        metrics, name = self._context.metrics, self._subscription.name
+        try:
+            await self._subscription.consumer.commit(todo)
+        except BrokerError:
+            metrics.commits.at(name, "failed").inc()
+            raise
+        metrics.commits.at(name, "done").inc()
+        for partition in partitions:
+            position = todo.get(partition.tp)
+            if position is not None:
+                self._committed(partition, position.offset)
+
+    def _position(self, partition: Partition) -> Committed:
+        ledger, key = partition.ledger, partition.key
+        try:
+            metadata = encode(
+                key.cluster,
+                key.topic_id,
+                partition.epoch,
+                ledger.confirmed,
+                partition.version,
+                ledger.finished.ranges(ledger.confirmed),
+                self._subscription.broker.capabilities.commit_metadata_chars,
+            )
+        except ValueError as error:
+            self._subscription.troubles[TROUBLE] = Trouble(TROUBLE, str(error))
+            raise BrokerError(str(error)) from error
+        return Committed(ledger.confirmed, metadata)
+
+    def _committed(self, partition: Partition, offset: int) -> None:
+        """The broker has it: chunks below are dropped here and in the store (R16)."""
+        partition.committed = offset
+        if partition.tracing is not None:
+            partition.tracing.committed(offset, partition.end)
+        partition.committed_version = partition.version
+        partition.ledger.dropped(offset)
+        if not partition.closed and not partition.ledger.dirty:
+            partition.tell(Op(Verb.DROP, offset))

@@ -1,0 +1,119 @@
+"""A topic got more partitions: the new ones wait until the older ones are through (R19, I6).
+
+With more partitions a key may move to another one, where its new messages would not wait for the
+old ones. With `on_growth = "drain"` the first sidecar that opens a new partition notes where the
+older ones end, and nobody takes a new one before all of that is over. The note lies in the store,
+so a restart or another sidecar goes on with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ackd.config.subscription import SubscriptionSettings
+from ackd.core.ids import LedgerKey, TopicPartition
+from ackd.core.record.protocol import Open, Verdict
+from ackd.errors import StoreError
+from ackd.ports import Consumer, Store, TopicInfo
+
+TRIES = 10
+STEPS_MAX = 100
+"""So many growths of a topic may be waited for at once; the oldest are forgotten."""
+
+
+class Step(msgspec.Struct, frozen=True):
+    """Once there were `len(ends)` partitions, with these ends."""
+
+    ends: tuple[int, ...]
+
+
+class Grown(msgspec.Struct, frozen=True):
+    """A topic: how many partitions were seen, and the growths that are not over."""
+
+    partitions: int
+    steps: tuple[Step, ...] = ()
+
+
+_decode = msgspec.json.Decoder(Grown).decode
+
+
+class Growth:
+    """The growths of one subscription's topics. `name`: of its place in the store."""
+
+    def __init__(
+        self, name: str, settings: SubscriptionSettings, consumer: Consumer, store: Store, own: str
+    ) -> None:
+        self._name = name
+        self._own = own
+        self._consumer = consumer
+        self._store = store
+        self._wanted = settings.on_growth == "drain" and settings.ordering == "key"
+        self.waiting: dict[TopicPartition, None] = {}
+
+    async def holds(self, tp: TopicPartition, info: TopicInfo, key: LedgerKey) -> bool:
+        """Whether this partition has to wait for older ones. Raises StoreError, BrokerError.
+
+        `key`: of its record.
+        """
+        if not self._wanted or tp.topic == self._own:
+            return False
+        at = f"growth:{self._name}:{info.topic_id.hex()}"
+        grown = await self._seen(at, tp, info)
+        left = [step for step in grown.steps if not await self._over(step, info, key)]
+        if len(left) < len(grown.steps):
+            await self._keep(at, grown, Grown(grown.partitions, tuple(left)))
+        held = any(tp.partition >= len(step.ends) for step in left)
+        if held:
+            self.waiting[tp] = None
+        else:
+            self.waiting.pop(tp, None)
+        return held
+
+    async def _seen(self, at: str, tp: TopicPartition, info: TopicInfo) -> Grown:
+        """What is known of the topic, with a growth that is seen just now."""
+        count = max(info.partitions, tp.partition + 1)
+        first = Grown(count)
+        there = await self._store.put_new(at, msgspec.json.encode(first))
+        for _ in range(TRIES):
+            known = first if there is None else _decode(there)
+            if count <= known.partitions:
+                return known
+            older = [TopicPartition(tp.topic, number) for number in range(known.partitions)]
+            ends = tuple([(await self._consumer.log_range(each))[1] for each in older])
+            new = Grown(count, (*known.steps, Step(ends))[-STEPS_MAX:])
+            data = msgspec.json.encode(new)
+            there = await self._store.swap(at, there, data)
+            if there == data:
+                return new
+        raise StoreError(f"{tp.topic}: its growth is being noted by others all the time")
+
+    async def _keep(self, at: str, before: Grown, after: Grown) -> None:
+        """Somebody else may have been first; then it is found out again."""
+        encode = msgspec.json.encode
+        await self._store.swap(at, encode(before), encode(after))
+
+    async def _over(self, step: Step, info: TopicInfo, key: LedgerKey) -> bool:
+        """All below the ends is finished, and no key of those partitions is parked."""
+        for number, end in enumerate(step.ends):
+            if not await self._through(key._replace(partition=number), info, end):
+                return False
+        return True
+
+    async def _through(self, key: LedgerKey, info: TopicInfo, end: int) -> bool:
+        look = Open(key, "", rterm=0, incarnation=0, grace_ms=0, peek=True)
+        snapshot = await self._store.open(look)
+        if snapshot.verdict is Verdict.ABSENT:
+            first, _ = await self._consumer.log_range(TopicPartition(info.topic, key.partition))
+            return end <= first
+        if snapshot.verdict is not Verdict.OK:
+            return False
+        return snapshot.watermark >= end and not snapshot.parked
+
+    def words(self, partitions: Sequence[TopicPartition]) -> str:
+        """For people; empty when none of these waits."""
+        count = sum(each in self.waiting for each in partitions)
+        if not count:
+            return ""
+        return f"{count} new partitions wait until the older ones are drained (on_growth)"

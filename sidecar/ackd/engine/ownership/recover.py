@@ -1,0 +1,283 @@
+"""Taking a partition: what the store, the broker's committed position and the log say, put
+together.
+
+The order of belief: an operator's reset (a commit that ackd did not make) wins over the store, the
+store wins over ackd's own commit, and that wins over the start policy (rules R1, R6, R8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from bisect import bisect_left
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from ackd.core.commit_metadata import Progress, decode
+from ackd.core.ids import LedgerKey, SidecarId, TopicPartition
+from ackd.core.ledger.bitmap import CHUNK_SHIFT, ChunkedBitmap
+from ackd.core.ledger.entry import B
+from ackd.core.ledger.ledger import Ledger
+from ackd.core.record import maintenance
+from ackd.core.record.protocol import Op, Open, SlotView, Snapshot, Verdict
+from ackd.core.record.transitions import State, Verb
+from ackd.engine.base.context import Context
+from ackd.engine.ownership import undo
+from ackd.engine.partition.partition import Partition
+from ackd.errors import StoreDataError, StoreError, StoreLayoutError
+from ackd.ports import Committed, Consumer
+
+LOG = logging.getLogger("ackd.engine")
+
+INCARNATION_BITS = 48
+RTERM_BITS = 16
+SLOTS_BATCH = 500
+
+
+class NotYetError(StoreError):
+    """This partition can only be taken by the member that the group nominates."""
+
+    type = "not-nominated"
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """How to take a partition. `start`: where a new record starts. `nominated`: may commit."""
+
+    owner: SidecarId
+    start: int
+    nominated: bool
+    accept_foreign: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What the broker said. `foreign`: somebody else's commit. `ours`: metadata that fits the
+    position.
+    """
+
+    committed: Committed
+    ours: Progress | None
+    foreign: bool
+
+
+def judge(key: LedgerKey, committed: Committed) -> Found:
+    """Whose commit is this? Ranges count only if they were written for this very position (R8)."""
+    progress = decode(committed.metadata) if committed.offset >= 0 else None
+    if progress is not None and progress.of_earlier_topic(key.cluster, key.topic_id):
+        # Ours, for a topic that was deleted since: its offsets mean nothing here (R1).
+        return Found(Committed(-1, ""), None, foreign=False)
+    if progress is not None and not progress.fits(key.cluster, key.topic_id, committed.offset):
+        progress = None
+    return Found(committed, progress, committed.offset >= 0 and progress is None)
+
+
+class Recovery:
+    """Opens one partition's record and brings it in line with the broker."""
+
+    def __init__(
+        self,
+        context: Context,
+        consumer: Consumer,
+        partition: Partition,
+        jump_ms: Callable[[], Awaitable[int]],
+    ) -> None:
+        self._jump_ms = jump_ms
+        self._context = context
+        self._consumer = consumer
+        self._partition = partition
+
+    async def _request(self, wish: Wish, create_at: int | None, term: int = 0) -> Open:
+        """The store call that takes (term 0) or re-reads the record.
+
+        Made just before it is sent: the jump of the clock has to be that of the server run which
+        decides.
+        """
+        return Open(
+            key=self._partition.key,
+            owner=wish.owner.text(),
+            rterm=self._context.random_bits(RTERM_BITS),
+            incarnation=self._context.random_bits(INCARNATION_BITS) | 1,
+            grace_ms=self._context.grace_ms,
+            create_at=create_at,
+            term=term,
+            jump_ms=await self._jump_ms(),
+        )
+
+    async def take(self, wish: Wish, tp: TopicPartition) -> bool:
+        """Take ownership. True if progress has to be committed before anything is handed out.
+
+        Raises StoreError, BrokerError; NotYetError when only a nominated member may decide.
+        """
+        key = self._partition.key
+        found = judge(key, (await self._consumer.committed([tp]))[tp])
+        if found.foreign and not wish.nominated:
+            raise NotYetError("somebody else's commit has to be judged by the nominated member")
+        start = found.committed.offset if found.committed.offset >= 0 else wish.start
+        snapshot = await self._open(await self._request(wish, start if wish.nominated else None))
+        must_commit = await self._reconcile(wish, found, snapshot)
+        if must_commit or snapshot.lost_chunks or snapshot.lost_homes:
+            snapshot = await self._open(await self._request(wish, None, snapshot.term))
+        slots, snapshot.slots = snapshot.slots, []
+        now_ms = self._context.clock.monotonic_ms()
+        repair = self._partition.opened(snapshot)
+        await fill(self._partition.ledger, slots, snapshot.now_ms, now_ms)
+        await self._partition.repair(repair)
+        return must_commit
+
+    async def _open(self, request: Open) -> Snapshot:
+        snapshot = await self._context.flusher.open(request, self._partition.handle)
+        if snapshot.verdict is Verdict.LAYOUT:
+            raise StoreLayoutError(f"{self._partition.tp}: its record has an unknown layout")
+        if snapshot.verdict is not Verdict.OK:
+            raise StoreDataError(f"{self._partition.tp}: the record is {snapshot.verdict.name}")
+        if snapshot.moved:
+            self._context.metrics.possible_rollbacks.at().inc()
+        return snapshot
+
+    async def _reconcile(self, wish: Wish, found: Found, snapshot: Snapshot) -> bool:
+        """Make the record agree with the committed position. True if it was changed by that."""
+        ops: list[Op] = []
+        if snapshot.lost_chunks:
+            self._data_lost("chunks of finished offsets are gone")
+            ops += [Op(Verb.REPLAY, index << CHUNK_SHIFT, arg=1) for index in snapshot.lost_chunks]
+        if snapshot.lost_homes:  # on its own: what is about homes is refused before that
+            await self._write([self._no_homes()])
+        if snapshot.lost_chunks or snapshot.created:
+            ops += self._context.memory.known(self._partition.key, snapshot.incarnation)
+        if snapshot.created:
+            if found.ours is not None:
+                self._data_lost("the record is gone; starting from the committed position")
+                ops += lacking(found.ours, snapshot)
+            await self._write(ops)
+            return True
+        if found.foreign and found.committed.offset != snapshot.watermark:
+            if wish.accept_foreign:
+                await undo.keep(self._context.store, self._partition.key, snapshot)
+            ops += self._foreign(wish, found.committed.offset)
+        elif found.ours is not None and _ahead(found.ours, snapshot):
+            LOG.warning("%s: the store is behind its own commit", self._partition.tp)
+            self._context.metrics.possible_rollbacks.at().inc()
+            ops += sent_below(found.ours.base, snapshot)
+            ops += [Op(Verb.ADVANCE, found.ours.base), *lacking(found.ours, snapshot)]
+            self._hearsay(found.ours, snapshot)
+        elif found.ours is not None and (lost := lacking(found.ours, snapshot)):
+            LOG.warning("%s: the store lacks what its own commit says", self._partition.tp)
+            self._context.metrics.possible_rollbacks.at().inc()
+            ops += lost
+            self._hearsay(found.ours, snapshot)
+        await self._write(ops)
+        earlier = found.ours is not None and found.ours.epoch != snapshot.epoch
+        return bool(ops) or found.foreign or earlier
+
+    def _hearsay(self, progress: Progress, snapshot: Snapshot) -> None:
+        """Which copies are over is known from the commit alone: their homes may not know (R19)."""
+        if self._partition.ledger.carriers:
+            end = max([progress.base, *(end for _, end in progress.ranges)])
+            self._partition.ledger.hearsay = range(snapshot.watermark, end)
+
+    def _foreign(self, wish: Wish, position: int) -> list[Op]:
+        name, metrics = self._partition.key.subscription, self._context.metrics
+        decision = "accepted" if wish.accept_foreign else "refused"
+        metrics.foreign_commits.at(name, decision).inc()
+        LOG.warning(
+            "%s: somebody committed offset %d in this group: %s",
+            self._partition.tp,
+            position,
+            decision,
+        )
+        return [Op(Verb.RESET, position)] if wish.accept_foreign else []
+
+    async def _write(self, ops: list[Op]) -> None:
+        if ops:
+            reply = await self._context.flusher.submit(self._partition.handle, ops)
+            if reply.verdict is not Verdict.OK:
+                raise StoreError(f"{self._partition.tp}: {reply.verdict.name}")
+
+    def _no_homes(self) -> Op:
+        """The record goes on without them; the new term tells their copies so (R14)."""
+        self._data_lost("home records of what was sent back are gone")
+        rterm = self._context.random_bits(RTERM_BITS)
+        return Op(Verb.REPLAY, 0, rterm=rterm, arg=maintenance.HOMES)
+
+    def _data_lost(self, what: str) -> None:
+        self._partition.data_lost = True
+        LOG.error("%s: store data lost: %s", self._partition.tp, what)
+        self._context.metrics.store_data_lost.at().inc()
+
+    async def reread(self, wish: Wish) -> None:
+        """Read the record again under the same term, after an unknown outcome or a change of the
+        server run, and write back what the owner knows better. Raises StoreError.
+        """
+        ledger, handle = self._partition.ledger, self._partition.handle
+        request = await self._request(wish, None, handle.term)
+        snapshot = await self._context.flusher.open(request, handle)
+        ours = wish.owner.text()
+        if snapshot.verdict is Verdict.ABSENT:
+            self._data_lost("the record is gone; rebuilt from memory")
+        # Fenced by ourselves: the answer to the rebuilding was lost.
+        again = snapshot.verdict is Verdict.FENCED and snapshot.previous_owner == ours
+        if snapshot.verdict is Verdict.ABSENT or again:
+            request = await self._request(wish, ledger.watermark)
+            snapshot = await self._context.flusher.open(request, handle)
+            ledger.opened_epoch = snapshot.epoch
+        if snapshot.verdict is Verdict.FENCED:
+            raise NotYetError("another sidecar owns the partition")
+        if snapshot.verdict is not Verdict.OK:
+            raise StoreDataError(f"{self._partition.tp}: the record is {snapshot.verdict.name}")
+        if snapshot.moved:
+            self._context.metrics.possible_rollbacks.at().inc()
+        if snapshot.lost_chunks:
+            self._data_lost("chunks of finished offsets are gone")
+        if snapshot.lost_homes:
+            await self._write([self._no_homes()])
+            snapshot = await self._open(await self._request(wish, None, handle.term))
+        repair = self._partition.opened(snapshot)
+        await self._partition.repair(repair, snapshot.lost_chunks)
+
+
+async def fill(ledger: Ledger[B], slots: Sequence[SlotView], store_ms: int, now_ms: int) -> None:
+    """Tell a ledger that nobody uses yet of a record's slots; others get their turn in between.
+
+    100,000 in one go would hold up every deadline of this sidecar for a tenth of a second (I4).
+    """
+    for start in range(0, len(slots), SLOTS_BATCH):
+        ledger.slots(slots[start : start + SLOTS_BATCH], store_ms, now_ms)
+        await asyncio.sleep(0)
+
+
+def lacking(progress: Progress, snapshot: Snapshot) -> list[Op]:
+    """What the commit says to be finished and the record does not (R8, R10).
+
+    An earlier epoch's commit says nothing about this one. An offset with a slot is replayed: a hole
+    would leave a lease that is live in there.
+    """
+    if progress.epoch < snapshot.epoch:
+        return []
+    finished = ChunkedBitmap.of(snapshot.chunks)
+    ops = []
+    slots = [slot.offset for slot in snapshot.slots]
+    for start, end in progress.ranges:
+        first = max(start, snapshot.watermark)
+        if finished.first_clear(first) < end:
+            known = slots[bisect_left(slots, first) : bisect_left(slots, end)]
+            ops += [Op(Verb.REPLAY, offset, counted=False) for offset in known]
+            ops.append(Op(Verb.HOLE, first, arg=end))
+    return ops
+
+
+def sent_below(position: int, snapshot: Snapshot) -> list[Op]:
+    """What is being sent back and the commit has passed: finished, but its home goes on (R2, R10).
+
+    An ADVANCE alone would hide from the holder of its lease that there is a home.
+    """
+    return [
+        Op(Verb.REPLAY, slot.offset, counted=False)
+        for slot in snapshot.slots
+        if slot.offset < position and slot.state is State.SENDING
+    ]
+
+
+def _ahead(progress: Progress, snapshot: Snapshot) -> bool:
+    """The broker has a later position of the same epoch than the store: the store went back."""
+    return progress.epoch >= snapshot.epoch and progress.base > snapshot.watermark

@@ -1,0 +1,1 @@
+"""One owned partition: its ledger, its record in the store, and the bodies that are held."""

@@ -1,0 +1,161 @@
+"""Copies of messages: what their headers say of the message that they stand for (rules R2, R25).
+
+A copy in the retry topic is a *carrier*: it is delivered under the name of its origin, and only
+after it has claimed the origin's home record. A dead letter has the same headers but for the claim.
+All names are written once, before the message's own headers; what the reader does not know stays.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+
+from ackd.core.ids import TOPIC_ID_BYTES
+from ackd.core.origin import Origin
+from ackd.ports import Headers, Record
+
+PREFIX = "ackd-"
+ORIGIN = "ackd-origin"
+EPOCH = "ackd-reset-epoch"
+REDRIVEN_FROM = "ackd-redriven-from"
+TEXT_BYTES_MAX = 1_024
+"""Of a reason or an error: headers count against the broker's largest message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Carrier:
+    """What a copy says of its message. Times in Unix ms; `due_ms` by the store's clock, 0 = now.
+
+    `generation`, `incarnation`, `rterm`: which home record it may claim. `first_error`: what the
+    application said when it failed first, `last_error`: last. `redriven`: the coordinate of the
+    dead letter that it comes from. `order_key`: in the line of which key its home stands (R19), 0 =
+    in none; then `first_ms` may be 0, which means that it was never handed out. `reset_epoch`: of
+    the origin when the message left its window, for the traces.
+    """
+
+    origin: Origin
+    subscription: str
+    generation: int
+    incarnation: int
+    rterm: int
+    attempt: int
+    due_ms: int
+    first_ms: int
+    published_ms: int
+    reason: str = ""
+    first_error: str = ""
+    last_error: str = ""
+    redriven: Origin | None = None
+    order_key: int = 0
+    reset_epoch: int = 0
+
+    @property
+    def home(self) -> Origin:
+        """Whose home record it has to claim: its own coordinate's, or its dead letter's."""
+        return self.redriven or self.origin
+
+
+def carrier_headers(carrier: Carrier, own: Headers) -> Headers:
+    """The headers of a copy: ours, then the message's own."""
+    numbers = (
+        ("ackd-generation", carrier.generation),
+        ("ackd-incarnation", carrier.incarnation),
+        ("ackd-rterm", carrier.rterm),
+        ("ackd-attempt", carrier.attempt),
+        ("ackd-due-ms", carrier.due_ms),
+        ("ackd-first-ms", carrier.first_ms),
+        ("ackd-published-ms", carrier.published_ms),
+    )
+    texts = (
+        ("ackd-reason", carrier.reason),
+        ("ackd-first-error", carrier.first_error),
+        ("ackd-last-error", carrier.last_error),
+    )
+    ours: list[tuple[str, bytes | None]] = [
+        (ORIGIN, carrier.origin.text().encode()),
+        ("ackd-subscription", carrier.subscription.encode()),
+    ]
+    if carrier.redriven is not None:
+        ours.append(("ackd-redriven", carrier.redriven.text().encode()))
+    ours += [(name, b"%d" % number) for name, number in numbers]
+    if carrier.order_key:
+        ours.append(("ackd-order-key", b"%d" % carrier.order_key))
+    if carrier.reset_epoch:
+        ours.append((EPOCH, b"%d" % carrier.reset_epoch))
+    ours += [(name, bounded(text)) for name, text in texts if text]
+    return (*ours, *own_headers(own))
+
+
+def carrier_of(record: Record, subscription: str) -> Carrier | None:
+    """What a record of the retry topic says; None when it is no carrier of this subscription."""
+    found: dict[str, bytes] = {}
+    for name, value in record.headers:
+        if name.startswith(PREFIX) and value is not None:
+            found.setdefault(name, value)
+    if found.get("ackd-subscription") != subscription.encode():
+        return None
+    try:
+        return Carrier(
+            origin=_origin(found[ORIGIN].decode()),
+            subscription=subscription,
+            generation=int(found["ackd-generation"]),
+            incarnation=int(found["ackd-incarnation"]),
+            rterm=int(found["ackd-rterm"]),
+            attempt=int(found["ackd-attempt"]),
+            due_ms=int(found["ackd-due-ms"]),
+            first_ms=int(found["ackd-first-ms"]),
+            published_ms=int(found["ackd-published-ms"]),
+            reason=_text(found, "ackd-reason"),
+            first_error=_text(found, "ackd-first-error"),
+            last_error=_text(found, "ackd-last-error"),
+            redriven=_origin(_text(found, "ackd-redriven")) if "ackd-redriven" in found else None,
+            order_key=int(found.get("ackd-order-key", b"0")),
+            reset_epoch=int(found.get(EPOCH, b"0")),
+        )
+    except (KeyError, ValueError):
+        return None
+
+
+def original(record: Record, carrier: Carrier) -> Record:
+    """The message that a carrier stands for, as it was in its origin."""
+    return Record(
+        carrier.origin.offset,
+        record.key,
+        record.value,
+        own_headers(record.headers) + redriven_headers(carrier.redriven),
+        carrier.published_ms,
+    )
+
+
+def redriven_headers(dead: Origin | None) -> Headers:
+    """What a redriven message says to applications: which dead letter it was."""
+    return () if dead is None else ((REDRIVEN_FROM, dead.id.encode()),)
+
+
+def own_headers(headers: Headers) -> Headers:
+    """Without those of ackd."""
+    return tuple(each for each in headers if not each[0].startswith(PREFIX))
+
+
+def place_of(record: Record, origin: Origin, partitions: int) -> int:
+    """Which partition of the retry topic a copy goes to: the same for a key, else for an origin."""
+    name = origin.text().encode() if record.key is None else record.key
+    return int.from_bytes(blake2b(name, digest_size=8).digest(), "big") % partitions
+
+
+def bounded(text: str) -> bytes:
+    """A text as a header's value: UTF-8, cut at a character."""
+    return text.encode("utf-8", "replace")[:TEXT_BYTES_MAX].decode("utf-8", "ignore").encode()
+
+
+def _origin(text: str) -> Origin:
+    """Raises ValueError. The cluster's name may hold a slash, what follows it may not."""
+    cluster, topic_id, topic, partition, offset = text.rsplit("/", 4)
+    raw = bytes.fromhex(topic_id)
+    if len(raw) != TOPIC_ID_BYTES or not topic:
+        raise ValueError(text)
+    return Origin(cluster, raw, topic, int(partition), int(offset))
+
+
+def _text(found: dict[str, bytes], name: str) -> str:
+    return found.get(name, b"").decode("utf-8", "replace")

@@ -1,0 +1,133 @@
+"""What a partition knows of its messages as copies: whose they are, why they go, what failed.
+
+Only for people and headers; what becomes of a message is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from ackd.core.ids import LedgerKey, TopicPartition, message_id
+from ackd.core.ledger.entry import Hold
+from ackd.core.ledger.ledger import Ledger
+from ackd.core.ledger.send_back import Stuck
+from ackd.core.origin import Origin
+from ackd.core.record.protocol import Op
+from ackd.core.record.transitions import Verb
+from ackd.engine.base.spill_file import Held, Stub
+from ackd.engine.partition.copy_headers import Carrier, carrier_of
+from ackd.ports import Record
+
+N = TypeVar("N")
+NOTES_MAX = 10_000
+
+
+class Copies:
+    """Belongs to one partition. Notes are bounded: of very many failures the oldest are dropped."""
+
+    def __init__(self, tp: TopicPartition, key: LedgerKey, ledger: Ledger[Held]) -> None:
+        self._tp = tp
+        self._key = key
+        self._ledger = ledger
+        self._errors: dict[int, tuple[str, str]] = {}
+        self._why: dict[int, str] = {}
+        self._out_of_time: dict[int, str] = {}
+
+    # --- whose
+
+    def origin(self, offset: int) -> Origin:
+        """The coordinate of a message of this partition that is no copy."""
+        return Origin(self._key.cluster, self._key.topic_id, *self._tp, offset)
+
+    def carrier(self, body: Record) -> Carrier | None:
+        """What a message stands for, if it is a copy."""
+        return carrier_of(body, self._key.subscription) if self._ledger.carriers else None
+
+    def name_of(self, offset: int) -> str:
+        """The public id of a message: of what it stands for, if it is a copy."""
+        entry = self._ledger.entries.get(offset)
+        body = None if entry is None else entry.body
+        if isinstance(body, Stub) and body.name:
+            return body.name
+        carrier = self.carrier(body) if isinstance(body, Record) else None
+        return message_id(*self._tp, offset) if carrier is None else carrier.origin.id
+
+    @staticmethod
+    def place(offset: int, generation: int, attempt: int, due_ms: int, first_s: int) -> Op:
+        """A copy that has claimed its home: from here on it lives in this partition's record."""
+        return Op(Verb.PLACE, offset, generation, attempt=attempt, arg=due_ms, group=first_s)
+
+    @staticmethod
+    def place_dead(offset: int, generation: int, attempt: int, first_s: int) -> list[Op]:
+        """The same for a message that was given up in its home: given up here at once.
+
+        Of the two answers only that of BURY counts, hence the mark on the other one.
+        """
+        placed = Copies.place(offset, generation, attempt, 0, first_s)._replace(counted=False)
+        return [placed, Op(Verb.BURY, offset, generation)]
+
+    # --- why
+
+    def going(self, found: Iterable[Stuck]) -> None:
+        """The store is asked to let these leave the window."""
+        for each in found:
+            _note(self._why, each.offset, each.why.value)
+
+    def why(self, offset: int) -> str:
+        """Why a message was sent back; empty when an earlier owner did it."""
+        return self._why.get(offset, "")
+
+    def failed_with(self, offset: int, error: str) -> None:
+        """What an application said about a failure: the first and the last go with the copy."""
+        first, _ = self._errors.get(offset, (error, ""))
+        _note(self._errors, offset, (first, error))
+
+    def failed_so(self, offset: int, first: str, last: str) -> None:
+        """What the store knows of it; that counts."""
+        _note(self._errors, offset, (first, last))
+
+    def take_errors(self, offset: int, other: Copies, there: int) -> None:
+        """Take over what was said of a message under the lease of its original."""
+        said = other._errors.pop(there, None)
+        if said is not None:
+            first, _ = self._errors.get(offset, said)
+            _note(self._errors, offset, (first, said[1]))
+
+    def errors(self, offset: int) -> tuple[str, str]:
+        """(first, last) error, empty where nothing was said here."""
+        return self._errors.get(offset, ("", ""))
+
+    def out_of_time(self, offset: int) -> None:
+        """It is given up because it was first handed out too long ago."""
+        _note(self._out_of_time, offset, self._too_long())
+
+    def _too_long(self) -> str:
+        seconds = self._ledger.give_up_ms / 1000
+        return f"given up {seconds:g} s after it was first handed out"
+
+    def reason(self, offset: int) -> str:
+        """Why a message leaves the window, for the copy's header."""
+        entry = self._ledger.entries.get(offset)
+        if entry is None or entry.hold is not Hold.DEAD:
+            return self.why(offset)
+        if offset in self._out_of_time:
+            return self._out_of_time[offset]
+        default = ""
+        if 0 < self._ledger.deliveries_max <= entry.attempt:
+            default = f"given up after {entry.attempt} deliveries"
+        elif self._ledger.out_of_time(entry):
+            default = self._too_long()
+        return self._errors.get(offset, ("", default))[1]
+
+    def forget(self, offset: int) -> None:
+        """It has left."""
+        self._errors.pop(offset, None)
+        self._why.pop(offset, None)
+        self._out_of_time.pop(offset, None)
+
+
+def _note(notes: dict[int, N], offset: int, note: N) -> None:
+    notes[offset] = note
+    if len(notes) > NOTES_MAX:
+        notes.pop(next(iter(notes)))

@@ -1,0 +1,399 @@
+"""An owned partition: its ledger, its place in the flusher, and what the ledger decides, done."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ackd.api.messages import Delivery
+from ackd.core.ids import LedgerKey, TopicPartition
+from ackd.core.lease import Signer
+from ackd.core.ledger.bitmap import CHUNK_SHIFT
+from ackd.core.ledger.effects import Bury, FetchFrom, FinishRange
+from ackd.core.ledger.ledger import Ledger
+from ackd.core.ledger.repair import Repair
+from ackd.core.ledger.send_back import Stuck
+from ackd.core.ledger.sent_back import restored
+from ackd.core.ledger.unordered import Scattered
+from ackd.core.record.decide import REPAIR_WAIT_MS
+from ackd.core.record.protocol import Call, Finish, Op, Reply, Result, Said, Snapshot, Verdict
+from ackd.core.record.transitions import Outcome, Verb
+from ackd.engine.base.context import Context
+from ackd.engine.base.spill_file import Held
+from ackd.engine.partition.copy_headers import original
+from ackd.engine.partition.copy_notes import Copies
+from ackd.engine.partition.hooks import Hooks, Policy
+from ackd.errors import StoreError, StoreUnknownError
+from ackd.ports import Consumer, Record
+from ackd.store.flusher import LedgerHandle, shifted
+
+if TYPE_CHECKING:
+    from ackd.engine.tracing.partition_spans import PartitionTracing
+
+LOG = logging.getLogger("ackd.engine")
+
+REPAIR_BATCH = 1_000
+CLAIM_AGAIN_MS = 1_000
+_MOVES = frozenset({Verb.SEND, Verb.BURY, Verb.PLACE, Verb.HEAD})
+_ASKED = (Verb.GRANT, Verb.SEND, Verb.PLACE, Verb.BURY)
+_SETTLES = frozenset({Verb.ACK, Verb.RETRY, Verb.EXTEND, Verb.DEAD, Verb.RELEASE})
+
+
+class Partition:
+    """Listens to every reply about its record; never raises into the flusher."""
+
+    def __init__(
+        self,
+        tp: TopicPartition,
+        key: LedgerKey,
+        context: Context,
+        consumer: Consumer,
+        hooks: Hooks,
+        policy: Policy,
+    ) -> None:
+        self.tp = tp
+        self.key = key
+        kind: type[Ledger[Held]] = Scattered if policy.scattered else Ledger
+        self.ledger = kind(policy.rules, policy.deliveries_max, carriers=policy.carriers)
+        self.ledger.give_up_ms = policy.give_up_ms
+        if policy.place_of is not None:
+            self.ledger.keep_order(policy.place_of)
+        self.handle = LedgerHandle(key, listener=self)
+        self.closed = self.queued = False
+        self.repairing = self.mending = False
+        self.repair_until_ms = 0
+        self.epoch = self.version = 0
+        self.committed = self.committed_version = self.end = -1
+        self.data_lost = False
+        self.said = True
+        self.copies = Copies(tp, key, self.ledger)
+        self.tracing: PartitionTracing | None = None
+        self.signer: Signer = context.keys.signer(key.subscription, key.topic_id, key.partition)
+        self._context = context
+        self._consumer = consumer
+        self._hooks = hooks
+        self._pending: list[Op] = []
+        self._advanced = self._grants = 0
+
+    def sign(self) -> None:
+        """Sign new leases with the key of now."""
+        key = self.key
+        self.signer = self._context.keys.signer(key.subscription, key.topic_id, key.partition)
+
+    def go_by(self, policy: Policy) -> None:
+        """Take over what a policy may change: it can be another one since this was made."""
+        ledger = self.ledger
+        ledger.rules, ledger.deliveries_max = policy.rules, policy.deliveries_max
+        if ledger.give_up_ms != policy.give_up_ms:
+            ledger.give_up_after(policy.give_up_ms, self._context.clock.monotonic_ms())
+
+    # --- opening
+
+    def opened(self, snapshot: Snapshot) -> Repair:
+        """Take the record over. Fetching starts with `start_fetching`."""
+        self.epoch, self.version = snapshot.epoch, snapshot.version
+        if snapshot.moved:
+            self.repairing = True
+            self.repair_until_ms = self._context.clock.monotonic_ms() + REPAIR_WAIT_MS
+        return self.ledger.opened(snapshot, self._context.clock.monotonic_ms())
+
+    def start_fetching(self) -> None:
+        """Fetch from the watermark; what is finished above it is skipped as it comes."""
+        start = self.ledger.finished.first_clear(self.ledger.watermark)
+        if self.ledger.hearsay:
+            start = min(start, self.ledger.hearsay.start)
+        self.ledger.fetching(self._consumer.fetch_from(self.tp, start), start)
+        self.perform()
+
+    async def repair(self, repair: Repair, lost_chunks: Sequence[int] = ()) -> None:
+        """Write back what the store forgot, and release what nobody got. Raises StoreError.
+
+        A lost chunk is made again together with what is known of it, never empty before that.
+        A ledger that was let go meanwhile did not hear who got what: it must not release.
+        """
+        if self.closed:
+            return
+        self.mending = True
+        try:
+            await self._mend(repair, lost_chunks)
+        finally:
+            self.mending = False
+
+    async def _mend(self, repair: Repair, lost_chunks: Sequence[int]) -> None:
+        now_ms = self._context.clock.monotonic_ms()
+        ops = [Op(Verb.REPLAY, index << CHUNK_SHIFT, arg=1) for index in lost_chunks]
+        for home in repair.homes:
+            ops += restored(*home, now_ms)
+        ops += [Op(Verb.REPLAY, offset, counted=False) for offset in repair.finished]
+        if repair.watermark:
+            ops.append(Op(Verb.ADVANCE, repair.watermark))
+        ops += [
+            Op(Verb.EXTEND, offset, fence, rterm, attempt, max(due_ms - now_ms, 1), counted=False)
+            for offset, fence, rterm, attempt, due_ms in repair.leases
+        ]
+        ops += [Op(Verb.RELEASE, *orphan) for orphan in repair.orphans]
+        for start in range(0, len(ops), REPAIR_BATCH):
+            part = ops[start : start + REPAIR_BATCH]
+            reply = await self._context.flusher.submit(self.handle, part)
+            if reply.verdict is not Verdict.OK:
+                raise StoreError(f"repair was refused: {reply.verdict.name}")
+
+    # --- granting
+
+    def next_grant(self) -> int:
+        """A number for the grants of one receive: they get one fence of their own."""
+        self._grants = (self._grants + 1) & 0x7FFF
+        return self._grants
+
+    def upkeep(self) -> list[Op]:
+        """Holes and the watermark, to travel with the next call; each once while it may land."""
+        ops: list[Op] = []
+        if self._pending:
+            ops = [op for op in self._pending if op.arg > self.ledger.watermark]
+            self._pending = []
+        if self.ledger.watermark > max(self.ledger.confirmed, self._advanced):
+            self._advanced = self.ledger.watermark
+            ops.append(Op(Verb.ADVANCE, self._advanced))
+        return ops
+
+    def flush(self, *more: Op) -> asyncio.Future[Reply]:
+        """Tell the store what is to be told. A failure puts it back (`failed`)."""
+        return self._context.flusher.submit(self.handle, self._all_upkeep(more))
+
+    def tell(self, *more: Op, said: Sequence[Said] = ()) -> None:
+        """`flush` without waiting: the listener deals with whatever comes of it. `said`: with
+        `more`.
+        """
+        ops = self._all_upkeep(more)
+        said = shifted(said, len(ops) - len(more)) if said else ()
+        self._context.flusher.tell(self.handle, ops, _ignore, said)
+
+    def _all_upkeep(self, more: Sequence[Op]) -> list[Op]:
+        """The watermark again, even if a call with it is on its way: that one may be given up."""
+        self._advanced = 0
+        return [*self.upkeep(), *more]
+
+    @property
+    def grantable(self) -> bool:
+        """Messages may be handed out now."""
+        stopped = self.closed or self.repairing or self.behind
+        return not stopped and self._hooks.confirmed()
+
+    @property
+    def behind(self) -> bool:
+        """The record has to be read again, or does not have yet what this owner knows better."""
+        return self.ledger.dirty or self.mending
+
+    @property
+    def has_upkeep(self) -> bool:
+        """Something to tell the store even if nobody asks for messages."""
+        return bool(self._pending) or self.ledger.watermark > self.ledger.confirmed
+
+    def deliveries(
+        self, offsets: Sequence[int], reply: Reply, first: int, attempts_max: int, holder: str
+    ) -> list[Delivery]:
+        """The messages of grants that landed, without those that were not granted.
+
+        `first`: where their results begin. `holder`: who asked, for `explain`.
+        """
+        entries, sign, rterm = self.ledger.entries, self.signer.token, reply.rterm
+        topic, partition = self.tp
+        made: list[Delivery] = []
+        results = reply.results[first : first + len(offsets)]
+        for offset, result in zip(offsets, results, strict=True):
+            entry = entries.get(offset)
+            if entry is None or result.outcome is not Outcome.GRANTED:
+                continue
+            entry.holder = holder
+            body, attempt = entry.body, result.attempt
+            if not isinstance(body, Record):
+                continue
+            lease = sign(offset, result.fence, rterm, attempt)
+            facts = attempt, attempts_max, result.first_s * 1000, result.when_ms
+            if self.ledger.carriers:
+                made.append(self.message(lease, body, *facts))
+            else:
+                made.append(Delivery(lease, topic, partition, body, *facts))
+        return made
+
+    def message(
+        self,
+        lease: str,
+        body: Record,
+        attempt: int,
+        attempts_max: int,
+        first_seen_ms: int,
+        deadline_ms: int,
+    ) -> Delivery:
+        """A message under a lease, as the application gets it: a copy under its origin's name."""
+        carrier = self.copies.carrier(body)
+        if carrier is None:
+            facts = attempt, attempts_max, first_seen_ms, deadline_ms
+            return Delivery(lease, *self.tp, body, *facts)
+        origin, body = carrier.origin, original(body, carrier)
+        facts = attempt, attempts_max, carrier.first_ms or first_seen_ms, deadline_ms
+        return Delivery(lease, origin.topic, origin.partition, body, *facts, origin=origin)
+
+    # --- the flusher's listener
+
+    def landed(self, call: Call, reply: Reply) -> None:
+        """The store decided (or refused) a call of this partition."""
+        if self.closed:
+            return
+        if reply.verdict is not Verdict.OK:
+            self._refused(call, reply)
+            return
+        self._decided(call, reply)
+        self.said = reply.said
+        now_ms, store_ms, ledger = self._context.clock.monotonic_ms(), reply.now_ms, self.ledger
+        acked: list[int] = []
+        for op, result in zip(call.ops, reply.results, strict=True):
+            if op.verb is Verb.GRANT:
+                ledger.granted(op.offset, result, reply.rterm, store_ms, now_ms)
+            elif result.outcome is Outcome.ACKED:
+                acked.append(op.offset)
+            elif op.verb in _SETTLES:
+                ledger.settled(
+                    op.offset,
+                    result.outcome,
+                    result.fence,
+                    result.when_ms,
+                    store_ms,
+                    now_ms,
+                    op.rterm,
+                    result.attempt,
+                )
+            elif op.verb is Verb.HOLE and op.group == Finish.VANISHED:
+                self._vanished(op, kept=result.when_ms)
+            elif op.verb in _MOVES:
+                self._moved(op, result, reply.rterm, store_ms, now_ms)
+        if acked:
+            ledger.acked(acked)
+        ledger.store_confirmed(reply.watermark)
+        if reply.version < self.version or reply.journal is None:
+            LOG.warning("%s: record went back or journal was trimmed; reading it again", self.tp)
+            self.reload()
+        else:
+            self.version = reply.version
+            ledger.journal(reply.journal, store_ms, now_ms)
+            self._hooks.journal(self.key, reply.journal)
+        self.perform()
+
+    def _decided(self, call: Call, reply: Reply) -> None:
+        """Tell whoever wants to know, before the ledger does."""
+        if self.tracing is not None:
+            self.tracing.landed(call, reply)
+        if self._hooks.landed is not None:
+            self._hooks.landed(self, call, reply)
+
+    def _moved(self, op: Op, result: Result, rterm: int, store_ms: int, now_ms: int) -> None:
+        """What became of a message that leaves the window, or of a copy that comes into one."""
+        told = (op.offset, result, rterm, store_ms, now_ms)
+        if op.verb is Verb.SEND:
+            if result.outcome is Outcome.SENT:
+                why = self.copies.why(op.offset)
+                self._context.metrics.send_backs.at(self.key.subscription, why).inc()
+            self.ledger.sent(*told)
+        elif op.verb is Verb.PLACE:
+            if op.counted:
+                self.ledger.claimed(*told)
+        elif op.verb is Verb.HEAD:
+            if result.outcome is Outcome.FINISHED:
+                self.ledger.unparked(op.arg)
+            else:
+                self._hooks.behind(self, result)
+        elif not op.attempt and op.counted:
+            self.ledger.claimed(*told)  # its home is dead: see `copies.place_dead`
+        elif not self.ledger.buried(*told):
+            self.reload()
+
+    def _vanished(self, op: Op, *, kept: int) -> None:
+        """The log lacks a message; it is over unless somebody revived its lease meanwhile (R7)."""
+        if kept:
+            self.reload()
+        else:
+            self.ledger.vanished(op.offset)
+
+    def failed(self, call: Call, error: StoreError) -> None:
+        """No answer. An unknown outcome makes the cache worthless until it is read again (R12)."""
+        if self.closed:
+            return
+        self._put_back(call, granted_too=not isinstance(error, StoreUnknownError))
+        if isinstance(error, StoreUnknownError):
+            self.reload()
+        else:
+            self.perform()  # what was put back waits for the next receive
+
+    def _refused(self, call: Call, reply: Reply) -> None:
+        if reply.verdict is Verdict.FENCED:
+            self._hooks.lost(self)
+            return
+        self._put_back(call, granted_too=True)
+        LOG.info("%s: call refused (%s); reading the record again", self.tp, reply.verdict.name)
+        self.reload()
+
+    def _put_back(self, call: Call, *, granted_too: bool) -> None:
+        """Holes are told again; messages are ready again if certainly nothing was decided."""
+        self._pending += [op for op in call.ops if op.verb is Verb.HOLE]
+        if granted_too:
+            now_ms = self._context.clock.monotonic_ms()
+            of = {verb: [op.offset for op in call.ops if op.verb is verb] for verb in _ASKED}
+            self.ledger.not_granted(of[Verb.GRANT])
+            self.ledger.not_sent(of[Verb.SEND])
+            self.ledger.not_claimed(of[Verb.PLACE], CLAIM_AGAIN_MS, now_ms)
+            if of[Verb.BURY] or (of[Verb.PLACE] and not self.ledger.carriers):
+                self.reload()  # it makes the effect again
+
+    def reload(self) -> None:
+        """Nothing is granted from here on until the record was read again."""
+        if not self.ledger.dirty:
+            self.ledger.dirty = True
+            self._hooks.reload(self)
+
+    # --- effects
+
+    def perform(self) -> None:
+        """Do what the ledger decided, then tell the subscription what changed."""
+        buried: list[Op] = []
+        for effect in self.ledger.drain():
+            match effect:
+                case Bury(offset, fence, out_of_time):
+                    if out_of_time:
+                        self.copies.out_of_time(offset)
+                    most = 0 if out_of_time else self.ledger.deliveries_max
+                    buried.append(
+                        Op(Verb.BURY, offset, fence, attempt=most, counted=not out_of_time)
+                    )
+                case FetchFrom(offset):
+                    self.ledger.fetching(self._consumer.fetch_from(self.tp, offset), offset)
+                case FinishRange(start, end, reason):
+                    self._pending.append(Op(Verb.HOLE, start, arg=end, group=reason))
+                    if reason == Finish.VANISHED:
+                        self._context.metrics.vanished.at(self.key.subscription).inc()
+                case _:
+                    self._hooks.effect(self, effect)
+        if buried:
+            self.tell(*buried)
+        if self._hooks.over is not None:
+            self._hooks.over(self)
+        self._context.moves.tell(self.key.subscription)
+        if self.ledger.ready and not self.queued:
+            self._hooks.ready(self)
+        due_ms = self.ledger.newly_due_ms()
+        if due_ms is not None:
+            self._hooks.due(due_ms)
+
+    def send_back(self, found: Sequence[Stuck]) -> None:
+        """Ask the store to let these leave the window, in one call: the order counts (R19)."""
+        self.copies.going(found)
+        self.tell(*(Op(Verb.SEND, o, arg=key, group=self.next_grant()) for o, _, key in found))
+
+    def ask_parked(self, keys: Sequence[int]) -> None:
+        """Ask whether these still are; as the owner, so that it is in order with what parks one."""
+        self.tell(*(Op(Verb.HEAD, 0, arg=key) for key in keys))
+
+
+def _ignore(_: Reply | StoreError, __: int) -> None:
+    """Nobody waits for the outcome: the listener has dealt with it."""

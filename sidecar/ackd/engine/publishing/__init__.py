@@ -1,0 +1,1 @@
+"""Publishing for applications: producers, idempotency keys, the outbox."""

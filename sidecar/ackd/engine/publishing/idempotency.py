@@ -1,0 +1,158 @@
+"""Answers that are remembered by idempotency key (draft-ietf-httpapi-idempotency-key-header-07).
+
+A batch may go well in part: what is known of it stays, and a repeat publishes only the rest.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from ackd.api.messages import Accepted, Published, PublishRequest
+from ackd.config.schema import PublishSettings
+from ackd.engine.base.context import Context
+from ackd.errors import (
+    AckdError,
+    IdempotencyMismatchError,
+    IdempotencyRunningError,
+    OutcomeUnknownError,
+    PressureError,
+)
+from ackd.ports import Stored
+
+RUNNING_EXTRA_MS = 5_000
+IN_OUTBOX = -1
+
+
+class Known(msgspec.Struct, array_like=True):
+    """A result: topic, partition and offset, or (in the outbox) broker, `IN_OUTBOX` and number."""
+
+    name: str
+    partition: int
+    number: int
+    due_ms: int = 0
+
+
+class Remembered(msgspec.Struct, omit_defaults=True):
+    """What is kept under an idempotency key.
+
+    `until_ms` (Unix time): a request is running, or its sidecar has died if that is over. `results`
+    of all messages, None for those that are not published. `boxed`: the whole request goes into the
+    outbox, which itself knows repeats of it.
+    """
+
+    fingerprint: bytes
+    until_ms: int = 0
+    results: list[Known | None] | None = None
+    boxed: bool = False
+
+
+@dataclass(slots=True)
+class Claim:
+    """The right to publish what has no result yet. `known`: results by message, None = publish."""
+
+    name: str
+    fingerprint: bytes
+    known: list[Stored | Accepted | None]
+    boxed: bool = False
+
+
+class Answers:
+    """What one sidecar keeps in the store for one broker."""
+
+    def __init__(self, broker: str, settings: PublishSettings, context: Context) -> None:
+        self._broker = broker
+        self._settings = settings
+        self._context = context
+        self._kept: deque[int] = deque()
+
+    async def begin(self, request: PublishRequest, *, boxed: bool) -> Published | Claim:
+        """The first answer again, or a claim.
+
+        Raises IdempotencyMismatchError, IdempotencyRunningError, OutcomeUnknownError (once, when
+        the first one's sidecar died), PressureError, StoreError.
+        """
+        self._make_room()
+        name = f"idem:{self._broker}:{request.idempotency_key}"
+        entry = Remembered(request.fingerprint, self._until_ms(), boxed=boxed)
+        there = await self._context.store.put_new(name, _write(entry), self._keep_ms)
+        if there is not None:
+            return await self._again(name, there, request)
+        return Claim(name, request.fingerprint, [None] * len(request.messages), boxed)
+
+    async def _again(self, name: str, there: bytes, request: PublishRequest) -> Published | Claim:
+        entry = msgspec.json.decode(there, type=Remembered)
+        if entry.fingerprint != request.fingerprint:
+            raise IdempotencyMismatchError
+        known = [_result(each) for each in entry.results or [None] * len(request.messages)]
+        if entry.boxed and entry.results is None:
+            return Claim(name, entry.fingerprint, known, boxed=True)
+        if entry.until_ms > self._context.clock.wall_ms():
+            raise IdempotencyRunningError
+        if entry.until_ms:
+            await self._leave(name, entry.fingerprint, known)
+            raise OutcomeUnknownError("a request with this key was cut off by a crash")
+        results: list[Stored | Accepted | AckdError] = [each for each in known if each is not None]
+        if len(results) == len(known):
+            return Published(results, replayed=True)
+        entry.until_ms = self._until_ms()
+        claimed = _write(entry)
+        if await self._context.store.swap(name, there, claimed) != claimed:
+            raise IdempotencyRunningError
+        return Claim(name, entry.fingerprint, known)
+
+    async def end(self, claim: Claim, results: Sequence[Stored | Accepted | AckdError]) -> None:
+        """Remember what went well. What is in doubt was answered 504, and a repeat tries again."""
+        known = [None if isinstance(each, AckdError) else each for each in results]
+        await self._leave(claim.name, claim.fingerprint, known)
+
+    async def undo(self, claim: Claim) -> None:
+        """Nothing was published."""
+        await self._leave(claim.name, claim.fingerprint, claim.known)
+
+    async def _leave(
+        self, name: str, fingerprint: bytes, known: Sequence[Stored | Accepted | None]
+    ) -> None:
+        store = self._context.store
+        if known and all(each is None for each in known):
+            await store.delete(name)
+            return
+        kept = [None if each is None else _known(each) for each in known]
+        await store.put(name, _write(Remembered(fingerprint, results=kept)), self._keep_ms)
+
+    def _make_room(self) -> None:
+        """Bound the keys that this sidecar keeps in the store (I8)."""
+        now_ms = self._context.clock.monotonic_ms()
+        while self._kept and self._kept[0] <= now_ms:
+            self._kept.popleft()
+        if len(self._kept) >= self._settings.idempotency_max:
+            raise PressureError("too many idempotency keys are kept")
+        self._kept.append(now_ms + self._keep_ms)
+
+    @property
+    def _keep_ms(self) -> int:
+        return self._settings.idempotency_ms
+
+    def _until_ms(self) -> int:
+        return self._context.clock.wall_ms() + self._settings.timeout_ms + RUNNING_EXTRA_MS
+
+
+def _write(entry: Remembered) -> bytes:
+    return msgspec.json.encode(entry)
+
+
+def _known(result: Stored | Accepted) -> Known:
+    if isinstance(result, Stored):
+        return Known(result.topic, result.partition, result.offset)
+    return Known(result.broker, IN_OUTBOX, result.number, result.due_ms)
+
+
+def _result(known: Known | None) -> Stored | Accepted | None:
+    if known is None:
+        return None
+    if known.partition == IN_OUTBOX:
+        return Accepted(known.name, known.number, known.due_ms)
+    return Stored(known.name, known.partition, known.number)

@@ -1,0 +1,189 @@
+"""The outbox of one broker: messages are accepted into the store and sent in the background.
+
+Durable when `accept` returns. All sidecars of a store share the outbox of a broker (see
+`outbox_place`); `outbox_sender` sends, at the one that holds the lease.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+
+from ackd.api.messages import Accepted
+from ackd.api.outbox import OutboxMessage, OutboxView
+from ackd.config.schema import PublishSettings
+from ackd.core.outbox import Bounds, Post, Posted, Posting
+from ackd.engine.base.context import Context
+from ackd.engine.base.tasks import Tasks
+from ackd.engine.publishing.outbox_codec import read_look, write_message
+from ackd.engine.publishing.outbox_name import OutboxPlace
+from ackd.engine.publishing.outbox_sender import OutboxSender
+from ackd.errors import (
+    BodyTooLargeError,
+    BrokerError,
+    NotFailedError,
+    PressureError,
+    StoreError,
+    StoreUnknownError,
+    UnknownOutboxMessageError,
+)
+from ackd.ports import Broker, Outgoing
+
+POSTS_MAX = 500
+BATCH_BYTES_MAX = 8 * 1024 * 1024
+
+_Asked = tuple[Post, asyncio.Future[Posted]]
+
+
+class Outbox:
+    """Accepts for one broker. How much may wait for the store is bounded by who publishes."""
+
+    def __init__(
+        self,
+        name: str,
+        broker: Broker,
+        settings: PublishSettings,
+        context: Context,
+        place: OutboxPlace,
+        away: Callable[[], bool],
+    ) -> None:
+        self.name = name
+        self._place = place
+        self.away = away
+        self._settings = settings
+        self._context = context
+        self.sender = OutboxSender(name, broker, settings, context, place, away)
+        self._bounds = Bounds(
+            settings.outbox_messages_max, settings.outbox_bytes_max, settings.idempotency_ms
+        )
+        self._asked: deque[_Asked] = deque()
+        self._tasks = Tasks(f"outbox.{name}")
+        self._asking = False
+
+    # --- accepting
+
+    async def accept(
+        self, messages: Sequence[Outgoing], ticket: bytes
+    ) -> tuple[list[Accepted], bool]:
+        """Make all durable, or none; and whether this is a repeat with the same ticket.
+
+        Raises PressureError (the outbox is full), BodyTooLargeError, StoreError.
+        """
+        postings = tuple(Posting(each.delay_ms, write_message(each)) for each in messages)
+        size = sum(len(each.body) for each in postings)
+        if size > self._bounds.bytes_max or len(postings) > self._bounds.messages_max:
+            raise BodyTooLargeError(
+                "larger than the whole outbox may be (publish.outbox_bytes_max)"
+            )
+        posted = await self._post(Post(ticket, postings))
+        metrics = self._context.metrics
+        if not posted.first:
+            metrics.outbox_refused.at(self.name, posted.refused).inc()
+            raise PressureError(f"the outbox of {self.name} is full ({posted.refused})")
+        if not posted.replayed:
+            metrics.outbox_accepted.at(self.name).inc(len(messages))
+        for each in messages:
+            self.sender.accepted(each.delay_ms)
+        accepted = [
+            Accepted(self.name, posted.first + index, posted.now_ms + each.delay_ms)
+            for index, each in enumerate(messages)
+        ]
+        return accepted, posted.replayed
+
+    async def _post(self, post: Post) -> Posted:
+        """Requests that come while a call is under way travel in the next one together."""
+        future: asyncio.Future[Posted] = asyncio.get_running_loop().create_future()
+        self._asked.append((post, future))
+        if not self._asking:
+            self._asking = True
+            self._tasks.start(self._ask_all(), "accept")
+        return await future
+
+    async def _ask_all(self) -> None:
+        asked: list[_Asked] = []
+        try:
+            while asked := self._next():
+                try:
+                    posts = [post for post, _ in asked]
+                    answers = await self._context.store.outboxes.post(
+                        self._place.name, posts, self._bounds
+                    )
+                except (StoreError, BrokerError) as error:
+                    _fail(asked, error)
+                    continue
+                for (_, future), posted in zip(asked, answers, strict=True):
+                    if not future.done():
+                        future.set_result(posted)
+        finally:
+            self._asking = False
+            _fail(asked, StoreUnknownError("stopped in mid-call"))
+            _fail(self._asked, StoreError("stopped"))
+            self._asked.clear()
+
+    def _next(self) -> list[_Asked]:
+        asked: list[_Asked] = []
+        room = BATCH_BYTES_MAX
+        while self._asked and len(asked) < POSTS_MAX and (room > 0 or not asked):
+            asked.append(self._asked.popleft())
+            room -= sum(len(each.body) for each in asked[-1][0].postings)
+        return asked
+
+    # --- looking
+
+    async def look(self, number: int) -> OutboxMessage:
+        """One message. Raises UnknownOutboxMessageError, StoreError."""
+        found = await self._context.store.outboxes.look(self._place.name, number)
+        if not found.state:
+            raise UnknownOutboxMessageError
+        return read_look(self.name, number, found)
+
+    async def again(self, number: int) -> OutboxMessage:
+        """Send a failed one again. Raises NotFailedError and as `look`."""
+        if not await self._context.store.outboxes.again(self._place.name, number):
+            found = await self.look(number)
+            raise NotFailedError(f"{found.id} is {found.state}")
+        self.sender.accepted(0)
+        return await self.look(number)
+
+    @property
+    def backlog(self) -> bool:
+        """Messages that are due wait here, as far as this sidecar knows."""
+        return self.sender.backlog
+
+    async def stop(self) -> None:
+        """Finish what is under way, bounded, and let another sidecar send."""
+        await self.sender.stop()
+        await self._tasks.stop()
+
+
+class Outboxes:
+    """`ackd.api.outbox.OutboxDesk`."""
+
+    def __init__(self, outboxes: Mapping[str, Outbox]) -> None:
+        self._outboxes = outboxes
+
+    def _of(self, broker: str) -> Outbox:
+        outbox = self._outboxes.get(broker)
+        if outbox is None:
+            raise UnknownOutboxMessageError(f"there is no outbox for a broker {broker!r}")
+        return outbox
+
+    def views(self) -> list[OutboxView]:
+        """All of them."""
+        return [each.sender.view() for each in self._outboxes.values()]
+
+    async def message(self, broker: str, number: int) -> OutboxMessage:
+        """One message."""
+        return await self._of(broker).look(number)
+
+    async def again(self, broker: str, number: int) -> OutboxMessage:
+        """Send a failed message again."""
+        return await self._of(broker).again(number)
+
+
+def _fail(asked: Sequence[_Asked] | deque[_Asked], error: StoreError | BrokerError) -> None:
+    for _, future in asked:
+        if not future.done():
+            future.set_exception(type(error)(error.detail, **error.facts))
+            future.exception()  # seen: whoever waited may be gone

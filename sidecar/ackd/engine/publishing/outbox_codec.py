@@ -1,0 +1,69 @@
+"""Messages and results of an outbox as bytes in the store (MessagePack: small, and keeps bytes)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ackd.api.outbox import OutboxMessage
+from ackd.core.ids import message_id
+from ackd.core.outbox import Look
+from ackd.errors import AckdError
+from ackd.ports import Headers, Outgoing, Stored
+
+
+class _Entry(msgspec.Struct, array_like=True):
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    partition: int | None
+
+
+class _Result(msgspec.Struct, array_like=True):
+    """`offset` -1: not known. `doubtful`: it may be there twice. `error`: it is not there."""
+
+    topic: str = ""
+    partition: int = 0
+    offset: int = -1
+    doubtful: bool = False
+    error: str = ""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_entry = msgspec.msgpack.Decoder(_Entry).decode
+_result = msgspec.msgpack.Decoder(_Result).decode
+
+
+def write_message(message: Outgoing) -> bytes:
+    """All but the delay, which the outbox keeps itself."""
+    headers, partition = message.headers, message.partition
+    return _encode(_Entry(message.topic, message.key, message.value, headers, partition))
+
+
+def read_message(body: bytes) -> Outgoing:
+    """Raises msgspec.DecodeError for what no version of ackd has written."""
+    entry = _entry(body)
+    return Outgoing(entry.topic, entry.key, entry.value, entry.headers, entry.partition)
+
+
+def write_stored(stored: Stored, *, doubtful: bool) -> bytes:
+    """The result of a message that was sent."""
+    return _encode(_Result(stored.topic, stored.partition, stored.offset, doubtful))
+
+
+def write_failed(error: AckdError) -> bytes:
+    """The result of a message that was refused."""
+    return _encode(_Result(error=f"{error.type}: {error.detail}"))
+
+
+def read_look(broker: str, number: int, look: Look) -> OutboxMessage:
+    """What the store says, for people."""
+    name = f"{broker}/{number}"
+    if look.state not in ("sent", "failed"):
+        return OutboxMessage(name, look.state, look.due_ms, look.doubtful)
+    result = _result(look.result)
+    if look.state == "failed":
+        return OutboxMessage(name, look.state, doubtful=look.doubtful, error=result.error)
+    known = result.offset >= 0
+    sent = message_id(result.topic, result.partition, result.offset) if known else None
+    return OutboxMessage(name, look.state, doubtful=result.doubtful, message=sent)

@@ -1,0 +1,296 @@
+"""Publishing: tries, pauses under pressure, the outbox, and repeats under an idempotency key.
+
+After RocketMQ's documented client rules: a first try and two more at once for what was certainly
+not stored, on another partition only where nobody chose one (R20); under pressure exponential
+pauses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_delay
+from tenacity.wait import wait_base
+
+from ackd.api.messages import Accepted, Published, PublishRequest
+from ackd.config.schema import PublishSettings
+from ackd.engine.base.context import Context
+from ackd.engine.publishing.idempotency import Answers
+from ackd.engine.publishing.outbox import Outbox
+from ackd.errors import (
+    AckdError,
+    BodyTooLargeError,
+    BrokerError,
+    NotSupportedError,
+    OutcomeUnknownError,
+    PressureError,
+    PublishRefusedError,
+)
+from ackd.ports import Broker, Failure, NotStored, Outgoing, PublishResult, Stored
+from ackd.telemetry.spans import number, text
+
+if TYPE_CHECKING:
+    from ackd.telemetry.traces import Traces
+
+GROWTH = 1.6
+JITTER = 0.2
+TICKET_BYTES = 16
+
+
+class Backoff(wait_base):
+    """1 s, then 1.6 times longer each, with 20 % of chance, never above the limit."""
+
+    def __init__(self, settings: PublishSettings) -> None:
+        self._settings = settings
+
+    def __call__(self, retry_state: RetryCallState) -> float:
+        """Seconds before the next try."""
+        pause_ms = self._settings.backoff_ms * GROWTH ** (retry_state.attempt_number - 1)
+        pause_ms = min(pause_ms, self._settings.backoff_ms_max)
+        return pause_ms * random.uniform(1 - JITTER, 1 + JITTER) / 1000  # noqa: S311 - no secret
+
+
+class Publisher:
+    """Publishes to one broker."""
+
+    def __init__(
+        self,
+        name: str,
+        broker: Broker,
+        settings: PublishSettings,
+        context: Context,
+        outbox: Outbox | None = None,
+    ) -> None:
+        self._name = name
+        self._broker = broker
+        self._settings = settings
+        self._context = context
+        self._outbox = outbox
+        self._when_away = outbox is not None and settings.outbox == "when_away"
+        self._answers = Answers(name, settings, context)
+        self._messages = 0
+        self._bytes = 0
+
+    async def publish(self, request: PublishRequest) -> Published:
+        """Publish all; per message a result. Raises PressureError and the idempotency errors."""
+        nothing: list[Stored | Accepted | None] = [None] * len(request.messages)
+        if request.idempotency_key is None:
+            return await self._bounded(request, nothing)
+        boxed = all(self._boxed(each, request) for each in request.messages)
+        claim = await self._answers.begin(request, boxed=boxed)
+        if isinstance(claim, Published):
+            return claim
+        if claim.boxed:  # whatever the broker does now: the outbox may have it since the first try
+            request = replace(request, respond_async=True)
+        try:
+            published = await self._bounded(request, claim.known)
+        except (PressureError, BodyTooLargeError):
+            await self._answers.undo(claim)
+            raise
+        await self._answers.end(claim, published.results)
+        return published
+
+    async def _bounded(
+        self, request: PublishRequest, known: Sequence[Stored | Accepted | None]
+    ) -> Published:
+        """Refuse at once what would exceed the bounds (I8)."""
+        messages = request.messages
+        size = sum(len(m.value or b"") + len(m.key or b"") for m in messages)
+        if (
+            self._messages + len(messages) > self._settings.in_flight_max
+            or self._bytes + size > self._settings.in_flight_bytes_max
+        ):
+            raise PressureError("too many messages are being published at once")
+        self._messages += len(messages)
+        self._bytes += size
+        start_ms = self._context.clock.wall_ms()
+        try:
+            with self._context.metrics.publish_seconds.at(self._name).time():
+                published = await self._publish(request, known)
+            if self._context.traces is not None and messages:
+                self._trace(self._context.traces, published, start_ms, messages[0].topic)
+            return published
+        finally:
+            self._messages -= len(messages)
+            self._bytes -= size
+
+    def _trace(self, traces: Traces, published: Published, start_ms: int, topic: str) -> None:
+        """One span a request; those that went well are sampled."""
+        failed = sum(isinstance(each, AckdError) for each in published.results)
+        more = (
+            f",{text('messaging.destination.name', topic)},{text('ackd.broker', self._name)}"
+            f",{number('messaging.batch.message_count', len(published.results))}"
+        )
+        if failed:
+            more += f",{number('ackd.failed', failed)},{text('error.type', 'publish')}"
+        traces.published(more, start_ms, topic, failed=bool(failed))
+
+    async def _publish(
+        self, request: PublishRequest, known: Sequence[Stored | Accepted | None]
+    ) -> Published:
+        messages = request.messages
+        boxed = [self._boxed(message, request) for message in messages]
+        results: list[Stored | Accepted | AckdError | None] = [
+            before or self._check(message, in_box)
+            for before, message, in_box in zip(known, messages, boxed, strict=True)
+        ]
+        left = [index for index, result in enumerate(results) if result is None]
+        later, now = [i for i in left if boxed[i]], [i for i in left if not boxed[i]]
+        if now:
+            tried = await self._tries([messages[i] for i in now])
+            for index, result in zip(now, tried, strict=True):
+                if self._when_away and _not_stored(result):
+                    later.append(index)
+                else:
+                    results[index] = result if isinstance(result, Stored) else _error(result)
+        replayed = await self._accept(request, sorted(later), results) if later else False
+        for before, each in zip(known, results, strict=True):
+            if before is None:
+                self._count(each)
+        return Published([each or BrokerError() for each in results], replayed=replayed)
+
+    # --- the outbox
+
+    def _boxed(self, message: Outgoing, request: PublishRequest) -> bool:
+        """Whether it goes into the outbox and not to the broker now."""
+        outbox = self._outbox
+        if outbox is None:
+            return False
+        if request.respond_async:
+            return True
+        if message.delay_ms and not self._broker.capabilities.delayed_publish:
+            return True
+        # What waits there was accepted before: nothing may overtake it.
+        return self._when_away and (outbox.away() or outbox.backlog)
+
+    async def _accept(
+        self,
+        request: PublishRequest,
+        which: Sequence[int],
+        results: list[Stored | Accepted | AckdError | None],
+    ) -> bool:
+        """Put these into the outbox together; whether it is a repeat."""
+        if self._outbox is None:
+            return False
+        try:
+            accepted, replayed = await self._outbox.accept(
+                [request.messages[index] for index in which], _ticket(request, which)
+            )
+        except AckdError as error:
+            if len(which) == len(results):
+                raise
+            for index in which:
+                results[index] = error
+            return False
+        for index, each in zip(which, accepted, strict=True):
+            results[index] = each
+        return replayed and len(which) == len(results)
+
+    def _check(self, message: Outgoing, in_box: bool) -> AckdError | None:  # noqa: FBT001
+        able = self._broker.capabilities
+        if message.delay_ms and not (able.delayed_publish or in_box):
+            return NotSupportedError(
+                f"{able.name} can't delay a message by itself, and publish.outbox is off"
+            )
+        if message.delay_ms > able.delay_max_ms and not in_box:
+            return NotSupportedError(f"{able.name} delays by at most {able.delay_max_ms} ms")
+        if message.partition is not None and not able.explicit_partition:
+            return NotSupportedError(f"{able.name} takes no explicit partition")
+        if len(message.value or b"") > able.value_bytes_max:
+            return PublishRefusedError(f"the value is larger than {able.value_bytes_max} bytes")
+        return None
+
+    async def _tries(self, messages: list[Outgoing]) -> list[PublishResult]:
+        """Try, try again at once what was certainly not stored, then pause under pressure."""
+        results: list[PublishResult] = await self._again(messages, [], _first)
+        for _ in range(self._settings.retries_max):
+            results = await self._again(messages, results, _not_stored)
+        retrying = AsyncRetrying(
+            stop=stop_after_delay(self._settings.timeout_ms / 1000),
+            wait=Backoff(self._settings),
+            retry=retry_if_result(lambda each: any(_pressure(result) for result in each)),
+            retry_error_callback=lambda state: state.outcome.result() if state.outcome else results,
+            sleep=asyncio.sleep,
+        )
+        if any(_pressure(result) for result in results):
+            state = results
+
+            async def once() -> list[PublishResult]:
+                nonlocal state
+                state = await self._again(messages, state, _pressure)
+                return state
+
+            await asyncio.sleep(self._settings.backoff_ms / 1000)
+            results = await retrying(once)
+        return results
+
+    async def _again(
+        self,
+        messages: list[Outgoing],
+        before: list[PublishResult],
+        wanted: Callable[[PublishResult], bool],
+    ) -> list[PublishResult]:
+        """Publish once more what `wanted` says, in the old order; the broker chooses partitions
+        anew.
+        """
+        if not before:
+            return await self._broker.publish(messages)
+        which = [index for index, result in enumerate(before) if wanted(result)]
+        if not which:
+            return before
+        self._context.metrics.publish_retries.at(self._name).inc(len(which))
+        after = list(before)
+        fresh = await self._broker.publish([messages[index] for index in which])
+        for index, result in zip(which, fresh, strict=True):
+            after[index] = result
+        return after
+
+    def _count(self, result: Stored | Accepted | AckdError | None) -> None:
+        if isinstance(result, Stored | Accepted):
+            outcome = "stored" if isinstance(result, Stored) else "accepted"
+        else:
+            outcome = result.type if result else "bug"
+        self._context.metrics.published.at(self._name, outcome).inc()
+
+
+def _ticket(request: PublishRequest, which: Sequence[int]) -> bytes:
+    """Names these messages of a request that has an idempotency key, the same for each repeat.
+
+    With other ones of its messages a repeat is no repeat for the outbox.
+    """
+    if request.idempotency_key is None:
+        return b""
+    name = request.idempotency_key.encode() + b"\0" + request.fingerprint
+    if len(which) != len(request.messages):
+        name += b"\0" + b",".join(b"%d" % index for index in which)
+    return blake2b(name, digest_size=TICKET_BYTES).digest()
+
+
+def _first(_: PublishResult) -> bool:
+    return True
+
+
+def _not_stored(result: PublishResult) -> bool:
+    return isinstance(result, NotStored) and result.failure is Failure.NOT_STORED
+
+
+def _pressure(result: PublishResult) -> bool:
+    return isinstance(result, NotStored) and result.failure is Failure.PRESSURE
+
+
+def _error(result: NotStored) -> AckdError:
+    detail = f"{result.code}: {result.detail}"
+    match result.failure:
+        case Failure.UNKNOWN:
+            return OutcomeUnknownError(detail)
+        case Failure.REFUSED:
+            return PublishRefusedError(detail)
+        case Failure.PRESSURE:
+            return PressureError(detail)
+        case Failure.NOT_STORED:
+            return BrokerError(detail)

@@ -1,0 +1,79 @@
+"""Publishing to all brokers of this sidecar, at once or through their outboxes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from functools import partial
+
+from ackd.api.messages import Published, PublishRequest
+from ackd.config.schema import Settings
+from ackd.engine.base.context import Context
+from ackd.engine.base.tasks import Tasks
+from ackd.engine.publishing.outbox import Outbox, Outboxes
+from ackd.engine.publishing.outbox_name import OutboxPlace
+from ackd.engine.publishing.publish import Publisher
+from ackd.errors import BadParameterError
+from ackd.ports import Broker
+
+
+class Publishing:
+    """A publisher and (unless it is off) an outbox per broker. `up`: which brokers have started."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        brokers: Mapping[str, Broker],
+        up: Mapping[str, asyncio.Event],
+    ) -> None:
+        self._settings = settings
+        self._brokers = brokers
+        self._up = up
+        self._publishers: dict[str, Publisher] = {}
+        self._outboxes: dict[str, Outbox] = {}
+        self.outbox = Outboxes(self._outboxes)
+
+    def start(self, context: Context, tasks: Tasks) -> None:
+        """Begin, once the store is connected."""
+        settings = self._settings.publish
+        for name, broker in self._brokers.items():
+            outbox = None
+            if settings.outbox != "off":
+                how = self._settings.brokers[name]
+                place = OutboxPlace(name, how, context.store, self._up[name])
+                away = partial(self._away, name)
+                outbox = Outbox(name, broker, settings, context, place, away)
+                self._outboxes[name] = outbox
+                tasks.start(place.find(broker), f"outbox.{name}.place")
+                tasks.start(outbox.sender.run(), f"outbox.{name}")
+            self._publishers[name] = Publisher(name, broker, settings, context, outbox)
+
+    def _away(self, name: str) -> bool:
+        """Whether the broker can't be reached, as far as is known."""
+        if not self._up[name].is_set():
+            return True
+        return any(trouble.away for trouble in self._brokers[name].troubles())
+
+    async def publish(self, broker: str | None, request: PublishRequest) -> Published:
+        """To the named broker, the only one, or the one that has the topic subscribed."""
+        publisher = self._publishers.get(broker or self._broker_for(request))
+        if publisher is None:
+            raise BadParameterError(f"there is no broker {broker!r}")
+        return await publisher.publish(request)
+
+    def _broker_for(self, request: PublishRequest) -> str:
+        if len(self._publishers) == 1:
+            return next(iter(self._publishers))
+        topic = request.messages[0].topic if request.messages else ""
+        names = {s.broker for s in self._settings.subscriptions.values() if topic in s.topics}
+        if len(names) != 1:
+            raise BadParameterError(f"say which broker: none or several have the topic {topic!r}")
+        return names.pop()
+
+    async def drain(self) -> None:
+        """Wait until what is due is sent, where that goes well."""
+        await asyncio.gather(*(each.sender.drain() for each in self._outboxes.values()))
+
+    async def stop(self) -> None:
+        """Hear what is under way, and let other sidecars send."""
+        await asyncio.gather(*(each.stop() for each in self._outboxes.values()))

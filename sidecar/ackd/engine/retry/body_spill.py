@@ -1,0 +1,224 @@
+"""Which bodies wait on the disk: those of messages that are not due soon, until shortly before.
+
+Spilling is only about memory. When there is no room, bodies stay where they are and count in
+`window_bytes_max`, which holds back fetching.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Sequence
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, TypeGuard
+
+from ackd.core.ledger.entry import Entry, Hold
+from ackd.engine.base.context import Context
+from ackd.engine.base.spill_file import Held, Spill, Stub
+from ackd.engine.partition.partition import Partition
+from ackd.ports import Record
+
+if TYPE_CHECKING:
+    from ackd.engine.subscription import Subscription
+
+LOG = logging.getLogger("ackd.engine")
+
+WAIT_MIN_MS = 2_000
+"""Who is due sooner stays in memory."""
+AHEAD_MS = 500
+"""So long before it is due a body is read back."""
+BATCH_MAX = 500
+BATCH_BYTES_MAX = 4 * 1024 * 1024
+FULL_MS = 100
+"""While the window is full of bodies, those that are due are asked for again after this."""
+FOREVER_MS = 1 << 62
+
+
+class Parking:
+    """Puts the bodies of one subscription away and fetches them back."""
+
+    def __init__(self, subscription: Subscription, context: Context, spill: Spill) -> None:
+        self._subscription = subscription
+        self._context = context
+        self.spill = spill
+        self._out: deque[tuple[Partition, int]] = deque()
+        self._back: list[tuple[int, int, Partition, Stub]] = []
+        self._number = 0
+        self._wake = asyncio.Event()
+
+    # --- who
+
+    def look(self, partition: Partition, now_ms: int) -> None:
+        """See who has begun to wait."""
+        ledger = partition.ledger
+        if not ledger.waits:
+            return
+        # Who waits so long that it is sent back now does not wait here.
+        most_ms = ledger.rules.stuck_after_ms if ledger.rules is not None else FOREVER_MS
+        for offset in ledger.waits:
+            entry = ledger.entries.get(offset)
+            if _waits_long(entry, now_ms) and entry.due_ms - now_ms < most_ms:
+                self._out.append((partition, offset))
+        ledger.waits.clear()
+        if self._out:
+            self._wake.set()
+
+    def restore(self, partition: Partition, offset: int) -> None:
+        """It is ready already: its body is wanted now."""
+        entry = partition.ledger.entries.get(offset)
+        if entry is not None and isinstance(entry.body, Stub):
+            self._later(0, partition, entry.body)
+            self._wake.set()
+
+    async def body(self, partition: Partition, offset: int) -> Record | None:
+        """The body of a message wherever it is; None when it has to be fetched again."""
+        entry = partition.ledger.entries.get(offset)
+        held = None if entry is None else entry.body
+        if not isinstance(held, Stub):
+            return held
+        try:
+            return (await self.spill.read([held]))[0]
+        except OSError as error:
+            self._unreadable([(partition, held)], error)
+            return None
+
+    def free(self, partition: Partition, offset: int) -> None:
+        """It is finished here: its body need not lie on the disk until it would have been due."""
+        entry = partition.ledger.entries.get(offset)
+        if entry is not None and isinstance(entry.body, Stub):
+            self.spill.free(entry.body)
+
+    async def close(self) -> None:
+        """Leave nothing behind."""
+        await self.spill.close()
+
+    # --- the task
+
+    async def run(self) -> None:
+        """Write and read until cancelled."""
+        while True:
+            now_ms = self._context.clock.monotonic_ms()
+            if self._back and self._back[0][0] <= now_ms:
+                await self._read_some(now_ms)
+            elif self._out:
+                await self._write_some(now_ms)
+            else:
+                await self._sleep(now_ms)
+
+    async def _sleep(self, now_ms: int) -> None:
+        self._wake.clear()
+        seconds = max(self._back[0][0] - now_ms, 1) / 1000 if self._back else None
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    def _later(self, at_ms: int, partition: Partition, stub: Stub) -> None:
+        self._number += 1
+        heappush(self._back, (at_ms, self._number, partition, stub))
+
+    # --- out
+
+    async def _write_some(self, now_ms: int) -> None:
+        some: list[tuple[Partition, Record]] = []
+        size = 0
+        while self._out and len(some) < BATCH_MAX and size < BATCH_BYTES_MAX:
+            partition, offset = self._out.popleft()
+            entry = partition.ledger.entries.get(offset)
+            body = None if entry is None or partition.closed else entry.body
+            if isinstance(body, Record) and _waits_long(entry, now_ms):
+                some.append((partition, body))
+                size += body.size()
+        if not some:
+            return
+        try:
+            stubs = await self.spill.write([body for _, body in some])
+        except OSError as error:
+            # Nothing is lost: the bodies are still here, and the window's bound holds.
+            LOG.warning("%s: bodies not spilled: %s", self._subscription.name, error)
+            return
+        if stubs is not None:
+            for (partition, body), stub in zip(some, stubs, strict=True):
+                self._put(partition, body, stub)
+
+    def _put(self, partition: Partition, body: Record, stub: Stub) -> None:
+        entry = partition.ledger.entries.get(body.offset)
+        now_ms = self._context.clock.monotonic_ms()
+        if partition.closed or entry is None or entry.body is not body:
+            self.spill.free(stub)
+        elif not _waits(entry) or entry.due_ms - now_ms <= AHEAD_MS:
+            self.spill.free(stub)  # it became due while it was written
+        else:
+            carrier = partition.copies.carrier(body)
+            if carrier is not None:
+                stub.name, stub.epoch = carrier.origin.id, carrier.reset_epoch
+            partition.ledger.spilled(body.offset, stub)
+            self._later(entry.due_ms - AHEAD_MS, partition, stub)
+
+    # --- back
+
+    async def _read_some(self, now_ms: int) -> None:
+        some: list[tuple[Partition, Stub]] = []
+        size = 0
+        while self._back and self._back[0][0] <= now_ms:
+            if len(some) == BATCH_MAX or size >= BATCH_BYTES_MAX:
+                break
+            _, _, partition, stub = heappop(self._back)
+            entry = partition.ledger.entries.get(stub.offset)
+            if partition.closed or entry is None or entry.body is not stub:
+                self.spill.free(stub)
+            elif _waits_long(entry, now_ms):
+                self._later(entry.due_ms - AHEAD_MS, partition, stub)  # put off meanwhile
+            else:
+                some.append((partition, stub))
+                size += stub.length
+        if some and self._full():
+            for partition, stub in some:
+                self._later(now_ms + FULL_MS, partition, stub)
+        elif some:
+            await self._restore(some)
+
+    def _full(self) -> bool:
+        """Enough bodies are ready: more of them would only take memory (I8)."""
+        ready, size = self._subscription.hand_out.held()
+        return ready > 0 and size >= self._subscription.settings.window_bytes_max
+
+    async def _restore(self, some: Sequence[tuple[Partition, Stub]]) -> None:
+        try:
+            records = await self.spill.read([stub for _, stub in some])
+        except OSError as error:
+            self._unreadable(some, error)
+            return
+        touched: dict[Partition, None] = {}
+        for (partition, stub), record in zip(some, records, strict=True):
+            entry = partition.ledger.entries.get(stub.offset)
+            if not partition.closed and entry is not None and entry.body is stub:
+                partition.ledger.restored(stub.offset, record)
+                touched[partition] = None
+            self.spill.free(stub)
+        for partition in touched:
+            partition.perform()
+
+    def _unreadable(self, some: Sequence[tuple[Partition, Stub]], error: OSError) -> None:
+        """The broker has them still."""
+        LOG.warning("%s: spilled bodies are fetched again: %s", self._subscription.name, error)
+        lost: dict[Partition, list[int]] = {}
+        for partition, stub in some:
+            entry = partition.ledger.entries.get(stub.offset)
+            if not partition.closed and entry is not None and entry.body is stub:
+                lost.setdefault(partition, []).append(stub.offset)
+            self.spill.free(stub)
+        for partition, offsets in lost.items():
+            partition.ledger.lost_bodies(offsets)
+            partition.perform()
+
+
+def _waits(entry: Entry[Held]) -> bool:
+    return entry.hold in (Hold.WAITING, Hold.CLAIMING)
+
+
+def _waits_long(entry: Entry[Held] | None, now_ms: int) -> TypeGuard[Entry[Held]]:
+    """It is not handed out, nor asked about, for a good while."""
+    return entry is not None and _waits(entry) and entry.due_ms - now_ms > WAIT_MIN_MS

@@ -1,0 +1,400 @@
+"""Carriers ask their home records whether they may be delivered (rule R2).
+
+A claim is a call to the origin's record, by whoever owns the carrier. What the home confirmed is
+written into the carrier's own record (PLACE); then the home may be closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ackd.core.dead_letter_key import dead_key
+from ackd.core.ids import LedgerKey
+from ackd.core.ledger.entry import Hold
+from ackd.core.record.protocol import JournalEntry, Op, Reply, Result, Said, Verdict
+from ackd.core.record.transitions import Outcome, State, Verb
+from ackd.engine.base.context import Context
+from ackd.engine.partition.copy_headers import Carrier
+from ackd.engine.partition.ordering import HomeRef
+from ackd.engine.partition.partition import CLAIM_AGAIN_MS, Partition
+from ackd.errors import StoreError
+from ackd.store.flusher import LedgerHandle
+
+if TYPE_CHECKING:
+    from ackd.engine.subscription import Subscription
+
+LOG = logging.getLogger("ackd.engine")
+
+BATCH_MAX = 500
+HANDLES_MAX = 1_000
+CLOSING_MAX = 100_000
+HELD_MAX = 10_000
+"""Of one partition; a carrier that is forgotten here asks again in time, as all of them do."""
+STRANGER = Result(Outcome.LOST, State.READY, 0, 0, 0, 0, late=False)
+_NAMES: Mapping[Outcome, str] = {
+    Outcome.CLAIMED: "claimed",
+    Outcome.HELD: "held",
+    Outcome.FINISHED: "finished",
+    Outcome.REFUSED: "duplicate",
+    Outcome.LOST: "unknown",
+    Outcome.BEHIND: "behind",
+}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Ask:
+    """One carrier that asks."""
+
+    partition: Partition
+    offset: int
+    carrier: Carrier
+
+    @property
+    def close(self) -> Op:
+        """The home is not needed any more."""
+        return Op(Verb.CLOSE, self.carrier.home.offset, self.carrier.generation)
+
+    @property
+    def line(self) -> HomeRef | None:
+        """Of its home, if that stands in the line of a key."""
+        turns = self.partition.ledger.turns
+        place = None if turns is None else turns.place(self.offset)
+        return place.home if place is not None and isinstance(place.home, HomeRef) else None
+
+    @property
+    def claim(self) -> Op:
+        """The question whether it may be delivered."""
+        carrier, partition = self.carrier, self.partition
+        return Op(
+            Verb.CLAIM,
+            carrier.home.offset,
+            carrier.generation,
+            carrier.rterm,
+            arg=self.offset,
+            group=partition.tp.partition,
+            counted=not partition.data_lost,
+        )
+
+
+class Claims:
+    """The claims of one subscription's carriers, in batches by origin.
+
+    `held`: carriers whose home is leased still, by topic id and partition, and by offset of that
+    home, with the lease's deadline (store's clock).
+    """
+
+    def __init__(self, subscription: Subscription, context: Context) -> None:
+        self._subscription = subscription
+        self._context = context
+        self._wanted: dict[tuple[Partition, int], None] = {}
+        self._closing: dict[tuple[Partition, int], _Ask | None] = {}
+        self._claimed: dict[tuple[Partition, int], _Ask] = {}
+        self.held: dict[tuple[bytes, int], dict[int, tuple[Partition, int, int]]] = {}
+        self._handles: OrderedDict[tuple[LedgerKey, int], LedgerHandle] = OrderedDict()
+        self._wake = asyncio.Event()
+
+    def claim(self, partition: Partition, offset: int) -> None:
+        """A carrier wants to be delivered."""
+        self._wanted[partition, offset] = None
+        self._wake.set()
+
+    def question(self, partition: Partition, offset: int, carrier: Carrier) -> Op:
+        """What a carrier asks its home."""
+        return _Ask(partition, offset, carrier).claim
+
+    def settled(self, key: LedgerKey, offset: int, outcome: Outcome, when_ms: int) -> None:
+        """What became of a lease. If it was in the way of a carrier that is here, and ended or will
+        end sooner than it seemed, that one need not wait for its deadline (R4, I4).
+        """
+        found = self.held.get((key.topic_id, key.partition), {}).get(offset)
+        if found is not None and (outcome is not Outcome.EXTENDED or when_ms < found[2]):
+            self._free(key.topic_id, key.partition, offset)
+            self.claim(*found[:2])
+
+    def heard(self, key: LedgerKey, journal: Sequence[JournalEntry]) -> None:
+        """What other sidecars settled in a partition that is owned here."""
+        if (key.topic_id, key.partition) in self.held:
+            for each in journal:
+                self.settled(key, each.offset, each.outcome, each.when_ms)
+
+    def failed_with(self, origin: tuple[bytes, int], offset: int, error: str) -> bool:
+        """What an application said of a message under the lease of its original, for the headers
+        of the next copy. Whether the carrier in whose way that lease is is here.
+        """
+        found = self.held.get(origin, {}).get(offset)
+        if found is not None:
+            found[0].copies.failed_with(found[1], error)
+        return found is not None
+
+    def _take_errors(self, ask: _Ask) -> None:
+        """What was said before the carrier was known here lies with the original."""
+        home = ask.carrier.home
+        origin = self._subscription.ownership.by_ledger.get((home.topic_id, home.partition))
+        if origin is not None:
+            ask.partition.copies.take_errors(ask.offset, origin.copies, home.offset)
+
+    def forget(self, partition: Partition) -> None:
+        """Its carriers are somebody else's now."""
+        for place, homes in list(self.held.items()):
+            for offset in [o for o, held in homes.items() if held[0] is partition]:
+                self._free(*place, offset)
+
+    def _hold(self, ask: _Ask, result: Result) -> None:
+        home = ask.carrier.home
+        if result.outcome is Outcome.HELD and result.state is State.LEASED:
+            homes = self.held.setdefault((home.topic_id, home.partition), {})
+            homes[home.offset] = ask.partition, ask.offset, result.when_ms
+            if len(homes) > HELD_MAX:
+                del homes[next(iter(homes))]
+        else:
+            self._free(home.topic_id, home.partition, home.offset)
+
+    def _free(self, topic_id: bytes, partition: int, offset: int) -> None:
+        homes = self.held.get((topic_id, partition))
+        if homes is not None:
+            homes.pop(offset, None)
+            if not homes:
+                del self.held[topic_id, partition]
+
+    def close(self, partition: Partition, offset: int) -> None:
+        """A carrier is in its own record: its home may go. Lost with this process, done again by
+        the next owner.
+        """
+        self._closing[partition, offset] = self._claimed.pop((partition, offset), None)
+        if len(self._closing) > CLOSING_MAX:
+            self._closing.pop(next(iter(self._closing)))
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Ask until cancelled."""
+        while True:
+            self._wake.clear()
+            if not (self._wanted or self._closing):
+                await self._wake.wait()
+            if self._wanted:
+                await self._claim_some()
+            if self._closing:
+                await self._close_some()
+
+    # --- claiming
+
+    async def _claim_some(self) -> None:
+        await self._subscription.lines.tell()
+        asks: list[_Ask] = []
+        for key in list(self._wanted)[:BATCH_MAX]:
+            del self._wanted[key]
+            ask = await self._read(*key)
+            if ask is not None:
+                asks.append(ask)
+        async with asyncio.TaskGroup() as group:
+            for handle, some in self._by_origin(asks):
+                group.create_task(self._ask(handle, some))
+
+    async def _read(self, partition: Partition, offset: int) -> _Ask | None:
+        """What the carrier says of itself; None when there is nothing to ask."""
+        entry = partition.ledger.entries.get(offset)
+        if partition.closed or entry is None or entry.hold is not Hold.CLAIMING:
+            return None
+        body = await self._subscription.parking.body(partition, offset)
+        if body is None:
+            return None
+        carrier = partition.copies.carrier(body)
+        if carrier is None:
+            self._count("stranger")
+            self._tell(partition, offset, STRANGER, Reply(Verdict.OK))
+            return None
+        return _Ask(partition, offset, carrier)
+
+    def _by_origin(self, asks: Sequence[_Ask]) -> list[tuple[LedgerHandle, list[_Ask]]]:
+        found: dict[int, tuple[LedgerHandle, list[_Ask]]] = {}
+        for ask in asks:
+            handle = self.handle(ask.carrier)
+            found.setdefault(id(handle), (handle, []))[1].append(ask)
+        return list(found.values())
+
+    def handle(self, carrier: Carrier) -> LedgerHandle:
+        """Of the record that has its home; never as its owner."""
+        home, name = carrier.home, self._subscription.name
+        key = LedgerKey(home.cluster, name, home.topic_id, home.partition)
+        if carrier.redriven is not None:
+            key = dead_key(home.cluster, name, home.topic_id, home.partition)
+        handle = self._handles.get((key, carrier.incarnation))
+        if handle is None:
+            handle = LedgerHandle(key, incarnation=carrier.incarnation)
+            self._handles[key, carrier.incarnation] = handle
+            if len(self._handles) > HANDLES_MAX:
+                self._handles.popitem(last=False)
+        return handle
+
+    async def _ask(self, handle: LedgerHandle, asks: Sequence[_Ask]) -> None:
+        try:
+            reply = await self._context.flusher.submit(handle, [ask.claim for ask in asks])
+        except StoreError as error:
+            LOG.info("%s: claims not answered: %s", self._subscription.name, error.detail)
+            self._again(asks)
+            return
+        results = reply.results
+        if reply.verdict is not Verdict.OK:
+            if reply.verdict is not Verdict.ABSENT and not await self._is_gone(handle.key, asks):
+                self._again(asks)
+                return
+            results = [STRANGER] * len(asks)
+        try:
+            said = await self._said(handle.key, asks, results) if reply.said else {}
+        except StoreError as error:
+            LOG.info("%s: errors not read: %s", self._subscription.name, error.detail)
+            self._again(asks)
+            return
+        self._answered(asks, reply, results, said)
+        self._remember(handle, asks, results)
+        await self._lengthen(handle, asks, results)
+
+    async def _said(
+        self, key: LedgerKey, asks: Sequence[_Ask], results: Sequence[Result]
+    ) -> dict[_Ask, tuple[bytes, bytes]]:
+        """What was said of failures under leases in these homes, for the record of the copy."""
+        claimed = [
+            ask
+            for ask, result in zip(asks, results, strict=True)
+            if result.outcome is Outcome.CLAIMED
+        ]
+        if not claimed:
+            return {}
+        found = await self._context.store.errors(key, [a.carrier.home.offset for a in claimed])
+        pairs = zip(claimed, found, strict=True)
+        return {ask: errors for ask, errors in pairs if errors is not None}
+
+    def _remember(
+        self, handle: LedgerHandle, asks: Sequence[_Ask], results: Sequence[Result]
+    ) -> None:  # fmt: skip
+        """A rollback may forget a claim, even the home: who claimed it writes it again (R10)."""
+        ops = [
+            ask.claim._replace(
+                verb=Verb.RESTORE, attempt=result.attempt, arg=ask.offset + 1, counted=False
+            )
+            for ask, result in zip(asks, results, strict=True)
+            if result.outcome is Outcome.CLAIMED and ask.carrier.redriven is None
+        ]
+        if ops:
+            self._context.memory.told(handle.key, handle.incarnation, ops)
+
+    async def _lengthen(
+        self, handle: LedgerHandle, asks: Sequence[_Ask], results: Sequence[Result]
+    ) -> None:
+        """Leases that are in the way may have to be moved, see `lengthen`."""
+        lengthening = self._subscription.lengthening
+        offsets = [
+            ask.carrier.home.offset
+            for ask, result in zip(asks, results, strict=True)
+            if result.outcome is Outcome.HELD
+            and result.state is State.LEASED
+            and lengthening.wanted(result.when_ms)
+        ]
+        if offsets:
+            await lengthening.parked(handle, offsets)
+
+    async def _is_gone(self, key: LedgerKey, asks: Sequence[_Ask]) -> bool:
+        """The record will never be opened again. That of dead letters has no owner: it is opened
+        here.
+        """
+        if asks[0].carrier.redriven is None:
+            return await self._subscription.ownership.topic_is_gone(key.topic_id)
+        try:
+            await self._subscription.dead_marks.take(key, None)
+        except StoreError as error:
+            LOG.info("%s: %s", self._subscription.name, error.detail)
+        return False
+
+    def _answered(
+        self,
+        asks: Sequence[_Ask],
+        reply: Reply,
+        results: Sequence[Result],
+        errors: Mapping[_Ask, tuple[bytes, bytes]],
+    ) -> None:
+        places: dict[Partition, list[Op]] = {}
+        said: dict[Partition, list[Said]] = {}
+        for ask, result in zip(asks, results, strict=True):
+            self._count(_NAMES.get(result.outcome, "unknown"))
+            self._hold(ask, result)
+            self._take_errors(ask)
+            if result.outcome in (Outcome.CLAIMED, Outcome.LOST):
+                ops = places.setdefault(ask.partition, [])
+                if ask in errors:
+                    told = Said(len(ops), *errors[ask])
+                    said.setdefault(ask.partition, []).append(told)
+                ops.extend(_place(ask, result))
+                if result.outcome is Outcome.CLAIMED and ask.line is None:
+                    self._claimed[ask.partition, ask.offset] = ask
+                    if len(self._claimed) > CLOSING_MAX:
+                        self._claimed.pop(next(iter(self._claimed)))
+            else:
+                self._tell(ask.partition, ask.offset, result, reply)
+                place = None if ask.partition.closed else ask.line
+                if result.outcome is Outcome.BEHIND and place is not None:
+                    self._subscription.lines.waits(ask.partition, ask.offset, place, result)
+        for partition, ops in places.items():
+            if not partition.closed:
+                partition.tell(*ops, said=said.get(partition, ()))
+
+    def _tell(self, partition: Partition, offset: int, result: Result, reply: Reply) -> None:
+        if not partition.closed:
+            now_ms = self._context.clock.monotonic_ms()
+            partition.ledger.claimed(offset, result, reply.rterm, reply.now_ms, now_ms)
+            partition.perform()
+
+    def _again(self, asks: Sequence[_Ask]) -> None:
+        now_ms = self._context.clock.monotonic_ms()
+        for ask in asks:
+            if not ask.partition.closed:
+                ask.partition.ledger.not_claimed([ask.offset], CLAIM_AGAIN_MS, now_ms)
+                ask.partition.perform()
+
+    def _count(self, outcome: str) -> None:
+        self._context.metrics.claims.at(self._subscription.name, outcome).inc()
+
+    # --- closing
+
+    async def _close_some(self) -> None:
+        asks: list[_Ask] = []
+        for key in list(self._closing)[:BATCH_MAX]:
+            ask = self._closing.pop(key) or await self._closed(*key)
+            if ask is not None:
+                asks.append(ask)
+        for handle, some in self._by_origin(asks):
+            try:
+                ops = [ask.close for ask in some]
+                reply = await self._context.flusher.submit(handle, ops)
+                if reply.verdict is Verdict.OK:
+                    self._context.memory.told(handle.key, handle.incarnation, ops)
+            except StoreError:
+                await asyncio.sleep(CLAIM_AGAIN_MS / 1000)
+                for ask in some:
+                    if not ask.partition.closed:
+                        self._closing[ask.partition, ask.offset] = ask
+
+    async def _closed(self, partition: Partition, offset: int) -> _Ask | None:
+        body = await self._subscription.parking.body(partition, offset)
+        carrier = None if body is None else partition.copies.carrier(body)
+        return None if carrier is None else _Ask(partition, offset, carrier)
+
+
+def _place(ask: _Ask, result: Result) -> list[Op]:
+    """What the carrier's own record is told: the home's word, or the header's if there is none."""
+    carrier, copies = ask.carrier, ask.partition.copies
+    if result.outcome is not Outcome.CLAIMED:
+        first_s = carrier.first_ms // 1000
+        attempt, due_ms = carrier.attempt, carrier.due_ms
+        return [copies.place(ask.offset, carrier.generation, attempt, due_ms, first_s)]
+    if result.state is State.DEAD:
+        return copies.place_dead(ask.offset, carrier.generation, result.attempt, result.first_s)
+    # A home that was made again knows of no delay, and not when the message was handed out first.
+    delayed = {State.WAITING: result.when_ms, State.READY: carrier.due_ms}
+    due_ms = delayed.get(result.state, 0)
+    attempt, first_s = result.attempt, result.first_s or carrier.first_ms // 1000
+    return [copies.place(ask.offset, carrier.generation, attempt, due_ms, first_s)]

@@ -1,0 +1,272 @@
+"""Copies into ackd's own topics: first the copy, durable, then the original is finished (I1, R2).
+
+The slot's state (SENDING, DEAD) is the commit point, whoever crashes: from there on the message is
+where its copy will be. The copy carries (origin, generation), and a repeat after a lost answer has
+the same ones. What fails is tried again from 5 s on and stays unfinished meanwhile; the rest goes
+on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ackd.core.ledger.effects import SendBack, SendDead
+from ackd.core.ledger.entry import UNKNOWN_RTERM, Entry
+from ackd.core.record.protocol import Finish, Op, Result, Verdict
+from ackd.core.record.transitions import Outcome, Verb
+from ackd.engine.base.context import Context
+from ackd.engine.base.retry_timer import Pauses
+from ackd.engine.base.spill_file import Held
+from ackd.engine.partition.copy_headers import Carrier, carrier_headers, place_of
+from ackd.engine.partition.failure_reasons import learn
+from ackd.engine.partition.partition import Partition
+from ackd.engine.retry.own_topic import OwnTopic
+from ackd.errors import BrokerError, StoreError
+from ackd.ports import Outgoing, Record, Stored, Trouble
+from ackd.telemetry.spans import Event
+
+if TYPE_CHECKING:
+    from ackd.engine.subscription import Subscription
+
+LOG = logging.getLogger("ackd.engine")
+
+BATCH_MAX = 500
+BATCH_BYTES_MAX = 8 * 1024 * 1024
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One copy. `stored`: only the original has to be finished."""
+
+    partition: Partition
+    offset: int
+    generation: int
+    attempt: int
+    pauses: Pauses
+    stored: bool = False
+
+    @property
+    def entry(self) -> Entry[Held] | None:
+        """The message, if it is still to be copied."""
+        entry = None if self.partition.closed else self.partition.ledger.entries.get(self.offset)
+        return entry if entry is not None and entry.fence == self.generation else None
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Where copies go, and what becomes of their originals."""
+
+    name: str
+    reason: Finish
+    done: Callable[[Partition, int], None]
+
+
+RETRY = Way("retry-topic", Finish.SENT, lambda of, offset: of.ledger.sent_back(offset))
+DEAD = Way("dead-letter-topic", Finish.DEAD, lambda of, offset: of.ledger.dead_sent(offset))
+
+
+class Sender:
+    """Sends the copies of one subscription to one topic, in batches, as long as it takes."""
+
+    def __init__(
+        self, subscription: Subscription, context: Context, way: Way, topic: OwnTopic
+    ) -> None:
+        self._subscription = subscription
+        self._context = context
+        self._way = way
+        self._topic = topic
+        self._jobs: dict[tuple[Partition, int], Job] = {}
+        self._errors: dict[tuple[Partition, int], str] = {}
+        self._wake = asyncio.Event()
+
+    def send(self, partition: Partition, effect: SendDead | SendBack) -> None:
+        """Queue a copy; the message stays unfinished until it is stored."""
+        generation = effect.fence if isinstance(effect, SendDead) else effect.generation
+        known = self._jobs.get((partition, effect.offset))
+        if known is not None and known.generation == generation:
+            return
+        pauses = Pauses(self._context.clock)
+        job = Job(partition, effect.offset, generation, effect.attempt, pauses)
+        self._jobs[partition, effect.offset] = job
+        self._wake.set()
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def error_of(self, partition: Partition, offset: int) -> str:
+        """Why the last try to copy a message failed; empty without one."""
+        return self._errors.get((partition, offset), "")
+
+    async def run(self) -> None:
+        """Send until cancelled."""
+        while True:
+            now_ms = self._context.clock.monotonic_ms()
+            batch = self._batch(now_ms)
+            if batch:
+                await self._send_all(batch)
+            else:
+                await self._sleep(now_ms)
+
+    def _batch(self, now_ms: int) -> list[Job]:
+        """What can be tried now. Jobs of messages that went another way are dropped."""
+        batch: list[Job] = []
+        size = 0
+        for job in list(self._jobs.values()):
+            entry = job.entry
+            if entry is None:
+                self._drop(job)
+            elif entry.rterm == UNKNOWN_RTERM:
+                self._drop(job)
+                job.partition.reload()  # it tells of the copy again, and of the term
+            elif job.pauses.again_ms <= now_ms:
+                batch.append(job)
+                size += 0 if job.stored else entry.size
+                if len(batch) == BATCH_MAX or size >= BATCH_BYTES_MAX:
+                    break
+        return batch
+
+    def _drop(self, job: Job) -> None:
+        self._jobs.pop((job.partition, job.offset), None)
+        if self._errors.pop((job.partition, job.offset), None) is not None:
+            self._tell_trouble()
+
+    async def _sleep(self, now_ms: int) -> None:
+        self._wake.clear()
+        again_ms = min((job.pauses.again_ms for job in self._jobs.values()), default=None)
+        seconds = None if again_ms is None else max(again_ms - now_ms, 1) / 1000
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    def _tell_trouble(self) -> None:
+        name, troubles = self._way.name, self._subscription.troubles
+        if self._errors:
+            first = next(iter(self._errors.values()))
+            troubles[name] = Trouble(name, f"{len(self._errors)} copies not stored: {first}")
+        else:
+            troubles.pop(name, None)
+
+    # --- one batch
+
+    async def _send_all(self, batch: Sequence[Job]) -> None:
+        fresh = [job for job in batch if not job.stored]
+        try:
+            if fresh:
+                await self._store(fresh)
+        except (BrokerError, StoreError) as error:
+            self._failed(fresh, error.detail)
+        by_partition: dict[Partition, list[Job]] = {}
+        for job in batch:
+            if job.stored:
+                by_partition.setdefault(job.partition, []).append(job)
+        async with asyncio.TaskGroup() as group:
+            for partition, jobs in by_partition.items():
+                group.create_task(self._finish(partition, jobs))
+
+    async def _store(self, jobs: Sequence[Job]) -> None:
+        """Copies of all that have a body; those whose body is gone are finished without one."""
+        partitions = await self._topic.ensure()
+        await self._learn(jobs)
+        copies: list[tuple[Job, Outgoing]] = []
+        for job in jobs:
+            entry = job.entry
+            if entry is not None and entry.body is None:
+                self._context.metrics.vanished.at(self._subscription.name).inc()
+                job.stored = True
+            elif entry is not None:
+                body = await self._subscription.parking.body(job.partition, job.offset)
+                if body is None:
+                    self._drop(job)  # it is fetched again, and then told of again
+                else:
+                    copies.append((job, self._copy(job, entry, body, partitions)))
+        results = await self._subscription.broker.publish([copy for _, copy in copies])
+        for (job, _), result in zip(copies, results, strict=True):
+            job.stored = isinstance(result, Stored)
+            if not isinstance(result, Stored):
+                self._topic.doubt()
+                self._failed([job], f"{result.code}: {result.detail}")
+
+    async def _learn(self, jobs: Sequence[Job]) -> None:
+        """What was said of failures, to whichever sidecar. Raises StoreError."""
+        wanted: dict[Partition, list[int]] = {}
+        for job in jobs:
+            wanted.setdefault(job.partition, []).append(job.offset)
+        await learn(self._context.store, wanted)
+
+    def _copy(self, job: Job, entry: Entry[Held], body: Record, partitions: int) -> Outgoing:
+        partition = job.partition
+        copies = partition.copies
+        carried = copies.carrier(body)
+        origin = carried.origin if carried is not None else copies.origin(job.offset)
+        first, last = copies.errors(job.offset)
+        carrier = Carrier(
+            origin=origin,
+            subscription=self._subscription.name,
+            generation=job.generation,
+            incarnation=partition.handle.incarnation,
+            rterm=entry.rterm,
+            attempt=job.attempt,
+            due_ms=entry.when_ms,
+            first_ms=(carried.first_ms if carried is not None else 0) or entry.first_s * 1000,
+            published_ms=carried.published_ms if carried is not None else body.timestamp_ms,
+            reason=copies.reason(job.offset),
+            first_error=(carried.first_error if carried is not None else "") or first,
+            last_error=last or (carried.last_error if carried is not None else ""),
+            redriven=carried.redriven if carried is not None else None,
+            order_key=partition.ledger.key(job.offset) if self._way is RETRY else 0,
+            reset_epoch=carried.reset_epoch if carried is not None else partition.epoch,
+        )
+        # Dead letters spread as the broker likes; a key's carriers stay together, in their order.
+        place = None
+        if self._way is RETRY and self._subscription.broker.capabilities.explicit_partition:
+            place = place_of(body, origin, partitions)
+        headers = carrier_headers(carrier, body.headers)
+        return Outgoing(self._topic.name, body.key, body.value, headers, place)
+
+    async def _finish(self, partition: Partition, jobs: Sequence[Job]) -> None:
+        """The copies are durable: the originals are finished. A repeat of it does no harm."""
+        todo = [(job, self._finish_op(job, entry)) for job in jobs if (entry := job.entry)]
+        try:
+            reply = await self._context.flusher.submit(partition.handle, [op for _, op in todo])
+        except StoreError as error:
+            self._failed(jobs, error.detail)
+            return
+        if reply.verdict is not Verdict.OK:
+            self._failed(jobs, f"the record is {reply.verdict.name}")
+            return
+        for (job, _), result in zip(todo, reply.results, strict=True):
+            self._finished(job, result, reply.now_ms)
+        partition.perform()
+
+    def _finish_op(self, job: Job, entry: Entry[Held]) -> Op:
+        reason = Finish.VANISHED if entry.body is None else self._way.reason
+        return Op(Verb.FINISH, job.offset, job.generation, entry.rterm, entry.attempt, reason)
+
+    def _finished(self, job: Job, result: Result, now_ms: int) -> None:
+        partition, offset = job.partition, job.offset
+        self._drop(job)
+        if result.outcome not in (Outcome.DONE, Outcome.FINISHED):
+            partition.reload()  # a rejoin gave the slot another term meanwhile: see what it is now
+            return
+        self._context.metrics.copies.at(self._subscription.name, self._way.name, "stored").inc()
+        if partition.tracing is not None:
+            event = Event.SEND_BACK if self._way is RETRY else Event.DEAD_LETTER
+            partition.tracing.copied(event, offset, job.generation, self._topic.name, now_ms)
+        self._subscription.parking.free(partition, offset)
+        self._way.done(partition, offset)
+        partition.copies.forget(offset)
+
+    def _failed(self, jobs: Sequence[Job], detail: str) -> None:
+        for job in jobs:
+            self._errors[job.partition, job.offset] = detail
+            job.pauses.failed()
+        name = self._subscription.name
+        LOG.warning("%s: %d copies to %s failed: %s", name, len(jobs), self._topic.name, detail)
+        self._context.metrics.copies.at(name, self._way.name, "failed").inc(len(jobs))
+        self._tell_trouble()

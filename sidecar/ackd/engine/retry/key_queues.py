@@ -1,0 +1,191 @@
+"""The lines of parked keys: who has left, and whether a key is free again (R19, I6).
+
+A copy that is over leaves the line of its key, so that the next one may be claimed (CLOSE). If the
+process dies before it could say so, whoever is behind that copy finds out that it is finished
+and says it instead; and so does the owner of the origin, which asks for its parked keys from time
+to time (HEAD).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from ackd.core.ids import LedgerKey, TopicPartition
+from ackd.core.record.protocol import Op, Result, Verdict
+from ackd.core.record.transitions import State, Verb
+from ackd.engine.base.context import Context
+from ackd.engine.partition.ordering import HomeRef
+from ackd.engine.partition.partition import Partition
+from ackd.errors import StoreError
+from ackd.store.flusher import LedgerHandle
+
+if TYPE_CHECKING:
+    from ackd.engine.subscription import Subscription
+
+LOG = logging.getLogger("ackd.engine")
+
+SWEEP_MS = 5_000
+SOON_MS = 250
+"""When a line has just become shorter, its key may be free."""
+SWEEP_MAX = 100
+"""So many parked keys of a partition are asked for in one go."""
+AGAIN_MS = 1_000
+BATCH_MAX = 500
+OVER_MAX = 100_000
+"""What does not fit is found again by `behind`."""
+
+
+class _Doubt(NamedTuple):
+    """Is the copy at (`partition`, `place`) of the retry topic over? It has the home at `offset`,
+    the first of a line of the record `home`.
+    """
+
+    home: LedgerKey
+    incarnation: int
+    offset: int
+    partition: int
+    place: int
+
+
+class Lines:
+    """Belongs to one subscription; does nothing while no key is parked."""
+
+    def __init__(self, subscription: Subscription, context: Context) -> None:
+        self._subscription = subscription
+        self._context = context
+        self._over: dict[tuple[int, int], HomeRef] = {}
+        self._doubts: dict[_Doubt, list[tuple[Partition, int]]] = {}
+        self._swept: dict[Partition, int] = {}
+        self._again_ms = self._sweep_ms = 0
+        self._telling = asyncio.Lock()
+        self._wake = asyncio.Event()
+
+    # --- what is heard
+
+    def over(self, partition: Partition, offset: int, home: HomeRef) -> None:
+        """A copy is finished."""
+        self._over[partition.tp.partition, offset] = home
+        if len(self._over) > OVER_MAX:
+            self._over.pop(next(iter(self._over)))
+        self._wake.set()
+
+    def behind(self, partition: Partition, result: Result) -> None:
+        """What an own partition's record says of the first of a parked key."""
+        self._doubt(partition.key, partition.handle.incarnation, result)
+
+    def waits(self, partition: Partition, offset: int, home: HomeRef, result: Result) -> None:
+        """A copy may not be claimed yet, because of another one."""
+        doubt = self._doubt(home.key, home.incarnation, result)
+        if doubt is not None:
+            self._doubts[doubt].append((partition, offset))
+
+    def _doubt(self, home: LedgerKey, incarnation: int, result: Result) -> _Doubt | None:
+        if not result.when_ms:
+            return None  # it is not claimed, so it will be heard of
+        doubt = _Doubt(home, incarnation, result.fence, result.first_s, result.when_ms - 1)
+        self._doubts.setdefault(doubt, [])
+        self._wake.set()
+        return doubt
+
+    # --- what is done
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        while True:
+            now_ms = self._context.clock.monotonic_ms()
+            if now_ms >= self._sweep_ms:
+                self._sweep_ms = now_ms + SWEEP_MS
+                self._sweep()
+            await self.tell()
+            await self._resolve()
+            await self._sleep(self._sweep_ms)
+
+    async def _sleep(self, until_ms: int) -> None:
+        self._wake.clear()
+        now_ms = self._context.clock.monotonic_ms()
+        if self._over and self._again_ms <= now_ms:
+            return
+        if self._over:
+            until_ms = min(until_ms, self._again_ms)
+        try:
+            async with asyncio.timeout(max(until_ms - now_ms, 1) / 1000):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    async def tell(self) -> None:
+        """Say who has left. Claims wait for it, so that they find their line as it is."""
+        async with self._telling:
+            while self._over and self._again_ms <= self._context.clock.monotonic_ms():
+                some = {key: self._over.pop(key) for key in list(self._over)[:BATCH_MAX]}
+                by_home: dict[tuple[LedgerKey, int], dict[tuple[int, int], HomeRef]] = {}
+                for place, home in some.items():
+                    by_home.setdefault((home.key, home.incarnation), {})[place] = home
+                await asyncio.gather(*(self._leave(*at, homes) for at, homes in by_home.items()))
+
+    async def _leave(
+        self, key: LedgerKey, incarnation: int, homes: dict[tuple[int, int], HomeRef]
+    ) -> None:
+        ops = [home.left(*place) for place, home in homes.items()]
+        if await self._close(key, incarnation, ops):
+            return
+        for place, home in homes.items():
+            self._over.setdefault(place, home)
+        self._again_ms = self._context.clock.monotonic_ms() + AGAIN_MS
+
+    async def _close(self, key: LedgerKey, incarnation: int, ops: list[Op]) -> bool:
+        """Tell a record; False: try again later. A record that is gone has no lines either."""
+        handle = LedgerHandle(key, incarnation=incarnation)
+        try:
+            reply = await self._context.flusher.submit(handle, ops)
+        except StoreError as error:
+            LOG.info("%s: lines not told: %s", self._subscription.name, error.detail)
+            return False
+        if reply.verdict is Verdict.OK:
+            self._context.memory.told(key, incarnation, ops)
+            soon_ms = self._context.clock.monotonic_ms() + SOON_MS
+            self._sweep_ms = min(self._sweep_ms, soon_ms)
+        return reply.verdict in (Verdict.OK, Verdict.ABSENT)
+
+    async def _resolve(self) -> None:
+        """Copies that are finished, but whose home was not told: tell it now."""
+        doubts, self._doubts = self._doubts, {}
+        for doubt, waiting in doubts.items():
+            if not await self._is_over(doubt):
+                continue
+            left = Op(Verb.CLOSE, doubt.offset, arg=doubt.place + 1, group=doubt.partition)
+            if await self._close(doubt.home, doubt.incarnation, [left]):
+                for partition, offset in waiting:
+                    self._subscription.claims.claim(partition, offset)
+
+    async def _is_over(self, doubt: _Doubt) -> bool:
+        ownership, topic = self._subscription.ownership, self._subscription.retry_topic.topic.name
+        owned = ownership.owned.get(TopicPartition(topic, doubt.partition))
+        if owned is not None:
+            return not owned.behind and owned.ledger.over(doubt.place)
+        info = ownership.topics.get(topic)
+        if info is None:
+            return False
+        key = doubt.home._replace(topic_id=info.topic_id, partition=doubt.partition)
+        try:
+            look = [Op(Verb.LOOK, doubt.place)]
+            reply = await self._context.flusher.submit(LedgerHandle(key), look)
+        except StoreError:
+            return False
+        return reply.verdict is Verdict.OK and reply.results[0].state is State.FINISHED
+
+    def _sweep(self) -> None:
+        """Ask for parked keys, in turn: nobody else may come to free one that has no more
+        messages.
+        """
+        swept: dict[Partition, int] = {}
+        for partition in self._subscription.owned.values():
+            keys = [key for key in partition.ledger.parked if isinstance(key, int)]
+            if not keys or not partition.grantable:
+                continue
+            start = self._swept.get(partition, 0) % len(keys)
+            partition.ask_parked(keys[start : start + SWEEP_MAX])
+            swept[partition] = start + SWEEP_MAX if start + SWEEP_MAX < len(keys) else 0
+        self._swept = swept

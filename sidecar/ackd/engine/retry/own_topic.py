@@ -1,0 +1,195 @@
+"""Topics that ackd makes for a group: retry copies and dead letters (rule R25)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from ackd.config.subscription import SubscriptionSettings
+from ackd.core.ledger.send_back import Rules
+from ackd.engine.base.backoff import longest_delay_ms
+from ackd.engine.base.context import Context
+from ackd.engine.base.retry_timer import FIRST_MS, Pauses
+from ackd.engine.retry import own_settings
+from ackd.errors import BrokerError
+from ackd.ports import Broker, TopicLook, Trouble
+
+if TYPE_CHECKING:
+    from ackd.engine.subscription import Subscription
+
+LOG = logging.getLogger("ackd.engine")
+
+DEAD_RETENTION_MS = 14 * 86_400_000
+TROUBLE = "retry-topic"
+LOOK_EVERY_MS = 60_000
+ORIGINS_MAX = 20
+"""Of so many topics at most it is asked how large messages may be."""
+
+
+class OwnTopic:
+    """One such topic: made when it is first needed, and again when it is gone. `origins`: whose
+    messages are copied to it.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        name: str,
+        settings: Mapping[str, str],
+        origins: Sequence[str] = (),
+    ) -> None:
+        self.name = name
+        self._broker = broker
+        self._settings = settings
+        self._origins = [each for each in origins if not each.startswith("^")][:ORIGINS_MAX]
+        self._partitions = 0
+        self._fit = False
+        self.warnings: list[str] = []
+
+    async def ensure(self) -> int:
+        """Make it unless it is there; how many partitions it has. Raises BrokerError, also when
+        copies would not be safe in it.
+        """
+        partitions = await self.made()
+        if not self._fit:
+            await self.look()
+            self._fit = True
+        return partitions
+
+    async def made(self) -> int:
+        """As `ensure`, whatever its settings are."""
+        if not self._partitions:
+            wanted, size = dict(self._settings), await self._message_bytes()
+            if size:
+                wanted[own_settings.SIZE] = str(size + own_settings.ADDED_BYTES)
+            await self._broker.ensure_topic(self.name, wanted)
+            self._partitions = await self._broker.partitions(self.name) or 1
+        return self._partitions
+
+    async def look(self, waits_ms: int = 0) -> None:
+        """Compare the topic as it is, who knows who made it, with what copies need; `waits_ms`:
+        the longest that one waits there. Raises BrokerError.
+        """
+        if not isinstance(self._broker, TopicLook):
+            return
+        actual = await self._broker.topic_settings(self.name)
+        refusal = own_settings.refusal(self.name, actual)
+        if refusal:
+            raise BrokerError(refusal)
+        size = await self._message_bytes()
+        self.warnings = own_settings.warnings(self.name, actual, waits_ms, size)
+
+    async def _message_bytes(self) -> int:
+        """The largest message that an origin topic takes; 0 where that is not known."""
+        if not isinstance(self._broker, TopicLook):
+            return 0
+        found = [await self._broker.topic_settings(each) for each in self._origins]
+        return max((int(each.get(own_settings.SIZE, 0)) for each in found), default=0)
+
+    def doubt(self) -> None:
+        """Something could not be stored there: look again before the next try."""
+        self._partitions = 0
+        self._fit = False
+
+
+def dead_name(broker: Broker, name: str, settings: SubscriptionSettings) -> str:
+    """The topic of a subscription's dead letters."""
+    return settings.dead_topic or broker.dead_topic(settings.group or name)
+
+
+def dead_letter_topic(broker: Broker, name: str, settings: SubscriptionSettings) -> OwnTopic:
+    """Never compacted (it eats copies of one key), kept for two weeks."""
+    topic = dead_name(broker, name, settings)
+    return OwnTopic(broker, topic, _delete_after(DEAD_RETENTION_MS), settings.topics)
+
+
+def retry_topic(broker: Broker, name: str, settings: SubscriptionSettings) -> OwnTopic:
+    """Subscriptions of one group keep separate ledgers, so they get separate topics too."""
+    group = settings.group or name
+    topic = broker.retry_topic(group if group == name else f"{group}~{name}")
+    wanted = {
+        **_delete_after(settings.retry_topic_retention_ms),
+        "partitions": str(settings.retry_topic_partitions),
+    }
+    if settings.retry_topic_replication:
+        wanted["replication_factor"] = str(settings.retry_topic_replication)
+    return OwnTopic(broker, topic, wanted, settings.topics)
+
+
+def _delete_after(retention_ms: int) -> dict[str, str]:
+    return {"cleanup.policy": "delete", "retention.ms": str(retention_ms)}
+
+
+class RetryTopic:
+    """The retry topic of one subscription: made, and read like any other topic of it.
+
+    While it can't be made nothing is sent back, readiness says why, and all else goes on.
+    """
+
+    def __init__(self, subscription: Subscription, context: Context) -> None:
+        self._subscription = subscription
+        # Readiness waits for it, and one question in five seconds hurts no broker.
+        self._pauses = Pauses(context.clock, most_ms=FIRST_MS)
+        self.topic = retry_topic(subscription.broker, subscription.name, subscription.settings)
+        self.read = False
+
+    def rules(self, topic: str) -> Rules | None:
+        """When messages of a topic are sent back; None = never. Copies are not copied again, and
+        with the order of a whole partition its head blocks (R19).
+        """
+        settings = self._subscription.settings
+        wanted = self.read and settings.retry_topic and settings.ordering != "partition"
+        if not wanted or topic == self.topic.name:
+            return None
+        least_ms = max(settings.lease_ms, settings.stuck_min_age_ms)
+        return Rules(settings.stuck_after_ms, least_ms, settings.span_max)
+
+    async def _prepare(self) -> bool:
+        """Try once. Copies of a time when it was switched on are still read. Never raises."""
+        topic, subscription = self.topic, self._subscription
+        settings = subscription.settings
+        if subscription.broker.capabilities.own_acks:
+            return True  # nothing is held up there that a copy would set free
+        try:
+            if settings.retry_topic:
+                await topic.made()
+            elif await subscription.broker.partitions(topic.name) is None:
+                return True
+            await subscription.consumer.also(topic.name)
+            if settings.retry_topic:
+                await topic.look(longest_delay_ms(settings))
+        except BrokerError as error:
+            self._may_send(may=False)
+            LOG.warning("%s: no retry topic: %s", subscription.name, error.detail)
+            detail = f"stuck messages can't be sent back: {error.detail}"
+            subscription.troubles[TROUBLE] = Trouble(TROUBLE, detail)
+            return False
+        if subscription.troubles.pop(TROUBLE, None) is None and self.warning:
+            LOG.warning("%s: %s", subscription.name, self.warning)
+        self._may_send(may=True)
+        return True
+
+    def _may_send(self, *, may: bool) -> None:
+        self.read = may
+        self._subscription.ownership.policies_changed()
+
+    @property
+    def warning(self) -> str:
+        """What an operator should change about it; empty if there is nothing."""
+        return "; ".join(f"warning: {each}" for each in self.topic.warnings)
+
+    async def run(self) -> None:
+        """Make it, however many tries that takes."""
+        while not await self._prepare():
+            await self._pauses.sleep()
+
+    async def watch(self) -> None:
+        """Look now and then whether somebody has changed it, or removed it. Until cancelled, where
+        the broker tells such things.
+        """
+        while isinstance(self._subscription.broker, TopicLook):
+            await asyncio.sleep(LOOK_EVERY_MS / 1000)
+            self.topic.doubt()
+            await self.run()

@@ -1,0 +1,1 @@
+"""Settles of any lease, whichever sidecar granted it."""

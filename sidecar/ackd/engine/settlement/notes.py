@@ -1,0 +1,155 @@
+"""Progress notes: what a worker said with its last extend, for whoever gets the message next.
+
+A note lies beside the record of the lease under which it was said: that of the message, or that of
+its copy in the retry topic. Whoever gets a copy is given the note of the copy, else the one of the
+message. Until somebody writes the first note of a subscription nobody looks for any: that there are
+some is a part of the live value, which every sidecar hears.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ackd.api.messages import Delivery
+from ackd.core.ids import LedgerKey
+from ackd.core.lease import Token
+from ackd.engine.base.context import Context
+from ackd.engine.base.tasks import Tasks
+from ackd.engine.cluster.members import HEARTBEAT_MS
+from ackd.errors import StoreError
+from ackd.ports import Note
+
+if TYPE_CHECKING:
+    from ackd.engine.subscription import Subscription
+
+LOG = logging.getLogger("ackd.engine")
+
+NOTE_BYTES_MAX = 4096
+KNOWN_MAX = 10_000
+"""Messages with notes that are remembered, so that their notes go when they are acked. The notes of
+others stay until the bound drops them.
+"""
+HEARD_MS = 2 * HEARTBEAT_MS
+
+
+class Place(NamedTuple):
+    """Where a note lies."""
+
+    key: LedgerKey
+    offset: int
+
+
+class Notes:
+    """The notes of one subscription."""
+
+    def __init__(self, subscription: Subscription, context: Context) -> None:
+        self._subscription = subscription
+        self._context = context
+        self._known: OrderedDict[Place, tuple[Place, ...]] = OrderedDict()
+        self._tasks = Tasks(f"notes.{subscription.name}")
+
+    # --- writing
+
+    async def write(self, said: Sequence[tuple[Token, bytes]]) -> None:
+        """Keep what was said under these leases, which lived. Raises StoreError."""
+        await self._begin()
+        by_key: dict[LedgerKey, list[Note]] = {}
+        for token, text in said:
+            place = self._place(token)
+            by_key.setdefault(place.key, []).append(Note(place.offset, token.fence, text))
+            self._remember(place, place)
+        bytes_max = self._subscription.settings.notes_bytes_max
+        store, name = self._context.store, self._subscription.name
+        dropped = await asyncio.gather(
+            *(store.put_notes(key, notes, bytes_max) for key, notes in by_key.items())
+        )
+        self._context.metrics.notes.at(name).inc(len(said))
+        if sum(dropped):
+            LOG.warning("%s: %d notes dropped, notes_bytes_max is reached", name, sum(dropped))
+            self._context.metrics.notes_dropped.at(name).inc(sum(dropped))
+
+    async def _begin(self) -> None:
+        """With the first note ever, every sidecar learns that there are notes to look for."""
+        control = self._subscription.control
+        if control.live.notes:
+            return
+        await control.use_notes()
+        if self._subscription.presence.view.alive:
+            await asyncio.sleep(HEARD_MS / 1000)
+
+    def _place(self, token: Token) -> Place:
+        subscription = self._subscription
+        key = LedgerKey(subscription.cluster, subscription.name, token.topic_id, token.partition)
+        return Place(key, token.offset)
+
+    def _remember(self, of: Place, *places: Place) -> None:
+        self._known[of] = tuple(dict.fromkeys((*self._known.pop(of, ()), *places)))
+        if len(self._known) > KNOWN_MAX:
+            self._known.popitem(last=False)
+
+    # --- reading
+
+    @property
+    def used(self) -> bool:
+        """There may be notes."""
+        return self._subscription.control.live.notes
+
+    async def attach(self, messages: Sequence[Delivery]) -> None:
+        """Put its note to each message that has one. Raises StoreError."""
+        places = {message.lease: self._places(message) for message in messages}
+        wanted: dict[LedgerKey, list[int]] = {}
+        for each in places.values():
+            for place in each:
+                wanted.setdefault(place.key, []).append(place.offset)
+        store = self._context.store
+        answers = await asyncio.gather(*(store.notes(*each) for each in wanted.items()))
+        found: dict[Place, bytes] = {}
+        for (key, offsets), notes in zip(wanted.items(), answers, strict=True):
+            for offset, note in zip(offsets, notes, strict=True):
+                if note is not None:
+                    found[Place(key, offset)] = note
+        if found:
+            for message in messages:
+                there = [place for place in places[message.lease] if place in found]
+                if there:
+                    message.note = found[there[0]].decode(errors="replace")
+                    self._remember(places[message.lease][0], *there)
+
+    def _places(self, message: Delivery) -> list[Place]:
+        """Where a note of a message may lie, the newest first."""
+        token = self._context.keys.open(message.lease)
+        places = [self._place(token)]
+        origin = message.origin
+        if origin is not None:
+            name = self._subscription.name
+            key = LedgerKey(origin.cluster, name, origin.topic_id, origin.partition)
+            places.append(Place(key, origin.offset))
+        return places
+
+    # --- forgetting
+
+    def acked(self, tokens: Iterable[Token]) -> None:
+        """Their notes are not needed any more. If that fails, the bound drops them one day."""
+        if not self._known:
+            return
+        over: dict[LedgerKey, list[int]] = {}
+        for token in tokens:
+            for place in self._known.pop(self._place(token), ()):
+                over.setdefault(place.key, []).append(place.offset)
+        if over:
+            self._tasks.start(self._drop(over), "drop")
+
+    async def _drop(self, over: dict[LedgerKey, list[int]]) -> None:
+        try:
+            for key, offsets in over.items():
+                await self._context.store.drop_notes(key, offsets)
+        except StoreError as error:
+            LOG.debug("%s: notes not dropped: %s", self._subscription.name, error.detail)
+
+    async def stop(self) -> None:
+        """Drop no more."""
+        await self._tasks.stop()

@@ -1,0 +1,70 @@
+"""What the store decided about a lease, as an answer to whoever asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ackd.api.messages import LeaseView, SettleResult, Status
+from ackd.core.record.protocol import Result
+from ackd.core.record.transitions import Outcome, State
+from ackd.errors import LeaseLostError, StoreError
+
+STATUSES: Mapping[Outcome, Status] = {
+    Outcome.ACKED: Status.ACKED,
+    Outcome.ALREADY_ACKED: Status.ALREADY_ACKED,
+    Outcome.RETRYING: Status.RETRYING,
+    Outcome.EXTENDED: Status.EXTENDED,
+    Outcome.DEAD: Status.DEAD,
+    Outcome.RELEASED: Status.RELEASED,
+}
+_STATE_NAMES: Mapping[State, str] = {
+    State.READY: "ready",
+    State.LEASED: "leased",
+    State.WAITING: "retrying",
+    State.RELEASED: "ready",
+    State.DEAD: "dead",
+    State.SENDING: "sent back",
+    State.FINISHED: "finished",
+}
+_LOOKS: Mapping[Outcome, str] = {
+    Outcome.ALREADY_ACKED: "acked",
+    Outcome.HELD: "leased",
+    Outcome.RETRYING: "retrying",
+    Outcome.DEAD: "dead",
+}
+
+
+def told_of(result: Result) -> SettleResult:
+    """Of a settle."""
+    status = STATUSES.get(result.outcome)
+    if status is None:
+        return lost(_STATE_NAMES[result.state], result.attempt or None)
+    return SettleResult(
+        status,
+        late=result.late,
+        deadline_ms=result.when_ms if status is Status.EXTENDED else None,
+        due_ms=result.when_ms if status is Status.RETRYING else None,
+    )
+
+
+def lost(state: str, attempt: int | None = None) -> SettleResult:
+    """The lease is no more; what there is instead."""
+    error = LeaseLostError()
+    return SettleResult(Status.LOST, now_state=state, now_attempt=attempt, error=error)
+
+
+def unavailable(error: StoreError) -> SettleResult:
+    """Nothing is known to be durable (I7)."""
+    return SettleResult(Status.UNAVAILABLE, error=error)
+
+
+def view_of(result: Result) -> LeaseView:
+    """Of a look."""
+    state = _LOOKS.get(result.outcome, "lost")
+    return LeaseView(
+        state,
+        result.attempt,
+        deadline_ms=result.when_ms if state == "leased" else None,
+        due_ms=result.when_ms if state == "retrying" else None,
+        late=result.late,
+    )

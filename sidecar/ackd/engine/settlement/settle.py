@@ -1,0 +1,387 @@
+"""Settling leases: tokens in, results out, in order. Any sidecar settles any lease of its
+subscriptions.
+
+An answer is given only when the store's decision is durable (I7, R11); what could not be decided is
+`unavailable`. A lease of a partition that another sidecar owns is settled in the same record; that
+owner reads it in the record's journal (R16).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from ackd.api.messages import ACKED, LeaseView, SettleItem, SettleResult, Status, Verb
+from ackd.core.ids import LedgerKey
+from ackd.core.lease import BadTokenError, Token, UnknownKeyError, subscription_hash
+from ackd.core.ledger.sent_back import Lease
+from ackd.core.record.protocol import Op, Reply, Result, Said, Verdict
+from ackd.core.record.transitions import Outcome, State
+from ackd.core.record.transitions import Verb as CoreVerb
+from ackd.engine.base.backoff import retry_delay_ms
+from ackd.engine.base.context import Context
+from ackd.engine.partition.failure_reasons import said_with
+from ackd.engine.partition.partition import Partition
+from ackd.engine.settlement.notes import NOTE_BYTES_MAX
+from ackd.engine.settlement.results import STATUSES, lost, told_of, unavailable, view_of
+from ackd.engine.subscription import Subscription
+from ackd.errors import (
+    BadLeaseTokenError,
+    BadParameterError,
+    StoreError,
+    StoreLayoutError,
+    UnknownSubscriptionError,
+)
+from ackd.store.flusher import LedgerHandle
+
+RETRY_MS = 50
+TRIES = 40
+"""A record that is being re-read or taken over is asked again; about two seconds, then 503."""
+HANDLES_MAX = 10_000
+
+_VERBS: Mapping[Verb, CoreVerb] = {
+    Verb.ACK: CoreVerb.ACK,
+    Verb.RETRY: CoreVerb.RETRY,
+    Verb.EXTEND: CoreVerb.EXTEND,
+    Verb.DEAD: CoreVerb.DEAD,
+    Verb.RELEASE: CoreVerb.RELEASE,
+}
+_ACKED = (Outcome.ACKED, Outcome.ALREADY_ACKED)
+_API_VERBS: Mapping[CoreVerb, Verb] = {core: verb for verb, core in _VERBS.items()}
+_FAILURES = (Verb.DEAD, Verb.RETRY)
+
+
+@dataclass(slots=True)
+class _Group:
+    """Items of one partition, which go to the store in one call: a list entry for each.
+
+    `indexes`: where they stand in the request. `plain`: nothing but counted acks.
+    """
+
+    subscription: Subscription
+    topic_id: bytes
+    partition: int
+    indexes: list[int] = field(default_factory=list)
+    tokens: list[Token] = field(default_factory=list)
+    ops: list[Op] = field(default_factory=list)
+    plain: bool = True
+    said: list[Said] = field(default_factory=list)
+
+    def some(self, places: Sequence[int]) -> _Group:
+        """A part of them."""
+        indexes, tokens, ops = self.indexes, self.tokens, self.ops
+        part = _Group(self.subscription, self.topic_id, self.partition, plain=self.plain)
+        for each in places:
+            part.indexes.append(indexes[each])
+            part.tokens.append(tokens[each])
+            part.ops.append(ops[each])
+        if self.said:
+            new = {each: place for place, each in enumerate(places)}
+            part.said = [s._replace(item=new[s.item]) for s in self.said if s.item in new]
+        return part
+
+
+_Said = tuple[int, Subscription, Token, bytes]
+"""A note, with the index of the item that brought it."""
+_Call = tuple[_Group, asyncio.Future[Reply]]
+_Answered = Callable[[_Group, Reply | StoreError | None], None]
+
+
+class Settler:
+    """Settles for all subscriptions of this sidecar."""
+
+    def __init__(self, subscriptions: Mapping[str, Subscription], context: Context) -> None:
+        self._names = {subscription_hash(name): name for name in subscriptions}
+        self._subscriptions = subscriptions
+        self._context = context
+        self._handles: OrderedDict[LedgerKey, LedgerHandle] = OrderedDict()
+
+    # --- settling
+
+    async def settle(
+        self, items: Sequence[SettleItem], submitted: Callable[[], None] = lambda: None
+    ) -> list[SettleResult]:
+        """Settle; results in the order of the items. Never raises for an item.
+
+        `submitted` is called when the store was asked, before anything is awaited: what it asks of
+        the store travels in the same flush.
+        """
+        results: list[SettleResult | None] = [None] * len(items)
+        groups, notes = self._read(items, results)
+        pending = [(group, self._submit(group)) for group in groups]
+        submitted()
+        if pending:
+            await self._ask_all(pending, partial(self._note, results))
+        if notes:
+            await self._write(notes, results)
+        for group in groups:
+            self._count(group, [results[index] for index in group.indexes])
+        return [each or unavailable(StoreError()) for each in results]
+
+    def _read(
+        self, items: Sequence[SettleItem], results: list[SettleResult | None]
+    ) -> tuple[list[_Group], list[_Said]]:
+        """Check the items without the store; what is wrong goes into `results`.
+
+        Most items are plain acks, in large batches: those are read without a call each.
+        """
+        groups: dict[tuple[bytes, bytes, int], _Group] = {}
+        notes: list[_Said] = []
+        read, make, ack = self._context.keys.open, tuple.__new__, CoreVerb.ACK
+        for index, item in enumerate(items):
+            try:
+                token = read(item.lease)
+            except BadTokenError:
+                results[index] = SettleResult(Status.INVALID, error=BadLeaseTokenError())
+                continue
+            except UnknownKeyError:
+                results[index] = lost("unknown")
+                continue
+            whose = token[:3]
+            group = groups.get(whose)
+            if group is None:
+                name = self._names.get(token.subscription)
+                if name is None:
+                    results[index] = SettleResult(Status.INVALID, error=UnknownSubscriptionError())
+                    continue
+                group = _Group(self._subscriptions[name], token.topic_id, token.partition)
+                groups[whose] = group
+            if item.do is Verb.ACK and item.note is None and item.count:
+                op = make(Op, (ack, *token[3:], 0, 0, True))
+            else:
+                found = self._op(group.subscription, item, token)
+                if isinstance(found, BadParameterError):
+                    results[index] = SettleResult(Status.INVALID, error=found)
+                    continue
+                op, group.plain = found, False
+                if item.reason and item.do in _FAILURES:
+                    self._told(group, token.offset, item.reason)
+                    group.said.append(said_with(len(group.ops), item.reason))
+                if item.note is not None:
+                    notes.append((index, group.subscription, token, item.note.encode()))
+            group.indexes.append(index)
+            group.tokens.append(token)
+            group.ops.append(op)
+        return [group for group in groups.values() if group.ops], notes
+
+    def _op(self, of: Subscription, item: SettleItem, token: Token) -> Op | BadParameterError:
+        """What one item asks of the store."""
+        if item.note is not None and len(item.note.encode()) > NOTE_BYTES_MAX:
+            return BadParameterError(f"note must be at most {NOTE_BYTES_MAX} bytes")
+        arg = self._argument(item, token, of)
+        if isinstance(arg, BadParameterError):
+            return arg
+        counted = item.count and not (of.brake.on and item.do is Verb.RETRY)
+        return Op(_VERBS[item.do], *token[3:], arg, counted=counted)
+
+    @staticmethod
+    def _argument(item: SettleItem, token: Token, of: Subscription) -> int | BadParameterError:
+        settings = of.settings
+        if item.do is Verb.EXTEND:
+            lease_ms = settings.lease_ms if item.lease_ms is None else item.lease_ms
+            if not 0 < lease_ms <= settings.lease_ms_max:
+                return BadParameterError(f"lease_ms must be 1 to {settings.lease_ms_max}")
+            return lease_ms
+        if item.do is Verb.RETRY:
+            if item.delay_ms is not None:
+                return item.delay_ms
+            return retry_delay_ms(settings, token.attempt)
+        return 0
+
+    async def _ask_all(self, pending: Sequence[_Call], answered: _Answered) -> None:
+        """Wait for the store's answers, one per partition; a call that was refused is repeated.
+
+        `answered` is told each as it comes: a reply with a decision, None if the topic is gone.
+        """
+        for _ in range(TRIES):
+            again: list[_Group] = []
+            for group, future in pending:
+                try:
+                    reply = await future
+                except StoreError as error:
+                    answered(group, error)
+                    continue
+                if reply.verdict is Verdict.LAYOUT:
+                    answered(group, StoreLayoutError())
+                    continue
+                if reply.verdict is not Verdict.OK:
+                    again.append(group)
+                    continue
+                if Outcome.UNREPAIRED in [result[0] for result in reply.results]:
+                    waits, group, reply.results = _split(group, reply.results)  # noqa: PLW2901
+                    again.append(waits)
+                if group.ops:
+                    answered(group, reply)
+            if not again:
+                return
+            await asyncio.sleep(RETRY_MS / 1000)
+            pending = [(group, self._submit(group)) for group in again]
+        for group, future in pending:
+            future.cancel()
+            gone = await group.subscription.ownership.topic_is_gone(group.topic_id)
+            answered(group, None if gone else StoreError("the record is being taken over"))
+
+    async def _write(self, notes: Sequence[_Said], results: list[SettleResult | None]) -> None:
+        """Keep the notes of leases that live; one that is not durable is no success (I7)."""
+        by_name: dict[str, list[_Said]] = {}
+        for said in notes:
+            index, subscription, _, _ = said
+            result = results[index]
+            if result is not None and result.status is Status.EXTENDED:
+                by_name.setdefault(subscription.name, []).append(said)
+        for some in by_name.values():
+            try:
+                await some[0][1].notes.write([(token, text) for _, _, token, text in some])
+            except StoreError as error:
+                for index, *_ in some:
+                    results[index] = unavailable(error)
+
+    def _note(
+        self,
+        results: list[SettleResult | None],
+        group: _Group,
+        answer: Reply | StoreError | None,
+    ) -> None:
+        """Keep what became of the items of one partition."""
+        if not isinstance(answer, Reply):
+            for index in group.indexes:
+                results[index] = lost("deleted") if answer is None else unavailable(answer)
+            return
+        acked = Outcome.ACKED
+        tracing = group.subscription.tracing
+        if tracing is not None:
+            tracing.settled(group.tokens, group.ops, answer, here=self._owned(group) is not None)
+        for index, token, result in zip(group.indexes, group.tokens, answer.results, strict=True):
+            if result[0] is acked and not result.late:
+                results[index] = ACKED
+                continue
+            results[index] = told = told_of(result)
+            if told.status is Status.LOST:
+                told.cancelled = group.subscription.cancels.of(token)
+        if group.subscription.claims.held:
+            self._free(group, answer)
+        self._remember(group, answer)
+
+    def _free(self, group: _Group, reply: Reply) -> None:
+        """Copies may wait for the end of these leases."""
+        key, claims = self._handle(group).key, group.subscription.claims
+        for op, result in zip(group.ops, reply.results, strict=True):
+            if result.outcome in STATUSES:
+                claims.settled(key, op.offset, result.outcome, result.when_ms)
+
+    def _submit(self, group: _Group) -> asyncio.Future[Reply]:
+        return self._context.flusher.submit(self._handle(group), group.ops, group.said)
+
+    def _handle(self, group: _Group) -> LedgerHandle:
+        """The owner's handle if this sidecar owns the partition, else one for foreign settles."""
+        subscription, topic_id = group.subscription, group.topic_id
+        partition = self._owned(group)
+        if partition is not None:
+            return partition.handle
+        key = LedgerKey(subscription.cluster, subscription.name, topic_id, group.partition)
+        handle = self._handles.get(key)
+        if handle is None:
+            handle = self._handles[key] = LedgerHandle(key)
+            if len(self._handles) > HANDLES_MAX:
+                self._handles.popitem(last=False)
+        return handle
+
+    @staticmethod
+    def _owned(group: _Group) -> Partition | None:
+        return group.subscription.ownership.by_ledger.get((group.topic_id, group.partition))
+
+    def _told(self, group: _Group, offset: int, reason: str) -> None:
+        """For traces, and headers of copies, where the store has nothing."""
+        origin, partition = (group.topic_id, group.partition), self._owned(group)
+        parked = group.subscription.claims.failed_with(origin, offset, reason)
+        if partition is not None and not parked:
+            partition.copies.failed_with(offset, reason)
+
+    def _count(self, group: _Group, results: Sequence[SettleResult | None]) -> None:
+        metrics, subscription = self._context.metrics, group.subscription
+        name, brake = subscription.name, subscription.brake
+        counts: dict[tuple[Verb, Status, bool], int] = {}
+        if group.plain and results.count(ACKED) == len(results):
+            counts[Verb.ACK, Status.ACKED, True] = len(results)
+        else:
+            for op, result in zip(group.ops, results, strict=True):
+                verb = _API_VERBS[op.verb]
+                status = Status.UNAVAILABLE if result is None else result.status
+                key = (verb, status, op.counted)
+                counts[key] = counts.get(key, 0) + 1
+                if result is not None and result.late and verb is Verb.ACK:
+                    metrics.late_acks.at(name).inc()
+        for (verb, status, counted), count in counts.items():
+            metrics.settles.at(name, verb.value, status.value).inc(count)
+            if status is Status.LOST:
+                metrics.lost_settles.at(name, verb.value).inc(count)
+            if counted:
+                brake.settled(verb, status, count)
+
+    # --- looking
+
+    async def look(self, text: str) -> LeaseView:
+        """Where a lease is. Raises BadLeaseTokenError, UnknownSubscriptionError, StoreError."""
+        results: list[SettleResult | None] = [None]
+        groups, _ = self._read([SettleItem(text, Verb.ACK)], results)
+        for refused in filter(None, results):
+            if refused.status is Status.LOST:
+                return LeaseView("lost", 0)
+            raise refused.error or BadLeaseTokenError()
+        (group,) = groups
+        group.ops = [op._replace(verb=CoreVerb.LOOK) for op in group.ops]
+        answers: list[Reply | StoreError | None] = []
+        await self._ask_all([(group, self._submit(group))], lambda _, each: answers.append(each))
+        (answer,) = answers
+        if isinstance(answer, StoreError):
+            raise answer
+        return LeaseView("lost", 0) if answer is None else view_of(answer.results[0])
+
+    # --- after a rollback (R10)
+
+    def _remember(self, group: _Group, reply: Reply) -> None:
+        """Keep confirmed acks, in case the store forgets them; repeated ones too, because whoever
+        served them first may not have heard of it.
+        """
+        if not group.plain:
+            self._remember_extended(group, reply)
+        acked = list(zip(group.tokens, reply.results, strict=True))
+        now = group.tokens
+        outcomes = [result[0] for result in reply.results]
+        if outcomes.count(Outcome.ACKED) != len(outcomes):
+            acked = [(token, result) for token, result in acked if result[0] in _ACKED]
+            now = [token for token, result in acked if result[0] is Outcome.ACKED]
+        if not acked:
+            return
+        group.subscription.notes.acked(now)
+        handle, memory = self._handle(group), self._context.memory
+        memory.acked(handle.key, reply.epoch, [token.offset for token, _ in acked])
+        homes = [(t.offset, r.fence) for t, r in acked if r.fence > t.fence]
+        if homes:
+            memory.acked_at_home(handle.key, handle.incarnation, reply.epoch, homes)
+
+    def _remember_extended(self, group: _Group, reply: Reply) -> None:
+        """Keep what the owner of the record may not hear of before the store forgets it: it knows
+        the leases of its window, and of homes only those that it made.
+        """
+        known = self._owned(group) is not None
+        later_ms = self._context.clock.monotonic_ms() - reply.now_ms
+        leases = [
+            Lease(t.offset, t.fence, t.rterm, t.attempt, r.when_ms + later_ms)
+            for t, r in zip(group.tokens, reply.results, strict=True)
+            if r.outcome is Outcome.EXTENDED and not (known and r.state is State.LEASED)
+        ]
+        if leases:
+            self._context.memory.extended(self._handle(group).key, leases)
+
+
+def _split(group: _Group, results: Sequence[Result]) -> tuple[_Group, _Group, list[Result]]:
+    """Items that have to wait for a repair (R10); those that are decided, with their results."""
+    waits: list[int] = []
+    decided: list[int] = []
+    for place, result in enumerate(results):
+        (waits if result.outcome is Outcome.UNREPAIRED else decided).append(place)
+    return group.some(waits), group.some(decided), [results[place] for place in decided]

@@ -1,0 +1,77 @@
+"""When the store or a broker was away, as spans: written when it is back, or at the stop."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ackd.ports import Broker
+from ackd.store.measured import Watched
+
+if TYPE_CHECKING:
+    from ackd.telemetry.traces import Traces
+
+
+class Outages:
+    """Looks at each flush. The shortest ones of the store are found by the metric that counts them,
+    and told of as moments.
+    """
+
+    def __init__(
+        self,
+        traces: Traces,
+        store: Watched,
+        brokers: Mapping[str, Broker],
+        connected: Mapping[str, asyncio.Event],
+    ) -> None:
+        self._traces = traces
+        self._store = store
+        self._brokers = brokers
+        self._connected = connected
+        self._away: dict[tuple[str, str], tuple[int, str]] = {}
+        self._was_up: dict[tuple[str, str], None] = {}
+        self._counted = store.outages
+        traces.flushing[self] = self.look
+
+    def look(self) -> None:
+        """See what has changed."""
+        known = ("store", "") in self._away
+        self._note(("store", ""), "store-unavailable", up=self._store.up)
+        missed = self._store.outages - self._counted
+        self._counted = self._store.outages
+        if missed and not known and ("store", "") not in self._away:
+            self._tell(("store", ""), _now_us(), "store-unavailable")
+        for name, broker in self._brokers.items():
+            troubles = broker.troubles()
+            why = troubles[0].code if troubles else "broker-unavailable"
+            up = self._connected[name].is_set() and not troubles
+            self._note(("broker", name), why, up=up)
+
+    def end(self) -> None:
+        """Tell of those that last still; nothing is looked at any more."""
+        self._traces.flushing.pop(self, None)
+        for part, (since_us, why) in self._away.items():
+            self._tell(part, since_us, why)
+        self._away.clear()
+
+    def _note(self, part: tuple[str, str], why: str, *, up: bool) -> None:
+        if up:
+            self._was_up[part] = None
+            away = self._away.pop(part, None)
+            if away is not None:
+                self._tell(part, *away)
+        elif part in self._was_up:
+            self._away.setdefault(part, (_now_us(), why))
+
+    def _tell(self, part: tuple[str, str], since_us: int, why: str) -> None:
+        of, name = part
+        more: dict[str, str | int] = {"ackd.outage.of": of, "error.type": why}
+        if name:
+            more["ackd.broker"] = name
+        self._traces.own("outage", more, start_us=since_us, error=True, of=of)
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,394 @@
+"""Spans of the messages of one owned partition.
+
+The owner hears of every decision about its record, settles that others served included: it writes
+spans from a call and its reply, in one pass, before the ledger moves on. Messages that succeed at
+the first attempt cost one span and are sampled; what else happens is always kept. Receives, and
+acks of whatever attempt, are also told of in batches with their offsets, which are never sampled:
+so it can always be shown whether what was acked came again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from ackd.core.ledger.entry import Entry
+from ackd.core.record.protocol import Call, JournalEntry, Op, Reply, Result
+from ackd.core.record.transitions import Outcome, State, Verb
+from ackd.engine.base.spill_file import Held, Stub
+from ackd.engine.tracing.batches import Batches
+from ackd.ports import Record
+from ackd.telemetry.acked import DEADLINE, END, PUBLISHED, Acked
+from ackd.telemetry.spans import MASK_56, Event, Lives, link, number, text, truth
+
+if TYPE_CHECKING:
+    from ackd.engine.partition.partition import Partition
+    from ackd.engine.tracing.subscription_spans import Tracing
+
+N = TypeVar("N")
+CONTEXT = "traceparent"
+NOTED_MAX = 100_000
+COMMIT_MS = 10_000
+"""A partition's commits are told of at most so often."""
+LAPSED_MS = 2_000
+"""A lease that has lapsed is told of when the message goes on, or after this: a settle in time
+that another sidecar served is heard of until then.
+"""
+
+
+class _Lapsed(NamedTuple):
+    """A lease that ended by itself. `noticed_ms`: by the monotonic clock."""
+
+    fence: int
+    attempt: int
+    deadline_ms: int
+    noticed_ms: int
+    entry: Entry[Held]
+
+
+class _Message(NamedTuple):
+    """Where a message is at home, and what is known of it as attributes and links."""
+
+    lives: Lives
+    offset: int
+    more: str
+    links: str
+
+
+class PartitionTracing:
+    """Lives as long as the partition is owned."""
+
+    def __init__(self, partition: Partition, tracing: Tracing) -> None:
+        self._partition = partition
+        self._tracing = tracing
+        self._traces = tracing.traces
+        self._lives: Lives | None = None
+        self._carriers = partition.ledger.carriers
+        self._sampled = bool(self._traces.weight)
+        self._extensions: dict[int, tuple[int, int]] = {}
+        self._kept: dict[int, None] = {}
+        self._lapsed: dict[int, _Lapsed] = {}
+        self._batches = Batches(tracing.traces, copies=partition.ledger.carriers)
+        self._told_commit_ms = -COMMIT_MS
+        self._commits = 0
+        self._commit: tuple[int, int] | None = None
+        self._traces.flushing[self] = self.flush
+
+    def lives(self, epoch: int) -> Lives:
+        """Spans of this partition's own messages."""
+        lives = self._lives
+        if lives is None or lives.epoch != epoch:
+            if lives is not None:
+                self._batches.flush(lives)
+            lives = self._lives = self._tracing.lives(self._partition.copies.origin(0), epoch)
+        return lives
+
+    # --- what the store decided
+
+    def landed(self, call: Call, reply: Reply) -> None:
+        """A call that was decided; the ledger does not know it yet."""
+        lives, now_ms = self.lives(reply.epoch), reply.now_ms
+        entries = self._partition.ledger.entries
+        granted: list[int] = []
+        acks: list[Acked] = []
+        finished: list[int] = []
+        again = fence = 0
+        for op, result in zip(call.ops, reply.results, strict=True):
+            outcome = result.outcome
+            if outcome is Outcome.GRANTED:
+                granted.append(op.offset)
+                again += result.attempt > 1
+                fence = result.fence
+                if self._lapsed:
+                    self._went_on(lives, op.offset)
+            elif outcome is Outcome.ACKED:
+                finished.append(op.offset)
+                self._ack(lives, op, result, entries.get(op.offset), now_ms, acks)
+            elif op.verb in _OTHERS:
+                self._other(lives, op, result, entries.get(op.offset), now_ms)
+        if granted:
+            self._batches.granted(lives, granted, again, fence)
+        for told in reply.journal or ():
+            if told.fence:
+                entry, op = entries.get(told.offset), _op(told)
+                result = _NOTHING._replace(outcome=told.outcome, when_ms=told.when_ms)
+                if told.outcome is Outcome.ACKED:
+                    finished.append(told.offset)
+                    self._ack(lives, op, result, entry, now_ms, acks)
+                else:
+                    self._other(lives, op, result, entry, now_ms)
+        if finished:
+            self._batches.acked(lives, finished, now_ms)
+            if acks:
+                self._traces.acked(acks)
+
+    def _ack(
+        self,
+        lives: Lives,
+        op: Op,
+        result: Result,
+        entry: Entry[Held] | None,
+        now_ms: int,
+        acks: list[Acked],
+    ) -> None:
+        """A message is over: what its span will say, into `acks`, unless it is not sampled."""
+        offset, attempt, fence = op.offset, op.attempt, op.fence
+        more = ""
+        if self._sampled and attempt == 1 and entry is not None and not result.late:
+            if self._unsampled(lives, offset, attempt):
+                return
+            more = self._weight(offset, attempt)
+        if result.late:
+            more += f",{truth('ackd.late')}"
+        if self._extensions:
+            more += self._extended(offset, fence)
+        if self._lapsed:
+            self._lapsed.pop(offset, None)
+        if self._kept:
+            self._kept.pop(offset, None)
+        body = None if entry is None else entry.body
+        if entry is None or not isinstance(body, Record) or self._carriers:
+            self._tell(Event.ACK, lives, offset, (attempt, fence, fence, now_ms), entry, more)
+            return
+        holder, parent = self._tracing.holder(entry.holder), None
+        for name, value in body.headers:
+            if name == CONTEXT:
+                parent = value
+                break
+        facts = entry.when_ms, body.timestamp_ms, holder, parent, more
+        acks.append((lives, offset, attempt, fence, now_ms, *facts))
+
+    def _other(
+        self, lives: Lives, op: Op, result: Result, entry: Entry[Held] | None, now_ms: int
+    ) -> None:
+        """Anything but a grant and an ack."""
+        outcome, offset = result.outcome, op.offset
+        attempt, fence, start_us, more = op.attempt, op.fence, op.fence, ""
+        match outcome:
+            case Outcome.RETRYING:
+                event = Event.RETRY
+                more = f",{number('ackd.due.unix_ms', result.when_ms)}"
+                if not op.counted:
+                    more += f",{truth('ackd.uncounted')}"
+                    self._keep(offset)
+            case Outcome.RELEASED:
+                event = Event.RELEASE
+                self._keep(offset)
+            case Outcome.DEAD:
+                event = Event.DEAD
+                if op.verb is Verb.BURY:
+                    self._went_on(lives, offset)
+                    attempt, start_us = max(result.attempt, 1), now_ms * 1000
+                    more = f",{text('ackd.reason', self._partition.copies.reason(offset))}"
+            case Outcome.EXTENDED if op.counted:
+                self._extend(lives, op, result, entry, now_ms)
+                return
+            case Outcome.ALREADY_ACKED:
+                if self._unsampled(lives, offset, attempt):
+                    return
+                event = Event.ACK
+                more = f",{truth('ackd.repeat')}" + self._weight(offset, attempt)
+            case Outcome.SENT:
+                self._went_on(lives, offset)
+                return
+            case _:
+                return
+        self._lapsed.pop(offset, None)
+        if self._extensions and event is not Event.ACK:
+            more += self._extended(offset, fence)
+        self._tell(event, lives, offset, (attempt, fence, start_us, now_ms), entry, more)
+
+    def _extend(
+        self, lives: Lives, op: Op, result: Result, entry: Entry[Held] | None, now_ms: int
+    ) -> None:
+        """A lease goes on. Numbered by this owner; the new deadline makes the span's id."""
+        offset, attempt, fence = op.offset, op.attempt, op.fence
+        before = self._extensions.get(offset, (fence, 0))
+        count = before[1] + 1 if before[0] == fence else 1
+        _note(self._extensions, offset, (fence, count))
+        self._lapsed.pop(offset, None)
+        if self._unsampled(lives, offset, attempt):
+            return
+        more = f",{number('ackd.lease.extensions', count)}{self._weight(offset, attempt)}"
+        facts = attempt, fence, now_ms * 1000, now_ms
+        self._tell(Event.EXTEND, lives, offset, facts, entry, more, result.when_ms)
+
+    def _tell(
+        self,
+        event: Event,
+        lives: Lives,
+        offset: int,
+        facts: tuple[int, int, int, int],
+        entry: Entry[Held] | None,
+        more: str,
+        ordinal: int = 0,
+    ) -> None:
+        """Write a span. `facts`: attempt, fence, start (us), end (ms)."""
+        links = ""
+        if entry is not None:
+            deadline_ms = ordinal or entry.when_ms
+            if self._carriers:
+                home = self._home(entry, deadline_ms)
+                if home is None:
+                    self._traces.lost(event)
+                    return
+                lives, offset, known, links = home
+            else:
+                known, links = self._facts(entry, deadline_ms)
+            more += known
+        attempt, fence, start_us, end_ms = facts
+        span = lives.span(event, offset, attempt, fence, start_us, end_ms, more, links, ordinal)
+        self._traces.add(event, [span])
+
+    def copied(self, event: Event, offset: int, generation: int, topic: str, now_ms: int) -> None:
+        """A copy is durable in the retry or the dead-letter topic; the ledger does not know yet."""
+        entry = self._partition.ledger.entries.get(offset)
+        if self._lives is None or entry is None:
+            return
+        reason = self._partition.copies.reason(offset)
+        more = f",{text('ackd.copy.topic', topic)},{text('ackd.reason', reason)}"
+        facts = max(entry.attempt, 1), generation, now_ms * 1000, now_ms
+        self._tell(event, self._lives, offset, facts, entry, more)
+
+    def committed(self, offset: int, end: int) -> None:
+        """Progress is at the broker; told of once in a while. `end` -1: not known."""
+        self._commit = offset, end
+        if self._tracing.now_ms() - self._told_commit_ms >= COMMIT_MS:
+            self._tell_commit()
+
+    def _tell_commit(self) -> None:
+        """The last one, unless it was told of."""
+        if self._lives is None or self._commit is None:
+            return
+        offset, end = self._commit
+        self._commit = None
+        self._told_commit_ms = self._tracing.now_ms()
+        self._commits += 1
+        more = f",{number('ackd.commit.offset', offset)}"
+        if end >= 0:
+            more += f",{number('ackd.commit.lag', max(end - offset, 0))}"
+        now_us = self._partition.ledger.seen_ms * 1000
+        span = self._lives.batch(Event.COMMIT, now_us, now_us, more, self._commits)
+        self._traces.add(Event.COMMIT, [span])
+
+    # --- what is known of a message
+
+    def _facts(self, entry: Entry[Held], deadline_ms: int) -> tuple[str, str]:
+        """Attributes and links of a message that is no copy."""
+        body, holder = entry.body, self._tracing.holder(entry.holder)
+        if body is None:
+            return f"{DEADLINE}{deadline_ms}{END}{holder}", ""
+        more = f"{DEADLINE}{deadline_ms}{PUBLISHED}{body.timestamp_ms}{END}{holder}"
+        return more, _links(body) if isinstance(body, Record) and body.headers else ""
+
+    def _home(self, entry: Entry[Held], deadline_ms: int) -> _Message | None:
+        """Of a copy: the message that it stands for. None if that can't be told.
+
+        In the epoch in which it left its window: what a seek brings back is another life.
+        """
+        body, links, epoch = entry.body, "", 0
+        more = f"{DEADLINE}{deadline_ms}{END}{self._tracing.holder(entry.holder)}"
+        if isinstance(body, Stub):
+            origin, epoch = self._tracing.named(body.name), body.epoch
+        elif body is None:
+            return None
+        else:
+            carrier = self._partition.copies.carrier(body)
+            origin = None if carrier is None else carrier.origin
+            if carrier is not None:
+                more += f"{PUBLISHED[len(END) :]}{carrier.published_ms}{END}"
+                epoch = carrier.reset_epoch
+            links = _links(body)
+        if origin is None:
+            return None
+        lives = self._tracing.lives(origin, epoch)
+        return _Message(lives, origin.offset, more, links)
+
+    def _extended(self, offset: int, fence: int) -> str:
+        known = self._extensions.pop(offset, None)
+        if known is None or known[0] != fence:
+            return ""
+        return f",{number('ackd.lease.extensions', known[1])}"
+
+    def _unsampled(self, lives: Lives, offset: int, attempt: int) -> bool:
+        if not self._sampled or self._carriers or attempt != 1 or offset in self._kept:
+            return False
+        return lives.trace(offset) & MASK_56 < self._traces.threshold
+
+    def _weight(self, offset: int, attempt: int) -> str:
+        """Of a span that sampling has left in."""
+        always = self._carriers or attempt != 1 or offset in self._kept
+        return "" if always else self._traces.weight
+
+    def _keep(self, offset: int) -> None:
+        """Something of it is kept, though its attempt does not show it: then its ack must be."""
+        if self._sampled:
+            _note(self._kept, offset, None)
+
+    # --- leases that end by themselves
+
+    def expired(self, found: Iterable[Sequence[int]], now_ms: int) -> None:
+        """The ledger has found such ones (`Window.lapsed`)."""
+        entries = self._partition.ledger.entries
+        for offset in chain.from_iterable(found):
+            entry = entries.get(offset)
+            if entry is not None:
+                lapsed = _Lapsed(entry.fence, entry.attempt, entry.when_ms, now_ms, entry)
+                _note(self._lapsed, offset, lapsed)
+
+    def _went_on(self, lives: Lives, offset: int) -> None:
+        """The store has gone on with a message: so its lease had lapsed."""
+        lapsed = self._lapsed.pop(offset, None)
+        if lapsed is not None:
+            fence = lapsed.fence
+            more = self._extended(offset, fence) if self._extensions else ""
+            facts = (lapsed.attempt, fence, fence, lapsed.deadline_ms)
+            self._tell(Event.EXPIRE, lives, offset, facts, lapsed.entry, more)
+
+    def flush(self) -> None:
+        """Before spans are handed on: batches, and leases that lapsed a while ago."""
+        if self._lives is not None:
+            now_ms = self._tracing.now_ms()
+            old = [o for o, each in self._lapsed.items() if each.noticed_ms + LAPSED_MS <= now_ms]
+            for offset in old:
+                self._went_on(self._lives, offset)
+            self._batches.flush(self._lives)
+            if self._partition.closed or now_ms - self._told_commit_ms >= COMMIT_MS:
+                self._tell_commit()
+        if self._partition.closed:
+            self._traces.flushing.pop(self, None)
+
+
+_OTHERS = frozenset(
+    {Verb.ACK, Verb.RETRY, Verb.EXTEND, Verb.DEAD, Verb.RELEASE, Verb.BURY, Verb.SEND}
+)
+_VERBS = {
+    Outcome.RETRYING: Verb.RETRY,
+    Outcome.EXTENDED: Verb.EXTEND,
+    Outcome.DEAD: Verb.DEAD,
+    Outcome.RELEASED: Verb.RELEASE,
+}
+"""What a settle that another sidecar served was, by its outcome."""
+_NOTHING = Result(Outcome.DONE, State.READY, 0, 0, 0, 0, late=False)
+
+
+def _op(told: JournalEntry) -> Op:
+    """What another sidecar asked for. A release has taken its attempt back."""
+    attempt = max(told.attempt, 1) + (told.outcome is Outcome.RELEASED and told.attempt > 0)
+    verb = _VERBS.get(told.outcome, Verb.ACK)
+    return Op(verb, told.offset, told.fence, attempt=attempt)
+
+
+def _links(body: Record) -> str:
+    """The context of who published it (`traceparent`)."""
+    for name, value in body.headers:
+        if name == CONTEXT:
+            return link(value)
+    return ""
+
+
+def _note(notes: dict[int, N], offset: int, note: N) -> None:
+    notes[offset] = note
+    if len(notes) > NOTED_MAX:
+        notes.pop(next(iter(notes)))

@@ -1,0 +1,279 @@
+"""Spans of one subscription: what its partitions share, and settles of leases of other owners.
+
+Nothing of this exists when traces are off. docs/traces.md tells what the spans say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from ackd.core.ids import LedgerKey
+from ackd.core.lease import Token
+from ackd.core.origin import Origin
+from ackd.core.record.protocol import Op, Reply, Result
+from ackd.core.record.transitions import Outcome, Verb
+from ackd.engine.control.live import Live
+from ackd.engine.partition.copy_headers import Carrier
+from ackd.engine.tracing.partition_spans import PartitionTracing
+from ackd.telemetry.caller import CALLER
+from ackd.telemetry.spans import MASK_56, Event, Lives, Place, number, text, truth
+
+if TYPE_CHECKING:
+    from ackd.engine.partition.partition import Partition
+    from ackd.engine.subscription import Subscription
+    from ackd.telemetry.traces import Traces
+
+HOLDERS_MAX = 1_000
+LIVES_MAX = 10_000
+UNPLACED_MAX = 1_000
+UNPLACED_MS = 60_000
+
+
+class _Unplaced(NamedTuple):
+    """Settles of one partition whose topic may not be known yet. Times in milliseconds; `now_ms` is
+    the store's, `until_ms` monotonic.
+    """
+
+    token: Token
+    ends: Sequence[tuple[Op, Event, str]]
+    epoch: int
+    now_ms: int
+    until_ms: int
+
+
+class Tracing:
+    """Spans of one subscription."""
+
+    def __init__(self, subscription: Subscription, traces: Traces) -> None:
+        self._subscription = subscription
+        self.traces = traces
+        self._lives: dict[tuple[bytes, int, int], Lives] = {}
+        self._holders: dict[str, str] = {}
+        self._unplaced: list[_Unplaced] = []
+        traces.flushing[self] = self._place_again
+
+    def of(self, partition: Partition) -> PartitionTracing:
+        """For a partition that is taken."""
+        return PartitionTracing(partition, self)
+
+    def lives(self, origin: Origin, epoch: int) -> Lives:
+        """Spans of the messages of one partition; made once."""
+        key = (origin.topic_id, origin.partition, epoch)
+        known = self._lives.get(key)
+        if known is None:
+            subscription = self._subscription
+            place = Place(
+                subscription.broker.capabilities.name,
+                origin.cluster,
+                subscription.name,
+                subscription.settings.group or subscription.name,
+                origin.topic,
+                origin.topic_id,
+                origin.partition,
+            )
+            known = self._lives[key] = Lives(place, epoch, self.traces.settings.application)
+            if len(self._lives) > LIVES_MAX:
+                self._lives.pop(next(iter(self._lives)))
+        return known
+
+    def epoch(self, origin: Origin) -> int:
+        """The reset epoch of a copy's origin, as far as this sidecar knows; 0 otherwise."""
+        home = self._subscription.ownership.by_ledger.get((origin.topic_id, origin.partition))
+        return 0 if home is None else home.epoch
+
+    def named(self, identity: str) -> Origin | None:
+        """The coordinate behind a public id, of a topic that is known here."""
+        parts = identity.rsplit("/", 2)
+        info = self._subscription.ownership.topics.get(parts[0])
+        if info is None or len(parts) != 3:  # noqa: PLR2004 - topic, partition, offset
+            return None
+        topic, partition, offset = parts
+        cluster = self._subscription.cluster
+        return Origin(cluster, info.topic_id, topic, int(partition), int(offset))
+
+    def holder(self, name: str) -> str:
+        """Who received, as an attribute with a comma before it."""
+        known = self._holders.get(name)
+        if known is None:
+            known = f",{text('ackd.holder', name)}" if name else ""
+            if len(self._holders) >= HOLDERS_MAX:
+                self._holders.clear()
+            self._holders[name] = known
+        return known
+
+    def now_ms(self) -> int:
+        """Monotonic."""
+        return self._subscription.context.clock.monotonic_ms()
+
+    def taken(self, partition: Partition, took_ms: int) -> None:
+        """A partition that this sidecar may hand out from now on; `took_ms`: to take it."""
+        lives = self.lives(partition.copies.origin(0), partition.epoch)
+        start_us = self._subscription.context.clock.wall_ms() * 1000 - took_ms * 1000
+        self.traces.own("takeover", lives.attributes, start_us=start_us, of=lives.place.topic)
+
+    def sought(self, key: LedgerKey, topic: str, epoch: int, offset: int) -> None:
+        """A partition was reset: what comes from here on is another life."""
+        origin = Origin(key.cluster, key.topic_id, topic, key.partition, 0)
+        lives = self.lives(origin, epoch)
+        # Whoever ends the operation after a kill tells of it again.
+        self.traces.own(
+            "seek",
+            {**lives.attributes, "ackd.seek.offset": offset},
+            of=topic,
+            once=f"{lives.trace_base:x}",
+        )
+
+    def changed(self, before: Live, after: Live) -> None:
+        """Live settings that this sidecar has written, for the request that it serves."""
+        names = [
+            name
+            for name in Live.__struct_fields__
+            if name != "version" and getattr(before, name) != getattr(after, name)
+        ]
+        values = before.settings, after.settings
+        names += [
+            f"settings.{name}"
+            for name in sorted(values[0].keys() | values[1].keys())
+            if values[0].get(name) != values[1].get(name)
+        ]
+        more: dict[str, str | int] = {
+            "ackd.subscription": self._subscription.name,
+            "ackd.config.changed": ",".join(names),
+            "ackd.config.version": after.version,
+        }
+        self.traces.own("config", more, of=self._subscription.name, caller=CALLER.get())
+
+    def redriven(self, letters: Sequence[tuple[Carrier, str]], now_ms: int) -> None:
+        """Dead letters that were published again, each with the id that it had as one."""
+        for carrier, dead in letters:
+            origin = carrier.origin
+            lives = self.lives(origin, carrier.reset_epoch)
+            more = f",{text('ackd.redriven.from', dead)}"
+            place = origin.offset, 1, now_ms * 1000, now_ms * 1000, now_ms
+            self.traces.add(Event.REDRIVE, [lives.span(Event.REDRIVE, *place, more)])
+
+    # --- leases of others
+
+    def settled(
+        self, tokens: Sequence[Token], ops: Sequence[Op], reply: Reply, *, here: bool
+    ) -> None:
+        """Settles of one partition that this sidecar served. `here`: it owns that partition."""
+        for token, op, result in zip(tokens, ops, reply.results, strict=True):
+            if result.outcome is Outcome.LOST:
+                self._late(token, op, result.attempt)
+        if not here:
+            self._foreign(tokens[0], ops, reply)
+
+    def _foreign(self, token: Token, ops: Sequence[Op], reply: Reply) -> None:
+        """The owner tells of them too, with what it knows of the message and with the same ids; but
+        there may be none at the moment.
+        """
+        told = [(op, *_event(op, result)) for op, result in zip(ops, reply.results, strict=True)]
+        ends = [(op, event, more) for op, event, more in told if event is not None]
+        if not ends:
+            return
+        for _, event, _ in ends:
+            self.traces.expect(event, 1)
+        until_ms = self.now_ms() + UNPLACED_MS
+        self._place(_Unplaced(token, ends, reply.epoch, reply.now_ms, until_ms))
+
+    def _place(self, settles: _Unplaced) -> None:
+        """Tell of foreign settles whose topic is known. A sidecar that has just started may serve
+        some before it has asked the broker; what stays unknown is counted as dropped.
+        """
+        origin = self._origin(settles.token)
+        if origin is not None:
+            self._tell_foreign(settles, self.lives(origin, settles.epoch))
+        elif self._of_copy(settles.token):  # its coordinate says nothing of its message
+            for _, event, _ in settles.ends:
+                self.traces.expect(event, -1)
+        elif len(self._unplaced) < UNPLACED_MAX and self.now_ms() < settles.until_ms:
+            self._unplaced.append(settles)
+        else:
+            self._drop(settles)
+
+    def _place_again(self) -> None:
+        unplaced, self._unplaced = self._unplaced, []
+        for each in unplaced:
+            self._place(each)
+
+    def _drop(self, settles: _Unplaced) -> None:
+        for _, event, _ in settles.ends:
+            self.traces.drop(event)
+
+    def close(self) -> None:
+        """The subscription is left: what it can't tell of by now is counted as dropped."""
+        self._place_again()
+        for each in self._unplaced:
+            self._drop(each)
+        self._unplaced.clear()
+        self.traces.flushing.pop(self, None)
+
+    def _tell_foreign(self, settles: _Unplaced, lives: Lives) -> None:
+        for op, event, more in settles.ends:
+            if event is Event.ACK and self.left_out(lives, op):
+                self.traces.expect(event, -1)
+                continue
+            if event is Event.ACK and op.attempt == 1 and not more:
+                more = self.traces.weight  # noqa: PLW2901
+            place = op.offset, op.attempt, op.fence, op.fence, settles.now_ms
+            self.traces.put(event, [lives.span(event, *place, more)], 1)
+
+    def left_out(self, lives: Lives, op: Op) -> bool:
+        """Whether an ack is not sampled."""
+        below = lives.trace(op.offset) & MASK_56 < self.traces.threshold
+        return op.attempt == 1 and below
+
+    def _late(self, token: Token, op: Op, attempt: int) -> None:
+        """A settle whose lease was over. `attempt`: of the message now; the first one's are sampled
+        as its ack is.
+        """
+        origin = self._origin(token)
+        if origin is None:
+            return
+        lives = self.lives(origin, self.epoch(origin))
+        more = f",{text('ackd.late.of', op.verb.name.lower())}"
+        if max(attempt, token.attempt) <= 1:
+            if lives.trace(token.offset) & MASK_56 < self.traces.threshold:
+                return
+            more += self.traces.weight
+        now_ms = self._subscription.context.clock.wall_ms()
+        place = token.offset, token.attempt, token.fence, now_ms * 1000, now_ms
+        self.traces.add(Event.LATE, [lives.span(Event.LATE, *place, more, ordinal=now_ms)])
+
+    def _of_copy(self, token: Token) -> bool:
+        """Whether a lease is that of a copy in the group's retry topic, as far as is known."""
+        info = self._subscription.ownership.topics.get(self._subscription.retry_topic.topic.name)
+        return info is not None and info.topic_id == token.topic_id
+
+    def _origin(self, token: Token) -> Origin | None:
+        """The coordinate of a lease's message; None for a copy, or if the topic is not known."""
+        own = self._subscription.retry_topic.topic.name
+        for name, info in self._subscription.ownership.topics.items():
+            if info.topic_id == token.topic_id and name != own:
+                cluster = self._subscription.cluster
+                return Origin(cluster, token.topic_id, name, token.partition, token.offset)
+        return None
+
+
+_ENDS = {
+    Outcome.ACKED: Event.ACK,
+    Outcome.ALREADY_ACKED: Event.ACK,
+    Outcome.RETRYING: Event.RETRY,
+    Outcome.RELEASED: Event.RELEASE,
+    Outcome.DEAD: Event.DEAD,
+}
+_SETTLES = frozenset({Verb.ACK, Verb.RETRY, Verb.DEAD, Verb.RELEASE})
+
+
+def _event(op: Op, result: Result) -> tuple[Event | None, str]:
+    """The event that a settle is, and attributes of its own."""
+    event = _ENDS.get(result.outcome) if op.verb in _SETTLES else None
+    more = f",{truth('ackd.late')}" if result.late else ""
+    if event is Event.RETRY:
+        more += f",{number('ackd.due.unix_ms', result.when_ms)}"
+        more += "" if op.counted else f",{truth('ackd.uncounted')}"
+    elif result.outcome is Outcome.ALREADY_ACKED:
+        more += f",{truth('ackd.repeat')}"
+    return event, more

@@ -1,0 +1,1 @@
+"""How requests and messages look in bytes."""

@@ -1,0 +1,103 @@
+"""Messages outside JSON: one as the body itself (octet-stream), or several as parts
+(multipart/mixed).
+
+The facts of a message are headers. A message header becomes `Ackd-Header-<name>` when it fits into
+HTTP without loss; when at least one does not (binary, absent, a name with odd characters), the
+whole list stands in `Ackd-Headers` as ASCII JSON instead, exactly as in the JSON form. The same for
+the key: `Ackd-Key`, or `Ackd-Key-Base64`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from base64 import b64encode
+from secrets import token_hex
+
+from ackd.api.messages import Delivery, Received
+from ackd.http.formats.codec import content_type_of, text_or_base64
+from ackd.ports import Headers
+
+HeaderPairs = list[tuple[str, str]]
+
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+# What a field value may hold so that every HTTP library gives it back unchanged: ASCII, nothing at
+# the ends.
+_PLAIN = re.compile(r"(?:[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?)?")
+
+
+def plain(raw: bytes | None) -> str | None:
+    """The bytes as a field value, None when they don't fit."""
+    if raw is None or not raw.isascii():
+        return None
+    text = raw.decode()
+    return text if _PLAIN.fullmatch(text) else None
+
+
+def _message_headers(headers: Headers) -> HeaderPairs:
+    pairs = []
+    for name, value in headers:
+        text = plain(value)
+        if text is None or not _TOKEN.fullmatch(name):
+            listed = [(name, text_or_base64(each)) for name, each in headers]
+            return [("Ackd-Headers", json.dumps(listed, separators=(",", ":")))]
+        pairs.append((f"Ackd-Header-{name}", text))
+    return pairs
+
+
+def facts(delivery: Delivery) -> HeaderPairs:
+    """Everything but the value, as header fields."""
+    record = delivery.record
+    pairs: HeaderPairs = [
+        ("Ackd-Id", one_line(delivery.id)),
+        ("Ackd-Lease", delivery.lease),
+        ("Ackd-Topic", one_line(delivery.topic)),
+        ("Ackd-Attempt", str(delivery.attempt)),
+        ("Ackd-Attempts-Max", str(delivery.attempts_max)),
+        ("Ackd-First-Seen-Ms", str(delivery.first_seen_ms)),
+        ("Ackd-Deadline-Ms", str(delivery.deadline_ms)),
+        ("Ackd-Published-Ms", str(record.timestamp_ms)),
+    ]
+    if record.key is not None:
+        text = plain(record.key)
+        if text is None:
+            pairs.append(("Ackd-Key-Base64", b64encode(record.key).decode()))
+        else:
+            pairs.append(("Ackd-Key", text))
+    if record.value is None:
+        pairs.append(("Ackd-Tombstone", "true"))
+    if delivery.note is not None:
+        pairs.append(("Ackd-Note", one_line(delivery.note)))
+    kind = content_type_of(record.headers)
+    if kind is not None and (text := plain(kind.encode())) is not None:
+        pairs.append(("Ackd-Content-Type", text))
+    pairs.extend(_message_headers(record.headers))
+    return pairs
+
+
+def one_line(text: str) -> str:
+    """Text for a field value: as it is when it is plain ASCII, else as a JSON string."""
+    fits = plain(text.encode("utf-8", "replace"))
+    return fits if fits is not None else json.dumps(text)
+
+
+def multipart(received: Received, settled: bytes | None) -> tuple[str, bytes]:
+    """(content type, body): one part a message; a joined call's results are a first part of JSON.
+
+    The boundary is drawn for each answer: who publishes a message can't know it and forge a part.
+    """
+    boundary = token_hex(16)
+    pieces: list[bytes] = []
+    start = f"--{boundary}\r\n".encode()
+    if settled is not None:
+        body = b'{"settled":%b}' % settled
+        pieces += (start, b"Content-Type: application/json\r\n")
+        pieces += (b"Content-Length: %d\r\n\r\n" % len(body), body, b"\r\n")
+    for delivery in received.messages:
+        value = delivery.record.value or b""
+        pieces += (start, b"Content-Type: application/octet-stream\r\n")
+        for name, text in facts(delivery):
+            pieces.append(f"{name}: {text}\r\n".encode("ascii"))
+        pieces += (b"Content-Length: %d\r\n\r\n" % len(value), value, b"\r\n")
+    pieces.append(f"--{boundary}--\r\n".encode())
+    return f"multipart/mixed; boundary={boundary}", b"".join(pieces)

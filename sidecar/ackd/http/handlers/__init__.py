@@ -1,0 +1,1 @@
+"""One file for each group of routes: read the request, ask the engine, write the answer."""

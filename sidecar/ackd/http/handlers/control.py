@@ -1,0 +1,182 @@
+"""What operators change while a subscription runs: pause, resume, settings (admin port)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from ackd.api.control import CancelTo, Scope
+from ackd.config.live import pointer
+from ackd.config.mistakes import MistakesError
+from ackd.core.ids import message_id
+from ackd.errors import BadBodyError, NotFoundError
+from ackd.http.formats.decode import BodyDecoder
+from ackd.http.formats.model import DELAY_MS_MAX
+from ackd.http.formats.problems import field_errors
+from ackd.http.handlers.views import as_json
+from ackd.http.server.app import json_only
+from ackd.http.server.reply import Reply
+from ackd.http.server.service import Call, whole
+from ackd.telemetry.caller import calling
+
+ScopeField = Annotated[
+    Scope,
+    Meta(description="`group`: every sidecar of the subscription; `pod`: this process only."),
+]
+
+
+class PauseBody(Struct, forbid_unknown_fields=True, frozen=True):
+    """Stop handing out messages; may be left out."""
+
+    scope: ScopeField = "group"
+    reason: Annotated[str, Meta(max_length=1000, description="Why, for people.")] = ""
+    for_ms: (
+        Annotated[int, Meta(ge=1, le=DELAY_MS_MAX, description="Milliseconds; default: no end.")]
+        | None
+    ) = None
+
+
+class ResumeBody(Struct, forbid_unknown_fields=True, frozen=True):
+    """End the pause of one scope; may be left out."""
+
+    scope: ScopeField = "group"
+
+
+Number = int | None | UnsetType
+Duration = int | str | None | UnsetType
+
+
+class SettingsPatch(Struct, forbid_unknown_fields=True, frozen=True):
+    """Settings to change at every sidecar; null takes a change back. Kinds and bounds are those of
+    the file (`docs/configuration.md`).
+
+    `apply_to` all: leases that are open are lengthened, too, and with `force` even shortened.
+    """
+
+    lease_ms: Duration = UNSET
+    attempts_max: Number = UNSET
+    retry_delays_ms: list[int | str] | UnsetType | None = UNSET
+    retry_backoff_ms: Duration = UNSET
+    retry_backoff_factor: float | UnsetType | None = UNSET
+    retry_backoff_ms_max: Duration = UNSET
+    give_up_after_ms: Duration = UNSET
+    stuck_after_ms: Duration = UNSET
+    stuck_min_age_ms: Duration = UNSET
+    span_max: Number = UNSET
+    in_flight_max: Number = UNSET
+    rate_per_s: float | UnsetType | None = UNSET
+    rate_burst: Number = UNSET
+    brake_failures: Number = UNSET
+    brake_share: float | UnsetType | None = UNSET
+    brake_window_ms: Duration = UNSET
+    brake_trial_ms: Duration = UNSET
+    window_bytes_max: Duration = UNSET
+    buffer_max: Number = UNSET
+    notes_bytes_max: Duration = UNSET
+    apply_to: Annotated[str, Meta(pattern="^(new|all)$")] = "new"
+    force: bool = False
+
+
+class CancelBody(Struct, forbid_unknown_fields=True, frozen=True):
+    """End a message that is in flight; may be left out."""
+
+    then: Annotated[
+        CancelTo, Meta(description="`dead`: to the dead-letter topic; `ack`: it is done.")
+    ] = "dead"
+    reason: Annotated[str, Meta(max_length=1000, description="Why, for people.")] = ""
+
+
+class Draining(Struct, frozen=True):
+    """The sidecar is on its way out."""
+
+    draining: bool
+
+
+class CancelledMessage(Struct, frozen=True):
+    """What became of it: `acked` or `dead`."""
+
+    id: str
+    state: str
+
+
+_PAUSE = BodyDecoder(PauseBody)
+_CANCEL = BodyDecoder(CancelBody)
+_RESUME = BodyDecoder(ResumeBody)
+
+
+def _body(call: Call) -> bytes:
+    if call.body:
+        json_only(call)
+    return call.body or b"{}"
+
+
+async def drain(call: Call) -> Reply:
+    """POST /v1/drain."""
+    call.service.quiesce()
+    return as_json({"draining": True})
+
+
+async def pause(call: Call) -> Reply:
+    """POST /v1/subscriptions/{subscription}/pause."""
+    body = _PAUSE.decode(_body(call))
+    engine = call.service.engine
+    with calling(call.request.headers):
+        view = await engine.pause(call.params[0], body.scope, body.reason, body.for_ms)
+    return as_json(asdict(view))
+
+
+async def resume(call: Call) -> Reply:
+    """POST /v1/subscriptions/{subscription}/resume."""
+    body = _RESUME.decode(_body(call))
+    with calling(call.request.headers):
+        view = await call.service.engine.resume(call.params[0], body.scope)
+    return as_json(asdict(view))
+
+
+async def cancel(call: Call) -> Reply:
+    """POST /v1/subscriptions/{subscription}/messages/{topic}/{partition}/{offset}/cancel."""
+    body = _CANCEL.decode(_body(call))
+    name, topic, *numbers = call.params
+    partition, offset = (whole(each) for each in numbers)
+    if partition is None or offset is None:
+        raise NotFoundError(f"No message has the id {'/'.join(call.params[1:])}.")
+    message = message_id(topic, partition, offset)
+    done = await call.service.engine.cancel(name, message, body.then, body.reason)
+    return as_json({"id": message, "state": done.done})
+
+
+async def configure(call: Call) -> Reply:
+    """PATCH /v1/subscriptions/{subscription}."""
+    json_only(call)
+    changes = _changes(call.body)
+    faults = []
+    apply_to, force = changes.pop("apply_to", "new"), changes.pop("force", False)
+    if apply_to not in ("new", "all"):
+        faults.append(("/apply_to", "Expected new or all."))
+    if not isinstance(force, bool):
+        faults.append(("/force", "Expected true or false."))
+    elif force and apply_to != "all":
+        faults.append(("/force", "Has an effect with apply_to all only."))
+    if faults:
+        raise field_errors(faults)
+    engine = call.service.engine
+    try:
+        with calling(call.request.headers):
+            view = await engine.configure(
+                call.params[0], changes, open_leases=apply_to == "all", force=bool(force)
+            )
+    except MistakesError as error:
+        wrong = [(pointer(each), each.reason) for each in error.mistakes]
+        raise field_errors(wrong) from error
+    return as_json(asdict(view))
+
+
+def _changes(raw: bytes) -> dict[str, object]:
+    """The object, not yet judged. Raises BadBodyError."""
+    try:
+        return msgspec.json.decode(raw, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadBodyError(f"Not a JSON object: {error}.") from error

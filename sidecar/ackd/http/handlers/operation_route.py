@@ -1,0 +1,34 @@
+"""The shape that all routes share which begin an operation: a plan when dry, else 202."""
+
+from __future__ import annotations
+
+from ackd.api.dead_letters import OperationView
+from ackd.http.formats.negotiation import JSON
+from ackd.http.server.router import Answer, Content, Handler, Route
+
+
+def begins(
+    path: str, name: str, text: str, handler: Handler, *, tag: str, plan: object, body: object
+) -> Route:
+    """`plan`: what a dry run answers."""
+    return Route(
+        "POST",
+        path,
+        name,
+        text,
+        handler,
+        tag,
+        (
+            Answer(200, "Dry run: what would happen.", (Content(JSON, plan),)),
+            Answer(
+                202,
+                "It has begun; `Location` says how far it is.",
+                (Content(JSON, OperationView),),
+                ("Location",),
+            ),
+        ),
+        ("admin",),
+        body=(Content(JSON, body),),
+        body_required=True,
+        problems=(404, 409, 429, 503),
+    )

@@ -1,0 +1,73 @@
+"""What was accepted to be published later: the answer, and where to ask what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from urllib.parse import quote
+
+import orjson
+from msgspec import Struct
+
+from ackd.api.messages import Accepted
+from ackd.api.outbox import OutboxMessage, OutboxView
+from ackd.errors import UnknownOutboxMessageError
+from ackd.http.server.reply import Reply
+from ackd.http.server.service import Call, whole
+
+
+class AcceptedMessage(Struct, frozen=True):
+    """The message is durable and will be sent; `status_url` tells how far it is."""
+
+    outbox_id: str
+    due_ms: int
+    status_url: str
+
+
+class OutboxList(Struct, frozen=True):
+    """One entry per broker whose outbox is on."""
+
+    outboxes: list[OutboxView]
+
+
+def view(accepted: Accepted) -> dict[str, object]:
+    """An accepted message, as it is answered."""
+    url = f"/v1/outbox/{quote(accepted.broker, safe='')}/{accepted.number}"
+    return {"outbox_id": accepted.id, "due_ms": accepted.due_ms, "status_url": url}
+
+
+def accepted(result: Accepted, more: Sequence[tuple[str, str]]) -> Reply:
+    """202: `Location` says where to ask."""
+    members = view(result)
+    headers = (("Location", str(members["status_url"])), *more)
+    return Reply(orjson.dumps(members), status=202, headers=headers)
+
+
+async def outboxes(call: Call) -> Reply:
+    """GET /v1/outbox."""
+    call.query()
+    return Reply(orjson.dumps({"outboxes": call.service.engine.outbox.views()}))
+
+
+async def message(call: Call) -> Reply:
+    """GET /v1/outbox/{broker}/{number}."""
+    call.query()
+    return _message(await call.service.engine.outbox.message(*_id(call)))
+
+
+async def again(call: Call) -> Reply:
+    """POST /v1/outbox/{broker}/{number}/retry."""
+    call.query()
+    return _message(await call.service.engine.outbox.again(*_id(call)))
+
+
+def _id(call: Call) -> tuple[str, int]:
+    number = whole(call.params[1])
+    if number is None:
+        raise UnknownOutboxMessageError
+    return call.params[0], number
+
+
+def _message(found: OutboxMessage) -> Reply:
+    known = {name: value for name, value in asdict(found).items() if value is not None}
+    return Reply(orjson.dumps(known))

@@ -1,0 +1,252 @@
+"""Receiving: long poll, joined settle + receive, and the forms of the answer.
+
+Rule R21. While the engine waits, a closed connection cancels the wait and the engine gives back
+what it had granted. From the engine's answer to the write nothing is awaited; the write itself
+looks at the transport (see `reply`). So leases go back exactly when not one byte was handed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import TypeVar
+
+import orjson
+
+from ackd.api.messages import Received, ReceiveRequest, SettleItem, SettleResult
+from ackd.errors import AckdError, DrainingError
+from ackd.http.formats import cloudevents, codec, raw
+from ackd.http.formats.decode import BodyDecoder
+from ackd.http.formats.model import ReceiveBody
+from ackd.http.formats.negotiation import (
+    CE_BATCH,
+    CE_JSON,
+    JSON,
+    MULTIPART,
+    OCTETS,
+    Negotiator,
+    preferred_wait_ms,
+    prefers_binary_event,
+)
+from ackd.http.formats.problems import field_errors
+from ackd.http.handlers.settle import RETRY_AFTER, raise_if_all_away, settle_items
+from ackd.http.server.app import json_only
+from ackd.http.server.kept import Kept
+from ackd.http.server.limits import ANSWER_BYTES_DEFAULT, ANSWER_BYTES_MAX
+from ackd.http.server.reply import Reply, failure
+from ackd.http.server.service import Call
+
+FORMS = Negotiator([JSON, OCTETS, MULTIPART, CE_BATCH, CE_JSON])
+# Forms with room for one message only.
+ONE = frozenset({OCTETS, CE_JSON})
+# In these the results of a joined call stand in one header line.
+HEADER_SETTLE = frozenset({OCTETS, CE_JSON, CE_BATCH})
+HEADER_SETTLE_MAX = 100
+SLOW_READERS = "unread-answers"
+_SERVER_ERRORS = 500
+T = TypeVar("T")
+
+_RECEIVE = BodyDecoder(ReceiveBody)
+_DEFAULTS = ReceiveBody()
+
+
+async def receive(call: Call) -> Reply:
+    """POST /v1/subscriptions/{subscription}/receive."""
+    service = call.service
+    name = call.params[0]
+    encoder = service.encoder(name)
+    form = FORMS.choose(call.header("Accept"))
+    body = _DEFAULTS
+    if call.body:
+        json_only(call)
+        body = _RECEIVE.decode(call.body)
+        _check(call, body)
+    if body.settle is None:
+        received = await _wait(call, name, _request(call, body, form))
+        _keep(call, name, body, received)
+        return _answer(call, form, encoder, received, None)
+    if form in HEADER_SETTLE and len(body.settle) > HEADER_SETTLE_MAX:
+        why = f"At most {HEADER_SETTLE_MAX} items with {form}."
+        raise field_errors([("/settle", why)])
+    items = settle_items(service, body.settle)
+    request = _request(call, body, form)
+    results, outcome = await _settle_and_wait(call, items, name, request)
+    raise_if_all_away(results)
+    if isinstance(outcome, AckdError):
+        return _settled_only(call, form, encoder, results, outcome)
+    _keep(call, name, body, outcome)
+    return _answer(call, form, encoder, outcome, results)
+
+
+def _check(call: Call, body: ReceiveBody) -> None:
+    """Raises BadParameterError for what can't work together."""
+    if not body.release_on_close:
+        return
+    why = None
+    if call.request.head.should_close:
+        why = "Needs a connection that stays open between requests."
+    elif body.attempt_id is not None:
+        why = "Not together with attempt_id, which keeps leases for a broken connection."
+    if why is not None:
+        raise field_errors([("/release_on_close", why)])
+
+
+def _keep(call: Call, name: str, body: ReceiveBody, received: Received) -> None:
+    """Remember whose leases these are, if they go back when the connection ends."""
+    if body.release_on_close and received.messages:
+        kept = call.connection.kept
+        if kept is None:
+            kept = call.connection.kept = Kept(call.service)
+        kept.add(name, received.messages)
+
+
+def _request(call: Call, body: ReceiveBody, form: str) -> ReceiveRequest:
+    settings = call.service.settings
+    wait_ms = body.wait_ms
+    if wait_ms is None:
+        wait_ms = preferred_wait_ms(call.request.headers.get("Prefer")) or 0
+    return ReceiveRequest(
+        max=1 if form in ONE else min(body.max, settings.receive_max),
+        wait_ms=min(wait_ms, settings.wait_ms_max),
+        lease_ms=body.lease_ms,
+        bytes_max=min(body.bytes_max or ANSWER_BYTES_DEFAULT, ANSWER_BYTES_MAX),
+        attempt_id=body.attempt_id,
+        holder=call.worker(),
+    )
+
+
+async def _wait(call: Call, name: str, request: ReceiveRequest) -> Received:
+    """Ask the engine for messages."""
+    service = call.service
+    if service.draining:
+        raise DrainingError
+    unread = call.connection.limits.unread
+    if unread.full and not await unread.room(request.wait_ms / 1000):
+        return Received([], limited_by=SLOW_READERS)
+    return await listening(call, service.engine.receive(name, request), Received([]))
+
+
+async def _settle_and_wait(
+    call: Call, items: list[SettleItem], name: str, request: ReceiveRequest
+) -> tuple[list[SettleResult], Received | AckdError]:
+    """The joined call; who does not read answers is not given more to read."""
+    engine = call.service.engine
+    if call.service.draining:
+        return await engine.settle(items), DrainingError()
+    if call.connection.limits.unread.full:
+        return await engine.settle(items), Received([], limited_by=SLOW_READERS)
+    if call.connection.transport is None:
+        # The sender has hung up already: its settles count all the same.
+        return await engine.settle(items), Received([])
+    asking = engine.settle_and_receive(items, name, request)
+    return await listening(call, asking, ([], Received([])))
+
+
+async def listening(call: Call, asking: Coroutine[None, None, T], nothing: T) -> T:
+    """Await the engine; a connection that closes meanwhile cancels that, and only that."""
+    connection = call.connection
+    task = asyncio.current_task()
+    if task is None or connection.transport is None:
+        asking.close()
+        return nothing
+    gone = False
+
+    def cancel() -> None:
+        nonlocal gone
+        gone = True
+        task.cancel()
+
+    connection.on_lost = cancel
+    try:
+        return await asking
+    except asyncio.CancelledError:
+        if not gone:
+            raise
+        task.uncancel()
+        return nothing
+    finally:
+        connection.on_lost = None
+
+
+def _answer(
+    call: Call,
+    form: str,
+    encoder: codec.DeliveryEncoder,
+    received: Received,
+    results: Sequence[SettleResult] | None,
+) -> Reply:
+    """The answer in the form asked for, ready to give the leases back if nobody gets it."""
+    if form == JSON:
+        settled = None if results is None else codec.result_list(results)
+        reply = Reply(encoder.received(received, settled))
+    else:
+        reply = _bytes(call, form, encoder, received, results)
+    if received.messages:
+        abandon = call.service.abandon
+        reply.undelivered = lambda: abandon(received)
+    return reply
+
+
+def _bytes(
+    call: Call,
+    form: str,
+    encoder: codec.DeliveryEncoder,
+    received: Received,
+    results: Sequence[SettleResult] | None,
+) -> Reply:
+    """Everything but JSON; what that says beside the messages is in headers here."""
+    headers = _headers(received)
+    if form == MULTIPART and (received.messages or results is not None):
+        settled = None if results is None else codec.result_list(results)
+        content_type, body = raw.multipart(received, settled)
+        return Reply(body, content_type=content_type, headers=headers)
+    if results is not None:
+        headers.append(("Ackd-Settled", ", ".join(each.status.value for each in results)))
+    if form == CE_BATCH:
+        events = [cloudevents.event_of(each, encoder.payload) for each in received.messages]
+        return Reply(cloudevents.batch_of(events), content_type=CE_BATCH, headers=headers)
+    if not received.messages:
+        return Reply(status=204, headers=headers)
+    delivery = received.messages[0]
+    if form == CE_JSON:
+        body = cloudevents.event_of(delivery, encoder.payload).structured()
+        return Reply(body, content_type=cloudevents.STRUCTURED_TYPE, headers=headers)
+    if prefers_binary_event(call.request.headers.get("Prefer")):
+        event = cloudevents.event_of(delivery, encoder.payload)
+        content_type, pairs = event.binary()
+        headers += [("Preference-Applied", "cloudevents=binary"), *pairs]
+        return Reply(event.data or b"", content_type=content_type, headers=headers)
+    headers.extend(raw.facts(delivery))
+    return Reply(delivery.record.value or b"", content_type=OCTETS, headers=headers)
+
+
+def _headers(received: Received) -> raw.HeaderPairs:
+    headers = []
+    if received.replayed:
+        headers.append(("Ackd-Replayed", "true"))
+    if received.limited_by is not None:
+        headers.append(("Ackd-Limited-By", raw.one_line(received.limited_by)))
+    if received.paused is not None:
+        headers.append(("Ackd-Paused", raw.one_line(str(received.paused.get("reason", "")))))
+    return headers
+
+
+def _settled_only(
+    call: Call,
+    form: str,
+    encoder: codec.DeliveryEncoder,
+    results: Sequence[SettleResult],
+    error: AckdError,
+) -> Reply:
+    """The settle part is done and the receive part failed: neither may hide the other.
+
+    A mistake of the caller is a problem document with `settled` in it. A receive that can't be
+    served now is an empty one that says why: with 503 a client would believe that nothing was
+    settled.
+    """
+    if error.status < _SERVER_ERRORS:
+        error.facts["settled"] = orjson.loads(codec.result_list(results))
+        return failure(error)
+    reply = _answer(call, form, encoder, Received([], limited_by=error.type), results)
+    reply.headers = (*reply.headers, RETRY_AFTER)
+    return reply

@@ -1,0 +1,139 @@
+"""Settling leases: many at once, or one by its address. An answer never says more than is durable
+(I7).
+
+Rule R22: when every item is unavailable the whole request is 503, so that a client that looks at
+nothing but the status is not misled; when some are, it is 200 with Retry-After, and each item says
+its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import orjson
+
+from ackd.api.messages import SettleItem, SettleResult, Status, Verb
+from ackd.errors import BadLeaseTokenError, LeaseLostError, StoreError
+from ackd.http.formats import codec
+from ackd.http.formats.decode import BodyDecoder
+from ackd.http.formats.model import (
+    DeadOptions,
+    ExtendOptions,
+    Item,
+    NoOptions,
+    RetryOptions,
+    SettleBody,
+)
+from ackd.http.formats.problems import field_errors
+from ackd.http.server.app import json_only
+from ackd.http.server.reply import Reply
+from ackd.http.server.service import Call, Service
+
+RETRY_AFTER = ("Retry-After", "1")
+
+_SETTLE = BodyDecoder(SettleBody)
+_RETRY = BodyDecoder(RetryOptions)
+_EXTEND = BodyDecoder(ExtendOptions)
+_DEAD = BodyDecoder(DeadOptions)
+_NONE = BodyDecoder(NoOptions)
+
+
+def settle_items(service: Service, items: Sequence[Item]) -> list[SettleItem]:
+    """The engine's items. Raises BadParameterError on too many."""
+    most = service.settings.settle_max
+    if len(items) > most:
+        raise field_errors([("/items", f"At most {most} items in one request.")])
+    return [item.item() for item in items]
+
+
+def raise_if_all_away(results: Sequence[SettleResult]) -> bool:
+    """Whether some are unavailable. Raises the store's error when all are (R22)."""
+    away = [each for each in results if each.status is Status.UNAVAILABLE]
+    if away and len(away) == len(results):
+        raise away[0].error or StoreError()
+    return bool(away)
+
+
+async def settle(call: Call) -> Reply:
+    """POST /v1/settle."""
+    json_only(call)
+    body = _SETTLE.decode(call.body)
+    results = await call.service.engine.settle(settle_items(call.service, body.items))
+    away = raise_if_all_away(results)
+    return Reply(codec.results(results), headers=(RETRY_AFTER,) if away else ())
+
+
+async def _one(call: Call, item: SettleItem) -> Reply:
+    """Settle one lease: what a batch says per item is the status here."""
+    [result] = await call.service.engine.settle([item])
+    if result.status is Status.LOST:
+        now = {"state": result.now_state, "attempt": result.now_attempt}
+        detail = "" if result.error is None else result.error.detail
+        facts: dict[str, object] = {} if result.now_state is None else {"now": now}
+        if result.cancelled is not None:
+            facts["cancelled"] = codec.cancelled(result.cancelled)
+        raise LeaseLostError(detail, **facts)
+    if result.status is Status.INVALID:
+        raise result.error or BadLeaseTokenError()
+    if result.status is Status.UNAVAILABLE:
+        raise result.error or StoreError()
+    return Reply(codec.result(result))
+
+
+def _form(
+    verb: Verb, read: Callable[[str, bytes], SettleItem]
+) -> Callable[[Call], Awaitable[Reply]]:
+    async def handler(call: Call) -> Reply:
+        if call.body:
+            json_only(call)
+        return await _one(call, read(call.params[0], call.body or b"{}"))
+
+    handler.__doc__ = f"POST /v1/leases/{{lease}}/{verb.value}."
+    return handler
+
+
+def _ack(lease: str, body: bytes) -> SettleItem:
+    _NONE.decode(body)
+    return SettleItem(lease, Verb.ACK)
+
+
+def _release(lease: str, body: bytes) -> SettleItem:
+    _NONE.decode(body)
+    return SettleItem(lease, Verb.RELEASE)
+
+
+def _retry(lease: str, body: bytes) -> SettleItem:
+    read = _RETRY.decode(body)
+    return SettleItem(
+        lease, Verb.RETRY, delay_ms=read.delay_ms, reason=read.reason, count=read.count
+    )
+
+
+def _extend(lease: str, body: bytes) -> SettleItem:
+    read = _EXTEND.decode(body)
+    return SettleItem(lease, Verb.EXTEND, lease_ms=read.lease_ms, note=read.note)
+
+
+def _dead(lease: str, body: bytes) -> SettleItem:
+    return SettleItem(lease, Verb.DEAD, reason=_DEAD.decode(body).reason)
+
+
+ack = _form(Verb.ACK, _ack)
+retry = _form(Verb.RETRY, _retry)
+extend = _form(Verb.EXTEND, _extend)
+dead = _form(Verb.DEAD, _dead)
+release = _form(Verb.RELEASE, _release)
+
+
+async def look(call: Call) -> Reply:
+    """GET /v1/leases/{lease}."""
+    call.query()
+    view = await call.service.engine.lease(call.params[0])
+    members: dict[str, object] = {"state": view.state, "attempt": view.attempt}
+    if view.deadline_ms is not None:
+        members["deadline_ms"] = view.deadline_ms
+    if view.due_ms is not None:
+        members["due_ms"] = view.due_ms
+    if view.late:
+        members["late"] = True
+    return Reply(orjson.dumps(members))

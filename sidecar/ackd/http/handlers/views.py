@@ -1,0 +1,122 @@
+"""Looking, never changing: subscriptions, explain, lag, in-flight, health, documents."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from enum import Enum
+from functools import lru_cache
+
+import orjson
+
+from ackd.api.messages import Reason
+from ackd.errors import NotFoundError
+from ackd.http.formats import problems
+from ackd.http.openapi import document
+from ackd.http.server.reply import Reply
+from ackd.http.server.router import Port
+from ackd.http.server.service import Call, number
+
+IN_FLIGHT_MAX = 1000
+IN_FLIGHT_DEFAULT = 100
+OLDER_MS_MAX = 365 * 24 * 3_600_000
+TEXT = "text/plain; charset=utf-8"
+
+
+def _plain(value: object) -> object:
+    """What JSON can't hold by itself: sets as lists, everything else as text (paths, say)."""
+    if isinstance(value, frozenset | set):
+        return sorted(str(each.value) if isinstance(each, Enum) else str(each) for each in value)
+    return str(value)
+
+
+def as_json(value: object, status: int = 200) -> Reply:
+    """An answer out of plain values."""
+    return Reply(orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS), status=status)
+
+
+async def subscriptions(call: Call) -> Reply:
+    """GET /v1/subscriptions."""
+    call.query()
+    found = call.service.engine.subscriptions()
+    return as_json({"subscriptions": [asdict(each) for each in found]})
+
+
+async def subscription(call: Call) -> Reply:
+    """GET /v1/subscriptions/{subscription}."""
+    call.query()
+    return as_json(asdict(call.service.engine.subscription(call.params[0])))
+
+
+async def explain(call: Call) -> Reply:
+    """GET /v1/subscriptions/{subscription}/explain."""
+    call.query()
+    return as_json(await call.service.engine.explain(call.params[0]))
+
+
+async def lag(call: Call) -> Reply:
+    """GET /v1/subscriptions/{subscription}/lag."""
+    call.query()
+    return as_json({"partitions": await call.service.engine.lag(call.params[0])})
+
+
+async def in_flight(call: Call) -> Reply:
+    """GET /v1/subscriptions/{subscription}/in-flight."""
+    fields = call.query("older_ms", "max")
+    older_ms = number(fields, "older_ms", 0, 0, OLDER_MS_MAX)
+    most = number(fields, "max", IN_FLIGHT_DEFAULT, 1, IN_FLIGHT_MAX)
+    found = await call.service.engine.in_flight(call.params[0], older_ms, most)
+    return as_json({"messages": found})
+
+
+async def livez(_call: Call) -> Reply:
+    """GET /livez: the process answers."""
+    return Reply(b'{"status":"ok"}')
+
+
+async def readyz(call: Call) -> Reply:
+    """GET /readyz: whether work can be handed out, and what holds it back."""
+    service = call.service
+    reasons = [] if service.starting else list(service.engine.readiness())
+    if service.starting:
+        reasons.append(
+            Reason("starting", ok=False, detail="Store and brokers are being connected.")
+        )
+    if service.draining and not any(each.name == "draining" for each in reasons):
+        reasons.append(Reason("draining", ok=False, detail="This sidecar is stopping."))
+    ready = all(each.ok for each in reasons)
+    return as_json({"ready": ready, "reasons": reasons}, 200 if ready else 503)
+
+
+async def metrics(call: Call) -> Reply:
+    """GET /metrics."""
+    body, content_type = call.service.metrics.render(call.header("Accept"))
+    return Reply(body, content_type=content_type)
+
+
+async def info(call: Call) -> Reply:
+    """GET /v1/info."""
+    call.query()
+    return as_json(dict(call.service.engine.info()))
+
+
+@lru_cache
+def _document(port: Port) -> bytes:
+    return orjson.dumps(document(port))
+
+
+async def data_document(_call: Call) -> Reply:
+    """GET /openapi.json on the data port."""
+    return Reply(_document("data"))
+
+
+async def admin_document(_call: Call) -> Reply:
+    """GET /openapi.json on the admin port."""
+    return Reply(_document("admin"))
+
+
+async def problem(call: Call) -> Reply:
+    """GET /problems/{type}."""
+    text = problems.page(call.params[0])
+    if text is None:
+        raise NotFoundError("There is no such problem; docs/problems.md lists them.")
+    return Reply(text.encode(), content_type=TEXT)

@@ -1,0 +1,42 @@
+"""Leases that go back when their client's connection dies (`release_on_close`, R21).
+
+Only on a connection that stays open between requests. While it has such leases it is not closed for
+being idle: the worker may be busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ackd.api.messages import Delivery, Unsettled
+
+if TYPE_CHECKING:
+    from ackd.http.server.service import Service
+
+
+class Kept:
+    """The leases of one connection, by subscription."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._unsettled: dict[str, Unsettled] = {}
+
+    def add(self, name: str, messages: Sequence[Delivery]) -> None:
+        """These are being handed over."""
+        if name not in self._unsettled:
+            self._unsettled[name] = self._service.engine.unsettled(name)
+        self._unsettled[name].add(messages)
+
+    @property
+    def open(self) -> bool:
+        """Some of them are not settled."""
+        return any(each.count() for each in self._unsettled.values())
+
+    def close(self, *, lost: bool) -> None:
+        """The connection has ended; `lost`: not by us."""
+        for each in self._unsettled.values():
+            if lost:
+                self._service.release(each.leases())
+            each.close()
+        self._unsettled.clear()

@@ -1,0 +1,208 @@
+"""A store that is measured: how long calls take, how many items they carry, when it is away."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from ackd.core.ids import LedgerKey
+from ackd.core.rate_bucket import Taken
+from ackd.core.record.protocol import Call, Open, Reply, Snapshot
+from ackd.core.store_layout import Layouts
+from ackd.errors import StoreDataError, StoreError, StoreUnknownError
+from ackd.ports import Members, Note, Outboxes, Places, SeenKeys, Store, Trouble
+from ackd.telemetry.metrics import Metrics
+
+
+class Watched:
+    """`ackd.ports.Store` in front of another one. Adds about a microsecond to a call."""
+
+    def __init__(self, store: Store, metrics: Metrics) -> None:
+        self._store = store
+        self._metrics = metrics
+        self._answers = False
+        self.outages = 0
+        self._last_run = ""
+        self._seconds = metrics.store_call_seconds.at("apply").observe
+        self._items = metrics.store_batch_items.at("apply").observe
+
+    @property
+    def up(self) -> bool:
+        """It is connected, and its last call was answered."""
+        return self._answers and bool(self._store.run)
+
+    @property
+    def run(self) -> str:
+        """As the store says."""
+        return self._store.run
+
+    @property
+    def layouts(self) -> Layouts:
+        """As the store says."""
+        return self._store.layouts
+
+    def write_layout(self, layout: int) -> None:
+        """Of records opened from now on."""
+        self._store.write_layout(layout)
+
+    async def start(self) -> None:
+        """Connect."""
+        with self._watch("start"):
+            await self._store.start()
+
+    async def apply(self, calls: Sequence[Call]) -> list[Reply]:
+        """One flush; the hot path, so without the context manager of the others."""
+        time = asyncio.get_running_loop().time
+        start_s = time()
+        try:
+            replies = await self._store.apply(calls)
+        except StoreError as error:
+            self._failed("apply", error)
+            raise
+        finally:
+            self._seconds(time() - start_s)
+            items = 0
+            for call in calls:
+                items += len(call.ops)
+            self._items(items)
+        self._answers = True
+        return replies
+
+    async def open(self, request: Open) -> Snapshot:
+        """Take or re-read a record."""
+        with self._watch("open"):
+            return await self._store.open(request)
+
+    async def register(self, subscription: str, name: str) -> int:
+        """A new boot number."""
+        with self._watch("register"):
+            return await self._store.register(subscription, name)
+
+    async def heartbeat(
+        self, subscription: str, name: str, boot: int, owned: Sequence[str], note: str
+    ) -> Members:
+        """Say that this sidecar lives."""
+        with self._watch("heartbeat"):
+            members = await self._store.heartbeat(subscription, name, boot, owned, note)
+        self._look_at_run()
+        return members
+
+    def _look_at_run(self) -> None:
+        run = self._store.run
+        if run and run != self._last_run:
+            if self._last_run:
+                self._metrics.store_run_changes.at().inc()
+            self._last_run = run
+
+    async def forget(self, subscription: str, name: str, boot: int) -> None:
+        """Remove a member."""
+        with self._watch("forget"):
+            await self._store.forget(subscription, name, boot)
+
+    async def set_live(self, subscription: str, expected: bytes, value: bytes) -> bytes:
+        """Compare and set the live value."""
+        with self._watch("set_live"):
+            return await self._store.set_live(subscription, expected, value)
+
+    async def take(self, subscription: str, wanted: int, rate_per_s: float, burst: int) -> Taken:
+        """Take tokens."""
+        with self._watch("take"):
+            return await self._store.take(subscription, wanted, rate_per_s, burst)
+
+    async def put_notes(self, key: LedgerKey, notes: Sequence[Note], bytes_max: int) -> int:
+        """Keep progress notes."""
+        with self._watch("put_notes"):
+            return await self._store.put_notes(key, notes, bytes_max)
+
+    async def notes(self, key: LedgerKey, offsets: Sequence[int]) -> list[bytes | None]:
+        """Read progress notes."""
+        with self._watch("notes"):
+            return await self._store.notes(key, offsets)
+
+    async def drop_notes(self, key: LedgerKey, offsets: Sequence[int]) -> None:
+        """Forget progress notes."""
+        with self._watch("drop_notes"):
+            await self._store.drop_notes(key, offsets)
+
+    async def errors(
+        self, key: LedgerKey, offsets: Sequence[int]
+    ) -> list[tuple[bytes, bytes] | None]:
+        """Read what was said of failures."""
+        with self._watch("errors"):
+            return await self._store.errors(key, offsets)
+
+    async def get(self, name: str) -> bytes | None:
+        """Read a value."""
+        with self._watch("get"):
+            return await self._store.get(name)
+
+    async def put(self, name: str, value: bytes, ttl_ms: int | None = None) -> None:
+        """Set a value."""
+        with self._watch("put"):
+            await self._store.put(name, value, ttl_ms)
+
+    async def swap(self, name: str, expected: bytes | None, value: bytes) -> bytes | None:
+        """Compare and set."""
+        with self._watch("swap"):
+            return await self._store.swap(name, expected, value)
+
+    async def put_new(self, name: str, value: bytes, ttl_ms: int | None = None) -> bytes | None:
+        """Set a value unless there is one."""
+        with self._watch("put_new"):
+            return await self._store.put_new(name, value, ttl_ms)
+
+    async def delete(self, name: str) -> None:
+        """Remove a value."""
+        with self._watch("delete"):
+            await self._store.delete(name)
+
+    @property
+    def outboxes(self) -> Outboxes:
+        """As the store's."""
+        return self._store.outboxes
+
+    @property
+    def seen_keys(self) -> SeenKeys:
+        """As the store's."""
+        return self._store.seen_keys
+
+    @property
+    def places(self) -> Places:
+        """As the store's."""
+        return self._store.places
+
+    def troubles(self) -> list[Trouble]:
+        """As the store says."""
+        return self._store.troubles()
+
+    async def close(self) -> None:
+        """Disconnect."""
+        self._answers = False
+        await self._store.close()
+
+    # --- what came of a call
+
+    @contextmanager
+    def _watch(self, call: str) -> Iterator[None]:
+        time = asyncio.get_running_loop().time
+        start_s = time()
+        try:
+            yield
+        except StoreError as error:
+            self._failed(call, error)
+            raise
+        else:
+            self._answers = True
+        finally:
+            self._metrics.store_call_seconds.at(call).observe(time() - start_s)
+
+    def _failed(self, call: str, error: StoreError) -> None:
+        """A store that answers about bad data is there; every other failure is an outage."""
+        if isinstance(error, StoreUnknownError):
+            self._metrics.store_unknown.at(call).inc()
+        if not isinstance(error, StoreDataError):
+            if self._answers:
+                self.outages += 1
+                self._metrics.store_outages.at().inc()
+            self._answers = False
