@@ -106,7 +106,7 @@ def test_connect_says_what_cannot_be_reached(tmp_path: Path) -> None:
 def test_interrupted_from_the_keyboard() -> None:
     """Ctrl-C before the loop runs, or in a command without one, is no traceback."""
     code = (
-        "import sys\nfrom ackd.cli import main, version\n"
+        "import sys\nfrom ackd.cli import main\nfrom ackd.cli.commands import version\n"
         "def run(arguments): raise KeyboardInterrupt\nversion.run = run\n"
         "sys.exit(main.main(['version']))\n"
     )
