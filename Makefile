@@ -122,9 +122,9 @@ format: .venv/.dev ## let ruff format and fix what it can
 	@$(BIN)/ruff format .
 
 .PHONY: docs
-docs: .venv/.dev ## write the reference pages in docs/ from the code
+docs: .venv/.dev ## write docs/reference from the code
 	@for page in commands configuration metrics problems routes; do \
-	  $(BIN)/ackd docs $$page > docs/$$page.md; done
+	  $(BIN)/ackd docs $$page > docs/reference/$$page.md; done
 	@$(BIN)/python -m tests.tidy.states_page
 
 .PHONY: bench

@@ -198,7 +198,7 @@ def _setting(text: str) -> tuple[str, str]:
     if SECRET.search(name):
         raise argparse.ArgumentTypeError(
             f"{name} is a secret, which others see on a command line: put it into the environment"
-            " (AWS_SECRET_ACCESS_KEY) or into a file (docs/reports.md)"
+            " (AWS_SECRET_ACCESS_KEY) or into a file (docs/operate/reports.md)"
         )
     return name, value
 

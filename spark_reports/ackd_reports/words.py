@@ -2,7 +2,7 @@
 
 The files are OTLP JSON, one `TracesData` a line, with the names of OpenTelemetry's semantic
 conventions for messaging (1.44) and `ackd.*` where those have none. Section "Files" of
-docs/reports.md tells the same for people.
+docs/operate/reports.md tells the same for people.
 """
 
 from __future__ import annotations

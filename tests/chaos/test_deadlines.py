@@ -2,7 +2,7 @@
 
 Its push consumer looks once every `consumeTimeout`, so that it notices up to twice too late; it
 looks at the first sixteen messages of a queue only; and it never sees a later change of the
-setting. `docs/rocketmq.md` quotes the figures.
+setting. `docs/brokers/from-rocketmq.md` quotes the figures.
 """
 
 import http.client

@@ -16,7 +16,7 @@ from tests.support.paths import CACHE
 
 EACH = 200
 ADDED_MS_MAX = 100.0
-"""The aim is 5 ms on a quiet machine (docs/kubernetes.md), with programs that were optimised
+"""The aim is 5 ms on a quiet machine (docs/operate/kubernetes.md), with optimised programs
 (`ACKD_TEST_K8S_OPTIMISED=1 make test-k8s`); this is what others on a busy one may take.
 
 It is asked of the fastest tenth: the median of a busy machine says how long its queue is.

@@ -111,7 +111,7 @@ SEEK = Story(("seek", "kill", "fuse", "rebalance"), (("stuck_ms", 1_000),), "slo
 """The group is moved while messages are sent back and sidecars die.
 
 Not among `KINDS`: a store that forgets a reset may forget what was acked after it (as
-docs/progress.md says).
+docs/guides/progress.md says).
 """
 
 

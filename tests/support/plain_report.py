@@ -1,7 +1,7 @@
 """The figures of a report once more, in plain Python: no Spark, no histogram, no partial lives.
 
-Written against docs/reports.md, not against the job: it reads every span into memory, keeps the set
-of what happened to each message, and sorts durations to find a percentile.
+Written against docs/operate/reports.md, not against the job: it reads every span into memory, keeps
+the set of what happened to each message, and sorts durations to find a percentile.
 """
 
 import gzip

@@ -11,12 +11,12 @@ _SHELL = ("sh", "bash", "shell", "console")
 _TEST = re.compile(r"test_\w+")
 RUN = {
     "README.md": "tests/e2e/test_readme.py",
-    "docs/dead-letters.md": "tests/integration/http/test_dead.py",
-    "docs/progress.md": "tests/integration/http/test_progress.py",
-    "docs/http.md": "tests/integration/http/test_page.py",
-    "docs/flow.md": "tests/integration/http/test_flow_page.py",
-    "docs/outbox.md": "tests/integration/http/test_outbox_page.py",
-    "docs/long-work.md": "tests/integration/http/test_long_work.py",
+    "docs/guides/dead-letters.md": "tests/integration/http/test_dead.py",
+    "docs/guides/progress.md": "tests/integration/http/test_progress.py",
+    "docs/guides/consume.md": "tests/integration/http/test_page.py",
+    "docs/guides/flow.md": "tests/integration/http/test_flow_page.py",
+    "docs/guides/publish.md": "tests/integration/http/test_outbox_page.py",
+    "docs/guides/long-work.md": "tests/integration/http/test_long_work.py",
 }
 """Pages with commands of any kind, and the test that runs them."""
 

@@ -1,4 +1,4 @@
-"""Writes `docs/states.md` from the transition table: `python -m tests.tidy.states_page`."""
+"""Writes `docs/reference/states.md`: `python -m tests.tidy.states_page`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ackd.core.record.transitions import LATE_PHASE, TABLE, Phase, State, Verb, mermaid, step
 
-PAGE = Path(__file__).parents[2] / "docs" / "states.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "states.md"
 VERBS = (
     Verb.GRANT,
     Verb.ACK,

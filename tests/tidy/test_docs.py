@@ -55,15 +55,26 @@ def test_tests_that_pages_name_exist() -> None:
     assert not missing
 
 
-def test_the_readme_leads_to_every_page() -> None:
+@pytest.mark.parametrize("index", ["docs/README.md", "docs/develop/adr/README.md"])
+def test_an_index_leads_to_every_page_of_its_folders(index: str) -> None:
+    page = REPO / index
+    below = {found for found in page.parent.rglob("*.md") if found != page}
+    other = REPO / "docs/develop/adr"
+    if page.parent != other:
+        below = {found for found in below if found.parent != other} | {other / "README.md"}
+    assert below - docs.linked(page) == set()
+
+
+def test_the_readme_leads_to_the_index_and_to_each_section() -> None:
     found = docs.linked(REPO / "README.md")
-    assert [page for page in (REPO / "docs").glob("*.md") if page not in found] == []
-    assert REPO / "THREAT_MODEL.md" in found
+    assert {REPO / "docs/README.md", REPO / "THREAT_MODEL.md"} <= found
+    sections = {path.parent for path in docs.pages(REPO) if path.parent.parent == REPO / "docs"}
+    assert sections <= {path for page in found for path in page.parents}
 
 
 @pytest.mark.parametrize("page", sorted(PAGES))
 def test_reference_page_is_up_to_date(page: str) -> None:
-    path = REPO / "docs" / f"{page}.md"
+    path = REPO / "docs" / "reference" / f"{page}.md"
     assert path.exists(), f"run `make docs`: {path.name} is missing"
     assert path.read_text() == PAGES[page](OWN_ADAPTERS), f"run `make docs`: {path.name} is old"
 
@@ -76,7 +87,7 @@ def test_reference_page_names_everything(page: str) -> None:
     assert names
     missing = [name for name in names if f"`{name}`" not in text and f"\n## {name}\n" not in text]
     silent = [name for name, sentence in names.items() if len(sentence.split()) < 2]
-    assert not missing, f"not in docs/{page}.md: {missing}"
+    assert not missing, f"not in docs/reference/{page}.md: {missing}"
     assert not silent, f"without documentation at their source: {silent}"
 
 

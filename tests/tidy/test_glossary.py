@@ -22,7 +22,7 @@ def test_each_word_is_defined_once_and_before_it_is_used() -> None:
 
 
 def test_pages_name_things_by_the_glossarys_words() -> None:
-    """Decisions of earlier days (`docs/adr`) keep the words of their time."""
+    """Decisions of earlier days (`docs/develop/adr`) keep the words of their time."""
     pages = [page for page in docs.pages(REPO) if "adr" not in page.parts]
     found = list(glossary.misnamed(words(), pages))
     assert not found, "\n".join(found)

@@ -1,7 +1,7 @@
 """Kafka, by confluent-kafka (librdkafka): classic and KIP-848 groups, SASL, TLS, safe publish.
 
-`adapter` is what the entry point `ackd.adapters` names. See docs/adr/0003-kafka-client.md for the
-shape (two consumers per subscription) and the figures behind it.
+`adapter` is what the entry point `ackd.adapters` names. ADR 3 has the shape (two
+consumers per subscription) and the figures behind it.
 """
 
 from __future__ import annotations

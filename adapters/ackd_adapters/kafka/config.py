@@ -274,7 +274,7 @@ def position_properties(options: KafkaOptions, spec: ConsumerSpec) -> Properties
 
 
 def fetch_properties(options: KafkaOptions, spec: ConsumerSpec) -> Properties:
-    """The consumer that fetches and is no member. Figures: docs/adr/0003-kafka-client.md."""
+    """The consumer that fetches and is no member. ADR 3 has figures."""
     extra = {key: value for key, value in spec.options.items() if key not in CLASSIC_ONLY}
     return (
         _consumer(options, spec)

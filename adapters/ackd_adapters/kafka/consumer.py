@@ -2,7 +2,7 @@
 
 The *member* belongs to the group and only nominates and commits; the *fetcher* reads what the
 engine asks for, nominated or not. So a rebalance never disturbs fetching, and a takeover does not
-wait for the group (rule R5). See docs/adr/0003-kafka-client.md.
+wait for the group (rule R5). See ADR 3.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The fetching thread: a consumer that is no member of any group and reads what it is told to.
 
 Partitions are added and taken away with `incremental_assign` and `incremental_unassign`, which need
-no subscription and leave the other partitions alone (measured: docs/adr/0003-kafka-client.md). A
+no subscription and leave the other partitions alone (measured in ADR 3). A
 *stretch* is one such assignment; the loop numbers them, so that what an earlier one left in the
 mailbox is told apart. `pause` is no librdkafka pause but the end of a stretch: both throw away what
 was prefetched, and so there is one mechanism to trust.

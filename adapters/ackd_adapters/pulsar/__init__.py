@@ -1,7 +1,7 @@
 """Pulsar, by the project's own client and the admin interface: read as a log, acked in the store.
 
-`adapter` is what the entry point `ackd.adapters` names. See docs/adr/0008-pulsar-offsets.md for
-how Pulsar's ids become offsets, and why no subscription of the broker's hands the messages out.
+`adapter` is what the entry point `ackd.adapters` names. ADR 8 tells how Pulsar's ids
+become offsets, and why no subscription of the broker's hands the messages out.
 """
 
 from __future__ import annotations

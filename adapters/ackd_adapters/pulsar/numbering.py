@@ -1,4 +1,4 @@
-"""Offsets for a log whose ids are (ledger, entry, batch index): docs/adr/0008-pulsar-offsets.md.
+"""Offsets for a log whose ids are (ledger, entry, batch index): ADR 8.
 
 `offset = base(ledger) + entry * stride + batch index`. A ledger's base is the sum of what lies
 before it, so the numbers have no gap between ledgers, and the record's bitmap stays as small as on

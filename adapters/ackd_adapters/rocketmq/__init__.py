@@ -1,6 +1,6 @@
 """RocketMQ 5 over its gRPC proxies, by a thin client of our own on `grpc.aio`.
 
-`adapter` is what the entry point `ackd.adapters` names. See docs/adr/0007-brokers-with-acks.md.
+`adapter` is what the entry point `ackd.adapters` names. See ADR 7.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from ackd.options import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DedupSettings:
-    """Repeats by business key: off without `key`. docs/dedup.md tells what it promises."""
+    """Repeats by business key: off without `key`. See docs/guides/deduplication.md."""
 
     key: str = setting(
         "",

@@ -15,7 +15,7 @@ PushFormat = Literal["plain", "cloudevents", "cloudevents-structured"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushSettings:
-    """Push delivery of a subscription: off without `url`. docs/push.md tells what answers mean."""
+    """Push delivery of a subscription: off without `url`. docs/guides/push.md tells more."""
 
     url: str = setting(
         "",

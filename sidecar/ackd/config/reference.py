@@ -1,4 +1,4 @@
-"""`docs/configuration.md`, made from the schema; a test fails when the page is not up to date."""
+"""`docs/reference/configuration.md`, made from the schema. A test fails when it is old."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from ackd.options import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceSettings:
-    """Spans of messages: off without `files` and `otlp_url`. docs/traces.md tells what they say."""
+    """Spans of messages: off without `files` and `otlp_url`. See docs/operate/traces.md."""
 
     files: bool = setting(
         False,

@@ -1,4 +1,4 @@
-"""`docs/routes.md`: every route of both ports, made from the same table that serves them."""
+"""`docs/reference/routes.md`: every route of both ports, from the table that serves them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PREFACE = """\
 This page is made from the source: `ackd docs routes`. Schemas are in the OpenAPI document: `ackd
 openapi`, or `/openapi.json` of either port. Errors are problem documents, see
 [problems](problems.md); each of these statuses may come with any route: 404 and 405 (wrong address
-or method), 500 (a bug), 503 (starting). Examples are in [http](http.md)."""
+or method), 500 (a bug), 503 (starting). [Receive and settle](../guides/consume.md) has examples."""
 
 
 def page() -> str:

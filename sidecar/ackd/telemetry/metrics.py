@@ -1,4 +1,4 @@
-"""Prometheus metrics: each name with labels and help, once; `docs/metrics.md` is made from here.
+"""Prometheus metrics: each name with labels and help, once; the reference is made from here.
 
 Two rules keep them harmless. Labels are bounded: a family has at most `SERIES_MAX` label sets,
 further ones are counted under `_other` (invariant I8). And a family keeps its series at hand, so

@@ -1,4 +1,4 @@
-"""`docs/metrics.md`, made from the metrics themselves; a test fails when it is not up to date."""
+"""`docs/reference/metrics.md`, made from the metrics. A test fails when it is old."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Finished spans of messages as OTLP JSON, made by string formatting (docs/traces.md).
+"""Finished spans of messages as OTLP JSON, made by string formatting (docs/operate/traces.md).
 
 A span of the SDK costs a hundred microseconds until it is on its way, one of these three or four.
 What never changes for a partition is put into a template once. The form is that of OTLP/JSON: ids

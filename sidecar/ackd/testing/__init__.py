@@ -1,8 +1,9 @@
 # ruff: noqa: E402 -- the registration below has to come first
 """The contract suite for adapters: what every broker must do, as test classes to subclass.
 
-An adapter's tests give a fixture `lab` (see `Lab`) and subclass the six classes; docs/adapters.md
-shows it whole. Needs pytest and pytest-asyncio, which ackd itself does not install.
+An adapter's tests give a fixture `lab` (see `Lab`) and subclass the six classes;
+docs/develop/adapters.md shows it whole. It needs pytest and pytest-asyncio, which ackd does not
+install.
 """
 
 import pytest

@@ -18,7 +18,7 @@ _ADDRESS: Final = re.compile(r"\b[a-z][a-z0-9]+://[^\s,:;'\"\]]+")
 _CODE: Final = re.compile(r"\):(\w+)$|(?:ClassNotFoundException|NoClassDefFoundError): (.+)$")
 """S3A ends its messages with the server's code, as `InvalidAccessKeyId`; or what is missing."""
 _CAUSES_MAX: Final = 20
-_READ_MORE: Final = "see 'Traces and lakes in S3' in docs/reports.md"
+_READ_MORE: Final = "see 'Traces and lakes in S3' in docs/operate/reports.md"
 _NO_JAR: Final = r"ClassNotFound|NoClassDefFound|UnsupportedFileSystem|No FileSystem for scheme"
 """A missing jar shows as any of these, by which part of it is asked for first."""
 _DENIED: Final = r"AccessDenied|NoAuthWithAWS|NoAwsCredentials|CredentialInit|AWSBadRequest"

@@ -200,7 +200,7 @@ def _delete(spark: SparkSession, address: str) -> None:
 
 def _is_cut(address: str) -> bool:
     """Whether a local gzip file ends in the middle. Spark reads on without a word (section 4 of
-    docs/reports.md); files elsewhere and zstd are not looked through.
+    docs/operate/reports.md); files elsewhere and zstd are not looked through.
     """
     name = address.removeprefix("file:")
     path = Path("/" + name.lstrip("/"))

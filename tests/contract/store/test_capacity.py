@@ -1,4 +1,4 @@
-"""The figures of docs/capacity.md against `MEMORY USAGE` and the AOF of a real server.
+"""The figures of docs/operate/capacity.md against `MEMORY USAGE` and the AOF of a real server.
 
 The page says how many bytes each thing takes; here each thing is made, and measured. A figure that
 is off by more than the page allows fails, so that the page is true for the build it comes with.
@@ -28,7 +28,7 @@ from tests.support.paths import REPO
 from tests.support.redis import Flavour, RedisOptions, RedisServer, binary
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
-PAGE = REPO / "docs" / "capacity.md"
+PAGE = REPO / "docs" / "operate" / "capacity.md"
 TOLERANCE = 0.2
 CALL = 500
 BODY = 1_000

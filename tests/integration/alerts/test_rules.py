@@ -14,7 +14,7 @@ from tests.support.paths import REPO
 from tests.support.prometheus import RULES, missing, promtool, rules
 from tests.support.require import require
 
-RUNBOOK = REPO / "docs" / "runbook.md"
+RUNBOOK = REPO / "docs" / "operate" / "runbook.md"
 SUB = '{job="a",instance="i",subscription="s"}'
 PART = '{job="a",instance="i",subscription="s",topic="t",partition="0"}'
 OF_SUB = {"job": "a", "subscription": "s"}
@@ -301,7 +301,7 @@ def test_every_alert_has_a_section_in_the_runbook() -> None:
     assert sections == [rule["alert"] for rule in rules()]
     for rule in rules():
         name, notes = rule["alert"], rule["annotations"]
-        assert notes["runbook_url"] == f"docs/runbook.md#{name.lower()}"
+        assert notes["runbook_url"] == f"docs/operate/runbook.md#{name.lower()}"
         assert notes["summary"]
         assert rule["labels"]["severity"] in ("page", "ticket")
         body = text.partition(f"\n## {name}\n")[2].partition("\n## ")[0]

@@ -19,7 +19,7 @@ from tests.support.paths import REPO, remove_run_dir, run_dir
 from tests.support.wait import wait_until
 from tests.tidy.docs import shell_commands
 
-PAGE = REPO / "docs" / "top.md"
+PAGE = REPO / "docs" / "operate" / "top.md"
 SHOWN = "v1.8_hRZLyxXkqFfDeL"
 
 
@@ -162,7 +162,7 @@ def test_a_socket_file(by_socket: Sidecar) -> None:
 
 
 def test_commands_of_the_page(sidecar: Sidecar) -> None:
-    """`docs/top.md`: what needs no terminal runs as it stands there, with leases of here."""
+    """`docs/operate/top.md`: what needs no terminal runs as it stands, with leases of here."""
     ran = 0
     for shown in shell_commands(PAGE.read_text()):
         words = shown

@@ -1,4 +1,4 @@
-"""docs/flow.md: every command on the page runs against a real sidecar, and does what it says."""
+"""docs/guides/flow.md: every command on the page runs and does what it says."""
 
 import json
 import re
@@ -7,7 +7,7 @@ import subprocess
 from tests.integration.http.conftest import Sidecar, call
 from tests.support.paths import REPO
 
-PAGE = REPO / "docs" / "flow.md"
+PAGE = REPO / "docs" / "guides" / "flow.md"
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 

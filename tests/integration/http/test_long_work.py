@@ -1,4 +1,4 @@
-"""docs/long-work.md on a real sidecar, and leases that end with their connection (R21)."""
+"""docs/guides/long-work.md on a real sidecar, and leases that end with their connection (R21)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.proc import Process
 from tests.support.wait import wait_until
 
 pytestmark = pytest.mark.timeout(240)
-PAGE = (REPO / "docs" / "long-work.md").read_text()
+PAGE = (REPO / "docs" / "guides" / "long-work.md").read_text()
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 BLOCKS = {kind: [body for k, body in BLOCK.findall(PAGE) if k == kind] for kind in ("sh", "python")}
 JSON = {"Content_Type": "application/json"}

@@ -1,4 +1,4 @@
-"""docs/outbox.md: every command on the page runs against a real sidecar, and answers as it says."""
+"""docs/guides/publish.md: every command on the page runs and answers as it says."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from tests.integration.http.conftest import Sidecar, call
 from tests.support.paths import REPO
 from tests.support.wait import wait_until
 
-PAGE = REPO / "docs" / "outbox.md"
+PAGE = REPO / "docs" / "guides" / "publish.md"
 PAIR = re.compile(r"^```sh\n(.*?)^```\n```json\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 

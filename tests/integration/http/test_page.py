@@ -1,4 +1,4 @@
-"""docs/http.md: every command on the page runs, and prints what the page shows."""
+"""docs/guides/consume.md: every command on the page runs, and prints what the page shows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from tests.integration.http.conftest import Sidecar
 from tests.support.paths import REPO
 
-PAGE = REPO / "docs" / "http.md"
+PAGE = REPO / "docs" / "guides" / "consume.md"
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 MARK = "--- next ---"
 SHORT_S = 110
@@ -87,7 +87,7 @@ def test_page_names_what_exists() -> None:
         assert name in configuration or name in {
             *("wait_ms", "bytes_max", "delay_ms", "duration_ms")
         }, name
-    routes = (REPO / "docs" / "routes.md").read_text()
+    routes = (REPO / "docs" / "reference" / "routes.md").read_text()
     known = [
         re.sub(r"\\\{\w+\\\}", "[^/]+", re.escape(route))
         for route in re.findall(r"### `\w+ (\S+)`", routes)

@@ -1,4 +1,4 @@
-"""Progress at a real sidecar, by HTTP and by the command line; `docs/progress.md` runs."""
+"""Progress at a real sidecar, by HTTP and by the command line; `docs/guides/progress.md` runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.tidy.docs import shell_commands
 
 BASE = "/v1/subscriptions/images"
 COUNT = 4
-PAGE = REPO / "docs" / "progress.md"
+PAGE = REPO / "docs" / "guides" / "progress.md"
 
 
 def ackd(

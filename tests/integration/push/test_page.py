@@ -1,4 +1,4 @@
-"""docs/push.md: its application and its configuration do what the page says."""
+"""docs/guides/push.md: its application and its configuration do what the page says."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.paths import REPO
 from tests.support.proc import Process
 from tests.support.wait import wait_until_async
 
-PAGE = (REPO / "docs" / "push.md").read_text()
+PAGE = (REPO / "docs" / "guides" / "push.md").read_text()
 
 
 def blocks(kind: str) -> list[str]:

@@ -65,7 +65,7 @@ def part(log: Path, what: str, *words: str) -> Iterator[None]:
 
 @pytest.mark.timeout(900)
 def test_a_cluster_tells_the_same_as_one_machine(world: World, tmp_path: Path) -> None:
-    """To the byte; the package travels as `--py-files`, as docs/reports.md says."""
+    """To the byte; the package travels as `--py-files`, as docs/operate/reports.md says."""
     port = free_port()
     master = f"spark://127.0.0.1:{port}"
     package = shutil.make_archive(

@@ -61,7 +61,7 @@ def s3() -> Iterator[S3]:
 
 
 def settings(url: str) -> dict[str, str]:
-    """What docs/reports.md tells to set for a server of one's own."""
+    """What docs/operate/reports.md tells to set for a server of one's own."""
     return {
         "spark.driver.extraClassPath": f"{install.jars()}/*",
         f"{S3A}.endpoint": url,
@@ -172,7 +172,7 @@ def test_a_missing_jar_is_one_sentence(tmp_path: Path, capfd: pytest.CaptureFixt
     assert make("s3a://traces", "--out", tmp_path) == 1
     (line,) = [each for each in capfd.readouterr().err.splitlines() if "ackd report:" in each]
     assert line.startswith("ackd report: s3a://traces: Spark lacks a jar")
-    assert "docs/reports.md" in line
+    assert "docs/operate/reports.md" in line
 
 
 @pytest.mark.parametrize(

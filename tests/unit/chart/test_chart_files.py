@@ -118,7 +118,7 @@ def test_the_dashboard_shows_metrics_that_exist() -> None:
 
 
 def test_the_injectors_metrics_are_documented() -> None:
-    page = (REPO / "docs" / "kubernetes.md").read_text()
+    page = (REPO / "docs" / "operate" / "kubernetes.md").read_text()
     for metric in InjectMetrics().registry.collect():
         if metric.name.startswith("ackd_"):
             assert f"`{metric.name}" in page, metric.name

@@ -1,4 +1,4 @@
-"""`ackd docs` prints the pages that `docs/` keeps; tests/tidy compares the two."""
+"""`ackd docs` prints the pages that `docs/reference` keeps; tests/tidy compares the two."""
 
 import pytest
 

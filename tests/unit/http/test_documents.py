@@ -21,8 +21,8 @@ from tests.unit.http.conftest import Running
     ("name", "made"), [("routes", reference.page()), ("problems", problems.catalogue())]
 )
 def test_page_is_up_to_date(name: str, made: str) -> None:
-    """Refresh with `ackd docs <name> > docs/<name>.md`."""
-    assert (REPO / "docs" / f"{name}.md").read_text() == made
+    """Refresh with `ackd docs <name> > docs/reference/<name>.md`."""
+    assert (REPO / "docs" / "reference" / f"{name}.md").read_text() == made
 
 
 def test_each_route_is_in_the_document_once() -> None:

@@ -23,7 +23,7 @@ class Answer:
         document = json.loads(self.body)
         assert document["status"] == self.status
         assert document["title"]
-        assert document["docs"].startswith("docs/problems.md#")
+        assert document["docs"].startswith("docs/reference/problems.md#")
         return str(document["type"]).removeprefix("/problems/")
 
 

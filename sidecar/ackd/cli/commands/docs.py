@@ -1,6 +1,6 @@
 """`ackd docs`: the reference pages that are made from the source, on standard output.
 
-In the repository they are kept under `docs/`, and a test compares. An installation with other
+In the repository they are kept in `docs/reference`, and a test compares. An installation with other
 adapters prints the configuration page with their options: `--adapters all`.
 """
 
@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def commands() -> str:
-    """`docs/commands.md`: every command and the exit codes."""
+    """`docs/reference/commands.md`: every command and the exit codes."""
     from ackd.cli.main import COMMANDS  # noqa: PLC0415  main knows this module by name only
 
     lines = [
@@ -60,14 +60,14 @@ def commands() -> str:
 
 
 def problems() -> str:
-    """`docs/problems.md`: every error that a caller can get."""
+    """`docs/reference/problems.md`: every error that a caller can get."""
     from ackd.http.formats.problems import catalogue  # noqa: PLC0415  only this page needs HTTP
 
     return catalogue()
 
 
 def routes() -> str:
-    """`docs/routes.md`: every address of both ports."""
+    """`docs/reference/routes.md`: every address of both ports."""
     from ackd.http.reference import page  # noqa: PLC0415  as above
 
     return page()

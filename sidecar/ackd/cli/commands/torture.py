@@ -34,7 +34,7 @@ Outcome = tuple[Verdict, dict[str, object]]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.epilog = "How to read the result: docs/torture.md."
+    parser.epilog = "How to read the result: docs/operate/torture.md."
     where = parser.add_argument_group("what to torture")
     where.add_argument("--url", action="append", help="a running sidecar; repeat it for several")
     where.add_argument("--token-file", type=Path, help="bearer token of the data port (--url)")

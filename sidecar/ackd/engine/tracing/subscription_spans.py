@@ -1,6 +1,6 @@
 """Spans of one subscription: what its partitions share, and settles of leases of other owners.
 
-Nothing of this exists when traces are off. docs/traces.md tells what the spans say.
+Nothing of this exists when traces are off. docs/operate/traces.md tells what the spans say.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from ackd import errors
 from ackd.errors import AckdError, BadParameterError, BugError
 
 MEDIA_TYPE = "application/problem+json"
-DOCS = "docs/problems.md"
+DOCS = "docs/reference/problems.md"
 
 # Members that RFC 9457 or this module defines: an error's facts can't replace them.
 RESERVED = frozenset({"type", "title", "status", "detail", "docs", "instance"})
@@ -144,7 +144,7 @@ def page(kind: str) -> str | None:
 
 
 def catalogue() -> str:
-    """`docs/problems.md`: every problem with its status and what to do about it."""
+    """`docs/reference/problems.md`: every problem with its status and what to do about it."""
     lines = ["# Problems", "", _PREFACE, ""]
     seen = set()
     for error in known():

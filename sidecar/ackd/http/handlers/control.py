@@ -51,7 +51,7 @@ Duration = int | str | None | UnsetType
 
 class SettingsPatch(Struct, forbid_unknown_fields=True, frozen=True):
     """Settings to change at every sidecar; null takes a change back. Kinds and bounds are those of
-    the file (`docs/configuration.md`).
+    the file (`docs/reference/configuration.md`).
 
     `apply_to` all: leases that are open are lengthened, too, and with `force` even shortened.
     """

@@ -118,5 +118,5 @@ async def problem(call: Call) -> Reply:
     """GET /problems/{type}."""
     text = problems.page(call.params[0])
     if text is None:
-        raise NotFoundError("There is no such problem; docs/problems.md lists them.")
+        raise NotFoundError("There is no such problem; docs/reference/problems.md lists them.")
     return Reply(text.encode(), content_type=TEXT)
