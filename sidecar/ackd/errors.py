@@ -61,6 +61,13 @@ class ForbiddenError(ClientError):
     status = 403
 
 
+class ForeignHostError(ClientError):
+    """The request's `Host` names something else than this sidecar."""
+
+    type = "foreign-host"
+    status = 421
+
+
 class NotFoundError(ClientError):
     """There is nothing here."""
 

@@ -175,6 +175,7 @@ def whole(draw: st.DrawFn) -> Settings:
         "listen": draw(addresses),
         "admin_listen": "127.0.0.1:1",
         "health_listen": draw(st.sampled_from(("", "0.0.0.0:2"))),
+        "hosts": draw(st.sampled_from(((), ("sidecar", "a.example")))),
     }
     backoff_ms = draw(st.integers(1, 60_000))
     publish = {"backoff_ms": backoff_ms, "backoff_ms_max": draw(st.integers(backoff_ms, 60_000))}

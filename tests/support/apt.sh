@@ -1,6 +1,6 @@
 #!/bin/bash
 # What the tests on real servers need beside Python: Java and Maven for Kafka, redis-server for TLS,
-# Sentinel and Cluster, prometheus for the alert rules, Chromium for the page of a report,
+# Sentinel and Cluster, prometheus for the alert rules, Chromium for pages,
 # iproute2 for the network of a Kubernetes. Installs what is missing when it may, else says what to do.
 set -euo pipefail
 

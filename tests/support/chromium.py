@@ -24,9 +24,7 @@ BROKEN = ("Network.loadingFailed", "Runtime.exceptionThrown")
 def missing() -> str:
     """What lacks, or nothing."""
     found = any(shutil.which(name) for name in NAMES)
-    return (
-        "" if found else "the page of a report is looked at in Chromium: apt-get install chromium"
-    )
+    return "" if found else "pages are looked at in Chromium: apt-get install chromium"
 
 
 class Page:
@@ -115,13 +113,14 @@ def _complains(method: str, what: dict[str, Any]) -> bool:
 
 
 @asynccontextmanager
-async def page() -> AsyncIterator[Page]:
-    """An empty tab of a browser of our own, which ends with it."""
+async def page(*arguments: str) -> AsyncIterator[Page]:
+    """An empty tab of a browser of our own, which ends with it. `arguments` are the browser's."""
     program = next(path for name in NAMES if (path := shutil.which(name)))
     folder = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="ackd-chromium-"))
     command = [program, "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run"]
     command += ["--disable-dev-shm-usage", "--disable-background-networking", "--hide-scrollbars"]
-    command += [f"--user-data-dir={folder}", "--remote-debugging-port=0", "about:blank"]
+    command += [f"--user-data-dir={folder}", "--remote-debugging-port=0"]
+    command += [*arguments, "about:blank"]
     quiet = subprocess.DEVNULL
     browser = await asyncio.create_subprocess_exec(*command, stdout=quiet, stderr=quiet)
     try:

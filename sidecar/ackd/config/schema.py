@@ -59,6 +59,12 @@ class ServerSettings:
         None,
         "File with the bearer token of the admin port. `/livez` and `/readyz` answer without it.",
     )
+    hosts: tuple[str, ...] = setting(
+        (),
+        "Further names by which a port without a token may be called (`Host`): a page could have "
+        "turned its own name to this machine. Addresses and `localhost` always may.",
+        len_max=100,
+    )
     body_bytes_max: int = setting(
         16 * MIB, "Largest request body; a larger one is answered 413.", min=KIB, max=GIB
     )

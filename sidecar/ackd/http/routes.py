@@ -77,7 +77,13 @@ STREAM = Route(
     "receive",
     (Answer(200, "Messages, heartbeats, and an end.", (Content(NDJSON, str), Content(SSE, str))),),
     params=(
-        _WORKER,
+        Param(
+            "Ackd-Worker",
+            "header",
+            "Name of the worker, for `explain`. Required where there is no token: a web page "
+            "can't send it.",
+            _TEXT,
+        ),
         Param(
             "in_flight",
             "query",

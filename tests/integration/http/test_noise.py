@@ -19,14 +19,19 @@ STATUS = re.compile(rb"HTTP/1\.1 (\d{3}) ")
 
 
 def request(method: str, path: str, body: bytes, *headers: str) -> bytes:
-    lines = [f"{method} {path} HTTP/1.1", "Host: x", f"Content-Length: {len(body)}", *headers]
+    lines = [
+        f"{method} {path} HTTP/1.1",
+        "Host: localhost",
+        f"Content-Length: {len(body)}",
+        *headers,
+    ]
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
 JSON = "Content-Type: application/json"
 CHUNKED = (
-    b"POST /v1/topics/orders/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
-    b"3\r\nabc\r\n0\r\n\r\n"
+    b"POST /v1/topics/orders/messages HTTP/1.1\r\nHost: localhost\r\n"
+    b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n"
 )
 GOOD = (
     request("POST", "/v1/subscriptions/orders/receive", b'{"max":2,"attempt_id":"a"}', JSON),

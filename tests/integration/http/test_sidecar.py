@@ -112,7 +112,7 @@ def test_client_that_hangs_up_while_waiting_costs_no_attempt(own: Sidecar) -> No
         with socket.create_connection(("127.0.0.1", own.port)) as client:
             body = b'{"wait_ms":2000,"max":100}'
             client.sendall(
-                b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+                b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
                 b"Content-Length: %d\r\n\r\n%b" % (ORDERS.encode(), len(body), body)
             )
             if number % 2:
@@ -127,7 +127,7 @@ def test_broken_answer_is_had_again_by_its_attempt_id(own: Sidecar) -> None:
     body = b'{"wait_ms":2000,"attempt_id":"try-1"}'
     with socket.create_connection(("127.0.0.1", own.port)) as client:
         client.sendall(
-            b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             b"Content-Length: %d\r\n\r\n%b" % (ORDERS.encode(), len(body), body)
         )
         assert client.recv(12) == b"HTTP/1.1 200"
@@ -176,7 +176,7 @@ async def test_memory_is_bounded_under_huge_and_unfinished_bodies(own: Sidecar) 
     """
     process = psutil.Process(own.process.pid)
     before = process.memory_info().rss
-    head = f"POST {TOPIC} HTTP/1.1\r\nHost: x\r\nContent-Length: {MIB}\r\n\r\n".encode()
+    head = f"POST {TOPIC} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {MIB}\r\n\r\n".encode()
     part = os.urandom(MIB - 1)
 
     async def client() -> int:

@@ -22,6 +22,7 @@ from tests.support.paths import remove_run_dir, run_dir
 from tests.support.wait import wait_until
 
 STREAM = "/v1/subscriptions/orders/stream"
+NAMED = ("-H", "Ackd-Worker: reader")
 BATCH = "/v1/topics/orders/messages:batch"
 JSON = {"Content_Type": "application/json"}
 MIB = 1024 * 1024
@@ -74,7 +75,7 @@ def next_line(child: subprocess.Popen[bytes]) -> dict[str, Any]:
 
 
 def curl(sidecar: Sidecar, query: str, *arguments: str) -> bytes:
-    argv = ["curl", "-sN", *arguments, f"{sidecar.url}{STREAM}?{query}"]
+    argv = ["curl", "-sN", *NAMED, *arguments, f"{sidecar.url}{STREAM}?{query}"]
     return subprocess.run(argv, check=True, capture_output=True, timeout=CURL_S).stdout
 
 
@@ -119,7 +120,9 @@ async def test_never_more_unsettled_than_in_flight(sidecar: Sidecar) -> None:
     async with (
         aiohttp.ClientSession(sidecar.url) as session,
         asyncio.TaskGroup() as group,
-        session.get(STREAM, params={"in_flight": "50"}) as answer,
+        session.get(
+            STREAM, params={"in_flight": "50"}, headers={"Ackd-Worker": "reader"}
+        ) as answer,
     ):
         workers = [group.create_task(settler(session)) for _ in range(3)]
         async for line in answer.content:
@@ -145,7 +148,7 @@ def test_settling_in_other_ways_makes_room_too(sidecar: Sidecar) -> None:
     """Run out, dead, acked: whatever ends a lease lets the next message through."""
     publish(sidecar, ["1", "2", "3"])
     query = "in_flight=1&duration_ms=100000&lease_ms=5000"
-    argv = ["curl", "-sN", f"{sidecar.url}{STREAM}?{query}"]
+    argv = ["curl", "-sN", *NAMED, f"{sidecar.url}{STREAM}?{query}"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as child:
         first = next_line(child)  # left alone: its lease runs out
         attempts: dict[str, int] = {}
@@ -168,7 +171,8 @@ def test_client_that_never_reads_keeps_memory_flat(own: Sidecar) -> None:
     process = psutil.Process(own.process.pid)
     before = process.memory_info().rss
     value = bytes(900_000)
-    request = b"GET /v1/subscriptions/images/stream?in_flight=1000 HTTP/1.1\r\nHost: x\r\n\r\n"
+    request = b"GET /v1/subscriptions/images/stream?in_flight=1000 HTTP/1.1\r\n"
+    request += b"Host: localhost\r\nAckd-Worker: slow\r\n\r\n"
     grown = 0
     with ExitStack() as stack:
         for _ in range(2):
@@ -194,7 +198,7 @@ def streams(sidecar: Sidecar) -> float:
 
 def test_drain_ends_a_stream_with_a_line(own: Sidecar) -> None:
     publish(own, ["1"])
-    argv = ["curl", "-sN", f"{own.url}{STREAM}?in_flight=1"]
+    argv = ["curl", "-sN", *NAMED, f"{own.url}{STREAM}?in_flight=1"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as child:
         message = next_line(child)
         own.process.signal(15)

@@ -27,7 +27,7 @@ SETTINGS = ServerSettings(
     connections_max=20,
 )
 TOPIC = "/v1/topics/images/messages"
-HEAD = f"POST {TOPIC} HTTP/1.1\r\nHost: x\r\n"
+HEAD = f"POST {TOPIC} HTTP/1.1\r\nHost: localhost\r\n"
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ async def test_head_in_two_parts_and_idle_between_requests_are_fine(
     for _ in range(2):
         await wire.send("GET /v1/subscriptions HTTP/1.1\r\n")
         await asyncio.sleep(0.05)
-        await wire.send("Host: x\r\n\r\n")
+        await wire.send("Host: localhost\r\n\r\n")
         assert (await wire.answer()).status == 200
         await asyncio.sleep(3.2)
 
@@ -206,7 +206,7 @@ async def test_receive_waits_while_too_many_answers_are_unread(strict: Running) 
 
 async def test_too_many_connections_are_refused(strict: Running, dial: Dial) -> None:
     wires = [await dial(strict.port) for _ in range(SETTINGS.connections_max)]
-    await wires[-1].send("GET /v1/subscriptions HTTP/1.1\r\nHost: x\r\n\r\n")
+    await wires[-1].send("GET /v1/subscriptions HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert (await wires[-1].answer()).status == 200
     refused = await dial(strict.port)
     answer = await refused.answer()
@@ -221,7 +221,7 @@ async def test_too_many_connections_are_refused(strict: Running, dial: Dial) -> 
 
     await wait_until_async(room, "a place is free again")
     again = await dial(strict.port)
-    await again.send("GET /v1/subscriptions HTTP/1.1\r\nHost: x\r\n\r\n")
+    await again.send("GET /v1/subscriptions HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert (await again.answer()).status == 200
 
 
@@ -231,7 +231,7 @@ async def test_closing_connection_with_unread_answer_is_swept(strict: Running, d
     for _ in range(7):
         await publish(strict, b"x" * MIB, "images")
     wire = await dial(strict.port)
-    await wire.send("GET /v1/subscriptions HTTP/1.1\r\nHost: x\r\n\r\n")
+    await wire.send("GET /v1/subscriptions HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert (await wire.answer()).status == 200
     server = strict.listener.data.server
     for connection in server._open:

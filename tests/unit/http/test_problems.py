@@ -248,12 +248,12 @@ async def test_foreign_tokens_are_refused_and_a_new_file_counts(
     [
         b"nonsense\r\n\r\n",
         b"GET / HTTP/9.9\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\nno colon\r\n\r\n",
-        b"POST /v1/settle HTTP/1.1\r\nHost: x\r\nContent-Length: nine\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nno colon\r\n\r\n",
+        b"POST /v1/settle HTTP/1.1\r\nHost: localhost\r\nContent-Length: nine\r\n\r\n",
         b"POST / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-        b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\nA: " + b"a" * 20_000 + b"\r\n\r\n",
-        b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 500 + b"\r\n",
+        b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nA: " + b"a" * 20_000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"A: b\r\n" * 500 + b"\r\n",
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     ],
 )
@@ -271,7 +271,7 @@ async def test_broken_http_is_a_problem_and_ends_the_connection(
 async def test_broken_chunks_are_a_problem(server: Running, dial: Dial) -> None:
     wire = await dial(server.port)
     await wire.send(
-        "POST /v1/settle HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        "POST /v1/settle HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         "Transfer-Encoding: chunked\r\n\r\nzz\r\n"
     )
     answer = await wire.answer()
@@ -297,7 +297,8 @@ async def test_http_1_0_gets_an_answer_and_is_closed(server: Running, dial: Dial
 async def test_curl_waits_for_100_continue(server: Running, dial: Dial) -> None:
     wire = await dial(server.port)
     await wire.send(
-        f"POST {TOPIC} HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n"
+        f"POST {TOPIC} HTTP/1.1\r\nHost: localhost\r\n"
+        "Content-Length: 3\r\nExpect: 100-continue\r\n\r\n"
     )
     assert await wire.reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
     await wire.send(b"abc")
@@ -349,7 +350,7 @@ async def test_upgrade_is_declined_and_the_connection_goes_on(server: Running, d
 )
 async def test_odd_targets(server: Running, dial: Dial, line: str, status: int) -> None:
     wire = await dial(server.port)
-    await wire.send(f"{line}\r\nHost: x\r\nConnection: close\r\n\r\n".encode("latin-1"))
+    await wire.send(f"{line}\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode("latin-1"))
     answer = await wire.answer()
     assert answer.status == status
     if status >= 400:

@@ -18,6 +18,7 @@ from tests.unit.http.conftest import Dial, Running
 from tests.unit.http.test_flow import publish, receive, settle
 
 STREAM = "/v1/subscriptions/orders/stream"
+NAMED = {"Ackd-Worker": "reader"}
 
 
 async def lines(answer: aiohttp.ClientResponse) -> AsyncIterator[dict[str, Any]]:
@@ -38,7 +39,7 @@ async def test_messages_come_as_lines_and_room_is_made_by_settling(server: Runni
     for value in (b"1", b'{"n": 1.0,\r\n "t": "a\\nb"}', b"3"):
         await publish(server, value)
     params = {"in_flight": "2", "duration_ms": "20000"}
-    async with server.data.get(STREAM, params=params) as answer:
+    async with server.data.get(STREAM, params=params, headers=NAMED) as answer:
         assert answer.status == 200
         assert answer.content_type == "application/x-ndjson"
         reading = lines(answer)
@@ -54,7 +55,7 @@ async def test_messages_come_as_lines_and_room_is_made_by_settling(server: Runni
 
 async def test_events_are_what_a_strict_reader_takes(server: Running) -> None:
     await publish(server, b'{"a":\n1}')
-    headers = {"Accept": "text/event-stream"}
+    headers = {"Accept": "text/event-stream", **NAMED}
     async with server.data.get(STREAM, params={"duration_ms": "200"}, headers=headers) as answer:
         assert answer.content_type == "text/event-stream"
         events = sse.parse(await answer.read())
@@ -69,7 +70,7 @@ async def test_heartbeats_come_while_nothing_else_does(
     monkeypatch.setattr(streams, "HEARTBEAT_S", 0.05)
     await publish(server, b"1")
     params = {"in_flight": "1", "duration_ms": "400"}
-    async with server.data.get(STREAM, params=params) as answer:
+    async with server.data.get(STREAM, params=params, headers=NAMED) as answer:
         found = [line async for line in lines(answer)]
     beats = [line for line in found if "heartbeat" in line]
     assert len(beats) >= 3
@@ -79,7 +80,9 @@ async def test_heartbeats_come_while_nothing_else_does(
 
 async def test_drain_ends_it_with_a_line_and_the_leases_stay(server: Running) -> None:
     await publish(server, b"1")
-    async with server.data.get(STREAM, params={"release_on_close": "true"}) as answer:
+    async with server.data.get(
+        STREAM, params={"release_on_close": "true"}, headers=NAMED
+    ) as answer:
         reading = lines(answer)
         message = await anext(reading)
         server.listener.service.draining = True
@@ -88,7 +91,7 @@ async def test_drain_ends_it_with_a_line_and_the_leases_stay(server: Running) ->
         rest = [line async for line in reading]
         assert rest[-1] == {"end": "drain"}
     assert (await settle(server, {"lease": message["lease"], "do": "ack"})) == [{"status": "acked"}]
-    async with server.data.get(STREAM) as answer:
+    async with server.data.get(STREAM, headers=NAMED) as answer:
         assert answer.status == 503
         assert (await answer.json())["type"] == "/problems/draining"
 
@@ -98,7 +101,7 @@ async def test_lost_connection_gives_back_only_when_asked(server: Running, relea
     """R21, R28: uncounted with `release_on_close`, else the lease runs to its deadline."""
     await publish(server, b"1")
     params = {"in_flight": "1", **({"release_on_close": "true"} if release else {})}
-    async with server.data.get(STREAM, params=params) as answer:
+    async with server.data.get(STREAM, params=params, headers=NAMED) as answer:
         assert (await anext(lines(answer)))["attempt"] == 1
         answer.close()
 
@@ -118,7 +121,7 @@ async def test_store_away_is_waited_for(server: Running, monkeypatch: pytest.Mon
     monkeypatch.setattr(streams, "PAUSE_S", 0.02)
     monkeypatch.setattr(streams, "HEARTBEAT_S", 0.05)
     server.engine.fail_with = StoreError()
-    async with server.data.get(STREAM) as answer:
+    async with server.data.get(STREAM, headers=NAMED) as answer:
         reading = lines(answer)
         beat = await anext(reading)
         assert beat["limited_by"] == "store-unavailable"
@@ -132,11 +135,11 @@ async def test_store_away_is_waited_for(server: Running, monkeypatch: pytest.Mon
 
 async def test_head_takes_no_lease_and_http10_gets_plain_lines(server: Running, dial: Dial) -> None:
     await publish(server, b"1")
-    async with server.data.head(STREAM) as answer:
+    async with server.data.head(STREAM, headers=NAMED) as answer:
         assert answer.status == 200
     assert await server.engine.in_flight("orders", 0, 10) == []
     wire = await dial(server.port)
-    await wire.send(f"GET {STREAM}?duration_ms=1000 HTTP/1.0\r\n\r\n")
+    await wire.send(f"GET {STREAM}?duration_ms=1000 HTTP/1.0\r\nAckd-Worker: w\r\n\r\n")
     raw = await wire.reader.read()
     head, _, body = raw.partition(b"\r\n\r\n")
     assert b"chunked" not in head
@@ -145,7 +148,9 @@ async def test_head_takes_no_lease_and_http10_gets_plain_lines(server: Running, 
 
 async def test_connection_serves_on_after_a_stream(server: Running, dial: Dial) -> None:
     wire = await dial(server.port)
-    await wire.send(f"GET {STREAM}?duration_ms=1 HTTP/1.1\r\nHost: x\r\n\r\n")
+    await wire.send(
+        f"GET {STREAM}?duration_ms=1 HTTP/1.1\r\nHost: localhost\r\nAckd-Worker: w\r\n\r\n"
+    )
     async with asyncio.timeout(60):
         await wire.reader.readuntil(b"0\r\n\r\n")
     await wire.post("/v1/subscriptions/orders/receive", "{}")
@@ -165,9 +170,9 @@ async def test_connection_serves_on_after_a_stream(server: Running, dial: Dial) 
 async def test_mistakes_are_named_before_the_stream(
     server: Running, query: str, status: int
 ) -> None:
-    async with server.data.get(f"{STREAM}?{query}") as answer:
+    async with server.data.get(f"{STREAM}?{query}", headers=NAMED) as answer:
         assert answer.status == status
-    async with server.data.get(STREAM, headers={"Accept": "application/json"}) as answer:
+    async with server.data.get(STREAM, headers={"Accept": "application/json", **NAMED}) as answer:
         assert answer.status == 406
-    async with server.data.get("/v1/subscriptions/none/stream") as answer:
+    async with server.data.get("/v1/subscriptions/none/stream", headers=NAMED) as answer:
         assert answer.status == 404

@@ -48,7 +48,12 @@ class Wire:
     async def post(self, path: str, body: bytes | str, *headers: str) -> None:
         """Send a whole POST with a JSON body."""
         raw = body.encode() if isinstance(body, str) else body
-        lines = [f"POST {path} HTTP/1.1", "Host: x", f"Content-Length: {len(raw)}", *headers]
+        lines = [
+            f"POST {path} HTTP/1.1",
+            "Host: localhost",
+            f"Content-Length: {len(raw)}",
+            *headers,
+        ]
         if not any(line.lower().startswith("content-type") for line in headers):
             lines.append("Content-Type: application/json")
         await self.send("\r\n".join([*lines, "", ""]), raw)

@@ -28,6 +28,8 @@ ADVICE = {
     "bad-parameter": "`errors` names each field that is wrong, and why.",
     "unauthorized": "Send `Authorization: Bearer <token>` with the content of the token file.",
     "forbidden": "Web pages may not call a sidecar without a token; set `token_file`.",
+    "foreign-host": "Call it by its address or `localhost`, add the name to `server.hosts`, or set "
+    "`token_file`.",
     "not-found": "`/openapi.json` lists the addresses; some are on the admin port.",
     "unknown-subscription": "`GET /v1/subscriptions` lists the names that are configured here.",
     "unknown-topic": "Create the topic at the broker, or correct its name.",

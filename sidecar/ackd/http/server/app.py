@@ -17,7 +17,6 @@ from ackd.errors import (
     AckdError,
     BadBodyError,
     BodyTooLargeError,
-    ForbiddenError,
     MethodNotAllowedError,
     PressureError,
     RequestTimeoutError,
@@ -27,6 +26,7 @@ from ackd.errors import (
 from ackd.http.formats import problems
 from ackd.http.server.auth import TokenFile
 from ackd.http.server.limits import BODY_FREE_BYTES, Limits
+from ackd.http.server.pages import Pages
 from ackd.http.server.reply import Reply, failure
 from ackd.http.server.request import Request
 from ackd.http.server.router import Port, Route, Router
@@ -35,6 +35,9 @@ from ackd.http.server.service import Call, Service
 
 # After these the rest of the request may still be on its way; the connection can't go on.
 _CLOSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.REQUEST_ENTITY_TOO_LARGE})
+
+# What these answer, a page that links to it may show (it can't read it); they change nothing.
+OPEN_TO_PAGES = frozenset({"health", "documents"})
 
 
 class App:
@@ -52,6 +55,8 @@ class App:
         self.service = service
         self.token = token
         self.limits = limits
+        # Without a token: who is refused for being a web page. The listener tells the names.
+        self.pages = Pages()
         self.router = Router(route for route in routes if port in route.ports)
         self.server = Server(self.handle, limits)
         self._counted: dict[tuple[str, str, int], int] = {}
@@ -64,10 +69,12 @@ class App:
         route: Route | None = None
         call: Call | None = None
         try:
+            if self.token.open:
+                self.pages.check_host(request)
             path, _, query = request.path.partition("?")
             route, params = self.router.find(request.method, path)
             if not route.open:
-                self._admit(request)
+                self._admit(request, route)
             call = Call(self.service, request, route, params, query)
             if route.body:
                 payload = request.content
@@ -88,16 +95,18 @@ class App:
         self._count(request.method, route, reply.status, loop.time() - start_s)
         return reply
 
-    def _admit(self, request: Request) -> None:
-        """Who may call, and when. Raises UnauthorizedError, ForbiddenError, StartingError."""
+    def _admit(self, request: Request, route: Route) -> None:
+        """Who may call, and when. Raises UnauthorizedError, ForbiddenError, StartingError, and
+        BadParameterError of a stream.
+        """
         if self.service.starting:
             raise StartingError
-        headers = request.headers
         if not self.token.open:
-            self.token.check(headers.get("Authorization"))
-        elif "Origin" in headers:
-            # A page in the user's browser can reach a loopback address, and no token would stop it.
-            raise ForbiddenError(f"A web page of {headers['Origin']} called.")
+            self.token.check(request.headers.get("Authorization"))
+        elif route.tag not in OPEN_TO_PAGES:
+            self.pages.check_page(request)
+            if route.name == "stream":
+                self.pages.check_stream(request)
 
     def _failed(self, error: AckdError) -> Reply:
         allow = ""

@@ -16,6 +16,7 @@ from ackd.errors import ConfigError
 from ackd.http.routes import ROUTES
 from ackd.http.server.app import App
 from ackd.http.server.auth import TokenFile
+from ackd.http.server.pages import Pages
 from ackd.http.server.router import Port
 from ackd.http.server.service import Service, limits_of
 from ackd.telemetry.metrics import Metrics
@@ -66,6 +67,8 @@ class Listener:
         address = parse_address(text)
         if not address.local and app.token.open and app.port != "health":
             raise ConfigError(f"{address} can be reached by others: it needs a token file.")
+        if isinstance(address, TcpAddress) and app.port != "health":
+            app.pages = Pages((address.host, *self._settings.hosts))
         try:
             await app.token.load()
         except OSError as error:
