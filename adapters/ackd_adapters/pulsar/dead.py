@@ -15,13 +15,17 @@ from ackd.core.ids import TopicPartition, topic_id_of
 from ackd.errors import BrokerError
 from ackd.ports import DeadOrigin, Record
 from ackd_adapters.pulsar.logs import Logs
-from ackd_adapters.pulsar.names import Names, whole
+from ackd_adapters.pulsar.names import Names, TopicNameError, whole
 from ackd_adapters.pulsar.numbering import Numbering, Position
 
 REAL_TOPIC: Final = "REAL_TOPIC"
 ORIGIN_ID: Final = "ORIGIN_MESSAGE_ID"
 RECONSUMED: Final = "RECONSUMETIMES"
-_NUMBERS: Final = re.compile(r"-?\d{1,19}")
+_NUMBERS: Final = re.compile(r"-?[0-9]+")
+_NUMBER_MAX: Final = (1 << 63) - 1
+_DIGITS_MAX: Final = 19
+_ID_CHARS_MAX: Final = 200
+_PARTITION_DIGITS_MAX: Final = 9
 _NUMBERS_MIN: Final = 2
 _BATCH: Final = 3
 
@@ -36,16 +40,25 @@ class Written(NamedTuple):
 
 
 def written(record: Record, names: Names) -> Written | None:
-    """None when a consumer's dead letter would look otherwise."""
+    """None when a consumer's dead letter would look otherwise. Anybody may write there, so no text
+    is too odd to be read.
+    """
     found = {name: (value or b"").decode("utf-8", "replace") for name, value in record.headers}
     if REAL_TOPIC not in found or ORIGIN_ID not in found:
         return None
-    numbers = [int(each) for each in _NUMBERS.findall(found[ORIGIN_ID])]
-    if len(numbers) < _NUMBERS_MIN or min(numbers[:2]) < 0:
+    numbers = _numbers(found[ORIGIN_ID])
+    if len(numbers) < _NUMBERS_MIN or min(numbers[:2]) < 0 or max(numbers) > _NUMBER_MAX:
         return None
     full = found[REAL_TOPIC]
     topic = whole(full)
-    partition = int(full[len(topic) :].rpartition("-")[2]) if topic != full else 0
+    digits = full[len(topic) :].rpartition("-")[2]
+    if len(digits) > _PARTITION_DIGITS_MAX:
+        return None
+    partition = int(digits) if topic != full else 0
+    try:
+        names.path(topic)
+    except TopicNameError:
+        return None
     batch = max(numbers[_BATCH], 0) if len(numbers) > _BATCH else 0
     attempts = 1 + _count(found) if RECONSUMED in found else 0
     return Written(names.short(topic), partition, Position(numbers[0], numbers[1], batch), attempts)
@@ -68,6 +81,11 @@ def origin(said: Written, logs: Logs, names: Names) -> DeadOrigin | None:
     head: Numbering = logs.numbering(TopicPartition(said.topic, 0))
     identity = topic_id_of(f"{names.path(said.topic)} {head.anchor}")
     return DeadOrigin(said.topic, identity, said.partition, offset, said.attempts)
+
+
+def _numbers(text: str) -> list[int]:
+    found = _NUMBERS.findall(text[:_ID_CHARS_MAX])
+    return [int(each) for each in found if len(each) <= _DIGITS_MAX + 1]
 
 
 def _count(found: Mapping[str, str]) -> int:

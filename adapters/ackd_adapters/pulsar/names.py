@@ -14,7 +14,7 @@ from ackd.ports.own_topics import is_own_topic
 
 SCHEME = "persistent://"
 _PART = re.compile(r"[^\s/\x00-\x1f]+")
-_PARTITION = re.compile(r"-partition-\d+$")
+_PARTITION = re.compile(r"-partition-[0-9]+$")
 
 
 class TopicNameError(BrokerError):

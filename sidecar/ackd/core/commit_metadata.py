@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 MARK = "ackd1"
+OFFSET_MAX = (1 << 53) - 1
+"""Anybody in the group may commit any text; larger than this no offset of a record can be."""
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_DIGITS_MAX = 13
 _MARK_FIELDS = 6
 
 
@@ -87,17 +90,28 @@ def decode(metadata: str) -> Progress | None:
     if len(fields) != _MARK_FIELDS or fields[0] != MARK:
         return None
     try:
-        epoch, base, version = (int(field, 36) for field in fields[3:])
+        epoch, base, version = (_number(field) for field in fields[3:])
         ranges = []
+        if base > OFFSET_MAX:
+            return None
         position = base
         for part in tail.split(",") if tail else ():
             gap, _, length = part.partition(".")
-            start = position + int(gap, 36)
-            position = start + int(length, 36)
+            start = position + _number(gap)
+            position = start + _number(length)
+            if not start < position <= OFFSET_MAX:
+                return None
             ranges.append((start, position))
     except ValueError:
         return None
     return Progress(fields[1], fields[2], epoch, base, version, tuple(ranges))
+
+
+def _number(text: str) -> int:
+    """Raises ValueError for what `_b36` does not write."""
+    if len(text) > _DIGITS_MAX or not set(text) <= set(_DIGITS):
+        raise ValueError(text)
+    return int(text, 36)
 
 
 def _b36(number: int) -> str:

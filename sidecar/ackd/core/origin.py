@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 from ackd.core.ids import message_id
 
+PARTITION_MAX = (1 << 31) - 1
+OFFSET_MAX = (1 << 53) - 2
+"""The store's scripts count in doubles, and to the offset behind this one."""
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -21,6 +25,11 @@ class Origin:
     def id(self) -> str:
         """The public id: `orders/3/2101`."""
         return message_id(self.topic, self.partition, self.offset)
+
+    @property
+    def possible(self) -> bool:
+        """Whether there can be such a place."""
+        return 0 <= self.partition <= PARTITION_MAX and 0 <= self.offset <= OFFSET_MAX
 
     def text(self) -> str:
         """As in the header `ackd-origin`."""

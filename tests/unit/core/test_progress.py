@@ -59,6 +59,16 @@ def test_no_room_for_the_marker_is_an_error() -> None:
         "ackd1 a b # d e",
         text() + "|1.x.y",
         text() + "|-",
+        text() + "|-5.a",
+        text() + "|5.-a",
+        text() + "|5.0",
+        text() + "|1_0.5",
+        text() + "|5.\u0664",
+        text() + "|5.zzzzzzzzzzzz",
+        text() + f"|{'z' * 5_000}.1",
+        "ackd1 a b 1 -1 1",
+        "ackd1 a b 1 zzzzzzzzzzzz 1",
+        "ackd1 a b -1 1 1",
     ],
 )
 def test_what_ackd_did_not_write_is_nobodys(metadata: str) -> None:

@@ -1,12 +1,21 @@
 """Headers of copies: written and read alike, bounded, and nothing of a stranger is believed."""
 
+from dataclasses import replace
+
 import pytest
+from ackd.core.states import Verb
+from ackd.core.wire import Call, Op
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ackd.core.origin import Origin
+from ackd.core.ids import LedgerKey
+from ackd.core.origin import OFFSET_MAX, PARTITION_MAX, Origin
 from ackd.engine.partition.copy_headers import (
+    FIRST_MS_MAX,
+    GENERATION_MAX,
+    KEY_MAX,
     TEXT_BYTES_MAX,
+    TIME_MS_MAX,
     Carrier,
     carrier_headers,
     carrier_of,
@@ -14,10 +23,15 @@ from ackd.engine.partition.copy_headers import (
     place_of,
 )
 from ackd.ports import Headers, Record
+from ackd.store.codec import encode_call
 
 ORIGIN = Origin("cluster/one", bytes(range(16)), "orders", 3, 2101)
 CARRIER = Carrier(ORIGIN, "work", 1 << 50, 7, 9, 4, 1_000, 900, 800, "age", "first", "last")
-NUMBERS = st.integers(0, 1 << 53)
+PLACE = f"c/{'00' * 16}/orders"
+
+WHOLE = replace(
+    CARRIER, redriven=Origin("c", bytes(16), "ackd.dead.work", 1, 4), order_key=5, reset_epoch=2
+)
 
 
 def record(headers: Headers, key: bytes | None = b"k") -> Record:
@@ -25,8 +39,8 @@ def record(headers: Headers, key: bytes | None = b"k") -> Record:
 
 
 @given(
-    NUMBERS,
-    NUMBERS,
+    st.integers(0, GENERATION_MAX),
+    st.integers(0, TIME_MS_MAX),
     st.integers(0, 65_535),
     st.text(max_size=50),
     st.lists(st.tuples(st.text(max_size=5), st.none() | st.binary(max_size=5)), max_size=3),
@@ -57,16 +71,106 @@ def test_a_copy_of_a_copy_has_one_set_of_headers() -> None:
         ("ackd-generation", b"many"),
         ("ackd-due-ms", None),
         ("ackd-subscription", b"\xff"),
+        ("ackd-origin", f"{PLACE}/-1/4".encode()),
+        ("ackd-origin", f"{PLACE}/99999999999/4".encode()),
+        ("ackd-origin", f"{PLACE}/1/{1 << 63}".encode()),
+        ("ackd-origin", f"{PLACE}/1/{(1 << 53) - 1}".encode()),
+        ("ackd-origin", f"{PLACE}/1/-4".encode()),
+        ("ackd-origin", f"{PLACE}/01/4".encode()),
+        ("ackd-origin", f"{PLACE}/1/ 4".encode()),
+        ("ackd-origin", f"{PLACE}/1/1_0".encode()),
+        ("ackd-origin", f"{PLACE}/1/\u0664".encode()),
+        ("ackd-origin", f"c/{'AA' * 16}/orders/1/4".encode()),
+        ("ackd-origin", f"c/{'00' * 16}/{'o' * 5_000}/1/4".encode()),
+        ("ackd-redriven", f"{PLACE}/1/{1 << 70}".encode()),
+        ("ackd-redriven", b""),
+        ("ackd-generation", b"-1"),
+        ("ackd-generation", b"%d" % (1 << 70)),
+        ("ackd-generation", b"%d" % (1 << 53)),
+        ("ackd-generation", b"9" * 5_000),
+        ("ackd-incarnation", b"0"),
+        ("ackd-incarnation", b"-7"),
+        ("ackd-incarnation", b"%d" % (1 << 48)),
+        ("ackd-rterm", b"65536"),
+        ("ackd-rterm", b"-1"),
+        ("ackd-attempt", b"65536"),
+        ("ackd-attempt", b"+4"),
+        ("ackd-attempt", b" 4"),
+        ("ackd-attempt", "\u0664".encode()),
+        ("ackd-due-ms", b"%d" % (1 << 48)),
+        ("ackd-due-ms", b"1_000"),
+        ("ackd-first-ms", b"%d" % (FIRST_MS_MAX + 1)),
+        ("ackd-first-ms", b"-0"),
+        ("ackd-published-ms", b"%d" % (1 << 63)),
+        ("ackd-order-key", b"%d" % (1 << 48)),
+        ("ackd-order-key", b"-1"),
+        ("ackd-reset-epoch", b"%d" % (1 << 32)),
     ],
 )
 def test_what_is_no_carrier_is_told_apart(name: str, value: bytes | None) -> None:
-    headers = carrier_headers(CARRIER, ())
-    assert carrier_of(record(headers), "work") == CARRIER
+    headers = carrier_headers(WHOLE, ())
+    assert carrier_of(record(headers), "work") == WHOLE
     broken = tuple((each, value if each == name else old) for each, old in headers)
     assert carrier_of(record(broken), "work") is None
-    assert carrier_of(record(tuple(each for each in headers if each[0] != name)), "work") is None
     assert carrier_of(record(()), "work") is None
     assert carrier_of(record(headers), "other") is None
+
+
+@pytest.mark.parametrize(
+    "name", ["ackd-origin", "ackd-generation", "ackd-due-ms", "ackd-subscription"]
+)
+def test_a_carrier_says_all_that_is_needed(name: str) -> None:
+    headers = carrier_headers(CARRIER, ())
+    assert carrier_of(record(tuple(each for each in headers if each[0] != name)), "work") is None
+
+
+def test_names_with_slashes_and_times_that_brokers_take_are_read() -> None:
+    origin = Origin("cluster/one", bytes(16), "tenant/space/orders", 3, OFFSET_MAX)
+    made = Carrier(origin, "work", 1, 7, 9, 4, 0, 0, -1)
+    assert carrier_of(record(carrier_headers(made, ())), "work") == made
+
+
+TEXTS = st.one_of(
+    st.binary(max_size=40),
+    st.integers(-(1 << 70), 1 << 70).map(lambda number: b"%d" % number),
+    st.sampled_from([1 << 31, 1 << 32, 1 << 48, 1 << 53, 1 << 63, 1 << 64]).flatmap(
+        lambda edge: st.integers(edge - 2, edge + 2).map(lambda number: b"%d" % number)
+    ),
+    st.tuples(st.integers(-2, 1 << 70), st.integers(-2, 1 << 70)).map(
+        lambda pair: f"{PLACE}/{pair[0]}/{pair[1]}".encode()
+    ),
+    st.text(st.characters(categories=["Nd"]), min_size=1, max_size=5).map(str.encode),
+)
+
+
+@given(st.dictionaries(st.sampled_from([name for name, _ in carrier_headers(WHOLE, ())]), TEXTS))
+def test_whatever_the_headers_say_a_carrier_is_within_what_the_store_takes(
+    forged: dict[str, bytes],
+) -> None:
+    headers = tuple((name, forged.get(name, value)) for name, value in carrier_headers(WHOLE, ()))
+    carrier = carrier_of(record(headers), "work")
+    if carrier is None:
+        return
+    for origin in (carrier.origin, carrier.home):
+        assert 0 <= origin.partition <= PARTITION_MAX
+        assert 0 <= origin.offset <= OFFSET_MAX
+    assert 0 <= carrier.order_key <= KEY_MAX
+    key = LedgerKey(carrier.home.cluster, "work", carrier.home.topic_id, carrier.home.partition)
+    key.text().encode()
+    ops = [
+        Op(Verb.CLAIM, carrier.home.offset, carrier.generation, carrier.rterm, arg=OFFSET_MAX),
+        Op(Verb.CLOSE, carrier.home.offset, carrier.generation, arg=1),
+        Op(
+            Verb.PLACE,
+            17,
+            carrier.generation,
+            attempt=carrier.attempt,
+            arg=carrier.due_ms,
+            group=carrier.first_ms // 1000,
+        ),
+    ]
+    encode_call(Call(key, ops, incarnation=carrier.incarnation), b"run")
+    assert carrier_of(record(carrier_headers(carrier, ())), "work") == carrier  # one text for each
 
 
 def test_texts_are_cut_at_a_character() -> None:

@@ -40,3 +40,19 @@ def test_what_is_no_dead_letter_is_left_alone(place: bytes) -> None:
     assert dead(("REAL_TOPIC", PLAIN), ("ORIGIN_MESSAGE_ID", place)) is None
     assert dead(("REAL_TOPIC", PLAIN)) is None
     assert dead(("ORIGIN_MESSAGE_ID", b"1:2:-1")) is None
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [
+        b"",
+        b"a b",
+        b"a/b/c/d",
+        PLAIN + b"-partition-" + b"9" * 5_000,
+        b"\xff/\x00",
+    ],
+)
+@pytest.mark.parametrize("place", [b"12:3", b"9" * 5_000 + b":1:2", b"1:" + b"9" * 30])
+def test_no_text_stops_the_reader(topic: bytes, place: bytes) -> None:
+    """One record that anybody can write must not make the whole list unreadable."""
+    assert dead(("REAL_TOPIC", topic), ("ORIGIN_MESSAGE_ID", place)) is None

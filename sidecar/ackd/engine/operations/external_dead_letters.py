@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ackd.core.origin import Origin
 from ackd.engine.partition.copy_headers import ORIGIN, Carrier
-from ackd.ports import ForeignDead, Record
+from ackd.ports import DeadOrigin, ForeignDead, Record
 
 REASON = "given up by another consumer"
 
@@ -38,26 +38,26 @@ class Foreign:
         origins = await self._broker.dead_origins([records[place] for place in places])
         for place, origin in zip(places, origins, strict=True):
             if origin is not None:
-                record = records[place]
-                found[place] = Carrier(
-                    origin=Origin(
-                        self._cluster,
-                        origin.topic_id,
-                        origin.topic,
-                        origin.partition,
-                        origin.offset,
-                    ),
-                    subscription=self._subscription,
-                    generation=0,
-                    incarnation=0,
-                    rterm=0,
-                    attempt=origin.attempts,
-                    due_ms=0,
-                    first_ms=record.timestamp_ms,
-                    published_ms=record.timestamp_ms,
-                    reason=REASON,
-                )
+                found[place] = self._carrier(origin, records[place])
         return found
+
+    def _carrier(self, said: DeadOrigin, record: Record) -> Carrier | None:
+        """None if no message can come from there."""
+        origin = Origin(self._cluster, said.topic_id, said.topic, said.partition, said.offset)
+        if not origin.possible:
+            return None
+        return Carrier(
+            origin=origin,
+            subscription=self._subscription,
+            generation=0,
+            incarnation=0,
+            rterm=0,
+            attempt=said.attempts,
+            due_ms=0,
+            first_ms=record.timestamp_ms,
+            published_ms=record.timestamp_ms,
+            reason=REASON,
+        )
 
 
 def _of_ackd(record: Record) -> bool:

@@ -3,10 +3,16 @@
 A copy in the retry topic is a *carrier*: it is delivered under the name of its origin, and only
 after it has claimed the origin's home record. A dead letter has the same headers but for the claim.
 All names are written once, before the message's own headers; what the reader does not know stays.
+
+Whoever may write to the retry or the dead-letter topic may write any header, so `carrier_of` takes
+every field for foreign input: what ackd would not write makes no carrier. Everything behind it (the
+store's records, its 53-bit numbers) relies on that.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -20,6 +26,20 @@ EPOCH = "ackd-reset-epoch"
 REDRIVEN_FROM = "ackd-redriven-from"
 TEXT_BYTES_MAX = 1_024
 """Of a reason or an error: headers count against the broker's largest message."""
+ORIGIN_BYTES_MAX = 4_096
+"""Of a coordinate: it becomes the name of a record in the store."""
+GENERATION_MAX = (1 << 53) - 1
+ATTEMPT_MAX = (1 << 16) - 1
+RTERM_MAX = (1 << 16) - 1
+INCARNATION_MAX = (1 << 48) - 1
+TIME_MS_MAX = (1 << 48) - 1
+"""Of a due time: six bytes in a slot."""
+FIRST_MS_MAX = (1 << 32) * 1_000 - 1
+"""A slot keeps it in seconds, in four bytes."""
+KEY_MAX = (1 << 48) - 1
+EPOCH_MAX = (1 << 32) - 1
+TIMESTAMP_MAX = (1 << 63) - 1
+"""Brokers let producers write any time of 64 bits, -1 included: for people only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +107,9 @@ def carrier_headers(carrier: Carrier, own: Headers) -> Headers:
 
 
 def carrier_of(record: Record, subscription: str) -> Carrier | None:
-    """What a record of the retry topic says; None when it is no carrier of this subscription."""
+    """What a record of the retry topic says; None when it is no carrier of this subscription, or
+    says what no ackd would write.
+    """
     found: dict[str, bytes] = {}
     for name, value in record.headers:
         if name.startswith(PREFIX) and value is not None:
@@ -96,21 +118,22 @@ def carrier_of(record: Record, subscription: str) -> Carrier | None:
         return None
     try:
         return Carrier(
-            origin=_origin(found[ORIGIN].decode()),
+            origin=_origin(found[ORIGIN]),
             subscription=subscription,
-            generation=int(found["ackd-generation"]),
-            incarnation=int(found["ackd-incarnation"]),
-            rterm=int(found["ackd-rterm"]),
-            attempt=int(found["ackd-attempt"]),
-            due_ms=int(found["ackd-due-ms"]),
-            first_ms=int(found["ackd-first-ms"]),
-            published_ms=int(found["ackd-published-ms"]),
+            generation=_number(found["ackd-generation"], GENERATION_MAX),
+            # 0 would fit every life of the home's record.
+            incarnation=_number(found["ackd-incarnation"], INCARNATION_MAX, least=1),
+            rterm=_number(found["ackd-rterm"], RTERM_MAX),
+            attempt=_number(found["ackd-attempt"], ATTEMPT_MAX),
+            due_ms=_number(found["ackd-due-ms"], TIME_MS_MAX),
+            first_ms=_number(found["ackd-first-ms"], FIRST_MS_MAX),
+            published_ms=_number(found["ackd-published-ms"], TIMESTAMP_MAX, least=-TIMESTAMP_MAX),
             reason=_text(found, "ackd-reason"),
             first_error=_text(found, "ackd-first-error"),
             last_error=_text(found, "ackd-last-error"),
-            redriven=_origin(_text(found, "ackd-redriven")) if "ackd-redriven" in found else None,
-            order_key=int(found.get("ackd-order-key", b"0")),
-            reset_epoch=int(found.get(EPOCH, b"0")),
+            redriven=_origin(found["ackd-redriven"]) if "ackd-redriven" in found else None,
+            order_key=_number(found.get("ackd-order-key", b"0"), KEY_MAX),
+            reset_epoch=_number(found.get(EPOCH, b"0"), EPOCH_MAX),
         )
     except (KeyError, ValueError):
         return None
@@ -148,14 +171,36 @@ def bounded(text: str) -> bytes:
     return text.encode("utf-8", "replace")[:TEXT_BYTES_MAX].decode("utf-8", "ignore").encode()
 
 
-def _origin(text: str) -> Origin:
-    """Raises ValueError. The cluster's name may hold a slash, what follows it may not."""
-    cluster, topic_id, topic, partition, offset = text.rsplit("/", 4)
-    raw = bytes.fromhex(topic_id)
-    if len(raw) != TOPIC_ID_BYTES or not topic:
+_ORIGIN = re.compile(
+    rf"(.*?)/([0-9a-f]{{{2 * TOPIC_ID_BYTES}}})/(.+)/([0-9]{{1,10}})/([0-9]{{1,16}})"
+)
+_INTEGER = re.compile(rb"-?[0-9]{1,19}")
+
+
+def _origin(written: bytes) -> Origin:
+    """Raises ValueError. The names of cluster and topic may hold slashes."""
+    if len(written) > ORIGIN_BYTES_MAX:
+        raise ValueError(len(written))
+    text = written.decode()
+    found = _ORIGIN.fullmatch(text)
+    if found is None:
         raise ValueError(text)
-    return Origin(cluster, raw, topic, int(partition), int(offset))
+    cluster, topic_id, topic, partition, offset = found.groups()
+    origin = Origin(cluster, bytes.fromhex(topic_id), topic, int(partition), int(offset))
+    if not origin.possible or origin.text() != text:
+        raise ValueError(text)
+    return origin
 
 
-def _text(found: dict[str, bytes], name: str) -> str:
-    return found.get(name, b"").decode("utf-8", "replace")
+def _number(written: bytes, most: int, *, least: int = 0) -> int:
+    """Raises ValueError. As ackd writes it: no sign, blank or zero too much (one message would
+    have two names else), and no digits of other scripts.
+    """
+    number = int(written) if _INTEGER.fullmatch(written) else least - 1
+    if not least <= number <= most or b"%d" % number != written:
+        raise ValueError(written[:20])
+    return number
+
+
+def _text(found: Mapping[str, bytes], name: str) -> str:
+    return found.get(name, b"")[:TEXT_BYTES_MAX].decode("utf-8", "replace")
