@@ -287,7 +287,7 @@ class StoreError(AckdError):
 
     type = "store-unavailable"
     status = 503
-    retry_after_s = 1
+    retry_after_s: ClassVar[int | None] = 1
 
 
 class StoreUnknownError(StoreError):
@@ -309,11 +309,17 @@ class StoreLayoutError(StoreError):
 
 
 class SettingsDifferError(StoreError):
-    """The other sidecars of this subscription were configured differently: this one does not serve
-    it.
-    """
+    """The subscription's other sidecars have other settings, so this one does not serve it."""
 
     type = "settings-differ"
+
+
+class StoreCallError(StoreError):
+    """ackd asked its store for what can't be asked; please report it."""
+
+    type = "store-call"
+    status = 500
+    retry_after_s = None
 
 
 class StoreSetupError(StoreError):

@@ -3,6 +3,9 @@
 SIGTERM or SIGINT starts the drain: `/readyz` turns to 503, receives are answered 503, waiting ones
 end, and settles are served until nothing is leased any more or `server.drain_ms` has passed; or,
 with `server.stop = "release"`, leases are given back. A second signal ends the drain at once.
+
+When a task that nothing works without ends by an error (`ackd.engine.base.tasks.Vitals`), the
+process stops without a drain, which could not go well, and with a failure.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from ackd import malloc
 from ackd.config.schema import ServerSettings, Settings
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.runtime import Runtime
-from ackd.errors import AckdError
+from ackd.errors import AckdError, BugError
 from ackd.http.server.listen import Listener
 from ackd.push.app_health import WAITING, AppHealth
 from ackd.push.pushes import Pushes
@@ -31,7 +34,8 @@ GC_THRESHOLDS = (20_000, 20, 20)
 
 
 async def serve(settings: Settings, *, started: Callable[[Listener], None] | None = None) -> None:
-    """Run until a signal asks to stop. Raises ConfigError, StoreError, BrokerError at the start.
+    """Run until a signal asks to stop. Raises ConfigError, StoreError, BrokerError at the start,
+    and BugError when a vital task has ended.
 
     `started` is called once the data port is open.
     """
@@ -41,11 +45,11 @@ async def serve(settings: Settings, *, started: Callable[[Listener], None] | Non
     for number in SIGNALS:
         loop.add_signal_handler(number, _signalled, stop, hurry)
     runtime = Runtime(settings)
-    listener = Listener(runtime, settings.server, runtime.metrics)
+    listener = Listener(runtime, settings.server, runtime.metrics, runtime.vitals)
     listener.service.starting = True
-    pushes = Pushes(runtime, settings.subscriptions, runtime.metrics)
+    pushes = Pushes(runtime, settings.subscriptions, runtime.metrics, runtime.vitals)
 
-    watching = Tasks("app")
+    watching = Tasks("app", runtime.vitals)
 
     def quiesce() -> None:
         listener.service.draining = True
@@ -71,8 +75,9 @@ async def serve(settings: Settings, *, started: Callable[[Listener], None] | Non
             gc.collect()
             gc.freeze()
             gc.set_threshold(*GC_THRESHOLDS)
-            watching.start(malloc.give_back(), "malloc")
-            await stop.wait()
+            watching.start(malloc.give_back(), "malloc", vital=False)
+            if await _first(runtime.vitals.wait(), stop):
+                raise BugError(f"{runtime.vitals.failure}: the process ends, to be started again")
             LOG.info("draining for at most %d ms", settings.server.drain_ms)
             quiesce()
             await _drain(runtime, hurry, settings.server)

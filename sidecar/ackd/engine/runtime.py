@@ -28,7 +28,7 @@ from ackd.core.lease import LeaseKeys
 from ackd.engine.base.context import Context, SystemClock
 from ackd.engine.base.replay_log import Memory
 from ackd.engine.base.spill_file import FileSpill, Spill
-from ackd.engine.base.tasks import Tasks
+from ackd.engine.base.tasks import Tasks, Vitals
 from ackd.engine.cluster.lease_keys import load_keys
 from ackd.engine.cluster.members import Note
 from ackd.engine.cluster.settings_agreement import settings_marks
@@ -89,7 +89,8 @@ class Runtime(Delivering, Leaving, Operating):
         self._brokers = dict(brokers) if brokers is not None else open_brokers(settings)
         self._up: dict[str, asyncio.Event] = {name: asyncio.Event() for name in self._brokers}
         self._broker_errors: dict[str, str] = {}
-        self._tasks = Tasks("runtime")
+        self.vitals = Vitals()
+        self._tasks = Tasks("runtime", self.vitals)
         self._started_ms = self._clock.monotonic_ms()
         self._subscriptions: dict[str, Subscription] = {}
         self._attempts: dict[str, Attempts] = {}
@@ -142,7 +143,7 @@ class Runtime(Delivering, Leaving, Operating):
         self._publishing.start(context, self._tasks)
         for name in self._subscriptions:
             self._tasks.start(self._run(name, context), f"subscription.{name}")
-        self._tasks.start(self._gauges.run(), "gauges")
+        self._tasks.start(self._gauges.run(), "gauges", vital=False)
 
     async def _connect(self) -> Context:
         keys = await self._load_keys()
@@ -159,6 +160,7 @@ class Runtime(Delivering, Leaving, Operating):
             spill=self._spill,
             traces=self.traces,
             behind=self.behind,
+            vitals=self.vitals,
         )
 
     def _spill(self, name: str, bytes_max: int) -> Spill:
@@ -376,6 +378,7 @@ class Runtime(Delivering, Leaving, Operating):
             self._brokers,
             self._broker_errors,
             self._subscriptions,
+            self.vitals.failure,
             draining=self._draining,
         )
 

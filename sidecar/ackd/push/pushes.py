@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from ackd.api.messages import Engine
 from ackd.config.subscription import SubscriptionSettings
-from ackd.engine.base.tasks import Tasks
+from ackd.engine.base.tasks import Tasks, Vitals
 from ackd.push.pusher import Pusher
 from ackd.push.signature import read_secrets
 from ackd.telemetry.metrics import Metrics
@@ -17,12 +17,16 @@ class Pushes:
     """The subscriptions with a `push.url`."""
 
     def __init__(
-        self, engine: Engine, subscriptions: Mapping[str, SubscriptionSettings], metrics: Metrics
+        self,
+        engine: Engine,
+        subscriptions: Mapping[str, SubscriptionSettings],
+        metrics: Metrics,
+        vitals: Vitals | None = None,
     ) -> None:
         self._engine = engine
         self._metrics = metrics
         self._subscriptions = {n: each for n, each in subscriptions.items() if each.push.url}
-        self._tasks = Tasks("push")
+        self._tasks = Tasks("push", vitals)
         self._pushers: list[Pusher] = []
 
     async def start(self) -> None:

@@ -24,7 +24,7 @@ from ackd.core.record.protocol import (
     Verdict,
 )
 from ackd.core.record.transitions import Outcome, State
-from ackd.errors import BugError, StoreDataError
+from ackd.errors import StoreCallError, StoreDataError
 from ackd.ports import Member, Members
 
 _CALL = Struct(">QQQQB")
@@ -59,19 +59,24 @@ _NO_SLOT = bytes(_SLOT.size)
 
 
 def encode_call(call: Call, run: bytes) -> bytes:
-    """The one argument of the apply script."""
+    """The one argument of the apply script. Raises StoreCallError before anything is sent."""
     try:
         head = _CALL.pack(call.term, call.seq, call.incarnation, call.journal_from, len(run))
         return b"".join((head, run, *starmap(_pack_op, call.ops)))
     except struct.error as error:
-        raise BugError(f"a store call has a number out of range: {error}") from error
+        raise StoreCallError(f"a store call has a number out of range: {error}") from error
 
 
 def encode_said(number: int, said: Sequence[Said]) -> bytes:
-    """What the `number`th call (from 1 on) says of failures: an argument behind those of all."""
-    parts = [_SIZE.pack(number)]
-    for item, first, last in said:
-        parts += (_ITEM.pack(item), _SIZE.pack(len(first)), first, _SIZE.pack(len(last)), last)
+    """What the `number`th call (from 1 on) says of failures: an argument behind those of all.
+    Raises StoreCallError.
+    """
+    try:
+        parts = [_SIZE.pack(number)]
+        for item, first, last in said:
+            parts += (_ITEM.pack(item), _SIZE.pack(len(first)), first, _SIZE.pack(len(last)), last)
+    except struct.error as error:
+        raise StoreCallError(f"a store call says too much of a failure: {error}") from error
     return b"".join(parts)
 
 
@@ -125,7 +130,7 @@ def encode_open(request: Open, run: bytes, written: int) -> bytes:
         )
         return b"".join((head, bytes([len(run)]), run, _SIZE.pack(len(owner)), owner))
     except (struct.error, ValueError) as error:
-        raise BugError(f"a store call has a number out of range: {error}") from error
+        raise StoreCallError(f"a store call has a number out of range: {error}") from error
 
 
 def decode_snapshot(answer: list[bytes]) -> Snapshot:

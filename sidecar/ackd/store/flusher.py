@@ -16,14 +16,15 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
 from ackd.core.ids import LedgerKey
 from ackd.core.record.protocol import Call, Op, Open, Reply, Said, Snapshot, Verdict
-from ackd.errors import StoreError, StoreUnknownError
+from ackd.errors import StoreCallError, StoreError, StoreUnknownError
 from ackd.ports import Store
+from ackd.store.codec import encode_call, encode_said
 
 LOG = logging.getLogger("ackd.store")
 
@@ -228,20 +229,49 @@ class Flusher:
     # --- one flush
 
     async def _flush(self, flights: list[_Flight]) -> None:
+        answers: Sequence[Reply | StoreError]
         try:
             replies = await self._store.apply([flight.call for flight in flights])
         except PartlyError as partly:
-            for flight, answer in zip(flights, partly.answers, strict=True):
-                if isinstance(answer, StoreError):
-                    self._fail([flight], answer)
-                else:
-                    _land(flight, answer)
-            return
+            answers = partly.answers
         except StoreError as error:
-            self._fail(flights, error)
+            answers = [error] * len(flights)
+        else:
+            for flight, reply in zip(flights, replies, strict=True):
+                _land(flight, reply)
             return
-        for flight, reply in zip(flights, replies, strict=True):
-            _land(flight, reply)
+        refused: list[_Flight] = []
+        for flight, answer in zip(flights, answers, strict=True):
+            if isinstance(answer, StoreCallError):
+                refused.append(flight)
+            elif isinstance(answer, StoreError):
+                self._fail([flight], answer)
+            else:
+                _land(flight, answer)
+        if refused:
+            self._flights = self._without_what_cannot_be_sent(refused)
+            if self._flights:
+                await self._flush(self._flights)
+
+    def _without_what_cannot_be_sent(self, refused: list[_Flight]) -> list[_Flight]:
+        """The same flights again, which the store never saw, without the submissions that made
+        them impossible.
+
+        One caller's mistake (a number that somebody else wrote, say) must not cost the others their
+        answers, and never the task that sends for all.
+        """
+        left: list[_Flight] = []
+        bad: list[_Flight] = []
+        for flight in refused:
+            good, wrong = _parted(flight)
+            left += good
+            bad += wrong
+        if not bad:
+            left, bad = [], refused
+        items = sum(len(flight.call.ops) for flight in bad)
+        LOG.error("%d items can't be sent to the store: this is a bug, please report it", items)
+        self._fail(bad, StoreCallError())
+        return left
 
     def _fail(self, flights: list[_Flight], error: StoreError) -> None:
         for flight in flights:
@@ -327,6 +357,36 @@ class Flusher:
 def shifted(said: Sequence[Said], by: int) -> list[Said]:
     """What was said with items, when so many come before them."""
     return [each._replace(item=each.item + by) for each in said]
+
+
+def _parted(flight: _Flight) -> tuple[list[_Flight], list[_Flight]]:
+    """What of a flight can be sent, and what not."""
+    call = flight.call
+    if _can_be_sent(call):
+        return [flight], []
+    parts: dict[bool, list[_Submission]] = {True: [], False: []}
+    for part in flight.parts:
+        alone = replace(call, ops=list(part.ops), said=part.said)
+        parts[_can_be_sent(alone)].append(part)
+    if not (parts[True] and parts[False]):
+        return [], [flight]
+    made = []
+    for some in parts.values():
+        one = replace(call, ops=[], said=())
+        for part in some:
+            one.said = [*one.said, *shifted(part.said, len(one.ops))]
+            one.ops.extend(part.ops)
+        made.append(_Flight(flight.handle, one, some))
+    return made[:1], made[1:]
+
+
+def _can_be_sent(call: Call) -> bool:
+    try:
+        encode_call(call, b"")
+        encode_said(1, call.said)
+    except StoreCallError:
+        return False
+    return True
 
 
 def _number(flight: _Flight) -> None:

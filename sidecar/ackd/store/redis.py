@@ -17,7 +17,7 @@ from redis import exceptions
 
 from ackd.core.record.protocol import Call, Open, Reply, Snapshot, Verdict
 from ackd.core.store_layout import FIRST, Layouts
-from ackd.errors import StoreError
+from ackd.errors import StoreCallError, StoreError
 from ackd.ports import Members, Trouble
 from ackd.store import codec
 from ackd.store.answers import checked, moving, replies
@@ -109,15 +109,18 @@ class RedisStore(NoteValues):
         if self._topology.together:
             try:
                 answers = await self._flush(self._topology.node(""), names, calls)
+            except StoreCallError:
+                raise  # nothing was sent, so it says nothing about the server
             except StoreError as error:
                 self._note(error)
                 raise
         else:
             answers = await self._scattered(calls, names)
         failed = [answer for answer in answers if isinstance(answer, StoreError)]
-        if failed or self._away:
+        lost = [error for error in failed if not isinstance(error, StoreCallError)]
+        if lost or (self._away and not failed):
             wrote = any(isinstance(a, Reply) and a.verdict is Verdict.OK for a in answers)
-            self._note(failed[0] if failed else None, wrote=wrote)
+            self._note(lost[0] if lost else None, wrote=wrote)
         if not failed:
             return cast("list[Reply]", answers)
         if len(failed) == len(calls) and len({type(error) for error in failed}) == 1:

@@ -1,12 +1,16 @@
 """Several calls in one flush: one script call, and yet each is decided alone."""
 
+import asyncio
+
 import pytest
 
-from ackd.core.record.protocol import Call, Op, Reply, Verdict
+from ackd.core.record.protocol import Call, Op, Open, Reply, Verdict
 from ackd.core.record.transitions import Outcome, Verb
-from ackd.errors import StoreDataError, StoreError, StoreUnknownError
-from ackd.store.flusher import PartlyError
+from ackd.errors import StoreCallError, StoreDataError, StoreError, StoreUnknownError
+from ackd.ports import Store
+from ackd.store.flusher import Flusher, LedgerHandle, PartlyError
 from ackd.store.keys import Keys
+from ackd.store.memory import MemoryStore
 from ackd.store.redis import CALLS_MAX
 from tests.conftest import RedisFactory
 from tests.contract.store.owner import Owner
@@ -73,3 +77,29 @@ async def test_a_flush_of_more_calls_than_one_script_takes(own_redis: RedisFacto
         replies = await store.apply(calls)
         assert {reply.verdict for reply in replies[:-1]} == {Verdict.ABSENT}
         assert replies[-1].results[0].outcome is Outcome.GRANTED
+
+
+async def test_a_call_that_cannot_be_packed_costs_nobody_else(store: Store) -> None:
+    """Nothing of it is sent, so it says nothing about the server either."""
+    if isinstance(store, MemoryStore):
+        return  # packs nothing
+    flusher = Flusher(store)
+    impossible = [Op(Verb.CLAIM, 1 << 70, 1)]
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(flusher.run())
+        handles = [LedgerHandle(Owner(store).key) for _ in range(3)]
+        for handle in handles:
+            request = Open(handle.key, "me#1", rterm=7, incarnation=9, grace_ms=0, create_at=0)
+            assert (await flusher.open(request, handle)).verdict is Verdict.OK
+        grant = [Op(Verb.GRANT, 1, arg=1000, group=1)]
+        grants = [flusher.submit(each, grant) for each in handles]
+        stranger = LedgerHandle(handles[1].key)
+        wrong = [flusher.submit(each, impossible) for each in (*handles, stranger)]
+        for reply in await asyncio.gather(*grants):
+            assert reply.results[0].outcome is Outcome.GRANTED
+        answers = await asyncio.gather(*wrong, return_exceptions=True)
+        assert [type(each) for each in answers] == [StoreCallError] * 4
+        assert not store.troubles()
+        look = await flusher.submit(stranger, [Op(Verb.LOOK, 1)])
+        assert look.verdict is Verdict.OK
+        running.cancel()

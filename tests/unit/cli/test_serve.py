@@ -4,10 +4,14 @@ import json
 import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http import HTTPStatus
 from pathlib import Path
+
+import pytest
 
 from ackd.cli import exit_codes
 from ackd.torture.ports import free_port, give_back
@@ -114,3 +118,67 @@ def test_interrupted_from_the_keyboard() -> None:
         [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=120
     )
     assert (done.returncode, done.stderr) == (exit_codes.INTERRUPTED, "")
+
+
+BROKEN = """
+import importlib, sys
+from pathlib import Path
+from ackd.cli.main import main
+
+module, owner, method = sys.argv[1:4]
+flag = Path(sys.argv[4])
+kind = getattr(importlib.import_module(module), owner)
+right = getattr(kind, method)
+
+def wrong(*args):
+    if flag.exists():
+        raise ValueError("what nobody foresaw")
+    return right(*args)
+
+setattr(kind, method, wrong)
+sys.exit(main(["serve", "--config", sys.argv[5]]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "task"),
+    [
+        (("ackd.store.flusher", "Flusher", "_take"), "runtime.flusher"),
+        (("ackd.engine.cluster.heartbeat", "Presence", "_beat"), "runtime.subscription.default"),
+        (("ackd.engine.delivery.timers", "Sweeper", "_upkeep"), "runtime.subscription.default"),
+    ],
+)
+def test_a_process_that_cannot_go_on_ends_with_a_failure(
+    tmp_path: Path, place: tuple[str, str, str], task: str
+) -> None:
+    """Ready for ever with a dead task is worse than a restart: nobody would be told."""
+    flag = tmp_path / "broken"
+    with configured(tmp_path) as (file, data, admin):
+        argv = [sys.executable, "-c", BROKEN, *place, str(flag), str(file)]
+        process = Process(argv, log_path=tmp_path / "serve.log", env=plain_environ())
+        process.start()
+        try:
+            wait_until(lambda: ready(admin), "the sidecar is ready", timeout_s=60)
+            published = request(data, "/v1/topics/default/messages", b"1")
+            flag.touch()
+            request(data, "/v1/subscriptions/default/receive", b"{}")
+            assert process.wait(20) == exit_codes.FAILED
+        finally:
+            process.stop()
+        assert published == HTTPStatus.CREATED
+        log = process.log_path.read_text()
+        assert f"{task} has ended" in log
+        assert "what nobody foresaw" in log
+
+
+def request(port: int, path: str, body: bytes) -> int:
+    """A POST; its status, 0 if the process ended meanwhile."""
+    asked = urllib.request.Request(f"http://127.0.0.1:{port}{path}", body, method="POST")
+    asked.add_header("Content-Type", "application/json")
+    try:
+        with urllib.request.urlopen(asked, timeout=10) as answer:  # noqa: S310 - http
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return 0

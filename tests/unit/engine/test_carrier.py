@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 import pytest
-from ackd.core.states import Verb
-from ackd.core.wire import Call, Op
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ackd.core.ids import LedgerKey
 from ackd.core.origin import OFFSET_MAX, PARTITION_MAX, Origin
+from ackd.core.record.protocol import Call, Op
+from ackd.core.record.transitions import Verb
 from ackd.engine.partition.copy_headers import (
     FIRST_MS_MAX,
     GENERATION_MAX,

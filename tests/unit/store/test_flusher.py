@@ -7,9 +7,10 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from ackd.core.ids import LedgerKey
-from ackd.core.record.protocol import Call, Op, Open, Reply, Verdict
+from ackd.core.record.protocol import Call, Op, Open, Reply, Said, Verdict
 from ackd.core.record.transitions import Outcome, Verb
-from ackd.errors import StoreError, StoreUnknownError
+from ackd.errors import StoreCallError, StoreError, StoreUnknownError
+from ackd.store.codec import encode_call, encode_said
 from ackd.store.flusher import Flusher, LedgerHandle, PartlyError
 from ackd.store.memory import MemoryStore
 
@@ -347,3 +348,69 @@ async def test_idle_returns_when_everything_was_answered() -> None:
     with suppress(asyncio.CancelledError):
         await futures[2]
     assert done == [True] * 5
+
+
+class PackingStore(SlowStore):
+    """Packs calls as the real stores do, all before anything is sent."""
+
+    async def apply(self, calls: Sequence[Call]) -> list[Reply]:
+        """Raise what packing raises."""
+        for call in calls:
+            encode_call(call, b"run")
+            encode_said(1, call.said)
+        return await super().apply(calls)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        Op(Verb.CLAIM, 1 << 70, 1),
+        Op(Verb.CLAIM, -1, 1),
+        Op(Verb.CLAIM, 1, -1),
+        Op(Verb.PLACE, 1, 1, attempt=1 << 16),
+        Op(Verb.PLACE, 1, 1, group=1 << 32),
+    ],
+)
+async def test_what_cannot_be_packed_fails_alone(bad: Op) -> None:
+    """One caller's number out of range costs neither the others their answers nor the task."""
+    flusher = Flusher(PackingStore())
+    notes = Notes()
+    async with running(flusher):
+        first, second = [await opened(flusher, key, notes) for key in KEYS[:2]]
+        said = [Said(0, b"", b"no shop")]
+        good = [
+            flusher.submit(first, [grant(1)]),
+            flusher.submit(second, [grant(2)]),
+        ]
+        wrong = flusher.submit(first, [bad, grant(3)])
+        good.append(flusher.submit(first, [grant(4)]))
+        replies = await asyncio.gather(*good)
+        with pytest.raises(StoreCallError):
+            await wrong
+        later = await flusher.submit(first, [Op(Verb.RETRY, 1, replies[0].results[0].fence)], said)
+    outcomes = [each.outcome for reply in replies for each in reply.results]
+    assert outcomes == [Outcome.GRANTED] * 3
+    assert later.verdict is Verdict.OK
+    # The partition hears of all items once.
+    assert [(call.ops, type(error)) for call, error in notes.failures] == [
+        ([bad, grant(3)], StoreCallError)
+    ]
+    landed = [op.offset for call, _ in notes.landings for op in call.ops]
+    assert sorted(landed) == [1, 1, 2, 4]
+
+
+async def test_a_handle_whose_calls_cannot_be_packed_fails_alone() -> None:
+    flusher = Flusher(PackingStore())
+    async with running(flusher):
+        good = await opened(flusher, KEYS[0])
+        bad = LedgerHandle(KEYS[1], incarnation=1 << 70)
+        long = LedgerHandle(KEYS[2])
+        told = flusher.submit(good, [grant(1)])
+        wrong = [
+            flusher.submit(bad, [grant(2)]),
+            flusher.submit(long, [grant(2)], [Said(0, b"", b"x" * 70_000)]),
+        ]
+        assert (await told).results[0].outcome is Outcome.GRANTED
+        answers = await asyncio.gather(*wrong, return_exceptions=True)
+        assert [type(each) for each in answers] == [StoreCallError] * 2
+        assert (await flusher.submit(good, [grant(3)])).results[0].outcome is Outcome.GRANTED

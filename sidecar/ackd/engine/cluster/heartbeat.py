@@ -54,7 +54,7 @@ class Presence:
         self.drift = self.admission.drift
         self._before: Members | None = None
         self.replayed_run = ""
-        self._tasks = Tasks(f"presence.{subscription.name}")
+        self._tasks = Tasks(f"presence.{subscription.name}", context.vitals)
         self._clock = StoreClock()
         self._inherited: dict[str, None] = {}
         self._beating_since_ms = 0

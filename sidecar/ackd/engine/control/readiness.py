@@ -16,11 +16,14 @@ def readiness(
     brokers: Mapping[str, Broker],
     broker_errors: Mapping[str, str],
     subscriptions: Mapping[str, Subscription],
+    failure: str = "",
     *,
     draining: bool,
 ) -> list[Reason]:
-    """All reasons; ready means that every one is ok."""
+    """All reasons; ready means that every one is ok. `failure`: what can't go on (`Vitals`)."""
     reasons = [Reason("draining", ok=False, detail="stopping")] if draining else []
+    if failure:
+        reasons.append(Reason("tasks", ok=False, detail=failure))
     troubles = store.troubles()
     up = bool(store.run) and not any(trouble.away for trouble in troubles)
     reasons.append(Reason("store", ok=up, detail="; ".join(t.detail for t in troubles)))

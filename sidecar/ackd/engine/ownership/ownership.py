@@ -56,7 +56,7 @@ class Ownership:
         self.by_ledger: dict[tuple[bytes, int], Partition] = {}
         self.topics: dict[str, TopicInfo] = {}
         self.nominated: dict[TopicPartition, None] = {}
-        self._tasks = Tasks(f"ownership.{subscription.name}")
+        self._tasks = Tasks(f"ownership.{subscription.name}", context.vitals)
         self._opening: dict[TopicPartition, None] = {}
         self._retake: dict[TopicPartition, int] = {}
         self._held = False

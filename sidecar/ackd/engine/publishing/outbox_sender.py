@@ -91,7 +91,7 @@ class OutboxSender:
             settings.outbox_result_ms, settings.outbox_results_max, settings.outbox_failed_ms
         )
         self._me = f"{context.identity}#{context.random_bits(64):016x}"
-        self._tasks = Tasks(f"outbox.{name}.send")
+        self._tasks = Tasks(f"outbox.{name}.send", context.vitals)
         self._wake = asyncio.Event()
         self._held: dict[int, _Held] = {}
         self._unconfirmed: dict[int, Sent] = {}

@@ -11,7 +11,7 @@ from pathlib import Path
 from ackd.api.messages import Engine
 from ackd.config.address import Address, TcpAddress, UnixAddress, parse_address
 from ackd.config.schema import ServerSettings
-from ackd.engine.base.tasks import Tasks
+from ackd.engine.base.tasks import Tasks, Vitals
 from ackd.errors import ConfigError
 from ackd.http.routes import ROUTES
 from ackd.http.server.app import App
@@ -35,12 +35,21 @@ SOCKET_MODE = 0o660
 class Listener:
     """All ports: `start` binds those of operators and probes, `open_data` that of applications."""
 
-    def __init__(self, engine: Engine, settings: ServerSettings, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        settings: ServerSettings,
+        metrics: Metrics,
+        vitals: Vitals | None = None,
+    ) -> None:
         self._settings = settings
-        self._tasks = Tasks("http")
+        self._tasks = Tasks("http", vitals)
         limits = limits_of(settings)
         self.service = Service(
-            engine, settings, metrics, spawn=lambda work: self._tasks.start(work, "abandon")
+            engine,
+            settings,
+            metrics,
+            spawn=lambda work: self._tasks.start(work, "abandon", vital=False),
         )
         admin_limits = limits_of(settings)
         admin_limits.connections_max = ADMIN_CONNECTIONS_MAX
