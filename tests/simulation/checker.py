@@ -120,6 +120,9 @@ class Checker(Decisions):
             self.world.fail(f"I7: {name_of(at)} handed over without a grant")
             return
         self.delivered_count += 1
+        if not self.cluster.is_of(at.topic_id, at.partition, at.offset, delivery.record.value):
+            self.world.fail(f"R1: {name_of(at)} was handed over with a message of another topic")
+            return
         topic = self.cluster.of(at.topic_id) if self.cluster.put_off else None
         record = topic.logs[at.partition].records.get(at.offset) if topic else None
         if record is not None:

@@ -291,6 +291,15 @@ class Nemesis:
         for number in range(run.plan.partitions if known else 0):
             run.checker.book.ledger(Place(topic.topic_id, number)).start = 0
 
+    def _outgrow(self) -> None:
+        """Made again with a log that is longer than the old one at once (R1)."""
+        run = self._run
+        ends = [log.end for log in run.cluster.topics[TOPIC].logs]
+        self._remake()
+        for number, end in enumerate(ends):
+            for _ in range(end + self._random.randint(1, 20)):
+                run.cluster.publish(TOPIC, number, b"of the longer topic")
+
     def _reset(self) -> None:
         """An operator stops everything, waits for the sessions to end, and sets a position."""
         self._operator(self._plain)

@@ -20,7 +20,9 @@ UNREACHABLE_US = 50 * MS
 
 
 @dataclass(slots=True)
-class _Session:
+class Session:
+    """One session of one partition."""
+
     number: int
     log: Log
     position: int
@@ -35,7 +37,7 @@ class Fetcher:
         self._broker = broker
         self._world = broker.cluster.world
         self._put = put
-        self._sessions: dict[TopicPartition, _Session] = {}
+        self._sessions: dict[TopicPartition, Session] = {}
         self._paused: set[TopicPartition] = set()
         self._blind: set[str] = set()
         self._numbers = 0
@@ -46,7 +48,7 @@ class Fetcher:
         """A new session."""
         self.stop(tp)
         self._numbers += 1
-        session = _Session(self._numbers, self._broker.cluster.log(tp), offset)
+        session = Session(self._numbers, self._broker.cluster.log(tp), offset)
         if tp.topic not in self._blind:
             self._sessions[tp] = session
             session.log.listeners.append(lambda: self._pull(tp, session))
@@ -84,7 +86,7 @@ class Fetcher:
         self._closed = True
         self._sessions.clear()
 
-    def _pull(self, tp: TopicPartition, session: _Session) -> None:
+    def _pull(self, tp: TopicPartition, session: Session) -> None:
         """Ask the broker once; the answer comes in order of the session."""
         if session.pulling or tp in self._paused or not self._current(tp, session):
             return
@@ -92,10 +94,10 @@ class Fetcher:
         latency_us = self._broker.random.randint(*self._broker.faults.latency_us)
         self._world.after(latency_us * 2, self._pulled, tp, session)
 
-    def _current(self, tp: TopicPartition, session: _Session) -> bool:
+    def _current(self, tp: TopicPartition, session: Session) -> bool:
         return self._sessions.get(tp) is session and not self._closed
 
-    def _pulled(self, tp: TopicPartition, session: _Session) -> None:
+    def _pulled(self, tp: TopicPartition, session: Session) -> None:
         if not self._current(tp, session) or not self._broker.process.alive:
             return
         if not self._broker.cluster.up:
@@ -103,7 +105,7 @@ class Fetcher:
             return
         self._broker.process.post(self._arrived, tp, session)
 
-    def _arrived(self, tp: TopicPartition, session: _Session) -> None:
+    def _arrived(self, tp: TopicPartition, session: Session) -> None:
         """In the process: hand over what the broker has now."""
         session.pulling = False
         if not self._current(tp, session) or tp in self._paused:

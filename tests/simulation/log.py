@@ -107,6 +107,13 @@ class Cluster:
         topic = self.of(topic_id)
         return topic is not None and offset in topic.logs[partition].records
 
+    def is_of(self, topic_id: bytes, partition: int, offset: int, value: bytes | None) -> bool:
+        """Whether this is what the topic of that identity has there, or had: it may be gone."""
+        topics = [t for t in (*self.topics.values(), *self.retired) if t.topic_id == topic_id]
+        logs = [topic.logs[partition] for topic in topics]
+        record = logs[0].records.get(offset) if logs else None
+        return not logs or (offset < logs[0].end and (record is None or record.value == value))
+
     def is_hole(self, topic_id: bytes, partition: int, offset: int) -> bool:
         """The log has passed this offset and holds nothing there."""
         topic = self.of(topic_id)

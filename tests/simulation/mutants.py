@@ -13,6 +13,7 @@ from unittest.mock import patch
 from ackd.api import messages
 from ackd.core.commit_metadata import Progress
 from ackd.core.dedup_window import Seen
+from ackd.core.ids import TopicPartition
 from ackd.core.ledger.claims import Carriers
 from ackd.core.ledger.entry import HOLD_OF, Hold
 from ackd.core.ledger.ledger import Ledger
@@ -41,10 +42,12 @@ from tests.simulation import mutants_of_redrive as redrive
 from tests.simulation import mutants_of_rollback as rollback
 from tests.simulation import mutants_of_seek as seek
 from tests.simulation import put_off
+from tests.simulation.fetch import Fetcher, Session
 from tests.simulation.mutant import Mutant
 from tests.simulation.plan import (
     FAILOVER,
     KEYS,
+    OUTGROWN,
     PARKED,
     PROMOTED,
     PROMOTED_KEYS,
@@ -260,6 +263,23 @@ def _replaced_unnoticed() -> Any:
     return patch.object(Ownership, "replaced", lambda _self, _topic: None)
 
 
+def _reads_on_in_a_topic_made_again() -> Any:
+    """A client that fetches by name: its sessions pass over to the new log where they stand."""
+
+    def blind(self: Fetcher, topic: str) -> None:
+        for tp, session in self._sessions.items():
+            if tp.topic == topic:
+                log = session.log = self._broker.cluster.log(tp)
+
+                def pull(tp: TopicPartition = tp, session: Session = session) -> None:
+                    if session.log.end > session.position:
+                        self._pull(tp, session)
+
+                log.listeners.append(pull)
+
+    return patch.object(Fetcher, "blind", blind)
+
+
 def _given_back_although_sent() -> Any:
     original = Runtime.receive
 
@@ -291,6 +311,7 @@ def _resets_do_not_count() -> Any:
 
 MUTANTS = (
     Mutant("a re-made topic is not noticed", "R1", _replaced_unnoticed, _with("remake")),
+    Mutant("a session reads on", "R1", _reads_on_in_a_topic_made_again, OUTGROWN),
     Mutant(
         "an ack counts after dead", "R2", _ack_after_dead, _with("kill", "broker_net", style="dead")
     ),

@@ -114,6 +114,9 @@ Not among `KINDS`: a store that forgets a reset may forget what was acked after 
 docs/guides/progress.md says).
 """
 
+OUTGROWN = Story(("outgrow", "rebalance", "kill", "broker_net"), (("ordered", 0),))
+"""Topics are made again with a longer log while sessions stand in the old one."""
+
 
 def draw(world: World, story: Story = ANY) -> Plan:
     """Draw a plan."""

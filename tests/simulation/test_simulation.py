@@ -15,6 +15,7 @@ from tests.simulation.plan import (
     FAILOVER,
     KEYS,
     KINDS,
+    OUTGROWN,
     PARKED,
     PROMOTED,
     PROMOTED_KEYS,
@@ -107,6 +108,13 @@ def test_each_fault_alone(kind: str) -> None:
 
 
 LOSE_NOTHING = ("kill", "fuse", "stop", "freeze", "cut", "net", "broker_net", "broker_down")
+
+
+def test_r1_a_longer_topic_made_again_is_another_topic() -> None:
+    """I1, I2: sessions stand in the old log when the new one is longer already."""
+    for seed in range(8):
+        outcome = simulate(seed, OUTGROWN)
+        assert outcome.violation is None, rerun(outcome)
 
 
 @pytest.mark.slow

@@ -46,6 +46,7 @@ from ackd_adapters.kafka.positions import Found, PositionReader
 from ackd_adapters.kafka.worker import settled
 
 RANGE_RETRY_S = 0.5
+IDENTITY_RETRY_S = 0.5
 
 
 @dataclass(slots=True)
@@ -59,7 +60,7 @@ class _Lane:
 
 
 class KafkaConsumer:
-    """See `ackd.ports.Consumer`."""
+    """See `ackd.ports.Consumer`. `read_ids`: the topics that the fetching client reads, by name."""
 
     def __init__(self, options: KafkaOptions, spec: ConsumerSpec, admin: AdminQuestions) -> None:
         self._options = options
@@ -70,6 +71,7 @@ class KafkaConsumer:
         self._stretch = 0
         self._topics = spec.topics
         self._topic_ids: dict[str, bytes] = {}
+        self.read_ids: dict[str, bytes] = {}
         self._closed = False
         self._positions: PositionReader | None = None
         self._opening = asyncio.Lock()
@@ -83,6 +85,7 @@ class KafkaConsumer:
             self._mailbox,
             self._troubles,
             lambda *facts: call_loop(self._loop, self._ask_range, *facts),
+            lambda *facts: call_loop(self._loop, self._on_identity, *facts),
         )
         self._member = Member(
             spec.group,
@@ -187,7 +190,8 @@ class KafkaConsumer:
     def _begin(self, partition: TopicPartition, lane: _Lane) -> None:
         self._stretch += 1
         lane.stretch = self._stretch
-        self._fetcher.begin(partition, lane.next, lane.session, lane.stretch)
+        identity = self._topic_ids.get(partition.topic)
+        self._fetcher.begin(partition, lane.next, lane.session, lane.stretch, identity)
 
     def _ask_range(
         self, partition: TopicPartition, stretch: int, position: int, detail: str
@@ -236,7 +240,8 @@ class KafkaConsumer:
             )
         if first <= position <= end and not truncated:
             # A leader that had not caught up yet, say. Nothing was skipped: go on where it stopped.
-            self._fetcher.begin(partition, position, lane.session, stretch)
+            identity = self._topic_ids.get(partition.topic)
+            self._fetcher.begin(partition, position, lane.session, stretch, identity)
             return
         event = OutOfRange(partition, lane.session, first, end)
         self._mailbox.put([Item(event, stretch)])
@@ -253,18 +258,35 @@ class KafkaConsumer:
             self._identify(each)
         return found
 
+    def _on_identity(self, topic: str, identity: bytes) -> None:
+        """The fetching client reads this topic now. If it is not the one that the engine knows,
+        ask until the answer has come round: until then nothing of it is handed out.
+        """
+        self.read_ids[topic] = identity
+        self._compare(topic, identity)
+
+    def _compare(self, topic: str, identity: bytes) -> None:
+        known = self._topic_ids.get(topic, identity)
+        if self._closed or known == identity or self.read_ids[topic] != identity:
+            return
+        if any(each.topic == topic for each in self._lanes):
+            self._ask_topics([topic])
+            self._loop.call_later(IDENTITY_RETRY_S, self._compare, topic, identity)
+
     def _schedule_check(self) -> None:
         self._check_timer = self._loop.call_later(
             self._options.topics_refresh_ms / 1000, self._check_topics
         )
 
     def _check_topics(self) -> None:
-        """Ask for the identity of what is fetched: the client reads on in a topic made again."""
-        if self._closed:
-            return
-        self._schedule_check()
+        """Ask for the identity of what is fetched, now and then."""
+        if not self._closed:
+            self._schedule_check()
+            self._ask_topics(sorted({each.topic for each in self._lanes}))
+
+    def _ask_topics(self, names: Sequence[str]) -> None:
         try:
-            asked = self._admin.describe(sorted({each.topic for each in self._lanes}))
+            asked = self._admin.describe(names)
         except (BrokerError, KafkaException):
             return
         for name, future in asked.items():

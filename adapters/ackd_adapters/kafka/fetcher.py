@@ -5,6 +5,10 @@ no subscription and leave the other partitions alone (measured in ADR 3). A
 *stretch* is one such assignment; the loop numbers them, so that what an earlier one left in the
 mailbox is told apart. `pause` is no librdkafka pause but the end of a stretch: both throw away what
 was prefetched, and so there is one mechanism to trust.
+
+A stretch reads the topic of one identity. The client reads on in a topic that was made again as
+soon as its metadata tell of it; it says so in its log, in order with the messages (`client_log`).
+What it then has of the other identity is dropped here, before anybody sees it (rule R1).
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from ackd.core.ids import TopicPartition
 from ackd.ports import EndReached, Fetched, Headers, Record
+from ackd_adapters.kafka.client_log import NO_IDENTITY, ClientLog
 from ackd_adapters.kafka.config import Properties
 from ackd_adapters.kafka.errors import END_OF_PARTITION, OUT_OF_RANGE, code_name
 from ackd_adapters.kafka.health import ClientHealth, Troubles
@@ -32,15 +37,22 @@ ENDS_HELD_S = 0.05
 
 # partition, stretch, position, detail
 OutOfRangeHandler = Callable[[TopicPartition, int, int, str], None]
+# topic, the identity that the client reads from here on
+IdentityHandler = Callable[[str, bytes], None]
 
 
 @dataclass(slots=True)
 class _Stretch:
-    """What is being read of one partition. `next` = the least offset that may come."""
+    """What is being read of one partition. `next` = the least offset that may come.
+
+    `identity`: of the topic that is meant, None = not known. `mute`: the client reads another.
+    """
 
     session: int
     number: int
     next: int
+    identity: bytes | None = None
+    mute: bool = False
     records: list[Record] = field(default_factory=list)
     size_bytes: int = 0
 
@@ -48,7 +60,7 @@ class _Stretch:
 class Fetcher(Worker):
     """Decodes records into the mailbox as long as there is room in it.
 
-    `on_out_of_range` is called from this thread.
+    `on_out_of_range` and `on_identity` are called from this thread.
     """
 
     def __init__(
@@ -58,6 +70,7 @@ class Fetcher(Worker):
         mailbox: Mailbox,
         troubles: Troubles,
         on_out_of_range: OutOfRangeHandler,
+        on_identity: IdentityHandler,
     ) -> None:
         super().__init__(f"ackd-fetch-{name}")
         self._properties = properties
@@ -66,6 +79,9 @@ class Fetcher(Worker):
         self._health = ClientHealth(troubles, "fetch")
         self._troubles = troubles
         self._on_out_of_range = on_out_of_range
+        self._on_identity = on_identity
+        # Which topic the client reads under a name. A broker without identities tells none.
+        self._identities: dict[str, bytes] = {}
         self._client: Client
         self._stretches: dict[TopicPartition, _Stretch] = {}
         self._record_bytes = 1024
@@ -80,9 +96,19 @@ class Fetcher(Worker):
 
     # --- commands, put by the loop ------------------------------------------------------------
 
-    def begin(self, partition: TopicPartition, offset: int, session: int, stretch: int) -> None:
-        """Read from `offset`; ends what was read of this partition before."""
-        made = _Stretch(session, stretch, offset)
+    def begin(
+        self,
+        partition: TopicPartition,
+        offset: int,
+        session: int,
+        stretch: int,
+        identity: bytes | None,
+    ) -> None:
+        """Read from `offset`; ends what was read of this partition before.
+
+        `identity`: the topic that is meant. Nothing comes as long as the client reads another.
+        """
+        made = _Stretch(session, stretch, offset, identity)
         self.commands.put(lambda: self._begin(partition, made))
 
     def end(self, partition: TopicPartition) -> None:
@@ -103,7 +129,9 @@ class Fetcher(Worker):
 
     def open_client(self) -> None:
         """Make the consumer; it connects in the background."""
-        self._client = Client(self._properties() | {"error_cb": self._health.on_error})
+        properties = self._properties()
+        log = ClientLog(properties, self._adopted)
+        self._client = Client(properties | log.properties | {"error_cb": self._health.on_error})
 
     def close_client(self) -> None:
         """Close without any goodbye: there is no membership."""
@@ -146,11 +174,43 @@ class Fetcher(Worker):
                 del self._stretches[partition]
             self._to_stop.clear()
         if self._to_start:
+            for partition, made in self._to_start.items():
+                made.mute = not self._reads(partition.topic, made)
             self._client.incremental_assign(
                 [ClientPartition(*each, made.next) for each, made in self._to_start.items()]
             )
             self._stretches |= self._to_start
             self._to_start.clear()
+
+    # --- which topic it is
+
+    def _reads(self, topic: str, stretch: _Stretch) -> bool:
+        """Whether the client reads the topic that a stretch means, as far as either is known."""
+        known = self._identities.get(topic)
+        return known is None or stretch.identity is None or known == stretch.identity
+
+    def _adopted(self, topic: str, before: bytes, now: bytes) -> None:
+        """The client goes over to another topic of this name; called within a poll.
+
+        All that it has fetched of the one before was polled earlier or is in this poll: nobody
+        misses the latter, that topic is gone. A stretch that waited for this one begins again, and
+        is mute until then.
+        """
+        if now == NO_IDENTITY:
+            self._identities.pop(topic, None)
+            return
+        self._identities[topic] = now
+        for partition, stretch in self._stretches.items():
+            if partition.topic != topic:
+                continue
+            if stretch.identity is None:
+                stretch.identity = now if before == NO_IDENTITY else before
+            reads = self._reads(topic, stretch)
+            if reads and stretch.mute and partition not in self._to_stop:
+                self._end(partition)
+                self._to_start[partition] = stretch
+            stretch.mute = stretch.mute or not reads
+        self._on_identity(topic, now)
 
     def _deliver(self, messages: list[Message]) -> None:
         """Sort by partition, keep the order within each, put it all with one wake-up."""
@@ -162,7 +222,7 @@ class Fetcher(Worker):
             error = message.error()
             if error is not None:
                 self._on_message_error(partition, stretch, message, error, items)
-            elif stretch is not None:
+            elif stretch is not None and not stretch.mute:
                 offset = _int(message.offset())
                 # A session never goes back, whatever the client does after a reconnect.
                 if offset >= stretch.next:
@@ -225,7 +285,7 @@ class Fetcher(Worker):
     ) -> None:
         code = error.code()
         if code == END_OF_PARTITION or code in OUT_OF_RANGE:
-            if stretch is None:
+            if stretch is None or stretch.mute:
                 return
             self._flush(partition, stretch, items)
             if code == END_OF_PARTITION:

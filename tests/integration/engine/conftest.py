@@ -128,6 +128,7 @@ async def start(kafka: Kafka, data: Data) -> AsyncIterator[StartSidecar]:
             store: Data | None = None,
             name: str = "",
             wait: bool = True,
+            topics_refresh_ms: int = 500,
             **more: object,
         ) -> Sidecar:
             settings = SubscriptionSettings(
@@ -137,7 +138,9 @@ async def start(kafka: Kafka, data: Data) -> AsyncIterator[StartSidecar]:
                 **{**DEFAULTS, **more},  # type: ignore[arg-type]
             )
             identity = name or f"sidecar-{next(_numbers)}"
-            options = KafkaOptions(bootstrap_servers=kafka.bootstrap, topics_refresh_ms=500)
+            options = KafkaOptions(
+                bootstrap_servers=kafka.bootstrap, topics_refresh_ms=topics_refresh_ms
+            )
             runtime = Runtime(
                 Settings(
                     identity=identity,

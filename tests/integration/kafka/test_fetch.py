@@ -249,6 +249,47 @@ async def test_r1_topic_made_again_ends_its_sessions(
     assert {record.value for record in reader.records[where]} == {b"new"}
 
 
+async def test_r1_no_record_of_a_topic_made_again_comes_under_an_old_session(
+    kafka: Kafka, connect: Connect, join: Join, topic: MakeTopic
+) -> None:
+    name = topic(2)
+    where = TopicPartition(name, 0)
+    fill(kafka.bootstrap, name, 0, [b"old"] * 10)
+    # The client finds out first, by its failed fetch; ackd's own question comes much later.
+    broker = await connect(topics_refresh_ms=60_000)
+    reader = await join(broker, [name], name)
+    (before,) = await reader.consumer.topics()
+    session = reader.fetch_from(where, 0)
+    await reader.until(lambda: reader.ended(where, 10), "the end of the old one")
+    kafka.delete_topics([name])
+    wait_until(lambda: _made_again(kafka, name), "made again")
+    fill(kafka.bootstrap, name, 0, [b"new"] * 30)
+    await reader.until(lambda: reader.of(TopicReplaced), "another identity, without being asked")
+    (after,) = await reader.consumer.topics()
+    assert after.topic_id != before.topic_id
+    fetched = [event for event in reader.of(Fetched) if event.session == session]
+    assert {record.value for event in fetched for record in event.records} == {b"old"}
+    reader.fetch_from(where, 0)
+    await reader.until(lambda: reader.ended(where, 30), "the new one")
+    assert reader.offsets(where) == list(range(30))
+
+
+async def test_r1_client_says_which_topic_it_reads(
+    kafka: Kafka, broker: Broker, join: Join, topic: MakeTopic
+) -> None:
+    """The client's log tells it; without that line nobody would notice that it reads on."""
+    name = topic()
+    where = TopicPartition(name, 0)
+    fill(kafka.bootstrap, name, 0, [b"x"])
+    reader = await join(broker, [name], name)
+    (found,) = await reader.consumer.topics()
+    reader.fetch_from(where, 0)
+    await reader.until(lambda: reader.ended(where, 1), "the end")
+    consumer = reader.consumer
+    assert isinstance(consumer, KafkaConsumer)
+    assert consumer.read_ids == {name: found.topic_id}
+
+
 def _made_again(kafka: Kafka, name: str) -> bool:
     with suppress(Exception):
         kafka.create_topic(name, partitions=2)
