@@ -109,7 +109,11 @@ class Ack:
 
 @dataclass(slots=True)
 class Message:
-    """Everything about one message."""
+    """Everything about one message.
+
+    `again`: a reset has brought it back. `moving`: a foreign reset did, and it was not granted in
+    its own place since; a copy that is handed out until then is what comes of it.
+    """
 
     holdings: dict[tuple[int, int], Holding] = field(default_factory=dict)
     newest: Holding | None = None
@@ -123,6 +127,8 @@ class Message:
     homed: list[tuple[Process, int]] = field(default_factory=list)
     claimed_by: Coordinate | None = None
     claimed_before: Coordinate | None = None
+    moving: bool = False
+    again: bool = False
     dismissed: set[Coordinate] = field(default_factory=set)
     removed: bool = False
     skipped: bool = False

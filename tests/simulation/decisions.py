@@ -126,6 +126,7 @@ class Decisions(Excuses):
         if message.copies and not self.disturbed():
             self.world.fail(f"R2: {name_of(at)} granted although its dead copy is stored")
         self._in_order(at)
+        message.moving &= where != at
         holding = Holding(
             result.fence, reply.rterm, by, now_us, reply.now_ms, result.when_ms, where
         )
@@ -175,7 +176,7 @@ class Decisions(Excuses):
             if message.copies and not self.disturbed():
                 self.world.fail(f"R2: {name_of(at)} acked although its dead copy is stored")
             message.acked_us, message.acked_by = self.world.now_us, by
-            message.acked_epoch = self.seeks.epoch(at, reply)
+            message.acked_epoch = self.seeks.epoch(at, reply) - message.moving
             self.acked_count += 1
             (self.repeats.settled if op.group == REPEAT else self.repeats.worked)(at)
 
@@ -318,6 +319,8 @@ class Decisions(Excuses):
             case Outcome.REFUSED | Outcome.FINISHED:
                 if op.fence < result.fence:  # a rollback forgot its home; it was sent again (R2)
                     message.dismissed.add(carrier)
+                elif message.again and result.outcome is Outcome.FINISHED:
+                    message.dismissed.add(carrier)  # of an earlier epoch (R8)
                 elif not message.settled(carrier) and not self.disturbed():
                     self.world.fail(f"R2: a copy of {name_of(at)} dismissed; nobody has it")
             case _:
@@ -328,7 +331,10 @@ class Decisions(Excuses):
         origin = self.carried.get(at)
         if origin is None:
             return
-        if self.book.message(origin).claimed_by != at and not unknown(self.book, origin):
+        message = self.book.message(origin)
+        if message.moving and message.claimed_by is None and message.claimed_before == at:
+            message.claimed_by = at
+        if message.claimed_by != at and not unknown(self.book, origin):
             self.world.fail(f"R2: {name_of(origin)} handed out by a copy that did not claim it")
 
     def _retry_topic(self) -> Topic | None:

@@ -52,6 +52,7 @@ from tests.simulation.plan import (
     PROMOTED,
     PROMOTED_KEYS,
     REDRIVE,
+    RESET,
     SEEK,
     SEND_BACK,
     Story,
@@ -347,6 +348,7 @@ MUTANTS = (
         _with("reset", lease_ms=8_000, session_ms=3_000),
     ),
     Mutant("a seek leaves copies", "R8", seek.copies_stay, SEEK),
+    Mutant("a foreign reset leaves copies", "R8", seek.copies_stay_in_a_foreign_reset, RESET),
     Mutant("fences come from memory", "R9", _fences_from_memory, _with("store_failover", "kill")),
     Mutant(
         "nothing is repaired after a rollback", "R10", rollback.no_repair, _with("store_failover")

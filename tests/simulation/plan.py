@@ -107,6 +107,11 @@ ORDERED = 0.2
 REDRIVE = Story(("redrive", "redrive", "kill", "fuse", "rebalance"), (("stuck_ms", 1_500),), "dead")
 """Dead letters are put back to the group while sidecars die."""
 
+RESET = Story(
+    ("reset", "reset", "fuse", "rebalance"), (("stuck_ms", 1_000), ("session_ms", 3_000)), "slow"
+)
+"""Somebody else's commit moves the group while copies wait in the retry topic."""
+
 SEEK = Story(("seek", "kill", "fuse", "rebalance"), (("stuck_ms", 1_000),), "slow")
 """The group is moved while messages are sent back and sidecars die.
 

@@ -44,7 +44,7 @@ class Seeks:
 
     def epoch(self, at: Coordinate, reply: Reply) -> int:
         """Of resets of the message's own partition, whichever record was asked."""
-        return max(reply.epoch, self._book.ledger(at.place).epoch) if self._seen else reply.epoch
+        return max(reply.epoch, self._book.ledger(at.place).epoch)
 
     def skipped(self, at: Coordinate) -> None:
         """A seek finishes a copy of what comes again, or what a copy under lease stands for."""
@@ -65,8 +65,7 @@ class Seeks:
         place = Place(key.topic_id, key.partition)
         ledger = self._book.ledger(place)
         ledger.epoch = epoch
-        if position in ledger.seeks:
-            self._comes_again(place, position)
+        self._comes_again(place, position)
         again = position in ledger.seeks and (self._book.rollbacks or self._book.flushed_us)
         if position in ledger.resets:
             ledger.resets.remove(position)
@@ -99,4 +98,5 @@ class Seeks:
                 message.acked_before |= message.acked_us > 0
                 message.acked_us, message.claimed_before = 0, message.claimed_by
                 message.claimed_by = None
+                message.again, message.moving = True, position not in self._book.ledger(place).seeks
                 message.copies.clear()

@@ -20,6 +20,7 @@ from tests.simulation.plan import (
     PROMOTED,
     PROMOTED_KEYS,
     REDRIVE,
+    RESET,
     SEEK,
     Story,
 )
@@ -160,6 +161,15 @@ def test_r8_the_group_is_moved_under_faults(faults: tuple[str, ...]) -> None:
     """Once, whoever dies; one holder; what comes again is finished again, its copies are not."""
     for seed in range(6):
         outcome = simulate(seed, Story(("seek", "rebalance", *faults), SEEK.settings, "slow"))
+        assert outcome.violation is None, rerun(outcome)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_r8_copies_of_what_a_foreign_reset_brings_back_are_over() -> None:
+    """Seeds 16 and 44 gave one message to two holders: from the window, and from its old copy."""
+    for seed in (16, 44, *range(8)):
+        outcome = simulate(seed, RESET)
         assert outcome.violation is None, rerun(outcome)
 
 

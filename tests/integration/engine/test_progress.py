@@ -1,6 +1,7 @@
 """A group's progress on a real Kafka: start, holes, retention, resets, lost store data (I1, I2)."""
 
 import asyncio
+import time
 from collections.abc import Callable
 
 import pytest
@@ -14,7 +15,7 @@ from confluent_kafka import (
 )
 
 from ackd.api.dead_letters import OperationView
-from ackd.api.messages import Verb
+from ackd.api.messages import SettleItem, Status, Verb
 from ackd.api.progress import SeekRequest, SeekTo
 from ackd.core.commit_metadata import decode
 from ackd.store.memory import Data
@@ -188,6 +189,47 @@ async def test_r8_an_operators_reset_wins_once_and_acks_after_it_are_kept(
     await second.runtime.stop()
     third = await start(name, name)
     assert await third.receive(wait_ms=1500) == []
+
+
+async def test_r8_a_copy_of_what_a_reset_brings_back_is_over(
+    kafka: Kafka, start: StartSidecar, topic: MakeTopic
+) -> None:
+    """The copies of 15 and 5 wait in the retry topic, claimed, when the group is set to 10."""
+    name = topic()
+    await put(kafka, name, 20)
+    settings: dict[str, object] = {
+        "retry_topic": True,
+        "retry_topic_partitions": 1,
+        "stuck_after_ms": 500,
+        "stuck_min_age_ms": 100,
+        "lease_ms": 2_000,
+    }
+    first = await start(name, name, **settings)
+    messages = await first.collect(20)
+    late = [m for m in messages if m.record.offset in (5, 15)]
+    await first.settle([m for m in messages if m not in late], Verb.ACK)
+    items = [SettleItem(m.lease, Verb.RETRY, delay_ms=9_000) for m in late]
+    results = await first.runtime.settle(items)
+    assert [each.status for each in results] == [Status.RETRYING] * 2
+    due_s = time.monotonic() + 9
+    await until_committed(kafka, name, name, 20)
+    claimed = first.runtime.metrics.claims.at(NAME, "claimed")
+
+    async def both_wait() -> bool:
+        return claimed.value == len(late)
+
+    await wait_until_async(both_wait, "both copies to claim", timeout_s=30)
+    await first.runtime.stop()
+    await reset(kafka, name, name, 10)
+    second = await start(name, name, **settings)
+    again = await second.collect(10)
+    assert sorted((m.record.offset, m.attempt) for m in again) == [(n, 1) for n in range(10, 20)]
+    await second.settle(again, Verb.ACK)
+    assert time.monotonic() < due_s
+    (waited,) = await second.collect(1)
+    assert (waited.record.offset, waited.attempt) == (5, 2)
+    await second.settle([waited], Verb.ACK)
+    assert await second.receive(wait_ms=2_000) == []
 
 
 async def test_r8_an_accepted_reset_is_undone(

@@ -23,6 +23,7 @@ from ackd.core.record.protocol import Op
 from ackd.core.record.transitions import Verb
 from ackd.engine.base.context import Context
 from ackd.engine.base.tasks import Tasks
+from ackd.engine.ownership.foreign_reset import ForeignResets
 from ackd.engine.ownership.partition_increase import Growth
 from ackd.engine.ownership.recover import NotYetError, Recovery, Wish
 from ackd.engine.ownership.start_positions import StartPositions
@@ -76,6 +77,7 @@ class Ownership:
             context.store,
             subscription.retry_topic.topic.name,
         )
+        self._resets = ForeignResets(subscription, context)
         self._hooks = Hooks(
             ready=subscription.hand_out.ready,
             reload=self._reload,
@@ -241,7 +243,7 @@ class Ownership:
 
     def _recovery(self, partition: Partition) -> Recovery:
         jump_ms = self._subscription.presence.jump_ms
-        return Recovery(self._context, self._consumer, partition, jump_ms)
+        return Recovery(self._context, self._consumer, partition, jump_ms, self._resets)
 
     async def _topic(self, topic: str) -> TopicInfo:
         if topic not in self.topics:

@@ -12,6 +12,7 @@ import logging
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ackd.core.commit_metadata import Progress, decode
 from ackd.core.ids import LedgerKey, SidecarId, TopicPartition
@@ -26,6 +27,9 @@ from ackd.engine.ownership import undo
 from ackd.engine.partition.partition import Partition
 from ackd.errors import StoreDataError, StoreError, StoreLayoutError
 from ackd.ports import Committed, Consumer
+
+if TYPE_CHECKING:
+    from ackd.engine.ownership.foreign_reset import ForeignResets
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -81,8 +85,10 @@ class Recovery:
         consumer: Consumer,
         partition: Partition,
         jump_ms: Callable[[], Awaitable[int]],
+        resets: ForeignResets,
     ) -> None:
         self._jump_ms = jump_ms
+        self._resets = resets
         self._context = context
         self._consumer = consumer
         self._partition = partition
@@ -116,6 +122,8 @@ class Recovery:
         start = found.committed.offset if found.committed.offset >= 0 else wish.start
         snapshot = await self._open(await self._request(wish, start if wish.nominated else None))
         must_commit = await self._reconcile(wish, found, snapshot)
+        if found.foreign and wish.accept_foreign:
+            await self._end_copies(found, snapshot)
         if must_commit or snapshot.lost_chunks or snapshot.lost_homes:
             snapshot = await self._open(await self._request(wish, None, snapshot.term))
         slots, snapshot.slots = snapshot.slots, []
@@ -138,13 +146,14 @@ class Recovery:
     async def _reconcile(self, wish: Wish, found: Found, snapshot: Snapshot) -> bool:
         """Make the record agree with the committed position. True if it was changed by that."""
         ops: list[Op] = []
+        key = self._partition.key
         if snapshot.lost_chunks:
             self._data_lost("chunks of finished offsets are gone")
             ops += [Op(Verb.REPLAY, index << CHUNK_SHIFT, arg=1) for index in snapshot.lost_chunks]
         if snapshot.lost_homes:  # on its own: what is about homes is refused before that
             await self._write([self._no_homes()])
         if snapshot.lost_chunks or snapshot.created:
-            ops += self._context.memory.known(self._partition.key, snapshot.incarnation)
+            ops += self._context.memory.known(key, snapshot.incarnation)
         if snapshot.created:
             if found.ours is not None:
                 self._data_lost("the record is gone; starting from the committed position")
@@ -153,7 +162,8 @@ class Recovery:
             return True
         if found.foreign and found.committed.offset != snapshot.watermark:
             if wish.accept_foreign:
-                await undo.keep(self._context.store, self._partition.key, snapshot)
+                await undo.keep(self._context.store, key, snapshot)
+                await self._resets.begin(key, snapshot.epoch + 1, found.committed.offset)
             ops += self._foreign(wish, found.committed.offset)
         elif found.ours is not None and _ahead(found.ours, snapshot):
             LOG.warning("%s: the store is behind its own commit", self._partition.tp)
@@ -169,6 +179,18 @@ class Recovery:
         await self._write(ops)
         earlier = found.ours is not None and found.ours.epoch != snapshot.epoch
         return bool(ops) or found.foreign or earlier
+
+    async def _end_copies(self, found: Found, snapshot: Snapshot) -> None:
+        """Copies of what comes again are over, also when who moved the record died before that.
+
+        `snapshot`: of before the reset, if there was one now.
+        """
+        key = self._partition.key
+        if not self._partition.ledger.carriers:
+            now = found.committed.offset != snapshot.watermark
+            ops = await self._resets.finish(key, snapshot.epoch + now)
+            await self._write(ops)
+            await self._resets.finished(key)
 
     def _hearsay(self, progress: Progress, snapshot: Snapshot) -> None:
         """Which copies are over is known from the commit alone: their homes may not know (R19)."""
