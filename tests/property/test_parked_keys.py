@@ -30,8 +30,9 @@ from ackd.core.ledger.entry import Hold
 from ackd.core.ledger.ledger import Ledger
 from ackd.core.ledger.order import Place
 from ackd.core.ledger.send_back import Rules
-from ackd.core.record.decide import Record
+from ackd.core.record import decide
 from ackd.core.record.protocol import Call, Finish, Op, Open, Reply, Result, Verdict
+from ackd.core.record.state import Record
 from ackd.core.record.transitions import Outcome, State, Verb
 
 T0_MS = 1_700_000_000_000
@@ -93,13 +94,13 @@ class Side:
     @classmethod
     def new(cls, number: int) -> Side:
         request = Open(LedgerKey("c", "s", b"t" * 16, number), "a", 7, 77, 0, create_at=0)
-        return cls(number, Record.create(request, 0, "run"))
+        return cls(number, decide.create(request, 0, "run"))
 
     def call(self, now_ms: int, *ops: Op, owner: bool = True) -> Reply:
         call = Call(LedgerKey("c", "s", b"t" * 16, self.number), list(ops))
         if owner:
             call.term, call.seq = self.record.term, self.record.seq + 1
-        reply = self.record.apply(call, now_ms * 1000, "run")
+        reply = decide.apply(self.record, call, now_ms * 1000, "run")
         assert reply.verdict is Verdict.OK
         return reply
 
@@ -109,7 +110,7 @@ class Side:
     def opened(self, now_ms: int) -> None:
         """A new process takes it over; what the last one had in hand is gone."""
         request = Open(LedgerKey("c", "s", b"t" * 16, self.number), "b", 9, 79, 0)
-        snapshot = self.record.open(request, now_ms * 1000, "run", created=False)
+        snapshot = decide.open_record(self.record, request, now_ms * 1000, "run", created=False)
         carriers = self.number == 1
         self.ledger = Ledger(None if carriers else RULES, carriers=carriers)
         self.ledger.keep_order(place_of)

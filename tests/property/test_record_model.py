@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multiple, rule
 
 from ackd.core.ids import LedgerKey
-from ackd.core.record.decide import Record
+from ackd.core.record import decide
 from ackd.core.record.protocol import Call, Finish, Op, Open, Verdict
 from ackd.core.record.transitions import Outcome, Phase, Verb
 
@@ -46,8 +46,10 @@ class RecordMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now_ms = T0_MS
-        self.record = Record.create(Open(KEY, "", 7, 77, 0, create_at=0), 0, "run")
-        first = self.record.open(Open(KEY, "a", 8, 78, 0), T0_MS * 1000, "run", created=True)
+        self.record = decide.create(Open(KEY, "", 7, 77, 0, create_at=0), 0, "run")
+        first = decide.open_record(
+            self.record, Open(KEY, "a", 8, 78, 0), T0_MS * 1000, "run", created=True
+        )
         self.term = first.term
         self.model = [Message() for _ in range(14)]
         self.fences: list[int] = []
@@ -57,7 +59,7 @@ class RecordMachine(RuleBasedStateMachine):
         call = Call(KEY, list(ops))
         if owner:
             call.term, call.seq = self.term, self.record.seq + 1
-        self.reply = self.record.apply(call, self.now_ms * 1000, "run")
+        self.reply = decide.apply(self.record, call, self.now_ms * 1000, "run")
         assert self.reply.verdict is Verdict.OK
         return [result.outcome for result in self.reply.results]
 
@@ -188,7 +190,9 @@ class RecordMachine(RuleBasedStateMachine):
     def take_over(self) -> None:
         """A takeover changes nothing of the messages."""
         request = Open(KEY, "b", 9, 79, 0)
-        snapshot = self.record.open(request, self.now_ms * 1000, "run", created=False)
+        snapshot = decide.open_record(
+            self.record, request, self.now_ms * 1000, "run", created=False
+        )
         assert snapshot.term > self.term
         self.term = snapshot.term
         for slot in snapshot.slots:

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from ackd.core.ids import LedgerKey
-from ackd.core.record.decide import Record
+from ackd.core.record import decide
 from ackd.core.record.protocol import Call, Finish, Op, Open, Result, Verdict
+from ackd.core.record.state import Record
 from ackd.core.record.transitions import Outcome, State, Verb
 
 T0_MS = 1_700_000_000_000
@@ -63,8 +64,8 @@ class SendBackMachine(RuleBasedStateMachine):
     def _record(self, partition: int) -> Record:
         key = LedgerKey("c", "s", b"t" * 16, partition)
         request = Open(key, "a", 7 + partition, 77, 0, create_at=0)
-        record = Record.create(request, 0, "run")
-        record.open(request, T0_MS * 1000, "run", created=True)
+        record = decide.create(request, 0, "run")
+        decide.open_record(record, request, T0_MS * 1000, "run", created=True)
         return record
 
     def call(self, record: Record, *ops: Op, owner: bool = True) -> list[Result]:
@@ -72,7 +73,7 @@ class SendBackMachine(RuleBasedStateMachine):
         call = Call(key, list(ops))
         if owner:
             call.term, call.seq = record.term, record.seq + 1
-        reply = record.apply(call, self.now_ms * 1000, "run")
+        reply = decide.apply(record, call, self.now_ms * 1000, "run")
         assert reply.verdict is Verdict.OK
         return reply.results
 
@@ -86,7 +87,7 @@ class SendBackMachine(RuleBasedStateMachine):
     def an_owner_is_killed_and_another_takes_over(self, which: int) -> None:
         record = self.records[which]
         request = Open(LedgerKey("c", "s", b"t" * 16, which), "b", 9, 79, 0)
-        record.open(request, self.now_ms * 1000, "run", created=False)
+        decide.open_record(record, request, self.now_ms * 1000, "run", created=False)
         for copy in self.copies:
             if which == 1 and copy.fate == "claimed":
                 copy.fate = ""  # not placed: whoever comes next does not know of the claim

@@ -19,9 +19,9 @@ from ackd.core.ledger.entry import HOLD_OF, Hold
 from ackd.core.ledger.ledger import Ledger
 from ackd.core.record import copies as home
 from ackd.core.record import decide, maintenance, transitions
-from ackd.core.record.decide import Record
 from ackd.core.record.protocol import Call, JournalEntry, Op, Open, Result
 from ackd.core.record.slot import Slot
+from ackd.core.record.state import Fences, Record
 from ackd.core.record.transitions import Outcome, Phase, State, Step, Verb
 from ackd.engine.delivery.dedup import Dedup
 from ackd.engine.ownership.commit import Committer
@@ -96,16 +96,16 @@ def _fences_from_memory() -> Iterator[None]:
         self._record.fence = max(self._record.fence, fence)
         return fence
 
-    rejoin = Record._rejoin
+    rejoin = decide._rejoin
 
-    def keep_term(self: Record, request: Open, now_us: int, run: str) -> bool:
-        rterm, moved = self.rterm, rejoin(self, request, now_us, run)
-        self.rterm = rterm
+    def keep_term(record: Record, request: Open, now_us: int, run: str) -> bool:
+        rterm, moved = record.rterm, rejoin(record, request, now_us, run)
+        record.rterm = rterm
         return moved
 
     with (
-        patch.object(decide.Fences, "of", of),
-        patch.object(Record, "_rejoin", keep_term),
+        patch.object(Fences, "of", of),
+        patch.object(decide, "_rejoin", keep_term),
     ):
         yield
 
@@ -215,7 +215,7 @@ def _any_copy_may_claim() -> Any:
 def _parking_ends_the_lease() -> Any:
     original = home.send
 
-    def send(record: Record, op: Op, slot: Slot, fences: decide.Fences) -> None:
+    def send(record: Record, op: Op, slot: Slot, fences: Fences) -> None:
         original(record, op, slot, fences)
         record.homes[op.offset].slot.when_ms = 0
 

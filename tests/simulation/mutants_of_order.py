@@ -9,9 +9,9 @@ from ackd.core.ledger.claims import Carriers
 from ackd.core.ledger.entries import Window
 from ackd.core.ledger.order import Turns
 from ackd.core.ledger.send_back import SendingBack
-from ackd.core.record import copies, key_queues
-from ackd.core.record.decide import Record
+from ackd.core.record import copies
 from ackd.core.record.protocol import Op, Result
+from ackd.core.record.state import Record
 from ackd.core.record.transitions import Outcome, Verb
 
 
@@ -60,7 +60,7 @@ def free_when_the_first_is_claimed() -> Any:
     def claim(record: Record, op: Op, now_ms: int) -> Result:
         result = original(record, op, now_ms)
         if result.outcome is Outcome.CLAIMED:
-            key_queues.leave(record, op.offset, record.homes[op.offset])
+            copies.leave(record, op.offset, record.homes[op.offset])
         return result
 
     return patch.dict(copies.VERBS, {Verb.CLAIM: claim})
@@ -77,4 +77,4 @@ def the_newest_goes_first() -> Any:
     def park(record: Record, key: int, offset: int) -> None:
         record.parked.setdefault(key, []).insert(0, offset)
 
-    return patch.object(key_queues, "park", park)
+    return patch.object(copies, "park", park)

@@ -11,7 +11,6 @@ from itertools import starmap
 from struct import Struct
 
 from ackd.core.ledger.bitmap import CHUNK_BYTES, CHUNK_SHIFT, ChunkedBitmap
-from ackd.core.record.maintenance import SLOT_CHUNK_SHIFT
 from ackd.core.record.protocol import (
     Call,
     JournalEntry,
@@ -23,6 +22,7 @@ from ackd.core.record.protocol import (
     Snapshot,
     Verdict,
 )
+from ackd.core.record.slot import SLOT_CHUNK_SHIFT
 from ackd.core.record.transitions import Outcome, State
 from ackd.errors import StoreCallError, StoreDataError
 from ackd.ports import Member, Members

@@ -24,7 +24,7 @@ end
 -- was read of that list, `pruned`: so many leave its front.
 local H = { used = false }
 --
--- A home that stands in the line of its key (core/record/key_queues.py) has more: the key, and offset + 1 of those
+-- A home that stands in the line of its key (core/record/copies.py) has more: the key, and offset + 1 of those
 -- before and behind it in the line. A line is a field `k<key>` beside the homes: first, last and how many;
 -- `k` counts the lines. `lines`: by key, false = there is none, `turned`: to be written.
 local HOME = SLOT .. "I7I4I8I6B" -- the slot as it was, generation, carrier, closed_ms, claimed
@@ -62,7 +62,7 @@ H.packed = function(home)
   return home[13] == 0 and raw or raw .. pack(KEYED, home[13], home[14], home[15])
 end
 
--- --- lines of parked keys (core/record/key_queues.py)
+-- --- lines of parked keys (core/record/copies.py)
 H.line = function(key)
   local line = H.lines[key]
   if line == nil then

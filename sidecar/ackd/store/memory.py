@@ -14,9 +14,10 @@ from ackd.core.dedup_window import Seen
 from ackd.core.ids import LedgerKey
 from ackd.core.outbox import Outbox
 from ackd.core.rate_bucket import Bucket, Taken
-from ackd.core.record.decide import Record
+from ackd.core.record import decide
 from ackd.core.record.notes import Notes
 from ackd.core.record.protocol import Call, Open, Reply, Snapshot, Verdict
+from ackd.core.record.state import Record
 from ackd.core.store_layout import FIRST, HERE, Layouts
 from ackd.ports import Member, Members, Note, Place, Trouble
 from ackd.store.memory_outbox import MemoryOutboxes, MemorySeenKeys
@@ -106,7 +107,7 @@ class MemoryStore:
             return Reply(Verdict.ABSENT)
         if not self.layouts.reads(record.layout):
             return Reply(Verdict.LAYOUT)
-        return record.apply(call, self._now_us(), self._run)
+        return decide.apply(record, call, self._now_us(), self._run)
 
     async def open(self, request: Open) -> Snapshot:
         """Take or re-read a record; made when it is absent and `create_at` is given."""
@@ -115,13 +116,13 @@ class MemoryStore:
         if record is None:
             if request.create_at is None or request.peek:
                 return Snapshot(Verdict.ABSENT)
-            record = Record.create(request, request.create_at, self._run, self._written)
+            record = decide.create(request, request.create_at, self._run, self._written)
         if not self.layouts.reads(record.layout):
             return Snapshot(Verdict.LAYOUT)
         if request.peek:
             record, request = deepcopy(record), replace(request, term=record.term)
-        snapshot = record.open(
-            request, self._now_us(), self._run, created=created, written=self._written
+        snapshot = decide.open_record(
+            record, request, self._now_us(), self._run, created=created, written=self._written
         )
         if snapshot.verdict is Verdict.OK and not request.peek:
             self.data.records[request.key] = record

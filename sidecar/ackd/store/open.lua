@@ -1,4 +1,4 @@
--- Take or read a partition's record: `Record.create` and `Record.open` of core/record/decide.py.
+-- Take or read a partition's record: `create` and `open_record` of core/record/decide.py.
 --
 -- The answer is a list: the packed header, the previous owner, then a name and the bytes of each
 -- chunk (`s<n>` slots, `b<n>` bits; no bytes = the chunk is lost), and `k` with the parked keys.

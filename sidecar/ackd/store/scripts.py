@@ -23,7 +23,7 @@ _NUMBERS: dict[str, dict[str, int]] = {
     "Size": {
         "BITS_CHUNK": 8 * CHUNK_BYTES,
         "BYTES_CHUNK": CHUNK_BYTES,
-        "SLOTS_CHUNK": 1 << maintenance.SLOT_CHUNK_SHIFT,
+        "SLOTS_CHUNK": 1 << slot.SLOT_CHUNK_SHIFT,
         "SLOT": codec.SLOT_BYTES,
         "OP": codec.OP_BYTES,
     },

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from ackd.core.ids import LedgerKey
 from ackd.core.ledger.bitmap import CHUNK_BYTES
-from ackd.core.record.decide import Record
+from ackd.core.record import decide
 from ackd.core.record.protocol import Call, Finish, Op, Open, Reply, Snapshot, Verdict
+from ackd.core.record.state import Record
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.store import codec, scripts
 from ackd.store.keys import Keys
@@ -74,8 +75,8 @@ class Pair:
             if request.create_at is None:
                 assert got.verdict is Verdict.ABSENT
                 return got
-            record = Record.create(request, request.create_at, self.run.decode())
-        want = record.open(request, self.now_us, self.run.decode(), created=created)
+            record = decide.create(request, request.create_at, self.run.decode())
+        want = decide.open_record(record, request, self.now_us, self.run.decode(), created=created)
         assert got == want
         if got.verdict is Verdict.OK:
             self.record, self.term, self.seq = record, got.term, got.seq
@@ -93,7 +94,7 @@ class Pair:
         want = (
             Reply(Verdict.ABSENT)
             if self.record is None
-            else self.record.apply(call, self.now_us, self.run.decode())
+            else decide.apply(self.record, call, self.now_us, self.run.decode())
         )
         assert got == want
         if self.record is not None:

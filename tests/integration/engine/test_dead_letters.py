@@ -21,7 +21,7 @@ from ackd.api.dead_letters import (
 )
 from ackd.api.messages import Delivery, Verb
 from ackd.core.ids import LedgerKey
-from ackd.core.record.decide import Record as CoreRecord
+from ackd.core.record.state import Record as CoreRecord
 from ackd.engine.partition.partition import Partition
 from ackd.engine.retry.claims import Claims
 from ackd.errors import (

@@ -27,7 +27,7 @@ from ackd.core.ledger.effects import (
 )
 from ackd.core.ledger.ledger import Ledger
 from ackd.core.ledger.repair import Repair
-from ackd.core.record.decide import Record
+from ackd.core.record import decide
 from ackd.core.record.protocol import Call, Finish, Op, Open, Reply, Result, Verdict
 from ackd.core.record.transitions import Verb
 
@@ -72,7 +72,7 @@ class Play:
         self.now_ms = T0_MS
         self.run = "run-1"
         self.runs = 1
-        self.record = Record.create(
+        self.record = decide.create(
             Open(KEY, "", rterm=7, incarnation=77, grace_ms=0, create_at=start), start, self.run
         )
         self.copy = self.record
@@ -109,7 +109,7 @@ class Play:
             owner.seq += 1
             call.term, call.seq, call.incarnation = owner.term, owner.seq, owner.incarnation
             call.journal_from = owner.journal_next
-        return self.record.apply(call, self.now_ms * 1000, self.run)
+        return decide.apply(self.record, call, self.now_ms * 1000, self.run)
 
     def as_owner(self, *ops: Op) -> Reply:
         """A call of the acting owner; its ledger hears the journal and the watermark."""
@@ -157,7 +157,9 @@ def opens(name: str, *, grace_ms: int = 0, again: bool = False) -> Event:
             KEY, name, rterm=8 + play.runs, incarnation=78, grace_ms=grace_ms,
             term=owner.term if again else 0,
         )  # fmt: skip
-        snapshot = play.record.open(request, play.now_ms * 1000, play.run, created=False)
+        snapshot = decide.open_record(
+            play.record, request, play.now_ms * 1000, play.run, created=False
+        )
         if snapshot.verdict is not Verdict.OK:
             return snapshot.verdict
         owner.term, owner.seq = snapshot.term, snapshot.seq

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ackd.core.ids import LedgerKey
-from ackd.core.record.decide import REPAIR_WAIT_MS, Record
+from ackd.core.record import decide
+from ackd.core.record.decide import REPAIR_WAIT_MS
 from ackd.core.record.protocol import Call, Op, Open, Result, Verdict
 from ackd.core.record.transitions import Outcome, Verb
 
@@ -20,7 +21,7 @@ class _Store:
     def __init__(self) -> None:
         self.now_us, self.run, self.seq = START_US, "run-1", 0
         request = Open(KEY, "a#1", rterm=1, incarnation=1, grace_ms=0, create_at=0)
-        self.record = Record.create(request, 0, self.run)
+        self.record = decide.create(request, 0, self.run)
         self.open(1, created=True)
         self.lease = self.one(Op(Verb.GRANT, 1, arg=60_000, group=1))
         self.generation = self.now_us + 5
@@ -29,11 +30,11 @@ class _Store:
 
     def open(self, rterm: int, *, created: bool = False) -> None:
         request = Open(KEY, "a#1", rterm, incarnation=1, grace_ms=0, create_at=0)
-        assert self.record.open(request, self.now_us, self.run, created=created).term
+        assert decide.open_record(self.record, request, self.now_us, self.run, created=created).term
 
     def one(self, op: Op) -> Result:
         self.now_us += 1_000
-        reply = self.record.apply(Call(KEY, [op]), self.now_us, self.run)
+        reply = decide.apply(self.record, Call(KEY, [op]), self.now_us, self.run)
         assert reply.verdict is Verdict.OK
         return reply.results[0]
 

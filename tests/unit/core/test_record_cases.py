@@ -1,7 +1,7 @@
 """Cases of the record that only show when time passes or data goes (R14, R17)."""
 
 from ackd.core.ids import LedgerKey
-from ackd.core.record.decide import Record
+from ackd.core.record import decide
 from ackd.core.record.protocol import Call, Op, Open, Reply, Verdict
 from ackd.core.record.transitions import Outcome, State, Verb
 
@@ -16,14 +16,16 @@ class Driver:
     def __init__(self) -> None:
         self.now_us = NOW_US
         request = Open(KEY, "me#1", rterm=7, incarnation=9, grace_ms=0, create_at=0)
-        self.record = Record.create(request, 0, "run")
-        snapshot = self.record.open(request, self.now_us, "run", created=True)
+        self.record = decide.create(request, 0, "run")
+        snapshot = decide.open_record(self.record, request, self.now_us, "run", created=True)
         self.term, self.seq = snapshot.term, snapshot.seq
 
     def call(self, *ops: Op) -> Reply:
         """Apply as the owner."""
         self.seq += 1
-        return self.record.apply(Call(KEY, list(ops), self.term, self.seq), self.now_us, "run")
+        return decide.apply(
+            self.record, Call(KEY, list(ops), self.term, self.seq), self.now_us, "run"
+        )
 
 
 def test_a_message_that_waited_is_granted_when_it_is_due_and_not_before() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ackd.core.ledger.bitmap import CHUNK_OFFSETS
 from ackd.core.ledger.repair import Repair
+from ackd.core.record import decide
 from ackd.core.record.maintenance import EXCEPTIONS_KEEP_MS
 from ackd.core.record.protocol import Call, Op, Open, Verdict
 from ackd.core.record.transitions import Verb
@@ -57,7 +58,7 @@ def test_a_call_that_arrives_after_the_reread_is_stale() -> None:
     owner.seq += 1
     late.term, late.seq, late.incarnation = owner.term, owner.seq, owner.incarnation
     assert play >> opens("a", again=True) << NOTHING
-    assert play.record.apply(late, play.now_ms * 1000, play.run).verdict is Verdict.STALE
+    assert decide.apply(play.record, late, play.now_ms * 1000, play.run).verdict is Verdict.STALE
     assert play >> leases() << [0]
 
 
@@ -181,12 +182,16 @@ def test_the_clock_of_a_new_primary_ends_no_lease_early() -> None:
     play = Play() >> brings(0) >> leases()
     before = play.record.clock_ms
     request = Open(KEY, "a", rterm=9, incarnation=9, grace_ms=0, jump_ms=40_000)
-    snapshot = play.record.open(request, (before + 40_005) * 1000, "run-2", created=False)
+    snapshot = decide.open_record(
+        play.record, request, (before + 40_005) * 1000, "run-2", created=False
+    )
     assert snapshot.now_ms == before + 5
-    reply = play.record.apply(Call(KEY, []), (before + 60_000) * 1000, "run-2")
+    reply = decide.apply(play.record, Call(KEY, []), (before + 60_000) * 1000, "run-2")
     assert reply.now_ms == before + 20_000  # it goes on from there
     # The same run again: its clock did not jump a second time.
-    again = play.record.open(request, (before + 70_000) * 1000, "run-2", created=False)
+    again = decide.open_record(
+        play.record, request, (before + 70_000) * 1000, "run-2", created=False
+    )
     assert again.now_ms == before + 30_000
 
 
@@ -196,7 +201,9 @@ def test_clocks_of_several_primaries_add_up_and_take_each_other_back() -> None:
     before = play.record.clock_ms
     for run, jump_ms, ahead_ms in (("2", 40_000, 40_000), ("3", 10_000, 50_000), ("1", -50_000, 0)):
         request = Open(KEY, "a", rterm=9, incarnation=9, grace_ms=0, jump_ms=jump_ms)
-        snapshot = play.record.open(request, (before + ahead_ms + 5) * 1000, run, created=False)
+        snapshot = decide.open_record(
+            play.record, request, (before + ahead_ms + 5) * 1000, run, created=False
+        )
         assert snapshot.now_ms == before + 5
     assert play.record.shift_ms == 0
 
@@ -204,7 +211,7 @@ def test_clocks_of_several_primaries_add_up_and_take_each_other_back() -> None:
 def test_the_clock_never_goes_back() -> None:
     """R23: a clock that is behind stands until it has caught up."""
     play = Play() >> brings(0) >> leases()
-    early = play.record.apply(Call(KEY, []), (play.now_ms - 5_000) * 1000, play.run)
+    early = decide.apply(play.record, Call(KEY, []), (play.now_ms - 5_000) * 1000, play.run)
     assert early.now_ms == play.now_ms
 
 
@@ -223,7 +230,7 @@ def test_lost_data_is_absent_and_not_empty() -> None:
     """R14, I7: a record made anew has another incarnation; nothing of the old is settled in it."""
     play = Play() >> brings(0) >> leases()
     request = Open(KEY, "", rterm=3, incarnation=1234, grace_ms=0, create_at=0)
-    play.record = play.record.create(request, 0, play.run)
+    play.record = decide.create(request, 0, play.run)
     assert play >> acks(0) << "absent"
 
 

@@ -3,16 +3,23 @@
 SEND writes one beside the slots of the origin. It says which copy counts (`generation`), and it
 holds the lease or the waiting as it was: the old token settles and extends there. A copy (carrier)
 in the retry topic may be delivered only after it has claimed the home, and the first one wins.
+
+Of an ordered subscription's key that was sent back, only the first message may be delivered (R19,
+I6). Its first message gets a home, and every later one that the owner meets follows it, each with a
+home of its own. The homes of a key form a line in the order in which they were parked, which is the
+order of their offsets. A copy may claim only the first home of its line; a home leaves the line
+when its message is acked there, or when the copy that has claimed it is finished. The script that
+takes the last one out frees the key. The line is kept beside the homes and goes with them, so that
+it can't be lost alone (R14).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
-from ackd.core.record import key_queues
 from ackd.core.record.protocol import LET_GO, STORED, Finish, Op, Result
 from ackd.core.record.slot import Slot
+from ackd.core.record.state import Fences, Home, Record
 from ackd.core.record.transitions import (
     LATE_PHASE,
     LOST,
@@ -24,9 +31,6 @@ from ackd.core.record.transitions import (
     step,
 )
 
-if TYPE_CHECKING:
-    from ackd.core.record.decide import Fences, Record
-
 HOME_KEEP_MS = 600_000
 """A home is kept so long after its carrier is safe, for copies that a slow broker stores late."""
 PRUNE_MAX = 64
@@ -37,20 +41,6 @@ UNKNOWN_AGAIN_MS = 5_000
 """When a carrier asks again for a message that is in the window again, after a rollback."""
 
 
-@dataclass(slots=True)
-class Home:
-    """`slot`: the lease or waiting as it was (FINISHED: acked). `carrier`: (partition, offset) of
-    the copy that has claimed it. `closed_ms`: since when it is not needed, 0 = it is. `key`: in
-    whose line it stands (`parked`), 0 = in none.
-    """
-
-    slot: Slot
-    generation: int
-    carrier: tuple[int, int] | None = None
-    closed_ms: int = 0
-    key: int = 0
-
-
 def send(record: Record, op: Op, slot: Slot, fences: Fences) -> None:
     """The slot moves into a home; what stays is SENDING, with the generation as its fence."""
     generation = fences.of(op.group)
@@ -58,10 +48,10 @@ def send(record: Record, op: Op, slot: Slot, fences: Fences) -> None:
     if before is None:
         record.home_count += 1
     else:
-        key_queues.leave(record, op.offset, before)
+        leave(record, op.offset, before)
     record.homes[op.offset] = Home(replace(slot), generation, key=op.arg)
     if op.arg:
-        key_queues.park(record, op.arg, op.offset)
+        park(record, op.arg, op.offset)
     slot.fence, slot.rterm = generation, record.rterm
 
 
@@ -84,7 +74,7 @@ def decides(record: Record, op: Op, phase: Phase, now_ms: int) -> bool:
     return parked(record, op.offset, phase)
 
 
-def settle(record: Record, op: Op, now_ms: int, fences: Fences) -> Result:
+def settle(record: Record, op: Op, now_ms: int) -> Result:
     """A settle of a message that has a home: the same table. A claimed home changes no more."""
     there = State.FINISHED if record.over(op.offset) else State.SENDING
     home = record.homes.get(op.offset)
@@ -109,10 +99,10 @@ def settle(record: Record, op: Op, now_ms: int, fences: Fences) -> Result:
         record.exceptions.pop(op.offset, None)
         if op.offset >= record.watermark:  # below it the chunk may have been dropped
             record.finish(op.offset)
-        key_queues.leave(record, op.offset, home)
+        leave(record, op.offset, home)
         record.errors.over(op.offset)
     elif row.changes:
-        record.change(op, row.state, slot, now_ms, fences)
+        record.settle(op, row.state, slot, now_ms)
     return slot.result(row.outcome, state=there, late=row.changes and phase is LATE_PHASE)
 
 
@@ -167,7 +157,7 @@ def claim(record: Record, op: Op, now_ms: int) -> Result:
         return _answer(Outcome.FINISHED, home)
     if home.carrier is None:
         if home.key and record.parked[home.key][0] != op.offset:
-            return key_queues.behind(record, home.key)
+            return behind(record, home.key)
         held_ms = record.held_until(home.slot.phase(now_ms), home.slot, now_ms, waiting=False)
         if held_ms:
             return _answer(Outcome.HELD, home, held_ms)
@@ -217,7 +207,7 @@ def close(record: Record, op: Op, now_ms: int) -> Result:
             home.carrier = carrier
         if home.carrier != carrier:
             return DONE
-        key_queues.leave(record, op.offset, home)
+        leave(record, op.offset, home)
     elif home.generation != op.fence or home.key:
         return DONE
     if home.carrier is not None or home.slot.state is State.FINISHED:
@@ -258,7 +248,7 @@ def _acked_as(record: Record, offset: int, generation: int, now_ms: int) -> None
     if before is None:
         record.home_count += 1
     else:
-        key_queues.leave(record, offset, before)
+        leave(record, offset, before)
     record.homes[offset] = Home(Slot(State.FINISHED), generation, closed_ms=now_ms)
     record.closing.append((now_ms, offset))
     record.errors.over(offset)
@@ -285,7 +275,7 @@ def replayed(record: Record, op: Op, now_ms: int) -> None:
     record.exceptions.pop(op.offset, None)
     if home.carrier is None or op.fence == home.generation:
         home.slot.state = State.FINISHED
-        key_queues.leave(record, op.offset, home)
+        leave(record, op.offset, home)
 
 
 def restore(record: Record, op: Op, now_ms: int) -> int:
@@ -327,7 +317,7 @@ def _known_of(record: Record, op: Op, found: Home) -> None:
         found.carrier = found.carrier or (op.group, op.arg - 1)
     elif op.arg and not found.key and not found.closed_ms:
         found.key = op.arg
-        key_queues.park(record, op.arg, op.offset)
+        park(record, op.arg, op.offset)
 
 
 def _made_again(record: Record, op: Op, before: Home | None, now_ms: int) -> Home:
@@ -339,7 +329,7 @@ def _made_again(record: Record, op: Op, before: Home | None, now_ms: int) -> Hom
     if before is None:
         record.home_count += 1
     else:
-        key_queues.leave(record, op.offset, before)
+        leave(record, op.offset, before)
     made = record.homes[op.offset] = Home(Slot(attempt=op.attempt), op.fence)
     slot = record.slots.get(op.offset)
     lives = slot is not None and slot.fence < op.fence and slot.phase(now_ms) is Phase.LEASED
@@ -350,6 +340,46 @@ def _made_again(record: Record, op: Op, before: Home | None, now_ms: int) -> Hom
         # Its ack was repeated before the home: the owner alone knows that nothing else was.
         made.slot.state = State.FINISHED
     return made
+
+
+# --- lines of parked keys
+
+
+def park(record: Record, key: int, offset: int) -> None:
+    """To the end of its line. One from before the first (a rollback forgot its ack) goes first."""
+    line = record.parked.setdefault(key, [])
+    if line and offset < line[0]:
+        line.insert(0, offset)
+    else:
+        line.append(offset)
+
+
+def leave(record: Record, offset: int, home: Home) -> None:
+    """Its message is over: it holds back no other one."""
+    if not home.key:
+        return
+    line = record.parked[home.key]
+    line.remove(offset)
+    if not line:
+        del record.parked[home.key]
+    home.key = 0
+
+
+def behind(record: Record, key: int) -> Result:
+    """About the first of a line; see `Outcome.BEHIND`."""
+    first = record.parked[key][0]
+    partition, place = record.homes[first].carrier or (0, -1)
+    return Result(Outcome.BEHIND, State.SENDING, 0, first, place + 1, partition, late=False)
+
+
+def head(record: Record, key: int) -> Result:
+    """Who holds a key back: BEHIND, or FINISHED when it is free."""
+    if key in record.parked:
+        return behind(record, key)
+    return Result(Outcome.FINISHED, State.READY, 0, 0, 0, 0, late=False)
+
+
+# --- all of them
 
 
 def forget_all(record: Record, rterm: int) -> None:
@@ -367,7 +397,7 @@ def reset(record: Record, position: int, now_ms: int) -> dict[int, Slot]:
     leases = {}
     for offset in [o for o in record.homes if o >= position]:
         home = record.homes.pop(offset)
-        key_queues.leave(record, offset, home)
+        leave(record, offset, home)
         if home.carrier is None and home.slot.phase(now_ms) is Phase.LEASED:
             leases[offset] = home.slot
     record.home_count = len(record.homes)

@@ -7,23 +7,19 @@ say).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from ackd.core.ledger.bitmap import CHUNK_BYTES, CHUNK_SHIFT
-from ackd.core.record import copies as home
+from ackd.core.record import copies
 from ackd.core.record.protocol import Finish, Op
+from ackd.core.record.slot import SLOT_CHUNK_SHIFT
+from ackd.core.record.state import Record
 from ackd.core.record.transitions import Phase, Verb
-
-if TYPE_CHECKING:
-    from ackd.core.record.decide import Record
 
 EXCEPTIONS_KEEP_MS = 13 * 3_600_000
 """Longer than the longest lease (12 h), so that no token outlives what it is told (R15)."""
 HOMES = 2
 """`arg` of a REPLAY that is about the homes."""
 EPOCH_MARKS = 0x7FFF
-SLOT_CHUNK_SHIFT = 8
-"""Slots are freed by chunks of 2^8 offsets, as the store keeps them (R26)."""
 SLOT_CHUNK_BITS_BYTES = 1 << (SLOT_CHUNK_SHIFT - 3)
 
 
@@ -67,7 +63,7 @@ def advance(record: Record, op: Op, now_ms: int) -> int:
             del record.exceptions[offset]
             if reason is Finish.SENT and offset in record.homes:
                 record.exceptions[offset] = (reason, now_ms)
-    home.prune(record, now_ms)
+    copies.prune(record, now_ms)
     return 0
 
 
@@ -94,12 +90,12 @@ def replay(record: Record, op: Op, now_ms: int) -> int:
     on without its lost homes.
     """
     if op.arg == HOMES:
-        home.forget_all(record, op.rterm)
+        copies.forget_all(record, op.rterm)
     elif op.arg:
         record.finished.chunks.setdefault(op.offset >> CHUNK_SHIFT, bytearray(CHUNK_BYTES))
         record.listed.add(op.offset >> CHUNK_SHIFT)
     elif op.group in (0, epoch_mark(record.epoch)):
-        home.replayed(record, op, now_ms)
+        copies.replayed(record, op, now_ms)
         if op.offset >= record.watermark:
             record.finish(op.offset)
             return 1
@@ -115,7 +111,7 @@ def reset(record: Record, op: Op, now_ms: int) -> int:
         for offset, slot in record.slots.items()
         if offset >= op.offset and record.phase(offset, now_ms) is Phase.LEASED
     }
-    record.slots |= home.reset(record, op.offset, now_ms)
+    record.slots |= copies.reset(record, op.offset, now_ms)
     record.watermark = op.offset
     record.errors.clear()
     record.finished.clear()
@@ -149,7 +145,7 @@ VERBS: dict[Verb, Callable[[Record, Op, int], int]] = {
     Verb.REPLAY: replay,
     Verb.RESET: reset,
     Verb.SETTLED: settled,
-    Verb.RESTORE: home.restore,
+    Verb.RESTORE: copies.restore,
 }
 REPEATS = (Verb.REPLAY, Verb.RESTORE)
 """What a rollback forgot is written again by these; others' are told to the owner."""

@@ -9,6 +9,8 @@ from ackd.core.record.transitions import Outcome, Phase, State
 
 RELEASES_MAX = 100
 """Uncounted give-backs of one message; from then on they count (rule R28)."""
+SLOT_CHUNK_SHIFT = 8
+"""Slots are freed by chunks of 2^8 offsets, as the store keeps them (R26)."""
 
 
 @dataclass(slots=True)

@@ -1,0 +1,166 @@
+"""One partition's record: its data, what can be read of it, and the writes that all parts share.
+
+A leaf: `decide`, `copies` and `maintenance` are functions over it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from ackd.core.ledger.bitmap import CHUNK_SHIFT, ChunkedBitmap
+from ackd.core.record.failures import Errors
+from ackd.core.record.protocol import Finish, JournalEntry, Op
+from ackd.core.record.slot import SLOT_CHUNK_SHIFT, Slot
+from ackd.core.record.transitions import Phase, State, Verb
+from ackd.core.store_layout import FIRST
+
+
+@dataclass(slots=True)
+class Home:
+    """`slot`: the lease or waiting as it was (FINISHED: acked). `carrier`: (partition, offset) of
+    the copy that has claimed it. `closed_ms`: since when it is not needed, 0 = it is. `key`: in
+    whose line it stands (`parked`), 0 = in none.
+    """
+
+    slot: Slot
+    generation: int
+    carrier: tuple[int, int] | None = None
+    closed_ms: int = 0
+    key: int = 0
+
+
+@dataclass(slots=True)
+class Record:
+    """The record of one partition. `run` is the server run that it was last used on."""
+
+    layout: int = FIRST
+    incarnation: int = 0
+    version: int = 0
+    owner: str = ""
+    term: int = 0
+    seq: int = 0
+    epoch: int = 0
+    rterm: int = 0
+    fence: int = 0
+    fence_floor: int = 0
+    watermark: int = 0
+    clock_ms: int = 0
+    shift_ms: int = 0
+    run: str = ""
+    grace_until_ms: int = 0
+    repair_until_ms: int = 0
+    finished: ChunkedBitmap = field(default_factory=ChunkedBitmap)
+    listed: set[int] = field(default_factory=set)
+    slots: dict[int, Slot] = field(default_factory=dict)
+    touched: set[int] = field(default_factory=set)
+    exceptions: dict[int, tuple[Finish, int]] = field(default_factory=dict)
+    homes: dict[int, Home] = field(default_factory=dict)
+    home_count: int = 0
+    parked: dict[int, list[int]] = field(default_factory=dict)
+    closing: deque[tuple[int, int]] = field(default_factory=deque)
+    errors: Errors = field(default_factory=Errors)
+    journal: deque[JournalEntry] = field(default_factory=deque)
+    journal_next: int = 1
+
+    # --- what can be read
+
+    @property
+    def homes_lost(self) -> bool:
+        """The head counts homes and there are none (R14)."""
+        return self.home_count > 0 and not self.homes
+
+    def phase(self, offset: int, now_ms: int) -> Phase:
+        """How an offset looks at `now_ms`."""
+        if self.over(offset):
+            return Phase.GONE if offset in self.exceptions else Phase.ACKED
+        slot = self.slots.get(offset)
+        return Phase.READY if slot is None else slot.phase(now_ms)
+
+    def slot(self, offset: int) -> Slot:
+        """What the record knows of an offset besides its bit."""
+        return self.slots.get(offset) or Slot()
+
+    def over(self, offset: int) -> bool:
+        """Finished, in whatever way."""
+        return offset < self.watermark or offset in self.finished
+
+    def held_until(self, phase: Phase, slot: Slot, now_ms: int, *, waiting: bool = True) -> int:
+        """When a grant may be asked for again; 0 = now. After an outage, expiry waits for the
+        grace. `waiting` False: a delay holds nothing up.
+        """
+        if phase in SETTLED_PHASES:
+            return 0
+        if now_ms < self.repair_until_ms:
+            return self.repair_until_ms
+        if phase is Phase.EXPIRED and now_ms < self.grace_until_ms:
+            return self.grace_until_ms
+        delayed = waiting and phase is Phase.WAITING and slot.when_ms > now_ms
+        return slot.when_ms if phase is Phase.LEASED or delayed else 0
+
+    def seen_by(self, op: Op, phase: Phase, slot: Slot, now_ms: int) -> Phase:
+        """The phase as this token sees it; GONE = the message went on without it."""
+        if op.fence == slot.fence and op.rterm == slot.rterm:
+            return phase
+        # The store may have forgotten this token's grant in a rollback (R9): then it has the larger
+        # fence, and what the slot shows was not granted after the last possible rollback.
+        since = phase is Phase.LEASED and slot.rterm == self.rterm and op.rterm != self.rterm
+        newer = op.fence > slot.fence and op.fence > self.fence_floor
+        if newer and not since and phase is not Phase.DEAD:
+            return Phase.FORGOTTEN if now_ms < self.repair_until_ms else Phase.EXPIRED
+        return Phase.GONE
+
+    # --- writes
+
+    def clock(self, now_us: int) -> int:
+        """The logical clock: it never goes back, and a measured jump ahead is taken out (R23)."""
+        self.clock_ms = max(self.clock_ms, now_us // 1000 - self.shift_ms)
+        return self.clock_ms
+
+    def finish(self, offset: int) -> None:
+        """Set the bit of one offset."""
+        self.finished.add(offset)
+        self.listed.add(offset >> CHUNK_SHIFT)
+        self.touched.add(offset >> SLOT_CHUNK_SHIFT)
+
+    def settle(self, op: Op, state: State, slot: Slot, now_ms: int) -> None:
+        """Write into a slot what a settle does to it that does not finish."""
+        match op.verb:
+            case Verb.EXTEND:
+                # A repair (not counted) gives a forgotten lease back, never shortens a known one.
+                known_ms = slot.when_ms if op.fence == slot.fence and not op.counted else 0
+                slot.fence, slot.rterm, slot.attempt = op.fence, op.rterm, op.attempt
+                slot.when_ms = max(known_ms, now_ms + op.arg)
+                slot.first_s = slot.first_s or now_ms // 1000
+                self.fence = max(self.fence, op.fence)
+            case Verb.RETRY:
+                slot.when_ms = now_ms + op.arg
+                if not op.counted:
+                    slot.uncount()
+            case Verb.RELEASE:
+                slot.when_ms = now_ms
+                slot.uncount()
+            case _:
+                slot.when_ms = 0
+        slot.state = state
+
+
+class Fences:
+    """Fencing numbers of one call: one per receive, each larger than all before (R9)."""
+
+    def __init__(self, record: Record, now_us: int) -> None:
+        self._record = record
+        self._now_us = now_us
+        self._of: dict[int, int] = {}
+
+    def of(self, group: int) -> int:
+        """The fence of a receive."""
+        fence = self._of.get(group)
+        if fence is None:
+            fence = self._of[group] = max(self._record.fence + 1, self._now_us)
+            self._record.fence = fence
+        return fence
+
+
+SETTLED_PHASES = (Phase.ACKED, Phase.GONE, Phase.DEAD, Phase.SENDING)
+"""Nobody is granted a message in one of these."""
