@@ -1,8 +1,8 @@
 """`make bench`: everything that is measured, as a table and as JSON in `.cache/bench`.
 
 `--quick` takes a tenth of the messages and one run: to see that the bench works, not for figures.
-`--only throughput,latency,window,start,baseline,growth,keys,outbox,traces,beside` takes some parts;
-`beside` is Pulsar and RocketMQ beside their bare clients, on brokers of its own.
+`--only throughput,latency` takes some parts: those below, and
+`beside`, which is Pulsar and RocketMQ beside their bare clients, on brokers of its own.
 """
 
 import argparse
@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.bench.bench_beside import beside
+from tests.bench.bench_durability import durability
 from tests.bench.bench_growth import growth
 from tests.bench.bench_http import baseline, latency, throughput
 from tests.bench.bench_keys import keys
@@ -35,6 +36,7 @@ PARTS = (
     "keys",
     "outbox",
     "traces",
+    "durability",
 )
 BESIDE = "beside"
 
@@ -117,6 +119,8 @@ def on_kafka(
             found["traces"] = traces(kafka, folder, runs, scale)
         if "outbox" in wanted:
             found["outbox"] = outbox(kafka, folder)
+        if "durability" in wanted:
+            found["durability"] = durability(kafka, folder, runs, scale)
         if "start" in wanted:
             found["start_to_ready"] = start(kafka, folder)
 

@@ -38,7 +38,7 @@ def at_kafka(rough_kafka: Kafka) -> Iterator[KafkaAt]:
 
 @pytest.fixture
 def figure() -> Callable[[str, float], None]:
-    """Keep a measured figure in `.cache/chaos/figures.json`, which docs/guarantees.md quotes."""
+    """Keep a measured figure in `.cache/chaos/figures.json`, which docs/benchmarks.md quotes."""
 
     def keep(name: str, value: float) -> None:
         path = CACHE / "chaos" / "figures.json"

@@ -1,7 +1,7 @@
 """The 2101 test (I2): one stuck message, a hundred finished ones above it, and something dies.
 
 Offsets 0-2200 are handed out, all are acked but 2101. Whatever is killed: exactly one message comes
-back, 2101, when its lease has run out. Peers bring back hundreds (docs/guarantees.md).
+back, 2101, when its lease has run out. Peers bring back hundreds (docs/benchmarks.md).
 """
 
 from pathlib import Path

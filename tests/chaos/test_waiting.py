@@ -1,6 +1,6 @@
 """Very many messages wait in the retry topic: memory stays flat, and who is due comes in time (I4).
 
-`ACKD_TEST_WAITING=100000` for the figures of docs/guarantees.md.
+`ACKD_TEST_WAITING=100000` for the figures of docs/benchmarks.md.
 """
 
 import json

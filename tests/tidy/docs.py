@@ -11,6 +11,7 @@ _SHELL = ("sh", "bash", "shell", "console")
 _TEST = re.compile(r"test_\w+")
 RUN = {
     "README.md": "tests/e2e/test_readme.py",
+    "docs/quickstart.md": "tests/e2e/test_quickstart.py",
     "docs/guides/dead-letters.md": "tests/integration/http/test_dead.py",
     "docs/guides/progress.md": "tests/integration/http/test_progress.py",
     "docs/guides/consume.md": "tests/integration/http/test_page.py",

@@ -1,6 +1,6 @@
 """The broker is killed under load: what a bare client sees again, and what ackd's sees again.
 
-`ACKD_TEST_KILLED=8000` for the figures of docs/brokers/rocketmq.md.
+`ACKD_TEST_KILLED=8000` for the figures of docs/benchmarks.md.
 """
 
 import asyncio
