@@ -83,6 +83,7 @@ def test_the_page_from_the_installation_to_the_ack(clone: Path) -> None:
     }
     argv = ["env", "-C", str(clone), *(f"{k}={v}" for k, v in settings.items()), *serve.split()]
     child = Child("quickstart", argv, clone / "log")
+    printed = ""
     shown = iter([text for kind, text in blocks if kind == "json"])
     try:
         child.start()
