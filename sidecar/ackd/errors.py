@@ -216,6 +216,13 @@ class NotSupportedError(ClientError):
     status = 422
 
 
+class ReservedTopicError(ClientError):
+    """Applications can't publish to a topic that is ackd's own or the broker's."""
+
+    type = "reserved-topic"
+    status = 422
+
+
 class PressureError(ClientError):
     """Too much at once; try again a little later."""
 

@@ -47,6 +47,9 @@ _REFUSED: Final = frozenset(
 _FIFO: Final = {MessageType.FIFO}
 _PRESSURE: Final = frozenset({"TOO_MANY_REQUESTS", "RESOURCE_EXHAUSTED"})
 
+RETRY_PREFIX: Final = "ackd-retry-"
+DEAD_PREFIX: Final = "ackd-dead-"
+
 CAPABILITIES: Final = Capabilities(
     name="rocketmq",
     order_within_partition=False,
@@ -60,6 +63,16 @@ CAPABILITIES: Final = Capabilities(
     own_acks=True,
     makes_topics=False,
     filters=frozenset({"tag", "sql92"}),
+    reserved=(
+        RETRY_PREFIX,
+        DEAD_PREFIX,
+        "%RETRY%",
+        "%DLQ%",
+        "rmq_sys_",
+        "RMQ_SYS_",
+        "SCHEDULE_TOPIC_XXXX",
+        "TBW102",
+    ),
 )
 
 
@@ -184,11 +197,11 @@ class RocketMQBroker:
 
     def dead_topic(self, group: str) -> str:
         """See the port."""
-        return _own("ackd-dead-", group)
+        return _own(DEAD_PREFIX, group)
 
     def retry_topic(self, group: str) -> str:
         """See the port."""
-        return _own("ackd-retry-", group)
+        return _own(RETRY_PREFIX, group)
 
     def troubles(self) -> list[Trouble]:
         """See the port."""

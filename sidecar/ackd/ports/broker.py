@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 
 from ackd.ports.consumer import Consumer, ConsumerSpec, StartPolicy
 from ackd.ports.events import Headers
+from ackd.ports.own_topics import RESERVED
 from ackd.ports.trouble import Trouble
 
 
@@ -76,6 +77,10 @@ class Capabilities:
     """`ensure_topic` can make one."""
     filters: frozenset[str] = frozenset()
     """Kinds of `ConsumerSpec.filter`: `tag`, `sql92`."""
+    reserved: tuple[str, ...] = RESERVED
+    """Beginnings of names (behind the last slash) of topics that are ackd's own or the broker's:
+    applications publish nothing there through ackd.
+    """
 
 
 @runtime_checkable

@@ -13,6 +13,16 @@ from typing import Final
 TOPIC_CHARS_MAX: Final = 249
 RETRY_PREFIX: Final = "ackd.retry."
 DEAD_PREFIX: Final = "ackd.dead."
+RESERVED: Final = (
+    RETRY_PREFIX,
+    DEAD_PREFIX,
+    "__consumer_offsets",
+    "__transaction_state",
+    "__share_group_state",
+    "__cluster_metadata",
+    "__remote_log_metadata",
+)
+"""Beginnings of the names of topics that are ackd's own, or Kafka's."""
 _HASH_BYTES: Final = 5
 _PLAIN: Final = re.compile(r"[A-Za-z0-9.-]+")
 _NOT_ALLOWED: Final = re.compile(r"[^A-Za-z0-9._-]")

@@ -242,7 +242,8 @@ class Metrics(OutboxMetrics):
             "ackd_claims",
             "Retry copies that asked for their message, by answer: claimed, held, finished (acked "
             "meanwhile), duplicate, unknown (the store forgot it: delivered), behind (an earlier "
-            "one of its key is not over), stranger.",
+            "one of its key is not over), stranger (no copy, or of nothing here: comes as "
+            "itself).",
             (of, "outcome"),
         )
         self.parked = self._gauge(

@@ -31,6 +31,7 @@ from ackd.engine.partition.copy_headers import (
     place_of,
     redriven_headers,
 )
+from ackd.engine.retry.own_topic import ReservedTopics
 from ackd.errors import AckdError, BrokerError, StoreError
 from ackd.ports import Failure, Headers, NotStored, Outgoing, PublishResult
 
@@ -72,6 +73,8 @@ class Work:
         self._operations = operations
         self._document = document
         self._marks = subscription.dead_marks
+        names = {subscription.name: subscription.settings}
+        self._reserved = ReservedTopics(subscription.broker, names)
         self._taken: dict[int, Taken] = {}
 
     @property
@@ -241,7 +244,9 @@ class Work:
     async def _to_origin(
         self, log: DeadLog, taken: Taken, letters: Sequence[Letter]
     ) -> tuple[int, int]:
-        free = [each for each in letters if each.record.offset not in taken.slots]
+        sent = [each for each in letters if each.record.offset not in taken.slots]
+        # Whoever may write dead letters writes where they come from, too.
+        free = [each for each in sent if each.carrier.origin.topic not in self._reserved]
         copies = [
             Outgoing(
                 letter.carrier.origin.topic,
@@ -258,7 +263,7 @@ class Work:
             await self._marks.decide(taken.handle, ops)
         self._tell(log, stored)
         refused = _refused(results)
-        return len(stored), refused
+        return len(stored), refused + len(sent) - len(free)
 
     # --- to this group
 

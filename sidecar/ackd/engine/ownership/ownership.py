@@ -189,6 +189,7 @@ class Ownership:
         info = await self._topic(tp.topic)
         key = self._key(tp, info)
         partition = Partition(tp, key, self._context, self._consumer, self._hooks, self._policy(tp))
+        partition.copies.topic_ids = self._topic_id
         wish = self._wish(tp, await self._start.of(tp, info))
         must_commit = await self._recovery(partition).take(wish, tp)
         if tp in self.nominated and must_commit:
@@ -260,6 +261,10 @@ class Ownership:
         except BrokerError:
             return False
         return bool(self.topics) and all(i.topic_id != topic_id for i in self.topics.values())
+
+    def _topic_id(self, topic: str) -> bytes | None:
+        info = self.topics.get(topic)
+        return None if info is None else info.topic_id
 
     async def _read_topics(self) -> None:
         self.topics = {each.topic: each for each in await self._consumer.topics()}

@@ -5,7 +5,7 @@ Only for people and headers; what becomes of a message is decided elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from ackd.core.ids import LedgerKey, TopicPartition, message_id
@@ -30,6 +30,8 @@ class Copies:
         self._tp = tp
         self._key = key
         self._ledger = ledger
+        self.topic_ids: Callable[[str], bytes | None] = lambda _: None
+        """The identity that a topic has now; None if this sidecar does not know it."""
         self._errors: dict[int, tuple[str, str]] = {}
         self._why: dict[int, str] = {}
         self._out_of_time: dict[int, str] = {}
@@ -51,7 +53,21 @@ class Copies:
         if isinstance(body, Stub) and body.name:
             return body.name
         carrier = self.carrier(body) if isinstance(body, Record) else None
-        return message_id(*self._tp, offset) if carrier is None else carrier.origin.id
+        return message_id(*self._tp, offset) if carrier is None else self.id(offset, carrier)
+
+    def named(self, carrier: Carrier) -> bool:
+        """Whether a copy is shown under the name of its origin.
+
+        Not if a message of this cluster has that name for which it does not stand: of another
+        cluster, of a topic that was deleted and made again, or of a topic that there never was.
+        """
+        origin = carrier.origin
+        there = self.topic_ids(origin.topic)
+        return origin.cluster == self._key.cluster and there in (None, origin.topic_id)
+
+    def id(self, offset: int, carrier: Carrier) -> str:
+        """The public id of a copy."""
+        return carrier.origin.id if self.named(carrier) else message_id(*self._tp, offset)
 
     @staticmethod
     def place(offset: int, generation: int, attempt: int, due_ms: int, first_s: int) -> Op:

@@ -227,13 +227,18 @@ class Partition:
         first_seen_ms: int,
         deadline_ms: int,
     ) -> Delivery:
-        """A message under a lease, as the application gets it: a copy under its origin's name."""
+        """A message under a lease, as the application gets it: a copy under its origin's name, if
+        that is its own.
+        """
         carrier = self.copies.carrier(body)
         if carrier is None:
             facts = attempt, attempts_max, first_seen_ms, deadline_ms
             return Delivery(lease, *self.tp, body, *facts)
-        origin, body = carrier.origin, original(body, carrier)
+        offset, origin, body = body.offset, carrier.origin, original(body, carrier)
         facts = attempt, attempts_max, carrier.first_ms or first_seen_ms, deadline_ms
+        if not self.copies.named(carrier):
+            body.offset = offset
+            return Delivery(lease, *self.tp, body, *facts, origin=origin)
         return Delivery(lease, origin.topic, origin.partition, body, *facts, origin=origin)
 
     # --- the flusher's listener

@@ -22,6 +22,7 @@ from ackd.config.schema import PublishSettings
 from ackd.engine.base.context import Context
 from ackd.engine.publishing.idempotency import Answers
 from ackd.engine.publishing.outbox import Outbox
+from ackd.engine.retry.own_topic import ReservedTopics
 from ackd.errors import (
     AckdError,
     BodyTooLargeError,
@@ -30,6 +31,7 @@ from ackd.errors import (
     OutcomeUnknownError,
     PressureError,
     PublishRefusedError,
+    ReservedTopicError,
 )
 from ackd.ports import Broker, Failure, NotStored, Outgoing, PublishResult, Stored
 from ackd.telemetry.spans import number, text
@@ -64,12 +66,14 @@ class Publisher:
         broker: Broker,
         settings: PublishSettings,
         context: Context,
+        reserved: ReservedTopics,
         outbox: Outbox | None = None,
     ) -> None:
         self._name = name
         self._broker = broker
         self._settings = settings
         self._context = context
+        self._reserved = reserved
         self._outbox = outbox
         self._when_away = outbox is not None and settings.outbox == "when_away"
         self._answers = Answers(name, settings, context)
@@ -193,6 +197,8 @@ class Publisher:
 
     def _check(self, message: Outgoing, in_box: bool) -> AckdError | None:  # noqa: FBT001
         able = self._broker.capabilities
+        if message.topic in self._reserved:
+            return ReservedTopicError(f"only ackd or the broker writes to {message.topic!r}")
         if message.delay_ms and not (able.delayed_publish or in_box):
             return NotSupportedError(
                 f"{able.name} can't delay a message by itself, and publish.outbox is off"

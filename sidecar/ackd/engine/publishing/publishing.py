@@ -13,6 +13,7 @@ from ackd.engine.base.tasks import Tasks
 from ackd.engine.publishing.outbox import Outbox, Outboxes
 from ackd.engine.publishing.outbox_name import OutboxPlace
 from ackd.engine.publishing.publish import Publisher
+from ackd.engine.retry.own_topic import ReservedTopics
 from ackd.errors import BadParameterError
 from ackd.ports import Broker
 
@@ -46,7 +47,11 @@ class Publishing:
                 self._outboxes[name] = outbox
                 tasks.start(place.find(broker), f"outbox.{name}.place")
                 tasks.start(outbox.sender.run(), f"outbox.{name}")
-            self._publishers[name] = Publisher(name, broker, settings, context, outbox)
+            subscriptions = {
+                n: s for n, s in self._settings.subscriptions.items() if s.broker == name
+            }
+            reserved = ReservedTopics(broker, subscriptions)
+            self._publishers[name] = Publisher(name, broker, settings, context, reserved, outbox)
 
     def _away(self, name: str) -> bool:
         """Whether the broker can't be reached, as far as is known."""

@@ -153,7 +153,8 @@ class Parking:
         else:
             carrier = partition.copies.carrier(body)
             if carrier is not None:
-                stub.name, stub.epoch = carrier.origin.id, carrier.reset_epoch
+                stub.name = partition.copies.id(body.offset, carrier)
+                stub.epoch = carrier.reset_epoch
             partition.ledger.spilled(body.offset, stub)
             self._later(entry.due_ms - AHEAD_MS, partition, stub)
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ackd.core.dead_letter_key import dead_key
-from ackd.core.ids import LedgerKey
+from ackd.core.ids import LedgerKey, message_id
 from ackd.core.ledger.entry import Hold
 from ackd.core.record.protocol import JournalEntry, Op, Reply, Result, Said, Verdict
 from ackd.core.record.transitions import Outcome, State, Verb
@@ -97,6 +97,7 @@ class Claims:
         self.held: dict[tuple[bytes, int], dict[int, tuple[Partition, int, int]]] = {}
         self._handles: OrderedDict[tuple[LedgerKey, int], LedgerHandle] = OrderedDict()
         self._wake = asyncio.Event()
+        self._told = False
 
     def claim(self, partition: Partition, offset: int) -> None:
         """A carrier wants to be delivered."""
@@ -205,7 +206,7 @@ class Claims:
             return None
         carrier = partition.copies.carrier(body)
         if carrier is None:
-            self._count("stranger")
+            self._stranger(partition, offset, "its headers are none that ackd writes")
             self._tell(partition, offset, STRANGER, Reply(Verdict.OK))
             return None
         return _Ask(partition, offset, carrier)
@@ -320,7 +321,11 @@ class Claims:
         places: dict[Partition, list[Op]] = {}
         said: dict[Partition, list[Said]] = {}
         for ask, result in zip(asks, results, strict=True):
-            self._count(_NAMES.get(result.outcome, "unknown"))
+            if result.outcome is Outcome.LOST and not ask.partition.copies.named(ask.carrier):
+                why = f"its message {ask.carrier.origin.text()} is not known here"
+                self._stranger(ask.partition, ask.offset, why)
+            else:
+                self._count(_NAMES.get(result.outcome, "unknown"))
             self._hold(ask, result)
             self._take_errors(ask)
             if result.outcome in (Outcome.CLAIMED, Outcome.LOST):
@@ -354,6 +359,14 @@ class Claims:
             if not ask.partition.closed:
                 ask.partition.ledger.not_claimed([ask.offset], CLAIM_AGAIN_MS, now_ms)
                 ask.partition.perform()
+
+    def _stranger(self, partition: Partition, offset: int, why: str) -> None:
+        """A record that is no copy of ours, or of nothing that is here: it comes as itself."""
+        self._count("stranger")
+        if not self._told:
+            self._told = True
+            name, place = self._subscription.name, message_id(*partition.tp, offset)
+            LOG.warning("%s: %s is no copy (%.300s); more are only counted", name, place, why)
 
     def _count(self, outcome: str) -> None:
         self._context.metrics.claims.at(self._subscription.name, outcome).inc()
@@ -390,7 +403,8 @@ def _place(ask: _Ask, result: Result) -> list[Op]:
     if result.outcome is not Outcome.CLAIMED:
         first_s = carrier.first_ms // 1000
         attempt, due_ms = carrier.attempt, carrier.due_ms
-        return [copies.place(ask.offset, carrier.generation, attempt, due_ms, first_s)]
+        # Nobody confirmed the generation, and the fences of this record go on behind it.
+        return [copies.place(ask.offset, 0, attempt, due_ms, first_s)]
     if result.state is State.DEAD:
         return copies.place_dead(ask.offset, carrier.generation, result.attempt, result.first_s)
     # A home that was made again knows of no delay, and not when the message was handed out first.

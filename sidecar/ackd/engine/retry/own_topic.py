@@ -118,6 +118,27 @@ def retry_topic(broker: Broker, name: str, settings: SubscriptionSettings) -> Ow
     return OwnTopic(broker, topic, wanted, settings.topics)
 
 
+class ReservedTopics:
+    """Topics of a broker into which nobody writes but ackd, or the broker itself.
+
+    What stands in a retry or a dead-letter topic is taken for copies of messages; an application
+    that writes there by mistake would get its record back under a name that it does not expect.
+    """
+
+    def __init__(self, broker: Broker, subscriptions: Mapping[str, SubscriptionSettings]) -> None:
+        self._beginnings = broker.capabilities.reserved
+        self._names = frozenset(
+            topic
+            for name, each in subscriptions.items()
+            for topic in (retry_topic(broker, name, each).name, dead_name(broker, name, each))
+        )
+
+    def __contains__(self, topic: str) -> bool:
+        """Whether it is one of them, in full or by the name that it has in its namespace."""
+        short = topic.rpartition("/")[2]
+        return topic in self._names or short.startswith(self._beginnings)
+
+
 def _delete_after(retention_ms: int) -> dict[str, str]:
     return {"cleanup.policy": "delete", "retention.ms": str(retention_ms)}
 

@@ -52,6 +52,7 @@ ADVICE = {
     "idempotency-running": "Wait for the first request, then repeat it with the same key.",
     "attempt-mismatch": "Use a new `attempt_id`, or repeat exactly the same request.",
     "not-supported": "`GET /v1/subscriptions/{subscription}` lists what the broker can do.",
+    "reserved-topic": "Publish to a topic of your own; dead letters are sent again with a redrive.",
     "too-many-requests": "Wait for `Retry-After`, then try again; nothing was done.",
     "starting": "Try again; `/readyz` on the admin port says what it waits for.",
     "draining": "Repeat it at another sidecar, or after the restart; settling still works here.",

@@ -1,0 +1,126 @@
+"""Whoever may write to the retry topic writes any header: what a forged copy can do, and what not.
+
+On the embedded store, which packs numbers as every real one does.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from ackd.api.messages import PublishRequest, Verb
+from ackd.core.origin import Origin
+from ackd.engine.partition.copy_headers import Carrier, carrier_headers
+from ackd.errors import ReservedTopicError
+from ackd.ports import Headers, Outgoing, Stored
+from tests.integration.engine.shop import NAME, Shop, Worker
+from tests.support.wait import wait_until_async
+
+FORGED = {
+    "ackd-generation": (b"-1", b"%d" % (1 << 70), b"%d" % (1 << 53)),
+    "ackd-incarnation": (b"-1", b"%d" % (1 << 70)),
+    "ackd-rterm": (b"-1", b"65536"),
+    "ackd-attempt": (b"70000",),
+    "ackd-due-ms": (b"%d" % (1 << 60),),
+    "ackd-order-key": (b"%d" % (1 << 50),),
+}
+
+
+@pytest.fixture
+async def worker(tmp_path: Path) -> AsyncIterator[Worker]:
+    async with AsyncExitStack() as stack:
+        yield await Shop(stack, tmp_path, "embedded").start(ordering="key")
+
+
+def retry_topic(worker: Worker) -> str:
+    return worker.subscription.retry_topic.topic.name
+
+
+async def forge(worker: Worker, *headers: Headers) -> None:
+    """Write to the retry topic as any producer of the broker can."""
+    topic = retry_topic(worker)
+    records = [Outgoing(topic, None, b"forged", each, partition=0) for each in headers]
+    stored = await worker.runtime._brokers["b"].publish(records)
+    assert all(isinstance(each, Stored) for each in stored)
+
+
+def made_up(worker: Worker, **more: object) -> Carrier:
+    topic_id = worker.subscription.ownership.topics[worker.shop.topic].topic_id
+    facts: dict[str, object] = {
+        "cluster": worker.subscription.cluster,
+        "topic_id": topic_id,
+        "topic": worker.shop.topic,
+        "partition": 0,
+        "offset": 0,
+        **more,
+    }
+    origin = Origin(**facts)  # type: ignore[arg-type]
+    return Carrier(origin, NAME, 1 << 50, 7, 9, 1, 0, 0, 0)
+
+
+async def test_no_header_stops_the_sidecar_or_makes_a_name(
+    worker: Worker, caplog: pytest.LogCaptureFixture
+) -> None:
+    right = dict(carrier_headers(made_up(worker), ()))
+    place = f"{made_up(worker).origin.text().rsplit('/', 2)[0]}"
+    origins = [f"{place}/{at}".encode() for at in ("-1/4", "99999999999/4", f"0/{1 << 63}", "0/-4")]
+    headers = [right | {"ackd-origin": each} for each in origins]
+    headers += [right | {"ackd-redriven": each} for each in origins]
+    headers += [right | {name: each} for name, values in FORGED.items() for each in values]
+    with caplog.at_level(logging.WARNING):
+        await forge(worker, *(tuple(each.items()) for each in headers))
+        found = await worker.collect(len(headers), lease_ms=60_000)
+    assert {each.topic for each in found} == {retry_topic(worker)}
+    assert len({(each.partition, each.record.offset) for each in found}) == len(headers)
+    assert worker.runtime.metrics.claims.at(NAME, "stranger").value == len(headers)
+    assert len([each for each in caplog.records if "is no copy" in each.message]) == 1
+    assert not worker.runtime.vitals.failure
+    for each in found:
+        assert (await worker.settle(each, Verb.ACK)).status == "acked"
+    await worker.publish(1)
+    assert (await worker.one()).topic == worker.shop.topic
+
+
+@pytest.mark.parametrize("other", [{"cluster": "elsewhere"}, {"topic_id": b"?" * 16}])
+async def test_a_copy_of_nothing_here_has_no_name_of_a_message_here(
+    worker: Worker, other: dict[str, object]
+) -> None:
+    """It is delivered, since a store that lost its data looks the same; but as itself."""
+    await worker.publish(1)
+    real = await worker.one(lease_ms=60_000)
+    await forge(worker, carrier_headers(made_up(worker, **other), (("own", b"1"),)))
+    forged = await worker.one(lease_ms=60_000)
+    assert (forged.topic, forged.partition, forged.record.offset) == (retry_topic(worker), 0, 0)
+    assert (forged.record.value, forged.record.headers) == (b"forged", (("own", b"1"),))
+    shown = {each.id for each in await worker.runtime.in_flight(NAME, 0, 10)}
+    assert shown == {f"{worker.shop.topic}/0/0", f"{retry_topic(worker)}/0/0"}
+    assert (await worker.settle(real, Verb.ACK)).status == "acked"
+    assert (await worker.settle(forged, Verb.ACK)).status == "acked"
+
+
+async def test_a_made_up_generation_takes_no_message_from_its_holder(worker: Worker) -> None:
+    """It claims only a home of exactly that generation; here there is none, and no rollback."""
+    await worker.publish(1)
+    real = await worker.one(lease_ms=60_000)
+    await forge(worker, carrier_headers(made_up(worker), ()))
+
+    async def asked() -> bool:
+        claims = worker.runtime.metrics.claims
+        outcomes = ("held", "finished", "duplicate", "unknown", "stranger")
+        return sum(claims.at(NAME, each).value for each in outcomes) > 0
+
+    await wait_until_async(asked, "the claim", timeout_s=30)
+    assert (await worker.settle(real, Verb.ACK)).status == "acked"
+
+
+async def test_applications_publish_nothing_to_it(worker: Worker) -> None:
+    topic = retry_topic(worker)
+    message = Outgoing(topic, None, b"1", ())
+    for respond_async in (False, True):
+        request = PublishRequest([message], respond_async=respond_async)
+        [result] = (await worker.runtime.publish(None, request)).results
+        assert isinstance(result, ReservedTopicError)
