@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, runtime_checkable
 
@@ -77,7 +77,7 @@ class Capabilities:
     """`ensure_topic` can make one."""
     filters: frozenset[str] = frozenset()
     """Kinds of `ConsumerSpec.filter`: `tag`, `sql92`."""
-    reserved: tuple[str, ...] = RESERVED
+    reserved: tuple[str, ...] = field(default_factory=lambda: RESERVED)
     """Beginnings of names (behind the last slash) of topics that are ackd's own or the broker's:
     applications publish nothing there through ackd.
     """

@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from ackd.core.ids import LedgerKey
 
+LEDGERS_MAX = 100_000
 _SAFE = "._-~/+=@"
 """Characters that stay as they are; braces and colons would change the meaning of a key."""
 
@@ -27,6 +28,8 @@ class Keys:
         if name is None:
             tag = f"{escape(key.cluster)}:{escape(key.subscription)}"
             name = f"{self.base}{{{tag}:{key.topic_id.hex()}:{key.partition}}}:m"
+            if len(self._ledgers) >= LEDGERS_MAX:
+                self._ledgers.clear()  # who asks may have it from a header that somebody made up
             self._ledgers[key] = name
         return name
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ackd.api.dead_letters import DeadRequest, Kind, OperationView, To
 from ackd.api.messages import PublishRequest, Verb
 from ackd.core.origin import Origin
 from ackd.engine.partition.copy_headers import Carrier, carrier_headers
@@ -124,3 +125,28 @@ async def test_applications_publish_nothing_to_it(worker: Worker) -> None:
         request = PublishRequest([message], respond_async=respond_async)
         [result] = (await worker.runtime.publish(None, request)).results
         assert isinstance(result, ReservedTopicError)
+
+
+async def test_a_redrive_goes_to_no_topic_of_the_brokers_own(worker: Worker) -> None:
+    """Whoever may write dead letters writes where they come from, too."""
+    broker = worker.runtime._brokers["b"]
+    dead = worker.subscription.dead_letters._topic
+    await dead.ensure()
+    own = made_up(worker, topic="__consumer_offsets", topic_id=b"?" * 16)
+    letters = [
+        Outgoing(dead.name, None, b"1", carrier_headers(each, ()), partition=0)
+        for each in (own, made_up(worker, topic=retry_topic(worker)), made_up(worker))
+    ]
+    assert all(isinstance(each, Stored) for each in await broker.publish(letters))
+    desk = worker.runtime.dead
+    begun = await desk.begin(NAME, DeadRequest(Kind.REDRIVE, to=To.ORIGIN))
+    assert isinstance(begun, OperationView)
+
+    async def over() -> bool:
+        return (await desk.operation(begun.id)).state not in ("running", "cancelling")
+
+    await wait_until_async(over, "the operation to end", timeout_s=60)
+    view = await desk.operation(begun.id)
+    assert (view.state, view.moved, view.failed) == ("done", 1, 2)
+    assert await broker.partitions("__consumer_offsets") is None
+    assert (await worker.one()).topic == worker.shop.topic

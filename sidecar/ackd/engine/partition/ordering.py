@@ -17,6 +17,7 @@ from ackd.core.record.transitions import Verb
 from ackd.engine.base.spill_file import Held, Stub
 from ackd.engine.partition.copy_headers import Carrier, carrier_of
 
+KEYS_MAX = 10_000
 PlaceOf = Callable[[Held], Place | None]
 
 
@@ -75,6 +76,8 @@ class _Copies:
         if carrier is None or not carrier.order_key or carrier.redriven is not None:
             return None
         key = home_key(carrier)
+        if len(self._keys) >= KEYS_MAX:
+            self._keys.clear()  # forged copies name as many as they like
         key = self._keys.setdefault(key, key)  # one for all: there are few records, many copies
         home = HomeRef(key, carrier.incarnation, carrier.origin.offset, carrier.generation)
         chain = (key, carrier.incarnation, carrier.order_key)
