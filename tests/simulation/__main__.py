@@ -6,8 +6,9 @@ import argparse
 import sys
 from time import monotonic
 
-from tests.simulation.plan import KINDS, Story
+from tests.simulation.plan import KINDS, STYLES, Story
 from tests.simulation.run import Outcome, simulate
+from tests.simulation.stories import STORIES, arguments
 
 FAILURES_MAX = 5
 
@@ -16,21 +17,52 @@ def rerun(outcome: Outcome) -> str:
     """What somebody needs to see the same again."""
     return (
         f"seed {outcome.seed}: {outcome.violation}\n{outcome.tail}\n"
-        f"again: python -m tests.simulation --seed {outcome.seed}"
+        f"again: python -m tests.simulation {' '.join(command(outcome))}"
     )
 
 
-def main() -> int:
-    """Exit code 1 if a seed was found that breaks an invariant."""
+def command(outcome: Outcome) -> list[str]:
+    """The arguments that run the same seed in the same story."""
+    return [*arguments(outcome.story), "--seed", str(outcome.seed)]
+
+
+def _setting(text: str) -> tuple[str, int]:
+    name, _, value = text.partition("=")
+    return name, int(value)
+
+
+def story_of(words: list[str]) -> Story:
+    """What these arguments tell."""
+    return _story(_parser().parse_args(words))
+
+
+def _story(options: argparse.Namespace) -> Story:
+    story = STORIES[options.story]
+    return Story(
+        tuple(kind for kind in options.only.split(",") if kind) or story.faults,
+        (*story.settings, *options.set),
+        options.style or story.style,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=1000, help="how many seeds to run")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--seed", type=int, help="only this seed, with the end of its trace")
+    parser.add_argument("--story", default="any", choices=STORIES, help="what it is about")
     parser.add_argument("--only", default="", help=f"only these faults: {','.join(KINDS)}")
+    parser.add_argument("--set", default=[], type=_setting, action="append", help="NAME=NUMBER")
+    parser.add_argument("--style", default="", help=f"applications like: {', '.join(STYLES)}")
     parser.add_argument("--trace", type=int, default=80, help="lines of trace to print")
     parser.add_argument("--about", default="", help="only lines of the trace with this text")
-    options = parser.parse_args()
-    story = Story(tuple(kind for kind in options.only.split(",") if kind))
+    return parser
+
+
+def main() -> int:
+    """Exit code 1 if a seed was found that breaks an invariant."""
+    options = _parser().parse_args()
+    story = _story(options)
     if options.seed is not None:
         outcome = simulate(options.seed, story, lines=options.trace, about=options.about)
         print(outcome.tail)  # noqa: T201 - a command

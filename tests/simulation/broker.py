@@ -54,9 +54,15 @@ class SimBroker:
     """One process's connection to the cluster."""
 
     def __init__(
-        self, cluster: Cluster, group: Group, process: Process, faults: BrokerFaults
+        self,
+        cluster: Cluster,
+        group: Group,
+        process: Process,
+        faults: BrokerFaults,
+        consumers: type[SimConsumer],
     ) -> None:
         self.cluster = cluster
+        self._consumers = consumers
         self.group = group
         self.process = process
         self.faults = faults
@@ -129,7 +135,7 @@ class SimBroker:
 
     def consumer(self, spec: ConsumerSpec) -> SimConsumer:
         """The one subscription's consumer."""
-        return SimConsumer(self, spec)
+        return self._consumers(self, spec)
 
     async def publish(self, messages: Sequence[Outgoing]) -> list[PublishResult]:
         """One after the other; a lost answer is `UNKNOWN` and the message may land later."""

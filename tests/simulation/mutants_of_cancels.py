@@ -1,56 +1,61 @@
-"""Planted mistakes of cancels, and of who is waited for; see `mutants`."""
+"""Planted mistakes of cancels, and of who is waited for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
-from unittest.mock import patch
+from collections.abc import Sequence
 
-from ackd.core.record.protocol import Op
-from ackd.core.record.transitions import Verb
-from ackd.engine.cluster.members import View, behind
-from ackd.engine.control.cancel import Cancels
-from ackd.engine.partition.copy_headers import Carrier
-from ackd.engine.partition.partition import Partition
-from ackd.ports import Member
-from ackd.store.flusher import LedgerHandle
+from ackd.api.control import Cancel, CancelTo
+from ackd.core.record.protocol import Call, Op, Result
+from ackd.core.record.transitions import Outcome, Verb
+from ackd.engine.cluster.members import SILENT_MS
+from ackd.ports import Member, Members
 from tests.simulation.cancels import AWAY, WORK
 from tests.simulation.mutant import Mutant
+from tests.simulation.parts import Parts, SeededRuntime
+from tests.simulation.seams import WrongAsker
+from tests.simulation.store_client import SimStore
 
 
-def claimed_or_not() -> Any:
+class ClaimedOrNot(WrongAsker):
     """A parked message counts as over although its copy may have claimed it."""
 
-    async def blind(
-        self: Cancels, handle: LedgerHandle, _: Partition, __: int, carrier: Carrier
-    ) -> bool:
-        await self._ask(handle, Op(Verb.REPLAY, carrier.home.offset))
-        return True
-
-    return patch.object(Cancels, "_parked_ack", blind)
+    def answered(self, call: Call, op: Op, result: Result) -> Result:
+        """What was finished in its home is finished."""
+        ended = Op(Verb.REPLAY, op.offset) in call.ops
+        cancelled = op.verb is Verb.CLAIM and ended
+        return result._replace(outcome=Outcome.FINISHED) if cancelled else result
 
 
-def told_before_it_is_done() -> Any:
+class ToldBeforeItIsDone(SeededRuntime):
     """An operator is told at once."""
 
-    async def ack(*_: object) -> str:
-        return "acked"
+    async def cancel(self, name: str, message: str, then: CancelTo, reason: str) -> Cancel:
+        """Nothing becomes of it."""
+        del name
+        return Cancel(message, then, reason, 0, done="acked")
 
-    return patch.object(Cancels, "_ack", ack)
 
-
-def the_silent_are_forgotten() -> Any:
+class ForgetsTheSilent(SimStore):
     """Who may come back with acks that it has served is not waited for."""
 
-    def forgettable(self: View, owned: Iterable[str]) -> list[Member]:
-        taken = self.taken() | set(owned)
-        return [each for each in self.dead if taken.issuperset(behind(each))]
+    async def heartbeat(
+        self, subscription: str, name: str, boot: int, owned: Sequence[str], note: str
+    ) -> Members:
+        """Removes them as soon as all that they owned is taken."""
+        found = await super().heartbeat(subscription, name, boot, owned, note)
+        for each in found.members:
+            others = {text for one in found.members if _lives(one) for text in one.owned}
+            if each.name != name and not _lives(each) and others.union(owned) >= {*each.owned}:
+                await super().forget(subscription, each.name, each.boot)
+        return found
 
-    return patch.object(View, "forgettable", forgettable)
+
+def _lives(member: Member) -> bool:
+    return member.silent_ms < SILENT_MS
 
 
 MUTANTS = (
-    Mutant("a claimed message is cancelled in its home", "I2", claimed_or_not, AWAY),
-    Mutant("a cancel is told before it is done", "I7", told_before_it_is_done, WORK),
-    Mutant("the silent are forgotten", "R10", the_silent_are_forgotten, AWAY, 61),
+    Mutant("a claimed message is cancelled in its home", "I2", Parts(store=ClaimedOrNot), AWAY),
+    Mutant("a cancel is told before it is done", "I7", Parts(runtime=ToldBeforeItIsDone), WORK),
+    Mutant("the silent are forgotten", "R10", Parts(store=ForgetsTheSilent), AWAY),
 )

@@ -1,49 +1,50 @@
-"""Planted mistakes of progress notes; see `mutants`."""
+"""Planted mistakes of progress notes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-from unittest.mock import patch
 
-from ackd.api.messages import Delivery
-from ackd.core.record import notes as core
-from ackd.engine.settlement.notes import Notes, Place
+from ackd.core.ids import LedgerKey
+from ackd.ports import Note
+from ackd.store.memory import MemoryStore
 from tests.simulation.mutant import Mutant
 from tests.simulation.notes import WORK
+from tests.simulation.parts import Parts
+from tests.simulation.store_client import SimStore
 
 
-def copies_know_no_note() -> Any:
+class CopiesKnowNoNote(MemoryStore):
     """Who gets a copy hears nothing of what was said of its message."""
-    places = Notes._places
 
-    def own(self: Notes, message: Delivery) -> list[Place]:
-        return places(self, message)[:1]
+    async def notes(self, key: LedgerKey, offsets: Sequence[int]) -> list[bytes | None]:
+        """Nothing of what was sent back."""
+        record = self.data.records.get(key)
+        homes = {} if record is None else record.homes
+        pairs = zip(offsets, await super().notes(key, offsets), strict=True)
+        return [None if offset in homes else note for offset, note in pairs]
 
-    return patch.object(Notes, "_places", own)
 
-
-def told_before_it_is_kept() -> Any:
+class ToldBeforeItIsKept(SimStore):
     """An extend is answered although its note is in no store."""
 
-    async def write(self: Notes, said: Sequence[object]) -> None:
-        del self, said
+    async def put_notes(self, key: LedgerKey, notes: Sequence[Note], bytes_max: int) -> int:
+        """Kept, it says."""
+        del key, notes, bytes_max
+        return 0
 
-    return patch.object(Notes, "write", write)
 
-
-def the_first_note_stays() -> Any:
+class TheFirstNoteStays(MemoryStore):
     """A note of a later lease does not replace one of an earlier."""
-    put = core.Notes.put
 
-    def first(self: core.Notes, offset: int, *more: Any) -> int:
-        return 0 if offset in self._notes else put(self, offset, *more)
-
-    return patch.object(core.Notes, "put", first)
+    async def put_notes(self, key: LedgerKey, notes: Sequence[Note], bytes_max: int) -> int:
+        """Only where there is none."""
+        there = await self.notes(key, [each.offset for each in notes])
+        fresh = [each for each, before in zip(notes, there, strict=True) if before is None]
+        return await super().put_notes(key, fresh, bytes_max)
 
 
 MUTANTS = (
-    Mutant("copies know no note", "I7", copies_know_no_note, WORK),
-    Mutant("a note is told before it is kept", "I7", told_before_it_is_kept, WORK),
-    Mutant("the first note stays", "I7", the_first_note_stays, WORK),
+    Mutant("copies know no note", "I7", Parts(memory=CopiesKnowNoNote), WORK),
+    Mutant("a note is told before it is kept", "I7", Parts(store=ToldBeforeItIsKept), WORK),
+    Mutant("the first note stays", "I7", Parts(memory=TheFirstNoteStays), WORK),
 )

@@ -2,79 +2,151 @@
 
 from __future__ import annotations
 
-from typing import Any
-from unittest.mock import patch
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 
-from ackd.core.ledger.claims import Carriers
-from ackd.core.ledger.entries import Window
-from ackd.core.ledger.order import Turns
-from ackd.core.ledger.send_back import SendingBack
-from ackd.core.record import copies
-from ackd.core.record.protocol import Op, Result
+from ackd.config.schema import Settings
+from ackd.core.record.protocol import Call, Op, Open, Result, Snapshot
 from ackd.core.record.state import Record
 from ackd.core.record.transitions import Outcome, Verb
+from ackd.ports import Broker, Clock, Store
+from tests.simulation.mutant import Mutant
+from tests.simulation.parts import Parts, SeededRuntime
+from tests.simulation.plan import PARKED, PROMOTED_KEYS, Story
+from tests.simulation.seams import WrongAsker, WrongStore, nothing
+from tests.simulation.store_client import SimStore
 
 
-def any_of_a_key_may_go() -> Any:
-    return patch.object(Turns, "free", lambda *_: True)
+class KeepsNoOrder(SeededRuntime):
+    """Any message of a key, or of a partition, may go."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        store: Store,
+        brokers: Mapping[str, Broker],
+        clock: Clock,
+        bits: Callable[[int], int],
+    ) -> None:
+        loose = {
+            name: replace(each, ordering="none") for name, each in settings.subscriptions.items()
+        }
+        super().__init__(
+            replace(settings, subscriptions=loose),
+            store=store,
+            brokers=brokers,
+            clock=clock,
+            bits=bits,
+        )
 
 
-def parked_keys_go_on_in_the_window() -> Any:
-    """Only the ledger's cache forgets it; the store is not asked at a grant."""
-    return patch.object(Turns, "free", Turns.first)
+class SaysThatKeysAreFree(WrongStore):
+    """Only the ledger hears it; the store is not asked at a grant."""
+
+    def decided(self, record: Record, op: Op, result: Result) -> Result:
+        """Whoever asks for a key."""
+        del record
+        return result._replace(outcome=Outcome.FINISHED) if op.verb is Verb.HEAD else result
 
 
-def sent_back_without_its_key() -> Any:
-    """A lease of an earlier owner, whose message is not fetched yet."""
-    return patch.object(SendingBack, "_key_known", lambda *_: True)
+class SendsWithoutKey(WrongAsker):
+    """What is sent back parks no key."""
+
+    def asks(self, call: Call, op: Op) -> Op:
+        """None is named."""
+        del call
+        return op._replace(arg=0) if op.verb is Verb.SEND else op
 
 
-def taken_over_without_the_parked_keys() -> Any:
-    original = Window._turns_again
+class OpensWithoutParkedKeys(SimStore):
+    """A new owner does not hear which keys are parked."""
 
-    def turns_again(self: Window[Any], before: Any, _: object) -> None:
-        original(self, before, ())
-
-    return patch.object(Window, "_turns_again", turns_again)
-
-
-def a_claim_looks_at_no_line() -> Any:
-    original = copies.claim
-
-    def claim(record: Record, op: Op, now_ms: int) -> Result:
-        found = record.homes.get(op.offset)
-        if found is None:
-            return original(record, op, now_ms)
-        key, found.key = found.key, 0
-        result = original(record, op, now_ms)
-        found.key = key
-        return result
-
-    return patch.dict(copies.VERBS, {Verb.CLAIM: claim})
+    async def open(self, request: Open) -> Snapshot:
+        """None are."""
+        return replace(await super().open(request), parked=[])
 
 
-def free_when_the_first_is_claimed() -> Any:
+def _line(record: Record, offset: int) -> list[int]:
+    """In which a message stands."""
+    home = record.homes.get(offset)
+    return [] if home is None or not home.key else record.parked[home.key]
+
+
+class ClaimsOutOfTurn(WrongStore):
+    """A claim looks at no line."""
+
+    def decides(self, record: Record, op: Op) -> Op:
+        """Who claims is the first."""
+        line = _line(record, op.offset)
+        if op.verb is Verb.CLAIM and line:
+            line.sort(key=lambda offset: (offset != op.offset, offset))
+        return op
+
+
+class FreesWhatIsClaimed(WrongStore):
     """Too early: its copy is on its way, or in somebody's hands."""
-    original = copies.claim
 
-    def claim(record: Record, op: Op, now_ms: int) -> Result:
-        result = original(record, op, now_ms)
-        if result.outcome is Outcome.CLAIMED:
-            copies.leave(record, op.offset, record.homes[op.offset])
+    def decided(self, record: Record, op: Op, result: Result) -> Result:
+        """It leaves its line."""
+        line = _line(record, op.offset)
+        if op.verb is Verb.CLAIM and result.outcome is Outcome.CLAIMED and line:
+            line.remove(op.offset)
+            home = record.homes[op.offset]
+            if not line:
+                del record.parked[home.key]
+            home.key = 0
         return result
 
-    return patch.dict(copies.VERBS, {Verb.CLAIM: claim})
 
-
-def acked_unheard() -> Any:
-    """The line of its home is told of a copy only if its claim is known here."""
-    return patch.object(Carriers, "_were_claimed", lambda *_: None)
-
-
-def the_newest_goes_first() -> Any:
+class ParksInFront(WrongStore):
     """A follower gets in line before whom it follows."""
 
-    def park(record: Record, key: int, offset: int) -> None:
-        record.parked.setdefault(key, []).insert(0, offset)
+    def decided(self, record: Record, op: Op, result: Result) -> Result:
+        """The newest is the first."""
+        line = _line(record, op.offset)
+        if op.verb is Verb.SEND and result.outcome is Outcome.SENT and line:
+            line.remove(op.offset)
+            line.insert(0, op.offset)
+        return result
 
-    return patch.object(copies, "park", park)
+
+class FreesOnlyTheClaimed(WrongStore):
+    """The line of its home hears of a copy only if its claim is known."""
+
+    def decides(self, record: Record, op: Op) -> Op:
+        """A forgotten claim is not made good."""
+        home = record.homes.get(op.offset)
+        forgotten = home is not None and home.carrier is None
+        return nothing(op) if op.verb is Verb.CLOSE and op.arg and forgotten else op
+
+
+MUTANTS = (
+    Mutant(
+        "any message of a key may go",
+        "I6",
+        Parts(runtime=KeepsNoOrder),
+        Story(settings=(("ordered", 2),)),
+    ),
+    Mutant(
+        "any message of a partition may go",
+        "I6",
+        Parts(runtime=KeepsNoOrder),
+        Story(settings=(("ordered", -1),)),
+    ),
+    Mutant("a parked key goes on in the window", "R19", Parts(memory=SaysThatKeysAreFree), PARKED),
+    Mutant(
+        "taken over without the parked keys", "R19", Parts(store=OpensWithoutParkedKeys), PARKED
+    ),
+    Mutant("sent back without its key", "R19", Parts(store=SendsWithoutKey), PARKED),
+    Mutant("a claim looks at no line", "R19", Parts(memory=ClaimsOutOfTurn), PARKED),
+    Mutant("a key is free when a copy is claimed", "R19", Parts(memory=FreesWhatIsClaimed), PARKED),
+    Mutant("a follower gets in line first", "R19", Parts(memory=ParksInFront), PARKED),
+    Mutant(
+        "a copy of a forgotten claim frees nobody",
+        "R19",
+        Parts(memory=FreesOnlyTheClaimed),
+        PROMOTED_KEYS,
+        97,
+    ),
+)

@@ -1,75 +1,146 @@
-"""Planted mistakes of an outbox; see `mutants`."""
+"""Planted mistakes of an outbox."""
 
 from __future__ import annotations
 
-from typing import Any
-from unittest.mock import patch
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
 
-from ackd.core.outbox import Asking, Load, Outbox
-from ackd.engine.publishing import publish
-from ackd.engine.publishing.outbox_sender import OutboxSender
-from ackd.ports import Failure, Stored
+from ackd.core.outbox import Asking, Bounds, Load, Outbox, Parcel, Post, Posted
+from ackd.engine.publishing.outbox_codec import read_message, write_message
+from ackd.ports import Failure, NotStored, Outgoing, PublishResult, Stored
+from ackd.store.memory import MemoryStore
+from ackd.store.memory_outbox import MemoryOutboxes
+from tests.simulation.broker import SimBroker
 from tests.simulation.mutant import Mutant
-from tests.simulation.outboxes import AWAY, FORGOTTEN, FULL
+from tests.simulation.outboxes import AWAY, FORGOTTEN, FULL, OUT
+from tests.simulation.parts import Parts
+from tests.simulation.store_client import SimStore
+from tests.simulation.store_more import SimOutboxes
 
 
-def late_questions_count() -> Any:
+class HearsLateQuestions(MemoryOutboxes):
     """A question that nobody waits for any more takes messages, for one that never hears of it."""
-    take = Outbox.take
 
-    def late(self: Outbox, asking: Asking, *more: Any) -> Load:
-        self.seen = "", 0
-        term = self.term if asking.owner == self.owner else asking.term
-        return take(self, asking._replace(term=term), *more)
+    async def take(
+        self,
+        name: str,
+        asking: Asking,
+        most: int,
+        bytes_max: int,
+        have: Sequence[int] | None = None,
+    ) -> Load:
+        """Whenever it was asked, under whatever term."""
+        outbox = self._outboxes.setdefault(name, Outbox())
+        outbox.seen = "", 0
+        term = outbox.term if asking.owner == outbox.owner else asking.term
+        return await super().take(name, asking._replace(term=term), most, bytes_max, have)
 
-    return patch.object(Outbox, "take", late)
+
+class LateQuestionsCount(MemoryStore):
+    """See `HearsLateQuestions`."""
+
+    @property
+    def outboxes(self) -> MemoryOutboxes:
+        """With the mistake."""
+        return HearsLateQuestions(self.data.outboxes, self._now_us, self.run)
 
 
-def numbers_come_again() -> Any:
+class NumbersComeAgain(MemoryStore):
     """After a failover a number is given to another message."""
-    return patch.object(Outbox, "decided_by", lambda *_: None)
+
+    @property
+    def outboxes(self) -> MemoryOutboxes:
+        """It never hears of another run."""
+        return MemoryOutboxes(self.data.outboxes, self._now_us, "always")
 
 
-def any_messages_of_a_request() -> Any:
+class OneTicket(SimOutboxes):
     """A repeat is one for the outbox, whichever of its messages go there this time."""
-    ticket = publish._ticket
-    return patch.object(
-        publish, "_ticket", lambda request, _: ticket(request, range(len(request.messages)))
-    )
+
+    async def post(self, name: str, posts: Sequence[Post], bounds: Bounds) -> list[Posted]:
+        """The ticket names the request alone."""
+        return await super().post(name, [self._named(each) for each in posts], bounds)
+
+    @staticmethod
+    def _named(post: Post) -> Post:
+        value = read_message(post.postings[0].body).value or b""
+        return post._replace(ticket=post.ticket and value.rpartition(b".")[0])
 
 
-def lanes_are_not_kept() -> Any:
+class KeepsNoLanes(SimOutboxes):
     """What has the same key is on its way together."""
 
-    def choose(self: OutboxSender, now_ms: int) -> dict[int, Any]:
-        held = self._held.items()
-        return {n: each for n, each in held if not each.flying and each.again_ms <= now_ms}
+    async def take(
+        self,
+        name: str,
+        asking: Asking,
+        most: int,
+        bytes_max: int,
+        have: Sequence[int] | None = None,
+    ) -> Load:
+        """Nothing has a key, or a partition."""
+        load = await super().take(name, asking, most, bytes_max, have)
+        return load._replace(parcels=[self._free(each) for each in load.parcels])
 
-    return patch.object(OutboxSender, "_choose", choose)
+    @staticmethod
+    def _free(parcel: Parcel) -> Parcel:
+        message = replace(read_message(parcel.body), key=None, partition=None)
+        return parcel._replace(body=write_message(message))
 
 
-def unanswered_is_sent() -> Any:
-    """What may be stored counts as stored."""
-    answered = OutboxSender._answered
-
-    def unknown(self: OutboxSender, number: int, held: Any, result: Any) -> None:
-        if getattr(result, "failure", None) is Failure.UNKNOWN:
-            result = Stored(held.message.topic, 0, 0)
-        answered(self, number, held, result)
-
-    return patch.object(OutboxSender, "_answered", unknown)
-
-
-def takeovers_are_not_told() -> Any:
+class TakesOverInSilence(SimOutboxes):
     """What a dead sidecar had taken is sent again and not said to be."""
-    return patch.object(Outbox, "_take_back", Outbox._lay_back)
+
+    async def take(
+        self,
+        name: str,
+        asking: Asking,
+        most: int,
+        bytes_max: int,
+        have: Sequence[int] | None = None,
+    ) -> Load:
+        """Nothing is doubtful."""
+        load = await super().take(name, asking, most, bytes_max, have)
+        return load._replace(parcels=[each._replace(doubtful=False) for each in load.parcels])
+
+
+class WithOneTicket(SimStore):
+    """See `OneTicket`."""
+
+    OUTBOXES: ClassVar[type[SimOutboxes]] = OneTicket
+
+
+class WithoutLanes(SimStore):
+    """See `KeepsNoLanes`."""
+
+    OUTBOXES: ClassVar[type[SimOutboxes]] = KeepsNoLanes
+
+
+class InSilence(SimStore):
+    """See `TakesOverInSilence`."""
+
+    OUTBOXES: ClassVar[type[SimOutboxes]] = TakesOverInSilence
+
+
+class UnansweredIsSent(SimBroker):
+    """What may be stored counts as stored."""
+
+    async def publish(self, messages: Sequence[Outgoing]) -> list[PublishResult]:
+        """As the first of its topic."""
+        return [_known(each) for each in await super().publish(messages)]
+
+
+def _known(result: PublishResult) -> PublishResult:
+    unknown = isinstance(result, NotStored) and result.failure is Failure.UNKNOWN
+    return Stored(OUT, 0, 0) if unknown else result
 
 
 MUTANTS = (
-    Mutant("a late question takes messages", "I6", late_questions_count, AWAY, 20),
-    Mutant("a number comes again", "I6", numbers_come_again, FORGOTTEN),
-    Mutant("a ticket is for any messages", "R20", any_messages_of_a_request, FULL),
-    Mutant("lanes are not kept", "I6", lanes_are_not_kept, AWAY),
-    Mutant("no answer of the broker is one", "I1", unanswered_is_sent, AWAY),
-    Mutant("a takeover is not told", "R20", takeovers_are_not_told, AWAY),
+    Mutant("a late question takes messages", "I6", Parts(memory=LateQuestionsCount), AWAY),
+    Mutant("a number comes again", "I6", Parts(memory=NumbersComeAgain), FORGOTTEN),
+    Mutant("a ticket is for any messages", "R20", Parts(store=WithOneTicket), FULL),
+    Mutant("lanes are not kept", "I6", Parts(store=WithoutLanes), AWAY),
+    Mutant("no answer of the broker is one", "I1", Parts(broker=UnansweredIsSent), AWAY),
+    Mutant("a takeover is not told", "R20", Parts(store=InSilence), AWAY),
 )

@@ -1,27 +1,69 @@
-"""Planted mistakes of a redrive; see `mutants`."""
+"""Planted mistakes of a redrive (R2, R29)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-from unittest.mock import patch
+from dataclasses import replace
 
-from ackd.engine.operations.redrive_job import Work
+from ackd.core.record.protocol import Call, Finish, Op, Reply
+from ackd.core.record.transitions import Outcome, Verb
+from ackd.engine.partition.copy_headers import ORIGIN, REDRIVEN_FROM
+from ackd.ports import Outgoing, PublishResult
+from tests.simulation.broker import SimBroker
+from tests.simulation.mutant import Mutant
+from tests.simulation.parts import Parts
+from tests.simulation.plan import REDRIVE
+from tests.simulation.redrives import REDRIVEN
+from tests.simulation.store_client import SimStore
 
 
-def to_everybody() -> Any:
+class ToEverybody(SimBroker):
     """Dead letters go to their topic, although only this group was meant."""
-    return patch.object(Work, "_to_group", Work._to_origin)
+
+    async def publish(self, messages: Sequence[Outgoing]) -> list[PublishResult]:
+        """Copies of dead letters elsewhere."""
+        return await super().publish([_elsewhere(each) for each in messages])
 
 
-def marked_before_its_copy() -> Any:
+def _elsewhere(message: Outgoing) -> Outgoing:
+    fields = dict(message.headers)
+    origin = fields.get(ORIGIN)
+    if REDRIVEN not in fields or origin is None:
+        return message
+    topic = origin.decode().split("/")[2]
+    headers = ((REDRIVEN_FROM, fields[REDRIVEN]),)
+    return replace(message, topic=topic, headers=headers, partition=None)
+
+
+class MarkedBeforeItsCopy(SimStore):
     """A dead letter is gone before its copy is stored."""
-    original = Work._send
 
-    async def send(self: Work, taken: Any, letters: Sequence[Any]) -> tuple[list[Any], int]:
-        homes, before = await original(self, taken, letters)
-        if homes:
-            await self._mark(taken, homes)
-        return homes, before
+    async def apply(self, calls: Sequence[Call]) -> list[Reply]:
+        """What a redrive sends is finished at once."""
+        replies = await super().apply(calls)
+        over = [_over(call, reply) for call, reply in zip(calls, replies, strict=True)]
+        if finishes := [each for each in over if each.ops]:
+            await super().apply(finishes)
+        return replies
 
-    return patch.object(Work, "_send", send)
+
+def _over(call: Call, reply: Reply) -> Call:
+    placed = {op.offset for op in call.ops if op.verb is Verb.PLACE}
+    pairs = zip(call.ops, reply.results, strict=False)
+    return Call(
+        call.key,
+        [
+            Op(Verb.FINISH, op.offset, result.fence, reply.rterm, result.attempt, Finish.SENT)
+            for op, result in pairs
+            if op.verb is Verb.SEND and op.offset in placed and result.outcome is Outcome.SENT
+        ],
+        incarnation=call.incarnation,
+    )
+
+
+MUTANTS = (
+    Mutant("a redrive goes to everybody", "R29", Parts(broker=ToEverybody), REDRIVE),
+    Mutant(
+        "a dead letter is gone before its copy", "R2", Parts(store=MarkedBeforeItsCopy), REDRIVE
+    ),
+)

@@ -1,54 +1,113 @@
-"""Planted mistakes about what a store forgot in a failover (R10)."""
+"""Planted mistakes about what a store forgot in a failover (R9, R10)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
-from unittest.mock import patch
+from collections.abc import Sequence
+from dataclasses import replace
 
-from ackd.core.record import copies, maintenance
-from ackd.core.record.transitions import Verb
-from ackd.engine.base import replay_log
-from ackd.engine.base.replay_log import Memory
-from ackd.engine.partition.partition import Partition
-from ackd.engine.retry.claims import Claims
-
-
-@contextmanager
-def no_repair() -> Iterator[None]:
-    async def repair(self: Partition, found: object, lost: object = ()) -> None:
-        del self, found, lost
-
-    async def replay(self: Memory, by_key: object) -> None:
-        del self, by_key
-
-    with patch.object(Partition, "repair", repair), patch.object(Memory, "_replay_all", replay):
-        yield
+from ackd.core.record.protocol import Call, Op, Open, Reply, Result, Snapshot, Verdict
+from ackd.core.record.state import Record
+from ackd.core.record.transitions import SETTLES, Outcome, State, Verb
+from tests.simulation.mutant import Mutant
+from tests.simulation.parts import Parts
+from tests.simulation.plan import FAILOVER, PROMOTED, PROMOTED_KEYS, Story
+from tests.simulation.seams import DONE, WrongAsker, WrongStore, nothing
 
 
-def no_homes() -> Any:
-    return patch.dict(maintenance.VERBS, {Verb.RESTORE: lambda *_: 0})
+class FencesFromMemory(WrongStore):
+    """After a rollback the same number, under the same term, is given to somebody else."""
+
+    async def apply(self, calls: Sequence[Call]) -> list[Reply]:
+        """Each grant gets the next number."""
+        return [await self._numbered(call) for call in calls]
+
+    async def _numbered(self, call: Call) -> Reply:
+        record = self.data.records.get(call.key)
+        last = 0 if record is None else record.fence
+        (reply,) = await super().apply([call])
+        if record is None or not reply.results:
+            return reply
+        numbers: dict[int, int] = {}
+        for index, (op, result) in enumerate(zip(call.ops, reply.results, strict=True)):
+            if op.verb is Verb.GRANT and result.outcome is Outcome.GRANTED:
+                fence = numbers.setdefault(op.group, last + 1 + len(numbers))
+                record.slots[op.offset].fence = record.fence = fence
+                reply.results[index] = result._replace(fence=fence)
+        return reply
+
+    async def open(self, request: Open) -> Snapshot:
+        """The term stays."""
+        record = self.data.records.get(request.key)
+        same = request if record is None else replace(request, rterm=record.rterm)
+        return await super().open(same)
 
 
-def no_patience() -> Any:
-    return patch.object(replay_log, "UNOPENED_WAIT_MS", replay_log.REPLAY_WAIT_MS)
+class RepairsNothing(WrongAsker):
+    """What the store forgot is not told it again."""
+
+    def asks(self, call: Call, op: Op) -> Op:
+        """No finishes, homes or leases."""
+        del call
+        return nothing(op) if self._is_repair(op) else op
+
+    def answered(self, call: Call, op: Op, result: Result) -> Result:
+        """As if it had been."""
+        del call
+        if not self._is_repair(op):
+            return result
+        return result._replace(outcome=Outcome.EXTENDED) if op.verb is Verb.EXTEND else DONE
+
+    def _is_repair(self, op: Op) -> bool:
+        """Chunks are made again all the same."""
+        lease = op.verb is Verb.EXTEND and not op.counted
+        return lease or op.verb is Verb.RESTORE or (op.verb is Verb.REPLAY and not op.arg)
 
 
-def homes_are_passed() -> Any:
-    return patch.object(
-        copies, "decides", lambda record, op, phase, _: copies.parked(record, op.offset, phase)
-    )
+class RestoresNoHome(RepairsNothing):
+    """The rest is told."""
+
+    def _is_repair(self, op: Op) -> bool:
+        """Homes alone."""
+        return op.verb is Verb.RESTORE
 
 
-def late_acks_overtake_claims() -> Any:
-    return patch.object(copies, "perhaps_claimed", lambda *_: False)
+class HomesArePassed(WrongStore):
+    """A settle of what a commit knows to be over does not wait for a home that is to come."""
+
+    def decided(self, record: Record, op: Op, result: Result) -> Result:
+        """Lost at once. An ack is kept whatever comes."""
+        del record
+        asked = op.verb in SETTLES and op.verb is not Verb.ACK
+        waits = result.outcome is Outcome.UNREPAIRED and result.state is State.FINISHED
+        return result._replace(outcome=Outcome.LOST) if asked and waits else result
 
 
-def unanswered_is_unknown() -> Any:
+class UnansweredIsUnknown(WrongAsker):
     """A claim of a record that nobody has re-opened yet counts as one of a record that is gone."""
 
-    async def gone(*_: object) -> bool:
-        return True
+    def heard(self, call: Call, reply: Reply) -> Reply:
+        """There is no record."""
+        claims = any(op.verb is Verb.CLAIM for op in call.ops)
+        gone = claims and reply.verdict is not Verdict.OK
+        return replace(reply, verdict=Verdict.ABSENT) if gone else reply
 
-    return patch.object(Claims, "_is_gone", gone)
+
+MUTANTS = (
+    Mutant(
+        "fences come from memory",
+        "R9",
+        Parts(memory=FencesFromMemory),
+        Story(("store_failover", "kill")),
+    ),
+    Mutant(
+        "nothing is repaired after a rollback",
+        "R10",
+        Parts(store=RepairsNothing),
+        Story(("store_failover",)),
+    ),
+    Mutant("a forgotten home is not written again", "R10", Parts(store=RestoresNoHome), FAILOVER),
+    Mutant("replays are given up", "R10", story=PROMOTED_KEYS, first=1087),
+    Mutant("settles overtake homes", "I7", Parts(memory=HomesArePassed), PROMOTED, 1016),
+    Mutant("late acks overtake claims", "R10", story=PROMOTED, first=2325),
+    Mutant("no answer to a claim is one", "R2", Parts(store=UnansweredIsUnknown), FAILOVER),
+)

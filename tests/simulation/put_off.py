@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
-from unittest.mock import patch
+from typing import Final
 
 from ackd.core.ids import TopicPartition
-from ackd.core.ledger.foreign_delays import Delays
-from ackd.engine.partition import foreign_delays
 from ackd.ports import Delay, Record
 from tests.simulation.log import is_retry
 from tests.simulation.plan import Story
@@ -53,13 +50,3 @@ def broken(record: Record, granted_us: int, attempt: int, *, counted: bool) -> s
     if counted and attempt <= delay.attempts:
         return f"I4: attempt {attempt} after {delay.attempts} elsewhere"
     return ""
-
-
-def unheard() -> Any:
-    """A planted mistake: what the adapter tells is not heard."""
-    return patch.object(foreign_delays, "told", lambda *_: None)
-
-
-def not_told_again() -> Any:
-    """A planted mistake: what was on its way to the store, or forgotten by it, is ready."""
-    return patch.object(Delays, "_put_off_again", lambda *_: None)

@@ -22,6 +22,7 @@ from tests.simulation.faults import TOPIC, Nemesis
 from tests.simulation.group import Group
 from tests.simulation.log import Cluster
 from tests.simulation.outboxes import OUT, PARTITIONS, Deliveries
+from tests.simulation.parts import PARTS, Parts
 from tests.simulation.plan import ANY, Plan, Story, draw
 from tests.simulation.process import Process
 from tests.simulation.redrives import redriven, under_way
@@ -54,6 +55,7 @@ class Outcome:
     tail: str
     repeats: int = 0
     redriven: int = 0
+    story: Story = ANY
 
     def summary(self) -> str:
         """In one line."""
@@ -67,7 +69,7 @@ class Outcome:
 class Run:
     """The parts of one run."""
 
-    def __init__(self, seed: int, story: Story = ANY) -> None:
+    def __init__(self, seed: int, story: Story = ANY, parts: Parts = PARTS) -> None:
         self.world = World(seed)
         self.plan = draw(self.world, story)
         self.cluster = Cluster(self.world)
@@ -79,11 +81,13 @@ class Run:
         self.checker = Checker(self.world, self.cluster)
         self.checker.ordered = self.plan.ordered
         self.group.on_commit.append(self.checker.committed)
-        self.server = StoreServer(self.world, self.checker, replicated=self.plan.replicated)
+        self.server = StoreServer(
+            self.world, self.checker, parts.memory, replicated=self.plan.replicated
+        )
         self.broker_faults = BrokerFaults()
         self._random = self.world.random("traffic")
         place = SidecarPlace(
-            self.world, self.server, self.cluster, self.group, self.broker_faults
+            self.world, self.server, self.cluster, self.group, self.broker_faults, parts
         )  # fmt: skip
         self.sidecars = [
             Sidecar(place, f"s{number}", self._settings(f"s{number}"), self.plan.store_timeout_ms)
@@ -341,12 +345,12 @@ class _Alarm(logging.Handler):
 
 
 def simulate(
-    seed: int, story: Story = ANY, *, lines: int = 60, about: str = ""
+    seed: int, story: Story = ANY, *, parts: Parts = PARTS, lines: int = 60, about: str = ""
 ) -> Outcome:  # fmt: skip
     """One run from a seed. `tail` has the last `lines` of the trace that have `about` in them."""
     collecting = gc.isenabled()
     gc.disable()
-    run = Run(seed, story)
+    run = Run(seed, story, parts)
     logger = logging.getLogger("ackd")
     before, alarm = logger.level, _Alarm(run.world)
     logger.setLevel(logging.ERROR)
@@ -376,6 +380,7 @@ def simulate(
         acked=run.checker.acked_count,
         repeats=run.checker.repeats.count,
         redriven=run.redriven,
+        story=story,
         violation=violation,
         tail="" if violation is None and not about else world.tail(lines, about),
     )

@@ -3,52 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Any
 
 from ackd.config.schema import Settings
-from ackd.engine.base.context import Context
-from ackd.engine.base.spill_file import Spill
 from ackd.engine.runtime import Runtime
-from ackd.ports import Broker, Clock, Store
-from ackd.telemetry.metrics import Metrics
-from tests.simulation.broker import BrokerFaults, SimBroker
+from tests.simulation.broker import BrokerFaults
 from tests.simulation.group import Group
 from tests.simulation.log import Cluster
+from tests.simulation.parts import Parts
 from tests.simulation.process import Process
-from tests.simulation.spill import MemorySpill
 from tests.simulation.store import StoreServer
 from tests.simulation.store_client import SimStore
 from tests.simulation.world import MS, World
 
-METRICS = Metrics()
-"""Shared by all simulated sidecars: making the families costs more than a whole start."""
-
 Answer = Callable[[object, Exception | None], None]
-
-
-class SeededRuntime(Runtime):
-    """The runtime with random numbers from the seed."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        store: Store,
-        brokers: Mapping[str, Broker],
-        clock: Clock,
-        bits: Callable[[int], int],
-    ) -> None:
-        super().__init__(settings, store=store, brokers=brokers, clock=clock, metrics=METRICS)
-        self._bits = bits
-
-    def _spill(self, name: str, bytes_max: int) -> Spill:
-        del name
-        return MemorySpill(bytes_max)
-
-    async def _connect(self) -> Context:
-        return replace(await super()._connect(), random_bits=self._bits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +30,7 @@ class Place:
     cluster: Cluster
     group: Group
     broker_faults: BrokerFaults
+    parts: Parts
 
 
 class Request:
@@ -123,9 +94,12 @@ class Sidecar:
         process = self.process = Process(place.world, self.name, self.process.boot + 1)
         process.loop.on_fuse = self.kill
         random = place.world.random(f"bits/{self.name}/{process.boot}")
-        self.store = SimStore(place.server, process, self._store_timeout_ms)
-        broker = SimBroker(place.cluster, place.group, process, place.broker_faults)
-        self.runtime = SeededRuntime(
+        parts = place.parts
+        self.store = parts.store(place.server, process, self._store_timeout_ms)
+        broker = parts.broker(
+            place.cluster, place.group, process, place.broker_faults, parts.consumer
+        )
+        self.runtime = parts.runtime(
             self.settings,
             store=self.store,
             brokers={"broker": broker},

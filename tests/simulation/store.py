@@ -71,7 +71,9 @@ class _Write(NamedTuple):
 class StoreServer:
     """One server and its data. Writes are logged, so that a lagging replica can be promoted."""
 
-    def __init__(self, world: World, observer: Observer, *, replicated: bool) -> None:
+    def __init__(
+        self, world: World, observer: Observer, memory: type[MemoryStore], *, replicated: bool
+    ) -> None:
         self.world = world
         self.observer = observer
         self.replicated = replicated
@@ -83,7 +85,8 @@ class StoreServer:
         self.confirmed = 0
         self.waiting: dict[Breakable, None] = {}
         self._log: list[_Write] = []
-        self.memory = MemoryStore(Data(), "run-1", self._now_us)
+        self._made = memory
+        self.memory = self._memory(Data(), "run-1")
         self._replay_us = 0
 
     @property
@@ -95,6 +98,9 @@ class StoreServer:
     def run(self) -> str:
         """The name of this run of the server."""
         return self.memory.run
+
+    def _memory(self, data: Data, run: str) -> MemoryStore:
+        return self._made(data, run, self._now_us)
 
     def _now_us(self) -> int:
         return self._replay_us or self.world.now_us + self.clock_us
@@ -142,7 +148,7 @@ class StoreServer:
         if lost:
             del self._log[keep:]
             self._replay(run)
-        self.memory = MemoryStore(self.data, run, self._now_us)
+        self.memory = self._memory(self.data, run)
         self.world.note("store", "up", run, f"without the last {lost} writes")
         return from_us
 
@@ -150,16 +156,16 @@ class StoreServer:
         data = Data()
         for write in self._log:
             self._replay_us = write.at_us
-            finish(write.work(MemoryStore(data, write.run, self._now_us)))
+            finish(write.work(self._memory(data, write.run)))
         self._replay_us = 0
-        self.memory = MemoryStore(data, run, self._now_us)
+        self.memory = self._memory(data, run)
 
     def flush(self) -> None:
         """All data is gone; the server run is the same."""
         self.world.note("store", "flushed")
         self._log.clear()
         self.confirmed = 0
-        self.memory = MemoryStore(Data(), self.run, self._now_us)
+        self.memory = self._memory(Data(), self.run)
 
     def evict(self, random: Random) -> tuple[LedgerKey, int] | None:
         """One bitmap chunk is gone. None if there is none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from ackd.core.ids import LedgerKey
 from ackd.core.rate_bucket import Taken
@@ -77,8 +77,10 @@ class Trip(Generic[T]):
 class SimStore:
     """`ackd.ports.Store` of one process."""
 
+    OUTBOXES: ClassVar[type[SimOutboxes]] = SimOutboxes
+
     def __init__(self, server: StoreServer, process: Process, timeout_ms: int) -> None:
-        self._server = server
+        self.server = server
         self._process = process
         self._timeout_us = timeout_ms * MS
         self._random = server.world.random(f"net/{process.name}/{process.boot}")
@@ -87,7 +89,7 @@ class SimStore:
         self._run = ""
         self._has_key = False
         self.cut = False
-        self.outboxes = SimOutboxes(self._call, server.observer)
+        self.outboxes = self.OUTBOXES(self._call, server.observer)
         self.seen_keys = SimSeenKeys(self._call)
         self.places = SimPlaces(self._call)
 
@@ -101,10 +103,10 @@ class SimStore:
     async def _call(self, work: Work[T], seen: Callable[[T], None] | None = None) -> T:
         if self._process.loop.dead:
             raise StoreError("dead")
-        if self._generation != self._server.generation:
+        if self._generation != self.server.generation:
             self._break()  # the other end has closed it
             await self._connect()
-        server, world = self._server, self._server.world
+        server, world = self.server, self.server.world
         latency_us, fate = self._draw()
         arrival_us = max(world.now_us + latency_us, self._arrival_us)
         if fate == "late":
@@ -132,7 +134,7 @@ class SimStore:
 
     async def _connect(self) -> None:
         await asyncio.sleep(self._draw()[0] / 1_000_000)
-        server = self._server
+        server = self.server
         frozen = server.frozen_until_us > server.world.now_us
         if not server.up or self.cut or frozen:
             if frozen or self.cut:
@@ -145,7 +147,7 @@ class SimStore:
         self._generation = 0
 
     def _draw(self) -> tuple[int, str]:
-        faults, random = self._server.faults, self._random
+        faults, random = self.server.faults, self._random
         latency_us = random.randint(*faults.latency_us)
         if not faults.active:
             return latency_us, ""
@@ -176,7 +178,7 @@ class SimStore:
 
         def seen(replies: list[Reply]) -> None:
             for call, reply in zip(sent, replies, strict=True):
-                self._server.observer.applied(self._process, call, reply)
+                self.server.observer.applied(self._process, call, reply)
 
         return await self._call(lambda store: store.apply(sent), seen)
 
@@ -184,7 +186,7 @@ class SimStore:
         """Take or read again."""
 
         def seen(snapshot: Snapshot) -> None:
-            self._server.observer.opened(self._process, request, snapshot)
+            self.server.observer.opened(self._process, request, snapshot)
 
         return await self._call(lambda store: store.open(request), seen)
 
@@ -238,7 +240,7 @@ class SimStore:
         """Set a value."""
         await self._call(
             lambda store: store.put(name, value, ttl_ms),
-            lambda _: self._server.observer.value_set(name, value),
+            lambda _: self.server.observer.value_set(name, value),
         )
 
     async def put_new(self, name: str, value: bytes, ttl_ms: int | None = None) -> bytes | None:
@@ -248,7 +250,7 @@ class SimStore:
             value = self._random.randbytes(len(value))
 
         def seen(there: bytes | None) -> None:
-            self._server.observer.value_set(name, value if there is None else there)
+            self.server.observer.value_set(name, value if there is None else there)
 
         there = await self._call(lambda store: store.put_new(name, value, ttl_ms), seen)
         self._has_key |= fresh

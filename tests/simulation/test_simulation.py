@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+import shlex
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
-from tests.simulation import cancels, notes, outboxes, put_off
-from tests.simulation.__main__ import rerun
+from tests.simulation import cancels, inside, mutants, notes, outboxes, put_off
+from tests.simulation.__main__ import rerun, story_of
 from tests.simulation.mutant import Mutant
 from tests.simulation.mutants import MUTANTS
+from tests.simulation.parts import PARTS
 from tests.simulation.plan import (
     FAILOVER,
     KEYS,
@@ -25,6 +29,7 @@ from tests.simulation.plan import (
     Story,
 )
 from tests.simulation.run import simulate
+from tests.simulation.stories import STORIES, arguments
 from tests.support.paths import REPO
 
 SEEDS_PER_TEST = 30
@@ -281,11 +286,83 @@ def test_a_seed_decides_everything(seed: int) -> None:
 def test_a_planted_mistake_is_found(mutant: Mutant) -> None:
     """The seed that finds it finds nothing without it."""
     for seed in range(mutant.first, mutant.first + MUTANT_SEEDS):
-        with mutant.plant():
-            outcome = simulate(seed, mutant.story)
+        outcome = mutant.run(seed)
         if outcome.violation is not None:
             break
     else:
         pytest.fail(f"{mutant.rule} was not found in {MUTANT_SEEDS} seeds: {mutant.name}")
     clean = simulate(seed, mutant.story)
     assert clean.violation is None, rerun(clean)
+
+
+@pytest.mark.parametrize("mistake", inside.TABLE)
+def test_what_a_planted_mistake_changes_exists(mistake: str) -> None:
+    """A rename in production code that leaves a mistake without its target says which."""
+    target = inside.TABLE[mistake]
+    assert mistake in {mutant.name for mutant in MUTANTS}, f"nobody plants {mistake!r}"
+    assert target.exists, (
+        f"the planted mistake {mistake!r} has lost its target: {target.module} has no "
+        f"{target.name} any more; mend its line in tests/simulation/inside.py"
+    )
+
+
+WRONG = [
+    part
+    for module in (module for name, module in vars(mutants).items() if inspect.ismodule(module))
+    for part in vars(module).values()
+    if inspect.isclass(part) and part.__module__ == module.__name__
+]
+"""The parts that are wrong."""
+
+
+@pytest.mark.parametrize("part", WRONG, ids=lambda part: part.__name__)
+def test_what_a_wrong_part_overrides_exists(part: type) -> None:
+    """Else nobody calls it any more, and the mistake is none."""
+    for name in vars(part):
+        inherited = any(hasattr(base, name) for base in part.__bases__)
+        assert name.startswith("_") or inherited, (
+            f"the planted mistake {part.__name__} ({part.__doc__}) has lost its target: "
+            f"{part.__bases__[0].__name__} has no {name} any more"
+        )
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_something_is_planted(mutant: Mutant) -> None:
+    """Wrong parts, rows of the table, or a name in the one list of them."""
+    assert mutant.parts != PARTS or mutant.rows or mutant.name in inside.TABLE
+
+
+def test_a_lost_target_is_named() -> None:
+    """The module is gone, the class, or the name in it."""
+    for module, name in (
+        ("ackd.gone", "x"),
+        ("ackd.core.record.copies", "Gone.x"),
+        ("ackd.core", "gone"),
+    ):
+        assert not inside.Inside(module, name, repr).exists
+
+
+def test_the_printed_command_repeats_the_failure() -> None:
+    """With the story in which it failed; alone the seed is another run."""
+    failed = replace(simulate(3, PARKED), violation="I1: as if")
+    *_, again = rerun(failed).splitlines()
+    command = shlex.split(again.partition(": ")[2])
+    assert command[1:5] == ["-m", "tests.simulation", "--story", "parked"]
+    said = subprocess.run(
+        [sys.executable, *command[1:]], cwd=REPO, capture_output=True, text=True, check=False
+    )
+    assert failed.digest in said.stdout, said.stderr
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        *STORIES.values(),
+        AWAY,
+        Story(("kill",), (("ordered", -1), ("stuck_ms", 7)), "slow"),
+        Story(settings=(("ordered", 0),)),
+    ],
+)
+def test_every_story_can_be_told_again(story: Story) -> None:
+    """By its name, or by what it is made of."""
+    assert story_of(arguments(story)) == story

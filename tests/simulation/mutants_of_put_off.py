@@ -1,0 +1,54 @@
+"""Planted mistakes of messages that other clients put off (I4)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ackd.core.ids import LedgerKey
+from ackd.core.record.protocol import Call, Op, Result
+from ackd.core.record.transitions import Verb
+from ackd.ports import ConsumerEvent, Fetched
+from tests.simulation.broker import SimConsumer
+from tests.simulation.mutant import Mutant
+from tests.simulation.parts import Parts
+from tests.simulation.process import Process
+from tests.simulation.put_off import AWAY
+from tests.simulation.seams import DONE, WrongAsker, nothing
+from tests.simulation.store import StoreServer
+
+
+class Unheard(SimConsumer):
+    """What the adapter tells is not heard."""
+
+    async def events(self) -> list[ConsumerEvent]:
+        """Nothing is put off."""
+        return [
+            replace(each, delays=None) if isinstance(each, Fetched) else each
+            for each in await super().events()
+        ]
+
+
+class ToldOnce(WrongAsker):
+    """What was on its way to the store, or forgotten by it, is ready."""
+
+    def __init__(self, server: StoreServer, process: Process, timeout_ms: int) -> None:
+        super().__init__(server, process, timeout_ms)
+        self._known: dict[tuple[LedgerKey, int], Op] = {}
+
+    def asks(self, call: Call, op: Op) -> Op:
+        """Not again."""
+        return nothing(op) if self._again(call, op) else op
+
+    def answered(self, call: Call, op: Op, result: Result) -> Result:
+        """Ready."""
+        return DONE if self._again(call, op) else result
+
+    def _again(self, call: Call, op: Op) -> bool:
+        delays = op.verb is Verb.PLACE and not op.fence
+        return delays and self._known.setdefault((call.key, op.offset), op) is not op
+
+
+MUTANTS = (
+    Mutant("what others put off is not heard", "I4", Parts(consumer=Unheard), AWAY),
+    Mutant("what was put off is told once", "I4", Parts(store=ToldOnce), AWAY),
+)

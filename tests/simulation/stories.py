@@ -1,0 +1,42 @@
+"""The stories by name, for whoever repeats a seed."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.simulation import cancels, notes, outboxes, plan, put_off
+from tests.simulation.plan import Story
+
+STORIES: Final = {
+    "any": plan.ANY,
+    "keys": plan.KEYS,
+    "send-back": plan.SEND_BACK,
+    "failover": plan.FAILOVER,
+    "promoted": plan.PROMOTED,
+    "promoted-keys": plan.PROMOTED_KEYS,
+    "parked": plan.PARKED,
+    "redrive": plan.REDRIVE,
+    "seek": plan.SEEK,
+    "reset": plan.RESET,
+    "outgrown": plan.OUTGROWN,
+    "put-off": put_off.AWAY,
+    "put-off-forgotten": put_off.FORGOTTEN,
+    "outbox": outboxes.AWAY,
+    "outbox-cut": outboxes.CUT,
+    "outbox-full": outboxes.FULL,
+    "outbox-forgotten": outboxes.FORGOTTEN,
+    "notes": notes.WORK,
+    "cancels": cancels.WORK,
+    "cancels-forgotten": cancels.AWAY,
+}
+
+
+def arguments(story: Story) -> list[str]:
+    """What `python -m tests.simulation` needs to tell this story: its name, if it has one."""
+    for name, each in STORIES.items():
+        if each == story:
+            return ["--story", name]
+    told = ["--only", ",".join(story.faults)] if story.faults else []
+    for setting, value in story.settings:
+        told += ["--set", f"{setting}={value}"]
+    return [*told, "--style", story.style] if story.style else told
