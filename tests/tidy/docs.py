@@ -9,6 +9,8 @@ _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 _SHELL = ("sh", "bash", "shell", "console")
 _TEST = re.compile(r"test_\w+")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_TARGET = re.compile(r"\]\([^)]*\)")
 RUN = {
     "README.md": "tests/e2e/test_readme.py",
     "docs/quickstart.md": "tests/e2e/test_quickstart.py",
@@ -47,10 +49,7 @@ def broken(
     """
     for path in paths:
         text = path.read_text()
-        for link in _LINK.findall(_FENCE.sub("", text)):
-            target = link.partition("#")[0]
-            if target and "://" not in target and not (path.parent / target).exists():
-                yield f"{path}: no {target}"
+        yield from _dead_links(path, text)
         for command in shell_commands(text):
             words = command.split()
             if words[0] == "make":
@@ -68,6 +67,39 @@ def broken(
                 )
             elif path.relative_to(repo).as_posix() not in RUN:
                 yield f"{path}: {command}: no test runs it"
+
+
+def _dead_links(path: Path, text: str) -> Iterator[str]:
+    for link in _LINK.findall(_FENCE.sub("", text)):
+        target, _, anchor = link.partition("#")
+        page = path.parent / target if target else path
+        if "://" in link:
+            continue
+        if not page.exists():
+            yield f"{path}: no {target}"
+        elif anchor and page.suffix == ".md" and anchor not in anchors(page.read_text()):
+            yield f"{path}: no section #{anchor} in {page.name}"
+
+
+def anchors(text: str) -> set[str]:
+    """What the headings of a page are linked by: small letters, hyphens for spaces."""
+    plain = (
+        re.sub(r"[^\w\- ]", "", _TARGET.sub("", heading).lower()).strip()
+        for heading in _HEADING.findall(_FENCE.sub("", text))
+    )
+    return {name.replace(" ", "-") for name in plain}
+
+
+def hard_to_read(text: str, *, lines_max: int, columns_max: int) -> Iterator[str]:
+    """Paragraphs and list items with too many lines, and lines that are too long. Tables, code and
+    headings are what they are.
+    """
+    plain = re.sub(r"^(?: {4}.*\n)+", "", _FENCE.sub("\n", text), flags=re.MULTILINE)
+    for part in re.split(r"\n\s*\n|\n(?=\s*(?:[-*]|\d+\.) )", plain):
+        lines = [line for line in part.splitlines() if not line.lstrip().startswith(("|", "#"))]
+        if len(lines) > lines_max:
+            yield f"{len(lines)} lines: {lines[0]}"
+        yield from (f"{len(line)} columns: {line}" for line in lines if len(line) > columns_max)
 
 
 def _unknown(words: list[str], help_of: Callable[[str], str]) -> bool:

@@ -9,7 +9,6 @@ GLOSSARY = "docs/glossary.md"
 _ROW = re.compile(r"^\| ([^|]+) \| ([^|]+) \|([^|]*)\|$", re.MULTILINE)
 _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _CODE = re.compile(r"`[^`\n]*`")
-_TITLE = re.compile(r"^#+ (.+)$|\*\*([^*\n]+)\*\*", re.MULTILINE)
 
 
 class Word(NamedTuple):
@@ -45,21 +44,19 @@ def complaints(words: Sequence[Word]) -> Iterator[str]:
                 yield f"{each.word}: its definition uses {later.word!r}, which comes later"
 
 
-def titles(text: str) -> Iterator[str]:
-    """Headings and bold words of a page: where it names things."""
-    plain = _CODE.sub("", _FENCE.sub("", text))
-    for heading, bold in _TITLE.findall(plain):
-        yield heading or bold
+def prose(text: str) -> Iterator[str]:
+    """The lines of a page without code."""
+    yield from _CODE.sub("", _FENCE.sub("", text)).splitlines()
 
 
 def misnamed(words: Iterable[Word], pages: Iterable[Path]) -> Iterator[str]:
-    """Pages whose headings or bold words are avoided ones."""
+    """Lines of pages that use avoided words, code apart."""
     avoided = {bad: word.word for word in words for bad in word.avoided}
     for page in pages:
-        for title in titles(page.read_text()):
+        for line in prose(page.read_text()):
             for bad, good in avoided.items():
-                if _uses(title, bad):
-                    yield f"{page}: {title!r} has {bad!r}; the word is {good!r}"
+                if _uses(line, bad):
+                    yield f"{page}: {line!r} has {bad!r}; the word is {good!r}"
 
 
 def _uses(text: str, word: str) -> bool:

@@ -157,6 +157,8 @@ def test_forbidden_words_are_found(tmp_path: Path) -> None:
     [
         ("[a](missing.md)", "missing.md"),
         ("[a](#b)\n\n# b", ""),
+        ("[a](#c)\n\n# b", "no section #c"),
+        ("[a](page.md#two-words-r1)\n\n## `Two` words: [R1](#x)\n\n# X", ""),
         ("[a](https://example.org)", ""),
         ("```sh\nmake nothing\n```", "make nothing"),
         ("```sh\nmake test\n```", ""),
@@ -183,3 +185,20 @@ def test_broken_docs_are_found(text: str, complaint: str, tmp_path: Path) -> Non
     )
     assert bool(found) == bool(complaint)
     assert complaint in "".join(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("one\ntwo\n\n- three\n- four\n", ""),
+        ("one\ntwo\nthree\n", "3 lines: one"),
+        ("- one\n  two\n  three\n", "3 lines: - one"),
+        ("```\none\ntwo\nthree\n```\n", ""),
+        ("| one |\n| two |\n| three, which is long |\n", ""),
+        ("one, which is far too long\n", "26 columns: one"),
+    ],
+)
+def test_pages_that_are_hard_to_read_are_found(text: str, complaint: str) -> None:
+    found = "".join(docs.hard_to_read(text, lines_max=2, columns_max=20))
+    assert bool(found) == bool(complaint)
+    assert complaint in found

@@ -35,6 +35,17 @@ def test_links_and_commands() -> None:
     assert not found, "\n".join(found)
 
 
+def test_pages_are_easy_on_the_eye() -> None:
+    """Decisions keep their form, and reference pages that of their source."""
+    found = [
+        f"{page}: {each}"
+        for page in [*(REPO / "docs").rglob("*.md"), REPO / "README.md"]
+        if "adr" not in page.parts and "reference" not in page.parts
+        for each in docs.hard_to_read(page.read_text(), lines_max=5, columns_max=120)
+    ]
+    assert not found, "\n".join(found)
+
+
 def test_commands_that_anybody_may_type_are_run_by_a_test() -> None:
     for page, test in docs.RUN.items():
         text = (REPO / test).read_text()

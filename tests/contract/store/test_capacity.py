@@ -222,7 +222,7 @@ MEASURES: dict[str, Callable[[Store], Awaitable[float]]] = {
     "a message sent back or dead, for an hour": exception,
     "a settle at another sidecar than the owner (the last 10,000 of a partition)": journal,
     "a partition in its owner's heartbeat": member,
-    "an acked business key, as long as its window (`dedup`)": business_key,
+    "an acked deduplication key, as long as its window (`dedup`)": business_key,
     "a message in the outbox, beside its own bytes": outbox_message,
     "its result, when it was sent (`publish.outbox_result_ms`)": outbox_result,
     "the `Idempotency-Key` of such a request (`publish.idempotency_ms`)": outbox_ticket,
