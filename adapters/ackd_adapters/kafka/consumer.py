@@ -8,6 +8,7 @@ wait for the group (rule R5). See ADR 3.
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -47,6 +48,8 @@ from ackd_adapters.kafka.worker import settled
 
 RANGE_RETRY_S = 0.5
 IDENTITY_RETRY_S = 0.5
+CUT = re.compile(r"broker end offset is (\d+)")
+"""Where a truncated log differs from what was read; only the client's text has it."""
 
 
 @dataclass(slots=True)
@@ -67,6 +70,8 @@ class KafkaConsumer:
         self._spec = spec
         self._admin = admin
         self._lanes: dict[TopicPartition, _Lane] = {}
+        # How far each was read, and the leader epoch there.
+        self._tails: dict[TopicPartition, tuple[int, int]] = {}
         self._session = 0
         self._stretch = 0
         self._topics = spec.topics
@@ -154,6 +159,11 @@ class KafkaConsumer:
             return False
         if isinstance(event, Fetched):
             lane.next = event.records[-1].offset + 1
+            if event.leader_epoch >= 0:
+                end, epoch = self._tails.get(event.partition, (0, -1))
+                if lane.next > end or event.leader_epoch > epoch:
+                    tail = max(lane.next, end), max(event.leader_epoch, epoch)
+                    self._tails[event.partition] = tail
         elif isinstance(event, EndReached):
             lane.next = max(lane.next, event.offset)
         return True
@@ -167,6 +177,13 @@ class KafkaConsumer:
         self._lanes[partition] = lane
         self._begin(partition, lane)
         return lane.session
+
+    def expect(self, partition: TopicPartition, end: int, leader_epoch: int) -> None:
+        """See `ackd.ports.SeesTruncation`."""
+        if end > 0 and leader_epoch >= 0:
+            self._tails[partition] = end, leader_epoch
+        else:
+            self._tails.pop(partition, None)
 
     def stop_fetch(self, partition: TopicPartition) -> None:
         """See the port."""
@@ -191,7 +208,8 @@ class KafkaConsumer:
         self._stretch += 1
         lane.stretch = self._stretch
         identity = self._topic_ids.get(partition.topic)
-        self._fetcher.begin(partition, lane.next, lane.session, lane.stretch, identity)
+        tail = self._tails.get(partition)
+        self._fetcher.begin(partition, lane.next, lane.session, lane.stretch, identity, tail)
 
     def _ask_range(
         self, partition: TopicPartition, stretch: int, position: int, detail: str
@@ -233,17 +251,23 @@ class KafkaConsumer:
                 RANGE_RETRY_S, self._ask_range, partition, stretch, position, detail
             )
             return
-        truncated = "truncat" in detail.lower()
+        tail_end, _ = self._tails.get(partition, (position, -1))
+        # When retention has taken all of an epoch, nobody can tell; then nothing of it is left.
+        truncated = "truncat" in detail.lower() and tail_end > first
+        cut = None
         if truncated:
+            told = CUT.search(detail)
+            cut = max(int(told[1]), first) if told else first
+            self._tails.pop(partition, None)
             self._troubles.report(
                 f"fetch/truncated/{partition.topic}/{partition.partition}", detail
             )
         if first <= position <= end and not truncated:
             # A leader that had not caught up yet, say. Nothing was skipped: go on where it stopped.
             identity = self._topic_ids.get(partition.topic)
-            self._fetcher.begin(partition, position, lane.session, stretch, identity)
+            self._fetcher.begin(partition, position, lane.session, stretch, identity, None)
             return
-        event = OutOfRange(partition, lane.session, first, end)
+        event = OutOfRange(partition, lane.session, first, end, cut)
         self._mailbox.put([Item(event, stretch)])
 
     # --- topics and their identity --------------------------------------------------------------
@@ -320,6 +344,8 @@ class KafkaConsumer:
             return
         for partition in [each for each in self._lanes if each.topic == found.topic]:
             self.stop_fetch(partition)
+        for partition in [each for each in self._tails if each.topic == found.topic]:
+            del self._tails[partition]
         self._post(TopicReplaced(found.topic, found.topic_id))
 
     # --- positions ------------------------------------------------------------------------------

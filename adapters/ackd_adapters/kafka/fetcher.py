@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import groupby
 from time import monotonic
 
 from confluent_kafka import Consumer as Client
@@ -45,7 +46,9 @@ IdentityHandler = Callable[[str, bytes], None]
 class _Stretch:
     """What is being read of one partition. `next` = the least offset that may come.
 
-    `identity`: of the topic that is meant, None = not known. `mute`: the client reads another.
+    `identity`: of the topic that is meant, None = not known. `mute`: what comes is not for the
+    mailbox. `tail`: how far this partition was read and the leader epoch there; the client looks
+    whether that is still so (KIP-320) where it begins. If it begins below, it is sent there first.
     """
 
     session: int
@@ -53,6 +56,10 @@ class _Stretch:
     next: int
     identity: bytes | None = None
     mute: bool = False
+    tail: tuple[int, int] | None = None
+    probing: bool = False
+    epoch: int = -1
+    last: Message | None = None
     records: list[Record] = field(default_factory=list)
     size_bytes: int = 0
 
@@ -84,6 +91,7 @@ class Fetcher(Worker):
         self._identities: dict[str, bytes] = {}
         self._client: Client
         self._stretches: dict[TopicPartition, _Stretch] = {}
+        self._polled: list[Message] = []
         self._record_bytes = 1024
         # Collected from the commands of one turn, so that 1000 partitions are one call.
         self._to_start: dict[TopicPartition, _Stretch] = {}
@@ -103,12 +111,14 @@ class Fetcher(Worker):
         session: int,
         stretch: int,
         identity: bytes | None,
+        tail: tuple[int, int] | None,
     ) -> None:
         """Read from `offset`; ends what was read of this partition before.
 
         `identity`: the topic that is meant. Nothing comes as long as the client reads another.
+        `tail`: an end that was read to, and the leader epoch before it, to be looked at first.
         """
-        made = _Stretch(session, stretch, offset, identity)
+        made = _Stretch(session, stretch, offset, identity, tail=tail)
         self.commands.put(lambda: self._begin(partition, made))
 
     def end(self, partition: TopicPartition) -> None:
@@ -174,13 +184,27 @@ class Fetcher(Worker):
                 del self._stretches[partition]
             self._to_stop.clear()
         if self._to_start:
-            for partition, made in self._to_start.items():
-                made.mute = not self._reads(partition.topic, made)
-            self._client.incremental_assign(
-                [ClientPartition(*each, made.next) for each, made in self._to_start.items()]
-            )
+            self._client.incremental_assign([self._start(*each) for each in self._to_start.items()])
             self._stretches |= self._to_start
             self._to_start.clear()
+
+    def _start(self, partition: TopicPartition, made: _Stretch) -> ClientPartition:
+        made.mute = not self._reads(partition.topic, made)
+        made.probing = made.tail is not None and made.tail[0] > made.next
+        if made.probing and made.tail is not None:
+            made.mute = True
+            return ClientPartition(*partition, made.tail[0], leader_epoch=made.tail[1])
+        if made.tail is not None and made.tail[0] == made.next:
+            return ClientPartition(*partition, made.next, leader_epoch=made.tail[1])
+        return ClientPartition(*partition, made.next)
+
+    def _probed(self, partition: TopicPartition, stretch: _Stretch) -> None:
+        """The log still has what was read of it: begin where it was meant."""
+        if stretch.probing and self._reads(partition.topic, stretch):
+            stretch.probing, stretch.tail = False, None
+            if partition not in self._to_stop:
+                self._end(partition)
+                self._to_start[partition] = stretch
 
     # --- which topic it is
 
@@ -214,6 +238,7 @@ class Fetcher(Worker):
 
     def _deliver(self, messages: list[Message]) -> None:
         """Sort by partition, keep the order within each, put it all with one wake-up."""
+        self._polled = messages
         items: list[Item] = []
         open_: dict[TopicPartition, _Stretch] = {}
         for message in messages:
@@ -229,6 +254,8 @@ class Fetcher(Worker):
                     self._add(stretch, offset, message)
                     open_[partition] = stretch
                     self._ends.pop(partition, None)
+            elif stretch is not None and stretch.probing:
+                self._probed(partition, stretch)
         total = size = 0
         for partition, stretch in open_.items():
             total += len(stretch.records)
@@ -263,17 +290,38 @@ class Fetcher(Worker):
         stretch.records.append(Record(offset, key, value, headers, timestamp_ms))
         stretch.size_bytes += size
         stretch.next = offset + 1
+        stretch.last = message
 
-    @staticmethod
-    def _flush(partition: TopicPartition, stretch: _Stretch, items: list[Item]) -> None:
-        """What is collected of a partition becomes one event."""
-        if stretch.records:
-            event = Fetched(partition, stretch.session, stretch.records)
-            items.append(
-                Item(event, stretch.number, len(stretch.records), stretch.size_bytes),
-            )
-            stretch.records = []
-            stretch.size_bytes = 0
+    def _flush(self, partition: TopicPartition, stretch: _Stretch, items: list[Item]) -> None:
+        """What is collected of a partition becomes one event; one for each leader epoch."""
+        if not stretch.records or stretch.last is None:
+            return
+        # They only grow: if the last is what it was before, so are those between.
+        epoch = _int(stretch.last.leader_epoch())
+        parts = [(epoch, stretch.records)]
+        if epoch != stretch.epoch:
+            parts = self._by_epoch(partition, stretch.records)
+        size_bytes = stretch.size_bytes // len(stretch.records)
+        for epoch, records in parts:
+            event = Fetched(partition, stretch.session, records, leader_epoch=epoch)
+            size = stretch.size_bytes if len(parts) == 1 else size_bytes * len(records)
+            items.append(Item(event, stretch.number, len(records), size))
+        stretch.epoch = epoch
+        stretch.records, stretch.size_bytes, stretch.last = [], 0, None
+
+    def _by_epoch(
+        self, partition: TopicPartition, records: list[Record]
+    ) -> list[tuple[int, list[Record]]]:
+        """Records of this poll, each with those of its leader epoch."""
+        epochs = {
+            message.offset(): _int(message.leader_epoch())
+            for message in self._polled
+            if message.error() is None
+            and message.partition() == partition.partition
+            and message.topic() == partition.topic
+        }
+        found = groupby(records, lambda record: epochs[record.offset])
+        return [(epoch, list(each)) for epoch, each in found]
 
     def _on_message_error(
         self,
@@ -285,7 +333,11 @@ class Fetcher(Worker):
     ) -> None:
         code = error.code()
         if code == END_OF_PARTITION or code in OUT_OF_RANGE:
-            if stretch is None or stretch.mute:
+            if stretch is None:
+                return
+            if stretch.probing and code == END_OF_PARTITION:
+                self._probed(partition, stretch)
+            if stretch.mute and not (stretch.probing and self._reads(partition.topic, stretch)):
                 return
             self._flush(partition, stretch, items)
             if code == END_OF_PARTITION:

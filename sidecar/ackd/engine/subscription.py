@@ -246,7 +246,7 @@ class Subscription:
     async def _on(self, event: LogEvent) -> None:
         match event:
             case Fetched():
-                self._fetched(event)
+                await self._fetched(event)
             case EndReached(tp, session, offset):
                 partition = self.owned.get(tp)
                 if partition is not None:
@@ -270,9 +270,11 @@ class Subscription:
             case Trouble():
                 self._trouble(event)
 
-    def _fetched(self, event: Fetched) -> None:
+    async def _fetched(self, event: Fetched) -> None:
         partition = self.owned.get(event.partition)
         if partition is None:
+            return
+        if event.leader_epoch > partition.leader_epoch and not await self._led(partition, event):
             return
         if event.delays:
             foreign_delays.told(partition, event.session, event.delays)
@@ -282,6 +284,20 @@ class Subscription:
         self.sweeper.stir()
         self.context.metrics.fetched.at(self.name).inc(len(event.records))
         self.hand_out.throttle()
+
+    async def _led(self, partition: Partition, event: Fetched) -> bool:
+        """Records of a leader epoch that is new here: whether they are what they seem to be (R1).
+
+        If not, or if the store can't be told, the partition is taken again, and the log looked at.
+        """
+        try:
+            sound = await self.ownership.leader_epochs.fetched(partition, event)
+        except StoreError:
+            sound = False
+        if not sound:
+            self.ownership.drop(partition)
+            self.ownership.later(event.partition)
+        return sound and not partition.closed
 
     def _trouble(self, event: Trouble) -> None:
         if event.cleared:
@@ -314,9 +330,12 @@ class Subscription:
         if partition is None or partition.ledger.session != event.session:
             return
         ledger = partition.ledger
-        if ledger.position >= event.log_start:
+        cut = event.cut
+        if cut is None and ledger.position >= event.log_start:
+            cut = event.log_end
+        if cut is not None:
             try:
-                await self.ownership.truncated(partition, event.log_end)
+                await self.ownership.truncated(partition, cut)
             except (StoreError, BrokerError):
                 self.ownership.drop(partition)
                 self.ownership.later(event.partition)

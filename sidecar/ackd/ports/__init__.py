@@ -48,6 +48,7 @@ from ackd.ports.own_acks import OwnAcks, Places
 from ackd.ports.store import Member, Members, Note, Store
 from ackd.ports.transactions import SeesTransactions
 from ackd.ports.trouble import Trouble
+from ackd.ports.truncation import SeesTruncation
 
 __all__ = [
     "Arrival",
@@ -86,6 +87,7 @@ __all__ = [
     "Revoked",
     "SeenKeys",
     "SeesTransactions",
+    "SeesTruncation",
     "StartPolicy",
     "Store",
     "Stored",

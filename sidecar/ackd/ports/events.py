@@ -94,12 +94,15 @@ class Fetched:
     session is the first existing one at or after the offset that was asked for.
 
     `delays`: of those records that were put off, by offset; the same each time a record comes.
+
+    `leader_epoch`: of the leader that wrote these records, -1 = not known (see `SeesTruncation`).
     """
 
     partition: TopicPartition
     session: int
     records: list[Record]
     delays: Mapping[int, Delay] | None = None
+    leader_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +116,17 @@ class EndReached:
 
 @dataclass(frozen=True, slots=True)
 class OutOfRange:
-    """The offset asked for is not in the log [`log_start`, `log_end`): retention or truncation."""
+    """The offset asked for is not in the log [`log_start`, `log_end`): retention or truncation.
+
+    `cut`: the log was truncated there (rule R1). What was read at or above it is gone, and other
+    messages may have its offsets, now or later; the log may have grown again.
+    """
 
     partition: TopicPartition
     session: int
     log_start: int
     log_end: int
+    cut: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

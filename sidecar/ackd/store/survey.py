@@ -183,7 +183,11 @@ class Survey:
         others = [key for key in found.keys if key != name.encode()]
         keys: list[str | bytes] = [name, *others]
         command = ("EVAL", FORGET.source, len(keys), *keys, *found.head)
-        return int(await self._ask(name, command)) == 1
+        if int(await self._ask(name, command)) != 1:
+            return False
+        epoch = self._keys.value(f"leader-epoch:{found.key.text()}")
+        await self._ask(epoch, ("UNLINK", epoch))
+        return True
 
     async def drop_shared(self, subscription: str) -> None:
         """Remove what the sidecars of a subscription share, its start positions and the settings

@@ -297,15 +297,18 @@ upkeep[Verb.RESTORE] = function(offset, arg, group, rterm, counted, fence, attem
   return 0
 end
 
-upkeep[Verb.RESET] = function(offset)
+upkeep[Verb.RESET] = function(offset, arg)
   list_all()
+  local cut = arg ~= 0 -- the log was truncated: what is below stays, no lease above does
   for _, c in ipairs(chunks("s", 0, 2 ^ 53)) do
     local kept = {}
-    for o = max(offset, c * Size.SLOTS_CHUNK), (c + 1) * Size.SLOTS_CHUNK - 1 do
+    local first, last = c * Size.SLOTS_CHUNK, (c + 1) * Size.SLOTS_CHUNK - 1
+    if cut then last = math.min(last, offset - 1) else first = max(first, offset) end
+    for o = first, last do
       local raw = raw_slot(o)
       if raw and o >= watermark and not finished(o) then
         local state, _, _, _, _, when_ms = unpack_(SLOT, raw)
-        if state == State.LEASED and when_ms > now then kept[o] = raw end
+        if cut or (state == State.LEASED and when_ms > now) then kept[o] = raw end
       end
     end
     forget_chunk("s", c)
@@ -317,7 +320,7 @@ upkeep[Verb.RESET] = function(offset)
     end
   end
   for _, c in ipairs(chunks("b", 0, 2 ^ 53)) do forget_chunk("b", c) end
-  epoch, fence_floor, watermark, dropped = epoch + 1, h_fence, offset, 0
+  epoch, fence_floor, watermark, dropped = epoch + 1, h_fence, cut and arg - 1 or offset, 0
   odd, odd_gone, odd_cleared = {}, {}, true
   E.count, E.cleared = 0, true
   if H.count > 0 then
@@ -328,7 +331,7 @@ upkeep[Verb.RESET] = function(offset)
     H.count = 0
     for o, home in pairs(H.map) do
       if home and o >= offset then
-        if home[1] == State.LEASED and home[6] > now and home[12] == 0 then
+        if not cut and home[1] == State.LEASED and home[6] > now and home[12] == 0 then
           local page = s_page(o)
           make("s", s_made, lists, page)
           page.d[o % PAGE_SLOTS] = pack(SLOT, unpack(home, 1, 7))

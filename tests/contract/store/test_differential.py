@@ -206,6 +206,9 @@ def random_op(rng: random.Random, pair: Pair) -> Op:
                       group=mark, counted=counted or fence > 0)  # fmt: skip
         case "sending":
             return _sending(rng, pair, offset)
+        case "reset":
+            cut = rng.choice([0, 0, 1 + max(offset - rng.randrange(40), 0)])
+            return Op(Verb.RESET, offset, arg=cut)
         case _:
             return Op(PLAIN[kind], offset)
 
@@ -309,7 +312,8 @@ def test_r19_parked_keys_are_decided_like_in_the_record(client: Any) -> None:
             pair.seq += 1
             ops = [_about_keys(rng, pair) for _ in range(rng.choice([1, 1, 3, 8]))]
             if chance < 0.08:
-                ops.append(Op(Verb.RESET, rng.randrange(12)))
+                at = rng.randrange(12)
+                ops.append(Op(Verb.RESET, at, arg=rng.choice([0, 1 + rng.randrange(at + 1)])))
             said = random_said(rng, ops)
             reply = pair.apply(Call(pair.key, ops, pair.term, pair.seq, said=said))
             seen["errors"] += reply.said

@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from ackd.core.ledger.bitmap import ChunkedBitmap
 from ackd.core.record.copies import HOME_KEEP_MS
 from ackd.core.record.protocol import Finish, Op, Result, Verdict
 from ackd.core.record.transitions import Outcome, State, Verb
@@ -184,6 +185,30 @@ async def test_a_claim_of_what_the_record_does_not_know(store: Store) -> None:
     assert (await claim(owner, 5, unknown, rterm=forgotten)).outcome is Outcome.LOST
     again = await claim(owner, 12, unknown, rterm=forgotten)
     assert (again.outcome, again.when_ms > 0) == (Outcome.HELD, True)
+
+
+async def test_r1_a_truncated_log_ends_what_lies_above_the_cut_and_keeps_what_is_below(
+    store: Store,
+) -> None:
+    owner = Owner(store)
+    await owner.open()
+    low, waits, high, parked, sent_low = await owner.grant(2, 3, 8, 9, 4)
+    assert waits.offset == 3
+    await owner.one(waits._replace(verb=Verb.RETRY, arg=0))
+    copies = [await send(owner, offset) for offset in (9, 4)]
+    await owner.call(Op(Verb.HOLE, 0, arg=2), Op(Verb.HOLE, 6, arg=8), Op(Verb.ADVANCE, 2))
+    again = [Op(Verb.HOLE, each, arg=each + 1) for each in (4, 6)]
+    reply = await owner.call(Op(Verb.RESET, 7, arg=3), *again)
+    assert reply.watermark == 2
+    snapshot = await owner.open()
+    assert [slot.offset for slot in snapshot.slots] == [2, 3]
+    assert [offset for offset in range(12) if offset in ChunkedBitmap.of(snapshot.chunks)] == [4, 6]
+    assert (await owner.one(low)).outcome is Outcome.ACKED
+    assert (await owner.one(high)).outcome is Outcome.LOST
+    assert (await owner.one(parked)).outcome is Outcome.LOST
+    assert (await claim(owner, 9, copies[0])).outcome is Outcome.FINISHED
+    assert (await claim(owner, 4, copies[1])).outcome is Outcome.HELD
+    assert (await owner.one(sent_low)).outcome is Outcome.ACKED
 
 
 async def test_r8_a_reset_ends_the_homes_above_it_and_keeps_live_leases(store: Store) -> None:

@@ -113,6 +113,12 @@ class Ledger(SendingBack[B]):
                 self._finish(offset)
         return repair
 
+    def known_end(self) -> int:
+        """Nothing is known of this offset and of all above it, as far as the record says."""
+        highest = self.finished.highest()
+        seen = [self.watermark, *(each + 1 for each in self.entries)]
+        return max(seen if highest is None else [*seen, highest + 1])
+
     # --- from the broker
 
     def fetching(self, session: int, offset: int) -> None:

@@ -103,16 +103,29 @@ def replay(record: Record, op: Op, now_ms: int) -> int:
 
 
 def reset(record: Record, op: Op, now_ms: int) -> int:
-    """An operator moved the group: a new epoch. Live leases survive it (I3)."""
+    """An operator moved the group: a new epoch. Live leases survive it (I3).
+
+    With `arg` the log was truncated: the messages at or above the offset are gone, their leases and
+    homes too (R1). What is open below it stays, and the watermark goes to `arg` - 1.
+    """
     record.epoch += 1
     record.fence_floor = record.fence
-    record.slots = {
-        offset: slot
-        for offset, slot in record.slots.items()
-        if offset >= op.offset and record.phase(offset, now_ms) is Phase.LEASED
-    }
-    record.slots |= copies.reset(record, op.offset, now_ms)
-    record.watermark = op.offset
+    slots, over = record.slots, record.watermark
+    if op.arg:
+        record.slots = {
+            offset: slot
+            for offset, slot in slots.items()
+            if over <= offset < op.offset and offset not in record.finished
+        }
+        copies.reset(record, op.offset, now_ms)
+    else:
+        record.slots = {
+            offset: slot
+            for offset, slot in slots.items()
+            if offset >= op.offset and record.phase(offset, now_ms) is Phase.LEASED
+        }
+        record.slots |= copies.reset(record, op.offset, now_ms)
+    record.watermark = op.arg - 1 if op.arg else op.offset
     record.errors.clear()
     record.finished.clear()
     record.listed.clear()

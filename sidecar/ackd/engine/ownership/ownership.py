@@ -24,6 +24,7 @@ from ackd.core.record.transitions import Verb
 from ackd.engine.base.context import Context
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.ownership.foreign_reset import ForeignResets
+from ackd.engine.ownership.leader_epochs import LeaderEpochs
 from ackd.engine.ownership.partition_increase import Growth
 from ackd.engine.ownership.recover import NotYetError, Recovery, Wish
 from ackd.engine.ownership.start_positions import StartPositions
@@ -70,6 +71,7 @@ class Ownership:
             context.store,
             own=subscription.retry_topic.topic.name,
         )
+        self.leader_epochs = LeaderEpochs(self._consumer, context.store)
         self.growth = Growth(
             subscription.scope,
             subscription.settings,
@@ -192,6 +194,7 @@ class Ownership:
         partition.copies.topic_ids = self._topic_id
         wish = self._wish(tp, await self._start.of(tp, info))
         must_commit = await self._recovery(partition).take(wish, tp)
+        await self.leader_epochs.opened(partition)
         if tp in self.nominated and must_commit:
             await self._subscription.committer.commit([partition], always=True)
         if (wish.nominated and tp not in self.nominated) or self._subscription.health.superseded:
@@ -308,9 +311,11 @@ class Ownership:
             elif tp.topic == topic:
                 partition.start_fetching()  # its sessions have ended with the old topic's
 
-    async def truncated(self, partition: Partition, log_end: int) -> None:
-        """The log ends before our position (unclean election): what is finished above its end
-        belonged to other messages (R1). Raises StoreError, BrokerError.
+    async def truncated(self, partition: Partition, cut: int) -> None:
+        """The log lost its messages from an offset on (unclean election): what is known of these
+        offsets is about other messages than those that have them now (R1).
+
+        Raises StoreError, BrokerError.
         """
         await self._read_topics()
         info = self.topics.get(partition.tp.topic)
@@ -318,10 +323,13 @@ class Ownership:
             self.replaced(partition.tp.topic, info.topic_id if info else None)
             return
         ledger = partition.ledger
-        start = min(ledger.watermark, log_end)
-        kept = [(a, min(b, log_end)) for a, b in ledger.finished.ranges(start) if a < log_end]
-        ops = [Op(Verb.RESET, start), *(Op(Verb.HOLE, a, arg=b) for a, b in kept)]
-        LOG.error("%s: the log was truncated to %d", partition.tp, log_end)
+        start = min(ledger.watermark, cut)
+        kept = [(a, min(b, cut)) for a, b in ledger.finished.ranges(start) if a < cut]
+        ops = [
+            Op(Verb.RESET, cut, arg=start + 1),
+            *(Op(Verb.HOLE, a, arg=b) for a, b in kept),
+        ]
+        LOG.error("%s: the log was truncated at %d", partition.tp, cut)
         await self._context.flusher.submit(partition.handle, ops)
         self.drop(partition, over=True)
         self.take(partition.tp)
