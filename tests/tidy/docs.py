@@ -9,6 +9,9 @@ _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 _SHELL = ("sh", "bash", "shell", "console")
 _TEST = re.compile(r"test_\w+")
+_SECTION = re.compile(
+    r"^\[(?:brokers|subscriptions|server|store|publish|traces|app)\b", re.MULTILINE
+)
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _TARGET = re.compile(r"\]\([^)]*\)")
 RUN = {
@@ -67,6 +70,13 @@ def broken(
                 )
             elif path.relative_to(repo).as_posix() not in RUN:
                 yield f"{path}: {command}: no test runs it"
+
+
+def configurations(text: str) -> Iterator[str]:
+    """TOML blocks that are a configuration of ackd (and not of something else)."""
+    for language, body in _FENCE.findall(text):
+        if language == "toml" and _SECTION.search(body):
+            yield body
 
 
 def _dead_links(path: Path, text: str) -> Iterator[str]:

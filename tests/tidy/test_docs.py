@@ -10,10 +10,13 @@ import pytest
 
 from ackd.cli.commands.docs import OWN_ADAPTERS, PAGES
 from ackd.cli.main import main
+from ackd.config.load import load_text
 from ackd.inject.metrics import InjectMetrics
 from tests.support.paths import REPO
 from tests.tidy import docs
 from tests.tidy.names import documented_names
+
+CONFIGURATIONS_MIN = 10
 
 
 @functools.cache
@@ -33,6 +36,15 @@ def test_links_and_commands() -> None:
         docs.broken(docs.pages(REPO), repo=REPO, targets=docs.make_targets(REPO), help_of=help_of)
     )
     assert not found, "\n".join(found)
+
+
+def test_configurations_of_pages_are_taken() -> None:
+    count = 0
+    for page in docs.pages(REPO):
+        for text in docs.configurations(page.read_text()):
+            assert load_text(text, page, {}, check_files=False).subscriptions, (page, text)
+            count += 1
+    assert count > CONFIGURATIONS_MIN
 
 
 def test_pages_are_easy_on_the_eye() -> None:
