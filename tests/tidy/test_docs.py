@@ -42,7 +42,7 @@ def test_configurations_of_pages_are_taken() -> None:
     count = 0
     for page in docs.pages(REPO):
         for text in docs.configurations(page.read_text()):
-            assert load_text(text, page, {}, check_files=False).subscriptions, (page, text)
+            load_text(text, page, {}, check_files=False)  # raises what is wrong
             count += 1
     assert count > CONFIGURATIONS_MIN
 
