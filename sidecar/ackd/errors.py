@@ -47,6 +47,13 @@ class BadParameterError(ClientError):
     status = 422
 
 
+class HttpVersionError(ClientError):
+    """Only HTTP/1.1 and HTTP/1.0 are spoken here."""
+
+    type = "http-version"
+    status = 505
+
+
 class UnauthorizedError(ClientError):
     """The bearer token is missing or wrong."""
 
@@ -171,6 +178,13 @@ class BodyTooLargeError(ClientError):
 
     type = "body-too-large"
     status = 413
+
+
+class HeadTooLargeError(ClientError):
+    """The request line and the headers are larger than the configured limit."""
+
+    type = "head-too-large"
+    status = 431
 
 
 class UnsupportedMediaTypeError(ClientError):

@@ -70,7 +70,7 @@ HOLDERS: dict[str, tuple[str, ...]] = {
     "google": ("ackd_adapters.rocketmq",),
     "pulsar": ("ackd_adapters.pulsar",),
     "sqlite3": ("ackd_adapters.local",),
-    "aiohttp": ("ackd.http", "ackd.push", "ackd.cli", "ackd.inject", "ackd.torture", "ackd.demo"),
+    "aiohttp": ("ackd.push", "ackd.cli", "ackd.inject", "ackd.torture", "ackd.demo"),
     "cryptography": ("ackd.inject",),
     "matplotlib": ("ackd_reports.render",),
     "pyspark": ("ackd_reports.frames", "ackd_reports.job"),

@@ -37,7 +37,7 @@ CLEAN = {
     "sidecar/ackd/core/ids.py": '"""Ids."""\nimport enum\nfrom dataclasses import dataclass\n',
     "sidecar/ackd/ports/__init__.py": '"""Ports."""\nfrom ackd.core import ids\n',
     "sidecar/ackd/engine/run.py": '"""Run."""\nfrom ackd.ports import ids\n' + FEEDS,
-    "sidecar/ackd/http/app.py": '"""App."""\nimport aiohttp\nfrom ackd.engine import run\n',
+    "sidecar/ackd/http/app.py": '"""App."""\nimport orjson\nfrom ackd.engine import run\n',
     "sidecar/ackd/cli/main.py": '"""Cli."""\nfrom ackd.http import app\n',
     "sidecar/ackd/telemetry/metrics.py": METRICS,
     "adapters/ackd_adapters/kafka/part.py": '"""Part."""\nimport confluent_kafka\n',

@@ -65,6 +65,12 @@ class ServerSettings:
         "turned its own name to this machine. Addresses and `localhost` always may.",
         len_max=100,
     )
+    head_bytes_max: int = setting(
+        16 * KIB,
+        "Largest request line and headers together; larger ones are answered 431.",
+        min=KIB,
+        max=MIB,
+    )
     body_bytes_max: int = setting(
         16 * MIB, "Largest request body; a larger one is answered 413.", min=KIB, max=GIB
     )

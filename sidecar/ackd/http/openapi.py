@@ -47,7 +47,7 @@ _VARIABLES: dict[str, Json] = {
     "problem": {"type": "string", "pattern": "^[a-z-]+$"},
 }
 _BODY_PROBLEMS = (400, 408, 413, 415, 429)
-_GENERAL_PROBLEMS = (421, 422)
+_GENERAL_PROBLEMS = (421, 422, 431)
 _GUARDED_PROBLEMS = (401, 403)
 
 

@@ -1,4 +1,4 @@
-"""A real server (sockets, aiohttp) over an engine in memory, in the test's own event loop."""
+"""A real server (sockets) over an engine in memory, in the test's own event loop."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack

@@ -242,7 +242,9 @@ async def test_closing_connection_with_unread_answer_is_swept(strict: Running, d
     await wire.post("/v1/subscriptions/images/receive", body, "Connection: close")
 
     async def closing() -> bool:
-        return any(each._wire is not None and each._wire.is_closing() for each in server._open)
+        return any(
+            each.transport is not None and each.transport.is_closing() for each in server._open
+        )
 
     await wait_until_async(closing, "the server closes")
 

@@ -26,6 +26,7 @@ ADVICE = {
     "bad-request": "The request line or headers can't be read. Compare with the examples.",
     "bad-body": "Send JSON (UTF-8) that fits the schema in `/openapi.json`.",
     "bad-parameter": "`errors` names each field that is wrong, and why.",
+    "http-version": "Send HTTP/1.1; for another version put a proxy before the sidecar.",
     "unauthorized": "Send `Authorization: Bearer <token>` with the content of the token file.",
     "forbidden": "Web pages may not call a sidecar without a token; set `token_file`.",
     "foreign-host": "Call it by its address or `localhost`, add the name to `server.hosts`, or set "
@@ -45,6 +46,7 @@ ADVICE = {
     "not-acceptable": "Change `Accept`; JSON is always possible.",
     "request-timeout": "Send the request faster, or in smaller parts.",
     "lease-lost": "Drop the work: the message is finished, or somebody else has it now.",
+    "head-too-large": "Send fewer or shorter headers, or raise `server.head_bytes_max`.",
     "body-too-large": "Send less at once, or raise `server.body_bytes_max`.",
     "unsupported-media-type": "Set `Content-Type: application/json` (`curl --json` does).",
     "bad-lease-token": "Send the lease exactly as it was received.",

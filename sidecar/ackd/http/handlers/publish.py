@@ -75,7 +75,7 @@ async def batch(call: Call) -> Reply:
     """POST /v1/topics/{topic}/messages:batch."""
     broker = call.query("broker").get("broker")
     faults: list[tuple[str, str]] = []
-    own_headers.unknown(call.request.head.raw_headers, faults, message=False)
+    own_headers.unknown(call.request.fields(), faults, message=False)
     if faults:
         raise field_errors(faults)
     messages = _events(call) if _kind(call) == CE_BATCH else _messages(call)
@@ -257,7 +257,7 @@ def _raw_message(call: Call) -> Outgoing:
         faults.append(("header:Ackd-Tombstone", "Expected true or false."))
     elif tombstone == "true" and call.body:
         faults.append(("header:Ackd-Tombstone", "A tombstone has no body."))
-    attributes = cloudevents.binary_in(call.request.head.raw_headers, faults)
+    attributes = cloudevents.binary_in(call.request.fields(), faults)
     partition_key = attributes.get("partitionkey")
     if _kind(call) == CE_JSON:
         partition_key = cloudevents.structured_in(call.body, "", faults)
@@ -267,7 +267,7 @@ def _raw_message(call: Call) -> Outgoing:
     partition = _number(call, "Ackd-Partition", INT32_MAX, faults)
     delay_ms = _number(call, "Ackd-Delay-Ms", DELAY_MS_MAX, faults)
     headers = _headers(call, attributes, faults)
-    own_headers.unknown(call.request.head.raw_headers, faults, message=True)
+    own_headers.unknown(call.request.fields(), faults, message=True)
     if faults:
         raise field_errors(faults)
     value = None if tombstone == "true" else call.body
@@ -285,7 +285,7 @@ def _key(call: Call, faults: list[tuple[str, str]]) -> bytes | None:
         except ValueError:
             faults.append(("header:Ackd-Key-Base64", "Not base64."))
             return None
-    # aiohttp keeps bytes that are not UTF-8 as surrogates; this gives the very bytes back.
+    # Bytes that are not UTF-8 were kept as surrogates; this gives the very bytes back.
     return None if plain is None else plain.encode("utf-8", "surrogateescape")
 
 
@@ -315,7 +315,7 @@ def _headers(call: Call, attributes: dict[str, str], faults: list[tuple[str, str
     # What curl sends when nobody chose a type says nothing about the message.
     if kind and not kind.startswith(_FORM):
         pairs.append(("content-type", kind.encode("utf-8", "surrogateescape")))
-    for name, value in call.request.head.raw_headers:
+    for name, value in call.request.fields():
         lower = name.lower()
         if lower.startswith(_HEADER_PREFIX) and len(lower) > len(_HEADER_PREFIX):
             pairs.append((name[len(_HEADER_PREFIX) :].decode("ascii", "replace"), value))

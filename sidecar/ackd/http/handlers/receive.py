@@ -83,7 +83,7 @@ def _check(call: Call, body: ReceiveBody) -> None:
     if not body.release_on_close:
         return
     why = None
-    if call.request.head.should_close:
+    if call.request.should_close:
         why = "Needs a connection that stays open between requests."
     elif body.attempt_id is not None:
         why = "Not together with attempt_id, which keeps leases for a broken connection."

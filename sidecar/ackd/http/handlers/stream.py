@@ -125,8 +125,8 @@ class Stream(Reply):
 
     async def send(self, request: Request) -> None:
         """Send the whole stream. Raises ConnectionResetError when the client has left."""
-        self._chunked = request.head.version >= (1, 1)
-        self.close = request.head.should_close or not self._chunked
+        self._chunked = not request.http10
+        self.close = request.should_close or not self._chunked
         gauge = self._call.service.metrics.streams.at(self._call.params[0])
         gauge.inc()
         try:

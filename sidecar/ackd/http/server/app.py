@@ -1,7 +1,6 @@
 """One port: from a parsed request to an answer. Routing, tokens, bodies, errors, counting.
 
-This is a handler for aiohttp's low-level server rather than an `Application`: the table of routes
-is our own (it is also the documentation), and the way of a request stays short.
+The table of routes is our own (it is also the documentation), and the way of a request is short.
 """
 
 from __future__ import annotations
@@ -10,12 +9,8 @@ import asyncio
 from collections.abc import Sequence
 from http import HTTPStatus
 
-from aiohttp.http_exceptions import HttpProcessingError
-from aiohttp.web import RequestPayloadError
-
 from ackd.errors import (
     AckdError,
-    BadBodyError,
     BodyTooLargeError,
     MethodNotAllowedError,
     PressureError,
@@ -25,6 +20,7 @@ from ackd.errors import (
 )
 from ackd.http.formats import problems
 from ackd.http.server.auth import TokenFile
+from ackd.http.server.body import Body
 from ackd.http.server.limits import BODY_FREE_BYTES, Limits
 from ackd.http.server.pages import Pages
 from ackd.http.server.reply import Reply, failure
@@ -77,12 +73,11 @@ class App:
                 self._admit(request, route)
             call = Call(self.service, request, route, params, query)
             if route.body:
-                payload = request.content
-                if payload.is_eof() and payload.total_bytes <= BODY_FREE_BYTES:
-                    call.body = self._whole(call, payload.read_nowait())
+                if request.body is None:
+                    call.body = self._whole(call, request.whole)
                 else:
                     self._hold(call)
-                    call.body = await self._read(call)
+                    call.body = await self._read(call, request.body)
             reply = await route.handler(call)
         except AckdError as error:
             reply = self._failed(error)
@@ -133,7 +128,7 @@ class App:
     def _hold(self, call: Call) -> None:
         """Look at the announced length before a byte of it is read, and keep room for it."""
         _as_is(call.request)
-        size = call.request.content_length
+        size = call.request.length
         if size is None or size <= BODY_FREE_BYTES:
             return
         if size > self.limits.body_bytes_max:
@@ -145,7 +140,7 @@ class App:
             raise PressureError("Too many large bodies at once.")
         call.held = size
 
-    async def _read(self, call: Call) -> bytes:
+    async def _read(self, call: Call, body: Body) -> bytes:
         """The body. A chunked one has no length before its end, so its room grows with it."""
         request = call.request
         if request.headers.get("Expect", "").lower() == "100-continue":
@@ -156,7 +151,7 @@ class App:
         size = 0
         try:
             async with asyncio.timeout(self.limits.body_timeout_s):
-                while piece := await request.content.readany():
+                while piece := await body.some():
                     size += len(piece)
                     if size > self.limits.body_bytes_max:
                         raise self._too_large()
@@ -165,8 +160,6 @@ class App:
                     pieces.append(piece)
         except TimeoutError:
             raise RequestTimeoutError("The body did not arrive in time.") from None
-        except (RequestPayloadError, HttpProcessingError, OSError) as error:
-            raise BadBodyError("The body broke off, or its framing is wrong.") from error
         return b"".join(pieces)
 
     # --- counting ---------------------------------------------------------------------------------

@@ -1,10 +1,11 @@
 """The bounds of a server (invariant I8): connections, bytes of bodies, bytes of unread answers,
 time.
 
-Memory at worst, per port: `connections_max` times what one may hold (128 KiB of a body that nobody
-took yet, one read of up to 256 KiB, 64 KiB of an answer), plus `bodies` plus `unread`. The last two
-are shared budgets, so a thousand clients with huge bodies get 429 instead of a thousand times
-`body_bytes_max`.
+Memory at worst, per port: `connections_max` times what one may hold (a head of 4 KiB, which takes
+up to 40 KiB once it is read; 48 KiB behind it; 160 KiB of a body that nobody took yet; 64 KiB of an
+answer), plus `bodies`, plus `unread`, plus three times `heads`. The last three are shared budgets,
+so a thousand clients with huge bodies or heads get 429 instead of a thousand times
+`body_bytes_max` or `head_bytes_max`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from ackd.config.units import KIB, MIB
 
 # A body below this is not counted: the connection's own buffer holds it anyway.
 BODY_FREE_BYTES = 64 * KIB
+# A head below this is not counted either. One of the budget is in memory as bytes, as text and in
+# parts.
+HEAD_FREE_BYTES = 4 * KIB
+HEADS_BYTES_MAX = 16 * MIB
 BODIES_FACTOR = 4
 BODIES_BYTES_MIN = 16 * MIB
 # Answers that clients don't read: beyond this, receive waits (it never answers 429).
@@ -77,6 +82,7 @@ class Limits:
     """One port's bounds. Times in seconds, because asyncio wants them so."""
 
     connections_max: int
+    head_bytes_max: int
     body_bytes_max: int
     head_timeout_s: float
     body_timeout_s: float
@@ -84,7 +90,9 @@ class Limits:
     write_timeout_s: float
     bodies: Budget = field(init=False)
     unread: Budget = field(init=False)
+    heads: Budget = field(init=False)
 
     def __post_init__(self) -> None:
         self.bodies = Budget(max(BODIES_BYTES_MIN, BODIES_FACTOR * self.body_bytes_max))
         self.unread = Budget(UNREAD_BYTES_MAX)
+        self.heads = Budget(HEADS_BYTES_MAX)

@@ -114,7 +114,6 @@ class Listener:
         for listening in self._sockets.values():
             listening.close()
         for app in (self.data, self.admin, self.health):
-            app.server.pre_shutdown()
             await app.server.shutdown(FINISH_S)
         await self._tasks.stop()
         for path in self._files:

@@ -40,16 +40,16 @@ class Pages:
         """Raises ForeignHostError."""
         if self._names is None:
             return
-        for host in request.headers.getall("Host", ()):
-            if host in self._passed:
-                continue
-            name = _name(host)
-            if not self._ours(name):
-                raise ForeignHostError(
-                    f"Nobody calls this port {name[:100]!r}; `server.hosts` lists further names."
-                )
-            if len(self._passed) < NAMES_KEPT:
-                self._passed.add(host)
+        host = request.headers.get("Host")
+        if host is None or host in self._passed:
+            return
+        name = _name(host)
+        if not self._ours(name):
+            raise ForeignHostError(
+                f"Nobody calls this port {name[:100]!r}; `server.hosts` lists further names."
+            )
+        if len(self._passed) < NAMES_KEPT:
+            self._passed.add(host)
 
     def _ours(self, name: str) -> bool:
         if name == "localhost" or name.endswith(".localhost") or name in (self._names or ()):

@@ -102,12 +102,11 @@ class Reply:
 
         Raises ConnectionResetError when the connection is gone before the first byte.
         """
-        asked = request.head
-        if asked.should_close:
+        if request.should_close:
             self.close = True
         undelivered, self.undelivered = self.undelivered, None
         body = b"" if self.status in _NO_BODY or request.method == "HEAD" else self.body
-        data = self.head(http10=asked.version < (1, 1)) + body
+        data = self.head(http10=request.http10) + body
         connection = request.connection
         transport = connection.transport
         if transport is None or transport.is_closing():
@@ -118,13 +117,6 @@ class Reply:
         self.body = b""
         if connection.writing_paused:
             await connection.drain(len(data))
-
-    async def prepare(self, request: Request) -> None:
-        """Send it: what aiohttp calls first of an answer (after an upgrade that was not taken)."""
-        await self.send(request)
-
-    async def write_eof(self) -> None:
-        """Nothing is left to write: what aiohttp calls last."""
 
 
 def failure(error: AckdError, *, close: bool = False, allow: str = "") -> Reply:

@@ -1,220 +1,361 @@
-"""The listening side: aiohttp's HTTP/1.1 protocol with bounds, and with problem documents of our
-own.
+"""The listening side: HTTP/1.1 connections with bounds, and with problem documents of our own.
 
-aiohttp reads and frames requests; this adds what it leaves open: a time limit for the request line
-and headers (slow clients), for clients that never read, a bound on connections, and errors of the
-HTTP syntax as problem documents. A closed connection cancels only what says so (a long poll): an
-ack whose sender hangs up at once still counts.
+A connection reads one request at a time: what is behind it waits as bytes, and the socket waits
+when those are many. Every wait has an end: a head or a body that does not come, a client that does
+not read its answer, a connection that asks for nothing. A closed connection cancels only what says
+so (a long poll): an ack whose sender hangs up at once still counts.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import cast
 
-from aiohttp import web
-from aiohttp.http_exceptions import LineTooLong
-from aiohttp.http_parser import RawRequestMessage
-from aiohttp.streams import StreamReader
-from aiohttp.web_protocol import ERROR, RequestHandler, _ErrInfo
-
 from ackd.config.units import KIB
-from ackd.errors import AckdError, ClientError, RequestTimeoutError, TooManyConnectionsError
+from ackd.errors import (
+    AckdError,
+    ClientError,
+    HeadTooLargeError,
+    PressureError,
+    RequestTimeoutError,
+    TooManyConnectionsError,
+)
+from ackd.http.server.body import Body, Chunked
 from ackd.http.server.kept import Kept
-from ackd.http.server.limits import Limits
+from ackd.http.server.limits import HEAD_FREE_BYTES, Limits
 from ackd.http.server.reply import Reply, failure
 from ackd.http.server.request import Request
 
 LOG = logging.getLogger("ackd.http")
 
-# aiohttp's own default; a longer line or field is answered 400.
-LINE_BYTES_MAX = 8 * KIB
-HEADERS_MAX = 128
-# A body is read on when less than this waits to be taken; twice as much pauses the socket.
-READ_BYTES = 64 * KIB
-# How long the rest of a refused body is read and dropped, so that the client can read the answer.
+READ_BYTES = 32 * KIB
+"""One read of a socket. All connections of a port share the buffer for it."""
+BEHIND_BYTES = 16 * KIB
+"""More than this behind the request that is being served pauses the socket."""
 LINGER_S = 2.0
+"""How long the rest of a refused request is read and dropped, so that its sender can read the
+answer.
+"""
 SWEEP_S = 1.0
+SWEEP_S_MIN = 0.025
+_METHOD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,40}(?: |\Z)")
+_BARE_NEWLINE = re.compile(rb"(?<!\r)\n")
+_NEWLINES = b"\r\n"
 
 Handler = Callable[[Request], Awaitable[Reply]]
 
 
-class Connection(RequestHandler):
-    """One client's connection."""
+class Connection(asyncio.BufferedProtocol):
+    """One client's connection. `transport` is None once it is lost."""
 
     __slots__ = (
-        "_closing_since",
-        "_handler",
-        "_head_since",
-        "_peer",
-        "_wire",
-        "kept",
-        "limits",
-        "on_lost",
+        *("_asked", "_body", "_by_us", "_closing_since", "_drain", "_dropping", "_ending"),
+        *("_handler", "_head_since", "_idle_since", "_looked", "_loop", "_paused", "_peer"),
+        *("_rest", "_server", "_waiter", "_weight"),
+        *("kept", "limits", "on_lost", "task", "transport", "writing_paused"),
     )
 
     def __init__(self, server: Server) -> None:
-        limits = server.limits
-        super().__init__(
-            server,
-            loop=asyncio.get_running_loop(),
-            keepalive_timeout=limits.keepalive_timeout_s,
-            access_log=cast("logging.Logger", None),
-            auto_decompress=False,
-            lingering_time=LINGER_S,
-            read_bufsize=READ_BYTES,
-            logger=LOG,
-            max_line_size=LINE_BYTES_MAX,
-            max_field_size=LINE_BYTES_MAX,
-            max_headers=HEADERS_MAX,
-        )
-        self.limits = limits
+        self.limits = server.limits
+        self.transport: asyncio.Transport | None = None
+        self.task: asyncio.Task[None] | None = None
+        self.writing_paused = False
         # Called when the connection is lost while a handler waits for something it then must not
         # take.
         self.on_lost: Callable[[], None] | None = None
         self.kept: Kept | None = None
+        self._server = server
         self._handler = server.handler
-        self._wire: asyncio.Transport | None = None
+        self._loop = asyncio.get_running_loop()
         self._peer = ""
-        self._head_since = 0.0
-        self._closing_since = 0.0
+        # Bytes that no request has taken yet, and how many of them hold no end of a head.
+        self._rest = b""
+        self._looked = 0
+        # The body that comes at present.
+        self._body: Body | None = None
+        # The serving task waits here for a request (None: there will be none).
+        self._waiter: asyncio.Future[Request | AckdError | None] | None = None
+        self._drain: asyncio.Future[None] | None = None
+        self._paused = False
+        # What the port's budget for heads knows of this connection.
+        self._weight = 0
+        self._asked = False
+        self._dropping = False
+        self._ending = False
+        self._by_us = False
+        self._head_since = self._idle_since = self._closing_since = 0.0
+
+    # --- what the transport calls -----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accept, or refuse with a problem document when there are too many."""
         wire = cast("asyncio.Transport", transport)
-        server = cast("Server", self._manager)
-        if not server.admit(self):
+        if not self._server.admit(self):
+            self._ending = True
             wire.write(_goodbye(TooManyConnectionsError()))
             wire.close()
-            self._manager = None
-            self._force_close = True
             return
-        self._wire = wire
-        super().connection_made(transport)
+        self.transport = wire
+        # Held here, and by its server through `open`, until the connection is lost.
+        self.task = self._loop.create_task(self._serve_all())
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next read goes; `buffer_updated` takes it out before anybody else reads."""
+        return self._server.buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes were read."""
+        self.data_received(bytes(self._server.buffer[:nbytes]))
+
+    def data_received(self, data: bytes) -> None:
+        """Hand bytes to the body that comes, or cut requests out of them."""
+        if self._ending or self._dropping:
+            return
+        body = self._body
+        if body is not None:
+            data = body.feed(data)
+            if body.done:
+                self._body = None
+            if not data:
+                return
+        self._rest = self._rest + data if self._rest else data
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            found = self._cut()
+            if found is not None:
+                waiter.set_result(found)
+        elif len(self._rest) > BEHIND_BYTES:
+            self.pause()
+
+    def eof_received(self) -> None:
+        """Who will not send any more counts as gone: the transport closes."""
+
+    def pause_writing(self) -> None:
+        """The reader is slow."""
+        self.writing_paused = True
+
+    def resume_writing(self) -> None:
+        """The reader took most of it."""
+        self.writing_paused = False
+        if self._drain is not None and not self._drain.done():
+            self._drain.set_result(None)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Tell a waiting handler first: it gives back what nobody will read."""
+        self.transport = None
+        self._ending = True
         called, self.on_lost = self.on_lost, None
         if called is not None:
             called()
         if self.kept is not None:
-            self.kept.close(lost=not self._force_close)
+            self.kept.close(lost=not self._by_us)
             self.kept = None
-        server = cast("Server | None", self._manager)
-        super().connection_lost(exc)
-        if server is not None:
-            server.left(self)
-
-    def _process_keepalive(self) -> None:
-        """Close an idle connection, unless its end would take leases away."""
-        if self.kept is not None and self.kept.open:
-            self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
-        super()._process_keepalive()
-
-    def data_received(self, data: bytes) -> None:
-        """Note since when an unfinished head is there."""
-        super().data_received(data)
-        waiter = self._waiter
-        if waiter is None or waiter.done():
-            self._head_since = 0.0
-        elif not self._head_since:
-            self._head_since = self._loop.time()
+        if self._body is not None:
+            self._body.fail()
+            self._body = None
+        self._weigh(0)
+        self._wake()
+        if self._drain is not None and not self._drain.done():
+            self._drain.set_result(None)
+        self._server.left(self)
 
     @property
     def peer(self) -> str:
         """The client's address, `unix` on a socket file. Asking the transport is a system call."""
-        if not self._peer:
-            name = self.peername
+        if not self._peer and self.transport is not None:
+            name = self.transport.get_extra_info("peername")
             self._peer = f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "unix"
         return self._peer
 
-    async def start(self) -> None:
-        """Serve the requests of this connection, one after the other, in this one task.
+    # --- requests out of bytes --------------------------------------------------------------------
 
-        aiohttp's own loop makes a task and four more objects for each request, which is a fifth of
-        what a small request costs; a handler of ours has no context variables to protect.
-        """
-        while not self._force_close:
-            if not self._messages:
-                self._waiter = self._loop.create_future()
-                try:
-                    await self._waiter
-                finally:
+    def _cut(self) -> Request | AckdError | None:
+        """The next request, why it can't be one, or None as long as its head is not complete."""
+        data = self._rest
+        if data[0] in _NEWLINES:
+            data = self._rest = data.lstrip(_NEWLINES)
+            self._looked = 0
+        most = self.limits.head_bytes_max
+        end = data.find(b"\r\n\r\n", self._looked, most)
+        if end < 0:
+            return self._unfinished(data, most)
+        size = end + 4
+        try:
+            request = Request(data[:size], self)
+        except ClientError as error:
+            return error
+        self._looked = 0
+        self._head_since = 0.0
+        self._asked = True
+        if (size > HEAD_FREE_BYTES or self._weight) and not self._weigh(size):
+            return _crowded()
+        self._rest = self._take_body(request, data, size)
+        return request
+
+    def _unfinished(self, data: bytes, most: int) -> AckdError | None:
+        """A head of which only the beginning is there."""
+        if len(data) >= most:
+            return HeadTooLargeError(f"A head may have {most} bytes here.", bytes_max=most)
+        if not data:
+            return None
+        if not _METHOD.match(data) or _BARE_NEWLINE.search(data, self._looked):
+            return ClientError("Not a valid HTTP request: it begins with something else.")
+        self._looked = max(len(data) - 3, 0)
+        if not self._head_since:
+            self._head_since = self._loop.time()
+        if len(data) > HEAD_FREE_BYTES and not self._weigh(len(data)):
+            return _crowded()
+        return None
+
+    def _take_body(self, request: Request, data: bytes, at: int) -> bytes:
+        """Give a request the part of its body that is there; returns what is behind it."""
+        if self.limits.keepalive_timeout_s <= 0:
+            request.should_close = True
+        length = request.length
+        if request.chunked:
+            body: Body = Chunked(self)
+        elif not length:
+            return data[at:]
+        elif length <= len(data) - at:
+            request.whole = data[at : at + length]
+            return data[at + length :]
+        else:
+            body = Body(self, length)
+        request.body = body
+        rest = body.feed(data[at:])
+        if not body.done:
+            self._body = body
+        return rest
+
+    def _weigh(self, size: int) -> bool:
+        """Tell the port's budget how large the head is that this holds; False: no room for it."""
+        size = size if size > HEAD_FREE_BYTES else 0
+        heads, more = self.limits.heads, size - self._weight
+        if more > 0 and not heads.take(more):
+            return False
+        if more < 0:
+            heads.give(-more)
+        self._weight = size
+        return True
+
+    def pause(self) -> None:
+        """Read no more for now."""
+        wire = self.transport
+        if not self._paused and wire is not None and not wire.is_closing():
+            self._paused = True
+            wire.pause_reading()
+
+    def resume(self) -> None:
+        """Read on."""
+        wire = self.transport
+        if self._paused and wire is not None and not wire.is_closing():
+            self._paused = False
+            wire.resume_reading()
+
+    # --- serving ----------------------------------------------------------------------------------
+
+    async def _serve_all(self) -> None:
+        """Serve the requests of this connection, one after the other, in this one task."""
+        found: Request | AckdError | None
+        try:
+            while not self._ending:
+                found = self._cut() if self._rest else None
+                if found is None:
+                    self.resume()
+                    self._idle_since = 0.0
+                    self._waiter = self._loop.create_future()
+                    found = await self._waiter
                     self._waiter = None
-            head, content = self._messages.popleft()
-            parser = self._parser
-            if parser is not None:
-                parser.message_consumed()
-            if self._buffer_paused and len(self._messages) <= self._msg_queue_resume_size:
-                self._resume_reading_if_drained()
-            try:
-                again = await self._serve(head, content)
-            except BaseException:
-                self.force_close()
-                raise
-            if not again or self._close or self._force_close:
-                break
-            self._next_keepalive_close_time = self._loop.time() + self._keepalive_timeout
-            if self._keepalive_handle is None:
-                self._keepalive_handle = self._loop.call_at(
-                    self._next_keepalive_close_time, self._process_keepalive
-                )
-        if not self._force_close:
-            self._task_handler = None
+                if not isinstance(found, Request):
+                    if found is not None:
+                        await self._refuse(found)
+                    break
+                if not await self._serve(found):
+                    break
+                if self._weight:
+                    self._weigh(0)
+        finally:
+            self._ending = True
             if self.transport is not None:
                 self.transport.close()
 
-    async def _serve(self, head: RawRequestMessage | _ErrInfo, content: StreamReader) -> bool:
+    async def _serve(self, request: Request) -> bool:
         """Answer one request; whether the connection can take another one."""
-        self._request_in_progress = True
         try:
-            if isinstance(head, _ErrInfo):
-                request = Request(ERROR, content, self)
-                reply = self._unreadable(head)
-            else:
-                request = Request(head, content, self)
-                self._current_request = request  # type: ignore[assignment]
-                try:
-                    reply = await self._handler(request)
-                finally:
-                    self._current_request = None
-            if self._upgraded:
-                # aiohttp reads on behind the head: this server takes no upgrade.
-                theirs = cast("web.BaseRequest", request), cast("web.StreamResponse", reply)
-                _, gone = await self.finish_response(*theirs, None)
-                if gone:
-                    return False
-            else:
-                await reply.send(request)
+            reply = await self._handler(request)
+            body = request.body
+            if body is not None and body.broken:
+                reply.close = True
+            await reply.send(request)
         except ConnectionError:
             return False
         except Exception:
             LOG.exception("a connection failed outside its handler")
             return False
-        finally:
-            self._request_in_progress = False
-            if self._handler_waiter is not None and not self._handler_waiter.done():
-                self._handler_waiter.set_result(None)
-        if not content.is_eof():
-            await self._linger(content)
-        self._keepalive = not reply.close
-        return self._keepalive
+        if body is not None and not await self._linger(body):
+            return False
+        return not reply.close
 
-    async def _linger(self, content: StreamReader) -> None:
-        """Read and drop the rest of a body that nobody wanted, so that the answer arrives."""
-        if self._force_close:
-            return
-        try:
+    async def _linger(self, body: Body) -> bool:
+        """Read and drop the rest of a body that nobody wanted, so that the answer arrives. Whether
+        its end was found.
+        """
+        with suppress(TimeoutError, AckdError):
             async with asyncio.timeout(LINGER_S):
-                while not content.is_eof():
-                    await content.readany()
-        except TimeoutError:
-            self.close()
-        except Exception:  # noqa: BLE001  a broken body, or a client that has gone
-            self.force_close()
+                while not body.done:
+                    await body.some()
+        if body.broken:
+            await self._drop()
+        return body.done and not body.broken
+
+    async def _refuse(self, error: AckdError) -> None:
+        """Answer what is no request."""
+        wire = self.transport
+        if wire is not None and not wire.is_closing():
+            wire.write(_goodbye(error))
+            await self._drop()
+
+    async def _drop(self) -> None:
+        """Drop what else comes until its sender has read the last answer: bytes that nobody read
+        would turn the end of the connection into a reset.
+        """
+        wire = self.transport
+        if wire is None or wire.is_closing() or self._ending:
+            return
+        self._rest = b""
+        self._weigh(0)
+        self._dropping = True
+        with suppress(OSError, RuntimeError):
+            wire.write_eof()
+        self.resume()
+        self._waiter = self._loop.create_future()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LINGER_S):
+                await self._waiter
+
+    def _wake(self) -> None:
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    def end(self) -> None:
+        """Take no further request: closed at once when idle, else behind the answer."""
+        self._ending = self._by_us = True
+        self._wake()
+
+    # --- slow readers -----------------------------------------------------------------------------
+
+    async def _drained(self) -> None:
+        """Wait until a slow reader has taken most of what waits. Raises ConnectionResetError."""
+        while self.writing_paused and self.transport is not None:
+            self._drain = self._loop.create_future()
+            await self._drain
+        if self.transport is None:
+            raise ConnectionResetError("The client has gone.")
 
     async def drain(self, size: int) -> None:
         """Wait for a slow reader, bounded; its connection is cut when it takes too long.
@@ -226,7 +367,7 @@ class Connection(RequestHandler):
         limits.unread.force(size)
         try:
             async with asyncio.timeout(limits.write_timeout_s):
-                await self._drain_helper()
+                await self._drained()
         except TimeoutError:
             if self.transport is not None:
                 self.transport.abort()
@@ -243,7 +384,7 @@ class Connection(RequestHandler):
 
         async def drained() -> None:
             with suppress(ConnectionError):
-                await self._drain_helper()
+                await self._drained()
 
         try:
             async with asyncio.TaskGroup() as group:
@@ -256,34 +397,37 @@ class Connection(RequestHandler):
         finally:
             limits.unread.give(size)
 
-    def resume_reading(self, resume_parser: bool = True) -> None:  # noqa: FBT001, FBT002  aiohttp's
-        """Nothing to do when reading was not paused: aiohttp would parse nothing, per body read."""
-        if self._reading_paused or self._buffer_paused:
-            super().resume_reading(resume_parser)
+    # --- time -------------------------------------------------------------------------------------
 
     def sweep(self, now_s: float) -> None:
-        """End what takes too long: a head that does not come, an answer that nobody reads."""
-        wire = self._wire
+        """End what takes too long: a head that does not come, an answer that nobody reads, a
+        connection that asks for nothing.
+        """
+        wire, limits = self.transport, self.limits
         if wire is None:
             return
         if wire.is_closing():
             # A closed transport still waits for its reader to take the last bytes.
             self._closing_since = self._closing_since or now_s
-            if now_s - self._closing_since > self.limits.write_timeout_s:
+            if now_s - self._closing_since > limits.write_timeout_s:
                 wire.abort()
-        elif self._head_since and now_s - self._head_since > self.limits.head_timeout_s:
-            self._head_since = 0.0
-            wire.write(_goodbye(RequestTimeoutError("The headers did not arrive in time.")))
-            self.force_close()
+        elif self._waiter is None or self._waiter.done() or self._dropping:
+            return
+        elif self._head_since:
+            if now_s - self._head_since > limits.head_timeout_s:
+                wire.write(_goodbye(RequestTimeoutError("The headers did not arrive in time.")))
+                self.end()
+        elif not self._idle_since:
+            self._idle_since = now_s
+        elif now_s - self._idle_since > self._idle_s() and not (self.kept and self.kept.open):
+            # With such leases it stays: its end would take them away.
+            self.end()
 
-    def _unreadable(self, found: _ErrInfo) -> Reply:
-        """A broken request is the client's problem (400); anything else here is a bug of ours."""
-        if isinstance(found.exc, LineTooLong):
-            error = ClientError("The request line or a header field is too long.")
-        else:
-            why = (found.message or "").splitlines() or ["unreadable"]
-            error = ClientError(f"Not a valid HTTP request: {why[0].rstrip(':')}.")
-        return failure(error, close=True)
+    def _idle_s(self) -> float:
+        """How long it may ask for nothing; a new connection as long as for a head at least."""
+        limits = self.limits
+        keepalive_s = limits.keepalive_timeout_s
+        return keepalive_s if self._asked else max(keepalive_s, limits.head_timeout_s)
 
 
 def _goodbye(error: AckdError) -> bytes:
@@ -291,16 +435,18 @@ def _goodbye(error: AckdError) -> bytes:
     return reply.head() + reply.body
 
 
-class Server(web.Server):
+def _crowded() -> PressureError:
+    return PressureError("Too many large heads at once.")
+
+
+class Server:
     """Makes connections for one port, counts them, and sweeps the slow ones."""
 
     def __init__(self, handler: Handler, limits: Limits) -> None:
-        super().__init__(
-            cast("Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]", handler)
-        )
         self.handler = handler
         self.limits = limits
         self.refused = 0
+        self.buffer = memoryview(bytearray(READ_BYTES))
         self._open: set[Connection] = set()
 
     def __call__(self) -> Connection:
@@ -324,11 +470,26 @@ class Server(web.Server):
         """Count a connection out."""
         self._open.discard(connection)
 
+    async def shutdown(self, timeout_s: float) -> None:
+        """Close every connection; those that are being served get so long to finish."""
+        for connection in tuple(self._open):
+            connection.end()
+        tasks = {each.task for each in self._open if each.task is not None}
+        if not tasks:
+            return
+        _, late = await asyncio.wait(tasks, timeout=timeout_s)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late)
+
     async def sweep(self) -> None:
         """Look at every connection from time to time, until cancelled."""
         loop = asyncio.get_running_loop()
         limits = self.limits
-        pause_s = min(SWEEP_S, limits.head_timeout_s / 4, limits.write_timeout_s / 4)
+        keepalive_s = limits.keepalive_timeout_s or limits.head_timeout_s
+        least_s = min(limits.head_timeout_s, limits.write_timeout_s, keepalive_s)
+        pause_s = max(min(SWEEP_S, least_s / 4), SWEEP_S_MIN)
         while True:
             await asyncio.sleep(pause_s)
             now_s = loop.time()

@@ -89,6 +89,7 @@ def limits_of(settings: ServerSettings) -> Limits:
     """One port's bounds out of the settings."""
     return Limits(
         connections_max=settings.connections_max,
+        head_bytes_max=settings.head_bytes_max,
         body_bytes_max=settings.body_bytes_max,
         head_timeout_s=settings.head_timeout_ms / 1000,
         body_timeout_s=settings.body_timeout_ms / 1000,
@@ -135,7 +136,7 @@ class Call:
 
     def one_header(self, name: str) -> str | None:
         """A header that may stand once only. Raises BadParameterError."""
-        values = self.request.headers.getall(name, ())
+        values = self.request.headers.getall(name)
         if len(values) > 1:
             raise field_errors([(f"header:{name}", "This header may be sent once only.")])
         return values[0] if values else None

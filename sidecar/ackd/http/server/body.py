@@ -1,0 +1,153 @@
+"""Bodies that did not come with their head: by length, or in chunks (RFC 9112 section 7.1)."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING
+
+from ackd.config.units import KIB
+from ackd.errors import BadBodyError
+
+if TYPE_CHECKING:
+    from ackd.http.server.server import Connection
+
+UNREAD_BYTES_MAX = 128 * KIB
+"""More than this that nobody took pauses the socket."""
+LINE_BYTES_MAX = 1 * KIB
+"""A chunk's size with its extensions, or one trailer field."""
+TRAILERS_BYTES_MAX = 8 * KIB
+_SIZE = re.compile(rb"([0-9A-Fa-f]{1,12})[\t ]*(?:;[\t\x20-\x7e\x80-\xff]*)?")
+_TRAILER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*")
+
+
+class Body:
+    """A body of `left` bytes that comes piece by piece."""
+
+    __slots__ = ("_connection", "_error", "_pieces", "_unread", "_waiter", "done", "left")
+
+    def __init__(self, connection: Connection, left: int = 0) -> None:
+        self._connection = connection
+        self._pieces: list[bytes] = []
+        self._unread = 0
+        self._waiter: asyncio.Future[None] | None = None
+        self._error: BadBodyError | None = None
+        self.left = left
+        # Nothing comes any more: it is complete, or broken.
+        self.done = False
+
+    @property
+    def broken(self) -> bool:
+        """Whether nobody can know where it ends."""
+        return self._error is not None
+
+    def feed(self, data: bytes) -> bytes:
+        """Take in what belongs to it; returns what is behind its end."""
+        rest = self._cut(data)
+        if self._unread > UNREAD_BYTES_MAX and not self.done:
+            self._connection.pause()
+        self._wake()
+        return rest
+
+    def _cut(self, data: bytes) -> bytes:
+        left = self.left
+        if len(data) < left:
+            self._keep(data)
+            self.left = left - len(data)
+            return b""
+        self._keep(data[:left])
+        self.left = 0
+        self.done = True
+        return data[left:]
+
+    def _keep(self, piece: bytes) -> None:
+        if piece:
+            self._pieces.append(piece)
+            self._unread += len(piece)
+
+    def fail(self) -> None:
+        """It broke off, or can't be understood: whoever reads it hears of it."""
+        if not self.done:
+            self._error = BadBodyError("The body broke off, or its framing is wrong.")
+            self.done = True
+            self._wake()
+
+    def _wake(self) -> None:
+        waiter = self._waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+    async def some(self) -> bytes:
+        """What has come since; waits for it; empty at the end. Raises BadBodyError."""
+        while not self._pieces and not self.done:
+            self._connection.resume()
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._waiter = None
+        if self._error is not None:
+            raise self._error
+        data = b"".join(self._pieces)
+        self._pieces.clear()
+        self._unread = 0
+        return data
+
+
+class Chunked(Body):
+    """A body whose length nobody knows before its last chunk. `left`: of the chunk that comes."""
+
+    __slots__ = ("_ended", "_held", "_last", "_trailers")
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self._held = b""
+        # A chunk's last byte was there, and the end of its line is not.
+        self._ended = False
+        # The last chunk was there: trailers come.
+        self._last = False
+        self._trailers = 0
+
+    def _cut(self, data: bytes) -> bytes:
+        data, self._held = self._held + data, b""
+        at = 0
+        pieces: list[bytes] = []
+        while at < len(data) and not self.done:
+            if self.left:
+                pieces.append(data[at : at + self.left])
+                at += len(pieces[-1])
+                self.left -= len(pieces[-1])
+                self._ended = not self.left
+                continue
+            end = data.find(b"\r\n", at, at + LINE_BYTES_MAX)
+            if end < 0:
+                self._unfinished(data[at:])
+                break
+            self._line(data[at:end])
+            at = end + 2
+        self._keep(b"".join(pieces))
+        return data[at:] if self.done and not self.broken else b""
+
+    def _unfinished(self, line: bytes) -> None:
+        """The start of a line; what can't become one is refused at once."""
+        if len(line) >= LINE_BYTES_MAX or b"\n" in line or (self._ended and line != b"\r"):
+            self.fail()
+        else:
+            self._held = line
+
+    def _line(self, line: bytes) -> None:
+        if self._ended:
+            self._ended = False
+            if line:
+                self.fail()
+        elif self._last:
+            self._trailers += len(line)
+            if not line:
+                self.done = True
+            elif self._trailers > TRAILERS_BYTES_MAX or not _TRAILER.fullmatch(line):
+                self.fail()
+        elif (found := _SIZE.fullmatch(line)) is None:
+            self.fail()
+        else:
+            self.left = int(found[1], 16)
+            self._last = not self.left

@@ -1,0 +1,67 @@
+"""I8 of a real process: what many clients with huge heads may cost."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+
+import psutil
+import pytest
+
+from ackd.torture.ports import give_back
+from tests.integration.http.conftest import Sidecar, call, make_topics, sidecar_in
+from tests.support.paths import remove_run_dir, run_dir
+from tests.support.wait import wait_until
+
+CONNECTIONS = 190
+MIB = 1024 * 1024
+FIELD = b"A: %b\r\n" % (b"a" * 8_000)
+POLL = b"POST /v1/subscriptions/orders/receive HTTP/1.1\r\nHost: localhost\r\nPrefer: wait=2\r\n"
+
+
+@pytest.fixture
+def own() -> Iterator[Sidecar]:
+    """A sidecar of this test alone, so that its memory is."""
+    folder = run_dir("memory")
+    made = sidecar_in(folder)
+    made.process.start()
+    try:
+        wait_until(lambda: make_topics(made), "topics can be made", ignoring=(OSError,))
+        wait_until(made.ready, "the sidecar is ready", ignoring=(OSError,))
+        yield made
+    finally:
+        made.process.kill()
+        give_back(made.port, made.admin_port)
+        remove_run_dir(folder)
+
+
+@pytest.mark.parametrize("end", [b"", b"\r\n"], ids=["unfinished", "finished"])
+def test_huge_heads_take_little_memory(own: Sidecar, end: bytes) -> None:
+    """190 clients with a megabyte of headers each took 190 MiB and more."""
+    process = psutil.Process(own.process.pid)
+    before = process.memory_info().rss
+    most = 0
+    with ExitStack() as stack:
+        for _ in range(CONNECTIONS):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", own.port)))
+            client.settimeout(0.2)
+            with suppress(OSError):  # it is refused before it has sent all
+                client.sendall(POLL + FIELD * 120 + end)
+            most = max(most, process.memory_info().rss - before)
+        assert call(own.admin_port, "GET", "/livez")[0] == 200
+    assert most < 40 * MIB, f"{most / MIB:.0f} MiB"
+
+
+def test_heads_within_the_bound_take_little_memory(own: Sidecar) -> None:
+    """190 long polls with 15 KiB of headers each."""
+    process = psutil.Process(own.process.pid)
+    before = process.memory_info().rss
+    head = POLL + b"A: %b\r\n" % (b"a" * 150) * 95 + b"\r\n"
+    with ExitStack() as stack:
+        for _ in range(CONNECTIONS):
+            client = stack.enter_context(socket.create_connection(("127.0.0.1", own.port)))
+            client.sendall(head)
+        assert call(own.port, "GET", "/v1/subscriptions")[0] == 200
+        grown = process.memory_info().rss - before
+    assert grown < 25 * MIB, f"{grown / MIB:.0f} MiB"
