@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import initialize, invariant, precondition, rule
+from hypothesis.stateful import invariant, precondition, rule
 
 from ackd.core.ledger.entry import Hold
 from ackd.core.ledger.order import Place
 from tests.property.test_owner_and_record import END, LEASE_MS, OwnerMachine
-from tests.unit.core.playbook import Letter, forgets, leases, opens
+from tests.unit.core.playbook import Letter, PlaceOf, forgets, leases, opens
 
 KEYS = 3
 
@@ -24,13 +24,8 @@ class OrderedMachine(OwnerMachine):
     chains = KEYS
     rounds = END
 
-    @initialize(log=st.sets(st.integers(0, END - 1), min_size=END // 2))
-    def written(self, log: set[int]) -> None:
-        self.log = sorted(log)
-        self.ordered()
-
-    def ordered(self) -> None:
-        self.play.owner.ledger.keep_order(self.place)
+    def order(self) -> PlaceOf:
+        return self.place
 
     def place(self, letter: Letter) -> Place | None:
         return self.place_of(letter.offset)
@@ -63,24 +58,21 @@ class OrderedMachine(OwnerMachine):
         self.play >> forgets("a")
         self.play >> opens("a")
         fresh = self.play.owner
-        fresh.ledger = type(fresh.ledger)()
-        self.ordered()
-        self.play >> opens("a", again=True)
         fresh.session += 1
-        fresh.ledger.fetching(fresh.session, fresh.ledger.watermark)
+        fresh.ledger.intake.fetching(fresh.session, fresh.ledger.watermark)
         self.blind = False
 
     @invariant()
     def only_who_may_go_is_ready(self) -> None:
         """Whatever is first of its chain, here and ready can be handed out: nothing starves."""
         ledger = self.play.owner.ledger
-        turns = ledger.turns
-        if self.blind or turns is None or ledger.position < END:
+        order = ledger.order
+        if self.blind or order is None or ledger.position < END:
             return
         free = [
             offset
             for offset, entry in ledger.entries.items()
-            if entry.hold is Hold.READY and entry.body is not None and turns.first(offset)
+            if entry.hold is Hold.READY and entry.body is not None and order.first(offset)
         ]
         assert ledger.ready >= len(free)
 

@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ackd.core.ledger.entry import Hold
 from ackd.core.record.transitions import Phase, Verb
 from tests.unit.core.playbook import (
+    PlaceOf,
     Play,
     brings,
     end_at,
@@ -49,10 +50,14 @@ class OwnerMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.play = Play()
+        self.play = Play(place_of=self.order())
         self.log: list[int] = []
         self.finished: set[int] = set()
         self.blind = False
+
+    def order(self) -> PlaceOf | None:
+        """What the ledger keeps in order."""
+        return None
 
     @initialize(log=st.sets(st.integers(0, END - 1), min_size=END // 2))
     def written(self, log: set[int]) -> None:
@@ -166,7 +171,7 @@ class OwnerMachine(RuleBasedStateMachine):
             for entry in ledger.entries.values()
             if entry.hold in (Hold.LEASED, Hold.WAITING)
         ]
-        assert ledger.next_due_ms() == min(timed, default=None)
+        assert ledger.deadlines.next_due_ms() == min(timed, default=None)
 
     def teardown(self) -> None:
         """I5: when applications ack and time passes, everything gets done."""

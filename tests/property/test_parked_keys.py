@@ -20,6 +20,7 @@ from ackd.core.ledger.effects import (
     CloseHome,
     FetchFrom,
     FinishRange,
+    Mistaken,
     PutOff,
     Restore,
     SendBack,
@@ -112,16 +113,16 @@ class Side:
         request = Open(LedgerKey("c", "s", b"t" * 16, self.number), "b", 9, 79, 0)
         snapshot = decide.open_record(self.record, request, now_ms * 1000, "run", created=False)
         carriers = self.number == 1
-        self.ledger = Ledger(None if carriers else RULES, carriers=carriers)
-        self.ledger.keep_order(place_of)
+        rules = None if carriers else RULES
+        self.ledger = Ledger(rules, copies=carriers, place_of=place_of)
         self.copies, self.claims, self.closes = [], [], []
         self.ledger.opened(snapshot, now_ms)
         self.session += 1
-        self.ledger.fetching(self.session, self.ledger.watermark)
+        self.ledger.intake.fetching(self.session, self.ledger.watermark)
 
     def fetch(self, most: int) -> None:
         start = self.ledger.position
-        self.ledger.fetched(self.session, self.log[start : start + most])
+        self.ledger.intake.fetched(self.session, self.log[start : start + most])
 
 
 class Story:
@@ -152,12 +153,12 @@ class Story:
                     side.closes.append((offset, home))
                 case FetchFrom(offset):
                     side.session += 1
-                    side.ledger.fetching(side.session, offset)
+                    side.ledger.intake.fetching(side.session, offset)
                 case SendDead(offset, fence, attempt):
                     self.given_up(side, offset, fence, attempt)
                 case FinishRange(start, end):
                     side.call(self.now_ms, Op(Verb.HOLE, start, arg=end))
-                case CloseHome() | Bury() | PutOff() | Restore():
+                case Mistaken() | CloseHome() | Bury() | PutOff() | Restore():
                     raise AssertionError(effect)
 
     def given_up(self, side: Side, offset: int, fence: int, attempt: int) -> None:
@@ -166,7 +167,7 @@ class Story:
         op = Op(Verb.FINISH, offset, fence, rterm, attempt, Finish.DEAD)
         assert side.call(self.now_ms, op).results[0].outcome in (Outcome.DONE, Outcome.FINISHED)
         self.over.add(side.log[offset].origin if side is self.retry else offset)
-        side.ledger.dead_sent(offset)
+        side.ledger.finish(offset)
         self.perform(side)
 
     # --- time, fetching, owners
@@ -192,7 +193,7 @@ class Story:
     def lease(self, most: int, *, copies: bool, lost: bool) -> None:
         """`lost`: the owner dies before it hears of the answer."""
         side = self.retry if copies else self.origin
-        given = side.ledger.take(most, 1_000)
+        given = side.ledger.grants.take(most, 1_000)
         ops = [Op(Verb.GRANT, offset, arg=LEASE_MS, group=1) for offset in given]
         reply = side.call(self.now_ms, *ops)
         messages = [side.log[offset].origin if copies else offset for offset in given]
@@ -204,7 +205,7 @@ class Story:
                 self.leases.append(
                     Lease(side, offset, message, result.fence, reply.rterm, result.attempt)
                 )
-            side.ledger.granted(offset, result, reply.rterm, reply.now_ms, self.now_ms)
+            side.ledger.grants.granted(offset, result, reply.rterm, reply.now_ms, self.now_ms)
         if lost:
             side.opened(self.now_ms)
         self.perform(side)
@@ -245,11 +246,11 @@ class Story:
 
     def stuck(self) -> None:
         side = self.origin
-        found = side.ledger.stuck(self.now_ms)
+        found = side.ledger.send_back.stuck(self.now_ms)
         ops = [Op(Verb.SEND, s.offset, arg=s.key, group=at) for at, s in enumerate(found, 1)]
         reply = side.call(self.now_ms, *ops)
         for each, result in zip(found, reply.results, strict=True):
-            side.ledger.sent(each.offset, result, reply.rterm, reply.now_ms, self.now_ms)
+            side.ledger.send_back.sent(each.offset, result, reply.rterm, reply.now_ms, self.now_ms)
         self.perform(side)
 
     def copy(self, at: int, *, twice: bool = False, finish: bool = True) -> None:
@@ -259,12 +260,12 @@ class Story:
         if not finish:
             return
         del side.copies[at]
-        entry = side.ledger.entries.get(body.origin)
+        entry = side.ledger.entry(body.origin)
         if entry is None or entry.hold is not Hold.SENDING:
             return
         op = Op(Verb.FINISH, body.origin, body.generation, entry.rterm, arg=Finish.SENT)
         side.call(self.now_ms, op)
-        side.ledger.sent_back(body.origin)
+        side.ledger.send_back.sent_back(body.origin)
         self.perform(side)
 
     # --- claims
@@ -272,7 +273,7 @@ class Story:
     def claim(self, at: int) -> None:
         side = self.retry
         offset = side.claims.pop(at)
-        entry = side.ledger.entries.get(offset)
+        entry = side.ledger.entry(offset)
         if entry is None or entry.hold is not Hold.CLAIMING:
             return
         body = side.log[offset]
@@ -308,11 +309,11 @@ class Story:
 
     def swept(self) -> None:
         """The owner of the messages asks for keys of which nothing was heard."""
-        for key in list(self.origin.ledger.parked):
+        for key in list(self.origin.ledger.send_back.parked):
             assert isinstance(key, int)
             result = self.origin.one(self.now_ms, Op(Verb.HEAD, 0, arg=key))
             if result.outcome is Outcome.FINISHED:
-                self.origin.ledger.unparked(key)
+                self.origin.ledger.send_back.key_free(key)
             elif result.when_ms and self.retry.record.over(result.when_ms - 1):
                 close = Op(Verb.CLOSE, result.fence, 0, arg=result.when_ms, group=1)
                 self.origin.one(self.now_ms, close)
@@ -375,7 +376,7 @@ class Story:
         raise AssertionError(f"not at an end: {missing}, parked {self.origin.record.parked}")
 
     def done(self) -> bool:
-        rest = self.origin.record.parked or self.origin.ledger.parked
+        rest = self.origin.record.parked or self.origin.ledger.send_back.parked
         return len(self.over) == MESSAGES and not rest and self.origin.ledger.watermark == MESSAGES
 
 

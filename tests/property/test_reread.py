@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ackd.core.ledger import entries as window
+from ackd.core.ledger import lifecycle as window
 from ackd.core.ledger.bitmap import CHUNK_BYTES, ChunkedBitmap
 from ackd.core.ledger.ledger import Ledger
 from ackd.core.record.protocol import SlotView, Snapshot, Verdict
@@ -72,25 +72,31 @@ def look(ledger: Ledger[Letter]) -> object:
         for offset, entry in sorted(ledger.entries.items())
     }
     counts = ledger.leased, ledger.waiting, ledger.bytes, ledger.ready, ledger.watermark
-    return entries, counts, [*ledger.finished.ranges(0)], ledger.next_due_ms(), ledger.drain()
+    return (
+        entries,
+        counts,
+        [*ledger.finished.ranges(0)],
+        ledger.deadlines.next_due_ms(),
+        ledger.drain(),
+    )
 
 
 def life(first: Snapshot, second: Snapshot, fetched: int, acked: list[int], taken: int) -> object:
     """Open, fetch some, work, read again, let time pass."""
     ledger: Ledger[Letter] = Ledger()
     ledger.opened(first, 0)
-    ledger.fetching(1, 0)
-    ledger.fetched(1, [Letter(offset) for offset in range(fetched)])
-    ledger.take(taken, 1_000)
+    ledger.intake.fetching(1, 0)
+    ledger.intake.fetched(1, [Letter(offset) for offset in range(fetched)])
+    ledger.grants.take(taken, 1_000)
     for offset in acked:
         ledger.settled(offset, Outcome.ACKED, 1, 0, 1_000, 0)
     story = [look(ledger), ledger.opened(second, 500), look(ledger)]
-    ledger.fetching(2, ledger.watermark)
-    ledger.fetched(2, [Letter(offset) for offset in range(ledger.watermark, COUNT, 2)])
-    ledger.end_reached(2, COUNT)
+    ledger.intake.fetching(2, ledger.watermark)
+    ledger.intake.fetched(2, [Letter(offset) for offset in range(ledger.watermark, COUNT, 2)])
+    ledger.intake.end_reached(2, COUNT)
     story.append(look(ledger))
     for now_ms in (4_000, 9_000, 20_000):
-        story += [ledger.tick(now_ms), look(ledger), ledger.take(3, 1_000)]
+        story += [ledger.tick(now_ms), look(ledger), ledger.grants.take(3, 1_000)]
     return story
 
 
@@ -112,14 +118,14 @@ def test_i4_a_lease_that_is_the_same_costs_next_to_nothing() -> None:
     slots = [SlotView(o, State.LEASED, 1, 0, 5, 1, 60_000 + o // 32, 1) for o in range(LEASES)]
     ledger: Ledger[Letter] = Ledger()
     ledger.opened(Snapshot(Verdict.OK, now_ms=1_000, slots=slots), 0)
-    ledger.fetching(1, 0)
-    ledger.fetched(1, [Letter(offset) for offset in range(LEASES)])
+    ledger.intake.fetching(1, 0)
+    ledger.intake.fetched(1, [Letter(offset) for offset in range(LEASES)])
     before = dict(ledger.entries)
     again = Snapshot(Verdict.OK, now_ms=1_500, slots=slots)
     assert calls_of(lambda: ledger.opened(again, 400)) < 14 * LEASES
     assert all(ledger.entries[offset] is entry for offset, entry in before.items())
     assert ledger.leased == ledger.bytes == len(ledger.entries) == LEASES
-    assert ledger.next_due_ms() == 60_000 - 1_100
+    assert ledger.deadlines.next_due_ms() == 60_000 - 1_100
 
 
 SLOT = SlotView(0, State.LEASED, 1, 0, 1, 1, 5_000, 1)

@@ -12,7 +12,7 @@ from ackd.config.schema import BrokerSettings, PublishSettings, Settings, StoreS
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.commit_metadata import decode
 from ackd.core.ids import LedgerKey, TopicPartition
-from ackd.core.ledger import ledger
+from ackd.core.ledger import intake
 from ackd.ports import Headers
 from tests.simulation.apps import App, Habits
 from tests.simulation.book import Coordinate, Place
@@ -358,7 +358,7 @@ def simulate(
     logger.propagate = False
     violation: str | None = None
     try:
-        with patch.object(ledger, "SKIP_MIN_OFFSETS", run.plan.skip_min):
+        with patch.object(intake, "SKIP_MIN_OFFSETS", run.plan.skip_min):
             run.execute()
     except Violation as found:
         violation = str(found)

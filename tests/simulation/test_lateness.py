@@ -104,4 +104,4 @@ def has_copy(sidecar: Sidecar) -> bool:
     """Whether it owns the partition of the retry topic with the copy."""
     assert sidecar.runtime is not None
     owned = sidecar.runtime._subscriptions[NAME].owned.values()
-    return any(each.ledger.carriers and each.ledger.entries for each in owned)
+    return any(each.ledger.holds_copies and each.ledger.entries for each in owned)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.tidy import checks, docs
+from tests.tidy.closed_core import ledger_is_closed, no_circles
 from tests.tidy.dependence import dependence
 from tests.tidy.feeding import unfed_metrics
 from tests.tidy.sources import Source, read_sources
@@ -21,6 +22,8 @@ SOURCE_CHECKS: list[Check] = [
     checks.module_docstring,
     checks.any_in_ports,
     unfed_metrics,
+    ledger_is_closed,
+    no_circles,
 ]
 
 METRICS = '''"""."""
@@ -44,6 +47,14 @@ CLEAN = {
     "adapters/ackd_adapters/kafka/__init__.py": '"""Kafka."""\nfrom . import part\n',
     "tests/test_a.py": '"""Tests."""\n\n\ndef test_a() -> None:\n    assert True\n',
 }
+
+
+def written(*lines: str) -> str:
+    """A module of the engine that does this with a ledger."""
+    body = "".join(f"    {line}\n" for line in lines)
+    return f'"""."""\ndef f(part: object) -> None:\n{body}{FEEDS}'
+
+
 LONG_BODY = "    x = 1\n" * 70
 
 PLANTED: list[tuple[Check, str, str]] = [
@@ -80,6 +91,36 @@ PLANTED: list[tuple[Check, str, str]] = [
     (checks.annotated, "tests/test_a.py", '"""."""\ndef f(*, a) -> None: ...\n'),
     (checks.annotated, "tests/test_a.py", '"""."""\ndef f(**a) -> None: ...\n'),
     (checks.annotated, "tests/test_a.py", '"""."""\nclass A:\n    def f(self): ...\n'),
+    (ledger_is_closed, "sidecar/ackd/engine/run.py", written("part.ledger.dirty = True")),
+    (ledger_is_closed, "sidecar/ackd/engine/run.py", written("part.ledger.order.parked[1] = 2")),
+    (ledger_is_closed, "sidecar/ackd/engine/run.py", written("part.ledger.limits.most += 1")),
+    (ledger_is_closed, "sidecar/ackd/engine/run.py", written("part.ledger.waits.clear()")),
+    (
+        ledger_is_closed,
+        "sidecar/ackd/engine/run.py",
+        written("all_of = [each.ledger for each in part]", "all_of[0].excess = 1"),
+    ),
+    (
+        ledger_is_closed,
+        "sidecar/ackd/engine/run.py",
+        written("entry = part.ledger.entry(1) if part else None", "entry.holder = 'a'"),
+    ),
+    (
+        ledger_is_closed,
+        "sidecar/ackd/engine/run.py",
+        written("for offset, each in part.ledger.entries.items():", "    each.gone = True"),
+    ),
+    (
+        ledger_is_closed,
+        "sidecar/ackd/engine/run.py",
+        '"""."""\nfrom ackd.core.ledger.entry import Entry\n'
+        "def f(a: int, given: Entry[int]) -> None:\n    given.due_ms, a = 1, 2\n" + FEEDS,
+    ),
+    (
+        no_circles,
+        "sidecar/ackd/core/ledger/one.py",
+        '"""."""\nif TYPE_CHECKING:\n    from ackd.core.ledger.one import a\n',
+    ),
     (checks.module_docstring, "sidecar/ackd/core/ids.py", "x = 1\n"),
     (unfed_metrics, "sidecar/ackd/telemetry/metrics.py", METRICS.replace("things", "others")),
     (unfed_metrics, "sidecar/ackd/engine/run.py", '"""."""\nmetrics.things.drop("a")\n'),
@@ -139,6 +180,19 @@ def test_dead_module_is_found(tmp_path: Path) -> None:
     )
     found = list(checks.dead_modules(read_sources(house), points))
     assert [line.rpartition(" ")[2] for line in found] == ["ackd.core.dead", "tests.helper"]
+
+
+def test_a_circle_names_every_file_of_it_and_no_other(tmp_path: Path) -> None:
+    folder = "sidecar/ackd/core/ledger"
+    house = build(
+        tmp_path,
+        (f"{folder}/one.py", '"""."""\nfrom ackd.core.ledger.two import x\n'),
+        (f"{folder}/two.py", '"""."""\nfrom ackd.core.ledger.one import x\n'),
+        (f"{folder}/three.py", '"""."""\nfrom ackd.core.ledger import four, one\n'),
+        (f"{folder}/four.py", '"""."""\n'),
+    )
+    found = list(no_circles(read_sources(house)))
+    assert [Path(each.partition(":")[0]).name for each in found] == ["one.py", "two.py"]
 
 
 def test_forbidden_words_are_found(tmp_path: Path) -> None:

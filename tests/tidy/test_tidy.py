@@ -9,6 +9,7 @@ import pytest
 
 from tests.support.paths import REPO
 from tests.tidy import checks
+from tests.tidy.closed_core import ledger_is_closed, no_circles
 from tests.tidy.dependence import dependence
 from tests.tidy.feeding import unfed_metrics
 from tests.tidy.sources import Source, read_sources
@@ -34,6 +35,8 @@ def sources() -> list[Source]:
         checks.module_docstring,
         checks.any_in_ports,
         unfed_metrics,
+        ledger_is_closed,
+        no_circles,
     ],
     ids=lambda check: check.__name__,
 )

@@ -250,7 +250,7 @@ class Subscription:
             case EndReached(tp, session, offset):
                 partition = self.owned.get(tp)
                 if partition is not None:
-                    partition.ledger.end_reached(session, offset)
+                    partition.ledger.intake.end_reached(session, offset)
                     partition.end = max(partition.end, offset)
                     partition.perform()
             case OutOfRange():
@@ -278,7 +278,7 @@ class Subscription:
             return
         if event.delays:
             foreign_delays.told(partition, event.session, event.delays)
-        partition.ledger.fetched(event.session, self._sieve.sift(event))
+        partition.ledger.intake.fetched(event.session, self._sieve.sift(event))
         partition.end = max(partition.end, event.records[-1].offset + 1)
         partition.perform()
         self.sweeper.stir()
@@ -327,7 +327,7 @@ class Subscription:
 
     async def _out_of_range(self, event: OutOfRange) -> None:
         partition = self.owned.get(event.partition)
-        if partition is None or partition.ledger.session != event.session:
+        if partition is None or partition.ledger.intake.session != event.session:
             return
         ledger = partition.ledger
         cut = event.cut
@@ -340,10 +340,10 @@ class Subscription:
                 self.ownership.drop(partition)
                 self.ownership.later(event.partition)
             return
-        lost = ledger.expired(event.log_start)
+        lost = ledger.intake.expired(event.log_start)
         if lost:
             LOG.error("%s: %d unfinished messages deleted by retention", event.partition, lost)
             self.context.metrics.expired_by_retention.at(self.name).inc(lost)
         start = ledger.finished.first_clear(event.log_start)
-        ledger.fetching(self.consumer.fetch_from(event.partition, start), start)
+        ledger.intake.fetching(self.consumer.fetch_from(event.partition, start), start)
         partition.perform()

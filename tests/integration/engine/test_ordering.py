@@ -236,7 +236,7 @@ async def _until_free(sidecar: Sidecar) -> None:
 
     async def free() -> bool:
         owned = sidecar.runtime._subscriptions[NAME].owned.values()
-        return not any(partition.ledger.parked for partition in owned)
+        return not any(partition.ledger.send_back.parked for partition in owned)
 
     await wait_until_async(free, "all keys to be free", timeout_s=60)
 

@@ -15,7 +15,7 @@ from unittest.mock import patch
 import pytest
 
 from ackd.api.messages import Delivery, Verb
-from ackd.core.ledger.claims import Carriers
+from ackd.core.ledger.claims import ClaimTracker
 from ackd.engine.operations.redrive_job import Work
 from ackd.errors import StoreUnknownError
 from tests.integration.engine.test_dead_letters import REDRIVE, bury, desk, done
@@ -64,10 +64,10 @@ async def redriven(place: Place) -> tuple[int, int, int]:
 def no_claim() -> Any:
     """A copy is handed out without asking for its home."""
 
-    def claim(self: Carriers[Any], offset: int) -> None:
-        self._make_ready(offset, self.entries[offset])
+    def arrived(self: ClaimTracker[Any], offset: int) -> None:
+        self._life.make_ready(offset, self._entries.by_offset[offset])
 
-    return patch.object(Carriers, "_claim", claim)
+    return patch.object(ClaimTracker, "arrived", arrived)
 
 
 def to_everybody() -> Any:

@@ -3,7 +3,7 @@
 import pytest
 
 from ackd.api.messages import Verb
-from ackd.core.ledger.unordered import Scattered
+from ackd.core.ledger.unordered import UnorderedLedger
 from ackd.engine.ownership import broker_acks
 from ackd.ports import Outgoing
 from tests.integration.rocketmq.shop import Shop, Worker, insist
@@ -54,7 +54,7 @@ async def test_only_what_the_filter_lets_through_comes(
     assert set(await one.settle(Verb.ACK, *over)) == {"acked"}
     (partition,) = one.runtime._subscriptions["work"].owned.values()
     ledger = partition.ledger
-    assert isinstance(ledger, Scattered)
+    assert isinstance(ledger, UnorderedLedger)
 
     async def lapsed() -> bool:
         return ledger.finished.first_clear(held.record.offset + 1) > last

@@ -19,6 +19,7 @@ from ackd.core.ledger.effects import (
     Effect,
     FetchFrom,
     FinishRange,
+    Mistaken,
     PutOff,
     Restore,
     SendBack,
@@ -26,6 +27,7 @@ from ackd.core.ledger.effects import (
     Unpark,
 )
 from ackd.core.ledger.ledger import Ledger
+from ackd.core.ledger.order import Place
 from ackd.core.ledger.repair import Repair
 from ackd.core.record import decide
 from ackd.core.record.protocol import Call, Finish, Op, Open, Reply, Result, Verdict
@@ -63,12 +65,13 @@ class Owner:
 
 Token = tuple[int, int, int]
 Event = Callable[["Play"], object]
+PlaceOf = Callable[[Letter], Place | None]
 
 
 class Play:
     """The world of a story. Truthy at its end, so that `assert (Play() >> ... << ...)` reads."""
 
-    def __init__(self, start: int = 0) -> None:
+    def __init__(self, start: int = 0, place_of: PlaceOf | None = None) -> None:
         self.now_ms = T0_MS
         self.run = "run-1"
         self.runs = 1
@@ -77,6 +80,7 @@ class Play:
         )
         self.copy = self.record
         self.owners: dict[str, Owner] = {}
+        self.place_of = place_of
         self.owner = Owner("")
         self.tokens: dict[int, list[Token]] = {}
         self.fetches: list[int] = []
@@ -90,6 +94,8 @@ class Play:
         self.last = event(self)
         name = getattr(event, "__qualname__", "event").split(".")[0]
         self.told.append(f">> {name}: {self.last}")
+        mistakes = self.owner.ledger.mistakes()
+        assert not mistakes, f"{mistakes}\n" + "\n".join(self.told)
         return self
 
     def __lshift__(self, answer: object) -> Play:
@@ -101,6 +107,12 @@ class Play:
         return True
 
     # --- what the engine would do
+
+    def sidecar(self, name: str) -> Owner:
+        """Who is known by this name, or somebody who knows nothing yet."""
+        if name not in self.owners:
+            self.owners[name] = Owner(name, Ledger(place_of=self.place_of))
+        return self.owners[name]
 
     def call(self, *ops: Op, owner: Owner | None) -> Reply:
         """One call to the record, as the owner or (None) as somebody who only settles."""
@@ -128,11 +140,13 @@ class Play:
                 case FinishRange(start, end, reason):
                     reply = self.as_owner(Op(Verb.HOLE, start, arg=end, group=reason))
                     if reason == Finish.VANISHED and not reply.results[0].when_ms:
-                        self.owner.ledger.vanished(start)
+                        self.owner.ledger.finish(start)
                 case FetchFrom(offset):
                     self.fetches.append(offset)
                 case SendDead(offset):
                     self.dead.append(offset)
+                case Mistaken(what):
+                    raise AssertionError(what)
                 case SendBack() | Bury() | Claim() | CloseHome() | Unpark() | Restore() | PutOff():
                     self.asked.append(effect)
 
@@ -151,7 +165,7 @@ def opens(name: str, *, grace_ms: int = 0, again: bool = False) -> Event:
     """
 
     def event(play: Play) -> Repair | Verdict:
-        owner = play.owners.setdefault(name, Owner(name))
+        owner = play.sidecar(name)
         play.owner = owner
         request = Open(
             KEY, name, rterm=8 + play.runs, incarnation=78, grace_ms=grace_ms,
@@ -195,7 +209,7 @@ def fetches(offset: int | None = None) -> Event:
         owner = play.owner
         owner.session += 1
         position = owner.ledger.watermark if offset is None else offset
-        owner.ledger.fetching(owner.session, position)
+        owner.ledger.intake.fetching(owner.session, position)
         return position
 
     return event
@@ -208,7 +222,7 @@ def brings(*offsets: int, session: int | None = None, size: int = 10) -> Event:
         owner = play.owner
         play.fetches.clear()
         number = owner.session if session is None else session
-        owner.ledger.fetched(number, [Letter(offset, size) for offset in offsets])
+        owner.ledger.intake.fetched(number, [Letter(offset, size) for offset in offsets])
         play.perform()
         return play.fetches[-1] if play.fetches else None
 
@@ -219,7 +233,7 @@ def end_at(offset: int) -> Event:
     """The broker says that everything below `offset` was read."""
 
     def event(play: Play) -> int:
-        play.owner.ledger.end_reached(play.owner.session, offset)
+        play.owner.ledger.intake.end_reached(play.owner.session, offset)
         play.perform()
         return play.owner.ledger.watermark
 
@@ -236,18 +250,20 @@ def leases(
 
     def event(play: Play) -> list[int] | Verdict:
         owner = play.owner
-        taken = owner.ledger.take(most, bytes_max)
+        taken = owner.ledger.grants.take(most, bytes_max)
         ops = [Op(Verb.GRANT, offset, arg=lease_ms, group=1) for offset in taken]
         if not heard:
             play.call(*ops, owner=owner)
             return []
         reply = play.as_owner(*ops)
         if reply.verdict is not Verdict.OK:
-            owner.ledger.not_granted(taken)
+            owner.ledger.grants.not_granted(taken)
             return reply.verdict
         given = []
         for offset, result in zip(taken, reply.results, strict=True):
-            entry = owner.ledger.granted(offset, result, reply.rterm, reply.now_ms, play.now_ms)
+            entry = owner.ledger.grants.granted(
+                offset, result, reply.rterm, reply.now_ms, play.now_ms
+            )
             if entry is not None:
                 given.append(offset)
                 token = (entry.fence, entry.rterm, entry.attempt)
@@ -296,7 +312,7 @@ def finishes_dead(offset: int) -> Event:
 
     def event(play: Play) -> str:
         reply = play.as_owner(Op(Verb.FINISH, offset, *play.token(offset, -1), arg=Finish.DEAD))
-        play.owner.ledger.dead_sent(offset)
+        play.owner.ledger.finish(offset)
         return reply.results[0].outcome.name.lower()
 
     return event

@@ -1,16 +1,16 @@
 """The ledger of messages that arrive in any order: what lapses, and when."""
 
 from ackd.core.ledger.effects import FinishRange
-from ackd.core.ledger.unordered import Scattered
+from ackd.core.ledger.unordered import UnorderedLedger
 from ackd.ports import Record
 
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
 
 
-def _ledger(*offsets: int) -> Scattered[Record]:
-    ledger: Scattered[Record] = Scattered()
-    ledger.fetching(1, 0)
+def _ledger(*offsets: int) -> UnorderedLedger[Record]:
+    ledger: UnorderedLedger[Record] = UnorderedLedger()
+    ledger.intake.fetching(1, 0)
     ledger.arrived(Record(offset, None, b"x", (), 0) for offset in offsets)
     return ledger
 

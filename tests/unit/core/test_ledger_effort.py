@@ -37,8 +37,8 @@ def fetched(*offsets: int) -> Ledger[Letter]:
     """A ledger whose session has brought these."""
     ledger: Ledger[Letter] = Ledger()
     ledger.opened(record(*offsets), 0)
-    ledger.fetching(1, 0)
-    ledger.fetched(1, [Letter(offset) for offset in offsets])
+    ledger.intake.fetching(1, 0)
+    ledger.intake.fetched(1, [Letter(offset) for offset in offsets])
     ledger.drain()
     return ledger
 
@@ -63,9 +63,9 @@ def test_a_hole_does_not_look_at_every_lease() -> None:
     """A transaction's marker is a hole: there are as many as transactions, at every takeover."""
     ledger: Ledger[Letter] = Ledger()
     ledger.opened(record(*range(0, 2 * OPEN, 2)), 0)
-    ledger.fetching(1, 0)
+    ledger.intake.fetching(1, 0)
     letters = [Letter(offset) for offset in range(0, 600, 2)]
-    assert calls_of(lambda: ledger.fetched(1, letters)) < 150 * len(letters)
+    assert calls_of(lambda: ledger.intake.fetched(1, letters)) < 150 * len(letters)
     assert len(ledger.drain()) == 299
 
 
@@ -73,7 +73,7 @@ def test_a_hole_of_a_billion_offsets_takes_little() -> None:
     ledger = fetched(0)
     end = 10**9
     chunks = end // CHUNK_OFFSETS
-    assert calls_of(lambda: ledger.fetched(1, [Letter(end)])) < 12 * chunks
+    assert calls_of(lambda: ledger.intake.fetched(1, [Letter(end)])) < 12 * chunks
     assert ledger.finished.count() == end - 1
     assert len({id(chunk) for chunk in ledger.finished.chunks.values()}) == 3
     assert ledger.finished.first_clear(1) == end
@@ -91,20 +91,20 @@ def test_what_is_to_be_fetched_again_is_the_first_that_lacks() -> None:
         rng = random.Random(seed)
         end = rng.randint(1, 40)
         ledger = fetched(*(o for o in range(end) if rng.random() < 0.7))
-        ledger.end_reached(1, end)
-        for offset in list(ledger.entries):
+        ledger.intake.end_reached(1, end)
+        entries = ledger._entries
+        for offset, entry in list(entries.by_offset.items()):
             chance = rng.random()
             if chance < 0.1:
-                ledger.entries[offset].body = None
-                ledger._bodiless.add(offset)
-                ledger.entries[offset].gone = rng.random() < 0.5
+                entries.lose_body(offset, entry)
+                entry.gone = rng.random() < 0.5
             elif chance < 0.2:
-                del ledger.entries[offset]
+                del entries.by_offset[offset]
             elif chance < 0.4:
-                ledger._finish(offset)
+                entries.finish(offset)
         if rng.random() < 0.3:
-            ledger.position = rng.randint(0, end)
-        ledger._advance()
+            entries.position = rng.randint(0, end)
+        entries.advance()
         ledger.drain()
         ledger._fetch_again()
         want: list[Effect] = [
@@ -117,5 +117,5 @@ def lacks(ledger: Ledger[Letter], offset: int) -> bool:
     """It was passed, is unfinished, and there is no body."""
     if offset >= ledger.position or offset in ledger.finished:
         return False
-    entry = ledger.entries.get(offset)
+    entry = ledger.entry(offset)
     return entry is None or (entry.body is None and not entry.gone)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ackd.core.ledger.ledger import SKIP_MIN_OFFSETS
+from ackd.core.ledger.intake import SKIP_MIN_OFFSETS
 from tests.unit.core.playbook import (
     LEASE_MS,
     Play,

@@ -24,10 +24,9 @@ def leased(offset: int) -> SlotView:
 
 
 def opened(snapshot: Snapshot, position: int) -> Ledger[Letter]:
-    ledger: Ledger[Letter] = Ledger()
-    ledger.keep_order(place_of)
+    ledger: Ledger[Letter] = Ledger(place_of=place_of)
     ledger.opened(snapshot, 0)
-    ledger.fetching(1, position)
+    ledger.intake.fetching(1, position)
     return ledger
 
 
@@ -37,59 +36,58 @@ def letters(*offsets: int) -> list[Letter]:
 
 def test_one_message_of_a_key_at_a_time() -> None:
     ledger = opened(record(), 0)
-    ledger.fetched(1, letters(*KEYS))
+    ledger.intake.fetched(1, letters(*KEYS))
     assert ledger.ready == 3
     assert ledger.buffered == 6
-    assert ledger.take(9, 999) == [0, 1, 5]
-    ledger.dead_sent(0)
-    assert ledger.take(9, 999) == [2], "a dead letter frees its key"
+    assert ledger.grants.take(9, 999) == [0, 1, 5]
+    ledger.finish(0)
+    assert ledger.grants.take(9, 999) == [2], "a dead letter frees its key"
 
 
 def test_fetching_that_goes_back_holds_what_is_above() -> None:
     """After a re-read the store has lost what became of 0: its key may be anything."""
     ledger = opened(record(leased(0)), 1)
-    ledger.fetched(1, letters(1, 2, 3))
-    ledger.fetching(2, 0)
+    ledger.intake.fetched(1, letters(1, 2, 3))
+    ledger.intake.fetching(2, 0)
     assert ledger.ready == 0
-    assert ledger.take(9, 999) == []
+    assert ledger.grants.take(9, 999) == []
     assert ledger.must_fetch, "a bound on what is held must not stop this"
-    ledger.fetched(2, letters(0))
+    ledger.intake.fetched(2, letters(0))
     assert ledger.ready == 0
-    ledger.fetched(2, letters(1, 2, 3))
+    ledger.intake.fetched(2, letters(1, 2, 3))
     assert ledger.ready > 0
-    assert ledger.take(9, 999) == [1], "2 waits for 0, which is leased"
+    assert ledger.grants.take(9, 999) == [1], "2 waits for 0, which is leased"
 
 
 def test_a_lease_whose_message_is_gone_from_the_log_holds_everything_above_it() -> None:
     """Nobody can tell its key any more (R7)."""
     ledger = opened(record(leased(1)), 0)
-    ledger.fetched(1, letters(0, 2, 5))
-    assert ledger.take(9, 999) == [0]
+    ledger.intake.fetched(1, letters(0, 2, 5))
+    assert ledger.grants.take(9, 999) == [0]
     assert ledger.ready == 0
-    ledger.vanished(1)
-    assert ledger.take(9, 999) == [5]
+    ledger.finish(1)
+    assert ledger.grants.take(9, 999) == [5]
 
 
 def test_an_earlier_one_that_comes_late_takes_the_turn_back() -> None:
     """4 was ready; then its key's 2 is found to be unfinished."""
     ledger = opened(record(), 4)
-    ledger.fetched(1, letters(4, 5))
+    ledger.intake.fetched(1, letters(4, 5))
     assert ledger.ready == 2
-    ledger.fetching(2, 2)
-    ledger.fetched(2, letters(2, 3))
-    ledger.fetched(2, letters(4, 5))
-    assert ledger.take(9, 999) == [2, 3, 5]
-    ledger.dead_sent(2)
-    assert ledger.take(9, 999) == [4]
+    ledger.intake.fetching(2, 2)
+    ledger.intake.fetched(2, letters(2, 3))
+    ledger.intake.fetched(2, letters(4, 5))
+    assert ledger.grants.take(9, 999) == [2, 3, 5]
+    ledger.finish(2)
+    assert ledger.grants.take(9, 999) == [4]
 
 
 def test_a_record_that_is_read_again_keeps_the_places() -> None:
     """Also of bodies that lie elsewhere, which say nothing of a key."""
     ledger = opened(record(), 0)
-    ledger.fetched(1, letters(0, 1, 2))
-    ledger._place_of = lambda _: None
+    ledger.intake.fetched(1, letters(0, 1, 2))
+    assert ledger.order is not None
+    ledger.order.place_of = lambda _: None
     ledger.opened(record(leased(0)), 0)
-    ledger.dirty = False
-    assert ledger.take(9, 999) == [1]
-    assert ledger.turns is not None
-    assert ledger.turns.before(2) == 0
+    assert ledger.grants.take(9, 999) == [1]
+    assert ledger.order.before(2) == 0

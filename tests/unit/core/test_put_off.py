@@ -36,7 +36,7 @@ def tells(*rows: tuple[int, int, int]) -> Event:
 
     def event(play: Play) -> list[tuple[int, int, int]]:
         owner = play.owner
-        owner.ledger.put_off(owner.session, rows)
+        owner.ledger.intake.put_off(owner.session, rows)
         play.perform()
         return [row for each in play.asked if isinstance(each, PutOff) for row in each.messages]
 
@@ -127,7 +127,7 @@ def test_what_is_due_already_only_counts_and_nothing_told_is_nothing_done() -> N
 def test_what_was_finished_or_belongs_to_an_old_session_is_left_alone() -> None:
     told = Play() >> brings(0, 1) >> leases(2) >> acks(1) >> fetches(0)
     assert told >> tells((1, DUE_MS, 1)) << []
-    told.owner.ledger.put_off(told.owner.session - 1, [(2, DUE_MS, 1)])
+    told.owner.ledger.intake.put_off(told.owner.session - 1, [(2, DUE_MS, 1)])
     assert told.owner.ledger.drain() == []
 
 
@@ -140,7 +140,7 @@ def test_it_may_be_acked_while_the_store_is_asked() -> None:
 
 def test_its_budget_may_be_used_up_when_it_comes() -> None:
     told = Play()
-    told.owner.ledger.deliveries_max = 3
+    told.owner.ledger.limits.deliveries_max = 3
     told >> tells((0, DUE_MS, 3), (1, DUE_MS, 2)) >> brings(0, 1) >> writes_down()
     assert [each for each in told.asked if isinstance(each, Bury)] == [Bury(0, 0)]
     reply = told.as_owner(Op(Verb.BURY, 0, attempt=3))
@@ -152,24 +152,23 @@ def test_its_budget_may_be_used_up_when_it_comes() -> None:
 def test_i5_a_long_delay_leaves_the_window_and_a_short_one_holds_it_up_until_it_is_old() -> None:
     told = Play()
     ledger = told.owner.ledger
-    ledger.rules = Rules(stuck_after_ms=60_000, min_age_ms=30_000, span_max=2_000)
+    ledger.send_back.rules = Rules(stuck_after_ms=60_000, min_age_ms=30_000, span_max=2_000)
     told >> tells((0, T0_MS + 59_000, 0), (1, T0_MS + 60_000, 0)) >> brings(0, 1) >> writes_down()
-    assert ledger.stuck(told.now_ms) == [Stuck(1, Why.DELAY)]
+    assert ledger.send_back.stuck(told.now_ms) == [Stuck(1, Why.DELAY)]
     assert told >> passes(59_000) >> leases(lease_ms=3_600_000) << [0]
-    assert ledger.stuck(told.now_ms + 59_000) == []
-    assert ledger.stuck(told.now_ms + 61_000) == [Stuck(0, Why.AGE)]
+    assert ledger.send_back.stuck(told.now_ms + 59_000) == []
+    assert ledger.send_back.stuck(told.now_ms + 61_000) == [Stuck(0, Why.AGE)]
 
 
 def test_given_up_by_age_only_after_it_was_due() -> None:
     told = Play()
-    told.owner.ledger.give_up_ms = 1_000
+    told.owner.ledger.limits.give_up_ms = 1_000
     assert told >> tells((0, DUE_MS, 0)) >> brings(0) >> writes_down() << ["done"]
     assert told >> passes(5_000) >> leases() << [0]
 
 
 def test_i6_with_an_order_it_counts_on_and_does_not_wait() -> None:
-    told = Play()
-    told.owner.ledger.keep_order(_one_chain)
+    told = Play(place_of=_one_chain)
     assert told >> tells((0, DUE_MS, 2)) << [(0, 2, 0)] >> brings(0, 1) >> leases(9) << []
     assert told >> writes_down() >> leases(9) << [0] >> attempt(0) << 3
     assert told >> settles(Verb.RETRY, 0, arg=1_000) >> leases(9) << []

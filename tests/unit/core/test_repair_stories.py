@@ -278,8 +278,8 @@ def test_a_grant_that_was_sent_after_the_reread_counts() -> None:
     """I3, R12: it waited in a queue meanwhile; its holder has it, so it is no orphan later."""
     play = Play() >> brings(0, 1)
     owner = play.owner
-    (offset,) = owner.ledger.take(1, 1 << 30)
+    (offset,) = owner.ledger.grants.take(1, 1 << 30)
     play >> opens("a", again=True)
     reply = play.as_owner(Op(Verb.GRANT, offset, arg=LEASE_MS, group=1))
-    owner.ledger.granted(offset, reply.results[0], reply.rterm, reply.now_ms, play.now_ms)
+    owner.ledger.grants.granted(offset, reply.results[0], reply.rterm, reply.now_ms, play.now_ms)
     assert play >> leases(2) << [1] >> opens("a", again=True) << NOTHING

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ackd.core.ledger.unordered import Scattered
+from ackd.core.ledger.unordered import UnorderedLedger
 from ackd.core.record.protocol import SlotView, Snapshot, Verdict
 from ackd.core.record.transitions import State
 
@@ -21,11 +21,11 @@ class Body:
         return 1
 
 
-def opened(*slots: SlotView, watermark: int = 0) -> Scattered[Body]:
+def opened(*slots: SlotView, watermark: int = 0) -> UnorderedLedger[Body]:
     """A ledger on a record with these slots."""
-    ledger: Scattered[Body] = Scattered()
+    ledger: UnorderedLedger[Body] = UnorderedLedger()
     ledger.opened(Snapshot(Verdict.OK, watermark=watermark, slots=list(slots)), 0)
-    ledger.fetching(1, watermark)
+    ledger.intake.fetching(1, watermark)
     return ledger
 
 
@@ -37,11 +37,11 @@ def bodies(*offsets: int) -> list[Body]:
 def test_i1_a_gap_is_no_hole_and_what_is_missing_comes_later() -> None:
     ledger = opened()
     assert ledger.arrived(bodies(5, 2)) == []
-    assert ledger.take(10, 100) == [2, 5]
+    assert ledger.grants.take(10, 100) == [2, 5]
     ledger.acked([2, 5])
     assert ledger.watermark == 0
     assert ledger.arrived(bodies(0, 1)) == []
-    assert ledger.take(10, 100) == [0, 1]
+    assert ledger.grants.take(10, 100) == [0, 1]
     ledger.acked([0, 1])
     assert ledger.watermark == 3
     assert not ledger.drain()
@@ -54,15 +54,15 @@ def test_i2_what_is_finished_is_named_and_not_handed_out() -> None:
     assert ledger.take_ended() == [0, 2]
     assert ledger.take_ended() == []
     assert ledger.arrived(bodies(0, 1, 2)) == [0, 2]
-    assert ledger.take(10, 100) == [1]
+    assert ledger.grants.take(10, 100) == [1]
 
 
 def test_r31_what_comes_under_a_live_lease_is_kept_and_not_granted() -> None:
     ledger = opened(SlotView(3, State.LEASED, 2, 0, 77, 1, 5_000, 1))
     assert ledger.arrived(bodies(3)) == []
-    assert ledger.take(10, 100) == []
+    assert ledger.grants.take(10, 100) == []
     ledger.tick(5_001)
-    assert ledger.take(10, 100) == [3]
+    assert ledger.grants.take(10, 100) == [3]
     assert ledger.entries[3].attempt == 2
 
 
@@ -79,5 +79,5 @@ def test_i1_i2_against_a_naive_model(steps: list[tuple[int, bool]]) -> None:
             ledger.acked([offset])
             acked.add(offset)
     assert set(ledger.entries) == seen - acked
-    assert set(ledger.take(100, 1_000)) == seen - acked
+    assert set(ledger.grants.take(100, 1_000)) == seen - acked
     assert ledger.watermark == next(n for n in range(32) if n not in acked)

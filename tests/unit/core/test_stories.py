@@ -67,11 +67,11 @@ def test_leases_that_end_are_counted_by_their_deadline_and_nothing_else_is() -> 
     story >> settles(Verb.RETRY, 2, arg=40)
     ledger = story.owner.ledger
     assert ledger.waiting == 1
-    ledger.grace_until_ms = start_ms + 500
+    ledger.deadlines.keep_until(start_ms + 500)
     story >> passes(100) << 1
-    assert (ledger.lapsed, ledger.waiting) == ({}, 0)
+    assert (ledger.deadlines.take_lapsed(), ledger.waiting) == ({}, 0)
     story >> passes(400) << 2
-    assert ledger.lapsed == {start_ms + 500: [0, 1]}
+    assert ledger.deadlines.take_lapsed() == {start_ms + 500: [0, 1]}
 
 
 def test_a_late_extend_revives_the_lease() -> None:

@@ -27,22 +27,24 @@ class Body:
         return 10
 
 
-def opened(*slots: SlotView, rules: Rules | None = RULES, most: int = 0) -> Ledger[Body]:
+def opened(
+    *slots: SlotView, rules: Rules | None = RULES, most: int = 0, copies: bool = False
+) -> Ledger[Body]:
     """A ledger whose own clock shows the store's time."""
-    ledger: Ledger[Body] = Ledger(rules, most)
+    ledger: Ledger[Body] = Ledger(rules, most, copies=copies)
     ledger.opened(Snapshot(Verdict.OK, now_ms=T0_MS, slots=list(slots)), T0_MS)
-    ledger.fetching(1, 0)
+    ledger.intake.fetching(1, 0)
     return ledger
 
 
 def lease(ledger: Ledger[Body], now_ms: int, lease_ms: int = 30_000, attempt: int = 1) -> int:
     """Hand the next message out."""
-    (offset,) = ledger.take(1, 1)
+    (offset,) = ledger.grants.take(1, 1)
     first_s = ledger.entries[offset].first_s or now_ms // 1000
     result = Result(
         Outcome.GRANTED, State.LEASED, attempt, now_ms, now_ms + lease_ms, first_s, late=False
     )
-    ledger.granted(offset, result, 7, now_ms, now_ms)
+    ledger.grants.granted(offset, result, 7, now_ms, now_ms)
     return offset
 
 
@@ -53,54 +55,57 @@ def sent(fence: int) -> Result:
 
 def test_a_head_that_was_handed_out_long_ago_is_sent_back_and_its_copy_asked_for() -> None:
     ledger = opened()
-    ledger.fetched(1, [Body(0), Body(1)])
+    ledger.intake.fetched(1, [Body(0), Body(1)])
     lease(ledger, T0_MS, lease_ms=3_600_000)
     lease(ledger, T0_MS)
     ledger.settled(1, Outcome.ACKED, T0_MS, 0, T0_MS, T0_MS)
-    assert ledger.stuck(T0_MS + 60_000) == []  # `first_s` is cut to seconds: not one too early
-    assert ledger.stuck(T0_MS + 61_000) == [Stuck(0, Why.AGE)]
-    assert ledger.stuck(T0_MS + 61_000) == []  # asked already
+    assert (
+        ledger.send_back.stuck(T0_MS + 60_000) == []
+    )  # `first_s` is cut to seconds: not one too early
+    assert ledger.send_back.stuck(T0_MS + 61_000) == [Stuck(0, Why.AGE)]
+    assert ledger.send_back.stuck(T0_MS + 61_000) == []  # asked already
     ledger.drain()
-    ledger.sent(0, sent(99), 7, T0_MS, T0_MS)
-    assert ledger.drain() == [SendBack(0, 99, 1)]
+    ledger.send_back.sent(0, sent(T0_MS + 99), 7, T0_MS, T0_MS)
+    assert ledger.drain() == [SendBack(0, T0_MS + 99, 1)]
     ledger.settled(0, Outcome.EXTENDED, T0_MS, T0_MS, T0_MS, T0_MS)  # the parked lease
     assert ledger.watermark == 0
-    ledger.sent_back(0)
+    ledger.send_back.sent_back(0)
     assert ledger.watermark == 2
 
 
 def test_what_nobody_has_seen_or_asks_for_is_not_sent_back() -> None:
     """No copy of what never was handed out, nor while the application is away altogether."""
     ledger = opened()
-    ledger.fetched(1, [Body(0), Body(1)])
-    assert ledger.stuck(T0_MS + 3_600_000) == []
+    ledger.intake.fetched(1, [Body(0), Body(1)])
+    assert ledger.send_back.stuck(T0_MS + 3_600_000) == []
     lease(ledger, T0_MS)
     ledger.tick(T0_MS + 30_000)
-    assert ledger.stuck(T0_MS + 3_600_000) == []
+    assert ledger.send_back.stuck(T0_MS + 3_600_000) == []
     lease(ledger, T0_MS + 30_000, attempt=2)
-    assert ledger.stuck(T0_MS + 3_600_000) == [Stuck(0, Why.AGE)]
+    assert ledger.send_back.stuck(T0_MS + 3_600_000) == [Stuck(0, Why.AGE)]
 
 
 def test_a_delay_as_long_as_stuck_is_sent_back_at_once_wherever_it_is() -> None:
     ledger = opened()
-    ledger.fetched(1, [Body(0), Body(1), Body(2)])
+    ledger.intake.fetched(1, [Body(0), Body(1), Body(2)])
     for _ in range(3):
         lease(ledger, T0_MS)
     for offset, delay_ms in ((1, 59_999), (2, 60_000)):
         due_ms = T0_MS + delay_ms
         ledger.settled(offset, Outcome.RETRYING, T0_MS, due_ms, T0_MS, T0_MS, attempt=1)
-    assert ledger.stuck(T0_MS) == [Stuck(2, Why.DELAY)]
-    ledger.not_sent([2])
-    assert ledger.stuck(T0_MS) == [Stuck(2, Why.DELAY)]
+    assert ledger.send_back.stuck(T0_MS) == [Stuck(2, Why.DELAY)]
+    ledger.send_back.not_sent([2])
+    assert ledger.send_back.stuck(T0_MS) == [Stuck(2, Why.DELAY)]
 
 
 def test_nothing_is_sent_back_without_rules_or_while_the_record_is_unknown() -> None:
     for rules, dirty in ((None, False), (RULES, True)):
         ledger = opened(rules=rules)
-        ledger.fetched(1, [Body(0)])
+        ledger.intake.fetched(1, [Body(0)])
         lease(ledger, T0_MS)
-        ledger.dirty = dirty
-        assert ledger.stuck(T0_MS + 3_600_000) == []
+        if dirty:
+            ledger.must_reread()
+        assert ledger.send_back.stuck(T0_MS + 3_600_000) == []
 
 
 def test_r3_healthy_traffic_is_never_sent_back() -> None:
@@ -110,7 +115,7 @@ def test_r3_healthy_traffic_is_never_sent_back() -> None:
     done: list[tuple[float, int, int]] = []
     for _ in range(1_000):
         now_ms += 1
-        ledger.fetched(1, [Body(each) for each in range(following, following + 30)])
+        ledger.intake.fetched(1, [Body(each) for each in range(following, following + 30)])
         following += 30
         for _ in range(30):
             heappush(done, (now_ms + rng.lognormvariate(5.3, 1.0), lease(ledger, now_ms), now_ms))
@@ -118,32 +123,32 @@ def test_r3_healthy_traffic_is_never_sent_back() -> None:
             _, offset, fence = heappop(done)
             ledger.settled(offset, Outcome.ACKED, fence, 0, now_ms, now_ms)
         widest = max(widest, ledger.position - ledger.watermark)
-        assert ledger.stuck(now_ms) == []
+        assert ledger.send_back.stuck(now_ms) == []
     assert widest > 3 * RULES.span_max
 
 
 def test_r3_a_wide_span_counts_once_the_head_is_old() -> None:
     ledger = opened()
-    ledger.fetched(1, [Body(each) for each in range(2_002)])
+    ledger.intake.fetched(1, [Body(each) for each in range(2_002)])
     lease(ledger, T0_MS)
-    assert ledger.stuck(T0_MS + 30_999) == []
-    assert ledger.stuck(T0_MS + 31_001) == [Stuck(0, Why.SPAN)]
+    assert ledger.send_back.stuck(T0_MS + 30_999) == []
+    assert ledger.send_back.stuck(T0_MS + 31_001) == [Stuck(0, Why.SPAN)]
 
 
 def test_a_message_that_is_being_sent_is_sent_by_the_next_owner() -> None:
     ledger = opened(SlotView(0, State.SENDING, 2, 0, 99, 7, 0, 5))
     assert not any(isinstance(each, SendBack) for each in ledger.drain())
-    ledger.fetched(1, [Body(0)])
+    ledger.intake.fetched(1, [Body(0)])
     assert ledger.drain() == [SendBack(0, 99, 2)]
 
 
 def test_used_up_attempts_are_buried_and_a_late_ack_that_was_first_wins() -> None:
     ledger = opened(most=2)
-    ledger.fetched(1, [Body(0)])
+    ledger.intake.fetched(1, [Body(0)])
     lease(ledger, T0_MS, attempt=2)
     ledger.tick(T0_MS + 30_000)
     assert ledger.drain() == [Bury(0, T0_MS)]
-    assert ledger.take(1, 1) == []
+    assert ledger.grants.take(1, 1) == []
     over = Result(Outcome.FINISHED, State.FINISHED, 2, 0, 0, 0, late=False)
     assert ledger.buried(0, over, 7, T0_MS, T0_MS + 30_000)
     assert ledger.watermark == 1
@@ -151,7 +156,7 @@ def test_used_up_attempts_are_buried_and_a_late_ack_that_was_first_wins() -> Non
 
 def test_a_held_burial_waits_and_an_uncounted_retry_is_not_buried() -> None:
     ledger = opened(most=2)
-    ledger.fetched(1, [Body(0)])
+    ledger.intake.fetched(1, [Body(0)])
     lease(ledger, T0_MS, attempt=2)
     ledger.tick(T0_MS + 30_000)
     ledger.drain()
@@ -164,21 +169,21 @@ def test_a_held_burial_waits_and_an_uncounted_retry_is_not_buried() -> None:
     ledger.settled(0, Outcome.RETRYING, T0_MS, until + 5, until, until, attempt=1)
     ledger.tick(until + 5)
     assert ledger.drain() == []
-    assert ledger.take(1, 1) == [0]
+    assert ledger.grants.take(1, 1) == [0]
 
 
 def test_a_copy_is_handed_out_only_after_its_claim() -> None:
-    ledger = opened(SlotView(2, State.WAITING, 3, 0, 9, 7, T0_MS + 500, 5))
-    ledger.carriers = True
+    waits = SlotView(2, State.WAITING, 3, 0, 9, 7, T0_MS + 500, 5)
+    ledger = opened(waits, copies=True)
     ledger.drain()
-    ledger.fetched(1, [Body(0), Body(1), Body(2)])
+    ledger.intake.fetched(1, [Body(0), Body(1), Body(2)])
     assert ledger.drain() == [Claim(0), Claim(1), CloseHome(2)]
-    assert ledger.take(3, 100) == []
+    assert ledger.grants.take(3, 100) == []
     held = Result(Outcome.HELD, State.LEASED, 1, 9, T0_MS + 90_000, 5, late=False)
     ledger.claimed(0, held, 7, T0_MS, T0_MS)
     placed = Result(Outcome.DONE, State.WAITING, 4, 9, T0_MS, 5, late=False)
     ledger.claimed(1, placed, 7, T0_MS, T0_MS)
-    assert ledger.take(3, 100) == [1]
+    assert ledger.grants.take(3, 100) == [1]
     ledger.tick(T0_MS + 5_000)
     assert ledger.drain() == [CloseHome(1), Claim(0)]
     refused = Result(Outcome.REFUSED, State.LEASED, 1, 9, 0, 5, late=False)

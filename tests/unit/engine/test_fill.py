@@ -29,10 +29,10 @@ async def test_in_parts_or_at_once_is_the_same() -> None:
     parts: Ledger[Record] = Ledger()
     parts.opened(Snapshot(Verdict.OK, now_ms=1_000), 7)
     await fill(parts, slots(1_234), 1_000, 7)
-    assert parts.next_due_ms() == once.next_due_ms() == 59_007
+    assert parts.deadlines.next_due_ms() == once.deadlines.next_due_ms() == 59_007
     for ledger in (once, parts):
-        ledger.fetching(1, 0)
-        ledger.end_reached(1, 2_000)
+        ledger.intake.fetching(1, 0)
+        ledger.intake.end_reached(1, 2_000)
     assert parts.drain() == once.drain()
     assert (parts.leased, parts.watermark) == (once.leased, once.watermark)
     assert parts.tick(59_500) == once.tick(59_500)

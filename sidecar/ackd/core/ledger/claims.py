@@ -8,10 +8,13 @@ then may the home go (CLOSE).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Generic
 
-from ackd.core.ledger.effects import Claim, CloseHome, FetchFrom, Unpark
-from ackd.core.ledger.entries import Window
+from ackd.core.ledger.bodies import Bodies
+from ackd.core.ledger.effects import Claim, CloseHome, Unpark
+from ackd.core.ledger.entries import Entries
 from ackd.core.ledger.entry import B, Hold
+from ackd.core.ledger.lifecycle import Lifecycle
 from ackd.core.record.protocol import Result
 from ackd.core.record.transitions import Outcome, State
 
@@ -23,46 +26,57 @@ IN_LINE_MS = 60_000
 """One that waits for a carrier that is here is told when that is over, and asks after this."""
 
 
-class Carriers(Window[B]):
-    """Adds claims, and bodies that are kept elsewhere for a while.
+class ClaimTracker(Generic[B]):
+    """Whoever has a partition of a retry topic has one of these.
 
-    `carriers`: this is a partition of a retry topic. `hearsay`: where copies were finished
-    that this owner did not see, by a commit's word or before they were fetched. It is read over to
-    tell the lines of their homes, which a rollback may have put back to before the claim.
+    `finished_by_commit`: where copies were finished that this owner did not see, by a commit's word
+    or before they were fetched. It is read over to tell the lines of their homes, which a rollback
+    may have put back to before the claim.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.carriers = False
-        self.hearsay = range(0)
+    __slots__ = ("_bodies", "_entries", "_life", "finished_by_commit")
 
-    @property
-    def buffered(self) -> int:
-        """Carriers in line are not counted: the first of them may be stored behind the others, and
-        a fetch that waits for them would wait for ever.
-        """
-        return len(self._ready) if self.carriers else super().buffered
+    def __init__(self, entries: Entries[B], life: Lifecycle[B], bodies: Bodies[B]) -> None:
+        self._entries = entries
+        self._life = life
+        self._bodies = bodies
+        self.finished_by_commit = range(0)
 
-    def _claim(self, offset: int) -> None:
-        """A carrier without a slot arrived. One that is not the first of its chain asks later."""
-        self.entries[offset].hold = Hold.CLAIMING
-        if self.turns is None or self.turns.first(offset):
-            self._effects.append(Claim(offset))
+    def read_over(self, start: int, end: int) -> None:
+        """A commit says that copies of [start, end) are finished: see `finished_by_commit`."""
+        self.finished_by_commit = range(start, end)
+
+    def arrived(self, offset: int) -> None:
+        """A carrier without a slot. One that is not the first of its chain asks later."""
+        self._entries.by_offset[offset].hold = Hold.CLAIMING
+        order = self._life.order
+        if order is None or order.first(offset):
+            self._entries.effects.append(Claim(offset))
         else:
-            self._claim_at(offset, self._ticked_ms + IN_LINE_MS)
+            self._claim_at(offset, self._entries.clock.ticked_ms + IN_LINE_MS)
 
-    def _close_home(self, offset: int) -> None:
+    def fetched_again(self, body: B) -> None:
+        """A copy that is over: nobody else may tell the line of its home."""
+        order = self._life.order
+        if order is None or body.offset not in self.finished_by_commit:
+            return
+        place = order.place_of(body)
+        if place is not None and place.home is not None:
+            self._entries.effects.append(Unpark(body.offset, place.home))
+
+    def close_home(self, offset: int) -> None:
         """A home that stands in a line goes when its carrier is finished (`Unpark`)."""
-        place = None if self.turns is None else self.turns.place(offset)
+        order = self._life.order
+        place = None if order is None else order.place(offset)
         if place is None or place.home is None:
-            self._effects.append(CloseHome(offset))
+            self._entries.effects.append(CloseHome(offset))
 
     def claimed(self, offset: int, result: Result, rterm: int, store_ms: int, now_ms: int) -> None:
         """What the home said (HELD, FINISHED, REFUSED), or what PLACE or BURY made of the carrier.
 
         LOST: no carrier, or nothing is known of it and it was not placed: ready as it is.
         """
-        entry = self.entries.get(offset)
+        entry = self._entries.by_offset.get(offset)
         if entry is None or entry.hold is not Hold.CLAIMING:
             return
         match result.outcome:
@@ -78,79 +92,37 @@ class Carriers(Window[B]):
                 # Somebody else's carrier, or one that is not stored yet.
                 self._claim_at(offset, now_ms + BEHIND_AGAIN_MS)
             case Outcome.FINISHED | Outcome.REFUSED:
-                self._finish(offset)
-                self._finish_range(offset, offset + 1, 0)
-                self._advance()
+                self._life.finish(offset)
+                self._entries.finish_range(offset, offset + 1, 0)
+                self._entries.advance()
             case Outcome.LOST:
-                self._make_ready(offset, entry)
+                self._life.make_ready(offset, entry)
             case _:
-                entry.fence, entry.rterm = result.fence, rterm
-                entry.attempt, entry.first_s = result.attempt, result.first_s
-                due = result.state is State.WAITING and result.when_ms <= store_ms
-                state = State.READY if due else result.state
-                self._hold(offset, entry, state, result.when_ms, store_ms, now_ms)
-                self._close_home(offset)
+                self._life.decided(offset, entry, result, rterm, store_ms, now_ms)
+                self.close_home(offset)
 
     def not_claimed(self, offsets: Iterable[int], again_ms: int, now_ms: int) -> None:
         """No answer: ask again in `again_ms`."""
         for offset in offsets:
-            entry = self.entries.get(offset)
+            entry = self._entries.by_offset.get(offset)
             if entry is not None and entry.hold is Hold.CLAIMING:
                 self._claim_at(offset, now_ms + again_ms)
 
     def _claim_at(self, offset: int, due_ms: int) -> None:
-        self.entries[offset].due_ms = due_ms
-        self._timers.add(due_ms, offset)
-        self.waits[offset] = None
+        self._entries.by_offset[offset].due_ms = due_ms
+        self._life.timers.add(due_ms, offset)
+        self._bodies.waits(offset)
 
-    def _were_claimed(self, offsets: Iterable[int]) -> None:
-        """Who was acked was handed out, so it had its home, whatever a rollback forgot of that: its
-        line has to hear that it is over, now or when it is fetched.
+    def acked(self, offsets: Iterable[int]) -> None:
+        """An acked copy must have claimed its home, even if a rollback erased the claim. Its line
+        has to hear that it is over, now or when it is fetched: call this before `finish`.
         """
-        told = self.hearsay
+        seen = self.finished_by_commit
         for offset in offsets:
-            entry = self.entries.get(offset)
+            entry = self._entries.by_offset.get(offset)
             if entry is not None and entry.hold is Hold.CLAIMING:
                 entry.hold = Hold.READY
-            elif entry is None and offset >= self.position:
-                first = min(told.start, offset) if told else offset
-                told = self.hearsay = range(first, max(told.stop, offset + 1))
-
-    def _retell(self, body: B) -> None:
-        """A copy that is over: nobody else may tell the line of its home."""
-        place = self._place_of(body)
-        if place is not None and place.home is not None:
-            self._effects.append(Unpark(body.offset, place.home))
-
-    # --- bodies that are kept elsewhere
-
-    def spilled(self, offset: int, stub: B) -> None:
-        """`stub` stands for the body, which can be read back."""
-        self._replace(offset, stub, spilled=True)
-
-    def restored(self, offset: int, body: B) -> None:
-        """The body is here again; what is ready can be handed out."""
-        entry = self.entries.get(offset)
-        if entry is not None and entry.spilled:
-            self._replace(offset, body, spilled=False)
-            if entry.hold is Hold.READY:
-                self._make_ready(offset, entry)
-
-    def lost_bodies(self, offsets: Iterable[int]) -> None:
-        """These can't be read back: they are fetched again."""
-        found = [o for o in offsets if (e := self.entries.get(o)) is not None and e.spilled]
-        for offset in found:
-            entry = self.entries[offset]
-            self.bytes -= entry.size
-            entry.body, entry.size, entry.spilled = None, 0, False
-            self._bodiless.add(offset)
-        if found:
-            self._effects.append(FetchFrom(min(found)))
-
-    def _replace(self, offset: int, body: B, *, spilled: bool) -> None:
-        entry = self.entries.get(offset)
-        if entry is None or entry.body is None:
-            return
-        size = body.size()
-        self.bytes += size - entry.size
-        entry.body, entry.size, entry.spilled = body, size, spilled
+            elif entry is None and offset >= self._entries.position:
+                first = min(seen.start, offset) if seen else offset
+                seen = range(first, max(seen.stop, offset + 1))
+        self.finished_by_commit = seen

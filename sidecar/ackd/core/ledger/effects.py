@@ -104,6 +104,17 @@ class FinishRange:
     reason: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Mistaken:
+    """The ledger found that one of its own invariants does not hold.
+
+    `what`: in words, for the log. `may_mend`: read the record again, the counts begin anew by that.
+    """
+
+    what: str
+    may_mend: bool
+
+
 Effect = (
     FetchFrom
     | SendDead
@@ -115,4 +126,5 @@ Effect = (
     | PutOff
     | Restore
     | FinishRange
+    | Mistaken
 )

@@ -1,7 +1,7 @@
 """The owner's view of one partition: what is fetched, ready, leased, waiting, finished.
 
 The record in the store is the truth about leases and finished offsets; this is the cache that
-decides what to ask the store for. It alone knows the log: bodies, holes (rule R7), where fetching
+decides what to ask the store for. It alone knows the log: bodies, gaps (rule R7), where fetching
 stands.
 
 Every method is an event; what has to be done comes out of `drain()`. `now_ms` is the owner's
@@ -11,39 +11,183 @@ brought it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from heapq import heappop, heappush
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Generic
 
 from ackd.core.ledger.bitmap import ChunkedBitmap
-from ackd.core.ledger.effects import Effect, FetchFrom
-from ackd.core.ledger.entry import HOLD_OF, STATE_AFTER, B, Entry, Hold
-from ackd.core.ledger.offset_set import Offsets
+from ackd.core.ledger.bodies import Bodies
+from ackd.core.ledger.claims import ClaimTracker
+from ackd.core.ledger.deadlines import Deadlines
+from ackd.core.ledger.effects import Effect, Unpark
+from ackd.core.ledger.entries import Entries
+from ackd.core.ledger.entry import STATE_AFTER, B, Entry, Hold
+from ackd.core.ledger.grants import Grants
+from ackd.core.ledger.intake import Intake
+from ackd.core.ledger.lifecycle import Lifecycle
+from ackd.core.ledger.limits import Limits
+from ackd.core.ledger.order import KeyOrder, Place
 from ackd.core.ledger.repair import Before, Repair, compare
-from ackd.core.ledger.send_back import Rules, SendingBack
-from ackd.core.ledger.timers import Timers
-from ackd.core.record.protocol import Finish, JournalEntry, Result, Snapshot
-from ackd.core.record.transitions import Outcome, State
-
-SKIP_MIN_OFFSETS = 1_000
-"""A finished stretch at least this long is skipped by a new fetch; a shorter one is read over."""
+from ackd.core.ledger.send_back import Rules, SendBackTracker
+from ackd.core.record.protocol import JournalEntry, Result, SlotView, Snapshot
+from ackd.core.record.transitions import Outcome
 
 
-class Ledger(SendingBack[B]):
-    """One partition. `watermark` is the smallest unfinished offset, `confirmed` what the store has
-    of it. `rules`, `deliveries_max` and `carriers` may be set at any time.
+class Ledger(Generic[B]):
+    """One partition. The engine makes this and reaches the rest through it. It reads what it likes,
+    and changes nothing but by an event.
+
+    - here: the record that was read, settles, other answers of the store, time;
+    - `grants`: what is handed out;
+    - `intake`: what the broker's log holds;
+    - `send_back`: what leaves the window for the retry topic;
+    - `bodies`: what is kept on disk meanwhile;
+    - `deadlines`: when time has to be looked at;
+    - `claims`: copies and their origin records, None but in a retry topic;
+    - `order`: whose turn it is, None without an order (I6).
+
+    The parts share one `Entries`, and change it through one `Lifecycle`. Where an event is the
+    business of several parts, the order in which they hear of it is written here and in `Intake`.
     """
 
     def __init__(
-        self, rules: Rules | None = None, deliveries_max: int = 0, *, carriers: bool = False
+        self,
+        rules: Rules | None = None,
+        deliveries_max: int = 0,
+        *,
+        copies: bool = False,
+        give_up_ms: int = 0,
+        place_of: Callable[[B], Place | None] | None = None,
     ) -> None:
-        super().__init__()
-        self.rules, self.deliveries_max, self.carriers = rules, deliveries_max, carriers
+        entries = self._entries = Entries[B]()
+        limits = Limits[B](entries.clock, deliveries_max, give_up_ms)
+        self.order = None if place_of is None else KeyOrder(place_of)
+        life = self._life = Lifecycle(entries, limits, self.order, self._began_waiting)
+        self.bodies = Bodies(entries, life)
+        self.claims = ClaimTracker(entries, life, self.bodies) if copies else None
+        self.send_back = SendBackTracker(entries, life, rules)
+        self.deadlines = Deadlines(life)
+        self.grants = Grants(entries, life)
+        self.intake = Intake(entries, life, self.bodies, self.claims)
         self.confirmed = 0
-        self.session = 0
-        self.opened_epoch = -1
-        self._shared = (0, 0, 0, 0)
+        self._opened_epoch = -1
+
+    def _began_waiting(self, offset: int) -> None:
+        self.bodies.waits(offset)
+        self.send_back.began_waiting(offset)
+
+    def go_by(self, rules: Rules | None, deliveries_max: int, give_up_ms: int, now_ms: int) -> None:
+        """Settings may change while the partition is owned."""
+        self.send_back.rules, limits = rules, self._life.limits
+        limits.deliveries_max = deliveries_max
+        if limits.give_up_ms != give_up_ms:
+            self._life.give_up_after(give_up_ms, now_ms)
+
+    # --- to look at
+
+    @property
+    def entries(self) -> Mapping[int, Entry[B]]:
+        """The unfinished messages that are here or have a lease, by offset."""
+        return self._entries.by_offset
+
+    def entry(self, offset: int) -> Entry[B] | None:
+        """One of them."""
+        return self._entries.by_offset.get(offset)
+
+    def over(self, offset: int) -> bool:
+        """Whether this owner knows the message to be finished."""
+        return self._entries.over(offset)
+
+    @property
+    def finished(self) -> ChunkedBitmap:
+        """Finished offsets; above the watermark, this is all of them."""
+        return self._entries.finished
+
+    @property
+    def watermark(self) -> int:
+        """The smallest unfinished offset; `confirmed` is what the store has of it."""
+        return self._entries.watermark
+
+    @property
+    def position(self) -> int:
+        """The next offset to be fetched."""
+        return self._entries.position
+
+    @property
+    def dirty(self) -> bool:
+        """Nothing is decided before the record was read again."""
+        return self._entries.dirty
+
+    @property
+    def leased(self) -> int:
+        """How many leases are open."""
+        return self._entries.leased
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait for their time."""
+        return self._entries.waiting
+
+    @property
+    def bytes(self) -> int:
+        """What the bodies here take."""
+        return self._entries.bytes
+
+    @property
+    def store_ms(self) -> int:
+        """The latest time of the store's clock that is known."""
+        return self._entries.clock.seen_ms
+
+    @property
+    def limits(self) -> Limits[B]:
+        """When a message is given up."""
+        return self._life.limits
+
+    def mistakes(self) -> list[str]:
+        """Invariants that do not hold: see `Entries.mistakes`."""
+        return self._entries.mistakes()
+
+    @property
+    def ready(self) -> int:
+        """At most so many can be handed out now (an upper bound: entries that changed are weeded
+        out late).
+        """
+        ready, order = self._entries.ready, self.order
+        if order is not None and ready and ready[0] >= order.end(self._entries.position):
+            return 0
+        return len(ready)
+
+    @property
+    def buffered(self) -> int:
+        """As `ready`, with what waits for an earlier one of its chain: fetched, not handed out.
+
+        Carriers in line are not counted: the first of them may be stored behind the others, and a
+        fetch that waits for them would wait for ever.
+        """
+        in_line = 0 if self.order is None or self.claims is not None else self.order.behind
+        return len(self._entries.ready) + in_line
+
+    @property
+    def must_fetch(self) -> bool:
+        """Nothing of what is here may go before something below it was fetched (again)."""
+        ready = self._entries.ready
+        return self.order is not None and bool(ready) and ready[0] >= self._entries.position
+
+    @property
+    def holds_copies(self) -> bool:
+        """This is a partition of a retry topic: there are `claims`."""
+        return self.claims is not None
 
     # --- from the store: the whole record
+
+    def must_reread(self) -> None:
+        """What is known here may be wrong: nothing is decided by it until `opened`."""
+        self._entries.dirty = True
+
+    def rebuilt(self, epoch: int) -> None:
+        """The store lost the record, and it was made anew with this epoch: what is known here goes
+        over into it, when it is `opened`.
+        """
+        self._opened_epoch = epoch
 
     def opened(self, snapshot: Snapshot, now_ms: int) -> Repair:
         """Take over what the store says; bodies that are held stay, if their offset is unfinished.
@@ -51,264 +195,66 @@ class Ledger(SendingBack[B]):
         If this ledger was open before, in the same epoch, then what the store had confirmed to it
         and does not have any more (rollback, R9, R10) is merged back: the answer says how.
         """
-        before = Before(self.entries, self.finished, self.confirmed)
-        same = self.opened_epoch == snapshot.epoch
-        self.opened_epoch = snapshot.epoch
-        self.entries, self._bodiless, self._ready, self._timers = {}, Offsets(), [], Timers()
-        self.leased = self.waiting = self.bytes = 0
-        self._asked.clear()
-        self._long.clear()
-        self._skew_ms = snapshot.now_ms - now_ms
-        self.seen_ms = snapshot.now_ms
-        self.watermark = self.confirmed = snapshot.watermark
-        self.finished = ChunkedBitmap()
-        for index, data in snapshot.chunks.items():
-            self.finished.load(index, data)
-        if not same or snapshot.created:  # no copy of before belongs to a record made anew
-            self.sent_before.clear()
-        self.slots(snapshot.slots, snapshot.now_ms, now_ms, before.entries)
-        self._ticked_ms = now_ms
-        self._turns_again(before.entries, snapshot.parked)
+        entries = self._entries
+        before = Before(entries.by_offset, entries.finished, self.confirmed)
+        same = self._opened_epoch == snapshot.epoch
+        self._opened_epoch = snapshot.epoch
+        entries.restart(snapshot.watermark, snapshot.chunks)
+        self.confirmed = snapshot.watermark
+        self._life.timers.clear()
+        self.send_back.restart(same=same and not snapshot.created)
+        clock = entries.clock
+        clock.skew_ms = snapshot.now_ms - now_ms
+        clock.seen_ms = snapshot.now_ms
+        self._life.slots(snapshot.slots, snapshot.now_ms, now_ms, before.entries)
+        clock.ticked_ms = now_ms
+        self._order_again(before, snapshot.parked)
         repair = self._merge(before) if same else Repair([], 0, [], [])
-        repair = repair._replace(homes=self._homes_again(snapshot.now_ms, now_ms))
-        self._put_off_again(before.entries)
+        repair = repair._replace(homes=self.send_back.reread(snapshot.now_ms, now_ms))
+        self.intake.delays.reread(before.entries)
         for offset, old in before.entries.items():
-            if old.body is not None and offset >= self.watermark and offset not in self.finished:
-                self._arrived(offset, old.body, old)
-        self.dirty = False
-        self._advance()
+            if old.body is not None and not entries.over(offset):
+                self.intake.arrived(offset, old.body, old)
+        entries.dirty = False
+        entries.advance()
+        if same and entries.watermark < before.confirmed:
+            entries.mistaken("the watermark went back", may_mend=False)
+        for what in entries.mistakes():
+            entries.mistaken(what, may_mend=False)
         self._fetch_again()
         return repair
 
-    def _fetch_again(self) -> None:
-        """What was passed and is unfinished again, without a body here, has to be fetched anew."""
-        passed = self._bodiless.between(self.watermark, self.position)
-        lacking = next((o for o in passed if not self.entries[o].gone), self.position)
-        if self._unknown():
-            offset = self.finished.first_clear(self.watermark)
-            while offset < lacking and offset in self.entries:
-                offset = self.finished.first_clear(offset + 1)
-            lacking = min(lacking, offset)
-        if lacking < self.position:
-            self._effects.append(FetchFrom(lacking))
+    def slots(self, slots: Iterable[SlotView], store_ms: int, now_ms: int) -> None:
+        """More of the slots of the record that `opened` was told of."""
+        self._life.slots(slots, store_ms, now_ms, {})
 
-    def _unknown(self) -> bool:
-        """Whether an offset was passed that is neither finished nor an entry (counting tells, so
-        that nobody walks over 100,000 open ones at each re-read).
-        """
-        span = max(self.position - self.watermark, 0)
-        known = sum(map(self.position.__gt__, self.entries))
-        return known + self.finished.count_between(self.watermark, self.position) != span
+    def _fetch_again(self) -> None:
+        self.intake.fetch_again()
+
+    def _order_again(self, before: Before[B], parked: Sequence[int]) -> None:
+        if self.order is None:
+            return
+        entries = self._entries
+        for offset, place in self.order.restart(before.entries, entries.by_offset, parked):
+            if not entries.over(offset):
+                self.order.arrived(offset, place)
+            elif place.home is not None:
+                entries.effects.append(Unpark(offset, place.home))
 
     def _merge(self, before: Before[B]) -> Repair:
-        # What was sent back is not merely finished: see `_homes_again`.
-        repair = compare(before, self.entries, self.finished, self.watermark, self.sent_before)
+        # What was sent back is not merely finished: see `SendBackTracker.reread`.
+        entries, sent = self._entries, self.send_back.sent_before
+        known = entries.by_offset, entries.finished, entries.watermark
+        repair = compare(before, *known, sent)
         for offset in repair.finished:
-            self._finish(offset)
+            self._life.finish(offset)
         for lease in repair.leases:
-            self._keep_lease(*lease)
+            self._life.keep_lease(*lease)
         if repair.watermark:
-            self.watermark = repair.watermark
-            for offset in [o for o in self.entries if o < repair.watermark]:
-                self._finish(offset)
+            entries.raise_to(repair.watermark)
+            for offset in [o for o in entries.by_offset if o < repair.watermark]:
+                self._life.finish(offset)
         return repair
-
-    def known_end(self) -> int:
-        """Nothing is known of this offset and of all above it, as far as the record says."""
-        highest = self.finished.highest()
-        seen = [self.watermark, *(each + 1 for each in self.entries)]
-        return max(seen if highest is None else [*seen, highest + 1])
-
-    # --- from the broker
-
-    def fetching(self, session: int, offset: int) -> None:
-        """A new fetch session starts at `offset`; records of earlier ones don't count any more."""
-        self.session = session
-        self.position = offset
-
-    def fetched(self, session: int, records: Sequence[B]) -> int:
-        """Records of the current session, in offset order. Returns how many became ready."""
-        if session != self.session:
-            return 0
-        before = len(self._ready)
-        finished = self.finished
-        new = bool(records) and finished.empty(records[0].offset, records[-1].offset + 1)
-        for record in records:
-            offset = record.offset
-            if offset < self.position:
-                continue
-            if offset > self.position:
-                self._hole(self.position, offset)
-            self.position = offset + 1
-            if offset >= self.watermark and (new or offset not in finished):
-                self._arrived(offset, record)
-            elif offset in self.hearsay:
-                self._retell(record)
-        self._skip()
-        return len(self._ready) - before
-
-    def end_reached(self, session: int, offset: int) -> None:
-        """Nothing more below `offset`: what was not seen of it is a hole (a transaction marker,
-        say).
-        """
-        if session == self.session and offset > self.position:
-            self._hole(self.position, offset)
-            self.position = offset
-
-    def _arrived(self, offset: int, record: B, before: Entry[B] | None = None) -> None:
-        """A body is there, fetched or kept from `before` the record was read again."""
-        if self.turns is not None:
-            self._line_up(self.turns, record)
-        entry = self.entries.get(offset)
-        if entry is None:
-            entry = self.entries[offset] = Entry(record)
-            entry.spilled = before is not None and before.spilled
-            self.bytes += entry.size
-            if self.carriers:
-                self._claim(offset)
-            elif entry.spilled or self.turns is not None:
-                self._make_ready(offset, entry)
-            else:
-                heappush(self._ready, offset)
-        elif entry.body is None:
-            self._bodiless.discard(offset)
-            entry.body, entry.size = record, record.size()
-            entry.spilled = before is not None and before.spilled
-            self.bytes += entry.size
-            if entry.hold is Hold.READY:
-                self._make_ready(offset, entry)
-            elif entry.hold is Hold.DEAD:
-                self._send_dead(offset, entry)
-            elif entry.hold is Hold.SENDING:
-                self._send_back(offset, entry)
-            elif entry.hold is Hold.WAITING:
-                self.waits[offset] = None
-            if self.carriers and before is None and entry.hold is not Hold.CLAIMING:
-                self._close_home(offset)
-
-    def expired(self, log_start: int) -> int:
-        """Retention removed all below `log_start`; bodies that are held can still be handed out.
-
-        Returns how many unfinished messages are lost by it.
-        """
-        start = max(self.position, self.watermark)
-        if start >= log_start:
-            return 0
-        known = sum(
-            min(end, log_start) - first
-            for first, end in self.finished.ranges(start)
-            if first < log_start
-        )
-        self._hole(start, log_start, Finish.EXPIRED)
-        self.position = log_start
-        return log_start - start - known
-
-    def _hole(self, start: int, end: int, reason: int = 0) -> None:
-        """The log does not have [start, end). A lease in it is kept until it ends (rule R7).
-
-        At or above the position only messages without a body are known: leases of earlier owners.
-        """
-        start = max(start, self.watermark)
-        for offset in self._bodiless.between(start, end):
-            self._finish_range(start, offset, reason)
-            start = offset + 1
-            entry = self.entries[offset]
-            entry.gone = True
-            if self.turns is not None:
-                self.turns.gone(offset, None)
-            if entry.hold is Hold.READY:
-                self._vanish(offset)
-            elif entry.hold is Hold.DEAD:
-                self._send_dead(offset, entry)
-            elif entry.hold is Hold.SENDING:
-                self._send_back(offset, entry)
-        self._finish_range(start, end, reason)
-        self._advance()
-
-    def _skip(self) -> None:
-        """Don't fetch a long finished stretch again."""
-        if self.position < self.hearsay.stop:
-            return
-        following = self.finished.first_clear(self.position)
-        if following - self.position >= SKIP_MIN_OFFSETS:
-            self._effects.append(FetchFrom(following))
-
-    # --- handing out
-
-    def take(self, most: int, bytes_max: int) -> list[int]:
-        """Choose messages to grant, smallest offset first. The first one is given whatever its
-        size.
-        """
-        taken: list[int] = []
-        total, turns, known_to = 0, self.turns, self._known_to()
-        while self._ready and len(taken) < most:
-            offset = self._ready[0]
-            entry = self.entries.get(offset)
-            if entry is None or entry.hold is not Hold.READY or entry.body is None or entry.spilled:
-                heappop(self._ready)
-                continue
-            if self.give_up_ms and self.out_of_time(entry):
-                self._bury(heappop(self._ready), entry)
-                continue
-            if turns is not None:
-                if offset >= known_to:
-                    break
-                if not turns.free(offset):
-                    heappop(self._ready)
-                    continue
-            total += entry.size
-            if taken and total > bytes_max:
-                break
-            entry.hold = Hold.GRANTING
-            taken.append(heappop(self._ready))
-        return taken
-
-    def granted(
-        self, offset: int, result: Result, rterm: int, store_ms: int, now_ms: int
-    ) -> Entry[B] | None:
-        """The store's answer to a grant. Returns the entry if it is leased now.
-
-        A lease counts even if the record was read again while the request waited to be sent.
-        """
-        entry = self.entries.get(offset)
-        granted = result.outcome is Outcome.GRANTED
-        if entry is None or (entry.hold is not Hold.GRANTING and not granted):
-            return None
-        match result.outcome:
-            case Outcome.GRANTED:
-                if entry.hold is not Hold.GRANTING:
-                    self._let_go(entry)
-                entry.hold = Hold.LEASED
-                self.leased += 1
-                if result.fence != self._shared[0] or result.when_ms != self._shared[1]:
-                    due_ms = now_ms + result.when_ms - store_ms
-                    self._shared = (result.fence, result.when_ms, due_ms, result.first_s)
-                # Leases of one receive share their numbers: 100,000 open ones take 13 MB less.
-                entry.fence, entry.when_ms, entry.due_ms, first_s = self._shared
-                entry.first_s = first_s if first_s == result.first_s else result.first_s
-                entry.attempt, entry.rterm = result.attempt, rterm
-                self._timers.add(entry.due_ms, offset)
-                return entry
-            case Outcome.HELD:
-                self._see(entry, result.fence)
-                entry.attempt = result.attempt
-                state = result.state if result.state in HOLD_OF else State.WAITING
-                self._hold(offset, entry, state, result.when_ms, store_ms, now_ms)
-            case Outcome.FINISHED:
-                self._finish(offset)
-                self._advance()
-            case _:
-                self._see(entry, result.fence)
-                entry.attempt = result.attempt
-                self._hold(offset, entry, result.state, result.when_ms, store_ms, now_ms)
-        return None
-
-    def not_granted(self, offsets: Iterable[int]) -> None:
-        """The store decided nothing: they are ready as before."""
-        for offset in offsets:
-            entry = self.entries.get(offset)
-            if entry is not None and entry.hold is Hold.GRANTING:
-                self._make_ready(offset, entry)
 
     # --- settles, own and others'
 
@@ -329,8 +275,8 @@ class Ledger(SendingBack[B]):
         if outcome is Outcome.ACKED or outcome is Outcome.ALREADY_ACKED:
             self.acked((offset,))
             return
-        self.sent_before.settled(offset, outcome, fence, now_ms + when_ms - store_ms)
-        entry = self.entries.get(offset)
+        self.send_back.sent_before.settled(offset, outcome, fence, now_ms + when_ms - store_ms)
+        entry = self._entries.by_offset.get(offset)
         state = STATE_AFTER.get(outcome)
         if entry is None or state is None or fence < entry.fence:
             return
@@ -338,27 +284,31 @@ class Ledger(SendingBack[B]):
             return  # the grant's own answer tells; a repeated `dead` sends no second copy
         if entry.hold is Hold.SENDING:
             return  # it was settled in its home record, where its copy will see it
-        self._see(entry, fence)
-        if attempt is not None:
-            entry.attempt = attempt
+        self._life.seen(entry, fence, entry.attempt if attempt is None else attempt)
         if rterm is not None:
             entry.rterm = rterm
-        self._hold(offset, entry, state, when_ms, store_ms, now_ms)
+        self._life.hold(offset, entry, state, when_ms, store_ms, now_ms)
 
     def acked(self, offsets: Sequence[int]) -> None:
         """Acks that the store confirmed in one call: the watermark is looked for once."""
-        if self.carriers:
-            self._were_claimed(offsets)
+        if self.claims is not None:
+            self.claims.acked(offsets)
         for offset in offsets:
-            self._finish(offset)
-        self._advance()
+            self._life.finish(offset)
+        self._entries.advance()
+
+    def finish(self, offset: int) -> None:
+        """The record says finished: its dead-letter copy is durable, or the log lacks it."""
+        self._life.finish(offset)
+        self._entries.advance()
 
     def journal(self, entries: Iterable[JournalEntry], store_ms: int, now_ms: int) -> None:
         """Settles that other sidecars served (rule R16). Comes with every reply, so it also shows
         the clock.
         """
-        self._skew_ms = store_ms - now_ms
-        self.seen_ms = max(self.seen_ms, store_ms)
+        clock = self._entries.clock
+        clock.skew_ms = store_ms - now_ms
+        clock.saw(store_ms)
         for item in entries:
             self.settled(
                 item.offset,
@@ -370,10 +320,19 @@ class Ledger(SendingBack[B]):
                 attempt=item.attempt,
             )
 
-    def dead_sent(self, offset: int) -> None:
-        """The dead-letter copy is durable and the record says finished."""
-        self._finish(offset)
-        self._advance()
+    # --- other answers of the store
+
+    def claimed(self, offset: int, result: Result, rterm: int, store_ms: int, now_ms: int) -> None:
+        """What was put off was placed, or what became of a claim (`ClaimTracker.claimed`)."""
+        entry = self._entries.by_offset.get(offset)
+        if entry is not None and entry.hold is Hold.PLACING:
+            self.intake.delays.placed(offset, result, rterm, store_ms, now_ms)
+        elif self.claims is not None:
+            self.claims.claimed(offset, result, rterm, store_ms, now_ms)
+
+    def buried(self, offset: int, result: Result, rterm: int, store_ms: int, now_ms: int) -> bool:
+        """The answer to BURY; False: the record has to be read again."""
+        return self._life.buried(offset, result, rterm, store_ms, now_ms)
 
     # --- progress
 
@@ -381,12 +340,23 @@ class Ledger(SendingBack[B]):
         """A reply's watermark: only this may be committed to the broker (R16)."""
         self.confirmed = max(self.confirmed, watermark)
 
+    def dropped(self, committed: int) -> None:
+        """The broker has `committed`: bits below it are not needed any more."""
+        entries = self._entries
+        entries.finished.drop_below(min(committed, entries.watermark))
+        self.send_back.sent_before.drop(committed, entries.clock.ticked_ms)
+
+    def tick(self, now_ms: int) -> int:
+        """Time has passed: see `Deadlines.tick`."""
+        return self.deadlines.tick(now_ms)
+
     @property
     def undone(self) -> bool:
         """There is something to do."""
-        return bool(self._effects)
+        return bool(self._entries.effects)
 
     def drain(self) -> list[Effect]:
         """What has to be done now, in order; empty after it."""
-        effects, self._effects = self._effects, []
+        entries = self._entries
+        effects, entries.effects = entries.effects, []
         return effects

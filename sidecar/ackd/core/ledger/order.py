@@ -8,10 +8,12 @@ memory that it takes is bounded by the window, however many keys there are.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from hashlib import blake2b
 from heapq import heappop, heappush, nlargest
-from typing import NamedTuple
+from typing import Generic, NamedTuple
+
+from ackd.core.ledger.entry import B, Entry
 
 PARTITION = 1
 """The chain of all messages of a partition that is handed out in order as a whole."""
@@ -36,26 +38,53 @@ class Place(NamedTuple):
 _Chain = list[tuple[int, int]]
 
 
-class Turns:
+class KeyOrder(Generic[B]):
     """The places of one window. A chain is a heap of (rank, offset), or one such pair alone.
 
     Every method is O(log n) in the length of a chain. Finished ones are taken out of a heap when
     they come to its top. `unknown` are unfinished messages whose place nobody can tell: their
     record is gone from the log, so they may stand before any later one.
 
-    `parked`: chains of which earlier messages were sent back, so that no other one may be handed
-    out here before the store says that they are over (R19). `following`: those of them that may
-    have messages here which have to be sent after them.
+    `place_of` is asked once a message. `parked`: chains of which earlier messages were sent back,
+    so that no other one may be handed out here before the store says that they are over (R19).
+    `following`: those of them that may have messages here which have to be sent after them.
     """
 
-    __slots__ = ("_chains", "_places", "_unknown", "following", "parked")
+    __slots__ = ("_chains", "_places", "_unknown", "following", "parked", "place_of")
 
-    def __init__(self) -> None:
+    def __init__(self, place_of: Callable[[B], Place | None]) -> None:
+        self.place_of = place_of
         self._places: dict[int, Place] = {}
         self._chains: dict[Hashable, tuple[int, int] | _Chain] = {}
         self._unknown: set[int] = set()
         self.parked: dict[Hashable, None] = {}
         self.following: dict[Hashable, None] = {}
+
+    def restart(
+        self, before: Mapping[int, Entry[B]], now: Mapping[int, Entry[B]], parked: Collection[int]
+    ) -> list[tuple[int, Place]]:
+        """The record was read again: keep the places that are known, before anything is made ready.
+
+        `before`, `now`: the entries. Returns the messages of `before` that had a body and a place,
+        with it: `arrived` those that are not over.
+        """
+        places = self._places
+        self._places, self._chains, self._unknown = {}, {}, set()
+        self.parked, self.following = dict.fromkeys(parked), {}
+        for offset, entry in now.items():
+            if entry.gone:
+                self.gone(offset, places.get(offset))
+        return [
+            (offset, places[offset])
+            for offset, entry in before.items()
+            if entry.body is not None and offset in places
+        ]
+
+    def line_up(self, body: B) -> None:
+        """A message was fetched."""
+        place = self.place_of(body)
+        if place is not None:
+            self.arrived(body.offset, place)
 
     @property
     def behind(self) -> int:
@@ -65,6 +94,11 @@ class Turns:
     def place(self, offset: int) -> Place | None:
         """Where a message stands; None without an order, or when it is not here."""
         return self._places.get(offset)
+
+    def key(self, offset: int) -> int:
+        """The key of a message as the store knows it, 0 = none."""
+        place = self._places.get(offset)
+        return place.chain if place is not None and isinstance(place.chain, int) else 0
 
     def end(self, position: int) -> int:
         """The places of all below this offset are known; `position`: where fetching stands."""
@@ -135,6 +169,23 @@ class Turns:
         place = self._places.get(offset)
         head = None if place is None else self._head(place.chain)
         return None if head == offset else head
+
+    def blocked_by(self, offset: int) -> int | None:
+        """The earlier message that this one waits for; itself if it has to follow a parked key."""
+        before = self.before(offset)
+        return offset if before is None and not self.free(offset) else before
+
+    def park(self, chain: Hashable) -> None:
+        """A message of this chain was sent back: what is here of it has to follow (R19)."""
+        self.parked[chain] = self.following[chain] = None
+
+    def release(self, chain: Hashable) -> int | None:
+        """The chain is not parked any more. Returns its first message, if it was and has one."""
+        if chain not in self.parked:
+            return None
+        del self.parked[chain]
+        self.following.pop(chain, None)
+        return next(self.chain(chain), None)
 
     def finished(self, offset: int) -> int | None:
         """It is over. Returns the message whose turn it is now because of that."""

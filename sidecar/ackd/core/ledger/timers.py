@@ -1,4 +1,4 @@
-"""Offsets by the moment at which they are due; those of one moment share one heap entry."""
+"""The two clocks that a ledger goes by, and offsets by the moment at which they are due."""
 
 from __future__ import annotations
 
@@ -6,9 +6,27 @@ from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 
 
+class TwoClocks:
+    """What a ledger knows of the time. `seen_ms`: the latest time of the store's clock that a reply
+    brought. `skew_ms`: what has to be added to the owner's clock for the store's. `ticked_ms`: the
+    owner's clock when timers last ran.
+    """
+
+    __slots__ = ("seen_ms", "skew_ms", "ticked_ms")
+
+    def __init__(self) -> None:
+        self.seen_ms = 0
+        self.skew_ms = 0
+        self.ticked_ms = 0
+
+    def saw(self, store_ms: int) -> None:
+        """The store's clock showed this."""
+        self.seen_ms = max(self.seen_ms, store_ms)
+
+
 class Timers:
-    """A heap of moments, and the offsets of each. Nothing is ever taken back: stale ones are
-    skipped.
+    """A heap of moments, and the offsets of each: those of one moment share one heap entry. Nothing
+    is ever taken back: stale ones are skipped.
     """
 
     __slots__ = ("_moments", "_news", "_offsets")
@@ -17,6 +35,10 @@ class Timers:
         self._moments: list[int] = []
         self._offsets: dict[int, list[int]] = {}
         self._news: int | None = None
+
+    def clear(self) -> None:
+        """Forget them all."""
+        self._moments, self._offsets, self._news = [], {}, None
 
     def add(self, due_ms: int, offset: int) -> None:
         """Remember an offset; O(1) for a moment that is known, else O(log n)."""

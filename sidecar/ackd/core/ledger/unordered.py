@@ -8,25 +8,34 @@ was not.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from ackd.core.ledger.entry import B
 from ackd.core.ledger.ledger import Ledger
+from ackd.core.ledger.order import Place
 from ackd.core.ledger.send_back import Rules
 
 MARKS: Final = 60
 """So exact is the age of a gap: a sixtieth of the time that it is waited for."""
 
 
-class Scattered(Ledger[B]):
-    """`ended`: offsets finished since it was last taken; the broker has to be told of them."""
+class UnorderedLedger(Ledger[B]):
+    """Messages arrive one by one (`arrived`), and the broker is told of each that is finished."""
 
     def __init__(
-        self, rules: Rules | None = None, deliveries_max: int = 0, *, carriers: bool = False
+        self,
+        rules: Rules | None = None,
+        deliveries_max: int = 0,
+        *,
+        copies: bool = False,
+        give_up_ms: int = 0,
+        place_of: Callable[[B], Place | None] | None = None,
     ) -> None:
-        super().__init__(rules, deliveries_max, carriers=carriers)
-        self.ended: list[int] = []
+        super().__init__(
+            rules, deliveries_max, copies=copies, give_up_ms=give_up_ms, place_of=place_of
+        )
+        self._life.ended = []
         self._marks: deque[tuple[int, int]] = deque()
 
     def arrived(self, records: Iterable[B]) -> list[int]:
@@ -34,19 +43,22 @@ class Scattered(Ledger[B]):
 
         One whose body is here is passed over: the lease on it, or its turn, is what counts.
         """
-        again: list[int] = []
+        entries, again = self._entries, []
         for record in records:
             offset = record.offset
-            self.position = max(self.position, offset + 1)
-            if offset < self.watermark or offset in self.finished:
+            entries.position = max(entries.position, offset + 1)
+            if entries.over(offset):
                 again.append(offset)
             else:
-                self._arrived(offset, record)
+                self.intake.arrived(offset, record)
         return again
 
     def take_ended(self) -> list[int]:
-        """What was finished since the last time."""
-        taken, self.ended = self.ended, []
+        """Offsets finished since this was last asked; the broker has to be told of them."""
+        taken = self._life.ended
+        if not taken:
+            return []
+        self._life.ended = []
         return taken
 
     def lapse(self, now_ms: int, after_ms: int, *, steady: bool) -> int:
@@ -56,29 +68,25 @@ class Scattered(Ledger[B]):
         `steady` False: the broker was away. It may bring back what it had handed over shortly
         before that, so that waiting begins anew.
         """
-        marks = self._marks
+        entries, marks = self._entries, self._marks
         if not steady:
             marks.clear()
         elif not marks or now_ms - marks[-1][0] >= after_ms // MARKS:
-            marks.append((now_ms, self.position))
+            marks.append((now_ms, entries.position))
         end = 0
         while marks and now_ms - marks[0][0] >= after_ms:
             end = marks.popleft()[1]
-        lapsed, start = 0, self.watermark
-        known = sorted(offset for offset in self.entries if start <= offset < end)
+        lapsed, start = 0, entries.watermark
+        known = sorted(offset for offset in entries.by_offset if start <= offset < end)
         for bound in (*known, end):
-            lacking = bound - start - self.finished.count_between(start, bound)
+            lacking = bound - start - entries.finished.count_between(start, bound)
             if lacking > 0:
-                self._finish_range(start, bound, 0)
+                entries.finish_range(start, bound, 0)
                 lapsed += lacking
             start = bound + 1
         if lapsed:
-            self._advance()
+            entries.advance()
         return lapsed
-
-    def _finish(self, offset: int) -> None:
-        super()._finish(offset)
-        self.ended.append(offset)
 
     def _fetch_again(self) -> None:
         """Nothing can be asked for: what is missing comes by itself."""

@@ -154,7 +154,7 @@ class Presence:
         if not health.store_ok:
             self.grace_until_ms = self._context.clock.monotonic_ms() + self._context.grace_ms
             for partition in self._subscription.owned.values():
-                partition.ledger.grace_until_ms = self.grace_until_ms
+                partition.ledger.deadlines.keep_until(self.grace_until_ms)
             self._subscription.sweeper.wake()
         health.store_ok = True
 

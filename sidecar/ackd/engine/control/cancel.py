@@ -151,19 +151,19 @@ class Cancels:
         owned = self._subscription.owned
         topic, number, place = message.rsplit("/", 2)
         partition = owned.get(TopicPartition(topic, int(number)))
-        entry = None if partition is None else partition.ledger.entries.get(int(place))
+        entry = None if partition is None else partition.ledger.entry(int(place))
         if partition is not None and entry is not None and entry.hold is not Hold.SENDING:
             # What was never handed out is nobody's yet.
             return (partition, int(place), entry) if entry.first_s else None
         for copies in owned.values():
-            if copies.ledger.carriers:
+            if copies.ledger.holds_copies:
                 for offset, entry in copies.ledger.entries.items():
                     if copies.copies.name_of(offset) == message:
                         return copies, offset, entry
         return None
 
     async def _carrier(self, partition: Partition, offset: int) -> Carrier | None:
-        if not partition.ledger.carriers:
+        if not partition.ledger.holds_copies:
             return None
         body = await self._subscription.parking.body(partition, offset)
         return None if body is None else partition.copies.carrier(body)
@@ -188,7 +188,7 @@ class Cancels:
             return await self._parked(partition, offset, carrier, wish.then, reason)
         if wish.then == "ack":
             # On its way to the retry topic it may be in a copy already, which is found next time.
-            going = partition.ledger.may_go(offset)
+            going = partition.ledger.send_back.may_go(offset)
             return None if going else await self._ack(partition, offset)
         if entry.hold is Hold.LEASED:
             if entry.rterm == UNKNOWN_RTERM:

@@ -136,7 +136,7 @@ class Gauges:
         metrics.waiters.at(name).set(hand_out.line.waiting())
         metrics.copying.at(name).set(len(subscription.send_back) + len(subscription.dead_letters))
         metrics.parked.at(name).set(
-            sum(len(p.ledger.entries) for p in subscription.owned.values() if p.ledger.carriers)
+            sum(len(p.ledger.entries) for p in subscription.owned.values() if p.ledger.holds_copies)
         )
         metrics.spilled_bytes.at(name).set(subscription.parking.spill.taken)
         metrics.partitions_owned.at(name).set(len(subscription.owned))

@@ -72,7 +72,7 @@ class Inspector:
 
     def _oldest_age_ms(self, partition: Partition) -> int | None:
         """Age of the message at the watermark, by its publish time."""
-        entry = partition.ledger.entries.get(partition.ledger.watermark)
+        entry = partition.ledger.entry(partition.ledger.watermark)
         if entry is None or entry.body is None:
             return None
         return max(self._context.clock.wall_ms() - entry.body.timestamp_ms, 0)
@@ -132,15 +132,15 @@ class Inspector:
         found = [
             (behind, partition, first)
             for partition in self._subscription.owned.values()
-            if partition.ledger.turns is not None
-            for first, behind in partition.ledger.turns.longest(KEYS_MAX)
+            if partition.ledger.order is not None
+            for first, behind in partition.ledger.order.longest(KEYS_MAX)
         ]
         most = nlargest(KEYS_MAX, found, key=lambda each: (each[0], each[1].tp, -each[2]))
         return [held for each in most if (held := self._held_key(*each)) is not None]
 
     def _held_key(self, behind: int, partition: Partition, first: int) -> HeldKey | None:
         ledger = partition.ledger
-        entry = ledger.entries.get(first)
+        entry, gone = ledger.entry(first), ledger.send_back
         if entry is None:
             return None
         key = entry.body.key if isinstance(entry.body, Record) else None
@@ -148,12 +148,12 @@ class Inspector:
             head=self._view(partition, first, entry),
             key=None if key is None else key.decode("utf-8", "replace"),
             behind=behind,
-            parked=ledger.carriers or ledger.key(first) in ledger.parked,
+            parked=ledger.holds_copies or gone.key(first) in gone.parked,
         )
 
     def _held(self, partition: Partition) -> HeldUp:
         ledger = partition.ledger
-        entry = ledger.entries.get(ledger.watermark)
+        entry = ledger.entry(ledger.watermark)
         head = None if entry is None else self._view(partition, ledger.watermark, entry)
         tp = partition.tp
         how = self._release(partition, entry)
@@ -171,11 +171,11 @@ class Inspector:
         """When the head leaves the window whatever becomes of it."""
         if entry.hold is not Hold.LEASED and entry.hold is not Hold.WAITING:
             return ""
-        in_ms = partition.ledger.send_back_ms(self._context.clock.monotonic_ms())
+        in_ms = partition.ledger.send_back.head_left_ms(self._context.clock.monotonic_ms())
         if in_ms is not None:
             return f"; sent back to the retry topic in {in_ms / 1000:.0f} s otherwise"
         settings = self._subscription.settings
-        if partition.ledger.carriers or partition.ledger.rules is not None:
+        if partition.ledger.holds_copies or partition.ledger.send_back.rules is not None:
             return ""
         return "; not sent back: " + (
             "there is no retry topic yet" if settings.retry_topic else "retry_topic is off"

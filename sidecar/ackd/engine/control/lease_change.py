@@ -49,7 +49,7 @@ class Lengthening:
         ops = self._extensions(partition, told)
         for start in range(0, len(ops), EXTEND_BATCH):
             partition.tell(*ops[start : start + EXTEND_BATCH])
-        if partition.ledger.carriers:
+        if partition.ledger.holds_copies:
             for offset, entry in partition.ledger.entries.items():
                 if entry.hold is Hold.CLAIMING:
                     # The answer says that the lease lives, and leads to `parked`.

@@ -120,7 +120,7 @@ class Dedup:
             ledger = (_ledger(partition.key), question.epoch)
             for delivery in question.deliveries:
                 key = self._key_of(delivery.record)
-                if key is None or partition.ledger.carriers:
+                if key is None or partition.ledger.holds_copies:
                     continue
                 index = ledgers.setdefault(ledger, len(ledgers))
                 leases.append(delivery.lease)
@@ -164,7 +164,7 @@ class Dedup:
                 self._acked(partition, item.offset, reply.now_ms)
 
     def _acked(self, partition: Partition, offset: int, now_ms: int) -> None:
-        entry = partition.ledger.entries.get(offset)
+        entry = partition.ledger.entry(offset)
         body = None if entry is None else entry.body
         if not isinstance(body, Record) or len(self._entries) >= ENTRIES_MAX:
             why = "store" if isinstance(body, Record) else "forgotten"

@@ -165,13 +165,14 @@ class HandOut:
                 break
             partition = self._turn.popleft()
             ledger, grantable = partition.ledger, partition.grantable
-            offsets = ledger.take(most, bytes_left) if grantable else []
+            offsets = ledger.grants.take(most, bytes_left) if grantable else []
             partition.queued = grantable and ledger.ready > 0
             if partition.queued:
                 self._turn.append(partition)
             if offsets:
                 most -= len(offsets)
-                size = sum([ledger.entries[offset].size for offset in offsets])
+                entries = ledger.entries
+                size = sum([entries[offset].size for offset in offsets])
                 bytes_left -= size
                 self._ask(waiter, partition, offsets, size)
         if waiter.grants > before and brake.on:
@@ -344,7 +345,7 @@ class HandOut:
     def _pause(self, owned: Iterable[Partition]) -> None:
         """All of them: what was taken over since, and what was begun anew, is not paused yet."""
         for partition in owned:
-            session = partition.ledger.session
+            session = partition.ledger.intake.session
             if self._paused.get(partition) != session:
                 self._subscription.consumer.pause(partition.tp)
                 self._paused[partition] = session

@@ -67,7 +67,7 @@ class OpenLeases:
         partition = self._subscriptions[self._name].ownership.by_ledger.get(lease.ledger)
         if partition is None or partition.ledger.dirty:
             return False
-        entry = partition.ledger.entries.get(lease.offset)
+        entry = partition.ledger.entry(lease.offset)
         return entry is None or entry.hold is not Hold.LEASED or entry.fence != lease.fence
 
     async def wait(self, timeout_s: float) -> None:

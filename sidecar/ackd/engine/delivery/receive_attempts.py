@@ -107,7 +107,7 @@ class Attempts:
         for _ in range(BODY_WAIT_MS // BODY_POLL_MS):
             ledger_of = self._subscription.ownership.by_ledger
             partition = ledger_of.get((token.topic_id, token.partition))
-            entry = None if partition is None else partition.ledger.entries.get(token.offset)
+            entry = None if partition is None else partition.ledger.entry(token.offset)
             body = None if entry is None else entry.body
             if partition is not None and entry is not None and isinstance(body, Record):
                 most = self._subscription.settings.attempts_max + 1

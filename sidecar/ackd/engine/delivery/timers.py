@@ -68,7 +68,7 @@ class Sweeper:
         if partition.ledger.dirty or not self._subscription.health.store_ok:
             return
         self._subscription.parking.look(partition, now_ms)
-        stuck = partition.ledger.stuck(now_ms)
+        stuck = partition.ledger.send_back.stuck(now_ms)
         if stuck:
             partition.send_back(stuck)
         if partition.ledger.tick(now_ms) or partition.ledger.undone:
@@ -78,7 +78,7 @@ class Sweeper:
 
     def _measure(self, partition: Partition, now_ms: int) -> None:
         """Leases that ran out, and how long after their deadline that was found (I4)."""
-        lapsed = partition.ledger.lapsed
+        lapsed = partition.ledger.deadlines.take_lapsed()
         if lapsed:
             name, metrics = self._subscription.name, self._context.metrics
             lateness = metrics.deadline_lateness.at(name)
@@ -90,7 +90,6 @@ class Sweeper:
             self._subscription.brake.expired(count)
             if partition.tracing is not None:
                 partition.tracing.expired(lapsed.values(), now_ms)
-            lapsed.clear()
 
     def _upkeep(self, owned: Sequence[Partition]) -> None:
         for partition in owned:
@@ -110,7 +109,9 @@ class Sweeper:
         most, self._idle = IDLE_MS, not busy
         if busy:
             most = JOURNAL_MS if self._subscription.presence.view.alive else UPKEEP_MS
-        dues = [due for p in owned if not p.ledger.dirty and (due := p.ledger.next_due_ms())]
+        dues = [
+            due for p in owned if not p.ledger.dirty and (due := p.ledger.deadlines.next_due_ms())
+        ]
         if not self._subscription.health.store_ok:
             dues = []
         self._planned_ms = min([now_ms + most, *dues])

@@ -58,7 +58,8 @@ class Filling:
 
     def _make_room(self, size: int) -> None:
         """The partition whose head is the oldest is asked first."""
-        ledgers = [p.ledger for p in self._subscription.owned.values() if p.ledger.rules]
-        heads = [(e.first_s, i) for i, each in enumerate(ledgers) if (e := each.head()) is not None]
-        if heads and not any(each.asking for each in ledgers):
-            ledgers[min(heads)[1]].excess = size
+        owned = self._subscription.owned.values()
+        parts = [p.ledger.send_back for p in owned if p.ledger.send_back.rules]
+        heads = [(e.first_s, i) for i, each in enumerate(parts) if (e := each.head()) is not None]
+        if heads and not any(each.asking for each in parts):
+            parts[min(heads)[1]].relieve(size)

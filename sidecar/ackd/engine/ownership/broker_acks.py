@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from ackd.core.ids import TopicPartition
-from ackd.core.ledger.unordered import Scattered
+from ackd.core.ledger.unordered import UnorderedLedger
 from ackd.engine.base.context import Context
 from ackd.errors import StoreError
 from ackd.ports import Arrived, Nominated, OwnAcks, Place, Record, Revoked
@@ -118,7 +118,7 @@ class OwnAckFlow:
 
     def _take(self, partition: Partition, records: list[Record]) -> None:
         ledger = partition.ledger
-        if not isinstance(ledger, Scattered):
+        if not isinstance(ledger, UnorderedLedger):
             return
         again = ledger.arrived(records)
         if again:
@@ -130,8 +130,8 @@ class OwnAckFlow:
     def over(self, partition: Partition) -> None:
         """Tell the broker what was finished meanwhile, by whomever."""
         ledger = partition.ledger
-        if isinstance(ledger, Scattered) and ledger.ended:
-            self._consumer.finished(partition.tp, ledger.take_ended())
+        if isinstance(ledger, UnorderedLedger) and (ended := ledger.take_ended()):
+            self._consumer.finished(partition.tp, ended)
 
     async def run(self) -> None:
         """Keep the places of what is held for longer, and look whether a finish was missed while a
@@ -159,7 +159,9 @@ class OwnAckFlow:
         steady = not any(each.away for each in troubles)
         for partition in list(self._subscription.owned.values()):
             ledger = partition.ledger
-            if isinstance(ledger, Scattered) and ledger.lapse(now_ms, LAPSE_MS, steady=steady):
+            if isinstance(ledger, UnorderedLedger) and ledger.lapse(
+                now_ms, LAPSE_MS, steady=steady
+            ):
                 partition.perform()
 
     def _finish_missed(self, topic: str, held: list[tuple[bytes, Place]]) -> None:

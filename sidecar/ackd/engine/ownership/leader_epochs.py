@@ -42,7 +42,7 @@ class LeaderEpochs:
         partition.leader_epoch, partition.read_to = -1, 0
         if known is not None and known.record == _record(partition):
             partition.leader_epoch = known.epoch
-            partition.read_to = partition.ledger.known_end()
+            partition.read_to = partition.ledger.intake.known_end()
         self._consumer.expect(partition.tp, partition.read_to, partition.leader_epoch)
 
     async def fetched(self, partition: Partition, event: Fetched) -> bool:
@@ -50,7 +50,7 @@ class LeaderEpochs:
         Raises StoreError.
         """
         epoch = event.leader_epoch
-        if epoch <= partition.leader_epoch or event.session != partition.ledger.session:
+        if epoch <= partition.leader_epoch or event.session != partition.ledger.intake.session:
             return True
         if event.records[0].offset < partition.read_to and partition.leader_epoch >= 0:
             return False

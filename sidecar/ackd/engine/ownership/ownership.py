@@ -208,7 +208,7 @@ class Ownership:
         # Settings, the retry topic, the key and the grace may be others than when this began.
         partition.go_by(self._policy(tp))
         partition.sign()
-        partition.ledger.grace_until_ms = self._subscription.presence.grace_until_ms
+        partition.ledger.deadlines.keep_until(self._subscription.presence.grace_until_ms)
         self.owned[tp] = partition
         self.by_ledger[key.topic_id, key.partition] = partition
         if self._subscription.tracing is not None:
@@ -283,13 +283,13 @@ class Ownership:
         if not (partition.closed or over):
             self._context.behind.note(partition)
             memory, finished = self._context.memory, partition.ledger.finished
-            left = partition.ledger.left_open()
+            left = partition.ledger.send_back.left_open()
             memory.let_go(partition.handle, partition.epoch, finished, left)
             if partition.behind:
                 again = memory.replay_let_go(self._subscription.name)
                 self._tasks.start(again, f"replay.{partition.tp.topic}")
         partition.closed = True
-        if partition.ledger.carriers:
+        if partition.ledger.holds_copies:
             self._subscription.claims.forget(partition)
         if self.owned.get(partition.tp) is partition:
             del self.owned[partition.tp]
@@ -354,7 +354,7 @@ class Ownership:
                 self._fenced(partition)
             except StoreError as error:
                 self._subscription.health.detail = f"{partition.tp}: {error.detail}"
-                partition.ledger.dirty = True
+                partition.ledger.must_reread()
                 await asyncio.sleep(RETRY_MS / 1000)
             else:
                 partition.perform()

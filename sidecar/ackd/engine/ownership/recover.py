@@ -186,7 +186,7 @@ class Recovery:
         `snapshot`: of before the reset, if there was one now.
         """
         key = self._partition.key
-        if not self._partition.ledger.carriers:
+        if not self._partition.ledger.holds_copies:
             now = found.committed.offset != snapshot.watermark
             ops = await self._resets.finish(key, snapshot.epoch + now)
             await self._write(ops)
@@ -194,9 +194,10 @@ class Recovery:
 
     def _hearsay(self, progress: Progress, snapshot: Snapshot) -> None:
         """Which copies are over is known from the commit alone: their homes may not know (R19)."""
-        if self._partition.ledger.carriers:
+        claims = self._partition.ledger.claims
+        if claims is not None:
             end = max([progress.base, *(end for _, end in progress.ranges)])
-            self._partition.ledger.hearsay = range(snapshot.watermark, end)
+            claims.read_over(snapshot.watermark, end)
 
     def _foreign(self, wish: Wish, position: int) -> list[Op]:
         name, metrics = self._partition.key.subscription, self._context.metrics
@@ -242,7 +243,7 @@ class Recovery:
         if snapshot.verdict is Verdict.ABSENT or again:
             request = await self._request(wish, ledger.watermark)
             snapshot = await self._context.flusher.open(request, handle)
-            ledger.opened_epoch = snapshot.epoch
+            ledger.rebuilt(snapshot.epoch)
         if snapshot.verdict is Verdict.FENCED:
             raise NotYetError("another sidecar owns the partition")
         if snapshot.verdict is not Verdict.OK:

@@ -44,11 +44,11 @@ class Copies:
 
     def carrier(self, body: Record) -> Carrier | None:
         """What a message stands for, if it is a copy."""
-        return carrier_of(body, self._key.subscription) if self._ledger.carriers else None
+        return carrier_of(body, self._key.subscription) if self._ledger.holds_copies else None
 
     def name_of(self, offset: int) -> str:
         """The public id of a message: of what it stands for, if it is a copy."""
-        entry = self._ledger.entries.get(offset)
+        entry = self._ledger.entry(offset)
         body = None if entry is None else entry.body
         if isinstance(body, Stub) and body.name:
             return body.name
@@ -119,20 +119,20 @@ class Copies:
         _note(self._out_of_time, offset, self._too_long())
 
     def _too_long(self) -> str:
-        seconds = self._ledger.give_up_ms / 1000
+        seconds = self._ledger.limits.give_up_ms / 1000
         return f"given up {seconds:g} s after it was first handed out"
 
     def reason(self, offset: int) -> str:
         """Why a message leaves the window, for the copy's header."""
-        entry = self._ledger.entries.get(offset)
+        entry = self._ledger.entry(offset)
         if entry is None or entry.hold is not Hold.DEAD:
             return self.why(offset)
         if offset in self._out_of_time:
             return self._out_of_time[offset]
         default = ""
-        if 0 < self._ledger.deliveries_max <= entry.attempt:
+        if 0 < self._ledger.limits.deliveries_max <= entry.attempt:
             default = f"given up after {entry.attempt} deliveries"
-        elif self._ledger.out_of_time(entry):
+        elif self._ledger.limits.out_of_time(entry):
             default = self._too_long()
         return self._errors.get(offset, ("", default))[1]
 

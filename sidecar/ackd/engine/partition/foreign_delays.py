@@ -17,9 +17,9 @@ DUE_MS_MAX: Final = 0xFFFF_FFFF * 1000
 
 def told(partition: Partition, session: int, delays: Mapping[int, Delay]) -> None:
     """The adapter is about to bring these; a copy of ackd's own is never among them."""
-    if not partition.ledger.carriers:
+    if not partition.ledger.holds_copies:
         rows = ((offset, *_bounded(delay)) for offset, delay in sorted(delays.items()))
-        partition.ledger.put_off(session, rows)
+        partition.ledger.intake.put_off(session, rows)
 
 
 def write(partition: Partition, effect: PutOff) -> None:

@@ -11,12 +11,12 @@ from ackd.api.messages import Delivery
 from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.lease import Signer
 from ackd.core.ledger.bitmap import CHUNK_SHIFT
-from ackd.core.ledger.effects import Bury, FetchFrom, FinishRange
+from ackd.core.ledger.effects import Bury, FetchFrom, FinishRange, Mistaken
 from ackd.core.ledger.ledger import Ledger
 from ackd.core.ledger.repair import Repair
 from ackd.core.ledger.send_back import Stuck
 from ackd.core.ledger.sent_back import restored
-from ackd.core.ledger.unordered import Scattered
+from ackd.core.ledger.unordered import UnorderedLedger
 from ackd.core.record.decide import REPAIR_WAIT_MS
 from ackd.core.record.protocol import Call, Finish, Op, Reply, Result, Said, Snapshot, Verdict
 from ackd.core.record.transitions import Outcome, Verb
@@ -55,11 +55,14 @@ class Partition:
     ) -> None:
         self.tp = tp
         self.key = key
-        kind: type[Ledger[Held]] = Scattered if policy.scattered else Ledger
-        self.ledger = kind(policy.rules, policy.deliveries_max, carriers=policy.carriers)
-        self.ledger.give_up_ms = policy.give_up_ms
-        if policy.place_of is not None:
-            self.ledger.keep_order(policy.place_of)
+        kind: type[Ledger[Held]] = UnorderedLedger if policy.scattered else Ledger
+        self.ledger = kind(
+            policy.rules,
+            policy.deliveries_max,
+            copies=policy.carriers,
+            give_up_ms=policy.give_up_ms,
+            place_of=policy.place_of,
+        )
         self.handle = LedgerHandle(key, listener=self)
         self.closed = self.queued = False
         self.repairing = self.mending = False
@@ -86,10 +89,8 @@ class Partition:
 
     def go_by(self, policy: Policy) -> None:
         """Take over what a policy may change: it can be another one since this was made."""
-        ledger = self.ledger
-        ledger.rules, ledger.deliveries_max = policy.rules, policy.deliveries_max
-        if ledger.give_up_ms != policy.give_up_ms:
-            ledger.give_up_after(policy.give_up_ms, self._context.clock.monotonic_ms())
+        now_ms = self._context.clock.monotonic_ms()
+        self.ledger.go_by(policy.rules, policy.deliveries_max, policy.give_up_ms, now_ms)
 
     # --- opening
 
@@ -103,10 +104,8 @@ class Partition:
 
     def start_fetching(self) -> None:
         """Fetch from the watermark; what is finished above it is skipped as it comes."""
-        start = self.ledger.finished.first_clear(self.ledger.watermark)
-        if self.ledger.hearsay:
-            start = min(start, self.ledger.hearsay.start)
-        self.ledger.fetching(self._consumer.fetch_from(self.tp, start), start)
+        start = self.ledger.intake.start
+        self.ledger.intake.fetching(self._consumer.fetch_from(self.tp, start), start)
         self.perform()
 
     async def repair(self, repair: Repair, lost_chunks: Sequence[int] = ()) -> None:
@@ -200,21 +199,23 @@ class Partition:
 
         `first`: where their results begin. `holder`: who asked, for `explain`.
         """
-        entries, sign, rterm = self.ledger.entries, self.signer.token, reply.rterm
+        handed_to, sign, rterm = self.ledger.grants.handed_to, self.signer.token, reply.rterm
+        copies = self.ledger.holds_copies
         topic, partition = self.tp
         made: list[Delivery] = []
         results = reply.results[first : first + len(offsets)]
         for offset, result in zip(offsets, results, strict=True):
-            entry = entries.get(offset)
-            if entry is None or result.outcome is not Outcome.GRANTED:
+            if result.outcome is not Outcome.GRANTED:
                 continue
-            entry.holder = holder
+            entry = handed_to(offset, holder)
+            if entry is None:
+                continue
             body, attempt = entry.body, result.attempt
             if not isinstance(body, Record):
                 continue
             lease = sign(offset, result.fence, rterm, attempt)
             facts = attempt, attempts_max, result.first_s * 1000, result.when_ms
-            if self.ledger.carriers:
+            if copies:
                 made.append(self.message(lease, body, *facts))
             else:
                 made.append(Delivery(lease, topic, partition, body, *facts))
@@ -258,7 +259,7 @@ class Partition:
         acked: list[int] = []
         for op, result in zip(call.ops, reply.results, strict=True):
             if op.verb is Verb.GRANT:
-                ledger.granted(op.offset, result, reply.rterm, store_ms, now_ms)
+                ledger.grants.granted(op.offset, result, reply.rterm, store_ms, now_ms)
             elif result.outcome is Outcome.ACKED:
                 acked.append(op.offset)
             elif op.verb in _SETTLES:
@@ -302,13 +303,13 @@ class Partition:
             if result.outcome is Outcome.SENT:
                 why = self.copies.why(op.offset)
                 self._context.metrics.send_backs.at(self.key.subscription, why).inc()
-            self.ledger.sent(*told)
+            self.ledger.send_back.sent(*told)
         elif op.verb is Verb.PLACE:
             if op.counted:
                 self.ledger.claimed(*told)
         elif op.verb is Verb.HEAD:
             if result.outcome is Outcome.FINISHED:
-                self.ledger.unparked(op.arg)
+                self.ledger.send_back.key_free(op.arg)
             else:
                 self._hooks.behind(self, result)
         elif not op.attempt and op.counted:
@@ -321,7 +322,7 @@ class Partition:
         if kept:
             self.reload()
         else:
-            self.ledger.vanished(op.offset)
+            self.ledger.finish(op.offset)
 
     def failed(self, call: Call, error: StoreError) -> None:
         """No answer. An unknown outcome makes the cache worthless until it is read again (R12)."""
@@ -347,16 +348,17 @@ class Partition:
         if granted_too:
             now_ms = self._context.clock.monotonic_ms()
             of = {verb: [op.offset for op in call.ops if op.verb is verb] for verb in _ASKED}
-            self.ledger.not_granted(of[Verb.GRANT])
-            self.ledger.not_sent(of[Verb.SEND])
-            self.ledger.not_claimed(of[Verb.PLACE], CLAIM_AGAIN_MS, now_ms)
-            if of[Verb.BURY] or (of[Verb.PLACE] and not self.ledger.carriers):
+            self.ledger.grants.not_granted(of[Verb.GRANT])
+            self.ledger.send_back.not_sent(of[Verb.SEND])
+            if self.ledger.claims is not None:
+                self.ledger.claims.not_claimed(of[Verb.PLACE], CLAIM_AGAIN_MS, now_ms)
+            if of[Verb.BURY] or (of[Verb.PLACE] and not self.ledger.holds_copies):
                 self.reload()  # it makes the effect again
 
     def reload(self) -> None:
         """Nothing is granted from here on until the record was read again."""
         if not self.ledger.dirty:
-            self.ledger.dirty = True
+            self.ledger.must_reread()
             self._hooks.reload(self)
 
     # --- effects
@@ -369,16 +371,18 @@ class Partition:
                 case Bury(offset, fence, out_of_time):
                     if out_of_time:
                         self.copies.out_of_time(offset)
-                    most = 0 if out_of_time else self.ledger.deliveries_max
+                    most = 0 if out_of_time else self.ledger.limits.deliveries_max
                     buried.append(
                         Op(Verb.BURY, offset, fence, attempt=most, counted=not out_of_time)
                     )
                 case FetchFrom(offset):
-                    self.ledger.fetching(self._consumer.fetch_from(self.tp, offset), offset)
+                    self.ledger.intake.fetching(self._consumer.fetch_from(self.tp, offset), offset)
                 case FinishRange(start, end, reason):
                     self._pending.append(Op(Verb.HOLE, start, arg=end, group=reason))
                     if reason == Finish.VANISHED:
                         self._context.metrics.vanished.at(self.key.subscription).inc()
+                case Mistaken():
+                    self._mistaken(effect)
                 case _:
                     self._hooks.effect(self, effect)
         if buried:
@@ -388,9 +392,15 @@ class Partition:
         self._context.moves.tell(self.key.subscription)
         if self.ledger.ready and not self.queued:
             self._hooks.ready(self)
-        due_ms = self.ledger.newly_due_ms()
+        due_ms = self.ledger.deadlines.newly_due_ms()
         if due_ms is not None:
             self._hooks.due(due_ms)
+
+    def _mistaken(self, effect: Mistaken) -> None:
+        """The record is the truth, and the ledger begins anew from it."""
+        LOG.error("%s: the ledger is wrong: %s", self.tp, effect.what)
+        if effect.may_mend:
+            self.reload()
 
     def send_back(self, found: Sequence[Stuck]) -> None:
         """Ask the store to let these leave the window, in one call: the order counts (R19)."""

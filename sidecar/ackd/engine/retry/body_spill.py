@@ -52,28 +52,29 @@ class Parking:
     def look(self, partition: Partition, now_ms: int) -> None:
         """See who has begun to wait."""
         ledger = partition.ledger
-        if not ledger.waits:
+        waiting = ledger.bodies.take_waiting()
+        if not waiting:
             return
         # Who waits so long that it is sent back now does not wait here.
-        most_ms = ledger.rules.stuck_after_ms if ledger.rules is not None else FOREVER_MS
-        for offset in ledger.waits:
-            entry = ledger.entries.get(offset)
+        rules = ledger.send_back.rules
+        most_ms = FOREVER_MS if rules is None else rules.stuck_after_ms
+        for offset in waiting:
+            entry = ledger.entry(offset)
             if _waits_long(entry, now_ms) and entry.due_ms - now_ms < most_ms:
                 self._out.append((partition, offset))
-        ledger.waits.clear()
         if self._out:
             self._wake.set()
 
     def restore(self, partition: Partition, offset: int) -> None:
         """It is ready already: its body is wanted now."""
-        entry = partition.ledger.entries.get(offset)
+        entry = partition.ledger.entry(offset)
         if entry is not None and isinstance(entry.body, Stub):
             self._later(0, partition, entry.body)
             self._wake.set()
 
     async def body(self, partition: Partition, offset: int) -> Record | None:
         """The body of a message wherever it is; None when it has to be fetched again."""
-        entry = partition.ledger.entries.get(offset)
+        entry = partition.ledger.entry(offset)
         held = None if entry is None else entry.body
         if not isinstance(held, Stub):
             return held
@@ -85,7 +86,7 @@ class Parking:
 
     def free(self, partition: Partition, offset: int) -> None:
         """It is finished here: its body need not lie on the disk until it would have been due."""
-        entry = partition.ledger.entries.get(offset)
+        entry = partition.ledger.entry(offset)
         if entry is not None and isinstance(entry.body, Stub):
             self.spill.free(entry.body)
 
@@ -126,7 +127,7 @@ class Parking:
         size = 0
         while self._out and len(some) < BATCH_MAX and size < BATCH_BYTES_MAX:
             partition, offset = self._out.popleft()
-            entry = partition.ledger.entries.get(offset)
+            entry = partition.ledger.entry(offset)
             body = None if entry is None or partition.closed else entry.body
             if isinstance(body, Record) and _waits_long(entry, now_ms):
                 some.append((partition, body))
@@ -144,7 +145,7 @@ class Parking:
                 self._put(partition, body, stub)
 
     def _put(self, partition: Partition, body: Record, stub: Stub) -> None:
-        entry = partition.ledger.entries.get(body.offset)
+        entry = partition.ledger.entry(body.offset)
         now_ms = self._context.clock.monotonic_ms()
         if partition.closed or entry is None or entry.body is not body:
             self.spill.free(stub)
@@ -155,7 +156,7 @@ class Parking:
             if carrier is not None:
                 stub.name = partition.copies.id(body.offset, carrier)
                 stub.epoch = carrier.reset_epoch
-            partition.ledger.spilled(body.offset, stub)
+            partition.ledger.bodies.spilled(body.offset, stub)
             self._later(entry.due_ms - AHEAD_MS, partition, stub)
 
     # --- back
@@ -167,7 +168,7 @@ class Parking:
             if len(some) == BATCH_MAX or size >= BATCH_BYTES_MAX:
                 break
             _, _, partition, stub = heappop(self._back)
-            entry = partition.ledger.entries.get(stub.offset)
+            entry = partition.ledger.entry(stub.offset)
             if partition.closed or entry is None or entry.body is not stub:
                 self.spill.free(stub)
             elif _waits_long(entry, now_ms):
@@ -194,9 +195,9 @@ class Parking:
             return
         touched: dict[Partition, None] = {}
         for (partition, stub), record in zip(some, records, strict=True):
-            entry = partition.ledger.entries.get(stub.offset)
+            entry = partition.ledger.entry(stub.offset)
             if not partition.closed and entry is not None and entry.body is stub:
-                partition.ledger.restored(stub.offset, record)
+                partition.ledger.bodies.restored(stub.offset, record)
                 touched[partition] = None
             self.spill.free(stub)
         for partition in touched:
@@ -207,12 +208,12 @@ class Parking:
         LOG.warning("%s: spilled bodies are fetched again: %s", self._subscription.name, error)
         lost: dict[Partition, list[int]] = {}
         for partition, stub in some:
-            entry = partition.ledger.entries.get(stub.offset)
+            entry = partition.ledger.entry(stub.offset)
             if not partition.closed and entry is not None and entry.body is stub:
                 lost.setdefault(partition, []).append(stub.offset)
             self.spill.free(stub)
         for partition, offsets in lost.items():
-            partition.ledger.lost_bodies(offsets)
+            partition.ledger.bodies.lost(offsets)
             partition.perform()
 
 

@@ -62,8 +62,8 @@ class _Ask:
     @property
     def line(self) -> HomeRef | None:
         """Of its home, if that stands in the line of a key."""
-        turns = self.partition.ledger.turns
-        place = None if turns is None else turns.place(self.offset)
+        order = self.partition.ledger.order
+        place = None if order is None else order.place(self.offset)
         return place.home if place is not None and isinstance(place.home, HomeRef) else None
 
     @property
@@ -198,7 +198,7 @@ class Claims:
 
     async def _read(self, partition: Partition, offset: int) -> _Ask | None:
         """What the carrier says of itself; None when there is nothing to ask."""
-        entry = partition.ledger.entries.get(offset)
+        entry = partition.ledger.entry(offset)
         if partition.closed or entry is None or entry.hold is not Hold.CLAIMING:
             return None
         body = await self._subscription.parking.body(partition, offset)
@@ -356,8 +356,9 @@ class Claims:
     def _again(self, asks: Sequence[_Ask]) -> None:
         now_ms = self._context.clock.monotonic_ms()
         for ask in asks:
-            if not ask.partition.closed:
-                ask.partition.ledger.not_claimed([ask.offset], CLAIM_AGAIN_MS, now_ms)
+            claims = ask.partition.ledger.claims
+            if claims is not None and not ask.partition.closed:
+                claims.not_claimed([ask.offset], CLAIM_AGAIN_MS, now_ms)
                 ask.partition.perform()
 
     def _stranger(self, partition: Partition, offset: int, why: str) -> None:

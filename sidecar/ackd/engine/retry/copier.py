@@ -52,7 +52,7 @@ class Job:
     @property
     def entry(self) -> Entry[Held] | None:
         """The message, if it is still to be copied."""
-        entry = None if self.partition.closed else self.partition.ledger.entries.get(self.offset)
+        entry = None if self.partition.closed else self.partition.ledger.entry(self.offset)
         return entry if entry is not None and entry.fence == self.generation else None
 
 
@@ -65,8 +65,8 @@ class Way:
     done: Callable[[Partition, int], None]
 
 
-RETRY = Way("retry-topic", Finish.SENT, lambda of, offset: of.ledger.sent_back(offset))
-DEAD = Way("dead-letter-topic", Finish.DEAD, lambda of, offset: of.ledger.dead_sent(offset))
+RETRY = Way("retry-topic", Finish.SENT, lambda of, offset: of.ledger.send_back.sent_back(offset))
+DEAD = Way("dead-letter-topic", Finish.DEAD, lambda of, offset: of.ledger.finish(offset))
 
 
 class Sender:
@@ -219,7 +219,7 @@ class Sender:
             first_error=(carried.first_error if carried is not None else "") or first,
             last_error=last or (carried.last_error if carried is not None else ""),
             redriven=carried.redriven if carried is not None else None,
-            order_key=partition.ledger.key(job.offset) if self._way is RETRY else 0,
+            order_key=partition.ledger.send_back.key(job.offset) if self._way is RETRY else 0,
             reset_epoch=carried.reset_epoch if carried is not None else partition.epoch,
         )
         # Dead letters spread as the broker likes; a key's carriers stay together, in their order.

@@ -182,7 +182,8 @@ class Lines:
         """
         swept: dict[Partition, int] = {}
         for partition in self._subscription.owned.values():
-            keys = [key for key in partition.ledger.parked if isinstance(key, int)]
+            parked = partition.ledger.send_back.parked
+            keys = [key for key in parked if isinstance(key, int)]
             if not keys or not partition.grantable:
                 continue
             start = self._swept.get(partition, 0) % len(keys)

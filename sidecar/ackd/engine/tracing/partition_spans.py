@@ -64,12 +64,12 @@ class PartitionTracing:
         self._tracing = tracing
         self._traces = tracing.traces
         self._lives: Lives | None = None
-        self._carriers = partition.ledger.carriers
+        self._carriers = partition.ledger.holds_copies
         self._sampled = bool(self._traces.weight)
         self._extensions: dict[int, tuple[int, int]] = {}
         self._kept: dict[int, None] = {}
         self._lapsed: dict[int, _Lapsed] = {}
-        self._batches = Batches(tracing.traces, copies=partition.ledger.carriers)
+        self._batches = Batches(tracing.traces, copies=partition.ledger.holds_copies)
         self._told_commit_ms = -COMMIT_MS
         self._commits = 0
         self._commit: tuple[int, int] | None = None
@@ -243,7 +243,7 @@ class PartitionTracing:
 
     def copied(self, event: Event, offset: int, generation: int, topic: str, now_ms: int) -> None:
         """A copy is durable in the retry or the dead-letter topic; the ledger does not know yet."""
-        entry = self._partition.ledger.entries.get(offset)
+        entry = self._partition.ledger.entry(offset)
         if self._lives is None or entry is None:
             return
         reason = self._partition.copies.reason(offset)
@@ -268,7 +268,7 @@ class PartitionTracing:
         more = f",{number('ackd.commit.offset', offset)}"
         if end >= 0:
             more += f",{number('ackd.commit.lag', max(end - offset, 0))}"
-        now_us = self._partition.ledger.seen_ms * 1000
+        now_us = self._partition.ledger.store_ms * 1000
         span = self._lives.batch(Event.COMMIT, now_us, now_us, more, self._commits)
         self._traces.add(Event.COMMIT, [span])
 

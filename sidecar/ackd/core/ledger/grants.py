@@ -1,0 +1,117 @@
+"""Handing out: what is asked for from the store, and what it answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import heappop
+from typing import Generic, NamedTuple
+
+from ackd.core.ledger.entries import Entries
+from ackd.core.ledger.entry import HOLD_OF, B, Entry, Hold
+from ackd.core.ledger.lifecycle import Lifecycle
+from ackd.core.record.protocol import Result
+from ackd.core.record.transitions import Outcome, State
+
+
+class _Lease(NamedTuple):
+    """What leases of one receive have in common: 100,000 open ones take 13 MB less by that."""
+
+    fence: int
+    when_ms: int
+    due_ms: int
+    first_s: int
+
+
+class Grants(Generic[B]):
+    """From ready to leased."""
+
+    __slots__ = ("_entries", "_life", "_shared")
+
+    def __init__(self, entries: Entries[B], life: Lifecycle[B]) -> None:
+        self._entries = entries
+        self._life = life
+        self._shared = _Lease(0, 0, 0, 0)
+
+    def take(self, most: int, bytes_max: int) -> list[int]:
+        """Choose messages to grant, smallest offset first. The first one is given whatever its
+        size.
+        """
+        entries, order, limits = self._entries, self._life.order, self._life.limits
+        by_offset, ready = entries.by_offset, entries.ready
+        known_to = entries.position if order is None else order.end(entries.position)
+        taken: list[int] = []
+        total = 0
+        while ready and len(taken) < most:
+            offset = ready[0]
+            entry = by_offset.get(offset)
+            if entry is None or entry.hold is not Hold.READY or entry.body is None or entry.spilled:
+                heappop(ready)
+                continue
+            if limits.give_up_ms and limits.out_of_time(entry):
+                self._life.bury(heappop(ready), entry)
+                continue
+            if order is not None:
+                if offset >= known_to:
+                    break
+                if not order.free(offset):
+                    heappop(ready)
+                    continue
+            total += entry.size
+            if taken and total > bytes_max:
+                break
+            entry.hold = Hold.GRANTING
+            taken.append(heappop(ready))
+        return taken
+
+    def granted(
+        self, offset: int, result: Result, rterm: int, store_ms: int, now_ms: int
+    ) -> Entry[B] | None:
+        """The store's answer to a grant. Returns the entry if it is leased now.
+
+        A lease counts even if the record was read again while the request waited to be sent.
+        """
+        entries = self._entries
+        entry = entries.by_offset.get(offset)
+        granted = result.outcome is Outcome.GRANTED
+        if entry is None or (entry.hold is not Hold.GRANTING and not granted):
+            return None
+        if granted:
+            if entry.hold is not Hold.GRANTING:
+                entries.uncount(entry)
+            entry.hold = Hold.LEASED
+            entries.leased += 1
+            if result.fence != self._shared[0] or result.when_ms != self._shared[1]:
+                due_ms = now_ms + result.when_ms - store_ms
+                self._shared = _Lease(result.fence, result.when_ms, due_ms, result.first_s)
+            fence, entry.when_ms, entry.due_ms, first_s = self._shared
+            if fence < entry.fence:
+                entries.mistaken("a fence went down")
+            entry.fence = fence
+            entry.first_s = first_s if first_s == result.first_s else result.first_s
+            entry.attempt, entry.rterm = result.attempt, rterm
+            self._life.timers.add(entry.due_ms, offset)
+            return entry
+        if result.outcome is Outcome.FINISHED:
+            self._life.finish(offset)
+            entries.advance()
+            return None
+        self._life.seen(entry, result.fence, result.attempt)
+        state = result.state
+        if result.outcome is Outcome.HELD and state not in HOLD_OF:
+            state = State.WAITING
+        self._life.hold(offset, entry, state, result.when_ms, store_ms, now_ms)
+        return None
+
+    def handed_to(self, offset: int, holder: str) -> Entry[B] | None:
+        """Who has the lease that was granted, for people who ask. Returns the entry."""
+        entry = self._entries.by_offset.get(offset)
+        if entry is not None:
+            entry.holder = holder
+        return entry
+
+    def not_granted(self, offsets: Iterable[int]) -> None:
+        """The store decided nothing: they are ready as before."""
+        for offset in offsets:
+            entry = self._entries.by_offset.get(offset)
+            if entry is not None and entry.hold is Hold.GRANTING:
+                self._life.make_ready(offset, entry)

@@ -1,0 +1,200 @@
+"""What the broker's log holds: bodies that arrive, and offsets that it does not have (rule R7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from heapq import heappush
+from typing import Generic
+
+from ackd.core.ledger.bodies import Bodies
+from ackd.core.ledger.claims import ClaimTracker
+from ackd.core.ledger.effects import FetchFrom
+from ackd.core.ledger.entries import Entries
+from ackd.core.ledger.entry import B, Entry, Hold
+from ackd.core.ledger.foreign_delays import ForeignDelays
+from ackd.core.ledger.lifecycle import Lifecycle
+from ackd.core.record.protocol import Finish
+
+SKIP_MIN_OFFSETS = 1_000
+"""A finished stretch at least this long is skipped by a new fetch; a shorter one is read over."""
+
+
+class Intake(Generic[B]):
+    """Follows a fetch session through the log. `session`: the number of the one that counts.
+
+    A body that arrives is told to the order first, because all that follows asks whose turn it is;
+    then to its entry; then to the claims, if this is a retry topic.
+    """
+
+    __slots__ = ("_bodies", "_claims", "_entries", "_life", "delays", "session")
+
+    def __init__(
+        self,
+        entries: Entries[B],
+        life: Lifecycle[B],
+        bodies: Bodies[B],
+        claims: ClaimTracker[B] | None,
+    ) -> None:
+        self.session = 0
+        self.delays = ForeignDelays(entries, life)
+        self._entries = entries
+        self._life = life
+        self._bodies = bodies
+        self._claims = claims
+
+    @property
+    def start(self) -> int:
+        """Where a new session has to start: what is finished above that is read over."""
+        entries, claims = self._entries, self._claims
+        first = entries.finished.first_clear(entries.watermark)
+        if claims is not None and claims.finished_by_commit:
+            return min(first, claims.finished_by_commit.start)
+        return first
+
+    def known_end(self) -> int:
+        """Nothing is known of this offset and of all above it, as far as the record says."""
+        entries = self._entries
+        highest = entries.finished.highest()
+        seen = [entries.watermark, *(each + 1 for each in entries.by_offset)]
+        return max(seen if highest is None else [*seen, highest + 1])
+
+    def fetching(self, session: int, offset: int) -> None:
+        """A new fetch session starts at `offset`; records of earlier ones don't count any more."""
+        self.session = session
+        self._entries.position = offset
+
+    def put_off(self, session: int, told: Iterable[tuple[int, int, int]]) -> None:
+        """Delays of messages that the session is about to bring: see `ForeignDelays`."""
+        if session == self.session:
+            self.delays.put_off(told)
+
+    def fetched(self, session: int, records: Sequence[B]) -> int:
+        """Records of the current session, in offset order. Returns how many became ready."""
+        if session != self.session:
+            return 0
+        entries, claims = self._entries, self._claims
+        before = len(entries.ready)
+        finished = entries.finished
+        new = bool(records) and finished.empty(records[0].offset, records[-1].offset + 1)
+        for record in records:
+            offset = record.offset
+            if offset < entries.position:
+                continue
+            if offset > entries.position:
+                self._gap(entries.position, offset)
+            entries.position = offset + 1
+            if offset >= entries.watermark and (new or offset not in finished):
+                self.arrived(offset, record)
+            elif claims is not None:
+                claims.fetched_again(record)
+        self._skip()
+        return len(entries.ready) - before
+
+    def end_reached(self, session: int, offset: int) -> None:
+        """Nothing more below `offset`: what was not seen of it is a gap (a transaction marker,
+        say).
+        """
+        if session == self.session and offset > self._entries.position:
+            self._gap(self._entries.position, offset)
+            self._entries.position = offset
+
+    def expired(self, log_start: int) -> int:
+        """Retention removed all below `log_start`; bodies that are held can still be handed out.
+
+        Returns how many unfinished messages are lost by it.
+        """
+        entries = self._entries
+        start = max(entries.position, entries.watermark)
+        if start >= log_start:
+            return 0
+        known = sum(
+            min(end, log_start) - first
+            for first, end in entries.finished.ranges(start)
+            if first < log_start
+        )
+        self._gap(start, log_start, Finish.EXPIRED)
+        entries.position = log_start
+        return log_start - start - known
+
+    def arrived(self, offset: int, record: B, before: Entry[B] | None = None) -> None:
+        """A body is there, fetched or kept from `before` the record was read again."""
+        entries, life, order = self._entries, self._life, self._life.order
+        if order is not None:
+            order.line_up(record)
+        entry = entries.by_offset.get(offset)
+        if entry is None:
+            entry = entries.by_offset[offset] = Entry(record)
+            entry.spilled = before is not None and before.spilled
+            entries.bytes += entry.size
+            if self._claims is not None:
+                self._claims.arrived(offset)
+            elif entry.spilled or order is not None:
+                life.make_ready(offset, entry)
+            else:
+                heappush(entries.ready, offset)
+        elif entry.body is None:
+            spilled = before is not None and before.spilled
+            entries.fill(offset, entry, record, spilled=spilled)
+            if entry.hold is Hold.READY:
+                life.make_ready(offset, entry)
+            elif entry.hold is Hold.DEAD or entry.hold is Hold.SENDING:
+                life.copy(offset, entry)
+            elif entry.hold is Hold.WAITING:
+                self._bodies.waits(offset)
+            if self._claims is not None and before is None and entry.hold is not Hold.CLAIMING:
+                self._claims.close_home(offset)
+
+    def _gap(self, start: int, end: int, reason: int = 0) -> None:
+        """The log does not have [start, end). A lease in it is kept until it ends (rule R7).
+
+        At or above the position only messages without a body are known: leases of earlier owners.
+        """
+        entries, life = self._entries, self._life
+        start = max(start, entries.watermark)
+        for offset in entries.bodiless.between(start, end):
+            entries.finish_range(start, offset, reason)
+            start = offset + 1
+            entry = entries.by_offset[offset]
+            entry.gone = True
+            if life.order is not None:
+                life.order.gone(offset, None)
+            if entry.hold is Hold.READY:
+                life.vanish(offset)
+            elif entry.hold is Hold.DEAD or entry.hold is Hold.SENDING:
+                life.copy(offset, entry)
+        entries.finish_range(start, end, reason)
+        entries.advance()
+
+    def _skip(self) -> None:
+        """Don't fetch a long finished stretch again."""
+        entries, claims = self._entries, self._claims
+        if claims is not None and entries.position < claims.finished_by_commit.stop:
+            return
+        following = entries.finished.first_clear(entries.position)
+        if following - entries.position >= SKIP_MIN_OFFSETS:
+            entries.effects.append(FetchFrom(following))
+
+    # --- after the record was read again
+
+    def fetch_again(self) -> None:
+        """What was passed and is unfinished again, without a body here, has to be fetched anew."""
+        entries = self._entries
+        passed = entries.bodiless.between(entries.watermark, entries.position)
+        lacking = next((o for o in passed if not entries.by_offset[o].gone), entries.position)
+        if self._unknown():
+            offset = entries.finished.first_clear(entries.watermark)
+            while offset < lacking and offset in entries.by_offset:
+                offset = entries.finished.first_clear(offset + 1)
+            lacking = min(lacking, offset)
+        if lacking < entries.position:
+            entries.effects.append(FetchFrom(lacking))
+
+    def _unknown(self) -> bool:
+        """Whether an offset was passed that is neither finished nor an entry (counting tells, so
+        that nobody walks over 100,000 open ones at each re-read).
+        """
+        entries = self._entries
+        span = max(entries.position - entries.watermark, 0)
+        known = sum(map(entries.position.__gt__, entries.by_offset))
+        finished = entries.finished.count_between(entries.watermark, entries.position)
+        return known + finished != span

@@ -1,0 +1,238 @@
+"""Which status a message has, and what follows from each change of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from heapq import heappush
+from typing import Generic
+
+from ackd.core.ledger.effects import Bury, Claim, FinishRange, Restore, SendBack, SendDead, Unpark
+from ackd.core.ledger.entries import Entries
+from ackd.core.ledger.entry import HOLD_OF, UNKNOWN_RTERM, B, Entry, Hold
+from ackd.core.ledger.limits import Limits
+from ackd.core.ledger.order import KeyOrder
+from ackd.core.ledger.repair import unchanged
+from ackd.core.ledger.timers import Timers
+from ackd.core.record.protocol import Finish, Result, SlotView
+from ackd.core.record.transitions import Outcome, State
+
+
+class Lifecycle(Generic[B]):
+    """Changes the status of single entries; every other part of the ledger does it through this.
+
+    `order`: None without an order. `ended`: offsets that were finished, for a ledger that has to
+    tell the broker of each; None for one that commits a watermark. `began_waiting` is called with
+    each offset that begins to wait.
+    """
+
+    __slots__ = ("_began_waiting", "ended", "entries", "limits", "order", "timers")
+
+    def __init__(
+        self,
+        entries: Entries[B],
+        limits: Limits[B],
+        order: KeyOrder[B] | None,
+        began_waiting: Callable[[int], None],
+    ) -> None:
+        self.entries = entries
+        self.limits = limits
+        self.order = order
+        self.timers = Timers()
+        self.ended: list[int] | None = None
+        self._began_waiting = began_waiting
+
+    # --- from the record
+
+    def slots(
+        self,
+        slots: Iterable[SlotView],
+        store_ms: int,
+        now_ms: int,
+        known: dict[int, Entry[B]],
+    ) -> None:
+        """Take over leases and attempts from a record. `known`: the entries of before; a lease that
+        is the same goes over from there as it is, because a record with many is soon read again.
+        """
+        entries, plain, timers = self.entries, self.order is None, self.timers
+        later_ms = now_ms - store_ms
+        for slot in slots:
+            offset = slot.offset
+            old = known.get(offset)
+            if old is not None and plain and unchanged(old, slot):
+                entries.by_offset[offset] = known.pop(offset)
+                entries.bytes += old.size
+                entries.leased += 1
+                old.due_ms = old.when_ms + later_ms
+                timers.add(old.due_ms, offset)
+                continue
+            entry: Entry[B] = Entry(None)
+            entry.attempt, entry.fence, entry.first_s = slot.attempt, slot.fence, slot.first_s
+            entry.rterm, entry.gone = slot.rterm, old is not None and old.gone
+            entries.add(offset, entry)
+            self.hold(offset, entry, slot.state, slot.when_ms, store_ms, now_ms)
+
+    def keep_lease(self, offset: int, fence: int, rterm: int, attempt: int, due_ms: int) -> None:
+        """A lease that the store forgot is a lease until its holder's deadline (I3, I4)."""
+        entries = self.entries
+        entry = entries.by_offset.get(offset)
+        if entry is None:
+            entry = Entry(None)
+            entries.add(offset, entry)
+        entries.uncount(entry)
+        entry.hold = Hold.LEASED
+        entries.leased += 1
+        entries.renew(entry, fence, rterm, attempt)
+        entry.due_ms = due_ms
+        self.timers.add(due_ms, offset)
+
+    # --- changes of status
+
+    def decided(
+        self, offset: int, entry: Entry[B], result: Result, rterm: int, store_ms: int, now_ms: int
+    ) -> None:
+        """The store says of a message how often it was delivered, and in which state it is."""
+        self.entries.renew(entry, result.fence, rterm, result.attempt)
+        entry.first_s = result.first_s
+        due = result.state is State.WAITING and result.when_ms <= store_ms
+        state = State.READY if due else result.state
+        self.hold(offset, entry, state, result.when_ms, store_ms, now_ms)
+
+    def seen(self, entry: Entry[B], fence: int, attempt: int) -> None:
+        """A lease that this owner did not grant: its rollback term is not known here."""
+        same = entry.fence == fence
+        self.entries.renew(entry, fence, entry.rterm if same else UNKNOWN_RTERM, attempt)
+
+    def hold(
+        self, offset: int, entry: Entry[B], state: State, when_ms: int, store_ms: int, now_ms: int
+    ) -> None:
+        """Set the status that follows from the store's state of a message."""
+        entries, limits = self.entries, self.limits
+        entries.uncount(entry)
+        entry.hold = HOLD_OF.get(state, Hold.READY)
+        entry.when_ms = when_ms
+        entries.clock.saw(store_ms)
+        if entry.hold is Hold.READY:
+            self.make_ready(offset, entry)
+        elif entry.hold is Hold.DEAD or entry.hold is Hold.SENDING:
+            self.copy(offset, entry)
+        elif entry.hold is Hold.WAITING and limits.used_up(entry):
+            self.bury(offset, entry)
+        else:
+            if limits.give_up_ms and entry.first_s and entry.hold is Hold.WAITING:
+                # Looked at when it is given up, if that is sooner.
+                when_ms = min(when_ms, limits.end_ms(entry))
+            self.time(offset, entry, now_ms + when_ms - store_ms)
+
+    def time(self, offset: int, entry: Entry[B], due_ms: int) -> None:
+        """It is leased or waits until `due_ms`."""
+        entries = self.entries
+        entries.leased += entry.hold is Hold.LEASED
+        entries.waiting += entry.hold is Hold.WAITING
+        entry.due_ms = due_ms
+        self.timers.add(due_ms, offset)
+        if entry.hold is Hold.WAITING:
+            self._began_waiting(offset)
+
+    def copy(self, offset: int, entry: Entry[B]) -> None:
+        """Ask for the copy as soon as there is a body, or certainly none will come."""
+        if entry.body is not None or entry.gone:
+            kind = SendDead if entry.hold is Hold.DEAD else SendBack
+            self.entries.effects.append(kind(offset, entry.fence, entry.attempt))
+
+    def make_ready(self, offset: int, entry: Entry[B]) -> None:
+        """Nobody has the message: it can be granted, unless something stands against that."""
+        entries, order, limits = self.entries, self.order, self.limits
+        entry.hold = Hold.READY
+        if entry.gone:
+            self.vanish(offset)
+        elif limits.used_up(entry):
+            self.bury(offset, entry)
+        elif order is not None and not order.free(offset):
+            order.follow(offset)  # else it comes again when the one before it is over
+        elif entry.spilled:
+            entries.effects.append(Restore(offset))
+        elif entry.body is not None:
+            heappush(entries.ready, offset)
+        if limits.give_up_ms and entry.first_s and entry.hold is Hold.READY:
+            # It may be that nobody asks for it any more.
+            entry.due_ms = limits.end_ms(entry) - entries.clock.skew_ms
+            self.timers.add(entry.due_ms, offset)
+
+    def bury(self, offset: int, entry: Entry[B]) -> None:
+        """Its attempts or its time are used up. The store decides: a late ack may have been
+        first.
+        """
+        entry.hold = Hold.BURYING
+        out_of_time = self.limits.out_of_time(entry)
+        self.entries.effects.append(Bury(offset, entry.fence, out_of_time))
+
+    def buried(self, offset: int, result: Result, rterm: int, store_ms: int, now_ms: int) -> bool:
+        """The answer to BURY; False: the record has to be read again."""
+        entries = self.entries
+        entry = entries.by_offset.get(offset)
+        if entry is None:
+            return True
+        if result.outcome is Outcome.FINISHED:
+            self.finish(offset)
+            entries.advance()
+            return True
+        if result.outcome is Outcome.LOST:
+            return False
+        entries.renew(entry, result.fence, rterm, result.attempt)
+        if result.outcome is not Outcome.HELD:
+            self.hold(offset, entry, result.state, result.when_ms, store_ms, now_ms)
+            return True
+        # Not now. It waits until it may be asked again, without being buried at once.
+        entries.uncount(entry)
+        entry.hold = HOLD_OF.get(result.state, Hold.WAITING)
+        entry.when_ms = result.when_ms
+        self.time(offset, entry, now_ms + result.when_ms - store_ms)
+        return True
+
+    def vanish(self, offset: int) -> None:
+        """A message that was handed out before, whose record compaction has removed.
+
+        It is finished once the store has said that nobody holds it (`Ledger.finish`).
+        """
+        self.entries.by_offset[offset].hold = Hold.GRANTING
+        self.entries.effects.append(FinishRange(offset, offset + 1, Finish.VANISHED))
+
+    def give_up_after(self, give_up_ms: int, now_ms: int) -> None:
+        """Set it while messages wait: who is out of time by it goes now."""
+        limits, skew_ms = self.limits, self.entries.clock.skew_ms
+        limits.give_up_ms = give_up_ms
+        for offset, entry in self.entries.by_offset.items() if give_up_ms else ():
+            if entry.first_s and entry.hold in (Hold.READY, Hold.WAITING):
+                due_ms = max(limits.end_ms(entry) - skew_ms, now_ms)
+                if entry.hold is Hold.READY or due_ms < entry.due_ms:
+                    entry.due_ms = due_ms
+                    self.timers.add(due_ms, offset)
+
+    # --- the end
+
+    def finish(self, offset: int) -> None:
+        """It is over: the next message of its key may go."""
+        entry = self.entries.finish(offset)
+        if self.order is not None:
+            self._left(self.order, offset, entry)
+        if self.ended is not None:
+            self.ended.append(offset)
+
+    def _left(self, order: KeyOrder[B], offset: int, entry: Entry[B] | None) -> None:
+        """Tell the origin record of a copy, unless the copy never claimed it; then the next one."""
+        place = order.place(offset)
+        placed = entry is not None and entry.hold is not Hold.CLAIMING
+        if placed and place is not None and place.home is not None:
+            self.entries.effects.append(Unpark(offset, place.home))
+        self.next_turn(order.finished(offset))
+
+    def next_turn(self, offset: int | None) -> None:
+        """The one before it of its chain is over."""
+        entry = None if offset is None else self.entries.by_offset.get(offset)
+        if offset is None or entry is None:
+            return
+        if entry.hold is Hold.READY:
+            self.make_ready(offset, entry)
+        elif entry.hold is Hold.CLAIMING:
+            entry.due_ms = 0
+            self.entries.effects.append(Claim(offset))
