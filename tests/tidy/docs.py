@@ -12,6 +12,7 @@ _TEST = re.compile(r"test_\w+")
 _SECTION = re.compile(
     r"^\[(?:brokers|subscriptions|server|store|publish|traces|app)\b", re.MULTILINE
 )
+_NAMED = re.compile(r"(?<![\w/.])docs/[\w/-]+\.md")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 _TARGET = re.compile(r"\]\([^)]*\)")
 RUN = {
@@ -70,6 +71,11 @@ def broken(
                 )
             elif path.relative_to(repo).as_posix() not in RUN:
                 yield f"{path}: {command}: no test runs it"
+
+
+def pages_named(text: str) -> set[str]:
+    """Pages that a text names by their path in the repository."""
+    return set(_NAMED.findall(text))
 
 
 def configurations(text: str) -> Iterator[str]:

@@ -15,8 +15,10 @@ from ackd.inject.metrics import InjectMetrics
 from tests.support.paths import REPO
 from tests.tidy import docs
 from tests.tidy.names import documented_names
+from tests.tidy.words import tracked_files
 
 CONFIGURATIONS_MIN = 10
+PAGES_NAMED_MIN = 40
 
 
 @functools.cache
@@ -36,6 +38,18 @@ def test_links_and_commands() -> None:
         docs.broken(docs.pages(REPO), repo=REPO, targets=docs.make_targets(REPO), help_of=help_of)
     )
     assert not found, "\n".join(found)
+
+
+def test_pages_that_anything_names_exist() -> None:
+    named = {
+        (file.relative_to(REPO).as_posix(), page)
+        for file in tracked_files(REPO)
+        if file.suffix in {".py", ".lua", ".toml", ".yaml", ".json", ".tpl", ".md", ""}
+        for page in docs.pages_named(file.read_text())
+    }
+    own = {(file, page) for file, page in named if not file.startswith("tests/tidy/")}
+    assert len(own) > PAGES_NAMED_MIN
+    assert [each for each in sorted(own) if not (REPO / each[1]).exists()] == []
 
 
 def test_configurations_of_pages_are_taken() -> None:
