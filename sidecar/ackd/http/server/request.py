@@ -2,7 +2,7 @@
 
 The reader takes what RFC 9112 says and nothing that two readers could understand in two ways: lines
 end with CR LF, no field goes on in the next line, nothing stands between a name and its colon, and
-a body has one length or is chunked. Why it is our own: docs/adr/0012-http.md.
+a body has one length or is chunked. Why it is our own: ADR 12.
 """
 
 from __future__ import annotations
