@@ -165,11 +165,10 @@ class Decisions(Excuses):
             return
         if result.outcome in ENDING:
             self._ended(at, message, holding, op, reply)
-        known = message.done or not self.disturbed()
-        if result.outcome is Outcome.ALREADY_ACKED and op.verb is Verb.ACK and not known:
-            # Known to be over from a commit, or as sent back: its holder wanted nothing else, and
-            # who served it repeats it as an ack (R10).
-            message.acked_us = self.world.now_us
+        if result.outcome is Outcome.ALREADY_ACKED and op.verb is Verb.ACK:
+            acked = bool(message.acked_us or message.told or message.acked_before)
+            if not (acked or message.removed or message.skipped or message.cancelled):
+                self.world.fail(f"I7: {name_of(at)} told already_acked; nobody acked it")
         if result.outcome is Outcome.EXTENDED:
             holding.until(result.when_ms, reply.now_ms, self.world.now_us, by)
         if result.outcome is Outcome.ACKED:

@@ -82,6 +82,15 @@ class HomesArePassed(WrongStore):
         return result._replace(outcome=Outcome.LOST) if asked and waits else result
 
 
+class SaysThatAllWasAcked(WrongAsker):
+    """What is repaired counts as acked, whatever became of it."""
+
+    def asks(self, call: Call, op: Op) -> Op:
+        """As if it were known."""
+        del call
+        return op._replace(counted=True) if op.verb in (Verb.ADVANCE, Verb.HOLE) else op
+
+
 class UnansweredIsUnknown(WrongAsker):
     """A claim of a record that nobody has re-opened yet counts as one of a record that is gone."""
 
@@ -108,6 +117,7 @@ MUTANTS = (
     Mutant("a forgotten home is not written again", "R10", Parts(store=RestoresNoHome), FAILOVER),
     Mutant("replays are given up", "R10", story=PROMOTED_KEYS, first=1087),
     Mutant("settles overtake homes", "I7", Parts(memory=HomesArePassed), PROMOTED, 1016),
+    Mutant("what is repaired was acked", "I7", Parts(store=SaysThatAllWasAcked), FAILOVER),
     Mutant("late acks overtake claims", "R10", story=PROMOTED, first=2325),
     Mutant("no answer to a claim is one", "R2", Parts(store=UnansweredIsUnknown), FAILOVER),
 )

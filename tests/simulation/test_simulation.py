@@ -35,6 +35,7 @@ from tests.support.paths import REPO
 SEEDS_PER_TEST = 30
 AWAY = Story(("store_failover", "rebalance", "net"), FAILOVER.settings, FAILOVER.style)
 IN_ORDER = Story(AWAY.faults, (*FAILOVER.settings, ("ordered", 2)), FAILOVER.style)
+SLOW = FAILOVER.settings, FAILOVER.style
 CHUNKS = 8
 MUTANT_SEEDS = 80
 
@@ -144,6 +145,24 @@ def test_r10_what_was_sent_back_survives_a_store_failover(more: tuple[str, ...])
     """
     for seed in (30, 36, 41, 51, 54, 67):
         story = Story((*FAILOVER.faults, *more), FAILOVER.settings, FAILOVER.style)
+        outcome = simulate(seed, story)
+        assert outcome.violation is None, rerun(outcome)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize(
+    ("story", "seeds"),
+    [
+        (FAILOVER, (0, 24)),
+        (PROMOTED, (0, 16, 32, 41)),
+        (Story(("store_failover", "stop", "rebalance"), *SLOW), (0, 20, 32)),
+        (Story(FAILOVER.faults[:1], FAILOVER.settings, "extend"), (0, 24, 41, 58)),
+    ],
+)
+def test_i7_already_acked_is_told_of_acked_ones_alone(story: Story, seeds: tuple[int, ...]) -> None:
+    """In these seeds it was told of what had been sent back, which a failover forgot."""
+    for seed in seeds:
         outcome = simulate(seed, story)
         assert outcome.violation is None, rerun(outcome)
 

@@ -53,6 +53,17 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
       end
     end
   end
+  if verb == Verb.ACK and phase == Phase.ACKED and not home and rterm ~= h_rterm
+      and offset >= E.from and offset < E.to and not homes().missing and not H.of(offset) then
+    -- Over, and nobody knows how: it becomes an ack (`doubt.settle`).
+    if now < repair_until then
+      answer(Outcome.UNREPAIRED, State.FINISHED, s_attempt, s_fence, when_ms, first, 0, offset)
+    else
+      H.acked_as(offset, false, fence + 1)
+      answer(Outcome.ACKED, State.FINISHED, s_attempt, fence + 1, when_ms, first, 0, offset)
+    end
+    return true
+  end
   if verb == Verb.GRANT or verb >= Verb.SEND and verb < Verb.LOOK then
     local held = 0
     if verb ~= Verb.GRANT then

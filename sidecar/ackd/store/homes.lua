@@ -176,7 +176,7 @@ local function unknown(offset, fence, rterm, counted)
     local _, _, value, weight = bits_of(offset)
     if value % (weight * 2) < weight then return Outcome.HELD, now + Bound.UNKNOWN_AGAIN_MS end
   end
-  return Outcome.LOST, 0
+  return Outcome.LOST, 0, true
 end
 
 -- When a carrier may ask again for an unclaimed home; 0 = now.
@@ -187,14 +187,27 @@ local function held_until(state, when_ms)
   return when_ms > now and when_ms or now < grace_until and grace_until or 0
 end
 
-H[Verb.CLAIM] = function(offset, fence, rterm, partition, place, counted)
+H[Verb.CLAIM] = function(offset, fence, rterm, partition, place, counted, attempt)
   local home = H.of(offset)
   if not home then
-    local outcome, when_ms = unknown(offset, fence, rterm, counted)
+    local outcome, when_ms, known = unknown(offset, fence, rterm, counted)
+    if known then
+      -- From here on it is known where the message is: leases of before are over.
+      H.count = H.count + 1
+      H.set(offset, { State.READY, attempt, 0, 0, 0, 0, 0, fence, partition, place, 0, 1, 0 })
+      if odd[offset] == false or odd[offset] == nil
+          and (odd_cleared or not call("ZSCORE", BASE .. "x", number(offset))) then
+        odd[offset] = now * 8 + Finish.SENT
+      end
+    end
     answer(outcome, State.READY, 0, 0, when_ms, 0, 0, offset)
     return
   end
   local state, outcome, told = home[1], Outcome.CLAIMED, 0
+  if fence > home[8] and state ~= State.FINISHED and now >= repair_until and home[12] == 0 then
+    home[8] = fence -- no other copy has it, and nobody else will ask for its lease
+    H.set(offset, home)
+  end
   if fence < home[8] or fence > home[8] and state ~= State.FINISHED then
     outcome = fence < home[8] and Outcome.REFUSED or Outcome.LOST
     if outcome == Outcome.LOST and now < repair_until then

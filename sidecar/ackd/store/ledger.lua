@@ -17,10 +17,13 @@ if count > 0 then
   first_b = "b" .. (offset - offset % Size.BITS_CHUNK) / Size.BITS_CHUNK
   first_s = "s" .. (offset - offset % Size.SLOTS_CHUNK) / Size.SLOTS_CHUNK
 end
-local meta = call("HMGET", META, "c", "h", "r", first_b, first_s, "e")
+local meta = call("HMGET", META, "c", "h", "r", first_b, first_s, "e", "d")
 lists = { [first_b] = meta[4] ~= false, [first_s] = meta[5] ~= false }
 E.any = failures ~= nil or meta[6] ~= false and meta[6] ~= "0"
 if E.any then E.begin(tonumber(meta[6] or 0), failures) end
+
+E.from, E.to, E.doubted = 0, 0, false
+if meta[7] then E.from, E.to = unpack_(">I7I7", meta[7]) end
 
 if not meta[1] then return refuse(Verdict.ABSENT) end
 if byte(meta[1]) < Layout.OLDEST or byte(meta[1]) > Layout.NEWEST then
@@ -75,7 +78,7 @@ for item = 0, count - 1 do
     end
   elseif verb < Verb.HOLE then
     if homes().missing then return refuse(Verdict.CHUNK_LOST, h_term, version) end
-    H[verb](offset, fence, rterm, group, arg, counted)
+    H[verb](offset, fence, rterm, group, arg, counted, attempt)
   else
     local told = false
     if verb == Verb.REPLAY or verb == Verb.RESTORE or not b_gone[b_page(offset).c] then
@@ -184,6 +187,7 @@ if watermark ~= old_watermark or dropped ~= old_dropped or epoch ~= old_epoch
     epoch, h_rterm, fence_floor, watermark, shift_ms, grace_until, repair_until, dropped,
     H.count)
 end
+if E.doubted then fields[#fields + 1], fields[#fields + 2] = "d", pack(">I7I7", E.from, E.to) end
 variadic("HSET", META, fields)
 variadic("HDEL", META, dead_fields)
 for _, new in ipairs(news) do

@@ -8,7 +8,7 @@
 --   j     list: settles by others than the owner, newest last
 --   e     hash: what applications said of failures, by offset (core/record/failures.py)
 -- Meta fields: c, h = head (packed below), o = owner, r = server run, b<n> and s<n> = that chunk lives,
--- e = how many messages have something in `e`.
+-- e = how many messages have something in `e`, d = bounds of what is over in an unknown way (core/record/doubt.py).
 -- Names like `Verb.ACK` are replaced by numbers when the script is loaded (see scripts.py).
 local call, pack, unpack_ = redis.call, struct.pack, struct.unpack
 local floor, max, byte, char, sub = math.floor, math.max, string.byte, string.char, string.sub

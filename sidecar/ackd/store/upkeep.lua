@@ -11,6 +11,13 @@ local function forget_chunk(kind, c)
   forget(pages, made, per, c, lists, unlisted, kind .. c)
 end
 
+-- A repair (not counted) finishes [first, stop), and nobody knows how (core/record/doubt.py).
+local function doubt(counted, first, stop)
+  if counted == 1 or first >= stop then return end
+  if E.to == 0 then E.from, E.to = first, stop end
+  E.from, E.to, E.doubted = math.min(E.from, first), max(E.to, stop), true
+end
+
 local FULL = string.rep("\255", Size.BYTES_CHUNK)
 
 local function finished(offset)
@@ -105,7 +112,8 @@ end
 
 upkeep = {}
 
-upkeep[Verb.HOLE] = function(offset, arg, group)
+upkeep[Verb.HOLE] = function(offset, arg, group, _, counted)
+  doubt(counted, offset, arg)
   local kept, start = 0, max(offset, watermark)
   for c = floor(offset / Size.BITS_CHUNK), max(floor(offset / Size.BITS_CHUNK),
       floor((arg - 1) / Size.BITS_CHUNK)) do
@@ -152,15 +160,20 @@ local function prune()
     if closed_ms > now - Bound.HOME_KEEP_MS then return end
     H.pruned = H.pruned + 1
     local home = H.of(offset)
-    if home and home[11] == closed_ms then
+    if home and home[11] == closed_ms and home[12] == 0 and home[1] == State.LEASED and home[6] > now then
+      home[11] = now -- of `doubt.replayed`: its lease lives
+      H.set(offset, home)
+      H.closed[#H.closed + 1] = pack(">I6I8", now, offset)
+    elseif home and home[11] == closed_ms then
       H.set(offset, false)
       H.count = H.count - 1
     end
   end
 end
 
-upkeep[Verb.ADVANCE] = function(offset)
+upkeep[Verb.ADVANCE] = function(offset, _, _, _, counted)
   if H.before > 0 and homes().missing then return false end
+  doubt(counted, watermark, offset)
   watermark = max(watermark, offset)
   if not odd_cleared then
     local oldest = "(" .. number((now - Bound.EXCEPTIONS_KEEP_MS) * 8)
@@ -191,6 +204,20 @@ upkeep[Verb.DROP] = function(offset)
   return 0
 end
 
+-- A finish is repeated, and nobody knows whether it was an ack (`doubt.replayed`).
+local function replayed(offset)
+  doubt(0, offset, offset + 1)
+  local raw = raw_slot(offset)
+  if not raw or homes().missing or H.of(offset) then return end
+  local home = { unpack_(SLOT, raw) }
+  if home[1] == State.LEASED and home[6] > now then
+    home[8], home[9], home[10], home[11], home[12], home[13] = home[4], 0, 0, now, 0, 0
+    H.count = H.count + 1
+    H.set(offset, home)
+    H.closed[#H.closed + 1] = pack(">I6I8", now, offset)
+  end
+end
+
 upkeep[Verb.REPLAY] = function(offset, arg, group, rterm, counted, fence)
   if arg == 2 then
     homes().clear()
@@ -200,6 +227,7 @@ upkeep[Verb.REPLAY] = function(offset, arg, group, rterm, counted, fence)
   end
   if arg == 0 then
     if group ~= 0 and group ~= epoch % Bound.EPOCH_MARKS + 1 then return 0 end
+    if counted == 0 and offset >= watermark and not finished(offset) then replayed(offset) end
     local home = (H.count > 0 or fence > 0) and homes().of(offset)
     if fence > (home and home[8] or fence_floor) and not H.missing then
       H.acked_as(offset, home, fence)
@@ -321,6 +349,7 @@ upkeep[Verb.RESET] = function(offset, arg)
   end
   for _, c in ipairs(chunks("b", 0, 2 ^ 53)) do forget_chunk("b", c) end
   epoch, fence_floor, watermark, dropped = epoch + 1, h_fence, cut and arg - 1 or offset, 0
+  if not cut then E.doubted, E.from, E.to = E.doubted or E.to > 0, 0, 0 end
   odd, odd_gone, odd_cleared = {}, {}, true
   E.count, E.cleared = 0, true
   if H.count > 0 then

@@ -178,7 +178,8 @@ def _hole(rng: random.Random, offset: int) -> Op:
     length = rng.choice([0, 1, 5, 5, 5, 7, 9, 300, 300])
     if rng.random() < 0.15:
         length = rng.choice([CHUNK, 4 * CHUNK, 80 * CHUNK])
-    return Op(Verb.HOLE, offset, arg=offset + length, group=rng.choice([0, int(Finish.EXPIRED)]))
+    reason, counted = rng.choice([0, int(Finish.EXPIRED)]), rng.random() < 0.7
+    return Op(Verb.HOLE, offset, arg=offset + length, group=reason, counted=counted)
 
 
 def random_op(rng: random.Random, pair: Pair) -> Op:
@@ -210,7 +211,7 @@ def random_op(rng: random.Random, pair: Pair) -> Op:
             cut = rng.choice([0, 0, 1 + max(offset - rng.randrange(40), 0)])
             return Op(Verb.RESET, offset, arg=cut)
         case _:
-            return Op(PLAIN[kind], offset)
+            return Op(PLAIN[kind], offset, counted=rng.random() < 0.6)
 
 
 def random_open(rng: random.Random, pair: Pair) -> Open:

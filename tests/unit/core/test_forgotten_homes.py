@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ackd.core.ids import LedgerKey
-from ackd.core.record import decide
+from ackd.core.record import copies, decide
 from ackd.core.record.decide import REPAIR_WAIT_MS
 from ackd.core.record.protocol import Call, Op, Open, Result, Verdict
 from ackd.core.record.transitions import Outcome, Verb
@@ -13,6 +13,7 @@ from ackd.core.record.transitions import Outcome, Verb
 KEY = LedgerKey("cluster", "orders", b"\1" * 16, 0)
 START_US = 1_700_000_000_000_000
 LET_GO_AND_STORED = 3
+REPLAYED = Op(Verb.REPLAY, 1, counted=False)
 
 
 class _Store:
@@ -44,9 +45,11 @@ class _Store:
     def restore(self, group: int) -> None:
         self.one(Op(Verb.RESTORE, 1, self.generation, 1, 1, 0, group))
 
+    def asks(self) -> Op:
+        return Op(Verb.CLAIM, 1, self.generation, 1, 1, 70, 2)
+
     def claim(self) -> Outcome:
-        op = Op(Verb.CLAIM, 1, self.generation, 1, 0, 70, 2)
-        while (found := self.one(op)).outcome is Outcome.HELD:
+        while (found := self.one(self.asks())).outcome is Outcome.HELD:
             self.now_us = max(self.now_us, found.when_ms * 1_000)
         return found.outcome
 
@@ -118,3 +121,56 @@ def test_i8_acks_leave_nothing_once_the_repair_is_over() -> None:
     store.now_us += (REPAIR_WAIT_MS + 7_000) * 1_000
     store.ack()
     assert not store.record.homes
+
+
+@pytest.mark.parametrize("passed", [Op(Verb.ADVANCE, 5, counted=False), REPLAYED])
+def test_i7_nobody_is_told_already_acked_of_what_a_repair_has_passed(passed: Op) -> None:
+    """The message was sent back under a lease that the rollback forgot, too."""
+    store = _Store()
+    store.one(Op(Verb.RELEASE, 1, store.lease.fence, 1, 1))
+    store.lease = store.lease._replace(fence=store.lease.fence + 1)
+    store.one(passed)
+    assert store.ack().outcome is Outcome.UNREPAIRED
+    store.one(Op(Verb.SETTLED, 0))
+    assert store.ack().outcome is Outcome.ACKED
+    assert store.ack().outcome is Outcome.ALREADY_ACKED
+    assert store.claim() is Outcome.FINISHED, "I2: its copy does not come after the ack"
+
+
+@pytest.mark.parametrize("passed", [Op(Verb.ADVANCE, 5, counted=False), REPLAYED])
+def test_i7_who_comes_after_the_copy_is_told_lost(passed: Op) -> None:
+    store = _Store()
+    store.one(Op(Verb.RELEASE, 1, store.lease.fence, 1, 1))
+    store.lease = store.lease._replace(fence=store.lease.fence + 1)
+    store.one(passed)
+    assert store.claim() is Outcome.LOST, "the copy is all there is: it is delivered"
+    assert store.claim() is Outcome.CLAIMED, "a repeat is told the same by its home"
+    assert store.ack().outcome is Outcome.LOST
+
+
+def test_i3_a_lease_that_lives_in_the_record_holds_the_copy_of_what_a_repair_has_passed() -> None:
+    store = _Store()
+    store.one(REPLAYED)
+    store.one(Op(Verb.ADVANCE, 5, counted=False))
+    store.one(Op(Verb.SETTLED, 0))
+    asked = store.one(store.asks())
+    assert (asked.outcome, asked.when_ms) == (Outcome.HELD, store.lease.when_ms)
+    store.now_us += copies.HOME_KEEP_MS * 500
+    extend = Op(Verb.EXTEND, 1, store.lease.fence, 1, 1, 2 * copies.HOME_KEEP_MS)
+    longer = store.one(extend)
+    assert (longer.outcome, longer.late) == (Outcome.EXTENDED, True)
+    store.now_us += copies.HOME_KEEP_MS * 1_000
+    store.one(Op(Verb.ADVANCE, 6))
+    assert store.one(store.asks()).when_ms == longer.when_ms, "kept for as long as the lease"
+    assert store.ack().outcome is Outcome.ACKED
+    assert store.claim() is Outcome.FINISHED
+
+
+def test_a_plain_restart_leaves_already_acked_as_it_was() -> None:
+    store = _Store()
+    assert store.ack().outcome is Outcome.ACKED
+    assert store.ack().outcome is Outcome.ALREADY_ACKED
+    store.one(Op(Verb.ADVANCE, 5))
+    store.run = "run-3"
+    store.open(3)
+    assert store.ack().outcome is Outcome.ALREADY_ACKED

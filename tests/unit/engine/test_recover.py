@@ -6,7 +6,7 @@ from ackd.core.commit_metadata import Progress
 from ackd.core.ledger.bitmap import ChunkedBitmap
 from ackd.core.record.protocol import Op, SlotView, Snapshot, Verdict
 from ackd.core.record.transitions import State, Verb
-from ackd.engine.ownership.recover import lacking, sent_below
+from ackd.engine.ownership.recover import lacking, open_below
 
 
 def _commit(*ranges: tuple[int, int], epoch: int = 2, base: int = 10) -> Progress:
@@ -22,23 +22,28 @@ def _record(*finished: tuple[int, int], leased: tuple[int, ...] = (), mark: int 
     return Snapshot(Verdict.OK, epoch=2, watermark=mark, slots=slots, chunks=chunks)
 
 
+def _hole(start: int, end: int) -> Op:
+    """Not counted: how these were finished is not said."""
+    return Op(Verb.HOLE, start, arg=end, counted=False)
+
+
 def test_the_same_position_does_not_mean_the_same_ranges() -> None:
     """R10: the watermark stood, the acks above it were rolled back."""
     ranges = (12, 15), (20, 30)
-    assert lacking(_commit(*ranges), _record((12, 15))) == [Op(Verb.HOLE, 20, arg=30)]
+    assert lacking(_commit(*ranges), _record((12, 15))) == [_hole(20, 30)]
     assert lacking(_commit(*ranges), _record((12, 15), (20, 30))) == []
 
 
 def test_a_store_that_is_ahead_may_lack_something_too() -> None:
     """R10: union, whoever is ahead; what lies below the watermark is known."""
-    assert lacking(_commit((12, 15), (20, 30)), _record(mark=24)) == [Op(Verb.HOLE, 24, arg=30)]
+    assert lacking(_commit((12, 15), (20, 30)), _record(mark=24)) == [_hole(24, 30)]
 
 
-def test_the_lease_of_a_finished_message_ends() -> None:
+def test_a_finished_message_leaves_the_window_with_its_lease() -> None:
     """I2: a hole would leave it, and it would be handed out again."""
     assert lacking(_commit((12, 15)), _record(leased=(11, 13, 15))) == [
         Op(Verb.REPLAY, 13, counted=False),
-        Op(Verb.HOLE, 12, arg=15),
+        _hole(12, 15),
     ]
 
 
@@ -51,4 +56,11 @@ def test_what_is_being_sent_back_keeps_its_home_when_the_commit_passes_it() -> N
     """R2, R10: an ADVANCE alone would end the lease that is parked there."""
     record = _record(leased=(11, 13, 15))
     record.slots = [each._replace(state=State.SENDING) for each in record.slots[1:]]
-    assert sent_below(15, record) == [Op(Verb.REPLAY, 13, counted=False)]
+    assert open_below(15, record) == [Op(Verb.REPLAY, 13, counted=False)]
+
+
+def test_a_lease_that_the_commit_has_passed_goes_on_in_a_home() -> None:
+    """I7: its message was acked or sent back, and an ADVANCE alone would say that it was acked."""
+    record = _record(leased=(11, 13, 15))
+    told = [Op(Verb.REPLAY, each, counted=False) for each in (11, 13)]
+    assert open_below(15, record) == told

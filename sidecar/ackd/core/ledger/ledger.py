@@ -273,6 +273,7 @@ class Ledger(Generic[B]):
         `attempt` what counts after it.
         """
         if outcome is Outcome.ACKED or outcome is Outcome.ALREADY_ACKED:
+            self.send_back.sent_before.settled(offset, outcome, fence, 0)
             self.acked((offset,))
             return
         self.send_back.sent_before.settled(offset, outcome, fence, now_ms + when_ms - store_ms)
@@ -293,6 +294,8 @@ class Ledger(Generic[B]):
         """Acks that the store confirmed in one call: the watermark is looked for once."""
         if self.claims is not None:
             self.claims.acked(offsets)
+        if self.send_back.sent_before:
+            self.send_back.sent_before.ended(offsets)
         for offset in offsets:
             self._life.finish(offset)
         self._entries.advance()

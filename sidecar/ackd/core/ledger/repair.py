@@ -65,6 +65,9 @@ def compare(
             leases.append((offset, old.fence, old.rterm, old.attempt, old.due_ms))
     behind = before.confirmed if before.confirmed > watermark else 0
     missing = [o for o in before.finished.minus(finished, watermark) if o not in sent]
+    # An ADVANCE alone would tell the holder of a lease that was parked since that it is acked.
+    told = {*missing, *sent}
+    missing += [offset for offset in entries if offset < behind and offset not in told]
     return Repair(missing, behind, orphans, leases)
 
 

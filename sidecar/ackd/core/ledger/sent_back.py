@@ -9,8 +9,12 @@ from typing import NamedTuple
 from ackd.core.record.protocol import LET_GO, STORED, Op
 from ackd.core.record.transitions import Outcome, Verb
 
-KEEP_MS = 10_000
-"""As long as acks are remembered (`engine.memory`)."""
+KEEP_MS = 540_000
+"""A store that was set back by less forgets nothing of it. Shorter than homes are kept that are
+over (`record.copies`): one that is written again must not be one that was dropped in good order.
+"""
+SENT_MAX = 2_000
+"""So many of a partition are remembered below the committed position, the newest."""
 
 
 @dataclass(slots=True)
@@ -19,7 +23,7 @@ class Sent:
 
     `lease`: (fence, rterm, attempt, due_ms on the owner's clock) of what was parked, as far as it
     is known. `stored`: the copy is durable and the record says finished. `since_ms`: when one of
-    these was confirmed, owner's clock.
+    these was confirmed, owner's clock. `acked`: under the lease that was parked.
     """
 
     generation: int
@@ -29,6 +33,12 @@ class Sent:
     since_ms: int
     lease: tuple[int, int, int, int] | None = None
     stored: bool = False
+    acked: bool = False
+
+    def matters(self, now_ms: int) -> bool:
+        """A store that was set back may have forgotten it, and nobody has dropped it by himself."""
+        lives = self.lease is not None and self.lease[3] > now_ms
+        return lives or self.since_ms >= now_ms - KEEP_MS
 
 
 class SentBack(dict[int, Sent]):
@@ -36,22 +46,34 @@ class SentBack(dict[int, Sent]):
 
     def young(self, now_ms: int) -> dict[int, Sent]:
         """What the store may have forgotten; the rest has been there for long enough."""
-        return {o: sent for o, sent in self.items() if sent.since_ms >= now_ms - KEEP_MS}
+        return {o: sent for o, sent in self.items() if sent.matters(now_ms)}
 
     def drop(self, committed: int, now_ms: int) -> None:
         """Forget what is old and below the broker's position: the record has nothing of it."""
         newest_ms = self[next(reversed(self))].since_ms if self else 0
-        old_ms = max(now_ms, newest_ms) - KEEP_MS
-        for offset in [o for o, sent in self.items() if o < committed and sent.since_ms < old_ms]:
-            del self[offset]
+        at_ms, spare = max(now_ms, newest_ms), len(self) - SENT_MAX
+        for offset in [o for o, s in self.items() if o < committed]:
+            if spare > 0 or not self[offset].matters(at_ms):
+                del self[offset]
+                spare -= 1
+
+    def ended(self, offsets: Sequence[int]) -> None:
+        """Whatever ended them, there is no lease any more."""
+        for offset in self.keys() & offsets:
+            self[offset].lease = None
 
     def settled(self, offset: int, outcome: Outcome, fence: int, due_ms: int) -> None:
         """The store decided about a lease that is parked."""
         sent = self.get(offset)
-        if sent is None or sent.lease is None or sent.lease[0] != fence:
+        if sent is not None and outcome is Outcome.ACKED:
+            # What others repeat looks like an ack, too, but for the generation of the home.
+            sent.acked |= fence == sent.generation
+        elif sent is None or sent.lease is None or sent.lease[0] != fence:
             return
-        goes_on = outcome is Outcome.EXTENDED
-        sent.lease = (*sent.lease[:3], max(due_ms, sent.lease[3])) if goes_on else None
+        elif outcome is Outcome.EXTENDED:
+            sent.lease = (*sent.lease[:3], max(due_ms, sent.lease[3]))
+        else:
+            sent.lease = None
 
 
 class Lease(NamedTuple):
@@ -84,6 +106,8 @@ class LeftOpen(NamedTuple):
 
 def restored(offset: int, sent: Sent, now_ms: int, group: int = 0) -> list[Op]:
     """The home again, and the lease in it. `group`: see `Op`."""
+    if sent.acked:
+        return [Op(Verb.REPLAY, offset, sent.generation)]
     told = sent.generation, sent.rterm, sent.attempt, sent.key, group + STORED * sent.stored
     ops = [Op(Verb.RESTORE, offset, *told)]
     if sent.lease is not None and sent.lease[3] > now_ms:

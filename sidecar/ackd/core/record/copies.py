@@ -146,11 +146,10 @@ def claim(record: Record, op: Op, now_ms: int) -> Result:
     if op.fence > home.generation and home.slot.state is not State.FINISHED:
         # Forgotten in a rollback.
         waits = now_ms < record.repair_until_ms
-        return (
-            _answer(Outcome.HELD, home, record.repair_until_ms)
-            if waits
-            else _answer(Outcome.LOST, home)
-        )
+        if waits or home.carrier is not None:
+            until_ms = record.repair_until_ms if waits else 0
+            return _answer(Outcome.HELD if waits else Outcome.LOST, home, until_ms)
+        home.generation = op.fence  # no other copy has it, and nobody else will ask for its lease
     carrier = (op.group, op.arg)
     if home.slot.state is State.FINISHED:
         close(record, op, now_ms)
@@ -189,6 +188,10 @@ def _unknown(record: Record, op: Op, now_ms: int) -> Result:
         # The message itself is there again. Either it goes its way, or its owner finds that it
         # was over: only then the copy is all there is.
         return slot.result(Outcome.HELD, when_ms=now_ms + UNKNOWN_AGAIN_MS)
+    # From here on it is known where the message is: leases of before are over.
+    record.homes[op.offset] = Home(Slot(attempt=op.attempt), op.fence, (op.group, op.arg))
+    record.home_count += 1
+    record.exceptions.setdefault(op.offset, (Finish.SENT, now_ms))
     return slot.result(Outcome.LOST)
 
 
@@ -225,7 +228,12 @@ def prune(record: Record, now_ms: int) -> None:
             return
         closed_ms, offset = record.closing.popleft()
         home = record.homes.get(offset)
-        if home is not None and home.closed_ms == closed_ms:
+        if home is None or home.closed_ms != closed_ms:
+            continue
+        if home.carrier is None and home.slot.phase(now_ms) is Phase.LEASED:
+            home.closed_ms = now_ms  # of `doubt`: its lease lives
+            record.closing.append((now_ms, offset))
+        else:
             del record.homes[offset]
             record.home_count -= 1
 
@@ -238,11 +246,11 @@ def acked(record: Record, op: Op, slot: Slot, now_ms: int) -> Slot:
     old = op.rterm != record.rterm and now_ms < record.repair_until_ms + REPEAT_MS
     if not old or op.offset in record.homes or record.homes_lost:
         return slot
-    _acked_as(record, op.offset, op.fence + 1, now_ms)
+    acked_as(record, op.offset, op.fence + 1, now_ms)
     return replace(slot, fence=op.fence + 1)
 
 
-def _acked_as(record: Record, offset: int, generation: int, now_ms: int) -> None:
+def acked_as(record: Record, offset: int, generation: int, now_ms: int) -> None:
     """A home that is nothing but the word that its message is acked."""
     before = record.homes.get(offset)
     if before is None:
@@ -262,7 +270,7 @@ def replayed(record: Record, op: Op, now_ms: int) -> None:
     """
     home = record.homes.get(op.offset)
     if op.fence > (home.generation if home else record.fence_floor) and not record.homes_lost:
-        _acked_as(record, op.offset, op.fence, now_ms)
+        acked_as(record, op.offset, op.fence, now_ms)
         record.exceptions.pop(op.offset, None)
         return
     if home is None or home.slot.state is State.FINISHED:

@@ -9,7 +9,7 @@ who is waiting; those are the owner's business (`ledger`).
 from __future__ import annotations
 
 from ackd.core.ledger.bitmap import CHUNK_SHIFT
-from ackd.core.record import copies, maintenance
+from ackd.core.record import copies, doubt, maintenance
 from ackd.core.record.protocol import (
     Call,
     Finish,
@@ -181,8 +181,9 @@ def _decide(record: Record, op: Op, now_ms: int, fences: Fences) -> Result:
 
 def _transition(record: Record, op: Op, now_ms: int, fences: Fences) -> Result:
     phase = record.phase(op.offset, now_ms)
-    if op.verb in SETTLES and copies.decides(record, op, phase, now_ms):
-        return copies.settle(record, op, now_ms)
+    elsewhere = doubt.settle(record, op, phase, now_ms)
+    if elsewhere is not None:
+        return elsewhere
     slot = record.slot(op.offset)
     row = step(phase, op.verb)
     if phase is Phase.READY and op.verb is Verb.SEND and not _follows(record, op, now_ms):

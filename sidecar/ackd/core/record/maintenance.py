@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ackd.core.ledger.bitmap import CHUNK_BYTES, CHUNK_SHIFT
-from ackd.core.record import copies
+from ackd.core.record import copies, doubt
 from ackd.core.record.protocol import Finish, Op
 from ackd.core.record.slot import SLOT_CHUNK_SHIFT
 from ackd.core.record.state import Record
@@ -29,6 +29,7 @@ def hole(record: Record, op: Op, now_ms: int) -> int:
     `group` names the reason (`Finish`) for messages that had been handed out before.
     """
     kept = 0
+    doubt.add(record, op, op.offset, op.arg)
     start = max(op.offset, record.watermark)
     for offset in sorted(o for o in record.slots if start <= o < op.arg):
         if offset in record.finished:
@@ -57,6 +58,7 @@ def advance(record: Record, op: Op, now_ms: int) -> int:
 
     One that leads to a home stays as long as that is there.
     """
+    doubt.add(record, op, record.watermark, op.offset)
     record.watermark = max(record.watermark, op.offset)
     for offset, (reason, since_ms) in list(record.exceptions.items()):
         if offset < record.watermark and now_ms - since_ms > EXCEPTIONS_KEEP_MS:
@@ -95,6 +97,7 @@ def replay(record: Record, op: Op, now_ms: int) -> int:
         record.finished.chunks.setdefault(op.offset >> CHUNK_SHIFT, bytearray(CHUNK_BYTES))
         record.listed.add(op.offset >> CHUNK_SHIFT)
     elif op.group in (0, epoch_mark(record.epoch)):
+        doubt.replayed(record, op, now_ms)
         copies.replayed(record, op, now_ms)
         if op.offset >= record.watermark:
             record.finish(op.offset)
@@ -119,6 +122,7 @@ def reset(record: Record, op: Op, now_ms: int) -> int:
         }
         copies.reset(record, op.offset, now_ms)
     else:
+        record.doubt = 0, 0
         record.slots = {
             offset: slot
             for offset, slot in slots.items()

@@ -59,6 +59,7 @@ class Record:
     home_count: int = 0
     parked: dict[int, list[int]] = field(default_factory=dict)
     closing: deque[tuple[int, int]] = field(default_factory=deque)
+    doubt: tuple[int, int] = (0, 0)
     errors: Errors = field(default_factory=Errors)
     journal: deque[JournalEntry] = field(default_factory=deque)
     journal_next: int = 1

@@ -21,7 +21,12 @@ KEEP_MS = 10_000
 OFFSETS_MAX = 100_000
 """Most acks that are remembered, and most offsets that one let go ledger repeats."""
 LEDGERS_MAX = 1_000
+TOLD_KEEP_MS = 540_000
+"""What is about homes is remembered for nearly as long as a home is kept that is over, so that a
+store which was set back by minutes learns it again.
+"""
 TOLD_MAX = 10_000
+"""Items of that kind."""
 EXTENDED_MAX = 100_000
 RETRY_MS = 50
 REPLAY_WAIT_MS = 10_000
@@ -80,7 +85,7 @@ class Memory:
         self._run = run
         self._clock = clock
         self._acks: deque[_Acks] = deque()
-        self._ack_count = 0
+        self._ack_count = self._told_count = 0
         self._let_go: deque[_LetGo] = deque()
         self._told: deque[_Told] = deque()
         self._extended: OrderedDict[tuple[LedgerKey, int], tuple[int, Lease]] = OrderedDict()
@@ -91,8 +96,10 @@ class Memory:
         """
         now_ms = self._clock.monotonic_ms()
         self._told.append(_Told(now_ms, key, incarnation, ops))
-        while len(self._told) > TOLD_MAX or self._told[0].since_ms < now_ms - KEEP_MS:
-            self._told.popleft()
+        self._told_count += len(ops)
+        old_ms = now_ms - TOLD_KEEP_MS
+        while self._told_count > TOLD_MAX or self._told[0].since_ms < old_ms:
+            self._told_count -= len(self._told.popleft().ops)
 
     def acked(self, key: LedgerKey, epoch: int, offsets: list[int]) -> None:
         """Confirmed acks, of own partitions too: a rollback may forget the term."""

@@ -168,8 +168,9 @@ class Recovery:
         elif found.ours is not None and _ahead(found.ours, snapshot):
             LOG.warning("%s: the store is behind its own commit", self._partition.tp)
             self._context.metrics.possible_rollbacks.at().inc()
-            ops += sent_below(found.ours.base, snapshot)
-            ops += [Op(Verb.ADVANCE, found.ours.base), *lacking(found.ours, snapshot)]
+            ops += open_below(found.ours.base, snapshot)
+            passed = Op(Verb.ADVANCE, found.ours.base, counted=False)
+            ops += [passed, *lacking(found.ours, snapshot)]
             self._hearsay(found.ours, snapshot)
         elif found.ours is not None and (lost := lacking(found.ours, snapshot)):
             LOG.warning("%s: the store lacks what its own commit says", self._partition.tp)
@@ -285,19 +286,20 @@ def lacking(progress: Progress, snapshot: Snapshot) -> list[Op]:
         if finished.first_clear(first) < end:
             known = slots[bisect_left(slots, first) : bisect_left(slots, end)]
             ops += [Op(Verb.REPLAY, offset, counted=False) for offset in known]
-            ops.append(Op(Verb.HOLE, first, arg=end))
+            ops.append(Op(Verb.HOLE, first, arg=end, counted=False))
     return ops
 
 
-def sent_below(position: int, snapshot: Snapshot) -> list[Op]:
-    """What is being sent back and the commit has passed: finished, but its home goes on (R2, R10).
+def open_below(position: int, snapshot: Snapshot) -> list[Op]:
+    """What is being sent back, or under lease, and the commit has passed: finished, but its home
+    goes on (R2, R10).
 
     An ADVANCE alone would hide from the holder of its lease that there is a home.
     """
     return [
         Op(Verb.REPLAY, slot.offset, counted=False)
         for slot in snapshot.slots
-        if slot.offset < position and slot.state is State.SENDING
+        if slot.offset < position and slot.state in (State.SENDING, State.LEASED)
     ]
 
 

@@ -129,7 +129,7 @@ class Partition:
             ops += restored(*home, now_ms)
         ops += [Op(Verb.REPLAY, offset, counted=False) for offset in repair.finished]
         if repair.watermark:
-            ops.append(Op(Verb.ADVANCE, repair.watermark))
+            ops.append(Op(Verb.ADVANCE, repair.watermark, counted=False))
         ops += [
             Op(Verb.EXTEND, offset, fence, rterm, attempt, max(due_ms - now_ms, 1), counted=False)
             for offset, fence, rterm, attempt, due_ms in repair.leases

@@ -1,0 +1,57 @@
+"""What a repair says to be finished without saying how (R10, R15, I7).
+
+After a rollback the owner, or its commit, knows which messages were over; whether by an ack or as
+sent back is forgotten. `Record.doubt` bounds such offsets. A lease of before is not told there that
+its message was acked: its ack is made one, which the copy hears of when it claims. A lease that
+lives in the record goes on in a home, as if it had just been sent back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ackd.core.record import copies
+from ackd.core.record.protocol import Op, Result
+from ackd.core.record.state import Home, Record
+from ackd.core.record.transitions import SETTLES, Outcome, Phase, State, Verb
+
+
+def add(record: Record, op: Op, first: int, end: int) -> None:
+    """A repair (not counted) finishes [first, end)."""
+    if not op.counted and first < end:
+        before = record.doubt if record.doubt[1] else (first, end)
+        record.doubt = min(before[0], first), max(before[1], end)
+
+
+def replayed(record: Record, op: Op, now_ms: int) -> None:
+    """A finish is repeated, and nobody knows whether it was an ack."""
+    if op.counted or record.over(op.offset):
+        return
+    add(record, op, op.offset, op.offset + 1)
+    slot = record.slots.get(op.offset)
+    known = op.offset in record.homes or record.homes_lost
+    if slot is not None and not known and slot.phase(now_ms) is Phase.LEASED:
+        # Closed at once: of most nothing comes any more. It is kept for as long as its lease.
+        record.homes[op.offset] = Home(replace(slot), slot.fence, closed_ms=now_ms)
+        record.home_count += 1
+        record.closing.append((now_ms, op.offset))
+
+
+def settle(record: Record, op: Op, phase: Phase, now_ms: int) -> Result | None:
+    """The answer to a settle that is decided in a home, or of what is over in an unknown way; None
+    for all else.
+    """
+    if op.verb not in SETTLES:
+        return None
+    if copies.decides(record, op, phase, now_ms):
+        return copies.settle(record, op, now_ms)
+    first, end = record.doubt
+    unknown = phase is Phase.ACKED and first <= op.offset < end and op.offset not in record.homes
+    if op.verb is not Verb.ACK or not unknown or op.rterm == record.rterm or record.homes_lost:
+        return None
+    slot = record.slot(op.offset)
+    if now_ms < record.repair_until_ms:
+        return slot.result(Outcome.UNREPAIRED, state=State.FINISHED)
+    copies.acked_as(record, op.offset, op.fence + 1, now_ms)
+    slot = replace(slot, fence=op.fence + 1)
+    return slot.result(Outcome.ACKED, state=State.FINISHED)
