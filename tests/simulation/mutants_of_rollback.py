@@ -82,13 +82,13 @@ class HomesArePassed(WrongStore):
         return result._replace(outcome=Outcome.LOST) if asked and waits else result
 
 
-class SaysThatAllWasAcked(WrongAsker):
-    """What is repaired counts as acked, whatever became of it."""
+class DoubtsNothing(WrongStore):
+    """What a repair has finished without knowing how counts as acked."""
 
-    def asks(self, call: Call, op: Op) -> Op:
-        """As if it were known."""
-        del call
-        return op._replace(counted=True) if op.verb in (Verb.ADVANCE, Verb.HOLE) else op
+    def decides(self, record: Record, op: Op) -> Op:
+        """Nothing is noted of it."""
+        record.doubt = 0, 0
+        return op
 
 
 class UnansweredIsUnknown(WrongAsker):
@@ -117,7 +117,7 @@ MUTANTS = (
     Mutant("a forgotten home is not written again", "R10", Parts(store=RestoresNoHome), FAILOVER),
     Mutant("replays are given up", "R10", story=PROMOTED_KEYS, first=1087),
     Mutant("settles overtake homes", "I7", Parts(memory=HomesArePassed), PROMOTED, 1016),
-    Mutant("what is repaired was acked", "I7", Parts(store=SaysThatAllWasAcked), FAILOVER),
+    Mutant("what is repaired was acked", "I7", Parts(memory=DoubtsNothing), FAILOVER),
     Mutant("late acks overtake claims", "R10", story=PROMOTED, first=2325),
     Mutant("no answer to a claim is one", "R2", Parts(store=UnansweredIsUnknown), FAILOVER),
 )
