@@ -40,6 +40,7 @@ from ackd_adapters.kafka.config import (
 )
 from ackd_adapters.kafka.fetcher import Fetcher
 from ackd_adapters.kafka.health import Troubles
+from ackd_adapters.kafka.log_check import LogCheck, Tail
 from ackd_adapters.kafka.mailbox import Item, Mailbox, call_loop
 from ackd_adapters.kafka.member import Member
 from ackd_adapters.kafka.names import is_pattern, matching
@@ -54,12 +55,16 @@ CUT = re.compile(r"broker end offset is (\d+)")
 
 @dataclass(slots=True)
 class _Lane:
-    """One partition that is fetched. `next` = first offset not handed to the engine yet."""
+    """One partition that is fetched. `next` = first offset not handed to the engine yet.
+
+    `unchecked`: what the log has to have before it is fetched.
+    """
 
     session: int
     stretch: int
     next: int
     paused: bool = False
+    unchecked: Tail | None = None
 
 
 class KafkaConsumer:
@@ -70,8 +75,9 @@ class KafkaConsumer:
         self._spec = spec
         self._admin = admin
         self._lanes: dict[TopicPartition, _Lane] = {}
-        # How far each was read, and the leader epoch there.
-        self._tails: dict[TopicPartition, tuple[int, int]] = {}
+        self._expected: dict[TopicPartition, Tail] = {}
+        self._log_check = LogCheck(spec.group, lambda: fetch_properties(options, spec))
+        self._checking = False
         self._session = 0
         self._stretch = 0
         self._topics = spec.topics
@@ -130,6 +136,7 @@ class KafkaConsumer:
         if self._check_timer is not None:
             self._check_timer.cancel()
         self._mailbox.close()
+        self._log_check.close()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._fetcher.close())
             group.create_task(self._member.close())
@@ -159,11 +166,6 @@ class KafkaConsumer:
             return False
         if isinstance(event, Fetched):
             lane.next = event.records[-1].offset + 1
-            if event.leader_epoch >= 0:
-                end, epoch = self._tails.get(event.partition, (0, -1))
-                if lane.next > end or event.leader_epoch > epoch:
-                    tail = max(lane.next, end), max(event.leader_epoch, epoch)
-                    self._tails[event.partition] = tail
         elif isinstance(event, EndReached):
             lane.next = max(lane.next, event.offset)
         return True
@@ -174,16 +176,47 @@ class KafkaConsumer:
         """See the port."""
         self._session += 1
         lane = _Lane(self._session, 0, offset)
+        before = self._lanes.get(partition)
+        lane.unchecked = self._expected.pop(partition, before.unchecked if before else None)
         self._lanes[partition] = lane
-        self._begin(partition, lane)
+        if lane.unchecked is None:
+            self._begin(partition, lane)
+        else:
+            self._fetcher.end(partition)
+            self._loop.call_soon(self._check_logs)
         return lane.session
+
+    def _check_logs(self) -> None:
+        """Look at the logs of all lanes that wait for it, with one client."""
+        todo = {each: lane.unchecked for each, lane in self._lanes.items() if lane.unchecked}
+        if self._closed or self._checking or not todo:
+            return
+        self._checking = True
+        self._log_check.ask(todo, lambda found: call_loop(self._loop, self._checked, todo, found))
+
+    def _checked(self, asked: Mapping[TopicPartition, Tail], found: Mapping[object, str]) -> None:
+        """Begin where the log is what it was. No answer: it is asked again."""
+        self._checking = False
+        for partition, tail in asked.items():
+            lane = self._lanes.get(partition)
+            if lane is None or lane.unchecked != tail or partition not in found:
+                continue
+            lane.unchecked = None
+            if found[partition]:
+                self._stretch += 1
+                lane.stretch = self._stretch
+                self._ask_range(partition, lane.stretch, tail.end, found[partition])
+            elif not lane.paused:
+                self._begin(partition, lane)
+        if any(lane.unchecked for lane in self._lanes.values()):
+            self._loop.call_later(0 if found else RANGE_RETRY_S, self._check_logs)
 
     def expect(self, partition: TopicPartition, end: int, leader_epoch: int) -> None:
         """See `ackd.ports.SeesTruncation`."""
         if end > 0 and leader_epoch >= 0:
-            self._tails[partition] = end, leader_epoch
+            self._expected[partition] = Tail(end, leader_epoch)
         else:
-            self._tails.pop(partition, None)
+            self._expected.pop(partition, None)
 
     def stop_fetch(self, partition: TopicPartition) -> None:
         """See the port."""
@@ -202,14 +235,14 @@ class KafkaConsumer:
         lane = self._lanes.get(partition)
         if lane is not None and lane.paused:
             lane.paused = False
-            self._begin(partition, lane)
+            if lane.unchecked is None:
+                self._begin(partition, lane)
 
     def _begin(self, partition: TopicPartition, lane: _Lane) -> None:
         self._stretch += 1
         lane.stretch = self._stretch
         identity = self._topic_ids.get(partition.topic)
-        tail = self._tails.get(partition)
-        self._fetcher.begin(partition, lane.next, lane.session, lane.stretch, identity, tail)
+        self._fetcher.begin(partition, lane.next, lane.session, lane.stretch, identity)
 
     def _ask_range(
         self, partition: TopicPartition, stretch: int, position: int, detail: str
@@ -251,21 +284,19 @@ class KafkaConsumer:
                 RANGE_RETRY_S, self._ask_range, partition, stretch, position, detail
             )
             return
-        tail_end, _ = self._tails.get(partition, (position, -1))
         # When retention has taken all of an epoch, nobody can tell; then nothing of it is left.
-        truncated = "truncat" in detail.lower() and tail_end > first
+        truncated = "truncat" in detail.lower() and position > first
         cut = None
         if truncated:
             told = CUT.search(detail)
             cut = max(int(told[1]), first) if told else first
-            self._tails.pop(partition, None)
             self._troubles.report(
                 f"fetch/truncated/{partition.topic}/{partition.partition}", detail
             )
         if first <= position <= end and not truncated:
             # A leader that had not caught up yet, say. Nothing was skipped: go on where it stopped.
             identity = self._topic_ids.get(partition.topic)
-            self._fetcher.begin(partition, position, lane.session, stretch, identity, None)
+            self._fetcher.begin(partition, position, lane.session, stretch, identity)
             return
         event = OutOfRange(partition, lane.session, first, end, cut)
         self._mailbox.put([Item(event, stretch)])
@@ -344,8 +375,8 @@ class KafkaConsumer:
             return
         for partition in [each for each in self._lanes if each.topic == found.topic]:
             self.stop_fetch(partition)
-        for partition in [each for each in self._tails if each.topic == found.topic]:
-            del self._tails[partition]
+        for partition in [each for each in self._expected if each.topic == found.topic]:
+            del self._expected[partition]
         self._post(TopicReplaced(found.topic, found.topic_id))
 
     # --- positions ------------------------------------------------------------------------------

@@ -46,9 +46,8 @@ IdentityHandler = Callable[[str, bytes], None]
 class _Stretch:
     """What is being read of one partition. `next` = the least offset that may come.
 
-    `identity`: of the topic that is meant, None = not known. `mute`: what comes is not for the
-    mailbox. `tail`: how far this partition was read and the leader epoch there; the client looks
-    whether that is still so (KIP-320) where it begins. If it begins below, it is sent there first.
+    `identity`: of the topic that is meant, None = not known. `mute`: the client reads another.
+    `epoch`: the last leader epoch that was told.
     """
 
     session: int
@@ -56,8 +55,6 @@ class _Stretch:
     next: int
     identity: bytes | None = None
     mute: bool = False
-    tail: tuple[int, int] | None = None
-    probing: bool = False
     epoch: int = -1
     last: Message | None = None
     records: list[Record] = field(default_factory=list)
@@ -111,14 +108,12 @@ class Fetcher(Worker):
         session: int,
         stretch: int,
         identity: bytes | None,
-        tail: tuple[int, int] | None,
     ) -> None:
         """Read from `offset`; ends what was read of this partition before.
 
         `identity`: the topic that is meant. Nothing comes as long as the client reads another.
-        `tail`: an end that was read to, and the leader epoch before it, to be looked at first.
         """
-        made = _Stretch(session, stretch, offset, identity, tail=tail)
+        made = _Stretch(session, stretch, offset, identity)
         self.commands.put(lambda: self._begin(partition, made))
 
     def end(self, partition: TopicPartition) -> None:
@@ -184,27 +179,13 @@ class Fetcher(Worker):
                 del self._stretches[partition]
             self._to_stop.clear()
         if self._to_start:
-            self._client.incremental_assign([self._start(*each) for each in self._to_start.items()])
+            for partition, made in self._to_start.items():
+                made.mute = not self._reads(partition.topic, made)
+            self._client.incremental_assign(
+                [ClientPartition(*each, made.next) for each, made in self._to_start.items()]
+            )
             self._stretches |= self._to_start
             self._to_start.clear()
-
-    def _start(self, partition: TopicPartition, made: _Stretch) -> ClientPartition:
-        made.mute = not self._reads(partition.topic, made)
-        made.probing = made.tail is not None and made.tail[0] > made.next
-        if made.probing and made.tail is not None:
-            made.mute = True
-            return ClientPartition(*partition, made.tail[0], leader_epoch=made.tail[1])
-        if made.tail is not None and made.tail[0] == made.next:
-            return ClientPartition(*partition, made.next, leader_epoch=made.tail[1])
-        return ClientPartition(*partition, made.next)
-
-    def _probed(self, partition: TopicPartition, stretch: _Stretch) -> None:
-        """The log still has what was read of it: begin where it was meant."""
-        if stretch.probing and self._reads(partition.topic, stretch):
-            stretch.probing, stretch.tail = False, None
-            if partition not in self._to_stop:
-                self._end(partition)
-                self._to_start[partition] = stretch
 
     # --- which topic it is
 
@@ -254,8 +235,6 @@ class Fetcher(Worker):
                     self._add(stretch, offset, message)
                     open_[partition] = stretch
                     self._ends.pop(partition, None)
-            elif stretch is not None and stretch.probing:
-                self._probed(partition, stretch)
         total = size = 0
         for partition, stretch in open_.items():
             total += len(stretch.records)
@@ -333,11 +312,7 @@ class Fetcher(Worker):
     ) -> None:
         code = error.code()
         if code == END_OF_PARTITION or code in OUT_OF_RANGE:
-            if stretch is None:
-                return
-            if stretch.probing and code == END_OF_PARTITION:
-                self._probed(partition, stretch)
-            if stretch.mute and not (stretch.probing and self._reads(partition.topic, stretch)):
+            if stretch is None or stretch.mute:
                 return
             self._flush(partition, stretch, items)
             if code == END_OF_PARTITION:

@@ -286,17 +286,16 @@ class Subscription:
         self.hand_out.throttle()
 
     async def _led(self, partition: Partition, event: Fetched) -> bool:
-        """Records of a leader epoch that is new here: whether they are what they seem to be (R1).
+        """Records of a leader epoch that is new here: whether they may go to the ledger (R1).
 
-        If not, or if the store can't be told, the partition is taken again, and the log looked at.
+        If the store can't be told of it, the partition is taken again.
         """
         try:
             sound = await self.ownership.leader_epochs.fetched(partition, event)
         except StoreError:
-            sound = False
-        if not sound:
             self.ownership.drop(partition)
             self.ownership.later(event.partition)
+            return False
         return sound and not partition.closed
 
     def _trouble(self, event: Trouble) -> None:

@@ -39,20 +39,27 @@ class LeaderEpochs:
             return
         text = await self._store.get(_name(partition))
         known = None if text is None else msgspec.json.decode(text, type=_Known)
-        partition.leader_epoch, partition.read_to = -1, 0
+        partition.leader_epoch = partition.checked_epoch = -1
         if known is not None and known.record == _record(partition):
-            partition.leader_epoch = known.epoch
-            partition.read_to = partition.ledger.intake.known_end()
-        self._consumer.expect(partition.tp, partition.read_to, partition.leader_epoch)
+            partition.leader_epoch = partition.checked_epoch = known.epoch
+            end = partition.ledger.intake.known_end()
+            self._consumer.expect(partition.tp, end, known.epoch)
+        else:
+            self._consumer.expect(partition.tp, 0, -1)
 
     async def fetched(self, partition: Partition, event: Fetched) -> bool:
-        """Before the ledger has the records. False: the log was truncated since it was looked at.
-        Raises StoreError.
+        """Before the ledger has the records of a new epoch. False: the log has to be looked at
+        first, and they are fetched again after that. Raises StoreError.
         """
-        epoch = event.leader_epoch
-        if epoch <= partition.leader_epoch or event.session != partition.ledger.intake.session:
+        epoch, intake = event.leader_epoch, partition.ledger.intake
+        if event.session != intake.session or not isinstance(self._consumer, SeesTruncation):
             return True
-        if event.records[0].offset < partition.read_to and partition.leader_epoch >= 0:
+        if partition.leader_epoch >= 0 and partition.checked_epoch < epoch:
+            partition.checked_epoch = epoch
+            position = partition.ledger.position
+            end = max(intake.known_end(), position)
+            self._consumer.expect(partition.tp, end, partition.leader_epoch)
+            intake.fetching(self._consumer.fetch_from(partition.tp, position), position)
             return False
         known = msgspec.json.encode(_Known(_record(partition), epoch))
         await self._store.put(_name(partition), known)

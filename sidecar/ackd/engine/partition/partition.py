@@ -69,8 +69,7 @@ class Partition:
         self.repair_until_ms = 0
         self.epoch = self.version = 0
         self.committed = self.committed_version = self.end = -1
-        self.leader_epoch = -1
-        self.read_to = 0
+        self.leader_epoch = self.checked_epoch = -1
         self.data_lost = False
         self.said = True
         self.copies = Copies(tp, key, self.ledger)

@@ -1,0 +1,100 @@
+"""Whether logs still have what was read of them: a question to the leader, by a client of its own.
+
+librdkafka asks for the end of a leader epoch (KIP-320) when it learns of a partition's leader
+epoch, and not at an assignment: so a client that knows the topic already would not ask. Hence each
+round of questions has a new client, which looks at all partitions that wait, and ends.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from time import monotonic
+from typing import NamedTuple
+
+from confluent_kafka import Consumer as Client
+from confluent_kafka import KafkaException, Message
+from confluent_kafka import TopicPartition as ClientPartition
+
+from ackd.core.ids import TopicPartition
+from ackd.errors import AckdError
+from ackd_adapters.kafka.config import Properties
+from ackd_adapters.kafka.errors import END_OF_PARTITION, OUT_OF_RANGE
+
+LOG = logging.getLogger("ackd.kafka")
+ROUND_S = 2.0
+POLL_S = 0.2
+
+
+class Tail(NamedTuple):
+    """An end that was read to, and the leader epoch of the last message before it."""
+
+    end: int
+    leader_epoch: int
+
+
+# By partition: empty if the log still has it all, else the client's text.
+Answers = dict[TopicPartition, str]
+
+
+class LogCheck:
+    """One round at a time; what has no answer within two seconds is left out."""
+
+    def __init__(self, group: str, properties: Callable[[], Properties]) -> None:
+        self._properties = properties
+        self._closing = False
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix=f"ackd-log-check-{group}")
+
+    def ask(
+        self, tails: Mapping[TopicPartition, Tail], answered: Callable[[Answers], None]
+    ) -> None:
+        """Begin a round; `answered` is called from its thread."""
+        self._pool.submit(self._round, dict(tails), answered)
+
+    def close(self) -> None:
+        """The round under way ends soon."""
+        self._closing = True
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def _round(
+        self, tails: dict[TopicPartition, Tail], answered: Callable[[Answers], None]
+    ) -> None:
+        found: Answers = {}
+        try:
+            client = Client(self._properties() | {"fetch.wait.max.ms": 10})
+            try:
+                self._look(client, tails, found)
+            finally:
+                with suppress(KafkaException, RuntimeError):
+                    client.close()
+        except (KafkaException, AckdError, ValueError, TypeError, RuntimeError) as error:
+            LOG.warning("looking at logs: %r", error)
+        finally:
+            answered(found)
+
+    def _look(self, client: Client, tails: dict[TopicPartition, Tail], found: Answers) -> None:
+        client.incremental_assign(
+            [
+                ClientPartition(*each, tail.end, leader_epoch=tail.leader_epoch)
+                for each, tail in tails.items()
+            ]
+        )
+        until_s = monotonic() + ROUND_S
+        while len(found) < len(tails) and monotonic() < until_s and not self._closing:
+            message = client.poll(POLL_S)
+            if message is None:
+                continue
+            partition = TopicPartition(message.topic() or "", message.partition() or 0)
+            text = _answer(message)
+            if partition in tails and text is not None and partition not in found:
+                found[partition] = text
+                client.incremental_unassign([ClientPartition(*partition)])
+
+
+def _answer(message: Message) -> str | None:
+    error = message.error()
+    if error is None or error.code() == END_OF_PARTITION:
+        return ""
+    return error.str() if error.code() in OUT_OF_RANGE else None
