@@ -59,11 +59,18 @@ def _deaf_to_the_unknown(failed: Callable[..., None]) -> object:
     return deaf
 
 
+def _counts_on(_: object) -> object:
+    return lambda *_: None
+
+
 TABLE: Final[dict[str, Inside]] = {
     "replays are given up": Inside("ackd.engine.base.replay_log", "UNOPENED_WAIT_MS", _ten_seconds),
     "late acks overtake claims": Inside("ackd.core.record.copies", "perhaps_claimed", _never),
     "an unknown outcome is ignored": Inside(
         "ackd.engine.partition.partition", "Partition.failed", _deaf_to_the_unknown
+    ),
+    "a lease that ended is counted on": Inside(
+        "ackd.core.ledger.entries", "Entries.uncount", _counts_on
     ),
 }
 """By the name of the mistake."""

@@ -77,6 +77,7 @@ class GivesBackWhatWasTold(SeededRuntime):
 
 
 MUTANTS = (
+    Mutant("a lease that ended is counted on", "I8"),
     Mutant("an unknown outcome is ignored", "R12", story=Story(("net",))),
     Mutant(
         "an ack is answered before the store", "R11", Parts(runtime=AnswersBefore), Story(("net",))

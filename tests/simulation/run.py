@@ -331,8 +331,14 @@ def _publish(plan: Plan) -> PublishSettings:
     return PublishSettings(outbox="when_away", outbox_messages_max=plan.outbox)
 
 
+WRONG_LEDGER = "the ledger is wrong"
+"""The engine says so in its log, and reads the record again."""
+
+
 class _Alarm(logging.Handler):
-    """An error that the engine logs with a traceback is a bug that it survived."""
+    """A bug that the engine survived: an error that it logs with a traceback, or a ledger whose
+    own invariants do not hold.
+    """
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -342,6 +348,8 @@ class _Alarm(logging.Handler):
         """Break the run off."""
         if record.exc_info:
             self._world.fail(f"bug: {record.getMessage()}: {record.exc_info[1]!r}")
+        elif WRONG_LEDGER in record.getMessage():
+            self._world.fail(f"I8: {record.getMessage()}")
 
 
 def simulate(
