@@ -20,7 +20,8 @@ from typing import Any, cast
 from ackd.config.traces import TraceSettings
 from ackd.core.ledger.entry import Entry, Hold
 from ackd.core.origin import Origin
-from ackd.core.record.protocol import Call, Op, Reply, Result, grants
+from ackd.core.record.operations import Settle, grants
+from ackd.core.record.protocol import Call, Reply, Result
 from ackd.core.record.transitions import Outcome, State, Verb
 from ackd.engine.tracing.partition_spans import PartitionTracing
 from ackd.engine.tracing.subscription_spans import Tracing
@@ -85,7 +86,7 @@ def steps(entries: dict[int, Entry[Record]], first: int) -> list[Step]:
             entries[offset] = entry
         granted = Result(Outcome.GRANTED, State.LEASED, 1, fence, NOW_MS, 0, late=False)
         acked = granted._replace(outcome=Outcome.ACKED, state=State.FINISHED)
-        acks = [Op(Verb.ACK, offset, fence, 5, 1) for offset in offsets]
+        acks = [Settle(Verb.ACK, offset, fence, 5, 1) for offset in offsets]
         for ops, result in ((grants(offsets, LEASE_MS, 1), granted), (acks, acked)):
             reply = SimpleNamespace(
                 results=[result] * BATCH, epoch=0, now_ms=NOW_MS + start, journal=()

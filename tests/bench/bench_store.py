@@ -11,13 +11,14 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 
 from ackd.config.schema import StoreSettings
 from ackd.core.ids import LedgerKey
-from ackd.core.record.protocol import Call, Op, Open, Reply
+from ackd.core.record.operations import Advance, Drop, Grant, Op, Settle
+from ackd.core.record.protocol import Call, Open, Reply
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.ports import Store
 from ackd.store.build import open_store
@@ -43,7 +44,7 @@ class Bench:
     term: int = 0
     seq: int = 0
 
-    async def call(self, ops: list[Op]) -> Reply:
+    async def call(self, ops: Sequence[Op]) -> Reply:
         """As its owner."""
         self.seq += 1
         return (await self.store.apply([Call(self.key, ops, self.term, self.seq)]))[0]
@@ -55,22 +56,19 @@ class Bench:
         snapshot = await self.store.open(Open(self.key, "bench#1", 1, 2, 0, create_at=0))
         self.term, self.seq = snapshot.term, snapshot.seq
 
-    async def lease(self, offsets: range, size: int) -> list[Op]:
+    async def lease(self, offsets: range, size: int) -> list[Settle]:
         """Lease all; returns the acks."""
         acks = []
         for start in range(offsets.start, offsets.stop, size):
-            ops = [
-                Op(Verb.GRANT, o, arg=3_600_000, group=1)
-                for o in range(start, min(start + size, offsets.stop))
-            ]
+            ops = [Grant.of(o, 3_600_000, 1) for o in range(start, min(start + size, offsets.stop))]
             reply = await self.call(ops)
             acks += [
-                Op(Verb.ACK, op.offset, r.fence, reply.rterm, 1)
+                Settle(Verb.ACK, op.offset, r.fence, reply.rterm, 1)
                 for op, r in zip(ops, reply.results, strict=True)
             ]
         return acks
 
-    async def settle(self, acks: list[Op], size: int) -> None:
+    async def settle(self, acks: Sequence[Settle], size: int) -> None:
         """Settle all; each must succeed."""
         for start in range(0, len(acks), size):
             reply = await self.call(acks[start : start + size])
@@ -93,7 +91,7 @@ class Bench:
         }
 
 
-def shuffled(acks: list[Op]) -> list[Op]:
+def shuffled(acks: Sequence[Settle]) -> list[Settle]:
     """Random order within a window, as parallel workers finish."""
     rng = random.Random(7)
     result = list(acks)
@@ -116,15 +114,17 @@ async def calls(bench: Bench) -> dict[str, object]:
         leases, acks = [], []
         for _ in range(ROUNDS):
             await bench.begin()
-            tokens: list[Op] = []
+            tokens: list[Settle] = []
 
-            async def lease(size: int = size, items: int = items, into: list[Op] = tokens) -> None:
+            async def lease(
+                size: int = size, items: int = items, into: list[Settle] = tokens
+            ) -> None:
                 into += await bench.lease(range(items), size)
 
             leases.append(await bench.cost(lease, items))
             order = shuffled(tokens)
 
-            async def settle(size: int = size, order: list[Op] = order) -> None:
+            async def settle(size: int = size, order: list[Settle] = order) -> None:
                 await bench.settle(order, size)
 
             acks.append(await bench.cost(settle, items))
@@ -151,7 +151,7 @@ async def memory(bench: Bench) -> dict[str, object]:
     await bench.settle(shuffled(acks[1:]), 500)
     stuck, stuck_ms = used() - before, await takeover_ms()
     began = time.perf_counter()
-    await bench.call([acks[0], Op(Verb.ADVANCE, OPEN + 1), Op(Verb.DROP, OPEN + 1)])
+    await bench.call([acks[0], Advance(OPEN + 1), Drop(OPEN + 1)])
     return {
         "leases_bytes": leased,
         "takeover_with_leases_ms": leased_ms,

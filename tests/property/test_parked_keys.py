@@ -32,7 +32,21 @@ from ackd.core.ledger.ledger import Ledger
 from ackd.core.ledger.order import Place
 from ackd.core.ledger.send_back import Rules
 from ackd.core.record import decide
-from ackd.core.record.protocol import Call, Finish, Op, Open, Reply, Result, Verdict
+from ackd.core.record.operations import (
+    AskBlocker,
+    ClaimOrigin,
+    CloseOrigin,
+    CopyRef,
+    FinishOrigin,
+    Gap,
+    Grant,
+    MarkDead,
+    MoveToRetry,
+    Op,
+    PlaceCopy,
+    Settle,
+)
+from ackd.core.record.protocol import Call, Finish, Open, Reply, Result, Verdict
 from ackd.core.record.state import Record
 from ackd.core.record.transitions import Outcome, State, Verb
 
@@ -157,14 +171,14 @@ class Story:
                 case SendDead(offset, fence, attempt):
                     self.given_up(side, offset, fence, attempt)
                 case FinishRange(start, end):
-                    side.call(self.now_ms, Op(Verb.HOLE, start, arg=end))
+                    side.call(self.now_ms, Gap(start, end))
                 case Mistaken() | CloseHome() | Bury() | PutOff() | Restore():
                     raise AssertionError(effect)
 
     def given_up(self, side: Side, offset: int, fence: int, attempt: int) -> None:
         """The dead copy is durable at once."""
         rterm = side.ledger.entries[offset].rterm
-        op = Op(Verb.FINISH, offset, fence, rterm, attempt, Finish.DEAD)
+        op = FinishOrigin(offset, fence, rterm, Finish.DEAD)
         assert side.call(self.now_ms, op).results[0].outcome in (Outcome.DONE, Outcome.FINISHED)
         self.over.add(side.log[offset].origin if side is self.retry else offset)
         side.ledger.finish(offset)
@@ -194,7 +208,7 @@ class Story:
         """`lost`: the owner dies before it hears of the answer."""
         side = self.retry if copies else self.origin
         given = side.ledger.grants.take(most, 1_000)
-        ops = [Op(Verb.GRANT, offset, arg=LEASE_MS, group=1) for offset in given]
+        ops = [Grant.of(offset, LEASE_MS, 1) for offset in given]
         reply = side.call(self.now_ms, *ops)
         messages = [side.log[offset].origin if copies else offset for offset in given]
         keys = [key_of(message) for message in messages]
@@ -224,7 +238,7 @@ class Story:
 
     def settle(self, lease: Lease, verb: Verb, delay_ms: int = 0, *, told: bool = True) -> None:
         side = lease.side
-        op = Op(verb, lease.offset, lease.fence, lease.rterm, lease.attempt, delay_ms)
+        op = Settle(verb, lease.offset, lease.fence, lease.rterm, lease.attempt, delay_ms)
         reply = side.call(self.now_ms, op, owner=told)
         (result,) = reply.results
         if result.outcome in (Outcome.ACKED, Outcome.ALREADY_ACKED):
@@ -247,7 +261,7 @@ class Story:
     def stuck(self) -> None:
         side = self.origin
         found = side.ledger.send_back.stuck(self.now_ms)
-        ops = [Op(Verb.SEND, s.offset, arg=s.key, group=at) for at, s in enumerate(found, 1)]
+        ops = [MoveToRetry(s.offset, at, s.key) for at, s in enumerate(found, 1)]
         reply = side.call(self.now_ms, *ops)
         for each, result in zip(found, reply.results, strict=True):
             side.ledger.send_back.sent(each.offset, result, reply.rterm, reply.now_ms, self.now_ms)
@@ -263,7 +277,7 @@ class Story:
         entry = side.ledger.entry(body.origin)
         if entry is None or entry.hold is not Hold.SENDING:
             return
-        op = Op(Verb.FINISH, body.origin, body.generation, entry.rterm, arg=Finish.SENT)
+        op = FinishOrigin(body.origin, body.generation, entry.rterm, Finish.SENT)
         side.call(self.now_ms, op)
         side.ledger.send_back.sent_back(body.origin)
         self.perform(side)
@@ -278,25 +292,24 @@ class Story:
             return
         body = side.log[offset]
         rterm = self.origin.record.rterm
-        claim = Op(Verb.CLAIM, body.origin, body.generation, rterm, arg=offset, group=1)
+        claim = ClaimOrigin(body.origin, body.generation, rterm, CopyRef(1, offset))
         result = self.origin.one(self.now_ms, claim)
-        if result.outcome is Outcome.BEHIND and side.ledger.over(result.when_ms - 1):
-            close = Op(Verb.CLOSE, result.fence, 0, arg=result.when_ms, group=1)
-            self.origin.one(self.now_ms, close)
+        first = result.blocked_by
+        if result.outcome is Outcome.BEHIND and first.copy and side.ledger.over(first.copy.offset):
+            self.origin.one(self.now_ms, CloseOrigin(first.offset, finished=first.copy))
             result = self.origin.one(self.now_ms, claim)
         if result.outcome is Outcome.CLAIMED:
             due_ms = result.when_ms if result.state is State.WAITING else 0
-            place = Op(
-                Verb.PLACE,
+            place = PlaceCopy(
                 offset,
                 body.generation,
                 attempt=result.attempt,
-                arg=due_ms,
-                group=result.first_s,
+                due_ms=due_ms,
+                first_s=result.first_s,
             )
-            ops = [place]
+            ops: list[Op] = [place]
             if result.state is State.DEAD:
-                ops.append(Op(Verb.BURY, offset, body.generation))
+                ops.append(MarkDead(offset, body.generation))
             reply = side.call(self.now_ms, *ops)
             result = reply.results[-1]
         side.ledger.claimed(offset, result, side.record.rterm, self.now_ms, self.now_ms)
@@ -304,18 +317,18 @@ class Story:
 
     def close(self, at: int) -> None:
         offset, home = self.retry.closes.pop(at)
-        op = Op(Verb.CLOSE, home.origin, home.generation, arg=offset + 1, group=1)
+        op = CloseOrigin(home.origin, home.generation, finished=CopyRef(1, offset))
         self.origin.one(self.now_ms, op)
 
     def swept(self) -> None:
         """The owner of the messages asks for keys of which nothing was heard."""
         for key in list(self.origin.ledger.send_back.parked):
             assert isinstance(key, int)
-            result = self.origin.one(self.now_ms, Op(Verb.HEAD, 0, arg=key))
+            result = self.origin.one(self.now_ms, AskBlocker(key))
             if result.outcome is Outcome.FINISHED:
                 self.origin.ledger.send_back.key_free(key)
             elif result.when_ms and self.retry.record.over(result.when_ms - 1):
-                close = Op(Verb.CLOSE, result.fence, 0, arg=result.when_ms, group=1)
+                close = CloseOrigin(result.fence, 0, finished=CopyRef(1, result.when_ms - 1))
                 self.origin.one(self.now_ms, close)
         self.perform(self.origin)
 

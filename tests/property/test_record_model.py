@@ -9,7 +9,8 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multip
 
 from ackd.core.ids import LedgerKey
 from ackd.core.record import decide
-from ackd.core.record.protocol import Call, Finish, Op, Open, Verdict
+from ackd.core.record.operations import Advance, FinishOrigin, Gap, Grant, Op, Settle
+from ackd.core.record.protocol import Call, Finish, Open, Verdict
 from ackd.core.record.transitions import Outcome, Phase, Verb
 
 KEY = LedgerKey("c", "s", b"t" * 16, 0)
@@ -70,7 +71,7 @@ class RecordMachine(RuleBasedStateMachine):
     @rule(target=leases, offsets=st.lists(OFFSETS, min_size=1, max_size=4), ms=st.just(100))
     def grant(self, offsets: list[int], ms: int) -> object:
         self.group += 1
-        said = self.call(*(Op(Verb.GRANT, each, arg=ms, group=self.group) for each in offsets))
+        said = self.call(*(Grant.of(each, ms, self.group) for each in offsets))
         given = []
         for offset, outcome, result in zip(offsets, said, self.reply.results, strict=True):
             message = self.model[offset]
@@ -110,7 +111,7 @@ class RecordMachine(RuleBasedStateMachine):
     @rule(lease=leases, ms=st.sampled_from([0, 50, 100, 1000]))
     def extend(self, lease: Lease, ms: int) -> None:
         message = self.model[lease.offset]
-        (said,) = self.call(self._op(Verb.EXTEND, lease, arg=ms))
+        (said,) = self.call(self._op(Verb.EXTEND, lease, for_ms=ms))
         if message.state == "leased" and message.fence == lease.fence:
             assert said is Outcome.EXTENDED
             message.until_ms = self.now_ms + ms
@@ -121,7 +122,7 @@ class RecordMachine(RuleBasedStateMachine):
     @rule(lease=leases, ms=st.sampled_from([0, 50, 100]), counted=st.booleans())
     def retry(self, lease: Lease, ms: int, counted: bool) -> None:  # noqa: FBT001 - drawn
         message = self.model[lease.offset]
-        (said,) = self.call(self._op(Verb.RETRY, lease, arg=ms, counted=counted))
+        (said,) = self.call(self._op(Verb.RETRY, lease, for_ms=ms, counted=counted))
         if message.fence == lease.fence and message.state == "waiting":
             assert said is Outcome.RETRYING
         elif self._live(message, lease):
@@ -161,7 +162,7 @@ class RecordMachine(RuleBasedStateMachine):
     def finish_dead(self, lease: Lease) -> None:
         """R2: only from `dead`; a repeat and a stranger's finish change nothing."""
         message = self.model[lease.offset]
-        (said,) = self.call(self._op(Verb.FINISH, lease, arg=Finish.DEAD))
+        (said,) = self.call(FinishOrigin(lease.offset, lease.fence, lease.rterm, Finish.DEAD))
         if message.state == "dead" and message.fence == lease.fence:
             assert said is Outcome.DONE
             message.state = "gone"
@@ -173,7 +174,7 @@ class RecordMachine(RuleBasedStateMachine):
     @rule(start=OFFSETS, length=st.integers(0, 3))
     def hole(self, start: int, length: int) -> None:
         """R7: everything but live leases and pending dead letters."""
-        self.call(Op(Verb.HOLE, start, arg=start + length))
+        self.call(Gap(start, start + length))
         for offset in range(max(start, self._watermark()), start + length):
             message = self.model[offset]
             live = message.state == "leased" and message.until_ms > self.now_ms
@@ -183,7 +184,7 @@ class RecordMachine(RuleBasedStateMachine):
 
     @rule()
     def advance(self) -> None:
-        self.call(Op(Verb.ADVANCE, self._watermark()))
+        self.call(Advance(self._watermark()))
         assert self.reply.watermark == self._watermark()
 
     @rule()
@@ -198,10 +199,9 @@ class RecordMachine(RuleBasedStateMachine):
         for slot in snapshot.slots:
             assert self.model[slot.offset].state not in ("acked", "gone")
 
-    def _op(self, verb: Verb, lease: Lease, arg: int = 0, *, counted: bool = True) -> Op:
-        return Op(
-            verb, lease.offset, lease.fence, lease.rterm, lease.attempt, arg=arg, counted=counted
-        )
+    def _op(self, verb: Verb, lease: Lease, for_ms: int = 0, *, counted: bool = True) -> Op:
+        token = lease.offset, lease.fence, lease.rterm, lease.attempt
+        return Settle(verb, *token, for_ms, counted=counted)
 
     def _live(self, message: Message, lease: Lease) -> bool:
         mine = message.state == "leased" and message.fence == lease.fence

@@ -13,7 +13,21 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from ackd.core.ids import LedgerKey
 from ackd.core.record import decide
-from ackd.core.record.protocol import Call, Finish, Op, Open, Result, Verdict
+from ackd.core.record.operations import (
+    Advance,
+    ClaimOrigin,
+    CloseOrigin,
+    CopyRef,
+    FinishOrigin,
+    Gap,
+    Grant,
+    MarkDead,
+    MoveToRetry,
+    Op,
+    PlaceCopy,
+    Settle,
+)
+from ackd.core.record.protocol import Call, Finish, Open, Result, Verdict
 from ackd.core.record.state import Record
 from ackd.core.record.transitions import Outcome, State, Verb
 
@@ -96,12 +110,12 @@ class SendBackMachine(RuleBasedStateMachine):
     def much_later_the_watermark_moves(self, ms: int, upto: int) -> None:
         if self.origin.over(OFFSET):
             self.now_ms += ms
-            self.call(self.origin, Op(Verb.ADVANCE, upto), Op(Verb.ADVANCE, upto))
+            self.call(self.origin, Advance(upto), Advance(upto))
 
     # --- deliveries
 
     def _granted(self, record: Record, offset: int) -> None:
-        (result,) = self.call(record, Op(Verb.GRANT, offset, arg=LEASE_MS, group=1))
+        (result,) = self.call(record, Grant.of(offset, LEASE_MS, 1))
         if result.outcome is Outcome.GRANTED:
             assert not self.acked, "an acked message was delivered again"
             assert not self.dead, "a message that was given up was delivered again"
@@ -134,7 +148,7 @@ class SendBackMachine(RuleBasedStateMachine):
     )
     def settle(self, data: st.DataObject, verb: Verb, owner: bool) -> None:  # noqa: FBT001 - drawn
         lease = data.draw(st.sampled_from(self.leases))
-        op = Op(verb, lease.offset, lease.fence, lease.rterm, lease.attempt, arg=LEASE_MS)
+        op = Settle(verb, lease.offset, lease.fence, lease.rterm, lease.attempt, LEASE_MS)
         (result,) = self.call(lease.record, op, owner=owner)
         if self._lives(lease):
             assert result.outcome not in (Outcome.LOST, Outcome.ALREADY_ACKED), "a live lease lost"
@@ -153,7 +167,7 @@ class SendBackMachine(RuleBasedStateMachine):
 
     @rule()
     def send(self) -> None:
-        (result,) = self.call(self.origin, Op(Verb.SEND, OFFSET, group=2))
+        (result,) = self.call(self.origin, MoveToRetry(OFFSET, 2))
         if result.outcome is Outcome.SENT:
             assert self.generation in (0, result.fence), "a second generation"
             self.generation, self.rterm = result.fence, self.origin.rterm
@@ -167,7 +181,7 @@ class SendBackMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.copies)
     @rule()
     def finish(self) -> None:
-        op = Op(Verb.FINISH, OFFSET, self.generation, self.rterm, arg=Finish.SENT)
+        op = FinishOrigin(OFFSET, self.generation, self.rterm, Finish.SENT)
         (result,) = self.call(self.origin, op)
         assert result.outcome in (Outcome.DONE, Outcome.FINISHED)
 
@@ -175,20 +189,20 @@ class SendBackMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def claim(self, data: st.DataObject) -> None:
         copy = data.draw(st.sampled_from([copy for copy in self.copies if not copy.fate]))
-        op = Op(Verb.CLAIM, OFFSET, copy.generation, copy.rterm, group=1, arg=copy.offset)
+        op = ClaimOrigin(OFFSET, copy.generation, copy.rterm, CopyRef(1, copy.offset))
         (result,) = self.call(self.origin, op, owner=False)
         assert result.outcome is not Outcome.LOST
         if result.outcome in OVER:
             copy.fate = "finished"
-            self.call(self.retry, Op(Verb.HOLE, copy.offset, arg=copy.offset + 1))
+            self.call(self.retry, Gap(copy.offset, copy.offset + 1))
         elif result.outcome is Outcome.CLAIMED:
             assert not self.acked, "a copy of an acked message may be delivered"
             assert not any(self._lives(lease) for lease in self.leases), "a live lease was ended"
             others = [c for c in self.copies if c is not copy and c.fate in ("claimed", "placed")]
             assert not others, "two copies may be delivered"
             copy.fate = "claimed"
-            place = Op(Verb.PLACE, copy.offset, copy.generation, attempt=result.attempt)
-            bury = Op(Verb.BURY, copy.offset, copy.generation)
+            place = PlaceCopy(copy.offset, copy.generation, attempt=result.attempt)
+            bury = MarkDead(copy.offset, copy.generation)
             self.pending = [place, bury] if result.state is State.DEAD else [place]
         else:
             assert result.outcome is Outcome.HELD
@@ -204,7 +218,7 @@ class SendBackMachine(RuleBasedStateMachine):
     @precondition(lambda self: any(copy.fate == "placed" for copy in self.copies))
     @rule()
     def close(self) -> None:
-        self.call(self.origin, Op(Verb.CLOSE, OFFSET, self.generation), owner=False)
+        self.call(self.origin, CloseOrigin(OFFSET, self.generation), owner=False)
 
     # --- what must hold at every moment
 

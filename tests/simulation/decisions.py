@@ -4,10 +4,28 @@ from __future__ import annotations
 
 import json
 
+from ackd.core.ids import LedgerKey
 from ackd.core.record.maintenance import epoch_mark
-from ackd.core.record.protocol import Call, Finish, Op, Open, Reply, Result, Snapshot, Verdict
+from ackd.core.record.operations import (
+    Advance,
+    ClaimOrigin,
+    Drop,
+    EndRepair,
+    FinishOrigin,
+    Gap,
+    Grant,
+    MarkDead,
+    Op,
+    ReplayAck,
+    ReplayFinished,
+    Reset,
+    RestoreClaimed,
+    RestoreMoved,
+    Settle,
+    Truncate,
+)
+from ackd.core.record.protocol import Call, Finish, Open, Reply, Result, Snapshot, Verdict
 from ackd.core.record.transitions import Outcome, Verb
-from ackd.engine.delivery.dedup import REPEAT
 from tests.simulation.book import Coordinate, Holding, Ledger, Message, Place, name_of
 from tests.simulation.excuses import Excuses
 from tests.simulation.homes import apart, lapsed, noted, unknown
@@ -57,52 +75,63 @@ class Decisions(Excuses):
             coordinate = Coordinate(call.key.topic_id, call.key.partition, op.offset)
             self._note(by, coordinate, op, result, reply)
             noted(self.book.message(coordinate), by, result, self.world.now_us)
-            match op.verb:
-                case Verb.GRANT:
+            match op:
+                case Grant():
                     if result.outcome is Outcome.GRANTED:
                         self._carrier_granted(coordinate)
                         self._granted(by, coordinate, result, reply)
-                case Verb.CLAIM:
+                case Settle():
+                    self._settled(by, self.origin(coordinate), op, result, reply)
+                case Gap() | Advance() | Reset() | Truncate():
+                    self._went_on(call.key, op, reply)
+                case ReplayAck() | ReplayFinished():
+                    self._replayed(by, coordinate, op, reply)
+                case ClaimOrigin():
                     self._claimed(coordinate, op, result, reply)
-                case Verb.SEND | Verb.PLACE | Verb.CLOSE:
-                    pass
-                case Verb.BURY:
+                case MarkDead():
                     message = self.book.message(self.origin(coordinate))
                     message.buried |= result.outcome is Outcome.DEAD
-                case Verb.HOLE | Verb.ADVANCE:
-                    self._passed(coordinate, op)
-                case Verb.REPLAY:
-                    self._replayed(by, coordinate, op, reply)
-                case Verb.RESET:
-                    self.repeats.reset(coordinate.place)
-                    self.seeks.reset(call.key, op.offset, reply.epoch)
-                case Verb.FINISH | Verb.RESTORE:
-                    self._finished(coordinate, op, result)
+                case FinishOrigin() if result.outcome is Outcome.DONE:
+                    self._finished(coordinate, op)
+                case RestoreMoved() | RestoreClaimed() if result.number:
+                    self._sent(coordinate, op.generation)
                 case _:
-                    self._settled(by, self.origin(coordinate), op, result, reply)
+                    pass
 
-    def _replayed(self, by: Process, at: Coordinate, op: Op, reply: Reply) -> None:
+    def _went_on(self, key: LedgerKey, op: Gap | Advance | Reset | Truncate, reply: Reply) -> None:
+        at = Coordinate(key.topic_id, key.partition, op.offset)
+        match op:
+            case Gap():
+                self._gap(at, op)
+            case Advance():
+                self._passed(at, 0, op.offset, "below the watermark")
+            case Reset() | Truncate():
+                self.repeats.reset(at.place)
+                self.seeks.reset(key, op.offset, reply.epoch)
+
+    def _replayed(
+        self, by: Process, at: Coordinate, op: ReplayAck | ReplayFinished, reply: Reply
+    ) -> None:
         """I1: what is finished is told again, or an operator has ended it as an ack would."""
         message = self.book.message(self.origin(at))
-        if "ack" in message.cancelled and op.counted and not message.done:
+        if "ack" in message.cancelled and isinstance(op, ReplayAck) and not message.done:
             message.acked_us, message.acked_by = self.world.now_us, by
             message.acked_epoch = self.seeks.epoch(at, reply)
-        known = op.arg or self.cluster.of(at.topic_id) is None
-        known = known or op.group not in (0, epoch_mark(reply.epoch))
+        known = self.cluster.of(at.topic_id) is None or op.mark not in (0, epoch_mark(reply.epoch))
         if not known and not self.done(at):
             self.world.fail(f"I1: {name_of(at)} replayed, but never finished")
 
     def _note(
         self, by: Process, at: Coordinate, op: Op, result: Result, reply: Reply
     ) -> None:  # fmt: skip
-        if op.verb in (Verb.DROP, Verb.SETTLED):
+        if isinstance(op, Drop | EndRepair):
             return
         late = "late" if result.late else ""
         retry = self._retry_topic()
         own = "r" if retry is not None and retry.topic_id == at.topic_id else ""
         self.world.note(
             by.name, f"{op.verb.name.lower()} {own}{at.partition}/{at.offset}", result.outcome.name,
-            late, "arg", op.arg, "fence", result.fence, "until", result.when_ms,
+            late, "item", *tuple(op)[5:7], "fence", result.fence, "until", result.when_ms,
             "now", reply.now_ms,
         )  # fmt: skip
 
@@ -142,11 +171,11 @@ class Decisions(Excuses):
                 self.world.fail(f"I6: {name_of(at)} granted before {name_of(earlier)} was over")
 
     def _settled(
-        self, by: Process, at: Coordinate, op: Op, result: Result, reply: Reply
+        self, by: Process, at: Coordinate, op: Settle, result: Result, reply: Reply
     ) -> None:  # fmt: skip
         message = self.book.message(at)
         holding = message.holdings.get((op.fence, op.rterm))
-        if op.verb is Verb.LOOK or holding is None:
+        if holding is None:
             return
         holding.outcomes.add(result.outcome.name)
         if result.outcome is Outcome.LOST:
@@ -177,10 +206,10 @@ class Decisions(Excuses):
             message.acked_us, message.acked_by = self.world.now_us, by
             message.acked_epoch = self.seeks.epoch(at, reply) - message.moving
             self.acked_count += 1
-            (self.repeats.settled if op.group == REPEAT else self.repeats.worked)(at)
+            (self.repeats.settled if op.duplicate else self.repeats.worked)(at)
 
     def _ended(
-        self, at: Coordinate, message: Message, holding: Holding, op: Op, reply: Reply
+        self, at: Coordinate, message: Message, holding: Holding, op: Settle, reply: Reply
     ) -> None:  # fmt: skip
         """R17, I4: a lease is ended by its newest holder's own wish, or not at all."""
         newest, now_us = message.newest, self.world.now_us
@@ -199,42 +228,39 @@ class Decisions(Excuses):
             self.world.fail(f"I4: {name_of(at)}: {op.verb.name} that its holder never asked for")
         holding.ended = True
 
-    def _finished(self, at: Coordinate, op: Op, result: Result) -> None:
+    def _finished(self, at: Coordinate, op: FinishOrigin) -> None:
         """R2, I1: the original of a dead letter ends after its copy."""
-        if op.verb is Verb.RESTORE and result.when_ms:
-            self._sent(at, op)
-        if op.verb is Verb.RESTORE or result.outcome is not Outcome.DONE:
-            return
-        if op.arg == Finish.SENT:
-            self._sent(at, op)
+        if op.reason == Finish.SENT:
+            self._sent(at, op.fence)
         message = self.book.message(self.origin(at))
-        if op.arg == Finish.DEAD and not message.copies:
+        if op.reason == Finish.DEAD and not message.copies:
             self.world.fail(f"I1: {name_of(at)} finished as dead without a copy")
-        if op.arg == Finish.VANISHED and self.cluster.holds(at.topic_id, at.partition, at.offset):
+        vanished = op.reason == Finish.VANISHED
+        if vanished and self.cluster.holds(at.topic_id, at.partition, at.offset):
             self.world.fail(f"I1: {name_of(at)} finished as vanished, but it is in the log")
 
-    def _sent(self, at: Coordinate, op: Op) -> None:
+    def _sent(self, at: Coordinate, generation: int) -> None:
         """R2: the original ends after its copy is stored; who has claimed that may say so, too."""
         message = self.book.message(at)
         message.sent = True
-        if op.fence not in message.carriers:
+        if generation not in message.carriers:
             self.world.fail(f"R2: {name_of(at)} finished as sent without its copy")
 
-    def _passed(self, at: Coordinate, op: Op) -> None:
+    def _gap(self, at: Coordinate, op: Gap) -> None:
+        if op.reason != Finish.SKIPPED:
+            self._passed(at, op.start, op.end, "marked as a hole")
+        elif self.cluster.of(at.topic_id) is not None:
+            self.seeks.skipped(at)
+
+    def _passed(self, at: Coordinate, start: int, end: int, what: str) -> None:
         """I1, R7: nothing unfinished is passed over by the watermark or marked as a hole."""
-        start = at.offset if op.verb is Verb.HOLE else 0
-        end = op.arg if op.verb is Verb.HOLE else at.offset
         topic = self.cluster.of(at.topic_id)
         if topic is None:
-            return
-        if op.verb is Verb.HOLE and op.group == Finish.SKIPPED:
-            self.seeks.skipped(at)
             return
         for offset in topic.logs[at.partition].records:
             if start <= offset < end:
                 each = at._replace(offset=offset)
                 if not self.done(each):
-                    what = "marked as a hole" if op.verb is Verb.HOLE else "below the watermark"
                     self.world.fail(f"I1: {name_of(each)} is {what} and was never finished")
 
     def opened(self, by: Process, request: Open, snapshot: Snapshot) -> None:
@@ -300,12 +326,12 @@ class Decisions(Excuses):
         """What a coordinate stands for: itself, or the message that a carrier carries."""
         return self.carried.get(at, at)
 
-    def _claimed(self, at: Coordinate, op: Op, result: Result, reply: Reply) -> None:
+    def _claimed(self, at: Coordinate, op: ClaimOrigin, result: Result, reply: Reply) -> None:
         """R2: the first copy wins, and none is dismissed while nobody else has the message."""
         retry = self._retry_topic()
         if retry is None:
             return
-        carrier, message = Coordinate(retry.topic_id, op.group, op.arg), self.book.message(at)
+        carrier, message = Coordinate(retry.topic_id, *op.copy), self.book.message(at)
         match result.outcome:
             case Outcome.CLAIMED | Outcome.LOST:
                 if message.claimed_by not in (None, carrier) and not self.disturbed():
@@ -316,7 +342,9 @@ class Decisions(Excuses):
                     lapsed(message, reply.now_ms)
                 message.claimed_by = carrier
             case Outcome.REFUSED | Outcome.FINISHED:
-                if op.fence < result.fence:  # a rollback forgot its home; it was sent again (R2)
+                if (
+                    op.generation < result.fence
+                ):  # a rollback forgot its home; it was sent again (R2)
                     message.dismissed.add(carrier)
                 elif message.again and result.outcome is Outcome.FINISHED:
                     message.dismissed.add(carrier)  # of an earlier epoch (R8)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ackd.api.control import Cancel, CancelTo
-from ackd.core.record.protocol import Call, Op, Result
+from ackd.core.record.operations import Op, ReplayAck
+from ackd.core.record.protocol import Call, Result
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.engine.cluster.members import SILENT_MS
 from ackd.ports import Member, Members
@@ -21,7 +22,7 @@ class ClaimedOrNot(WrongAsker):
 
     def answered(self, call: Call, op: Op, result: Result) -> Result:
         """What was finished in its home is finished."""
-        ended = Op(Verb.REPLAY, op.offset) in call.ops
+        ended = ReplayAck(op.offset) in call.ops
         cancelled = op.verb is Verb.CLAIM and ended
         return result._replace(outcome=Outcome.FINISHED) if cancelled else result
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ackd.core.record.protocol import Call, Op, Result
+from ackd.core.record.operations import ClaimOrigin, Op
+from ackd.core.record.protocol import Call, Result
 from ackd.core.record.state import Record
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.ports import Outgoing, PublishResult, Stored
@@ -60,8 +61,8 @@ class ClaimedByAny(WrongStore):
     def decided(self, record: Record, op: Op, result: Result) -> Result:
         """Refused is claimed."""
         del record
-        second = result.outcome is Outcome.REFUSED and result.fence == op.fence
-        again = op.verb is Verb.CLAIM and second
+        claims = isinstance(op, ClaimOrigin) and result.fence == op.generation
+        again = claims and result.outcome is Outcome.REFUSED
         return result._replace(outcome=Outcome.CLAIMED) if again else result
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from ackd.config.schema import Settings
-from ackd.core.record.protocol import Call, Op, Open, Result, Snapshot
+from ackd.core.record.operations import CloseOrigin, MoveToRetry, Op
+from ackd.core.record.protocol import Call, Open, Result, Snapshot
 from ackd.core.record.state import Record
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.ports import Broker, Clock, Store
@@ -56,7 +57,7 @@ class SendsWithoutKey(WrongAsker):
     def asks(self, call: Call, op: Op) -> Op:
         """None is named."""
         del call
-        return op._replace(arg=0) if op.verb is Verb.SEND else op
+        return replace(op, key=0) if isinstance(op, MoveToRetry) else op
 
 
 class OpensWithoutParkedKeys(SimStore):
@@ -118,7 +119,7 @@ class FreesOnlyTheClaimed(WrongStore):
         """A forgotten claim is not made good."""
         home = record.homes.get(op.offset)
         forgotten = home is not None and home.carrier is None
-        return nothing(op) if op.verb is Verb.CLOSE and op.arg and forgotten else op
+        return nothing(op) if isinstance(op, CloseOrigin) and op.finished and forgotten else op
 
 
 MUTANTS = (

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from ackd.core.commit_metadata import decode, encode
 from ackd.core.ids import TopicPartition
-from ackd.core.record.protocol import Call, Finish, Op, Result
+from ackd.core.record.operations import Gap, Op
+from ackd.core.record.protocol import Call, Finish, Result
 from ackd.core.record.state import Record
 from ackd.core.record.transitions import Verb
 from ackd.ports import Committed, ConsumerEvent, ConsumerSpec, TopicReplaced
@@ -141,7 +142,7 @@ class CopiesStay(WrongAsker):
     @staticmethod
     def _copies(call: Call) -> bool:
         return all(
-            op.verb is Verb.HOLE and op.group == Finish.SKIPPED and op.arg == op.offset + 1
+            isinstance(op, Gap) and op.reason == Finish.SKIPPED and op.end == op.start + 1
             for op in call.ops
         )
 

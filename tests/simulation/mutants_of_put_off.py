@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ackd.core.ids import LedgerKey
-from ackd.core.record.protocol import Call, Op, Result
-from ackd.core.record.transitions import Verb
+from ackd.core.record.operations import Op, PlaceCopy
+from ackd.core.record.protocol import Call, Result
 from ackd.ports import ConsumerEvent, Fetched
 from tests.simulation.broker import SimConsumer
 from tests.simulation.mutant import Mutant
@@ -44,7 +44,7 @@ class ToldOnce(WrongAsker):
         return DONE if self._again(call, op) else result
 
     def _again(self, call: Call, op: Op) -> bool:
-        delays = op.verb is Verb.PLACE and not op.fence
+        delays = isinstance(op, PlaceCopy) and not op.generation
         return delays and self._known.setdefault((call.key, op.offset), op) is not op
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ackd.core.record.protocol import Call, Op, Open, Reply, Result, Snapshot
+from ackd.core.record.operations import Advance, Op, Settle
+from ackd.core.record.protocol import Call, Open, Reply, Result, Snapshot
 from ackd.core.record.state import Record
-from ackd.core.record.transitions import SETTLES, Outcome, Phase, State, Step, Verb
+from ackd.core.record.transitions import Outcome, Phase, State, Step, Verb
 from tests.simulation.mutant import Mutant
 from tests.simulation.parts import Parts
 from tests.simulation.plan import Story
@@ -30,8 +31,10 @@ class AnyToken(WrongStore):
 
     def decides(self, record: Record, op: Op) -> Op:
         """As if the newest had been shown."""
-        lease = lease_of(record, op.offset) if op.verb in SETTLES else None
-        return op if lease is None else op._replace(fence=lease.fence, rterm=lease.rterm)
+        lease = lease_of(record, op.offset)
+        if lease is None or not isinstance(op, Settle):
+            return op
+        return op._replace(fence=lease.fence, rterm=lease.rterm)
 
 
 class PassesOverGaps(WrongAsker):
@@ -39,9 +42,9 @@ class PassesOverGaps(WrongAsker):
 
     def asks(self, call: Call, op: Op) -> Op:
         """Further than it should."""
-        record = self.server.data.records.get(call.key) if op.verb is Verb.ADVANCE else None
+        record = self.server.data.records.get(call.key) if isinstance(op, Advance) else None
         highest = None if record is None else record.finished.highest()
-        return op if highest is None else op._replace(offset=max(op.offset, highest + 1))
+        return op if highest is None else Advance(max(op.offset, highest + 1))
 
 
 class GrantsWithoutDeadline(WrongStore):

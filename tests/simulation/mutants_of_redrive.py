@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ackd.core.record.protocol import Call, Finish, Op, Reply
+from ackd.core.record.operations import FinishOrigin
+from ackd.core.record.protocol import Call, Finish, Reply
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.engine.partition.copy_headers import ORIGIN, REDRIVEN_FROM
 from ackd.ports import Outgoing, PublishResult
@@ -53,7 +54,7 @@ def _over(call: Call, reply: Reply) -> Call:
     return Call(
         call.key,
         [
-            Op(Verb.FINISH, op.offset, result.fence, reply.rterm, result.attempt, Finish.SENT)
+            FinishOrigin(op.offset, result.fence, reply.rterm, Finish.SENT)
             for op, result in pairs
             if op.verb is Verb.SEND and op.offset in placed and result.outcome is Outcome.SENT
         ],

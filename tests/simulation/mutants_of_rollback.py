@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ackd.core.record.protocol import Call, Op, Open, Reply, Result, Snapshot, Verdict
+from ackd.core.record.operations import (
+    Grant,
+    Op,
+    ReplayAck,
+    ReplayFinished,
+    RestoreClaimed,
+    RestoreMoved,
+    Settle,
+)
+from ackd.core.record.protocol import Call, Open, Reply, Result, Snapshot, Verdict
 from ackd.core.record.state import Record
 from ackd.core.record.transitions import SETTLES, Outcome, State, Verb
 from tests.simulation.mutant import Mutant
@@ -29,8 +38,8 @@ class FencesFromMemory(WrongStore):
             return reply
         numbers: dict[int, int] = {}
         for index, (op, result) in enumerate(zip(call.ops, reply.results, strict=True)):
-            if op.verb is Verb.GRANT and result.outcome is Outcome.GRANTED:
-                fence = numbers.setdefault(op.group, last + 1 + len(numbers))
+            if isinstance(op, Grant) and result.outcome is Outcome.GRANTED:
+                fence = numbers.setdefault(op.receive, last + 1 + len(numbers))
                 record.slots[op.offset].fence = record.fence = fence
                 reply.results[index] = result._replace(fence=fence)
         return reply
@@ -59,8 +68,9 @@ class RepairsNothing(WrongAsker):
 
     def _is_repair(self, op: Op) -> bool:
         """Chunks are made again all the same."""
-        lease = op.verb is Verb.EXTEND and not op.counted
-        return lease or op.verb is Verb.RESTORE or (op.verb is Verb.REPLAY and not op.arg)
+        if isinstance(op, Settle):
+            return op.verb is Verb.EXTEND and not op.counted
+        return isinstance(op, ReplayAck | ReplayFinished | RestoreMoved | RestoreClaimed)
 
 
 class RestoresNoHome(RepairsNothing):

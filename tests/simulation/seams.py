@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ackd.core.record.protocol import Call, Op, Reply, Result, Verdict
+from ackd.core.record.operations import LookUp, Op
+from ackd.core.record.protocol import Call, Reply, Result, Verdict
 from ackd.core.record.slot import Slot
 from ackd.core.record.state import Record
-from ackd.core.record.transitions import Outcome, State, Verb
+from ackd.core.record.transitions import Outcome, State
 from ackd.store.memory import MemoryStore
 from tests.simulation.store_client import SimStore
 
@@ -22,7 +23,7 @@ UNKNOWN = DONE._replace(outcome=Outcome.LOST)
 
 def nothing(op: Op) -> Op:
     """Stands for an item that is not to be decided: it reads."""
-    return Op(Verb.LOOK, op.offset)
+    return LookUp(op.offset)
 
 
 def lease_of(record: Record, offset: int) -> Slot | None:

@@ -21,7 +21,8 @@ from functools import partial
 from typing import Protocol
 
 from ackd.core.ids import LedgerKey
-from ackd.core.record.protocol import Call, Op, Open, Reply, Said, Snapshot, Verdict
+from ackd.core.record.operations import Op
+from ackd.core.record.protocol import Call, Open, Reply, Said, Snapshot, Verdict
 from ackd.errors import StoreCallError, StoreError, StoreUnknownError
 from ackd.ports import Store
 from ackd.store.codec import encode_call, encode_said
@@ -101,6 +102,7 @@ class LedgerHandle:
 class _Flight:
     handle: LedgerHandle
     call: Call
+    ops: list[Op]
     parts: list[_Submission]
 
 
@@ -300,12 +302,13 @@ class Flusher:
                 skipped.append(handle)
                 break
             if flight is None:
-                flight = flights[key] = _Flight(handle, Call(key, []), [])
+                ops: list[Op] = []
+                flight = flights[key] = _Flight(handle, Call(key, ops), ops, [])
             handle.waiting.popleft()
             if part.said:
-                behind = shifted(part.said, len(flight.call.ops))
+                behind = shifted(part.said, len(flight.ops))
                 flight.call.said = [*flight.call.said, *behind]
-            flight.call.ops.extend(part.ops)
+            flight.ops.extend(part.ops)
             flight.parts.append(part)
             room -= count
             self._items -= count
@@ -372,11 +375,12 @@ def _parted(flight: _Flight) -> tuple[list[_Flight], list[_Flight]]:
         return [], [flight]
     made = []
     for some in parts.values():
-        one = replace(call, ops=[], said=())
+        ops: list[Op] = []
+        one = replace(call, ops=ops, said=())
         for part in some:
-            one.said = [*one.said, *shifted(part.said, len(one.ops))]
-            one.ops.extend(part.ops)
-        made.append(_Flight(flight.handle, one, some))
+            one.said = [*one.said, *shifted(part.said, len(ops))]
+            ops.extend(part.ops)
+        made.append(_Flight(flight.handle, one, ops, some))
     return made[:1], made[1:]
 
 

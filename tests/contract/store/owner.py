@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from ackd.core.ids import LedgerKey
-from ackd.core.record.protocol import Call, Op, Open, Reply, Result, Said, Snapshot, Verdict
+from ackd.core.record.operations import Grant, Op, Settle
+from ackd.core.record.protocol import Call, Open, Reply, Result, Said, Snapshot, Verdict
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.ports import Store
 
@@ -54,13 +55,13 @@ class Owner:
         """One call as somebody else."""
         return (await self.store.apply([Call(self.key, list(ops), said=said)]))[0]
 
-    async def grant(self, *offsets: int, lease_ms: int = 60_000) -> list[Op]:
+    async def grant(self, *offsets: int, lease_ms: int = 60_000) -> list[Settle]:
         """Lease offsets; returns an ACK for each, to be sent or changed."""
-        reply = await self.call(*(Op(Verb.GRANT, o, arg=lease_ms, group=1) for o in offsets))
+        reply = await self.call(*(Grant.of(o, lease_ms, 1) for o in offsets))
         assert reply.verdict is Verdict.OK
         assert [r.outcome for r in reply.results] == [Outcome.GRANTED] * len(offsets)
         return [
-            Op(Verb.ACK, offset, result.fence, reply.rterm, result.attempt)
+            Settle(Verb.ACK, offset, result.fence, reply.rterm, result.attempt)
             for offset, result in zip(offsets, reply.results, strict=True)
         ]
 

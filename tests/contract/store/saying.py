@@ -3,7 +3,8 @@
 import random
 from typing import Any
 
-from ackd.core.record.protocol import Call, Op, Said
+from ackd.core.record.operations import Op
+from ackd.core.record.protocol import Call, Said
 from ackd.core.record.transitions import Verb
 from ackd.store import codec
 

@@ -14,7 +14,8 @@ import pytest
 from ackd.core.dedup_window import Entry
 from ackd.core.origin import Origin
 from ackd.core.outbox import Asking, Bounds, Keep, Post, Posting, Sent
-from ackd.core.record.protocol import Finish, Op, Said, Verdict
+from ackd.core.record.operations import FinishOrigin, Gap, MoveToRetry, Op
+from ackd.core.record.protocol import Finish, Said, Verdict
 from ackd.core.record.transitions import Verb
 from ackd.engine.cluster.members import Note, write_note
 from ackd.engine.partition.copy_headers import Carrier, carrier_headers
@@ -85,22 +86,20 @@ async def far_lease(store: Store) -> float:
 async def chunk(store: Store) -> float:
     """Bits of 32,768 offsets above a stuck one."""
     owner = await opened(store)
-    await owner.call(Op(Verb.HOLE, 1, arg=4 * 32_768))
+    await owner.call(Gap(1, 4 * 32_768))
     return (await found(store, owner)).sizes[BITS] / 4
 
 
 def sends(start: int) -> list[Op]:
     """Messages leave the window, each by itself."""
-    return [Op(Verb.SEND, start + n, group=start + n + 1) for n in range(CALL)]
+    return [MoveToRetry(start + n, start + n + 1) for n in range(CALL)]
 
 
 async def parked(store: Store) -> float:
     """A message that was sent back."""
     owner = await leased(store, range(COUNT))
     for start in range(0, COUNT, CALL):
-        reply = await owner.call(
-            *(Op(Verb.SEND, start + n, group=start + n + 1) for n in range(CALL))
-        )
+        reply = await owner.call(*(MoveToRetry(start + n, start + n + 1) for n in range(CALL)))
         assert reply.verdict is Verdict.OK
     return (await found(store, owner)).sizes[HOMES] / COUNT
 
@@ -119,12 +118,10 @@ async def exception(store: Store) -> float:
     """A message that finished in another way than by an ack."""
     owner = await leased(store, range(COUNT))
     for start in range(0, COUNT, CALL):
-        sent = await owner.call(
-            *(Op(Verb.SEND, start + n, group=start + n + 1) for n in range(CALL))
-        )
+        sent = await owner.call(*(MoveToRetry(start + n, start + n + 1) for n in range(CALL)))
         await owner.call(
             *(
-                Op(Verb.FINISH, start + n, each.fence, owner.rterm, arg=Finish.SENT)
+                FinishOrigin(start + n, each.fence, owner.rterm, Finish.SENT)
                 for n, each in enumerate(sent.results)
             )
         )

@@ -6,7 +6,8 @@ from operator import attrgetter
 import pytest
 
 from ackd.core.ledger.bitmap import CHUNK_OFFSETS
-from ackd.core.record.protocol import Call, Op, Open, Result, Verdict
+from ackd.core.record.operations import Advance, Drop, FinishOrigin, Gap, Grant, LookUp
+from ackd.core.record.protocol import Call, Finish, Open, Result, Verdict
 from ackd.core.record.transitions import Outcome, State, Verb
 from ackd.ports import Store
 from tests.contract.store.owner import Owner, fresh_key
@@ -51,7 +52,7 @@ async def test_r5_a_takeover_fences_the_owner_before(store: Store) -> None:
     assert snapshot.previous_owner == "me#1"
     assert snapshot.term > old.term
     assert [slot.offset for slot in snapshot.slots] == [1]
-    refused = await old.call(Op(Verb.GRANT, 2, arg=1000, group=1))
+    refused = await old.call(Grant.of(2, 1000, 1))
     assert (refused.verdict, refused.term) == (Verdict.FENCED, new.term)
     assert (await old.foreign(*acks)).results[0].outcome is Outcome.ACKED
 
@@ -60,7 +61,7 @@ async def test_r12_a_call_that_comes_late_changes_nothing(store: Store) -> None:
     owner = Owner(store)
     await owner.open()
     await owner.grant(1)
-    late = Call(owner.key, [Op(Verb.GRANT, 2, arg=1000, group=1)], owner.term, owner.seq)
+    late = Call(owner.key, [Grant.of(2, 1000, 1)], owner.term, owner.seq)
     assert (await store.apply([late]))[0].verdict is Verdict.STALE
     assert [slot.offset for slot in (await owner.open(again=True)).slots] == [1]
 
@@ -72,7 +73,7 @@ async def test_i2_an_ack_is_kept_and_its_repeat_is_told_so(store: Store) -> None
     reply = await owner.call(*acks)
     assert {result.outcome for result in reply.results} == {Outcome.ACKED}
     assert {result.state for result in reply.results} == {State.FINISHED}
-    reply = await owner.call(*acks, Op(Verb.GRANT, 5, arg=1000, group=1))
+    reply = await owner.call(*acks, Grant.of(5, 1000, 1))
     assert [result.outcome for result in reply.results] == [Outcome.ALREADY_ACKED] * 100 + [
         Outcome.FINISHED
     ]
@@ -85,7 +86,7 @@ async def test_i3_a_leased_message_is_held_and_a_wrong_token_is_lost(store: Stor
     owner = Owner(store)
     await owner.open()
     (ack,) = await owner.grant(3)
-    held = await owner.one(Op(Verb.GRANT, 3, arg=1000, group=1))
+    held = await owner.one(Grant.of(3, 1000, 1))
     assert held.outcome is Outcome.HELD
     assert held.when_ms > 0
     wrong = await owner.one(ack._replace(fence=ack.fence - 1))
@@ -98,11 +99,11 @@ async def test_r13_the_items_of_a_call_are_decided_in_their_order(store: Store) 
     owner = Owner(store)
     await owner.open()
     first, second = await owner.grant(1, 2)
-    longer = first._replace(verb=Verb.EXTEND, arg=60_000)
+    longer = first._replace(verb=Verb.EXTEND, for_ms=60_000)
     reply = await owner.call(
         *(longer, first, longer, first),
-        *(second, Op(Verb.GRANT, 2, arg=1000, group=1)),
-        *(Op(Verb.GRANT, 3, arg=60_000, group=2), Op(Verb.GRANT, 3, arg=60_000, group=3)),
+        *(second, Grant.of(2, 1000, 1)),
+        *(Grant.of(3, 60_000, 2), Grant.of(3, 60_000, 3)),
     )
     found = [each.outcome for each in reply.results]
     assert found == [
@@ -123,7 +124,7 @@ async def test_i4_a_lease_ends_at_its_deadline_and_a_late_ack_counts(store: Stor
     (ack,) = await owner.grant(0, lease_ms=30)
 
     async def granted() -> Result | None:
-        result = await owner.one(Op(Verb.GRANT, 0, arg=60_000, group=1))
+        result = await owner.one(Grant.of(0, 60_000, 1))
         return None if result.outcome is Outcome.HELD else result
 
     again = await wait_until_async(granted, "the lease ends")
@@ -139,14 +140,14 @@ async def test_retry_extend_release_and_dead(store: Store) -> None:
     owner = Owner(store)
     await owner.open()
     retry, extend, release, dead = [
-        ack._replace(verb=verb, arg=20)
+        ack._replace(verb=verb, for_ms=20)
         for ack, verb in zip(
             await owner.grant(0, 1, 2, 3),
             [Verb.RETRY, Verb.EXTEND, Verb.RELEASE, Verb.DEAD],
             strict=True,
         )
     ]
-    reply = await owner.call(retry, extend._replace(arg=90_000), release, dead)
+    reply = await owner.call(retry, extend._replace(for_ms=90_000), release, dead)
     assert [result.outcome for result in reply.results] == [
         Outcome.RETRYING,
         Outcome.EXTENDED,
@@ -155,10 +156,10 @@ async def test_retry_extend_release_and_dead(store: Store) -> None:
     ]
     assert reply.results[1].when_ms - reply.now_ms == 90_000
     assert (await owner.one(retry)).outcome is Outcome.RETRYING
-    regranted = await owner.one(Op(Verb.GRANT, 2, arg=1000, group=1))
+    regranted = await owner.one(Grant.of(2, 1000, 1))
     assert (regranted.outcome, regranted.attempt) == (Outcome.GRANTED, 1)
-    assert (await owner.one(Op(Verb.GRANT, 3, arg=1000, group=1))).outcome is Outcome.REFUSED
-    finish = dead._replace(verb=Verb.FINISH, arg=1)
+    assert (await owner.one(Grant.of(3, 1000, 1))).outcome is Outcome.REFUSED
+    finish = FinishOrigin(3, dead.fence, dead.rterm, Finish.DEAD)
     assert (await owner.one(finish)).outcome is Outcome.DONE
     assert (await owner.one(dead._replace(verb=Verb.ACK))).outcome is Outcome.LOST
 
@@ -167,7 +168,7 @@ async def test_r16_the_owner_hears_of_foreign_settles(store: Store) -> None:
     owner = Owner(store)
     snapshot = await owner.open()
     acks = await owner.grant(4, 5, 6)
-    await owner.foreign(acks[0], acks[1]._replace(verb=Verb.EXTEND, arg=1000))
+    await owner.foreign(acks[0], acks[1]._replace(verb=Verb.EXTEND, for_ms=1000))
     reply = await owner.call(journal_from=snapshot.journal_next)
     assert [(e.offset, e.outcome) for e in reply.journal or []] == [
         (4, Outcome.ACKED),
@@ -183,23 +184,23 @@ async def test_holes_watermark_and_freed_chunks(store: Store) -> None:
     await owner.open()
     (ack,) = await owner.grant(10)
     end = 2 * CHUNK_OFFSETS + 100
-    kept = await owner.one(Op(Verb.HOLE, 0, arg=end))
+    kept = await owner.one(Gap(0, end))
     assert (kept.outcome, kept.when_ms) == (Outcome.DONE, 1)
     await owner.one(ack)
     snapshot = await owner.open(again=True)
     assert sorted(snapshot.chunks) == [0, 1, 2]
     assert snapshot.chunks[0] == snapshot.chunks[1] == b"\xff" * 4096
-    reply = await owner.call(Op(Verb.ADVANCE, end), Op(Verb.DROP, end))
+    reply = await owner.call(Advance(end), Drop(end))
     assert reply.watermark == end
     snapshot = await owner.open(again=True)
     assert (sorted(snapshot.chunks), snapshot.watermark) == ([2], end)
-    assert (await owner.one(Op(Verb.GRANT, 3, arg=1000, group=1))).outcome is Outcome.FINISHED
+    assert (await owner.one(Grant.of(3, 1000, 1))).outcome is Outcome.FINISHED
 
 
 async def test_a_call_without_a_record_is_absent(store: Store) -> None:
     owner = Owner(store, term=5)
-    assert (await owner.call(Op(Verb.GRANT, 1, arg=1, group=1))).verdict is Verdict.ABSENT
-    assert (await owner.foreign(Op(Verb.LOOK, 1))).verdict is Verdict.ABSENT
+    assert (await owner.call(Grant.of(1, 1, 1))).verdict is Verdict.ABSENT
+    assert (await owner.foreign(LookUp(1))).verdict is Verdict.ABSENT
 
 
 async def test_one_flush_serves_many_partitions(store: Store) -> None:
@@ -209,7 +210,7 @@ async def test_one_flush_serves_many_partitions(store: Store) -> None:
     calls = []
     for n, owner in enumerate(owners):
         owner.seq += 1
-        ops = [Op(Verb.GRANT, n + i, arg=1000, group=1) for i in range(n)]
+        ops = [Grant.of(n + i, 1000, 1) for i in range(n)]
         calls.append(Call(owner.key, ops, owner.term, owner.seq))
     replies = await store.apply(calls)
     assert [reply.watermark for reply in replies] == list(range(24))

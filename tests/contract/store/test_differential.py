@@ -6,7 +6,7 @@ from a key. Replies, errors and everything that a takeover reads must be the sam
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,33 @@ from hypothesis import strategies as st
 from ackd.core.ids import LedgerKey
 from ackd.core.ledger.bitmap import CHUNK_BYTES
 from ackd.core.record import decide
-from ackd.core.record.protocol import Call, Finish, Op, Open, Reply, Snapshot, Verdict
+from ackd.core.record.operations import (
+    Advance,
+    AskBlocker,
+    ClaimOrigin,
+    CloseOrigin,
+    CopyRef,
+    Drop,
+    EndRepair,
+    FinishOrigin,
+    ForgetOriginRecords,
+    Gap,
+    Grant,
+    LookUp,
+    MarkDead,
+    MoveToRetry,
+    Op,
+    PlaceCopy,
+    RemakeChunk,
+    ReplayAck,
+    ReplayFinished,
+    Reset,
+    RestoreClaimed,
+    RestoreMoved,
+    Settle,
+    Truncate,
+)
+from ackd.core.record.protocol import Call, Finish, Open, Reply, Snapshot, Verdict
 from ackd.core.record.state import Record
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.store import codec, scripts
@@ -32,8 +58,13 @@ CLOCK_KEY = "test:clock"
 START_US = 1_800_000_000_000_000
 CHUNK = 1 << 15
 RUNS = [b"run-a", b"run-b"]
-SETTLES = [Verb.ACK, Verb.RETRY, Verb.EXTEND, Verb.DEAD, Verb.RELEASE, Verb.LOOK]
-PLAIN = {each.name.lower(): each for each in (Verb.ADVANCE, Verb.DROP, Verb.RESET, Verb.SETTLED)}
+SETTLES = [Verb.ACK, Verb.RETRY, Verb.EXTEND, Verb.DEAD, Verb.RELEASE]
+PLAIN: dict[str, Callable[[int], Op]] = {
+    "advance": Advance,
+    "drop": Drop,
+    "reset": Reset,
+    "settled": lambda _: EndRepair(),
+}
 WEIGHTS = [30, 45, 5, 8, 3, 25, 6, 3, 1, 1]
 LINES = [0, 0, 5, 5, (1 << 48) - 1]
 BASES = [0, 40, 2_000, CHUNK - 20, CHUNK + 300, 3 * CHUNK + 5]
@@ -120,19 +151,18 @@ class Pair:
             self.record.parked.clear()
 
 
-def _settle(rng: random.Random, pair: Pair, offset: int) -> Op:
+def _settle(rng: random.Random, pair: Pair, offset: int) -> Settle:
     """With a token that was given out, at times a wrong one."""
     if not pair.tokens:
-        return Op(Verb.ACK, offset, 5, 5, 1)
+        return Settle(Verb.ACK, offset, 5, 5, 1)
     offset, fence, rterm, attempt = rng.choice(pair.tokens[-40:])
     if rng.random() < 0.1:
         fence += rng.choice([-1, 1, 10**9])
     if rng.random() < 0.1:
         rterm ^= 1
     verb = rng.choice([Verb.ACK, *SETTLES])
-    return Op(
-        verb, offset, fence, rterm, attempt, rng.choice([0, 1, 60, 500]), 0, rng.random() < 0.7
-    )
+    for_ms, counted = rng.choice([0, 1, 60, 500]), rng.random() < 0.7
+    return Settle(verb, offset, fence, rterm, attempt, for_ms, counted=counted)
 
 
 def _sending(rng: random.Random, pair: Pair, offset: int) -> Op:
@@ -143,43 +173,67 @@ def _sending(rng: random.Random, pair: Pair, offset: int) -> Op:
     if kind == "send":
         if pair.tokens and rng.random() < 0.6:
             offset = rng.choice(pair.tokens[-40:])[0]
-        return Op(Verb.SEND, offset, arg=key, group=rng.randrange(3))
+        return MoveToRetry(offset, rng.randrange(3), key)
     if kind == "head":
-        return Op(Verb.HEAD, 0, arg=key or 1)
+        return AskBlocker(key or 1)
     if kind == "bury":
         offset, fence, _, attempt = rng.choice(pair.tokens[-40:] or [(offset, 0, 0, 1)])
-        return Op(Verb.BURY, offset, fence, attempt=max(attempt + rng.choice([-1, 0, 0, 1]), 0))
+        return MarkDead(offset, fence, deliveries_max=max(attempt + rng.choice([-1, 0, 0, 1]), 0))
     if kind == "place":
         due_ms = rng.choice([0, pair.now_us // 1000 + 60])
-        return Op(Verb.PLACE, offset, rng.choice([0, pair.now_us]), attempt=3, arg=due_ms,
-                  group=rng.choice([0, 17]))  # fmt: skip
+        return PlaceCopy(offset, rng.choice([0, pair.now_us]), 3, due_ms, rng.choice([0, 17]))
     offset, generation, rterm = rng.choice(pair.sent[-20:] or [(offset, 5, 5)])
     generation += rng.choice([-1, 1, *[0] * 18])
     if kind == "finish":
-        return Op(Verb.FINISH, offset, generation, rterm, arg=Finish.SENT)
+        return FinishOrigin(offset, generation, rterm, Finish.SENT)
     if kind in ("close", "restore"):
-        close = Op(Verb.CLOSE, offset, generation)
+        close = CloseOrigin(offset, generation)
         return close if kind == "close" else _restore(rng, offset, generation, rterm)
     carrier = rng.choice([0, 0, 0, 1])
     if kind == "over":
         told = generation * (rng.random() < 0.7)
-        return Op(Verb.CLOSE, offset, told, arg=carrier + 8, group=carrier)
-    return Op(Verb.CLAIM, offset, generation, rterm ^ (rng.random() < 0.1), group=carrier,
-              arg=carrier + 7, counted=rng.random() < 0.8)  # fmt: skip
+        return CloseOrigin(offset, told, finished=CopyRef(carrier, carrier + 7))
+    rterm, must_deliver = rterm ^ (rng.random() < 0.1), rng.random() >= 0.8
+    return ClaimOrigin(offset, generation, rterm, CopyRef(carrier, carrier + 7), must_deliver)
 
 
 def _restore(rng: random.Random, offset: int, generation: int, rterm: int) -> Op:
-    op = Op(Verb.RESTORE, offset, generation + rng.choice([0, 0, 1_000]), rterm, rng.randrange(5))
-    owner = op._replace(arg=rng.choice(LINES), group=rng.randrange(4))
-    return rng.choice([owner, op._replace(arg=8, group=rng.choice([0, 1]), counted=False)])
+    told = offset, generation + rng.choice([0, 0, 1_000]), rterm, rng.randrange(5)
+    stored, released = rng.choice([True, False]), rng.choice([True, False])
+    owner = RestoreMoved(*told, rng.choice(LINES), stored, released)
+    claimed = RestoreClaimed(*told, CopyRef(rng.choice([0, 1]), 7))
+    return owner if rng.random() < 0.5 else claimed
 
 
 def _hole(rng: random.Random, offset: int) -> Op:
     length = rng.choice([0, 1, 5, 5, 5, 7, 9, 300, 300])
     if rng.random() < 0.15:
         length = rng.choice([CHUNK, 4 * CHUNK, 80 * CHUNK])
-    reason, counted = rng.choice([0, int(Finish.EXPIRED)]), rng.random() < 0.7
-    return Op(Verb.HOLE, offset, arg=offset + length, group=reason, counted=counted)
+    reason, repair = rng.choice([0, int(Finish.EXPIRED)]), rng.random() < 0.3
+    return Gap(offset, offset + length, reason, repair)
+
+
+def _replay(rng: random.Random, pair: Pair, offset: int) -> Op:
+    what, generation = rng.choices(["finish", "chunk", "homes"], [12, 5, 1])[0], 0
+    if what == "chunk":
+        return RemakeChunk(offset // CHUNK)
+    if what == "homes":
+        return ForgetOriginRecords(rng.randrange(1 << 16))
+    if pair.sent and rng.random() < 0.5:
+        offset, sent_as, _ = rng.choice(pair.sent[-20:])
+        generation = sent_as + rng.choice([-1, 0, 1]) if rng.random() < 0.3 else 0
+    counted, mark = rng.random() < 0.5, rng.choice([0, 0, 1, 2])
+    if counted or generation:
+        return ReplayAck(offset, generation, mark)
+    return ReplayFinished(offset, mark)
+
+
+def _moves(rng: random.Random, offset: int, *, resets: bool) -> Op:
+    if not resets:
+        return Advance(offset, repair=rng.random() < 0.4)
+    if rng.random() < 0.33:
+        return Truncate(offset, max(offset - rng.randrange(40), 0))
+    return Reset(offset)
 
 
 def random_op(rng: random.Random, pair: Pair) -> Op:
@@ -189,29 +243,24 @@ def random_op(rng: random.Random, pair: Pair) -> Op:
     kind = rng.choices(kinds, WEIGHTS)[0]
     match kind:
         case "grant":
-            return Op(Verb.GRANT, offset, arg=rng.choice([1, 50, 400]), group=rng.randrange(3))
+            return Grant.of(offset, rng.choice([1, 50, 400]), rng.randrange(3))
         case "settle":
-            return _settle(rng, pair, offset)
+            token = _settle(rng, pair, offset)
+            looks = rng.randrange(7) == 0
+            return LookUp(token.offset, token.fence, token.rterm) if looks else token
         case "finish":
-            op = _settle(rng, pair, offset)
-            return op._replace(verb=Verb.FINISH, arg=int(rng.choice(list(Finish))))
+            token = _settle(rng, pair, offset)
+            return FinishOrigin(token.offset, token.fence, token.rterm, rng.choice(list(Finish)))
         case "hole":
             return _hole(rng, offset)
         case "replay":
-            arg, fence = rng.choices([0, 1, 2], [12, 5, 1])[0], 0
-            if arg == 0 and pair.sent and rng.random() < 0.5:
-                offset, generation, _ = rng.choice(pair.sent[-20:])
-                fence = generation + rng.choice([-1, 0, 1]) if rng.random() < 0.3 else 0
-            counted, mark = rng.random() < 0.5, rng.choice([0, 0, 1, 2])
-            return Op(Verb.REPLAY, offset, fence, rterm=rng.randrange(1 << 16), arg=arg,
-                      group=mark, counted=counted or fence > 0)  # fmt: skip
+            return _replay(rng, pair, offset)
         case "sending":
             return _sending(rng, pair, offset)
-        case "reset":
-            cut = rng.choice([0, 0, 1 + max(offset - rng.randrange(40), 0)])
-            return Op(Verb.RESET, offset, arg=cut)
+        case "advance" | "reset":
+            return _moves(rng, offset, resets=kind == "reset")
         case _:
-            return Op(PLAIN[kind], offset, counted=rng.random() < 0.6)
+            return PLAIN[kind](offset)
 
 
 def random_open(rng: random.Random, pair: Pair) -> Open:
@@ -314,7 +363,8 @@ def test_r19_parked_keys_are_decided_like_in_the_record(client: Any) -> None:
             ops = [_about_keys(rng, pair) for _ in range(rng.choice([1, 1, 3, 8]))]
             if chance < 0.08:
                 at = rng.randrange(12)
-                ops.append(Op(Verb.RESET, at, arg=rng.choice([0, 1 + rng.randrange(at + 1)])))
+                cut = Truncate(at, rng.randrange(at + 1))
+                ops.append(cut if rng.random() < 0.5 else Reset(at))
             said = random_said(rng, ops)
             reply = pair.apply(Call(pair.key, ops, pair.term, pair.seq, said=said))
             seen["errors"] += reply.said
@@ -326,7 +376,7 @@ def test_r19_parked_keys_are_decided_like_in_the_record(client: Any) -> None:
 def _about_keys(rng: random.Random, pair: Pair) -> Op:
     offset = rng.randrange(12)
     if rng.random() < 0.25:
-        return Op(Verb.GRANT, offset, arg=rng.choice([1, 400]), group=rng.randrange(3))
+        return Grant.of(offset, rng.choice([1, 400]), rng.randrange(3))
     return _settle(rng, pair, offset) if rng.random() < 0.3 else _sending(rng, pair, offset)
 
 
@@ -389,15 +439,15 @@ def test_r14_a_lost_slot_chunk_is_reported_and_made_good(client: Any) -> None:
         (data,) = pair._apply(keys=[pair.meta], args=encoded((call, pair.run)))
         return codec.decode_reply(data)
 
-    assert call(Op(Verb.GRANT, 300, arg=1000, group=1)).results[0].outcome is Outcome.GRANTED
+    assert call(Grant.of(300, 1000, 1)).results[0].outcome is Outcome.GRANTED
     pair.lose_chunk("s", 1)
-    assert call(Op(Verb.GRANT, 301, arg=1000, group=1)).verdict is Verdict.CHUNK_LOST
-    assert call(Op(Verb.HOLE, 0, arg=1000)).verdict is Verdict.CHUNK_LOST
-    assert call(Op(Verb.GRANT, 5, arg=1000, group=1)).verdict is Verdict.OK
+    assert call(Grant.of(301, 1000, 1)).verdict is Verdict.CHUNK_LOST
+    assert call(Gap(0, 1000)).verdict is Verdict.CHUNK_LOST
+    assert call(Grant.of(5, 1000, 1)).verdict is Verdict.OK
     request = Open(pair.key, "a#1", 3, 9, 0, term=pair.term)
     answer = pair._open(keys=[pair.meta], args=[codec.encode_open(request, pair.run, 1)])
     snapshot = codec.decode_snapshot(answer)
     assert snapshot.lost_chunks == [0]
     pair.seq = snapshot.seq
-    assert call(Op(Verb.REPLAY, 0, arg=1)).verdict is Verdict.OK
-    assert call(Op(Verb.GRANT, 301, arg=1000, group=1)).results[0].outcome is Outcome.GRANTED
+    assert call(RemakeChunk(0)).verdict is Verdict.OK
+    assert call(Grant.of(301, 1000, 1)).results[0].outcome is Outcome.GRANTED

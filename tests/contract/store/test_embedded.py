@@ -14,8 +14,9 @@ from redis.asyncio import Redis
 
 from ackd.config.schema import StoreSettings
 from ackd.core.ids import LedgerKey
-from ackd.core.record.protocol import Op, Verdict
-from ackd.core.record.transitions import Outcome, Verb
+from ackd.core.record.operations import Grant
+from ackd.core.record.protocol import Verdict
+from ackd.core.record.transitions import Outcome
 from ackd.errors import StoreError, StoreSetupError
 from ackd.ports import Store
 from ackd.store.build import open_store
@@ -252,7 +253,7 @@ async def test_a_held_lease_is_not_shortened_by_the_restart(tmp_path: Path) -> N
     async with started(embedded(tmp_path)) as store:
         owner = Owner(store, key)
         await owner.open()
-        reply = await owner.call(Op(Verb.GRANT, 1, arg=600_000, group=1))
+        reply = await owner.call(Grant.of(1, 600_000, 1))
         deadline = reply.results[0].when_ms
     async with started(embedded(tmp_path)) as store:
         snapshot = await Owner(store, key).open()

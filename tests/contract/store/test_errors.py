@@ -8,7 +8,8 @@ from functools import partial
 import pytest
 
 from ackd.core.record.failures import ERRORS_MAX
-from ackd.core.record.protocol import Finish, Op, Reply, Said
+from ackd.core.record.operations import CloseOrigin, FinishOrigin, Gap, PlaceCopy, ReplayAck, Reset
+from ackd.core.record.protocol import Finish, Reply, Said
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.ports import Store
 from ackd.store.survey import ERRORS, Survey
@@ -41,7 +42,7 @@ async def test_the_first_and_the_last_are_kept_until_the_ack(store: Store) -> No
     owner = await opened(store)
     acks = await owner.grant(1, 2, 3)
     assert not (await owner.call()).said
-    retries = [ack._replace(verb=Verb.RETRY, arg=0) for ack in acks]
+    retries = [ack._replace(verb=Verb.RETRY, for_ms=0) for ack in acks]
     told = [said(0, last=b"no disk"), said(1, last="wäre \0".encode())]
     reply = await owner.foreign(*retries, said=told)
     assert (outcomes(reply), reply.said) == ([Outcome.RETRYING] * 3, True)
@@ -55,7 +56,7 @@ async def test_the_first_and_the_last_are_kept_until_the_ack(store: Store) -> No
     await owner.call(dead, said=[said(0, last=b"no shop")])
     assert await errors(owner, 1) == [(b"no disk", b"no shop")]
     (two,) = await owner.grant(2)
-    await owner.call(two, Op(Verb.FINISH, 1, again.fence, owner.rterm, arg=Finish.DEAD))
+    await owner.call(two, FinishOrigin(1, again.fence, owner.rterm, Finish.DEAD))
     assert await errors(owner, 1, 2) == [None, None]
     assert not (await owner.call()).said
 
@@ -68,7 +69,7 @@ async def test_a_takeover_changes_nothing_and_a_reset_forgets(store: Store) -> N
     await successor.open(create_at=None)
     assert (await successor.call()).said
     assert await errors(successor, 5) == [(b"no disk", b"no disk")]
-    await successor.call(Op(Verb.RESET, 0))
+    await successor.call(Reset(0))
     assert await errors(successor, 5) == [None]
 
 
@@ -77,15 +78,15 @@ async def test_r4_what_is_said_of_a_parked_message_goes_on_with_its_copy(store: 
     owner, carrier = await opened(store), await opened(store)
     (ack,) = await owner.grant(7, lease_ms=60_000)
     sent = await send(owner, 7)
-    await owner.foreign(ack._replace(verb=Verb.RETRY, arg=0), said=[said(0, last=b"no disk")])
+    await owner.foreign(ack._replace(verb=Verb.RETRY, for_ms=0), said=[said(0, last=b"no disk")])
     claimed = await claim(owner, 7, sent)
     assert claimed.outcome is Outcome.CLAIMED
     (found,) = await errors(owner, 7)
     assert found == (b"no disk", b"no disk")
-    place = Op(Verb.PLACE, CARRIER[1], sent.fence, attempt=1)
+    place = PlaceCopy(CARRIER[1], sent.fence, attempt=1)
     for _ in range(2):
         assert (await carrier.call(place, said=[Said(0, *found)])).said
-    close = Op(Verb.CLOSE, 7, sent.fence)
+    close = CloseOrigin(7, sent.fence)
     assert not (await owner.foreign(close)).said
     assert await errors(owner, 7) == [None]
     (again,) = await carrier.grant(CARRIER[1])
@@ -101,16 +102,16 @@ async def test_whatever_ends_a_message_takes_them_along(store: Store) -> None:
     for ack in acks:
         await ended(owner, ack)
     acks = await owner.grant(1, 2, 3)
-    retries = [ack._replace(verb=Verb.RETRY, arg=0) for ack in acks]
+    retries = [ack._replace(verb=Verb.RETRY, for_ms=0) for ack in acks]
     await owner.call(*retries, said=[said(n, last=b"no disk") for n in range(3)])
     (again,) = await owner.grant(1)
     await send(owner, 1)
     assert (await owner.call()).said
     assert outcomes(await owner.foreign(again)) == [Outcome.ACKED]
-    hole = Op(Verb.HOLE, 2, arg=3, group=Finish.EXPIRED)
+    hole = Gap(2, 3, Finish.EXPIRED)
     assert (await owner.call(hole)).said
     assert await errors(owner, 1, 2, 3) == [None, None, (b"no disk", b"no disk")]
-    assert not (await owner.call(Op(Verb.REPLAY, 3))).said
+    assert not (await owner.call(ReplayAck(3))).said
     assert await errors(owner, 3) == [None]
 
 
@@ -120,7 +121,7 @@ async def test_i8_of_very_many_failures_the_further_ones_are_not_kept(store: Sto
     for first in range(0, count, 1_000):
         acks = await owner.grant(*range(first, min(first + 1_000, count)))
         told = [said(n, last=b"no disk") for n in range(len(acks))]
-        await owner.call(*(ack._replace(verb=Verb.RETRY, arg=0) for ack in acks), said=told)
+        await owner.call(*(ack._replace(verb=Verb.RETRY, for_ms=0) for ack in acks), said=told)
     known = (b"no disk", b"no disk")
     assert await errors(owner, 0, ERRORS_MAX - 1, ERRORS_MAX) == [known, known, None]
     (ack, further) = await owner.grant(9, count - 1)

@@ -7,8 +7,9 @@ import pytest
 
 from ackd.config.schema import StoreSettings
 from ackd.core.ids import LedgerKey
-from ackd.core.record.protocol import Call, Op, Reply, Verdict
-from ackd.core.record.transitions import Outcome, Verb
+from ackd.core.record.operations import Gap, Grant
+from ackd.core.record.protocol import Call, Reply, Verdict
+from ackd.core.record.transitions import Outcome
 from ackd.errors import StoreError
 from ackd.store.build import open_store
 from ackd.store.flusher import PartlyError
@@ -96,7 +97,7 @@ async def _spread(owners: list[Owner]) -> list[Reply | StoreError]:
     calls = []
     for owner in owners:
         owner.seq += 1
-        ops = [Op(Verb.GRANT, owner.seq, arg=60_000, group=1)]
+        ops = [Grant.of(owner.seq, 60_000, 1)]
         calls.append(Call(owner.key, ops, owner.term, owner.seq))
     try:
         return list(await owners[0].store.apply(calls))
@@ -171,8 +172,8 @@ async def test_a_slot_on_the_move_refuses_and_loses_nothing() -> None:
             await asyncio.to_thread(_move_slot, cluster, name, finish=False)
             for ops in (
                 [acks[1]],
-                [Op(Verb.GRANT, 90_000, arg=1000, group=1)],
-                [Op(Verb.HOLE, 50_000, arg=50_010)],
+                [Grant.of(90_000, 1000, 1)],
+                [Gap(50_000, 50_010)],
             ):
                 with pytest.raises(StoreError):
                     await owner.call(*ops)

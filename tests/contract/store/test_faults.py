@@ -9,7 +9,8 @@ from contextlib import suppress
 import pytest
 
 from ackd.config.schema import StoreSettings
-from ackd.core.record.protocol import Op, Open, Verdict
+from ackd.core.record.operations import EndRepair, Grant, LookUp, RemakeChunk, ReplayAck, Settle
+from ackd.core.record.protocol import Open, Verdict
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.errors import StoreDataError, StoreError, StoreSetupError, StoreUnknownError
 from ackd.store.build import open_store
@@ -88,7 +89,7 @@ async def test_r12_an_answer_that_is_cut_off_was_applied_once(own_redis: RedisFa
             await owner.open()
             await owner.call()  # the script is known from here on
             proxy.freeze("down")
-            grant = Op(Verb.GRANT, 7, arg=60_000, group=1)
+            grant = Grant.of(7, 60_000, 1)
             with pytest.raises(StoreUnknownError):
                 await owner.call(grant)
             proxy.cut()
@@ -131,10 +132,10 @@ async def test_i2_no_confirmed_ack_is_lost_when_the_server_is_killed(
                 offsets = range(start, start + 8)
                 with suppress(StoreError):
                     granted = await flusher.submit(
-                        handle, [Op(Verb.GRANT, o, arg=60_000, group=1) for o in offsets]
+                        handle, [Grant.of(o, 60_000, 1) for o in offsets]
                     )
                     acks = [
-                        Op(Verb.ACK, o, r.fence, granted.rterm, r.attempt)
+                        Settle(Verb.ACK, o, r.fence, granted.rterm, r.attempt)
                         for o, r in zip(offsets, granted.results, strict=False)
                     ]
                     settled = await flusher.submit(handle, acks)
@@ -169,7 +170,7 @@ async def test_i2_no_confirmed_ack_is_lost_when_the_server_is_killed(
                 if bits[bit >> 3] & (0x80 >> (bit & 7))
             }
             assert confirmed <= finished
-            await flusher.submit(handle, [Op(Verb.SETTLED, 0)])
+            await flusher.submit(handle, [EndRepair()])
         runner.cancel()
 
 
@@ -185,7 +186,7 @@ async def test_cancelled_callers_never_mix_up_answers(own_redis: RedisFactory) -
         async def ask(number: int) -> None:
             nonlocal answered
             offsets = range(number * 4, number * 4 + 1 + number % 4)
-            ops = [Op(Verb.GRANT, o, arg=10_000 + o, group=number) for o in offsets]
+            ops = [Grant.of(o, 10_000 + o, number) for o in offsets]
             reply = await flusher.submit(handle, ops)
             assert [r.when_ms - reply.now_ms - 10_000 for r in reply.results] == list(offsets)
             answered += 1
@@ -214,7 +215,7 @@ async def test_r14_an_evicted_chunk_is_noticed_and_made_good(own_redis: RedisFac
         assert (await owner.one(acks[1])).outcome is Outcome.ALREADY_ACKED
         snapshot = await owner.open(again=True)
         assert (snapshot.lost_chunks, sorted(snapshot.chunks)) == ([0], [1])
-        await owner.call(Op(Verb.REPLAY, 0, arg=1), Op(Verb.REPLAY, 1))
+        await owner.call(RemakeChunk(0), ReplayAck(1))
         assert (await owner.one(acks[0])).outcome is Outcome.ALREADY_ACKED
 
 
@@ -244,7 +245,7 @@ async def test_data_that_is_gone_is_absent(own_redis: RedisFactory) -> None:
         await owner.open()
         await owner.grant(1)
         server.flush()
-        assert (await owner.call(Op(Verb.LOOK, 1))).verdict is Verdict.ABSENT
+        assert (await owner.call(LookUp(1))).verdict is Verdict.ABSENT
 
 
 async def test_i7_a_full_server_refuses_and_changes_nothing(own_redis: RedisFactory) -> None:
@@ -257,7 +258,7 @@ async def test_i7_a_full_server_refuses_and_changes_nothing(own_redis: RedisFact
         with server.client() as client:
             client.config_set("maxmemory", "1mb")
             with pytest.raises(StoreError) as caught:
-                await owner.call(acks[0], Op(Verb.GRANT, 99_999, arg=1000, group=1))
+                await owner.call(acks[0], Grant.of(99_999, 1000, 1))
             assert not isinstance(caught.value, StoreUnknownError)
             client.config_set("maxmemory", "0")
         snapshot = await owner.open(again=True)

@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from ackd.core.record.protocol import Call, Op, Open, Reply, Verdict
-from ackd.core.record.transitions import Outcome, Verb
+from ackd.core.record.operations import ClaimOrigin, CopyRef, Grant, LookUp
+from ackd.core.record.protocol import Call, Open, Reply, Verdict
+from ackd.core.record.transitions import Outcome
 from ackd.errors import StoreCallError, StoreDataError, StoreError, StoreUnknownError
 from ackd.ports import Store
 from ackd.store.flusher import Flusher, LedgerHandle, PartlyError
@@ -32,7 +33,7 @@ async def test_i7_a_full_server_refuses_calls_of_a_flush_one_by_one(
         await relief.call(*acks)
         with server.client() as client:
             client.config_set("maxmemory", "1mb")
-            grant = Call(full.key, [Op(Verb.GRANT, 1, arg=1000, group=1)], full.term, full.seq + 1)
+            grant = Call(full.key, [Grant.of(1, 1000, 1)], full.term, full.seq + 1)
             frees = Call(relief.key, [last], relief.term, relief.seq + 1)
             with pytest.raises(PartlyError) as caught:
                 await store.apply([grant, frees])
@@ -55,7 +56,7 @@ async def test_a_call_that_fails_leaves_the_others_of_its_flush_alone(
             await owner.open()
         with server.client() as client:
             client.set(Keys("ackd").ledger(owners[1].key), "theirs")
-        grant = [Op(Verb.GRANT, 1, arg=1000, group=1)]
+        grant = [Grant.of(1, 1000, 1)]
         with pytest.raises(PartlyError) as caught:
             await store.apply([Call(o.key, grant, o.term, o.seq + 1) for o in owners])
         before, failed, after = caught.value.answers
@@ -71,7 +72,7 @@ async def test_a_flush_of_more_calls_than_one_script_takes(own_redis: RedisFacto
         owner = Owner(store)
         await owner.open()
         calls = [Call(Owner(store).key, []) for _ in range(2 * CALLS_MAX)]
-        calls.append(Call(owner.key, [Op(Verb.GRANT, 9, arg=1000, group=1)], owner.term, 2))
+        calls.append(Call(owner.key, [Grant.of(9, 1000, 1)], owner.term, 2))
         with server.client() as client:
             client.script_flush()
         replies = await store.apply(calls)
@@ -84,14 +85,14 @@ async def test_a_call_that_cannot_be_packed_costs_nobody_else(store: Store) -> N
     if isinstance(store, MemoryStore):
         return  # packs nothing
     flusher = Flusher(store)
-    impossible = [Op(Verb.CLAIM, 1 << 70, 1)]
+    impossible = [ClaimOrigin(1 << 70, 1, 0, CopyRef(0, 0))]
     async with asyncio.TaskGroup() as group:
         running = group.create_task(flusher.run())
         handles = [LedgerHandle(Owner(store).key) for _ in range(3)]
         for handle in handles:
             request = Open(handle.key, "me#1", rterm=7, incarnation=9, grace_ms=0, create_at=0)
             assert (await flusher.open(request, handle)).verdict is Verdict.OK
-        grant = [Op(Verb.GRANT, 1, arg=1000, group=1)]
+        grant = [Grant.of(1, 1000, 1)]
         grants = [flusher.submit(each, grant) for each in handles]
         stranger = LedgerHandle(handles[1].key)
         wrong = [flusher.submit(each, impossible) for each in (*handles, stranger)]
@@ -100,6 +101,6 @@ async def test_a_call_that_cannot_be_packed_costs_nobody_else(store: Store) -> N
         answers = await asyncio.gather(*wrong, return_exceptions=True)
         assert [type(each) for each in answers] == [StoreCallError] * 4
         assert not store.troubles()
-        look = await flusher.submit(stranger, [Op(Verb.LOOK, 1)])
+        look = await flusher.submit(stranger, [LookUp(1)])
         assert look.verdict is Verdict.OK
         running.cancel()

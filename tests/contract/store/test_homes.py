@@ -1,12 +1,34 @@
 """Home records on every store: what is sent back, who may deliver its copy (R2, R4, R8, R14)."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
 from ackd.core.ledger.bitmap import ChunkedBitmap
 from ackd.core.record.copies import HOME_KEEP_MS
-from ackd.core.record.protocol import Finish, Op, Result, Verdict
+from ackd.core.record.operations import (
+    Advance,
+    ClaimOrigin,
+    CloseOrigin,
+    CopyRef,
+    FinishOrigin,
+    ForgetOriginRecords,
+    Gap,
+    Grant,
+    LookUp,
+    MarkDead,
+    MoveToRetry,
+    PlaceCopy,
+    ReplayAck,
+    ReplayFinished,
+    Reset,
+    RestoreClaimed,
+    RestoreMoved,
+    Settle,
+    Truncate,
+)
+from ackd.core.record.protocol import Finish, Result, Verdict
 from ackd.core.record.transitions import Outcome, State, Verb
 from ackd.ports import Store
 from ackd.store.keys import Keys
@@ -23,9 +45,9 @@ OTHER = (2, 71)
 
 async def send(owner: Owner, offset: int) -> Result:
     """Send it back, its copy is stored, its place in the window is finished."""
-    sent = await owner.one(Op(Verb.SEND, offset, group=1))
+    sent = await owner.one(MoveToRetry(offset, 1))
     assert (sent.outcome, sent.state) == (Outcome.SENT, State.SENDING)
-    finish = Op(Verb.FINISH, offset, sent.fence, owner.rterm, arg=Finish.SENT)
+    finish = FinishOrigin(offset, sent.fence, owner.rterm, Finish.SENT)
     assert (await owner.one(finish)).outcome is Outcome.DONE
     assert (await owner.one(finish)).outcome is Outcome.FINISHED
     return sent
@@ -43,17 +65,17 @@ async def claim(
     """As the owner of the retry partition asks it, in the origin's record."""
     partition, place = carrier
     rterm = owner.rterm if rterm is None else rterm
-    op = Op(Verb.CLAIM, offset, sent.fence, rterm, 0, place, partition, counted)
+    op = ClaimOrigin(offset, sent.fence, rterm, CopyRef(partition, place), must_deliver=not counted)
     reply = await owner.foreign(op)
     assert reply.verdict is Verdict.OK
     return reply.results[0]
 
 
-async def ended(owner: Owner, ack: Op) -> None:
+async def ended(owner: Owner, ack: Settle) -> None:
     """Wait for the deadline of a lease."""
 
     async def late() -> bool:
-        return (await owner.one(ack._replace(verb=Verb.LOOK))).late
+        return (await owner.one(LookUp(ack.offset, ack.fence, ack.rterm))).late
 
     await wait_until_async(late, "the end of a lease")
 
@@ -66,10 +88,10 @@ async def test_r4_a_live_lease_is_parked_and_its_token_goes_on_counting(store: S
     assert (await owner.open(again=True)).verdict is Verdict.OK
     held = await claim(owner, 5, sent)
     assert (held.outcome, held.state) == (Outcome.HELD, State.LEASED)
-    extended = await owner.foreign(ack._replace(verb=Verb.EXTEND, arg=600_000))
+    extended = await owner.foreign(ack._replace(verb=Verb.EXTEND, for_ms=600_000))
     assert extended.results[0].outcome is Outcome.EXTENDED
     assert (await claim(owner, 5, sent)).when_ms == extended.results[0].when_ms > held.when_ms
-    assert (await owner.one(ack._replace(verb=Verb.LOOK))).outcome is Outcome.HELD
+    assert (await owner.one(LookUp(ack.offset, ack.fence, ack.rterm))).outcome is Outcome.HELD
     assert (await owner.foreign(ack)).results[0].outcome is Outcome.ACKED
     assert (await owner.one(ack)).outcome is Outcome.ALREADY_ACKED
     assert (await claim(owner, 5, sent)).outcome is Outcome.FINISHED
@@ -80,7 +102,7 @@ async def test_r2_the_first_carrier_wins_and_is_told_the_same_again(store: Store
     owner = Owner(store)
     await owner.open()
     (ack,) = await owner.grant(5)
-    await owner.one(ack._replace(verb=Verb.RETRY, arg=90_000))
+    await owner.one(ack._replace(verb=Verb.RETRY, for_ms=90_000))
     sent = await send(owner, 5)
     first = await claim(owner, 5, sent)
     assert (first.outcome, first.state, first.attempt) == (Outcome.CLAIMED, State.WAITING, 1)
@@ -91,7 +113,7 @@ async def test_r2_the_first_carrier_wins_and_is_told_the_same_again(store: Store
     older = sent._replace(fence=sent.fence - 1)
     assert (await claim(owner, 5, older)).outcome is Outcome.REFUSED
     # A repeat of the retry is told the same until the message is handed on (R17).
-    again = ack._replace(verb=Verb.RETRY, arg=90_000)
+    again = ack._replace(verb=Verb.RETRY, for_ms=90_000)
     assert (await owner.foreign(again)).results[0].outcome is Outcome.LOST
     assert (await owner.foreign(ack)).results[0].outcome is Outcome.LOST
 
@@ -113,14 +135,14 @@ async def test_sending_is_the_commit_point_and_is_read_by_the_next_owner(store: 
     owner = Owner(store)
     await owner.open()
     (ack,) = await owner.grant(5)
-    sent = await owner.one(Op(Verb.SEND, 5, group=1))
-    assert (await owner.one(Op(Verb.GRANT, 5, arg=1, group=2))).outcome is Outcome.REFUSED
-    assert (await owner.one(Op(Verb.BURY, 5, sent.fence))).outcome is Outcome.REFUSED
-    await owner.call(Op(Verb.HOLE, 5, arg=6))
+    sent = await owner.one(MoveToRetry(5, 1))
+    assert (await owner.one(Grant.of(5, 1, 2))).outcome is Outcome.REFUSED
+    assert (await owner.one(MarkDead(5, sent.fence))).outcome is Outcome.REFUSED
+    await owner.call(Gap(5, 6))
     new = Owner(store, owner.key, name="other#1")
     (slot,) = (await new.open()).slots
     assert (slot.state, slot.fence, slot.rterm) == (State.SENDING, sent.fence, owner.rterm)
-    assert (await new.one(Op(Verb.SEND, 5, group=1))).fence == sent.fence
+    assert (await new.one(MoveToRetry(5, 1))).fence == sent.fence
     assert (await new.foreign(ack)).results[0].outcome is Outcome.ACKED
     assert (await new.open(again=True)).slots == []
 
@@ -128,7 +150,7 @@ async def test_sending_is_the_commit_point_and_is_read_by_the_next_owner(store: 
 async def test_a_claimed_carrier_gets_a_slot_once(store: Store) -> None:
     owner = Owner(store)
     await owner.open()
-    place = Op(Verb.PLACE, 70, 12345, attempt=4, arg=0, group=1_700_000_000)
+    place = PlaceCopy(70, 12345, attempt=4, due_ms=0, first_s=1_700_000_000)
     placed = await owner.one(place)
     assert (placed.outcome, placed.state, placed.attempt) == (Outcome.DONE, State.WAITING, 4)
     assert placed.first_s == 1_700_000_000
@@ -138,8 +160,8 @@ async def test_a_claimed_carrier_gets_a_slot_once(store: Store) -> None:
     assert (await owner.one(place)).state is State.LEASED
     assert (await owner.one(ack)).outcome is Outcome.ACKED
     assert (await owner.one(place)).outcome is Outcome.FINISHED
-    bury = Op(Verb.BURY, 71, 12345)
-    buried = (await owner.call(place._replace(offset=71), bury)).results[1]
+    bury = MarkDead(71, 12345)
+    buried = (await owner.call(replace(place, offset=71), bury)).results[1]
     assert (buried.outcome, buried.fence) == (Outcome.DEAD, 12345)
 
 
@@ -147,15 +169,15 @@ async def test_attempts_that_are_used_up_are_buried_unless_somebody_was_first(st
     owner = Owner(store)
     await owner.open()
     working, gone, released = await owner.grant(1, 2, 3)
-    bury = Op(Verb.BURY, 1, working.fence, attempt=1)
+    bury = MarkDead(1, working.fence, deliveries_max=1)
     assert (await owner.one(bury)).outcome is Outcome.HELD
     await owner.one(working)
     assert (await owner.one(bury)).outcome is Outcome.FINISHED
-    await owner.one(gone._replace(verb=Verb.RETRY, arg=90_000))
-    assert (await owner.one(bury._replace(offset=2, fence=1))).outcome is Outcome.LOST
-    assert (await owner.one(bury._replace(offset=2))).outcome is Outcome.DEAD
+    await owner.one(gone._replace(verb=Verb.RETRY, for_ms=90_000))
+    assert (await owner.one(replace(bury, offset=2, fence=1))).outcome is Outcome.LOST
+    assert (await owner.one(replace(bury, offset=2))).outcome is Outcome.DEAD
     await owner.one(released._replace(verb=Verb.RELEASE))
-    fewer = await owner.one(bury._replace(offset=3))
+    fewer = await owner.one(replace(bury, offset=3))
     assert (fewer.outcome, fewer.attempt) == (Outcome.REFUSED, 0)
 
 
@@ -166,18 +188,18 @@ async def test_a_closed_home_tells_who_comes_too_late(store: Store) -> None:
     (ack,) = await owner.grant(5)
     await owner.one(ack._replace(verb=Verb.RELEASE))
     sent = await send(owner, 5)
-    close = Op(Verb.CLOSE, 5, sent.fence)
+    close = CloseOrigin(5, sent.fence)
     await owner.foreign(close)
     assert (await claim(owner, 5, sent)).outcome is Outcome.CLAIMED
     await owner.foreign(close)
-    await owner.call(Op(Verb.ADVANCE, 6))
+    await owner.call(Advance(6))
     assert (await claim(owner, 5, sent, OTHER)).outcome is Outcome.REFUSED
 
 
 async def test_a_claim_of_what_the_record_does_not_know(store: Store) -> None:
     owner = Owner(store)
     await owner.open()
-    await owner.call(Op(Verb.HOLE, 0, arg=10))
+    await owner.call(Gap(0, 10))
     unknown = Result(Outcome.SENT, State.SENDING, 1, 1 << 50, 0, 0, late=False)
     forgotten = owner.rterm ^ 1
     assert (await claim(owner, 5, unknown)).outcome is Outcome.REFUSED
@@ -194,11 +216,11 @@ async def test_r1_a_truncated_log_ends_what_lies_above_the_cut_and_keeps_what_is
     await owner.open()
     low, waits, high, parked, sent_low = await owner.grant(2, 3, 8, 9, 4)
     assert waits.offset == 3
-    await owner.one(waits._replace(verb=Verb.RETRY, arg=0))
+    await owner.one(waits._replace(verb=Verb.RETRY, for_ms=0))
     copies = [await send(owner, offset) for offset in (9, 4)]
-    await owner.call(Op(Verb.HOLE, 0, arg=2), Op(Verb.HOLE, 6, arg=8), Op(Verb.ADVANCE, 2))
-    again = [Op(Verb.HOLE, each, arg=each + 1) for each in (4, 6)]
-    reply = await owner.call(Op(Verb.RESET, 7, arg=3), *again)
+    await owner.call(Gap(0, 2), Gap(6, 8), Advance(2))
+    again = [Gap(each, each + 1) for each in (4, 6)]
+    reply = await owner.call(Truncate(7, 2), *again)
     assert reply.watermark == 2
     snapshot = await owner.open()
     assert [slot.offset for slot in snapshot.slots] == [2, 3]
@@ -215,9 +237,9 @@ async def test_r8_a_reset_ends_the_homes_above_it_and_keeps_live_leases(store: S
     owner = Owner(store)
     await owner.open()
     low, high, ended = await owner.grant(1, 5, 6)
-    await owner.one(ended._replace(verb=Verb.RETRY, arg=0))
+    await owner.one(ended._replace(verb=Verb.RETRY, for_ms=0))
     sent = [await send(owner, offset) for offset in (1, 5, 6)]
-    await owner.call(Op(Verb.RESET, 4))
+    await owner.call(Reset(4))
     assert (await claim(owner, 1, sent[0])).outcome is Outcome.HELD
     assert (await owner.one(low)).outcome is Outcome.ACKED
     assert (await claim(owner, 1, sent[0])).outcome is Outcome.FINISHED
@@ -235,7 +257,7 @@ async def test_r10_a_replayed_ack_is_told_to_the_carrier(store: Store) -> None:
     acked, unsure = await owner.grant(1, 2, lease_ms=1)
     await ended(owner, unsure)
     sent = [await send(owner, offset) for offset in (1, 2)]
-    await owner.call(Op(Verb.REPLAY, 1), Op(Verb.REPLAY, 2, counted=False))
+    await owner.call(ReplayAck(1), ReplayFinished(2))
     assert (await claim(owner, 1, sent[0])).outcome is Outcome.FINISHED
     assert (await owner.one(acked)).outcome is Outcome.ALREADY_ACKED
     assert (await claim(owner, 2, sent[1])).outcome is Outcome.CLAIMED
@@ -249,14 +271,14 @@ async def test_r10_a_forgotten_home_is_written_again(store: Store) -> None:
     leases = await owner.grant(1, 2, 3, 4)
     generation = leases[0].fence + 5
 
-    def again(offset: int, arg: int = 0, group: int = 1, *, counted: bool = True) -> Op:
-        return Op(Verb.RESTORE, offset, generation, 7, 1, arg, group, counted)
+    def again(offset: int) -> RestoreMoved:
+        return RestoreMoved(offset, generation, 7, 1, stored=True)
 
     for _ in range(2):
         await owner.call(again(1))
-        await owner.call(Op(Verb.REPLAY, 2), again(2))
-        await owner.foreign(again(3, arg=10, counted=False))
-        await owner.call(again(4, group=0))
+        await owner.call(ReplayAck(2), again(2))
+        await owner.foreign(RestoreClaimed(3, generation, 7, 1, CopyRef(1, 9)))
+        await owner.call(RestoreMoved(4, generation, 7, 1))
     sent = Result(Outcome.SENT, State.SENDING, 1, generation, 0, 0, late=False)
     assert (await owner.one(leases[0])).outcome is Outcome.ACKED  # in the home, late
     assert (await claim(owner, 1, sent)).outcome is Outcome.FINISHED
@@ -277,11 +299,13 @@ async def test_r10_an_ack_at_home_is_remembered_without_the_home(store: Store) -
     acked = await owner.one(lease)
     assert (acked.outcome, acked.fence) == (Outcome.ACKED, sent.fence)
     generation = sent.fence + 5
-    replay = Op(Verb.REPLAY, 2, generation)
-    finish = Op(Verb.REPLAY, 2, counted=False)
-    home = Op(Verb.RESTORE, 2, generation, 7, 1, 0, 3)
-    for at, ops in enumerate(itertools.permutations((replay, finish, home)), 2):
-        await owner.foreign(*(op._replace(offset=at) for op in ops))
+    for at, order in enumerate(itertools.permutations(range(3)), 2):
+        ops = (
+            ReplayAck(at, generation),
+            ReplayFinished(at),
+            RestoreMoved(at, generation, 7, 1, stored=True, released=True),
+        )
+        await owner.foreign(*(ops[each] for each in order))
         told = Result(Outcome.SENT, State.SENDING, 1, generation, 0, 0, late=False)
         assert (await claim(owner, at, told)).outcome is Outcome.FINISHED
         again = lease._replace(offset=at)
@@ -299,14 +323,14 @@ async def test_r14_evicted_homes_are_noticed_and_their_carriers_delivered(
         sent, rterm = await send(owner, 1), owner.rterm
         with server.client() as client:
             assert client.delete(Keys("ackd").ledger(owner.key)[:-1] + "p") == 1
-        assert (await owner.call(Op(Verb.SEND, 2, group=1))).verdict is Verdict.CHUNK_LOST
-        assert (await owner.call(Op(Verb.ADVANCE, 1))).verdict is Verdict.CHUNK_LOST
-        op = Op(Verb.CLAIM, 1, sent.fence, rterm, 0, 70, 2)
+        assert (await owner.call(MoveToRetry(2, 1))).verdict is Verdict.CHUNK_LOST
+        assert (await owner.call(Advance(1))).verdict is Verdict.CHUNK_LOST
+        op = ClaimOrigin(1, sent.fence, rterm, CopyRef(2, 70))
         assert (await owner.foreign(op)).verdict is Verdict.CHUNK_LOST
         assert (await owner.one(acks[1])).outcome is Outcome.ACKED
         assert (await owner.open(again=True)).lost_homes
         new_rterm = rterm ^ 5
-        await owner.call(Op(Verb.REPLAY, 0, rterm=new_rterm, arg=2))
+        await owner.call(ForgetOriginRecords(new_rterm))
         assert (await claim(owner, 1, sent, rterm=rterm)).outcome is Outcome.LOST
         snapshot = await owner.open(again=True)
         assert (snapshot.lost_homes, snapshot.rterm) == (False, new_rterm)

@@ -2,7 +2,17 @@
 
 import pytest
 
-from ackd.core.record.protocol import Finish, Op, Result, Verdict
+from ackd.core.record.operations import (
+    AskBlocker,
+    ClaimOrigin,
+    CloseOrigin,
+    CopyRef,
+    FinishOrigin,
+    MoveToRetry,
+    ReplayAck,
+    Reset,
+)
+from ackd.core.record.protocol import Finish, Result, Verdict
 from ackd.core.record.transitions import Outcome, State, Verb
 from ackd.ports import Store
 from ackd.store.keys import Keys
@@ -23,11 +33,11 @@ def place_of(offset: int) -> int:
 
 async def park(owner: Owner, *offsets: int, key: int = KEY) -> list[Result]:
     """Send them back in one call; their copies are stored."""
-    ops = [Op(Verb.SEND, o, arg=key, group=at) for at, o in enumerate(offsets, 1)]
+    ops = [MoveToRetry(o, at, key) for at, o in enumerate(offsets, 1)]
     results = (await owner.call(*ops)).results
     for offset, sent in zip(offsets, results, strict=True):
         if sent.outcome is Outcome.SENT:
-            finish = Op(Verb.FINISH, offset, sent.fence, owner.rterm, arg=Finish.SENT)
+            finish = FinishOrigin(offset, sent.fence, owner.rterm, Finish.SENT)
             assert (await owner.one(finish)).outcome is Outcome.DONE
     return results
 
@@ -35,7 +45,7 @@ async def park(owner: Owner, *offsets: int, key: int = KEY) -> list[Result]:
 async def handed_out(owner: Owner, *offsets: int) -> None:
     """Leased once, and given back."""
     for ack in await owner.grant(*offsets):
-        given = await owner.one(ack._replace(verb=Verb.RETRY, arg=0))
+        given = await owner.one(ack._replace(verb=Verb.RETRY, for_ms=0))
         assert given.outcome is Outcome.RETRYING
 
 
@@ -43,7 +53,7 @@ async def claim(owner: Owner, offset: int, sent: Result, copy: int | None = None
     """As the owner of the retry partition."""
     place = place_of(offset) if copy is None else copy
     reply = await owner.foreign(
-        Op(Verb.CLAIM, offset, sent.fence, owner.rterm, arg=place, group=PARTITION)
+        ClaimOrigin(offset, sent.fence, owner.rterm, CopyRef(PARTITION, place))
     )
     return reply.results[0]
 
@@ -51,13 +61,13 @@ async def claim(owner: Owner, offset: int, sent: Result, copy: int | None = None
 async def over(owner: Owner, offset: int, generation: int = 0, copy: int | None = None) -> None:
     """The copy of a message is finished."""
     place = place_of(offset) if copy is None else copy
-    op = Op(Verb.CLOSE, offset, generation, arg=place + 1, group=PARTITION)
+    op = CloseOrigin(offset, generation, finished=CopyRef(PARTITION, place))
     assert (await owner.foreign(op)).results[0].outcome is Outcome.DONE
 
 
 async def head(owner: Owner, key: int = KEY) -> Result:
     """Who holds a key back."""
-    return (await owner.foreign(Op(Verb.HEAD, 0, arg=key))).results[0]
+    return (await owner.foreign(AskBlocker(key))).results[0]
 
 
 async def test_r19_copies_of_a_key_are_claimed_in_order_and_the_last_frees_it(
@@ -77,7 +87,7 @@ async def test_r19_copies_of_a_key_are_claimed_in_order_and_the_last_frees_it(
     told = (behind.fence, behind.first_s, behind.when_ms - 1)
     assert (behind.outcome, told) == (Outcome.BEHIND, (1, PARTITION, place_of(1)))
     assert await head(owner) == behind
-    await owner.foreign(Op(Verb.CLOSE, 1, first.fence))  # its copy has a slot: not enough
+    await owner.foreign(CloseOrigin(1, first.fence))  # its copy has a slot: not enough
     assert (await claim(owner, 2, second)).outcome is Outcome.BEHIND
     await over(owner, 1)
     await over(owner, 1)
@@ -111,7 +121,7 @@ async def test_r19_a_later_message_goes_only_while_its_key_is_parked(store: Stor
     assert [r.outcome for r in await park(owner, 3, 4)] == [Outcome.SENT] * 2
     for offset in (2, 3, 4):
         assert (await head(owner)).fence == offset
-        await owner.call(Op(Verb.REPLAY, offset))  # acked, as another sidecar remembers it
+        await owner.call(ReplayAck(offset))  # acked, as another sidecar remembers it
     assert [r.outcome for r in await park(owner, 6)] == [Outcome.LOST]
     assert (await owner.grant(6))[0].attempt == 1
 
@@ -154,11 +164,11 @@ async def test_r8_a_reset_takes_parked_messages_above_it_out_of_their_line(store
     await handed_out(owner, 1, 7)
     await park(owner, 1, 2, 5, 6)
     await park(owner, 7, 8, key=OTHER)
-    await owner.call(Op(Verb.RESET, 5))
+    await owner.call(Reset(5))
     assert (await owner.open(again=True)).parked == [KEY]
-    await owner.call(Op(Verb.REPLAY, 1))
+    await owner.call(ReplayAck(1))
     assert (await head(owner)).fence == 2
-    await owner.call(Op(Verb.REPLAY, 2))
+    await owner.call(ReplayAck(2))
     assert (await head(owner)).outcome is Outcome.FINISHED
 
 
@@ -175,8 +185,8 @@ async def test_r14_lines_are_lost_with_the_homes_and_never_alone(own_redis: Redi
             found = {str(name)[len(names) :] for name in client.keys(names + "*")}
             assert found == {"m", "b0", "s0", "x", "p"}
             client.delete(names + "p")
-        assert (await owner.foreign(Op(Verb.HEAD, 0, arg=KEY))).verdict is Verdict.CHUNK_LOST
-        follow = Op(Verb.SEND, 3, arg=KEY, group=1)
+        assert (await owner.foreign(AskBlocker(KEY))).verdict is Verdict.CHUNK_LOST
+        follow = MoveToRetry(3, 1, KEY)
         assert (await owner.call(follow)).verdict is Verdict.CHUNK_LOST
         snapshot = await owner.open(again=True)
         assert (snapshot.lost_homes, snapshot.parked) == (True, [])

@@ -9,13 +9,27 @@ import pytest
 
 from ackd.core.ids import LedgerKey
 from ackd.core.record.decide import REPAIR_WAIT_MS
-from ackd.core.record.protocol import Call, Finish, Op, Open, Result
+from ackd.core.record.operations import (
+    Advance,
+    ClaimOrigin,
+    CopyRef,
+    EndRepair,
+    FinishOrigin,
+    Grant,
+    LookUp,
+    MoveToRetry,
+    Op,
+    ReplayAck,
+    RestoreClaimed,
+    RestoreMoved,
+    Settle,
+)
+from ackd.core.record.protocol import Call, Finish, Open, Result
 from ackd.core.record.transitions import Outcome, Verb
 from tests.contract.store.test_differential import RUNS, Pair
 
 MINUTE_MS = 60_000
 GENERATION = 5_000
-LET_GO_AND_STORED = 3
 SETTLES = [Verb.EXTEND, Verb.RETRY, Verb.DEAD, Verb.RELEASE]
 
 
@@ -30,17 +44,17 @@ class _Passed:
         client.flushall()
         self.pair = Pair(client, LedgerKey("c", "s", bytes(16), 0))
         self._open(3, term=0)
-        self.leases = [self.one(Op(Verb.GRANT, o, arg=lease_ms, group=1)) for o in (1, 2, 3)]
+        self.leases = [self.one(Grant.of(o, lease_ms, 1)) for o in (1, 2, 3)]
         self.generation = 0
         if sent:
-            self.generation = self.one(Op(Verb.SEND, sent, group=2)).fence
-            self.one(Op(Verb.FINISH, sent, self.generation, 3, arg=Finish.SENT))
+            self.generation = self.one(MoveToRetry(sent, 2)).fence
+            self.one(FinishOrigin(sent, self.generation, 3, Finish.SENT))
         if before:
-            self.one(Op(Verb.ADVANCE, 3))
+            self.one(Advance(3))
         self.pair.run = RUNS[1]
         self._open(4, term=self.pair.term)
         if not before:
-            self.one(Op(Verb.ADVANCE, 3))
+            self.one(Advance(3))
 
     def _open(self, rterm: int, term: int) -> None:
         self.pair.open(Open(self.pair.key, "a#1", rterm, 9, 0, create_at=0, term=term))
@@ -56,7 +70,9 @@ class _Passed:
     ) -> Result:
         """With the token of before the failover."""
         fence = self.leases[offset - 1].fence
-        return self.one(Op(verb, offset, fence, rterm, 1, MINUTE_MS, counted=counted))
+        if verb is Verb.LOOK:
+            return self.one(LookUp(offset, fence, rterm))
+        return self.one(Settle(verb, offset, fence, rterm, 1, MINUTE_MS, counted=counted))
 
 
 def _wait(store: _Passed) -> None:
@@ -64,7 +80,7 @@ def _wait(store: _Passed) -> None:
 
 
 def _replayed(store: _Passed) -> None:
-    store.one(Op(Verb.SETTLED, 0))
+    store.one(EndRepair())
 
 
 @pytest.mark.parametrize("before", [False, True])
@@ -99,7 +115,7 @@ def test_i2_its_ack_is_kept_whatever_comes(client: Any, *, before: bool) -> None
 def test_r10_its_home_decides_as_soon_as_it_is_restored(client: Any, verb: Verb) -> None:
     store = _Passed(client, before=False)
     generation = store.pair.now_us + GENERATION
-    store.one(Op(Verb.RESTORE, 1, generation, 3, 1, group=LET_GO_AND_STORED))
+    store.one(RestoreMoved(1, generation, 3, 1, stored=True, released=True))
     assert store.settle(Verb.EXTEND, counted=False).outcome is Outcome.EXTENDED
     assert store.settle(verb).outcome not in (Outcome.LOST, Outcome.UNREPAIRED)
 
@@ -114,7 +130,7 @@ def test_r4_a_home_that_is_known_decides_at_once(client: Any) -> None:
 
 def _claimed(store: _Passed) -> None:
     """Who has claimed the copy of message 2 says so: (partition 5, offset 70)."""
-    store.one(Op(Verb.RESTORE, 2, store.generation, 3, 1, 71, 5, counted=False))
+    store.one(RestoreClaimed(2, store.generation, 3, 1, CopyRef(5, 70)))
 
 
 @pytest.mark.parametrize("verb", [Verb.ACK, *SETTLES])
@@ -141,6 +157,6 @@ def test_i2_an_ack_that_was_told_counts_for_a_copy_that_was_claimed(client: Any)
     """A second failover forgot the ack; it is repeated after the claim, by the same generation."""
     store = _Passed(client, before=False, sent=2, lease_ms=1)
     _claimed(store)
-    store.one(Op(Verb.REPLAY, 2, store.generation))
-    claim = Op(Verb.CLAIM, 2, store.generation, 3, arg=70, group=5)
+    store.one(ReplayAck(2, store.generation))
+    claim = ClaimOrigin(2, store.generation, 3, CopyRef(5, 70))
     assert store.one(claim).outcome is Outcome.FINISHED

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from ackd.core.ids import LedgerKey
-from ackd.core.record.protocol import Call, Op, Open
+from ackd.core.record.operations import Advance, Gap, Grant, Op, Settle
+from ackd.core.record.protocol import Call, Open
 from ackd.core.record.transitions import Outcome, Verb
 from tests.contract.store.test_differential import Pair
 
@@ -23,23 +24,23 @@ def story(client: Any, seed: int, stride: int) -> int:
     pair.open(Open(pair.key, "a#1", 3, 9, 0, create_at=0))
     at, acked, waiting = 0, 0, []
     while at < ENTRIES:
-        ops = []
+        ops: list[Op] = []
         for _ in range(rng.choice([1, 3, 16, 17, 32])):
             offset = at * stride
             members = rng.choice([1, 1, 1, 2, min(stride, 40)])
-            ops += [Op(Verb.GRANT, offset + each, arg=60_000, group=1) for each in range(members)]
+            ops += [Grant.of(offset + each, 60_000, 1) for each in range(members)]
             if members < stride:
-                ops.append(Op(Verb.HOLE, offset + members, arg=offset + stride))
+                ops.append(Gap(offset + members, offset + stride))
             at += 1
         if rng.random() < 0.3:
             start = rng.randrange(at * stride)
-            ops.append(Op(Verb.HOLE, start, arg=start + rng.randrange(1, 4 * stride)))
+            ops.append(Gap(start, start + rng.randrange(1, 4 * stride)))
         if rng.random() < 0.1:
-            ops.append(Op(Verb.ADVANCE, 0))
+            ops.append(Advance(0))
         reply = pair.apply(Call(pair.key, ops, pair.term, pair.seq + 1))
         pair.seq += 1
         waiting += [
-            Op(Verb.ACK, op.offset, result.fence, reply.rterm, 1)
+            Settle(Verb.ACK, op.offset, result.fence, reply.rterm, 1)
             for op, result in zip(ops, reply.results, strict=True)
             if result.outcome is Outcome.GRANTED
         ]
@@ -69,8 +70,8 @@ def test_a_lease_is_no_dearer_with_many_chunks_open(client: Any) -> None:
     pair.open(Open(pair.key, "a#1", 3, 9, 0, create_at=0))
     client.config_resetstat()
     for at in range(40):
-        ops = [Op(Verb.GRANT, at * 1024, arg=60_000, group=1)]
-        ops.append(Op(Verb.HOLE, at * 1024 + 1, arg=(at + 1) * 1024))
+        ops: list[Op] = [Grant.of(at * 1024, 60_000, 1)]
+        ops.append(Gap(at * 1024 + 1, (at + 1) * 1024))
         pair.seq += 1
         pair.apply(Call(pair.key, ops, pair.term, pair.seq))
     assert "cmdstat_hkeys" not in client.info("commandstats")

@@ -4,8 +4,8 @@ from itertools import count
 
 import pytest
 
-from ackd.core.record.protocol import Op, Verdict
-from ackd.core.record.transitions import Verb
+from ackd.core.record.operations import Advance, MoveToRetry
+from ackd.core.record.protocol import Verdict
 from ackd.errors import StoreSetupError
 from ackd.ports import Store
 from ackd.store.memory import MemoryStore
@@ -32,7 +32,7 @@ async def test_a_record_is_found_with_all_its_keys_and_goes_with_all_of_them(sto
     await owner.open(create_at=7)
     await other.open()
     acks = await owner.grant(*range(7, 50))
-    await owner.call(*acks[1:], Op(Verb.SEND, 7, group=9), Op(Verb.ADVANCE, 7))
+    await owner.call(*acks[1:], MoveToRetry(7, 9), Advance(7))
     found = await of(survey, owner)
     assert found is not None
     assert {HEAD, BITS, SLOTS, HOMES} <= found.sizes.keys()

@@ -4,8 +4,7 @@ import pytest
 
 from ackd.api.messages import Delivery, SettleItem, Status, Verb
 from ackd.config.dedup import DedupSettings
-from ackd.core.record.protocol import Op
-from ackd.core.record.transitions import Verb as CoreVerb
+from ackd.core.record.operations import Reset
 from ackd.ports import Outgoing, Stored
 from tests.integration.engine.together import NAME, Sidecar, Together
 from tests.support.wait import wait_until_async
@@ -152,7 +151,7 @@ async def test_after_a_reset_everything_comes(together: Together) -> None:
 
     await wait_until_async(settled, "the repeat")
     partition = next(p for p in subscription.owned.values() if p.tp.partition == 0)
-    await subscription.context.flusher.submit(partition.handle, [Op(CoreVerb.RESET, 0)])
+    await subscription.context.flusher.submit(partition.handle, [Reset(0)])
     subscription.ownership.drop(partition, over=True)
     subscription.ownership.take(partition.tp)
     again = await one.collect(3)

@@ -30,7 +30,17 @@ from ackd.core.ledger.ledger import Ledger
 from ackd.core.ledger.order import Place
 from ackd.core.ledger.repair import Repair
 from ackd.core.record import decide
-from ackd.core.record.protocol import Call, Finish, Op, Open, Reply, Result, Verdict
+from ackd.core.record.operations import (
+    Advance,
+    EndRepair,
+    FinishOrigin,
+    Gap,
+    Grant,
+    Op,
+    ReplayAck,
+    Settle,
+)
+from ackd.core.record.protocol import Call, Finish, Open, Reply, Result, Verdict
 from ackd.core.record.transitions import Verb
 
 KEY = LedgerKey("cluster", "orders", b"\1" * 16, 0)
@@ -138,7 +148,7 @@ class Play:
         for effect in self.owner.ledger.drain():
             match effect:
                 case FinishRange(start, end, reason):
-                    reply = self.as_owner(Op(Verb.HOLE, start, arg=end, group=reason))
+                    reply = self.as_owner(Gap(start, end, reason))
                     if reason == Finish.VANISHED and not reply.results[0].when_ms:
                         self.owner.ledger.finish(start)
                 case FetchFrom(offset):
@@ -251,7 +261,7 @@ def leases(
     def event(play: Play) -> list[int] | Verdict:
         owner = play.owner
         taken = owner.ledger.grants.take(most, bytes_max)
-        ops = [Op(Verb.GRANT, offset, arg=lease_ms, group=1) for offset in taken]
+        ops = [Grant.of(offset, lease_ms, 1) for offset in taken]
         if not heard:
             play.call(*ops, owner=owner)
             return []
@@ -279,7 +289,7 @@ def writes() -> Event:
 
     def event(play: Play) -> int:
         ledger = play.owner.ledger
-        play.as_owner(Op(Verb.ADVANCE, ledger.watermark))
+        play.as_owner(Advance(ledger.watermark))
         play.perform()
         return ledger.confirmed
 
@@ -292,14 +302,14 @@ def repairs() -> Event:
     def event(play: Play) -> list[str]:
         repair = play.last
         assert isinstance(repair, Repair)
-        ops = [Op(Verb.REPLAY, offset) for offset in repair.finished]
-        ops += [Op(Verb.RELEASE, *orphan) for orphan in repair.orphans]
+        ops: list[Op] = [ReplayAck(offset) for offset in repair.finished]
+        ops += [Settle(Verb.RELEASE, *orphan) for orphan in repair.orphans]
         for offset, fence, rterm, attempt, due_ms in repair.leases:
             left_ms = due_ms - play.now_ms
-            ops.append(Op(Verb.EXTEND, offset, fence, rterm, attempt, arg=left_ms))
+            ops.append(Settle(Verb.EXTEND, offset, fence, rterm, attempt, for_ms=left_ms))
         if repair.watermark:
-            ops.append(Op(Verb.ADVANCE, repair.watermark))
-        reply = play.as_owner(*ops, Op(Verb.SETTLED, 0))
+            ops.append(Advance(repair.watermark))
+        reply = play.as_owner(*ops, EndRepair())
         for op, result in zip(ops, reply.results, strict=False):
             _tell(play, op, result, reply.now_ms)
         return [result.outcome.name.lower() for result in reply.results[:-1]]
@@ -311,7 +321,7 @@ def finishes_dead(offset: int) -> Event:
     """The dead-letter copy is durable: the owner finishes the original."""
 
     def event(play: Play) -> str:
-        reply = play.as_owner(Op(Verb.FINISH, offset, *play.token(offset, -1), arg=Finish.DEAD))
+        reply = play.as_owner(FinishOrigin(offset, *play.token(offset, -1)[:2], Finish.DEAD))
         play.owner.ledger.finish(offset)
         return reply.results[0].outcome.name.lower()
 
@@ -337,7 +347,7 @@ def settles(
     """
 
     def event(play: Play) -> str | list[str]:
-        ops = [Op(verb, offset, *play.token(offset, nth), arg=arg) for offset in offsets]
+        ops = [Settle(verb, offset, *play.token(offset, nth), arg) for offset in offsets]
         reply = play.call(*ops, owner=None) if elsewhere else play.as_owner(*ops)
         if reply.verdict is not Verdict.OK:
             return reply.verdict.name.lower()

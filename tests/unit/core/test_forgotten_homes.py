@@ -7,13 +7,23 @@ import pytest
 from ackd.core.ids import LedgerKey
 from ackd.core.record import copies, decide
 from ackd.core.record.decide import REPAIR_WAIT_MS
-from ackd.core.record.protocol import Call, Op, Open, Result, Verdict
+from ackd.core.record.operations import (
+    Advance,
+    ClaimOrigin,
+    CopyRef,
+    EndRepair,
+    Grant,
+    Op,
+    ReplayFinished,
+    RestoreMoved,
+    Settle,
+)
+from ackd.core.record.protocol import Call, Open, Result, Verdict
 from ackd.core.record.transitions import Outcome, Verb
 
 KEY = LedgerKey("cluster", "orders", b"\1" * 16, 0)
 START_US = 1_700_000_000_000_000
-LET_GO_AND_STORED = 3
-REPLAYED = Op(Verb.REPLAY, 1, counted=False)
+REPLAYED = ReplayFinished(1)
 
 
 class _Store:
@@ -24,7 +34,7 @@ class _Store:
         request = Open(KEY, "a#1", rterm=1, incarnation=1, grace_ms=0, create_at=0)
         self.record = decide.create(request, 0, self.run)
         self.open(1, created=True)
-        self.lease = self.one(Op(Verb.GRANT, 1, arg=60_000, group=1))
+        self.lease = self.one(Grant.of(1, 60_000, 1))
         self.generation = self.now_us + 5
         self.run = "run-2"
         self.open(2)
@@ -40,13 +50,14 @@ class _Store:
         return reply.results[0]
 
     def ack(self) -> Result:
-        return self.one(Op(Verb.ACK, 1, self.lease.fence, 1, 1))
+        return self.one(Settle(Verb.ACK, 1, self.lease.fence, 1, 1))
 
-    def restore(self, group: int) -> None:
-        self.one(Op(Verb.RESTORE, 1, self.generation, 1, 1, 0, group))
+    def restore(self, *, stored: bool, released: bool) -> None:
+        """By who moved the message."""
+        self.one(RestoreMoved(1, self.generation, 1, 1, 0, stored, released))
 
-    def asks(self) -> Op:
-        return Op(Verb.CLAIM, 1, self.generation, 1, 1, 70, 2)
+    def asks(self) -> ClaimOrigin:
+        return ClaimOrigin(1, self.generation, 1, CopyRef(2, 70), attempt=1)
 
     def claim(self) -> Outcome:
         while (found := self.one(self.asks())).outcome is Outcome.HELD:
@@ -54,14 +65,16 @@ class _Store:
         return found.outcome
 
 
-@pytest.mark.parametrize("group", [0, 1, LET_GO_AND_STORED])
-def test_i2_an_ack_between_rollback_and_repair_counts_for_the_copy(group: int) -> None:
+@pytest.mark.parametrize(("stored", "released"), [(False, False), (True, False), (True, True)])
+def test_i2_an_ack_between_rollback_and_repair_counts_for_the_copy(
+    *, stored: bool, released: bool
+) -> None:
     """Whoever restores the home, its owner or who was that before."""
     store = _Store()
     acked = store.ack()
     assert acked.outcome is Outcome.ACKED
     assert acked.fence > store.lease.fence  # the server of the ack repeats it as one of a home
-    store.restore(group)
+    store.restore(stored=stored, released=released)
     assert store.claim() is Outcome.FINISHED
     assert store.ack().outcome is Outcome.ALREADY_ACKED
 
@@ -74,18 +87,20 @@ def test_i2_such_an_ack_counts_for_the_copy_even_if_nobody_restores_the_home() -
 
 def test_i1_a_finish_that_is_merely_repeated_hides_no_copy() -> None:
     store = _Store()
-    store.one(Op(Verb.REPLAY, 1, counted=False))
-    store.restore(LET_GO_AND_STORED)
+    store.one(ReplayFinished(1))
+    store.restore(stored=True, released=True)
     assert store.claim() is Outcome.CLAIMED
 
 
-@pytest.mark.parametrize("group", [0, LET_GO_AND_STORED])
-def test_i3_a_lease_that_was_extended_before_its_home_is_made_again_moves_there(group: int) -> None:
+@pytest.mark.parametrize("last", [False, True])
+def test_i3_a_lease_that_was_extended_before_its_home_is_made_again_moves_there(
+    *, last: bool
+) -> None:
     store = _Store()
-    extended = store.one(Op(Verb.EXTEND, 1, store.lease.fence, 1, 1, arg=90_000))
-    store.restore(group)
+    extended = store.one(Settle(Verb.EXTEND, 1, store.lease.fence, 1, 1, for_ms=90_000))
+    store.restore(stored=last, released=last)
     store.now_us += REPAIR_WAIT_MS * 1_000
-    claim = store.one(Op(Verb.CLAIM, 1, store.generation, 1, 0, 70, 2))
+    claim = store.one(ClaimOrigin(1, store.generation, 1, CopyRef(2, 70)))
     assert (claim.outcome, claim.when_ms) == (Outcome.HELD, extended.when_ms)
     assert store.ack().outcome is Outcome.ACKED
     assert store.claim() is Outcome.FINISHED
@@ -95,26 +110,26 @@ def test_i3_a_lease_that_was_extended_before_its_home_is_made_again_moves_there(
 def test_i7_who_comes_between_a_commit_and_its_home_is_not_lost(verb: Verb) -> None:
     """A commit has passed the message; its home, which has the lease, is not restored yet."""
     store = _Store()
-    store.one(Op(Verb.ADVANCE, 2))
-    settle = Op(verb, 1, store.lease.fence, 1, 1, arg=90_000)
+    store.one(Advance(2))
+    settle = Settle(verb, 1, store.lease.fence, 1, 1, 90_000)
     assert store.one(settle).outcome is Outcome.UNREPAIRED
-    store.restore(LET_GO_AND_STORED)
-    store.one(Op(Verb.EXTEND, 1, store.lease.fence, 1, 1, 50_000, counted=False))
+    store.restore(stored=True, released=True)
+    store.one(Settle(Verb.EXTEND, 1, store.lease.fence, 1, 1, 50_000, counted=False))
     assert store.one(settle).outcome not in (Outcome.UNREPAIRED, Outcome.LOST)
 
 
 def test_a_settle_of_what_is_over_is_lost_once_the_repair_is() -> None:
     store = _Store()
-    store.one(Op(Verb.ADVANCE, 2))
+    store.one(Advance(2))
     assert store.ack().outcome is Outcome.ALREADY_ACKED
-    extend = Op(Verb.EXTEND, 1, store.lease.fence, 1, 1, arg=90_000)
-    store.one(Op(Verb.SETTLED, 0))
+    extend = Settle(Verb.EXTEND, 1, store.lease.fence, 1, 1, for_ms=90_000)
+    store.one(EndRepair())
     assert store.one(extend).outcome is Outcome.LOST
 
 
 def test_i8_acks_leave_nothing_once_the_repair_is_over() -> None:
     store = _Store()
-    store.one(Op(Verb.SETTLED, 0))
+    store.one(EndRepair())
     assert store.ack().fence == store.lease.fence
     assert not store.record.homes
     store = _Store()
@@ -123,24 +138,24 @@ def test_i8_acks_leave_nothing_once_the_repair_is_over() -> None:
     assert not store.record.homes
 
 
-@pytest.mark.parametrize("passed", [Op(Verb.ADVANCE, 5, counted=False), REPLAYED])
+@pytest.mark.parametrize("passed", [Advance(5, repair=True), REPLAYED])
 def test_i7_nobody_is_told_already_acked_of_what_a_repair_has_passed(passed: Op) -> None:
     """The message was sent back under a lease that the rollback forgot, too."""
     store = _Store()
-    store.one(Op(Verb.RELEASE, 1, store.lease.fence, 1, 1))
+    store.one(Settle(Verb.RELEASE, 1, store.lease.fence, 1, 1))
     store.lease = store.lease._replace(fence=store.lease.fence + 1)
     store.one(passed)
     assert store.ack().outcome is Outcome.UNREPAIRED
-    store.one(Op(Verb.SETTLED, 0))
+    store.one(EndRepair())
     assert store.ack().outcome is Outcome.ACKED
     assert store.ack().outcome is Outcome.ALREADY_ACKED
     assert store.claim() is Outcome.FINISHED, "I2: its copy does not come after the ack"
 
 
-@pytest.mark.parametrize("passed", [Op(Verb.ADVANCE, 5, counted=False), REPLAYED])
+@pytest.mark.parametrize("passed", [Advance(5, repair=True), REPLAYED])
 def test_i7_who_comes_after_the_copy_is_told_lost(passed: Op) -> None:
     store = _Store()
-    store.one(Op(Verb.RELEASE, 1, store.lease.fence, 1, 1))
+    store.one(Settle(Verb.RELEASE, 1, store.lease.fence, 1, 1))
     store.lease = store.lease._replace(fence=store.lease.fence + 1)
     store.one(passed)
     assert store.claim() is Outcome.LOST, "the copy is all there is: it is delivered"
@@ -151,16 +166,16 @@ def test_i7_who_comes_after_the_copy_is_told_lost(passed: Op) -> None:
 def test_i3_a_lease_that_lives_in_the_record_holds_the_copy_of_what_a_repair_has_passed() -> None:
     store = _Store()
     store.one(REPLAYED)
-    store.one(Op(Verb.ADVANCE, 5, counted=False))
-    store.one(Op(Verb.SETTLED, 0))
+    store.one(Advance(5, repair=True))
+    store.one(EndRepair())
     asked = store.one(store.asks())
     assert (asked.outcome, asked.when_ms) == (Outcome.HELD, store.lease.when_ms)
     store.now_us += copies.HOME_KEEP_MS * 500
-    extend = Op(Verb.EXTEND, 1, store.lease.fence, 1, 1, 2 * copies.HOME_KEEP_MS)
+    extend = Settle(Verb.EXTEND, 1, store.lease.fence, 1, 1, 2 * copies.HOME_KEEP_MS)
     longer = store.one(extend)
     assert (longer.outcome, longer.late) == (Outcome.EXTENDED, True)
     store.now_us += copies.HOME_KEEP_MS * 1_000
-    store.one(Op(Verb.ADVANCE, 6))
+    store.one(Advance(6))
     assert store.one(store.asks()).when_ms == longer.when_ms, "kept for as long as the lease"
     assert store.ack().outcome is Outcome.ACKED
     assert store.claim() is Outcome.FINISHED
@@ -170,7 +185,7 @@ def test_a_plain_restart_leaves_already_acked_as_it_was() -> None:
     store = _Store()
     assert store.ack().outcome is Outcome.ACKED
     assert store.ack().outcome is Outcome.ALREADY_ACKED
-    store.one(Op(Verb.ADVANCE, 5))
+    store.one(Advance(5))
     store.run = "run-3"
     store.open(3)
     assert store.ack().outcome is Outcome.ALREADY_ACKED

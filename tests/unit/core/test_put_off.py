@@ -7,7 +7,7 @@ import pytest
 from ackd.core.ledger.effects import Bury, PutOff
 from ackd.core.ledger.order import Place
 from ackd.core.ledger.send_back import Rules, Stuck, Why
-from ackd.core.record.protocol import Op
+from ackd.core.record.operations import MarkDead, PlaceCopy, ReplayAck
 from ackd.core.record.transitions import Verb
 from tests.unit.core.playbook import (
     T0_MS,
@@ -50,7 +50,7 @@ def writes_down() -> Event:
         asked = [each for each in play.asked if isinstance(each, PutOff)]
         play.asked = [each for each in play.asked if not isinstance(each, PutOff)]
         ops = [
-            Op(Verb.PLACE, offset, attempt=attempt, arg=due_ms, group=due_ms // 1000)
+            PlaceCopy(offset, attempt=attempt, due_ms=due_ms, first_s=due_ms // 1000)
             for each in asked
             for offset, attempt, due_ms in each.messages
         ]
@@ -134,7 +134,7 @@ def test_what_was_finished_or_belongs_to_an_old_session_is_left_alone() -> None:
 def test_it_may_be_acked_while_the_store_is_asked() -> None:
     """An operator's cancel."""
     told = Play() >> tells((0, DUE_MS, 0)) >> brings(0, 1)
-    told.as_owner(Op(Verb.REPLAY, 0))
+    told.as_owner(ReplayAck(0))
     assert told >> writes_down() << ["finished"] >> watermark() << 1
 
 
@@ -143,7 +143,7 @@ def test_its_budget_may_be_used_up_when_it_comes() -> None:
     told.owner.ledger.limits.deliveries_max = 3
     told >> tells((0, DUE_MS, 3), (1, DUE_MS, 2)) >> brings(0, 1) >> writes_down()
     assert [each for each in told.asked if isinstance(each, Bury)] == [Bury(0, 0)]
-    reply = told.as_owner(Op(Verb.BURY, 0, attempt=3))
+    reply = told.as_owner(MarkDead(0, deliveries_max=3))
     told.owner.ledger.buried(0, reply.results[0], reply.rterm, reply.now_ms, told.now_ms)
     told.perform()
     assert told.dead == [0]

@@ -2,7 +2,8 @@
 
 from ackd.core.ids import LedgerKey
 from ackd.core.record import decide
-from ackd.core.record.protocol import Call, Op, Open, Reply, Verdict
+from ackd.core.record.operations import Advance, Drop, Gap, Grant, LookUp, Op, RemakeChunk, Settle
+from ackd.core.record.protocol import Call, Open, Reply, Verdict
 from ackd.core.record.transitions import Outcome, State, Verb
 
 KEY = LedgerKey("c", "s", bytes(16), 0)
@@ -30,31 +31,31 @@ class Driver:
 
 def test_a_message_that_waited_is_granted_when_it_is_due_and_not_before() -> None:
     driver = Driver()
-    granted = driver.call(Op(Verb.GRANT, 1, arg=1000, group=1)).results[0]
-    retry = Op(Verb.RETRY, 1, granted.fence, 7, 1, arg=500)
+    granted = driver.call(Grant.of(1, 1000, 1)).results[0]
+    retry = Settle(Verb.RETRY, 1, granted.fence, 7, 1, for_ms=500)
     assert driver.call(retry).results[0].outcome is Outcome.RETRYING
     driver.now_us += 499_000
-    assert driver.call(Op(Verb.GRANT, 1, arg=1000, group=1)).results[0].outcome is Outcome.HELD
+    assert driver.call(Grant.of(1, 1000, 1)).results[0].outcome is Outcome.HELD
     driver.now_us += 1_000
-    again = driver.call(Op(Verb.GRANT, 1, arg=1000, group=1)).results[0]
+    again = driver.call(Grant.of(1, 1000, 1)).results[0]
     assert (again.outcome, again.state, again.attempt) == (Outcome.GRANTED, State.LEASED, 2)
     assert driver.call(retry).results[0].outcome is Outcome.LOST
 
 
 def test_r14_a_hole_across_a_lost_chunk_does_not_hide_the_loss() -> None:
     driver = Driver()
-    driver.call(Op(Verb.HOLE, CHUNK, arg=CHUNK + 10))
+    driver.call(Gap(CHUNK, CHUNK + 10))
     del driver.record.finished.chunks[1]
-    assert driver.call(Op(Verb.HOLE, 5, arg=3 * CHUNK)).verdict is Verdict.CHUNK_LOST
-    assert driver.call(Op(Verb.REPLAY, CHUNK, arg=1)).verdict is Verdict.OK
-    assert driver.call(Op(Verb.HOLE, 5, arg=3 * CHUNK)).verdict is Verdict.OK
+    assert driver.call(Gap(5, 3 * CHUNK)).verdict is Verdict.CHUNK_LOST
+    assert driver.call(RemakeChunk(1)).verdict is Verdict.OK
+    assert driver.call(Gap(5, 3 * CHUNK)).verdict is Verdict.OK
 
 
 def test_r14_a_lost_chunk_below_the_watermark_is_no_longer_missed_once_dropped() -> None:
     driver = Driver()
-    driver.call(Op(Verb.HOLE, 0, arg=CHUNK))
-    driver.call(Op(Verb.ADVANCE, CHUNK + 5))
+    driver.call(Gap(0, CHUNK))
+    driver.call(Advance(CHUNK + 5))
     del driver.record.finished.chunks[0]
-    assert driver.call(Op(Verb.LOOK, 3)).verdict is Verdict.CHUNK_LOST
-    assert driver.call(Op(Verb.DROP, CHUNK + 5)).verdict is Verdict.OK
-    assert driver.call(Op(Verb.LOOK, 3)).verdict is Verdict.OK
+    assert driver.call(LookUp(3)).verdict is Verdict.CHUNK_LOST
+    assert driver.call(Drop(CHUNK + 5)).verdict is Verdict.OK
+    assert driver.call(LookUp(3)).verdict is Verdict.OK

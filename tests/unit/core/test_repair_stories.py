@@ -6,7 +6,8 @@ from ackd.core.ledger.bitmap import CHUNK_OFFSETS
 from ackd.core.ledger.repair import Repair
 from ackd.core.record import decide
 from ackd.core.record.maintenance import EXCEPTIONS_KEEP_MS
-from ackd.core.record.protocol import Call, Op, Open, Verdict
+from ackd.core.record.operations import Advance, Drop, Gap, Grant, RemakeChunk, ReplayAck, Reset
+from ackd.core.record.protocol import Call, Open, Verdict
 from ackd.core.record.transitions import Verb
 from tests.unit.core.playbook import (
     KEY,
@@ -53,7 +54,7 @@ def test_a_grant_that_never_arrived_leaves_no_orphan() -> None:
 def test_a_call_that_arrives_after_the_reread_is_stale() -> None:
     """R12: a late grant can't slip in behind the owner's back."""
     play = Play() >> brings(0)
-    late = Call(KEY, [Op(Verb.GRANT, 0, arg=LEASE_MS, group=1)])
+    late = Call(KEY, [Grant.of(0, LEASE_MS, 1)])
     owner = play.owner
     owner.seq += 1
     late.term, late.seq, late.incarnation = owner.term, owner.seq, owner.incarnation
@@ -87,7 +88,7 @@ def test_the_owner_hears_of_what_others_replay() -> None:
     """R10, R16: the rollback took an ack that another sidecar served, and its journal entry."""
     play = Play() >> brings(0, 1) >> leases(2) << [0, 1] >> replicates()
     play >> acks(0, elsewhere=True) << "acked" >> promotes() >> opens("a", again=True)
-    play.call(Op(Verb.REPLAY, 0), owner=None)
+    play.call(ReplayAck(0), owner=None)
     assert play >> repairs() >> watermark() << 1 >> writes() << 1 >> acks(1) >> writes() << 2
 
 
@@ -221,7 +222,7 @@ def test_a_lost_chunk_is_noticed_and_made_again() -> None:
     del play.record.finished.chunks[0]
     assert play >> acks(2) << "chunk_lost" >> opens("a", again=True)
     assert play.last == Repair([1], 0, [], [])
-    made = play.call(Op(Verb.REPLAY, 0, arg=1), Op(Verb.REPLAY, 1), owner=play.owner)
+    made = play.call(RemakeChunk(0), ReplayAck(1), owner=play.owner)
     assert made.verdict is Verdict.OK
     assert play >> acks(1) << "already_acked" >> acks(2) << "acked"
 
@@ -237,7 +238,7 @@ def test_lost_data_is_absent_and_not_empty() -> None:
 def test_a_reset_opens_everything_again_but_live_leases_stay() -> None:
     """R8, I3: a new epoch forgets what was finished; who works on a message keeps it."""
     play = Play() >> brings(0, 1, 2, 3) >> leases(4) >> acks(0, 1) >> writes() << 2
-    play.as_owner(Op(Verb.RESET, 0))
+    play.as_owner(Reset(0))
     play >> opens("a", again=True) << NOTHING
     play.perform()
     assert play.fetches == [0]  # bodies of what was finished are gone
@@ -257,10 +258,10 @@ def test_what_is_freed_is_below_the_committed_position_only() -> None:
     """R16: chunks and slots go after the broker's commit, whole chunks at a time."""
     play = Play()
     finished = CHUNK_OFFSETS + 300
-    play.as_owner(Op(Verb.HOLE, 0, arg=finished), Op(Verb.ADVANCE, finished))
-    play.as_owner(Op(Verb.DROP, CHUNK_OFFSETS - 1))
+    play.as_owner(Gap(0, finished), Advance(finished))
+    play.as_owner(Drop(CHUNK_OFFSETS - 1))
     assert sorted(play.record.finished.chunks) == [0, 1]
-    play.as_owner(Op(Verb.DROP, finished + 999_999))
+    play.as_owner(Drop(finished + 999_999))
     assert sorted(play.record.finished.chunks) == [1]
     assert play.record.listed == {1}
 
@@ -280,6 +281,6 @@ def test_a_grant_that_was_sent_after_the_reread_counts() -> None:
     owner = play.owner
     (offset,) = owner.ledger.grants.take(1, 1 << 30)
     play >> opens("a", again=True)
-    reply = play.as_owner(Op(Verb.GRANT, offset, arg=LEASE_MS, group=1))
+    reply = play.as_owner(Grant.of(offset, LEASE_MS, 1))
     owner.ledger.grants.granted(offset, reply.results[0], reply.rterm, reply.now_ms, play.now_ms)
     assert play >> leases(2) << [1] >> opens("a", again=True) << NOTHING

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ackd.core.ledger.sent_back import KEEP_MS, SENT_MAX, Sent, SentBack, restored
 from ackd.core.record.copies import HOME_KEEP_MS
-from ackd.core.record.protocol import Op
+from ackd.core.record.operations import ReplayAck
 from ackd.core.record.transitions import Outcome, Verb
 
 GENERATION = 50
@@ -51,7 +51,7 @@ def test_i8_no_more_than_a_bound_is_remembered_below_the_committed_position() ->
 def test_i2_an_ack_in_the_home_is_told_again_as_one() -> None:
     sent = _sent(due_ms=LEASE[3])
     sent.settled(0, Outcome.ACKED, GENERATION, 0)
-    assert restored(0, sent[0], 0) == [Op(Verb.REPLAY, 0, GENERATION)]
+    assert restored(0, sent[0], 0) == [ReplayAck(0, GENERATION)]
 
 
 def test_i1_what_others_repeat_is_no_ack_of_the_home() -> None:

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from ackd.core.ids import LedgerKey
 from ackd.core.origin import OFFSET_MAX, PARTITION_MAX, Origin
-from ackd.core.record.protocol import Call, Op
-from ackd.core.record.transitions import Verb
+from ackd.core.record.operations import ClaimOrigin, CloseOrigin, CopyRef, Op, PlaceCopy
+from ackd.core.record.protocol import Call
 from ackd.engine.partition.copy_headers import (
     FIRST_MS_MAX,
     GENERATION_MAX,
@@ -157,16 +157,15 @@ def test_whatever_the_headers_say_a_carrier_is_within_what_the_store_takes(
     assert 0 <= carrier.order_key <= KEY_MAX
     key = LedgerKey(carrier.home.cluster, "work", carrier.home.topic_id, carrier.home.partition)
     key.text().encode()
-    ops = [
-        Op(Verb.CLAIM, carrier.home.offset, carrier.generation, carrier.rterm, arg=OFFSET_MAX),
-        Op(Verb.CLOSE, carrier.home.offset, carrier.generation, arg=1),
-        Op(
-            Verb.PLACE,
+    ops: list[Op] = [
+        ClaimOrigin(carrier.home.offset, carrier.generation, carrier.rterm, CopyRef(0, OFFSET_MAX)),
+        CloseOrigin(carrier.home.offset, carrier.generation, finished=CopyRef(0, 0)),
+        PlaceCopy(
             17,
             carrier.generation,
             attempt=carrier.attempt,
-            arg=carrier.due_ms,
-            group=carrier.first_ms // 1000,
+            due_ms=carrier.due_ms,
+            first_s=carrier.first_ms // 1000,
         ),
     ]
     encode_call(Call(key, ops, incarnation=carrier.incarnation), b"run")

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 from ackd.core.ids import LedgerKey
 from ackd.core.ledger.bitmap import ChunkedBitmap
 from ackd.core.ledger.sent_back import Lease, LeftOpen, SentBack
-from ackd.core.record.protocol import Call, Op, Open, Reply, Verdict
-from ackd.core.record.transitions import State, Verb
+from ackd.core.record.operations import Op, Reset
+from ackd.core.record.protocol import Call, Open, Reply, Verdict
+from ackd.core.record.transitions import State
 from ackd.engine.base.replay_log import (
     KEEP_MS,
     LEDGERS_MAX,
@@ -82,7 +83,7 @@ def test_an_epoch_of_before_is_not_repeated() -> None:
     world.lets_go((20, 21), epoch=1)
     world.memory.acked(KEY, 0, [16])
     world.memory.acked(KEY, 1, [23])
-    assert world.replays(Op(Verb.RESET, 10)) == [(20, 21), (23, 24)]
+    assert world.replays(Reset(10)) == [(20, 21), (23, 24)]
 
 
 def test_what_is_remembered_is_bounded_in_time() -> None:

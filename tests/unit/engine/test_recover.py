@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ackd.core.commit_metadata import Progress
 from ackd.core.ledger.bitmap import ChunkedBitmap
-from ackd.core.record.protocol import Op, SlotView, Snapshot, Verdict
-from ackd.core.record.transitions import State, Verb
+from ackd.core.record.operations import Gap, ReplayFinished
+from ackd.core.record.protocol import SlotView, Snapshot, Verdict
+from ackd.core.record.transitions import State
 from ackd.engine.ownership.recover import lacking, open_below
 
 
@@ -22,9 +23,9 @@ def _record(*finished: tuple[int, int], leased: tuple[int, ...] = (), mark: int 
     return Snapshot(Verdict.OK, epoch=2, watermark=mark, slots=slots, chunks=chunks)
 
 
-def _hole(start: int, end: int) -> Op:
-    """Not counted: how these were finished is not said."""
-    return Op(Verb.HOLE, start, arg=end, counted=False)
+def _hole(start: int, end: int) -> Gap:
+    """How these were finished is not said."""
+    return Gap(start, end, repair=True)
 
 
 def test_the_same_position_does_not_mean_the_same_ranges() -> None:
@@ -42,7 +43,7 @@ def test_a_store_that_is_ahead_may_lack_something_too() -> None:
 def test_a_finished_message_leaves_the_window_with_its_lease() -> None:
     """I2: a hole would leave it, and it would be handed out again."""
     assert lacking(_commit((12, 15)), _record(leased=(11, 13, 15))) == [
-        Op(Verb.REPLAY, 13, counted=False),
+        ReplayFinished(13),
         _hole(12, 15),
     ]
 
@@ -56,11 +57,11 @@ def test_what_is_being_sent_back_keeps_its_home_when_the_commit_passes_it() -> N
     """R2, R10: an ADVANCE alone would end the lease that is parked there."""
     record = _record(leased=(11, 13, 15))
     record.slots = [each._replace(state=State.SENDING) for each in record.slots[1:]]
-    assert open_below(15, record) == [Op(Verb.REPLAY, 13, counted=False)]
+    assert open_below(15, record) == [ReplayFinished(13)]
 
 
 def test_a_lease_that_the_commit_has_passed_goes_on_in_a_home() -> None:
     """I7: its message was acked or sent back, and an ADVANCE alone would say that it was acked."""
     record = _record(leased=(11, 13, 15))
-    told = [Op(Verb.REPLAY, each, counted=False) for each in (11, 13)]
+    told = [ReplayFinished(each) for each in (11, 13)]
     assert open_below(15, record) == told

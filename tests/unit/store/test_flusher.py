@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 
 from ackd.core.ids import LedgerKey
-from ackd.core.record.protocol import Call, Op, Open, Reply, Said, Verdict
+from ackd.core.record.operations import ClaimOrigin, CopyRef, Grant, LookUp, Op, PlaceCopy, Settle
+from ackd.core.record.protocol import Call, Open, Reply, Said, Verdict
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.errors import StoreCallError, StoreError, StoreUnknownError
 from ackd.store.codec import encode_call, encode_said
@@ -74,7 +75,7 @@ async def opened(flusher: Flusher, key: LedgerKey, notes: Notes | None = None) -
 
 
 def grant(offset: int, group: int = 1) -> Op:
-    return Op(Verb.GRANT, offset, arg=10_000, group=group)
+    return Grant.of(offset, 10_000, group)
 
 
 async def turns(count: int = 5) -> None:
@@ -182,7 +183,7 @@ async def test_r16_foreign_settles_reach_the_owners_listener_once() -> None:
         other = LedgerHandle(KEYS[0])
         granted = (await flusher.submit(handle, [grant(8)])).results[0]
         rterm = notes.landings[0][1].rterm
-        ack = Op(Verb.ACK, 8, fence=granted.fence, rterm=rterm, attempt=1)
+        ack = Settle(Verb.ACK, 8, fence=granted.fence, rterm=rterm, attempt=1)
         assert (await flusher.submit(other, [ack])).results[0].outcome is Outcome.ACKED
         for _ in range(2):
             await flusher.submit(handle, [])
@@ -198,7 +199,7 @@ async def test_owner_and_foreign_calls_of_one_partition_never_share_a_flush() ->
         other = LedgerHandle(KEYS[0])
         await asyncio.gather(
             flusher.submit(handle, [grant(1)]),
-            flusher.submit(other, [Op(Verb.LOOK, 1)]),
+            flusher.submit(other, [LookUp(1)]),
             flusher.submit(handle, [grant(2)]),
         )
     for calls in store.flushes:
@@ -364,11 +365,11 @@ class PackingStore(SlowStore):
 @pytest.mark.parametrize(
     "bad",
     [
-        Op(Verb.CLAIM, 1 << 70, 1),
-        Op(Verb.CLAIM, -1, 1),
-        Op(Verb.CLAIM, 1, -1),
-        Op(Verb.PLACE, 1, 1, attempt=1 << 16),
-        Op(Verb.PLACE, 1, 1, group=1 << 32),
+        ClaimOrigin(1 << 70, 1, 0, CopyRef(0, 0)),
+        ClaimOrigin(-1, 1, 0, CopyRef(0, 0)),
+        ClaimOrigin(1, -1, 0, CopyRef(0, 0)),
+        PlaceCopy(1, 1, attempt=1 << 16),
+        PlaceCopy(1, 1, first_s=1 << 32),
     ],
 )
 async def test_what_cannot_be_packed_fails_alone(bad: Op) -> None:
@@ -387,7 +388,9 @@ async def test_what_cannot_be_packed_fails_alone(bad: Op) -> None:
         replies = await asyncio.gather(*good)
         with pytest.raises(StoreCallError):
             await wrong
-        later = await flusher.submit(first, [Op(Verb.RETRY, 1, replies[0].results[0].fence)], said)
+        later = await flusher.submit(
+            first, [Settle(Verb.RETRY, 1, replies[0].results[0].fence)], said
+        )
     outcomes = [each.outcome for reply in replies for each in reply.results]
     assert outcomes == [Outcome.GRANTED] * 3
     assert later.verdict is Verdict.OK

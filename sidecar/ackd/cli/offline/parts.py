@@ -20,8 +20,8 @@ from ackd.config.adapters import find_adapter
 from ackd.config.schema import Settings
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import LedgerKey, TopicPartition
-from ackd.core.record.protocol import Call, Op, Open, Snapshot, Verdict
-from ackd.core.record.transitions import Verb
+from ackd.core.record.operations import Gap
+from ackd.core.record.protocol import Call, Open, Snapshot, Verdict
 from ackd.engine.ownership.recover import INCARNATION_BITS, RTERM_BITS
 from ackd.errors import StoreDataError
 from ackd.ports import Broker, Consumer, ConsumerSpec, Groups, Store, TopicInfo
@@ -98,7 +98,7 @@ class Parts:
     async def finish(self, key: LedgerKey, offset: int) -> None:
         """Nobody has to work on this offset any more. Raises StoreError."""
         snapshot = await self.open(key)
-        hole = Op(Verb.HOLE, offset, arg=offset + 1)
+        hole = Gap(offset, offset + 1)
         (reply,) = await self.store.apply([Call(key, [hole], snapshot.term, snapshot.seq + 1)])
         if reply.verdict is not Verdict.OK:
             raise StoreDataError(f"the record {key.text()} is {reply.verdict.name}")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ackd.core.record.protocol import LET_GO, STORED, Op
+from ackd.core.record.operations import Op, ReplayAck, RestoreMoved, Settle
 from ackd.core.record.transitions import Outcome, Verb
 
 KEEP_MS = 540_000
@@ -88,7 +88,7 @@ class Lease(NamedTuple):
     def again(self, now_ms: int) -> Op:
         """Given back if it was forgotten, never shortened."""
         left_ms = max(self.due_ms - now_ms, 1)
-        return Op(Verb.EXTEND, *self[:4], left_ms, counted=False)
+        return Settle(Verb.EXTEND, *self[:4], left_ms, counted=False)
 
 
 class LeftOpen(NamedTuple):
@@ -100,17 +100,17 @@ class LeftOpen(NamedTuple):
     def ops(self, now_ms: int) -> list[Op]:
         """What was sent back lately, and the leases that live."""
         young = self.sent.young(now_ms).items()
-        ops = [op for o, sent in young for op in restored(o, sent, now_ms, LET_GO)]
+        ops = [op for o, sent in young for op in restored(o, sent, now_ms, released=True)]
         return ops + [lease.again(now_ms) for lease in self.leases if lease.due_ms > now_ms]
 
 
-def restored(offset: int, sent: Sent, now_ms: int, group: int = 0) -> list[Op]:
-    """The home again, and the lease in it. `group`: see `Op`."""
+def restored(offset: int, sent: Sent, now_ms: int, *, released: bool = False) -> list[Op]:
+    """The home again, and the lease in it. `released`: see `RestoreMoved`."""
     if sent.acked:
-        return [Op(Verb.REPLAY, offset, sent.generation)]
-    told = sent.generation, sent.rterm, sent.attempt, sent.key, group + STORED * sent.stored
-    ops = [Op(Verb.RESTORE, offset, *told)]
+        return [ReplayAck(offset, sent.generation)]
+    told = sent.generation, sent.rterm, sent.attempt, sent.key
+    ops: list[Op] = [RestoreMoved(offset, *told, stored=sent.stored, released=released)]
     if sent.lease is not None and sent.lease[3] > now_ms:
         lease = sent.lease
-        ops.append(Op(Verb.EXTEND, offset, *lease[:3], lease[3] - now_ms, counted=False))
+        ops.append(Settle(Verb.EXTEND, offset, *lease[:3], lease[3] - now_ms, counted=False))
     return ops

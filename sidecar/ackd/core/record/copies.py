@@ -17,13 +17,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ackd.core.record.protocol import LET_GO, STORED, Finish, Op, Result
+from ackd.core.record.operations import (
+    AskBlocker,
+    ClaimOrigin,
+    CloseOrigin,
+    LookUp,
+    MoveToRetry,
+    OriginOp,
+    ReplayAck,
+    ReplayFinished,
+    RestoreClaimed,
+    RestoreOp,
+    Settle,
+)
+from ackd.core.record.protocol import BlockedBy, Finish, Result
 from ackd.core.record.slot import Slot
 from ackd.core.record.state import Fences, Home, Record
 from ackd.core.record.transitions import (
     LATE_PHASE,
     LOST,
-    SETTLES,
     Outcome,
     Phase,
     State,
@@ -41,17 +53,31 @@ UNKNOWN_AGAIN_MS = 5_000
 """When a carrier asks again for a message that is in the window again, after a rollback."""
 
 
-def send(record: Record, op: Op, slot: Slot, fences: Fences) -> None:
+def decide(record: Record, op: OriginOp, now_ms: int) -> Result:
+    """Answer an operation about an origin record, or a look."""
+    match op:
+        case LookUp():
+            return look(record, op, now_ms)
+        case ClaimOrigin():
+            return claim(record, op, now_ms)
+        case CloseOrigin():
+            close(record, op, now_ms)
+            return DONE
+        case AskBlocker():
+            return head(record, op.key)
+
+
+def send(record: Record, op: MoveToRetry, slot: Slot, fences: Fences) -> None:
     """The slot moves into a home; what stays is SENDING, with the generation as its fence."""
-    generation = fences.of(op.group)
+    generation = fences.of(op.number)
     before = record.homes.get(op.offset)
     if before is None:
         record.home_count += 1
     else:
         leave(record, op.offset, before)
-    record.homes[op.offset] = Home(replace(slot), generation, key=op.arg)
-    if op.arg:
-        park(record, op.arg, op.offset)
+    record.homes[op.offset] = Home(replace(slot), generation, key=op.key)
+    if op.key:
+        park(record, op.key, op.offset)
     slot.fence, slot.rterm = generation, record.rterm
 
 
@@ -63,7 +89,7 @@ def parked(record: Record, offset: int, phase: Phase) -> bool:
     return phase is Phase.SENDING
 
 
-def decides(record: Record, op: Op, phase: Phase, now_ms: int) -> bool:
+def decides(record: Record, op: Settle, phase: Phase, now_ms: int) -> bool:
     """Whether a settle is for the home. After a rollback it may be for one that is to be restored
     yet (R10): a commit's word that the message is over says nothing about its lease (I7). An ack is
     kept whatever comes.
@@ -74,7 +100,7 @@ def decides(record: Record, op: Op, phase: Phase, now_ms: int) -> bool:
     return parked(record, op.offset, phase)
 
 
-def settle(record: Record, op: Op, now_ms: int) -> Result:
+def settle(record: Record, op: Settle, now_ms: int) -> Result:
     """A settle of a message that has a home: the same table. A claimed home changes no more."""
     there = State.FINISHED if record.over(op.offset) else State.SENDING
     home = record.homes.get(op.offset)
@@ -106,17 +132,16 @@ def settle(record: Record, op: Op, now_ms: int) -> Result:
     return slot.result(row.outcome, state=there, late=row.changes and phase is LATE_PHASE)
 
 
-def perhaps_claimed(record: Record, op: Op, now_ms: int) -> bool:
+def perhaps_claimed(record: Record, op: Settle, now_ms: int) -> bool:
     """A lease from before a rollback is over, and its copy had the right to be handed out: whether
     there is one, and it was, is told by who claimed it, within the time for repairs (R10). A repair
     may say before that the lease goes on.
     """
     repair = op.verb is Verb.EXTEND and not op.counted
-    settles = op.verb in SETTLES and not repair
-    return settles and op.rterm != record.rterm and now_ms < record.repair_until_ms
+    return not repair and op.rterm != record.rterm and now_ms < record.repair_until_ms
 
 
-def look(record: Record, op: Op, now_ms: int) -> Result:
+def look(record: Record, op: LookUp, now_ms: int) -> Result:
     """Where is this lease? ACKED, HELD (live), RETRYING, RELEASED, DEAD, LOST or UNREPAIRED;
     changes nothing.
     """
@@ -136,23 +161,23 @@ def look(record: Record, op: Op, now_ms: int) -> Result:
     return slot.result(_LOOKS.get(phase, Outcome.LOST), state=there, late=phase is Phase.EXPIRED)
 
 
-def claim(record: Record, op: Op, now_ms: int) -> Result:
+def claim(record: Record, op: ClaimOrigin, now_ms: int) -> Result:
     """A carrier asks whether it is the one. CLAIMED is repeated to the same carrier."""
     home = record.homes.get(op.offset)
     if home is None:
         return _unknown(record, op, now_ms)
-    if op.fence < home.generation:
+    if op.generation < home.generation:
         return _answer(Outcome.REFUSED, home)
-    if op.fence > home.generation and home.slot.state is not State.FINISHED:
+    if op.generation > home.generation and home.slot.state is not State.FINISHED:
         # Forgotten in a rollback.
         waits = now_ms < record.repair_until_ms
         if waits or home.carrier is not None:
             until_ms = record.repair_until_ms if waits else 0
             return _answer(Outcome.HELD if waits else Outcome.LOST, home, until_ms)
-        home.generation = op.fence  # no other copy has it, and nobody else will ask for its lease
-    carrier = (op.group, op.arg)
+        # No other copy has it, and nobody else will ask for its lease.
+        home.generation = op.generation
     if home.slot.state is State.FINISHED:
-        close(record, op, now_ms)
+        close(record, CloseOrigin(op.offset, op.generation), now_ms)
         return _answer(Outcome.FINISHED, home)
     if home.carrier is None:
         if home.key and record.parked[home.key][0] != op.offset:
@@ -160,8 +185,8 @@ def claim(record: Record, op: Op, now_ms: int) -> Result:
         held_ms = record.held_until(home.slot.phase(now_ms), home.slot, now_ms, waiting=False)
         if held_ms:
             return _answer(Outcome.HELD, home, held_ms)
-        home.carrier = carrier
-    if home.carrier != carrier:
+        home.carrier = op.copy
+    if home.carrier != op.copy:
         return _answer(Outcome.REFUSED, home)
     waiting = home.slot.state is State.WAITING
     return _answer(Outcome.CLAIMED, home, home.slot.when_ms if waiting else 0)
@@ -175,13 +200,13 @@ def _answer(outcome: Outcome, home: Home, when_ms: int = 0) -> Result:
     )
 
 
-def _unknown(record: Record, op: Op, now_ms: int) -> Result:
+def _unknown(record: Record, op: ClaimOrigin, now_ms: int) -> Result:
     """No home: of an earlier epoch, dropped since, or forgotten in a rollback."""
     slot = Slot()
-    if op.fence <= record.fence_floor:
+    if op.generation <= record.fence_floor:
         return slot.result(Outcome.FINISHED)
     if op.rterm == record.rterm:
-        return slot.result(Outcome.REFUSED if op.counted else Outcome.LOST)
+        return slot.result(Outcome.LOST if op.must_deliver else Outcome.REFUSED)
     if now_ms < record.repair_until_ms:
         return slot.result(Outcome.HELD, when_ms=record.repair_until_ms)  # see `restore`
     if not record.over(op.offset):
@@ -189,35 +214,33 @@ def _unknown(record: Record, op: Op, now_ms: int) -> Result:
         # was over: only then the copy is all there is.
         return slot.result(Outcome.HELD, when_ms=now_ms + UNKNOWN_AGAIN_MS)
     # From here on it is known where the message is: leases of before are over.
-    record.homes[op.offset] = Home(Slot(attempt=op.attempt), op.fence, (op.group, op.arg))
+    record.homes[op.offset] = Home(Slot(attempt=op.attempt), op.generation, op.copy)
     record.home_count += 1
     record.exceptions.setdefault(op.offset, (Finish.SENT, now_ms))
     return slot.result(Outcome.LOST)
 
 
-def close(record: Record, op: Op, now_ms: int) -> Result:
+def close(record: Record, op: CloseOrigin, now_ms: int) -> None:
     """Its carrier is safe (or was told that it is acked): the home may go after a while.
 
-    One that stands in the line of its key goes only when its carrier is finished (`arg`). A claim
-    that a rollback forgot is made good by that, which needs the generation.
+    One that stands in the line of its key goes only when its carrier is finished. A claim that a
+    rollback forgot is made good by that, which needs the generation.
     """
     home = record.homes.get(op.offset)
     if home is None or home.closed_ms:
-        return DONE
-    if op.arg:
-        carrier = (op.group, op.arg - 1)
-        if home.carrier is None and home.generation == op.fence:
-            home.carrier = carrier
-        if home.carrier != carrier:
-            return DONE
+        return
+    if op.finished is not None:
+        if home.carrier is None and home.generation == op.generation:
+            home.carrier = op.finished
+        if home.carrier != op.finished:
+            return
         leave(record, op.offset, home)
-    elif home.generation != op.fence or home.key:
-        return DONE
+    elif home.generation != op.generation or home.key:
+        return
     if home.carrier is not None or home.slot.state is State.FINISHED:
         home.closed_ms = now_ms
         record.closing.append((now_ms, op.offset))
         record.errors.over(op.offset)
-    return DONE
 
 
 def prune(record: Record, now_ms: int) -> None:
@@ -238,7 +261,7 @@ def prune(record: Record, now_ms: int) -> None:
             record.home_count -= 1
 
 
-def acked(record: Record, op: Op, slot: Slot, now_ms: int) -> Slot:
+def acked(record: Record, op: Settle, slot: Slot, now_ms: int) -> Slot:
     """An ack in the window, by a lease from before a rollback that may have forgotten a home (R10).
 
     What is left here tells that home's copy, and whoever restores it, that the message is acked.
@@ -262,49 +285,50 @@ def acked_as(record: Record, offset: int, generation: int, now_ms: int) -> None:
     record.errors.over(offset)
 
 
-def replayed(record: Record, op: Op, now_ms: int) -> None:
-    """A finish is repeated after a rollback: an ack (`counted`), or nobody knows what it was.
+def replayed(record: Record, op: ReplayAck | ReplayFinished, now_ms: int) -> None:
+    """A finish is repeated after a rollback: an ack, or nobody knows what it was.
 
-    `fence`: it was acked in its home of this generation, which may be forgotten, too. Who was told
-    so is right, whatever copy is said to have claimed it meanwhile (I2).
+    Who was told that it was acked in its home is right, whatever copy is said to have claimed that
+    meanwhile (I2); the home may be forgotten, too.
     """
     home = record.homes.get(op.offset)
-    if op.fence > (home.generation if home else record.fence_floor) and not record.homes_lost:
-        acked_as(record, op.offset, op.fence, now_ms)
+    generation = op.generation if isinstance(op, ReplayAck) else 0
+    if generation > (home.generation if home else record.fence_floor) and not record.homes_lost:
+        acked_as(record, op.offset, generation, now_ms)
         record.exceptions.pop(op.offset, None)
         return
     if home is None or home.slot.state is State.FINISHED:
         record.errors.over(op.offset)
         return
-    if not op.counted:
+    if isinstance(op, ReplayFinished):
         record.exceptions[op.offset] = (Finish.SENT, now_ms)
         return
     record.errors.over(op.offset)
     record.exceptions.pop(op.offset, None)
-    if home.carrier is None or op.fence == home.generation:
+    if home.carrier is None or generation == home.generation:
         home.slot.state = State.FINISHED
         leave(record, op.offset, home)
 
 
-def restore(record: Record, op: Op, now_ms: int) -> int:
+def restore(record: Record, op: RestoreOp, now_ms: int) -> int:
     """A home that a rollback may have forgotten, as `op` knows it (R2, R10). Repeated, it changes
     nothing. Returns 1 if the offset is finished by it.
 
     Without it the message would be in the window and in its copy; or, where the watermark has
     passed it, nobody could tell whether it was acked.
     """
-    if op.fence <= record.fence_floor:
+    if op.generation <= record.fence_floor:
         return 0
     found = record.homes.get(op.offset)
-    if found is None or found.generation < op.fence:
+    if found is None or found.generation < op.generation:
         found = _made_again(record, op, found, now_ms)
-    if found.generation > op.fence:
+    if found.generation > op.generation:
         return 0
     if found.slot.state is not State.FINISHED:
         _known_of(record, op, found)
     else:
         record.errors.over(op.offset)
-    if record.over(op.offset) or not op.counted or op.group & STORED:
+    if record.over(op.offset) or isinstance(op, RestoreClaimed) or op.stored:
         if found.slot.state is not State.FINISHED:
             record.exceptions[op.offset] = (Finish.SENT, now_ms)
         if not record.over(op.offset):
@@ -312,39 +336,41 @@ def restore(record: Record, op: Op, now_ms: int) -> int:
             return 1
         return 0
     slot = record.slot(op.offset)
-    if slot.state is not State.SENDING or slot.fence < op.fence:
+    if slot.state is not State.SENDING or slot.fence < op.generation:
         record.slots[op.offset] = replace(
-            slot, state=State.SENDING, attempt=op.attempt, fence=op.fence, rterm=op.rterm
+            slot, state=State.SENDING, attempt=op.attempt, fence=op.generation, rterm=op.rterm
         )
     return 0
 
 
-def _known_of(record: Record, op: Op, found: Home) -> None:
+def _known_of(record: Record, op: RestoreOp, found: Home) -> None:
     """Its line, or who has claimed it. One that was closed has left its line."""
-    if not op.counted:
-        found.carrier = found.carrier or (op.group, op.arg - 1)
-    elif op.arg and not found.key and not found.closed_ms:
-        found.key = op.arg
-        park(record, op.arg, op.offset)
+    if isinstance(op, RestoreClaimed):
+        found.carrier = found.carrier or op.copy
+    elif op.key and not found.key and not found.closed_ms:
+        found.key = op.key
+        park(record, op.key, op.offset)
 
 
-def _made_again(record: Record, op: Op, before: Home | None, now_ms: int) -> Home:
+def _made_again(record: Record, op: RestoreOp, before: Home | None, now_ms: int) -> Home:
     """Its lease has to be extended (not counted) by who knows it."""
-    record.fence = max(record.fence, op.fence)
+    record.fence = max(record.fence, op.generation)
     if before is not None and before.slot.state is State.FINISHED:
-        before.generation = op.fence
+        before.generation = op.generation
         return before
     if before is None:
         record.home_count += 1
     else:
         leave(record, op.offset, before)
-    made = record.homes[op.offset] = Home(Slot(attempt=op.attempt), op.fence)
+    made = record.homes[op.offset] = Home(Slot(attempt=op.attempt), op.generation)
+    if isinstance(op, RestoreClaimed):
+        return made
     slot = record.slots.get(op.offset)
-    lives = slot is not None and slot.fence < op.fence and slot.phase(now_ms) is Phase.LEASED
-    if slot is not None and lives and op.counted and not record.over(op.offset):
+    lives = slot is not None and slot.fence < op.generation and slot.phase(now_ms) is Phase.LEASED
+    if slot is not None and lives and not record.over(op.offset):
         made.slot = replace(slot)  # its holder was told a deadline since the rollback
     bit = op.offset >= record.watermark and op.offset in record.finished
-    if op.counted and op.group < LET_GO and bit and op.offset not in record.exceptions:
+    if bit and not op.released and op.offset not in record.exceptions:
         # Its ack was repeated before the home: the owner alone knows that nothing else was.
         made.slot.state = State.FINISHED
     return made
@@ -374,10 +400,9 @@ def leave(record: Record, offset: int, home: Home) -> None:
 
 
 def behind(record: Record, key: int) -> Result:
-    """About the first of a line; see `Outcome.BEHIND`."""
+    """OriginOp the first of a line."""
     first = record.parked[key][0]
-    partition, place = record.homes[first].carrier or (0, -1)
-    return Result(Outcome.BEHIND, State.SENDING, 0, first, place + 1, partition, late=False)
+    return Result.blocked(BlockedBy(first, record.homes[first].carrier))
 
 
 def head(record: Record, key: int) -> Result:
@@ -429,4 +454,3 @@ _LOOKS = {
     Phase.DEAD: Outcome.DEAD,
 }
 DONE = Result(Outcome.DONE, State.READY, 0, 0, 0, 0, late=False)
-VERBS = {Verb.LOOK: look, Verb.CLAIM: claim, Verb.CLOSE: close}

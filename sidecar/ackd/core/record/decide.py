@@ -10,11 +10,25 @@ from __future__ import annotations
 
 from ackd.core.ledger.bitmap import CHUNK_SHIFT
 from ackd.core.record import copies, doubt, maintenance
+from ackd.core.record.operations import (
+    AskBlocker,
+    ClaimOrigin,
+    CloseOrigin,
+    FinishOrigin,
+    Gap,
+    Grant,
+    LookUp,
+    MarkDead,
+    MoveToRetry,
+    Op,
+    OwnersOp,
+    PlaceCopy,
+    Settle,
+)
 from ackd.core.record.protocol import (
     Call,
     Finish,
     JournalEntry,
-    Op,
     Open,
     Reply,
     Result,
@@ -27,10 +41,10 @@ from ackd.core.record.state import SETTLED_PHASES, Fences, Record
 from ackd.core.record.transitions import (
     LATE_PHASE,
     LOST,
-    SETTLES,
     Outcome,
     Phase,
     State,
+    Step,
     Verb,
     step,
 )
@@ -165,91 +179,112 @@ def _admit(record: Record, call: Call, run: str) -> Verdict:
 
 
 def _decide(record: Record, op: Op, now_ms: int, fences: Fences) -> Result:
-    match op.verb:
-        case Verb.LOOK | Verb.CLAIM | Verb.CLOSE:
-            return copies.VERBS[op.verb](record, op, now_ms)
-        case Verb.HEAD:
-            return copies.head(record, op.arg)
-        case verb if verb in maintenance.VERBS:
-            return copies.DONE._replace(when_ms=maintenance.VERBS[verb](record, op, now_ms))
+    match op:
+        case Settle():
+            return _settle(record, op, now_ms)
+        case Grant() | MoveToRetry() | MarkDead() | PlaceCopy() | FinishOrigin():
+            return _own(record, op, now_ms, fences)
+        case LookUp() | ClaimOrigin() | CloseOrigin() | AskBlocker():
+            return copies.decide(record, op, now_ms)
         case _:
-            return _transition(record, op, now_ms, fences)
+            return copies.DONE._replace(when_ms=maintenance.decide(record, op, now_ms))
 
 
 # --- the table's verbs
 
 
-def _transition(record: Record, op: Op, now_ms: int, fences: Fences) -> Result:
-    phase = record.phase(op.offset, now_ms)
+def _settle(record: Record, op: Settle, now_ms: int) -> Result:
+    """What a lease token asks for."""
+    offset = op.offset
+    phase = record.phase(offset, now_ms)
     elsewhere = doubt.settle(record, op, phase, now_ms)
     if elsewhere is not None:
         return elsewhere
-    slot = record.slot(op.offset)
-    row = step(phase, op.verb)
-    if phase is Phase.READY and op.verb is Verb.SEND and not _follows(record, op, now_ms):
-        row = LOST
-    if op.verb is Verb.BURY and phase not in _OVER:
-        if op.fence != slot.fence:
-            row = LOST
-        elif slot.attempt < op.attempt:
-            return slot.result(Outcome.REFUSED)
-    elif op.verb not in _OWNERS and phase not in _OVER:
+    slot = record.slot(offset)
+    if phase not in _OVER:
         phase = record.seen_by(op, phase, slot, now_ms)
-        # It went on without this lease, which does not mean that it is finished.
-        stale = phase is Phase.GONE and op.verb is Verb.FINISH
-        row = LOST if stale else step(phase, op.verb)
         if phase is Phase.EXPIRED and copies.perhaps_claimed(record, op, now_ms):
             return slot.result(Outcome.UNREPAIRED)
-    held_ms = _held(record, op, phase, slot, now_ms) if row is not LOST else 0
-    if held_ms:
-        return slot.result(Outcome.HELD, when_ms=held_ms)
-    late = phase is LATE_PHASE and op.verb in SETTLES and row.changes
+    row = step(phase, op.verb)
     if row.changes and row.state is State.FINISHED:
-        if op.verb is Verb.FINISH:
-            record.exceptions[op.offset] = (Finish(op.arg), now_ms)
-        else:
-            slot = copies.acked(record, op, slot, now_ms)
-        record.finish(op.offset)
-        record.errors.over_by(op)
+        slot = copies.acked(record, op, slot, now_ms)
+        record.finish(offset)
+        record.errors.over(offset)
     elif row.changes:
-        record.slots[op.offset] = slot
+        record.slots[offset] = slot
+        record.settle(op, row.state, slot, now_ms)
+    return _answered(record, offset, row, slot, late=row.changes and phase is LATE_PHASE)
+
+
+def _own(record: Record, op: Grant | OwnersOp, now_ms: int, fences: Fences) -> Result:
+    """What an owner does with a message."""
+    offset = op.offset
+    phase, slot = record.phase(offset, now_ms), record.slot(offset)
+    row = step(phase, op.verb)
+    held_ms = 0
+    match op:
+        case Grant():
+            held_ms = record.held_until(phase, slot, now_ms)
+        case MoveToRetry():
+            if phase is Phase.READY and not _follows(record, op, now_ms):
+                row = LOST
+            elif phase not in SETTLED_PHASES and now_ms < record.repair_until_ms:
+                held_ms = record.repair_until_ms
+        case MarkDead() if phase not in _OVER:
+            if op.fence != slot.fence:
+                row = LOST
+            elif slot.attempt < op.deliveries_max:
+                return slot.result(Outcome.REFUSED)
+            else:
+                held_ms = record.held_until(phase, slot, now_ms, waiting=False)
+        case FinishOrigin() if phase not in _OVER:
+            # It may have gone on without this lease, which does not mean that it is finished.
+            phase = record.seen_by(op, phase, slot, now_ms)
+            row = LOST if phase is Phase.GONE else step(phase, op.verb)
+    if held_ms and row is not LOST:
+        return slot.result(Outcome.HELD, when_ms=held_ms)
+    if row.changes:
         _change(record, op, row.state, slot, now_ms, fences)
-    over = row.state is State.FINISHED or record.over(op.offset)
+    return _answered(record, offset, row, slot)
+
+
+def _answered(record: Record, offset: int, row: Step, slot: Slot, *, late: bool = False) -> Result:
+    over = row.state is State.FINISHED or record.over(offset)
     return slot.result(row.outcome, state=State.FINISHED if over else slot.state, late=late)
 
 
-def _change(record: Record, op: Op, state: State, slot: Slot, now_ms: int, fences: Fences) -> None:
-    """Write a row of the table that does not finish into a slot."""
-    match op.verb:
-        case Verb.GRANT:
+def _change(
+    record: Record, op: Grant | OwnersOp, state: State, slot: Slot, now_ms: int, fences: Fences
+) -> None:
+    """Write a row of the table."""
+    match op:
+        case FinishOrigin():
+            record.exceptions[op.offset] = (Finish(op.reason), now_ms)
+            record.finish(op.offset)
+            if op.reason != Finish.SENT:  # else it lives on in its home
+                record.errors.over(op.offset)
+            return
+        case Grant():
             slot.attempt = min(slot.attempt + 1, ATTEMPT_MAX)
-            slot.fence, slot.rterm = fences.of(op.group), record.rterm
+            slot.fence, slot.rterm = fences.of(op.receive), record.rterm
             slot.first_s = slot.first_s or now_ms // 1000
-            slot.when_ms = now_ms + op.arg
-        case Verb.SEND:
+            slot.when_ms = now_ms + op.lease_ms
+        case MoveToRetry():
             copies.send(record, op, slot, fences)
-        case Verb.PLACE:
-            slot.fence, slot.rterm, slot.attempt = op.fence, record.rterm, op.attempt
-            slot.when_ms = op.arg or now_ms
-            slot.first_s = op.group or now_ms // 1000
-            record.fence = max(record.fence, op.fence)
-        case _:
-            record.settle(op, state, slot, now_ms)
+        case PlaceCopy():
+            slot.fence, slot.rterm, slot.attempt = op.generation, record.rterm, op.attempt
+            slot.when_ms = op.due_ms or now_ms
+            slot.first_s = op.first_s or now_ms // 1000
+            record.fence = max(record.fence, op.generation)
+        case MarkDead():
+            slot.when_ms = 0
     slot.state = state
+    record.slots[op.offset] = slot
 
 
-def _held(record: Record, op: Op, phase: Phase, slot: Slot, now_ms: int) -> int:
-    """When the owner may ask for this again; 0 = now."""
-    if op.verb in (Verb.GRANT, Verb.BURY):
-        return record.held_until(phase, slot, now_ms, waiting=op.verb is Verb.GRANT)
-    if op.verb is Verb.SEND and phase not in SETTLED_PHASES and now_ms < record.repair_until_ms:
-        return record.repair_until_ms
-    return 0
-
-
-def _follows(record: Record, op: Op, now_ms: int) -> bool:
+def _follows(record: Record, op: MoveToRetry, now_ms: int) -> bool:
     """What was never handed out is sent back only behind others of its key (R19)."""
-    return op.arg in record.parked or (op.arg > 0 and now_ms < record.repair_until_ms)
+    return op.key in record.parked or (op.key > 0 and now_ms < record.repair_until_ms)
 
 
 # --- what the owner is told of others' settles (R16)
@@ -268,7 +303,7 @@ def _journal(record: Record, call: Call, results: list[Result]) -> list[JournalE
             entry = JournalEntry(
                 op.offset, result.outcome, result.when_ms, result.fence, result.attempt
             )
-        elif op.verb in maintenance.REPEATS and result.when_ms:
+        elif op.verb in maintenance.REPEATS and result.number:
             # An ack that the owner may never have heard of: the rollback took its entry too.
             entry = JournalEntry(op.offset, Outcome.ACKED, 0, 0, 0)
         else:
@@ -285,13 +320,11 @@ def _touches(op: Op, lost: set[int]) -> bool:
     if op.verb in (*maintenance.REPEATS, Verb.CLAIM, Verb.CLOSE, Verb.HEAD):
         return False
     first = op.offset >> CHUNK_SHIFT
-    last = max(first, (op.arg - 1) >> CHUNK_SHIFT) if op.verb is Verb.HOLE else first
+    last = max(first, (op.end - 1) >> CHUNK_SHIFT) if isinstance(op, Gap) else first
     return any(first <= index <= last for index in lost)
 
 
 _OVER = (Phase.ACKED, Phase.GONE)
-_OWNERS = (Verb.GRANT, Verb.SEND, Verb.PLACE)
-"""These name no lease."""
 _WITH_HOMES = (Verb.SEND, Verb.CLAIM, Verb.CLOSE, Verb.HEAD, Verb.ADVANCE, Verb.RESTORE)
 _JOURNALED = frozenset(
     {Outcome.ACKED, Outcome.RETRYING, Outcome.EXTENDED, Outcome.DEAD, Outcome.RELEASED}

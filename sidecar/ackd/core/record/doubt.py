@@ -11,38 +11,37 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ackd.core.record import copies
-from ackd.core.record.protocol import Op, Result
+from ackd.core.record.operations import Settle
+from ackd.core.record.protocol import Result
 from ackd.core.record.state import Home, Record
-from ackd.core.record.transitions import SETTLES, Outcome, Phase, State, Verb
+from ackd.core.record.transitions import Outcome, Phase, State, Verb
 
 
-def add(record: Record, op: Op, first: int, end: int) -> None:
-    """A repair (not counted) finishes [first, end)."""
-    if not op.counted and first < end:
+def add(record: Record, first: int, end: int) -> None:
+    """A repair finishes [first, end)."""
+    if first < end:
         before = record.doubt if record.doubt[1] else (first, end)
         record.doubt = min(before[0], first), max(before[1], end)
 
 
-def replayed(record: Record, op: Op, now_ms: int) -> None:
+def replayed(record: Record, offset: int, now_ms: int) -> None:
     """A finish is repeated, and nobody knows whether it was an ack."""
-    if op.counted or record.over(op.offset):
+    if record.over(offset):
         return
-    add(record, op, op.offset, op.offset + 1)
-    slot = record.slots.get(op.offset)
-    known = op.offset in record.homes or record.homes_lost
+    add(record, offset, offset + 1)
+    slot = record.slots.get(offset)
+    known = offset in record.homes or record.homes_lost
     if slot is not None and not known and slot.phase(now_ms) is Phase.LEASED:
         # Closed at once: of most nothing comes any more. It is kept for as long as its lease.
-        record.homes[op.offset] = Home(replace(slot), slot.fence, closed_ms=now_ms)
+        record.homes[offset] = Home(replace(slot), slot.fence, closed_ms=now_ms)
         record.home_count += 1
-        record.closing.append((now_ms, op.offset))
+        record.closing.append((now_ms, offset))
 
 
-def settle(record: Record, op: Op, phase: Phase, now_ms: int) -> Result | None:
+def settle(record: Record, op: Settle, phase: Phase, now_ms: int) -> Result | None:
     """The answer to a settle that is decided in a home, or of what is over in an unknown way; None
     for all else.
     """
-    if op.verb not in SETTLES:
-        return None
     if copies.decides(record, op, phase, now_ms):
         return copies.settle(record, op, now_ms)
     first, end = record.doubt

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ackd.core.record.protocol import Call, Finish, Op, Result
-from ackd.core.record.transitions import Outcome, Verb
+from ackd.core.record.protocol import Call, Result
+from ackd.core.record.transitions import Outcome
 
 ERROR_BYTES_MAX = 1_024
 """Of one text; there are two for each message."""
@@ -34,11 +34,6 @@ class Errors:
     def over(self, offset: int) -> None:
         """The call that is decided finishes this message here."""
         self._over.add(offset)
-
-    def over_by(self, op: Op) -> None:
-        """The same, if the message does not live on in its home."""
-        if op.verb is not Verb.FINISH or op.arg != Finish.SENT:
-            self._over.add(op.offset)
 
     def clear(self) -> None:
         """The call that is decided forgets them all."""

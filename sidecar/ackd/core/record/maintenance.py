@@ -1,4 +1,4 @@
-"""What an owner does to a record besides leases: holes, watermark, freeing, repair, reset.
+"""What an owner does to a record besides leases: gaps, watermark, freeing, repair, reset.
 
 Each function changes the record and returns a number for the result (0 where there is nothing to
 say).
@@ -6,32 +6,67 @@ say).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from ackd.core.ledger.bitmap import CHUNK_BYTES, CHUNK_SHIFT
 from ackd.core.record import copies, doubt
-from ackd.core.record.protocol import Finish, Op
+from ackd.core.record.operations import (
+    Advance,
+    Drop,
+    EndRepair,
+    ForgetOriginRecords,
+    Gap,
+    RemakeChunk,
+    ReplayAck,
+    ReplayFinished,
+    Reset,
+    Truncate,
+    UpkeepOp,
+)
+from ackd.core.record.protocol import Finish
 from ackd.core.record.slot import SLOT_CHUNK_SHIFT
 from ackd.core.record.state import Record
 from ackd.core.record.transitions import Phase, Verb
 
 EXCEPTIONS_KEEP_MS = 13 * 3_600_000
 """Longer than the longest lease (12 h), so that no token outlives what it is told (R15)."""
-HOMES = 2
-"""`arg` of a REPLAY that is about the homes."""
 EPOCH_MARKS = 0x7FFF
 SLOT_CHUNK_BITS_BYTES = 1 << (SLOT_CHUNK_SHIFT - 3)
 
 
-def hole(record: Record, op: Op, now_ms: int) -> int:
-    """Finish [offset, arg) except live leases and pending copies; returns how many those are.
+def decide(record: Record, op: UpkeepOp, now_ms: int) -> int:
+    """Do it."""
+    match op:
+        case Gap():
+            return gap(record, op, now_ms)
+        case Advance():
+            if op.repair:
+                doubt.add(record, record.watermark, op.offset)
+            advance(record, op.offset, now_ms)
+        case Drop():
+            drop(record, op.offset)
+        case ReplayAck() | ReplayFinished():
+            return replay(record, op, now_ms)
+        case RemakeChunk():
+            remake_chunk(record, op.index)
+        case ForgetOriginRecords():
+            copies.forget_all(record, op.rterm)
+        case Reset():
+            reset(record, op.offset, now_ms)
+        case Truncate():
+            truncate(record, op, now_ms)
+        case EndRepair():
+            record.repair_until_ms = 0
+        case _:
+            return copies.restore(record, op, now_ms)
+    return 0
 
-    `group` names the reason (`Finish`) for messages that had been handed out before.
-    """
+
+def gap(record: Record, op: Gap, now_ms: int) -> int:
+    """Returns how many live leases and pending copies were left out."""
     kept = 0
-    doubt.add(record, op, op.offset, op.arg)
-    start = max(op.offset, record.watermark)
-    for offset in sorted(o for o in record.slots if start <= o < op.arg):
+    if op.repair:
+        doubt.add(record, op.start, op.end)
+    start = max(op.start, record.watermark)
+    for offset in sorted(o for o in record.slots if start <= o < op.end):
         if offset in record.finished:
             continue
         record.finished.add_range(start, offset)
@@ -39,44 +74,41 @@ def hole(record: Record, op: Op, now_ms: int) -> int:
         if record.phase(offset, now_ms) in (Phase.LEASED, Phase.DEAD, Phase.SENDING):
             kept += 1
         else:
-            record.exceptions[offset] = (Finish(op.group or Finish.VANISHED), now_ms)
+            record.exceptions[offset] = (Finish(op.reason or Finish.VANISHED), now_ms)
             record.finished.add(offset)
             record.errors.over(offset)
-    if start < op.arg:
-        record.finished.add_range(start, op.arg)
+    if start < op.end:
+        record.finished.add_range(start, op.end)
     record.listed.update(record.finished.chunks)
-    first = max(op.offset, record.watermark)
-    if first < op.arg:
+    first = max(op.start, record.watermark)
+    if first < op.end:
         record.touched.update(
-            range(first >> SLOT_CHUNK_SHIFT, ((op.arg - 1) >> SLOT_CHUNK_SHIFT) + 1)
+            range(first >> SLOT_CHUNK_SHIFT, ((op.end - 1) >> SLOT_CHUNK_SHIFT) + 1)
         )
     return kept
 
 
-def advance(record: Record, op: Op, now_ms: int) -> int:
+def advance(record: Record, offset: int, now_ms: int) -> None:
     """Move the watermark (never back); exceptions below it are kept for a while (R15).
 
     One that leads to a home stays as long as that is there.
     """
-    doubt.add(record, op, record.watermark, op.offset)
-    record.watermark = max(record.watermark, op.offset)
-    for offset, (reason, since_ms) in list(record.exceptions.items()):
-        if offset < record.watermark and now_ms - since_ms > EXCEPTIONS_KEEP_MS:
-            del record.exceptions[offset]
-            if reason is Finish.SENT and offset in record.homes:
-                record.exceptions[offset] = (reason, now_ms)
+    record.watermark = max(record.watermark, offset)
+    for each, (reason, since_ms) in list(record.exceptions.items()):
+        if each < record.watermark and now_ms - since_ms > EXCEPTIONS_KEEP_MS:
+            del record.exceptions[each]
+            if reason is Finish.SENT and each in record.homes:
+                record.exceptions[each] = (reason, now_ms)
     copies.prune(record, now_ms)
-    return 0
 
 
-def drop(record: Record, op: Op, now_ms: int) -> int:  # noqa: ARG001 - one shape for all
+def drop(record: Record, confirmed: int) -> None:
     """Free what lies wholly below a position that the broker has confirmed (R16)."""
-    limit = min(op.offset, record.watermark)
+    limit = min(confirmed, record.watermark)
     record.finished.drop_below(limit)
     record.listed = {i for i in record.listed if (i + 1) << CHUNK_SHIFT > limit}
     for offset in [o for o in record.slots if o < (limit >> SLOT_CHUNK_SHIFT << SLOT_CHUNK_SHIFT)]:
         del record.slots[offset]
-    return 0
 
 
 def epoch_mark(epoch: int) -> int:
@@ -84,62 +116,59 @@ def epoch_mark(epoch: int) -> int:
     return epoch % EPOCH_MARKS + 1
 
 
-def replay(record: Record, op: Op, now_ms: int) -> int:
+def replay(record: Record, op: ReplayAck | ReplayFinished, now_ms: int) -> int:
     """A finish that was confirmed before a rollback: merged by union (R10). Returns 1 if it is at
-    or above the watermark. `group`: only if this is (the mark of) the record's epoch.
-
-    With `arg` 1 nothing is finished: a lost chunk is only made again, empty; with 2 the record goes
-    on without its lost homes.
+    or above the watermark.
     """
-    if op.arg == HOMES:
-        copies.forget_all(record, op.rterm)
-    elif op.arg:
-        record.finished.chunks.setdefault(op.offset >> CHUNK_SHIFT, bytearray(CHUNK_BYTES))
-        record.listed.add(op.offset >> CHUNK_SHIFT)
-    elif op.group in (0, epoch_mark(record.epoch)):
-        doubt.replayed(record, op, now_ms)
-        copies.replayed(record, op, now_ms)
-        if op.offset >= record.watermark:
-            record.finish(op.offset)
-            return 1
-    return 0
+    if op.mark not in (0, epoch_mark(record.epoch)):
+        return 0
+    if isinstance(op, ReplayFinished):
+        doubt.replayed(record, op.offset, now_ms)
+    copies.replayed(record, op, now_ms)
+    if op.offset < record.watermark:
+        return 0
+    record.finish(op.offset)
+    return 1
 
 
-def reset(record: Record, op: Op, now_ms: int) -> int:
-    """An operator moved the group: a new epoch. Live leases survive it (I3).
+def remake_chunk(record: Record, index: int) -> None:
+    """A chunk that was lost is there again, empty (R14)."""
+    record.finished.chunks.setdefault(index, bytearray(CHUNK_BYTES))
+    record.listed.add(index)
 
-    With `arg` the log was truncated: the messages at or above the offset are gone, their leases and
-    homes too (R1). What is open below it stays, and the watermark goes to `arg` - 1.
+
+def reset(record: Record, position: int, now_ms: int) -> None:
+    """An operator moved the group: a new epoch. Live leases survive it (I3)."""
+    record.doubt = 0, 0
+    record.slots = {
+        offset: slot
+        for offset, slot in record.slots.items()
+        if offset >= position and record.phase(offset, now_ms) is Phase.LEASED
+    }
+    record.slots |= copies.reset(record, position, now_ms)
+    _new_epoch(record, position)
+
+
+def truncate(record: Record, op: Truncate, now_ms: int) -> None:
+    """The log was truncated: leases and homes of what is gone are gone, too (R1). What is open
+    below stays.
     """
+    record.slots = {
+        offset: slot
+        for offset, slot in record.slots.items()
+        if offset < op.offset and not record.over(offset)
+    }
+    copies.reset(record, op.offset, now_ms)
+    _new_epoch(record, op.watermark)
+
+
+def _new_epoch(record: Record, watermark: int) -> None:
     record.epoch += 1
     record.fence_floor = record.fence
-    slots, over = record.slots, record.watermark
-    if op.arg:
-        record.slots = {
-            offset: slot
-            for offset, slot in slots.items()
-            if over <= offset < op.offset and offset not in record.finished
-        }
-        copies.reset(record, op.offset, now_ms)
-    else:
-        record.doubt = 0, 0
-        record.slots = {
-            offset: slot
-            for offset, slot in slots.items()
-            if offset >= op.offset and record.phase(offset, now_ms) is Phase.LEASED
-        }
-        record.slots |= copies.reset(record, op.offset, now_ms)
-    record.watermark = op.arg - 1 if op.arg else op.offset
+    record.watermark = watermark
     record.errors.clear()
     record.finished.clear()
     record.listed.clear()
-    return 0
-
-
-def settled(record: Record, op: Op, now_ms: int) -> int:  # noqa: ARG001 - one shape for all
-    """Every sidecar has replayed: granting goes on."""
-    record.repair_until_ms = 0
-    return 0
 
 
 def tidy(record: Record) -> None:
@@ -155,14 +184,5 @@ def tidy(record: Record) -> None:
     record.touched.clear()
 
 
-VERBS: dict[Verb, Callable[[Record, Op, int], int]] = {
-    Verb.HOLE: hole,
-    Verb.ADVANCE: advance,
-    Verb.DROP: drop,
-    Verb.REPLAY: replay,
-    Verb.RESET: reset,
-    Verb.SETTLED: settled,
-    Verb.RESTORE: copies.restore,
-}
 REPEATS = (Verb.REPLAY, Verb.RESTORE)
 """What a rollback forgot is written again by these; others' are told to the owner."""

@@ -5,50 +5,14 @@ A call is decided atomically and in order. Several calls (one per partition) tra
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple
 
 from ackd.core.ids import LedgerKey
-from ackd.core.record.transitions import Outcome, State, Verb
-
-STORED, LET_GO = 1, 2
-
-
-class Op(NamedTuple):
-    """One item of a call.
-
-    `fence`, `rterm`, `attempt` come from the lease token (0 for the owner's own operations). `arg`
-    is lease_ms for GRANT and EXTEND, delay_ms for RETRY, the end of the range for HOLE, the reason
-    code (`Finish`) for FINISH. `group`: grants of one receive share a number and get one fence.
-    `counted` False: RETRY is not counted as an attempt, EXTEND never shortens (a repair), REPLAY
-    says finished but not whether by an ack; with a `fence`, it was acked in the home of that
-    generation.
-
-    SEND: `arg` is the key that is parked with it (`order.key_hash`), 0 = none. BURY: `fence` of the
-    entry, `attempt` = deliveries that are allowed.
-    About a carrier (rule R2): CLAIM goes to the origin's record with the generation as `fence`, the
-    record's `rterm` at SEND, the carrier's partition in `group` and its offset in `arg`; `counted`
-    False = the carrier's own record has lost data, so that what is not known must be delivered.
-    PLACE goes to the carrier's record: generation, `attempt` so far, due time (store's clock, 0 =
-    now) in `arg`, first hand-out (seconds) in `group`. CLOSE goes to the origin: generation; with
-    `arg` = the carrier's offset + 1 and `group` = its partition it says that this carrier is
-    finished (generation 0: only if that one has claimed). HEAD: the key in `arg`.
-    RESTORE: generation, the `rterm` of SEND, `attempt`. `counted`: from who sent it back, the key
-    in `arg`, STORED (its copy is durable) and LET_GO (it does not own the record any more) in
-    `group`. Else from who was told that the carrier (partition in `group`, its offset + 1 in `arg`)
-    has claimed it.
-    """
-
-    verb: Verb
-    offset: int
-    fence: int = 0
-    rterm: int = 0
-    attempt: int = 0
-    arg: int = 0
-    group: int = 0
-    counted: bool = True
+from ackd.core.record.operations import CopyRef, Op
+from ackd.core.record.transitions import Outcome, State
 
 
 class Said(NamedTuple):
@@ -61,17 +25,19 @@ class Said(NamedTuple):
     last: bytes
 
 
-def grants(offsets: Iterable[int], lease_ms: int, group: int) -> list[Op]:
-    """The items of one receive (`Op` itself fills in defaults in Python, which costs thrice)."""
-    make, verb = tuple.__new__, Verb.GRANT
-    return [make(Op, (verb, offset, 0, 0, 0, lease_ms, group, True)) for offset in offsets]
+class BlockedBy(NamedTuple):
+    """The first message of a blocked key: its offset, and the copy that has claimed it, if any."""
+
+    offset: int
+    copy: CopyRef | None
 
 
 class Result(NamedTuple):
     """What became of one item. `when_ms`: deadline or due time, store's clock, 0 if none.
 
     `state` is the slot's state after it (with LOST: where the message is now). `first_s`: when it
-    was first handed out, seconds. `late`: past the deadline, but it counted.
+    was first handed out, seconds. `late`: past the deadline, but it counted. With BEHIND and with
+    an owner's upkeep the numbers mean something else: `blocked_by`, `number`.
     """
 
     outcome: Outcome
@@ -81,6 +47,24 @@ class Result(NamedTuple):
     when_ms: int
     first_s: int
     late: bool
+
+    @classmethod
+    def blocked(cls, first: BlockedBy) -> Result:
+        """BEHIND: an earlier message of the key has to be finished first."""
+        partition, place = first.copy or (0, -1)
+        numbers = first.offset, place + 1, partition
+        return cls(Outcome.BEHIND, State.SENDING, 0, *numbers, late=False)
+
+    @property
+    def blocked_by(self) -> BlockedBy:
+        """What a BEHIND says."""
+        copy = CopyRef(self.first_s, self.when_ms - 1) if self.when_ms else None
+        return BlockedBy(self.fence, copy)
+
+    @property
+    def number(self) -> int:
+        """What an item of the owner's upkeep came to (`maintenance`)."""
+        return self.when_ms
 
 
 class Finish(IntEnum):
@@ -122,7 +106,7 @@ class Call:
     """
 
     key: LedgerKey
-    ops: list[Op]
+    ops: Sequence[Op]
     term: int = 0
     seq: int = 0
     incarnation: int = 0

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from ackd.core.ledger.bitmap import CHUNK_SHIFT, ChunkedBitmap
 from ackd.core.record.failures import Errors
-from ackd.core.record.protocol import Finish, JournalEntry, Op
+from ackd.core.record.operations import CopyRef, Settle
+from ackd.core.record.protocol import Finish, JournalEntry
 from ackd.core.record.slot import SLOT_CHUNK_SHIFT, Slot
 from ackd.core.record.transitions import Phase, State, Verb
 from ackd.core.store_layout import FIRST
@@ -18,14 +20,14 @@ from ackd.core.store_layout import FIRST
 
 @dataclass(slots=True)
 class Home:
-    """`slot`: the lease or waiting as it was (FINISHED: acked). `carrier`: (partition, offset) of
-    the copy that has claimed it. `closed_ms`: since when it is not needed, 0 = it is. `key`: in
+    """`slot`: the lease or waiting as it was (FINISHED: acked). `carrier`: the copy
+    that has claimed it. `closed_ms`: since when it is not needed, 0 = it is. `key`: in
     whose line it stands (`parked`), 0 = in none.
     """
 
     slot: Slot
     generation: int
-    carrier: tuple[int, int] | None = None
+    carrier: CopyRef | None = None
     closed_ms: int = 0
     key: int = 0
 
@@ -99,14 +101,14 @@ class Record:
         delayed = waiting and phase is Phase.WAITING and slot.when_ms > now_ms
         return slot.when_ms if phase is Phase.LEASED or delayed else 0
 
-    def seen_by(self, op: Op, phase: Phase, slot: Slot, now_ms: int) -> Phase:
+    def seen_by(self, token: FencedOp, phase: Phase, slot: Slot, now_ms: int) -> Phase:
         """The phase as this token sees it; GONE = the message went on without it."""
-        if op.fence == slot.fence and op.rterm == slot.rterm:
+        if token.fence == slot.fence and token.rterm == slot.rterm:
             return phase
         # The store may have forgotten this token's grant in a rollback (R9): then it has the larger
         # fence, and what the slot shows was not granted after the last possible rollback.
-        since = phase is Phase.LEASED and slot.rterm == self.rterm and op.rterm != self.rterm
-        newer = op.fence > slot.fence and op.fence > self.fence_floor
+        since = phase is Phase.LEASED and slot.rterm == self.rterm and token.rterm != self.rterm
+        newer = token.fence > slot.fence and token.fence > self.fence_floor
         if newer and not since and phase is not Phase.DEAD:
             return Phase.FORGOTTEN if now_ms < self.repair_until_ms else Phase.EXPIRED
         return Phase.GONE
@@ -124,18 +126,18 @@ class Record:
         self.listed.add(offset >> CHUNK_SHIFT)
         self.touched.add(offset >> SLOT_CHUNK_SHIFT)
 
-    def settle(self, op: Op, state: State, slot: Slot, now_ms: int) -> None:
+    def settle(self, op: Settle, state: State, slot: Slot, now_ms: int) -> None:
         """Write into a slot what a settle does to it that does not finish."""
         match op.verb:
             case Verb.EXTEND:
                 # A repair (not counted) gives a forgotten lease back, never shortens a known one.
                 known_ms = slot.when_ms if op.fence == slot.fence and not op.counted else 0
                 slot.fence, slot.rterm, slot.attempt = op.fence, op.rterm, op.attempt
-                slot.when_ms = max(known_ms, now_ms + op.arg)
+                slot.when_ms = max(known_ms, now_ms + op.for_ms)
                 slot.first_s = slot.first_s or now_ms // 1000
                 self.fence = max(self.fence, op.fence)
             case Verb.RETRY:
-                slot.when_ms = now_ms + op.arg
+                slot.when_ms = now_ms + op.for_ms
                 if not op.counted:
                     slot.uncount()
             case Verb.RELEASE:
@@ -146,19 +148,31 @@ class Record:
         slot.state = state
 
 
+class FencedOp(Protocol):
+    """What names a lease."""
+
+    @property
+    def fence(self) -> int:
+        """Of its grant."""
+
+    @property
+    def rterm(self) -> int:
+        """Of the record when it was granted."""
+
+
 class Fences:
-    """Fencing numbers of one call: one per receive, each larger than all before (R9)."""
+    """Fencing numbers of one call: one per receive or move, each larger than all before (R9)."""
 
     def __init__(self, record: Record, now_us: int) -> None:
         self._record = record
         self._now_us = now_us
         self._of: dict[int, int] = {}
 
-    def of(self, group: int) -> int:
-        """The fence of a receive."""
-        fence = self._of.get(group)
+    def of(self, number: int) -> int:
+        """The fence of a receive, or of a message that is moved, by its number in the call."""
+        fence = self._of.get(number)
         if fence is None:
-            fence = self._of[group] = max(self._record.fence + 1, self._now_us)
+            fence = self._of[number] = max(self._record.fence + 1, self._now_us)
             self._record.fence = fence
         return fence
 

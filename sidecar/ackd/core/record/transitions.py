@@ -96,10 +96,7 @@ class Outcome(IntEnum):
     UNREPAIRED = 15
     """Not decided: ask again when the record is repaired."""
     BEHIND = 16
-    """A carrier has to wait for an earlier message of its key. Of the result, `fence` is the offset
-    of that one, `first_s` and `when_ms` - 1 are partition and offset of the carrier that has
-    claimed it (`when_ms` 0: none yet).
-    """
+    """An earlier message of the same key must finish first: `Result.blocked_by`."""
 
 
 class Step(NamedTuple):

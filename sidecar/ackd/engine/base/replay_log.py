@@ -11,8 +11,9 @@ from ackd.core.ids import LedgerKey
 from ackd.core.ledger.bitmap import ChunkedBitmap
 from ackd.core.ledger.sent_back import Lease, LeftOpen
 from ackd.core.record.maintenance import epoch_mark
-from ackd.core.record.protocol import Op, Result, Verdict
-from ackd.core.record.transitions import Outcome, Verb
+from ackd.core.record.operations import Op, ReplayAck, ReplayFinished, Settle
+from ackd.core.record.protocol import Result, Verdict
+from ackd.core.record.transitions import Outcome
 from ackd.errors import StoreError
 from ackd.ports import Clock
 from ackd.store.flusher import Flusher, LedgerHandle
@@ -55,7 +56,7 @@ class _Told(NamedTuple):
     since_ms: int
     key: LedgerKey
     incarnation: int
-    ops: list[Op]
+    ops: Sequence[Op]
 
 
 class _LetGo(NamedTuple):
@@ -90,7 +91,7 @@ class Memory:
         self._told: deque[_Told] = deque()
         self._extended: OrderedDict[tuple[LedgerKey, int], tuple[int, Lease]] = OrderedDict()
 
-    def told(self, key: LedgerKey, incarnation: int, ops: list[Op]) -> None:
+    def told(self, key: LedgerKey, incarnation: int, ops: Sequence[Op]) -> None:
         """What else was confirmed here, and may be repeated as it is: about homes, so it means
         nothing in a record that was made anew.
         """
@@ -114,7 +115,7 @@ class Memory:
     ) -> None:  # fmt: skip
         """Acks of what was sent back: (offset, generation), so that they outlive the home."""
         mark = epoch_mark(epoch)
-        ops = [Op(Verb.REPLAY, offset, fence, group=mark) for offset, fence in homes]
+        ops = [ReplayAck(offset, fence, mark=mark) for offset, fence in homes]
         self.told(key, incarnation, ops)
 
     def extended(self, key: LedgerKey, leases: Sequence[Lease]) -> None:
@@ -257,7 +258,7 @@ class Memory:
 
 
 def _add(
-    by_key: dict[LedgerKey, _Parts], key: LedgerKey, incarnation: int, ops: list[Op]
+    by_key: dict[LedgerKey, _Parts], key: LedgerKey, incarnation: int, ops: Sequence[Op]
 ) -> None:  # fmt: skip
     if ops:
         by_key.setdefault(key, {}).setdefault(incarnation, []).extend(ops)
@@ -265,7 +266,9 @@ def _add(
 
 def _ops(epoch: int, offsets: Sequence[int], *, acked: bool = True) -> list[Op]:
     mark = epoch_mark(epoch)
-    return [Op(Verb.REPLAY, offset, group=mark, counted=acked) for offset in offsets]
+    if acked:
+        return [ReplayAck(offset, mark=mark) for offset in offsets]
+    return [ReplayFinished(offset, mark) for offset in offsets]
 
 
 def _unrepaired(ops: list[Op], results: Sequence[Result]) -> list[Op]:
@@ -276,10 +279,10 @@ def _unrepaired(ops: list[Op], results: Sequence[Result]) -> list[Op]:
 
 def _aged(ops: list[Op], passed_ms: int) -> list[Op]:
     """A lease that is given back ends when its holder was told that it ends."""
-    if not any(op.verb is Verb.EXTEND for op in ops):
-        return ops
-    return [
-        op._replace(arg=op.arg - passed_ms) if op.verb is Verb.EXTEND else op
-        for op in ops
-        if op.verb is not Verb.EXTEND or op.arg > passed_ms
-    ]
+    aged: list[Op] = []
+    for op in ops:
+        if not isinstance(op, Settle):
+            aged.append(op)
+        elif op.for_ms > passed_ms:
+            aged.append(op._replace(for_ms=op.for_ms - passed_ms))
+    return aged

@@ -20,7 +20,8 @@ from ackd.core.lease import Token
 from ackd.core.ledger.entry import UNKNOWN_RTERM, Entry, Hold
 from ackd.core.origin import Origin
 from ackd.core.record.maintenance import epoch_mark
-from ackd.core.record.protocol import Op, Reply, Verdict
+from ackd.core.record.operations import LookUp, MarkDead, Op, ReplayAck, Settle
+from ackd.core.record.protocol import Reply, Verdict
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.engine.base.context import Context
 from ackd.engine.base.spill_file import Held
@@ -194,15 +195,15 @@ class Cancels:
             if entry.rterm == UNKNOWN_RTERM:
                 partition.reload()
                 return None
-            op = Op(Verb.DEAD, offset, entry.fence, entry.rterm, entry.attempt)
+            op: Op = Settle(Verb.DEAD, offset, entry.fence, entry.rterm, entry.attempt)
         else:
-            op = Op(Verb.BURY, offset, entry.fence, counted=False)
+            op = MarkDead(offset, entry.fence)
         reply = await self._ask(partition.handle, op, reason)
         return "dead" if _is(reply, Outcome.DEAD) else None
 
     async def _ack(self, partition: Partition, offset: int) -> str | None:
         """Finish it as an ack would, whoever holds it."""
-        op = Op(Verb.REPLAY, offset, group=epoch_mark(partition.epoch))
+        op = ReplayAck(offset, mark=epoch_mark(partition.epoch))
         reply = await self._ask(partition.handle, op)
         if reply.verdict is not Verdict.OK:
             return None
@@ -223,7 +224,7 @@ class Cancels:
             done = "acked" if over else None
         else:
             lease = await self.lease_at(handle, home)
-            reply = await self._ask(handle, lease._replace(verb=Verb.DEAD), reason)
+            reply = await self._ask(handle, lease, reason)
             done = "dead" if _is(reply, Outcome.DEAD) else None
         if done is not None:
             self._subscription.claims.claim(partition, offset)
@@ -236,7 +237,7 @@ class Cancels:
         in there, and is ended there as soon as the copy is placed.
         """
         claims, home = self._subscription.claims, carrier.home
-        ops = [Op(Verb.REPLAY, home.offset), claims.question(partition, offset, carrier)]
+        ops = [ReplayAck(home.offset), claims.question(partition, offset, carrier)]
         reply = await self._context.flusher.submit(handle, ops)
         if reply.verdict is not Verdict.OK or reply.results[1].outcome is not Outcome.FINISHED:
             return False
@@ -244,14 +245,13 @@ class Cancels:
         self._context.memory.acked_at_home(handle.key, handle.incarnation, reply.epoch, told)
         return True
 
-    async def lease_at(self, handle: LedgerHandle, home: Origin) -> Op:
-        """What names the lease in a home record, as a LOOK."""
-        look = Op(Verb.LOOK, home.offset)
-        reply = await self._ask(handle, look)
+    async def lease_at(self, handle: LedgerHandle, home: Origin) -> Settle:
+        """Ends the lease in a home record as dead."""
+        reply = await self._ask(handle, LookUp(home.offset))
         if reply.verdict is not Verdict.OK:
             raise StoreError(f"the record is not open: {reply.verdict.name}")
         result = reply.results[0]
-        return look._replace(fence=result.fence, rterm=reply.rterm, attempt=result.attempt)
+        return Settle(Verb.DEAD, home.offset, result.fence, reply.rterm, result.attempt)
 
     async def _ask(self, handle: LedgerHandle, op: Op, reason: str = "") -> Reply:
         said = [said_with(0, reason)] if reason else []

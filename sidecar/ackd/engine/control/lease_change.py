@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ackd.core.ledger.entry import UNKNOWN_RTERM, Hold
-from ackd.core.record.protocol import Op, Verdict
+from ackd.core.record.operations import LookUp, Op, Settle
+from ackd.core.record.protocol import Verdict
 from ackd.core.record.transitions import Verb
 from ackd.engine.base.context import Context
 from ackd.engine.control.live import Lengthen
@@ -59,7 +60,7 @@ class Lengthening:
         """An extend that is not counted never shortens; a counted one does."""
         new_ms = self._context.clock.monotonic_ms() + told.lease_ms
         return [
-            Op(
+            Settle(
                 Verb.EXTEND,
                 offset,
                 entry.fence,
@@ -89,12 +90,12 @@ class Lengthening:
             return
         flusher = self._context.flusher
         try:
-            seen = await flusher.submit(handle, [Op(Verb.LOOK, offset) for offset in offsets])
+            seen = await flusher.submit(handle, [LookUp(offset) for offset in offsets])
             if seen.verdict is not Verdict.OK:
                 return  # asked again with the next claim
             new_ms = seen.now_ms + told.lease_ms
             extensions = [
-                Op(
+                Settle(
                     Verb.EXTEND,
                     offset,
                     result.fence,

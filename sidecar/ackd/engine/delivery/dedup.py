@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING
 from ackd.api.messages import Delivery
 from ackd.core.dedup_window import ORIGIN_BYTES, Ask, Entry
 from ackd.core.ids import LedgerKey
-from ackd.core.record.protocol import Call, Op, Reply
+from ackd.core.record.operations import Settle
+from ackd.core.record.protocol import Call, Reply
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.engine.base.context import Context
 from ackd.engine.delivery.business_key import business_key
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("ackd.engine")
 
-REPEAT = 1
-"""`Op.group` of the ack of a repeat: it makes no entry, so that the window does not slide."""
 ENTRIES_MAX = 100_000
 WRITE_MAX = 5_000
 LEAVE_MS = 500
@@ -147,7 +146,10 @@ class Dedup:
             self._context.metrics.dedup_repeats.at(self._subscription.name).inc(len(gone))
             tokens = [self._context.keys.open(each.lease) for each in gone]
             question.partition.tell(
-                *(Op(Verb.ACK, t.offset, t.fence, t.rterm, t.attempt, group=REPEAT) for t in tokens)
+                *(
+                    Settle(Verb.ACK, t.offset, t.fence, t.rterm, t.attempt, duplicate=True)
+                    for t in tokens
+                )
             )
         question.then(fresh)
 
@@ -156,8 +158,9 @@ class Dedup:
     def landed(self, partition: Partition, call: Call, reply: Reply) -> None:
         """The store decided: every ack in here, of whomever, makes an entry."""
         for op, result in zip(call.ops, reply.results, strict=True):
-            ack = op.verb is Verb.ACK and result.outcome is Outcome.ACKED
-            if ack and op.group != REPEAT:
+            # The ack of a duplicate makes no entry, so that the window does not slide.
+            duplicate = isinstance(op, Settle) and op.duplicate
+            if result.outcome is Outcome.ACKED and not duplicate:
                 self._acked(partition, op.offset, reply.now_ms)
         for item in reply.journal or ():
             if item.outcome is Outcome.ACKED:

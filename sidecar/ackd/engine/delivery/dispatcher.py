@@ -13,7 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ackd.api.messages import Delivery, Received, ReceiveRequest
-from ackd.core.record.protocol import Op, Reply, Verdict, grants
+from ackd.core.record.operations import Settle, grants
+from ackd.core.record.protocol import Reply, Verdict
 from ackd.core.record.transitions import Verb
 from ackd.engine.base.context import Context
 from ackd.engine.delivery.rate_limit import Rate
@@ -308,7 +309,7 @@ class HandOut:
             partition = self._subscription.ownership.by_ledger.get(ledger)
             if partition is not None:
                 partition.tell(
-                    Op(Verb.RELEASE, token.offset, token.fence, token.rterm, token.attempt)
+                    Settle(Verb.RELEASE, token.offset, token.fence, token.rterm, token.attempt)
                 )
 
     # --- bounds

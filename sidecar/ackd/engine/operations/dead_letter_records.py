@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 from ackd.core.ids import LedgerKey, SidecarId
 from ackd.core.record.copies import PRUNE_MAX
-from ackd.core.record.maintenance import HOMES
-from ackd.core.record.protocol import Op, Open, Reply, SlotView, Snapshot, Verdict
-from ackd.core.record.transitions import State, Verb
+from ackd.core.record.operations import Advance, Drop, ForgetOriginRecords, LookUp, Op, RemakeChunk
+from ackd.core.record.protocol import Open, Reply, SlotView, Snapshot, Verdict
+from ackd.core.record.transitions import State
 from ackd.engine.base.context import Context
 from ackd.engine.ownership.recover import INCARNATION_BITS, RTERM_BITS
 from ackd.errors import StoreDataError, StoreError
@@ -46,7 +46,7 @@ class DeadMarks:
         if not offsets:
             return []
         handle = LedgerHandle(key)
-        ops = [Op(Verb.LOOK, offset) for offset in offsets]
+        ops = [LookUp(offset) for offset in offsets]
         reply = await self._context.flusher.submit(handle, ops)
         if reply.verdict is Verdict.MOVED:
             await self.take(key, None)
@@ -67,7 +67,7 @@ class DeadMarks:
             await self.decide(handle, losses)
             snapshot = await self._open(handle, None, handle.term)
         if first is not None:
-            await self.decide(handle, [*[Op(Verb.ADVANCE, first)] * PRUNES, Op(Verb.DROP, first)])
+            await self.decide(handle, [*[Advance(first)] * PRUNES, Drop(first)])
         return Taken(handle, {slot.offset: slot for slot in snapshot.slots})
 
     async def prune(self, key: LedgerKey, homes: int) -> None:
@@ -77,7 +77,7 @@ class DeadMarks:
         """
         handle = LedgerHandle(key)
         for _ in range(homes // (PRUNES * PRUNE_MAX) + 1):
-            await self._context.flusher.submit(handle, [Op(Verb.ADVANCE, 0)] * PRUNES)
+            await self._context.flusher.submit(handle, [Advance(0)] * PRUNES)
 
     async def decide(self, handle: LedgerHandle, ops: Sequence[Op]) -> Reply:
         """One call, as the owner. Raises StoreError when it was not decided."""
@@ -102,10 +102,10 @@ class DeadMarks:
 
     def _losses(self, snapshot: Snapshot) -> list[Op]:
         """What the record lists and the store has lost is begun anew (R14)."""
-        ops = [Op(Verb.REPLAY, index << 15, arg=1) for index in snapshot.lost_chunks]
+        ops: list[Op] = [RemakeChunk(index) for index in snapshot.lost_chunks]
         if snapshot.lost_homes:
             rterm = self._context.random_bits(RTERM_BITS)
-            ops.append(Op(Verb.REPLAY, 0, rterm=rterm, arg=HOMES))
+            ops.append(ForgetOriginRecords(rterm))
         if ops:
             self._context.metrics.store_data_lost.at().inc()
         return ops

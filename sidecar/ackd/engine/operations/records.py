@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ackd.core.ids import LedgerKey
-from ackd.core.ledger.bitmap import CHUNK_SHIFT
-from ackd.core.record import maintenance
-from ackd.core.record.protocol import Op, Open, Reply, Snapshot, Verdict
-from ackd.core.record.transitions import Verb
+from ackd.core.record.operations import ForgetOriginRecords, Op, RemakeChunk
+from ackd.core.record.protocol import Open, Reply, Snapshot, Verdict
 from ackd.engine.base.context import Context
 from ackd.engine.ownership.recover import INCARNATION_BITS, RTERM_BITS
 from ackd.errors import StoreDataError, StoreError
@@ -79,10 +77,10 @@ class Records:
 
     def _losses(self, snapshot: Snapshot) -> list[Op]:
         """What the record lists and the store has lost is begun anew (R14)."""
-        ops = [Op(Verb.REPLAY, index << CHUNK_SHIFT, arg=1) for index in snapshot.lost_chunks]
+        ops: list[Op] = [RemakeChunk(index) for index in snapshot.lost_chunks]
         if snapshot.lost_homes:
             rterm = self._context.random_bits(RTERM_BITS)
-            ops.append(Op(Verb.REPLAY, 0, rterm=rterm, arg=maintenance.HOMES))
+            ops.append(ForgetOriginRecords(rterm))
         if ops:
             self._context.metrics.store_data_lost.at().inc()
         return ops

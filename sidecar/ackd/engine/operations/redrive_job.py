@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ackd.api.dead_letters import DeadRequest, Kind, Progress, To
-from ackd.core.record.protocol import Finish, Op
-from ackd.core.record.transitions import Outcome, State, Verb
+from ackd.core.record.operations import Advance, FinishOrigin, Gap, MoveToRetry, Op, PlaceCopy
+from ackd.core.record.protocol import Finish
+from ackd.core.record.transitions import Outcome, State
 from ackd.engine.base.context import Context
 from ackd.engine.operations.dead_letter_reader import (
     BYTES_MAX,
@@ -51,7 +52,6 @@ class _Home:
     letter: Letter
     generation: int
     rterm: int
-    attempt: int
 
 
 class NoRightError(AckdError):
@@ -232,9 +232,9 @@ class Work:
             offset = letter.record.offset
             slot = taken.slots.get(offset)
             if slot is not None and slot.state is State.SENDING:
-                ops.append(_finish(offset, slot.fence, slot.rterm, slot.attempt))
+                ops.append(_finish(offset, slot.fence, slot.rterm))
             else:
-                ops.append(Op(Verb.HOLE, offset, arg=offset + 1))
+                ops.append(Gap(offset, offset + 1))
         if ops:
             await self._marks.decide(taken.handle, ops)
         return len(ops)
@@ -258,7 +258,7 @@ class Work:
         ]
         results = await self._subscription.broker.publish(copies)
         stored = [x for x, result in zip(free, results, strict=True) if not _bad(result)]
-        ops = [Op(Verb.HOLE, x.record.offset, arg=x.record.offset + 1) for x in stored]
+        ops = [Gap(x.record.offset, x.record.offset + 1) for x in stored]
         if ops:
             await self._marks.decide(taken.handle, ops)
         self._tell(log, stored)
@@ -299,7 +299,7 @@ class Work:
             if result.outcome is Outcome.SENT:
                 slot = taken.slots.get(letter.record.offset)
                 rterm = reply.rterm if slot is None else slot.rterm
-                homes.append(_Home(letter, result.fence, rterm, result.attempt))
+                homes.append(_Home(letter, result.fence, rterm))
             elif result.outcome is Outcome.FINISHED:
                 before += 1
             else:
@@ -308,12 +308,9 @@ class Work:
 
     async def _mark(self, taken: Taken, homes: Sequence[_Home]) -> None:
         """The copies are durable: the dead letters are gone."""
-        ops = [
-            _finish(home.letter.record.offset, home.generation, home.rterm, home.attempt)
-            for home in homes
-        ]
+        ops = [_finish(home.letter.record.offset, home.generation, home.rterm) for home in homes]
         # Two drop as many old homes as this batch has made.
-        ops += [Op(Verb.ADVANCE, 0)] * 2
+        ops += [Advance(0)] * 2
         reply = await self._marks.decide(taken.handle, ops)
         if any(each.state is not State.FINISHED for each in reply.results[: len(homes)]):
             raise StoreError("a copy could not be marked; trying again")
@@ -351,15 +348,15 @@ class Work:
 
 def _send_ops(letters: Sequence[Letter]) -> list[Op]:
     """A slot with a fresh budget, and then its home; on a repeat the home is only told again."""
-    ops = []
+    ops: list[Op] = []
     for number, letter in enumerate(letters, 1):
-        ops.append(Op(Verb.PLACE, letter.record.offset))
-        ops.append(Op(Verb.SEND, letter.record.offset, group=number))
+        ops.append(PlaceCopy(letter.record.offset))
+        ops.append(MoveToRetry(letter.record.offset, number))
     return ops
 
 
-def _finish(offset: int, fence: int, rterm: int, attempt: int) -> Op:
-    return Op(Verb.FINISH, offset, fence, rterm, attempt, Finish.SENT)
+def _finish(offset: int, fence: int, rterm: int) -> Op:
+    return FinishOrigin(offset, fence, rterm, Finish.SENT)
 
 
 def _bad(result: PublishResult) -> bool:

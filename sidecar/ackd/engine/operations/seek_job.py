@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from ackd.api.dead_letters import Progress
 from ackd.core.ids import LedgerKey
 from ackd.core.ledger.bitmap import ChunkedBitmap
-from ackd.core.record.protocol import Finish, Op, Snapshot
-from ackd.core.record.transitions import State, Verb
+from ackd.core.record.operations import Advance, Gap, Op, Reset
+from ackd.core.record.protocol import Finish, Snapshot
+from ackd.core.record.transitions import State
 from ackd.engine.base.context import Context
 from ackd.engine.cluster.members import UNCONFIRMED_MS
 from ackd.engine.operations.dead_letter_reader import DeadLog, Letter, open_log
@@ -244,7 +245,7 @@ class SeekWork:
                 await undo.keep(self._context.store, self._key(target), snapshot)
             target.epoch = snapshot.epoch
             await self._save()
-        ops = [Op(Verb.RESET, target.offset)] if snapshot.epoch <= target.epoch else []
+        ops: list[Op] = [Reset(target.offset)] if snapshot.epoch <= target.epoch else []
         ops += [_skip(offset) for offset in target.held]
         ops += _holes(target)
         for start in range(0, len(ops), OPS_MAX):
@@ -265,9 +266,9 @@ class SeekWork:
         # What is under lease or on its way stays, and so does the window from the first of it on.
         pending = {slot.offset for slot in snapshot.slots if slot.state in _PENDING}
         floor = min([target.offset, *pending, *_live(snapshot)])
-        ops = [Op(Verb.ADVANCE, floor)]
+        ops: list[Op] = [Advance(floor)]
         if floor < target.offset:
-            ops.append(Op(Verb.HOLE, floor, arg=target.offset, group=Finish.SKIPPED))
+            ops.append(Gap(floor, target.offset, Finish.SKIPPED))
         ops += _holes(target)
         for start in range(0, len(ops), OPS_MAX):
             await self._records.decide(handle, ops[start : start + OPS_MAX])
@@ -299,8 +300,8 @@ def _live(snapshot: Snapshot) -> set[int]:
 
 def _skip(offset: int) -> Op:
     """Finished without delivery, unless it is under lease."""
-    return Op(Verb.HOLE, offset, arg=offset + 1, group=Finish.SKIPPED)
+    return Gap(offset, offset + 1, Finish.SKIPPED)
 
 
 def _holes(target: Target) -> list[Op]:
-    return [Op(Verb.HOLE, start, arg=end, group=Finish.SKIPPED) for start, end in target.finished]
+    return [Gap(start, end, Finish.SKIPPED) for start, end in target.finished]

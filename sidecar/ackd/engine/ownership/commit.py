@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ackd.core.commit_metadata import encode
-from ackd.core.record.protocol import Op
-from ackd.core.record.transitions import Verb
+from ackd.core.record.operations import Drop
 from ackd.engine.base.context import Context
 from ackd.engine.partition.partition import Partition
 from ackd.errors import BrokerError
@@ -96,4 +95,4 @@ class Committer:
         partition.committed_version = partition.version
         partition.ledger.dropped(offset)
         if not partition.closed and not partition.ledger.dirty:
-            partition.tell(Op(Verb.DROP, offset))
+            partition.tell(Drop(offset))

@@ -17,8 +17,9 @@ import msgspec
 
 from ackd.core.ids import LedgerKey
 from ackd.core.ledger.bitmap import ChunkedBitmap
-from ackd.core.record.protocol import Finish, Op, Snapshot, Verdict
-from ackd.core.record.transitions import State, Verb
+from ackd.core.record.operations import Gap, Op
+from ackd.core.record.protocol import Finish, Snapshot, Verdict
+from ackd.core.record.transitions import State
 from ackd.engine.base.context import Context
 from ackd.engine.operations.dead_letter_reader import DeadLog, Letter, open_log
 from ackd.engine.operations.records import Records
@@ -152,7 +153,7 @@ class ForeignResets:
 
 def skip(offset: int) -> Op:
     """Finished without delivery, unless it is under lease."""
-    return Op(Verb.HOLE, offset, arg=offset + 1, group=Finish.SKIPPED)
+    return Gap(offset, offset + 1, Finish.SKIPPED)
 
 
 def _name(key: LedgerKey) -> str:

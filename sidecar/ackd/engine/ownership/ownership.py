@@ -19,8 +19,7 @@ from ackd.core.ledger.effects import (
     SendDead,
     Unpark,
 )
-from ackd.core.record.protocol import Op
-from ackd.core.record.transitions import Verb
+from ackd.core.record.operations import EndRepair, Gap, Op, Truncate
 from ackd.engine.base.context import Context
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.ownership.foreign_reset import ForeignResets
@@ -325,10 +324,7 @@ class Ownership:
         ledger = partition.ledger
         start = min(ledger.watermark, cut)
         kept = [(a, min(b, cut)) for a, b in ledger.finished.ranges(start) if a < cut]
-        ops = [
-            Op(Verb.RESET, cut, arg=start + 1),
-            *(Op(Verb.HOLE, a, arg=b) for a, b in kept),
-        ]
+        ops: list[Op] = [Truncate(cut, start), *(Gap(a, b) for a, b in kept)]
         LOG.error("%s: the log was truncated at %d", partition.tp, cut)
         await self._context.flusher.submit(partition.handle, ops)
         self.drop(partition, over=True)
@@ -372,7 +368,7 @@ class Ownership:
         for partition in self.owned.values():
             if partition.repairing and not partition.behind:
                 if all_in:
-                    partition.tell(Op(Verb.SETTLED, 0))
+                    partition.tell(EndRepair())
                 if all_in or now_ms >= partition.repair_until_ms:
                     partition.repairing = False
                     self._subscription.hand_out.ready(partition)

@@ -16,12 +16,20 @@ from typing import TYPE_CHECKING
 
 from ackd.core.commit_metadata import Progress, decode
 from ackd.core.ids import LedgerKey, SidecarId, TopicPartition
-from ackd.core.ledger.bitmap import CHUNK_SHIFT, ChunkedBitmap
+from ackd.core.ledger.bitmap import ChunkedBitmap
 from ackd.core.ledger.entry import B
 from ackd.core.ledger.ledger import Ledger
-from ackd.core.record import maintenance
-from ackd.core.record.protocol import Op, Open, SlotView, Snapshot, Verdict
-from ackd.core.record.transitions import State, Verb
+from ackd.core.record.operations import (
+    Advance,
+    ForgetOriginRecords,
+    Gap,
+    Op,
+    RemakeChunk,
+    ReplayFinished,
+    Reset,
+)
+from ackd.core.record.protocol import Open, SlotView, Snapshot, Verdict
+from ackd.core.record.transitions import State
 from ackd.engine.base.context import Context
 from ackd.engine.ownership import undo
 from ackd.engine.partition.partition import Partition
@@ -149,7 +157,7 @@ class Recovery:
         key = self._partition.key
         if snapshot.lost_chunks:
             self._data_lost("chunks of finished offsets are gone")
-            ops += [Op(Verb.REPLAY, index << CHUNK_SHIFT, arg=1) for index in snapshot.lost_chunks]
+            ops += [RemakeChunk(index) for index in snapshot.lost_chunks]
         if snapshot.lost_homes:  # on its own: what is about homes is refused before that
             await self._write([self._no_homes()])
         if snapshot.lost_chunks or snapshot.created:
@@ -169,8 +177,7 @@ class Recovery:
             LOG.warning("%s: the store is behind its own commit", self._partition.tp)
             self._context.metrics.possible_rollbacks.at().inc()
             ops += open_below(found.ours.base, snapshot)
-            passed = Op(Verb.ADVANCE, found.ours.base, counted=False)
-            ops += [passed, *lacking(found.ours, snapshot)]
+            ops += [Advance(found.ours.base, repair=True), *lacking(found.ours, snapshot)]
             self._hearsay(found.ours, snapshot)
         elif found.ours is not None and (lost := lacking(found.ours, snapshot)):
             LOG.warning("%s: the store lacks what its own commit says", self._partition.tp)
@@ -210,7 +217,7 @@ class Recovery:
             position,
             decision,
         )
-        return [Op(Verb.RESET, position)] if wish.accept_foreign else []
+        return [Reset(position)] if wish.accept_foreign else []
 
     async def _write(self, ops: list[Op]) -> None:
         if ops:
@@ -222,7 +229,7 @@ class Recovery:
         """The record goes on without them; the new term tells their copies so (R14)."""
         self._data_lost("home records of what was sent back are gone")
         rterm = self._context.random_bits(RTERM_BITS)
-        return Op(Verb.REPLAY, 0, rterm=rterm, arg=maintenance.HOMES)
+        return ForgetOriginRecords(rterm)
 
     def _data_lost(self, what: str) -> None:
         self._partition.data_lost = True
@@ -279,14 +286,14 @@ def lacking(progress: Progress, snapshot: Snapshot) -> list[Op]:
     if progress.epoch < snapshot.epoch:
         return []
     finished = ChunkedBitmap.of(snapshot.chunks)
-    ops = []
+    ops: list[Op] = []
     slots = [slot.offset for slot in snapshot.slots]
     for start, end in progress.ranges:
         first = max(start, snapshot.watermark)
         if finished.first_clear(first) < end:
             known = slots[bisect_left(slots, first) : bisect_left(slots, end)]
-            ops += [Op(Verb.REPLAY, offset, counted=False) for offset in known]
-            ops.append(Op(Verb.HOLE, first, arg=end, counted=False))
+            ops += [ReplayFinished(offset) for offset in known]
+            ops.append(Gap(first, end, repair=True))
     return ops
 
 
@@ -297,7 +304,7 @@ def open_below(position: int, snapshot: Snapshot) -> list[Op]:
     An ADVANCE alone would hide from the holder of its lease that there is a home.
     """
     return [
-        Op(Verb.REPLAY, slot.offset, counted=False)
+        ReplayFinished(slot.offset)
         for slot in snapshot.slots
         if slot.offset < position and slot.state in (State.SENDING, State.LEASED)
     ]

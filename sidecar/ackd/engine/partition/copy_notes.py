@@ -13,8 +13,7 @@ from ackd.core.ledger.entry import Hold
 from ackd.core.ledger.ledger import Ledger
 from ackd.core.ledger.send_back import Stuck
 from ackd.core.origin import Origin
-from ackd.core.record.protocol import Op
-from ackd.core.record.transitions import Verb
+from ackd.core.record.operations import MarkDead, Op, PlaceCopy
 from ackd.engine.base.spill_file import Held, Stub
 from ackd.engine.partition.copy_headers import Carrier, carrier_of
 from ackd.ports import Record
@@ -70,18 +69,18 @@ class Copies:
         return carrier.origin.id if self.named(carrier) else message_id(*self._tp, offset)
 
     @staticmethod
-    def place(offset: int, generation: int, attempt: int, due_ms: int, first_s: int) -> Op:
+    def place(offset: int, generation: int, attempt: int, due_ms: int, first_s: int) -> PlaceCopy:
         """A copy that has claimed its home: from here on it lives in this partition's record."""
-        return Op(Verb.PLACE, offset, generation, attempt=attempt, arg=due_ms, group=first_s)
+        return PlaceCopy(offset, generation, attempt=attempt, due_ms=due_ms, first_s=first_s)
 
     @staticmethod
     def place_dead(offset: int, generation: int, attempt: int, first_s: int) -> list[Op]:
         """The same for a message that was given up in its home: given up here at once.
 
-        Of the two answers only that of BURY counts, hence the mark on the other one.
+        Of the two answers only that of `MarkDead` counts.
         """
-        placed = Copies.place(offset, generation, attempt, 0, first_s)._replace(counted=False)
-        return [placed, Op(Verb.BURY, offset, generation)]
+        placed = PlaceCopy(offset, generation, attempt, first_s=first_s, then_dead=True)
+        return [placed, MarkDead(offset, generation, claimed=True)]
 
     # --- why
 

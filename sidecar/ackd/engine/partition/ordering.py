@@ -12,8 +12,7 @@ from typing import NamedTuple
 from ackd.config.subscription import Ordering
 from ackd.core.ids import LedgerKey
 from ackd.core.ledger.order import PARTITION, Place, key_hash
-from ackd.core.record.protocol import Op
-from ackd.core.record.transitions import Verb
+from ackd.core.record.operations import CloseOrigin, CopyRef, Op
 from ackd.engine.base.spill_file import Held, Stub
 from ackd.engine.partition.copy_headers import Carrier, carrier_of
 
@@ -31,7 +30,7 @@ class HomeRef(NamedTuple):
 
     def left(self, partition: int, offset: int) -> Op:
         """The copy at this place of the retry topic is finished: its home leaves the line."""
-        return Op(Verb.CLOSE, self.offset, self.generation, arg=offset + 1, group=partition)
+        return CloseOrigin(self.offset, self.generation, finished=CopyRef(partition, offset))
 
 
 def home_key(carrier: Carrier) -> LedgerKey:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from ackd.api.messages import Delivery
 from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.lease import Signer
-from ackd.core.ledger.bitmap import CHUNK_SHIFT
 from ackd.core.ledger.effects import Bury, FetchFrom, FinishRange, Mistaken
 from ackd.core.ledger.ledger import Ledger
 from ackd.core.ledger.repair import Repair
@@ -18,7 +17,19 @@ from ackd.core.ledger.send_back import Stuck
 from ackd.core.ledger.sent_back import restored
 from ackd.core.ledger.unordered import UnorderedLedger
 from ackd.core.record.decide import REPAIR_WAIT_MS
-from ackd.core.record.protocol import Call, Finish, Op, Reply, Result, Said, Snapshot, Verdict
+from ackd.core.record.operations import (
+    Advance,
+    AskBlocker,
+    Gap,
+    MarkDead,
+    MoveToRetry,
+    Op,
+    PlaceCopy,
+    RemakeChunk,
+    ReplayFinished,
+    Settle,
+)
+from ackd.core.record.protocol import Call, Finish, Reply, Result, Said, Snapshot, Verdict
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.engine.base.context import Context
 from ackd.engine.base.spill_file import Held
@@ -36,9 +47,8 @@ LOG = logging.getLogger("ackd.engine")
 
 REPAIR_BATCH = 1_000
 CLAIM_AGAIN_MS = 1_000
-_MOVES = frozenset({Verb.SEND, Verb.BURY, Verb.PLACE, Verb.HEAD})
+_Moving: TypeAlias = MoveToRetry | MarkDead | PlaceCopy | AskBlocker
 _ASKED = (Verb.GRANT, Verb.SEND, Verb.PLACE, Verb.BURY)
-_SETTLES = frozenset({Verb.ACK, Verb.RETRY, Verb.EXTEND, Verb.DEAD, Verb.RELEASE})
 
 
 class Partition:
@@ -78,7 +88,7 @@ class Partition:
         self._context = context
         self._consumer = consumer
         self._hooks = hooks
-        self._pending: list[Op] = []
+        self._pending: list[Gap] = []
         self._advanced = self._grants = 0
 
     def sign(self) -> None:
@@ -123,17 +133,19 @@ class Partition:
 
     async def _mend(self, repair: Repair, lost_chunks: Sequence[int]) -> None:
         now_ms = self._context.clock.monotonic_ms()
-        ops = [Op(Verb.REPLAY, index << CHUNK_SHIFT, arg=1) for index in lost_chunks]
+        ops: list[Op] = [RemakeChunk(index) for index in lost_chunks]
         for home in repair.homes:
             ops += restored(*home, now_ms)
-        ops += [Op(Verb.REPLAY, offset, counted=False) for offset in repair.finished]
+        ops += [ReplayFinished(offset) for offset in repair.finished]
         if repair.watermark:
-            ops.append(Op(Verb.ADVANCE, repair.watermark, counted=False))
+            ops.append(Advance(repair.watermark, repair=True))
         ops += [
-            Op(Verb.EXTEND, offset, fence, rterm, attempt, max(due_ms - now_ms, 1), counted=False)
+            Settle(
+                Verb.EXTEND, offset, fence, rterm, attempt, max(due_ms - now_ms, 1), counted=False
+            )
             for offset, fence, rterm, attempt, due_ms in repair.leases
         ]
-        ops += [Op(Verb.RELEASE, *orphan) for orphan in repair.orphans]
+        ops += [Settle(Verb.RELEASE, *orphan) for orphan in repair.orphans]
         for start in range(0, len(ops), REPAIR_BATCH):
             part = ops[start : start + REPAIR_BATCH]
             reply = await self._context.flusher.submit(self.handle, part)
@@ -151,11 +163,11 @@ class Partition:
         """Holes and the watermark, to travel with the next call; each once while it may land."""
         ops: list[Op] = []
         if self._pending:
-            ops = [op for op in self._pending if op.arg > self.ledger.watermark]
+            ops = [gap for gap in self._pending if gap.end > self.ledger.watermark]
             self._pending = []
         if self.ledger.watermark > max(self.ledger.confirmed, self._advanced):
             self._advanced = self.ledger.watermark
-            ops.append(Op(Verb.ADVANCE, self._advanced))
+            ops.append(Advance(self._advanced))
         return ops
 
     def flush(self, *more: Op) -> asyncio.Future[Reply]:
@@ -261,7 +273,7 @@ class Partition:
                 ledger.grants.granted(op.offset, result, reply.rterm, store_ms, now_ms)
             elif result.outcome is Outcome.ACKED:
                 acked.append(op.offset)
-            elif op.verb in _SETTLES:
+            elif type(op) is Settle:
                 ledger.settled(
                     op.offset,
                     result.outcome,
@@ -272,9 +284,10 @@ class Partition:
                     op.rterm,
                     result.attempt,
                 )
-            elif op.verb is Verb.HOLE and op.group == Finish.VANISHED:
-                self._vanished(op, kept=result.when_ms)
-            elif op.verb in _MOVES:
+            elif isinstance(op, Gap):
+                if op.reason == Finish.VANISHED:
+                    self._vanished(op, kept=result.number)
+            elif isinstance(op, _Moving):
                 self._moved(op, result, reply.rterm, store_ms, now_ms)
         if acked:
             ledger.acked(acked)
@@ -295,28 +308,30 @@ class Partition:
         if self._hooks.landed is not None:
             self._hooks.landed(self, call, reply)
 
-    def _moved(self, op: Op, result: Result, rterm: int, store_ms: int, now_ms: int) -> None:
+    def _moved(self, op: _Moving, result: Result, rterm: int, store_ms: int, now_ms: int) -> None:
         """What became of a message that leaves the window, or of a copy that comes into one."""
         told = (op.offset, result, rterm, store_ms, now_ms)
-        if op.verb is Verb.SEND:
-            if result.outcome is Outcome.SENT:
-                why = self.copies.why(op.offset)
-                self._context.metrics.send_backs.at(self.key.subscription, why).inc()
-            self.ledger.send_back.sent(*told)
-        elif op.verb is Verb.PLACE:
-            if op.counted:
-                self.ledger.claimed(*told)
-        elif op.verb is Verb.HEAD:
-            if result.outcome is Outcome.FINISHED:
-                self.ledger.send_back.key_free(op.arg)
-            else:
-                self._hooks.behind(self, result)
-        elif not op.attempt and op.counted:
-            self.ledger.claimed(*told)  # its home is dead: see `copies.place_dead`
-        elif not self.ledger.buried(*told):
-            self.reload()
+        match op:
+            case MoveToRetry():
+                if result.outcome is Outcome.SENT:
+                    why = self.copies.why(op.offset)
+                    self._context.metrics.send_backs.at(self.key.subscription, why).inc()
+                self.ledger.send_back.sent(*told)
+            case PlaceCopy():
+                if not op.then_dead:
+                    self.ledger.claimed(*told)
+            case AskBlocker():
+                if result.outcome is Outcome.FINISHED:
+                    self.ledger.send_back.key_free(op.key)
+                else:
+                    self._hooks.behind(self, result)
+            case MarkDead():
+                if op.claimed:
+                    self.ledger.claimed(*told)  # its home is dead: see `copies.place_dead`
+                elif not self.ledger.buried(*told):
+                    self.reload()
 
-    def _vanished(self, op: Op, *, kept: int) -> None:
+    def _vanished(self, op: Gap, *, kept: int) -> None:
         """The log lacks a message; it is over unless somebody revived its lease meanwhile (R7)."""
         if kept:
             self.reload()
@@ -343,7 +358,7 @@ class Partition:
 
     def _put_back(self, call: Call, *, granted_too: bool) -> None:
         """Holes are told again; messages are ready again if certainly nothing was decided."""
-        self._pending += [op for op in call.ops if op.verb is Verb.HOLE]
+        self._pending += [op for op in call.ops if isinstance(op, Gap)]
         if granted_too:
             now_ms = self._context.clock.monotonic_ms()
             of = {verb: [op.offset for op in call.ops if op.verb is verb] for verb in _ASKED}
@@ -371,13 +386,11 @@ class Partition:
                     if out_of_time:
                         self.copies.out_of_time(offset)
                     most = 0 if out_of_time else self.ledger.limits.deliveries_max
-                    buried.append(
-                        Op(Verb.BURY, offset, fence, attempt=most, counted=not out_of_time)
-                    )
+                    buried.append(MarkDead(offset, fence, most))
                 case FetchFrom(offset):
                     self.ledger.intake.fetching(self._consumer.fetch_from(self.tp, offset), offset)
                 case FinishRange(start, end, reason):
-                    self._pending.append(Op(Verb.HOLE, start, arg=end, group=reason))
+                    self._pending.append(Gap(start, end, reason))
                     if reason == Finish.VANISHED:
                         self._context.metrics.vanished.at(self.key.subscription).inc()
                 case Mistaken():
@@ -404,11 +417,11 @@ class Partition:
     def send_back(self, found: Sequence[Stuck]) -> None:
         """Ask the store to let these leave the window, in one call: the order counts (R19)."""
         self.copies.going(found)
-        self.tell(*(Op(Verb.SEND, o, arg=key, group=self.next_grant()) for o, _, key in found))
+        self.tell(*(MoveToRetry(o, self.next_grant(), key) for o, _, key in found))
 
     def ask_parked(self, keys: Sequence[int]) -> None:
         """Ask whether these still are; as the owner, so that it is in order with what parks one."""
-        self.tell(*(Op(Verb.HEAD, 0, arg=key) for key in keys))
+        self.tell(*(AskBlocker(key) for key in keys))
 
 
 def _ignore(_: Reply | StoreError, __: int) -> None:

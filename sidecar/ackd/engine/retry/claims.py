@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from ackd.core.dead_letter_key import dead_key
 from ackd.core.ids import LedgerKey, message_id
 from ackd.core.ledger.entry import Hold
-from ackd.core.record.protocol import JournalEntry, Op, Reply, Result, Said, Verdict
-from ackd.core.record.transitions import Outcome, State, Verb
+from ackd.core.record.operations import ClaimOrigin, CloseOrigin, CopyRef, Op, RestoreClaimed
+from ackd.core.record.protocol import JournalEntry, Reply, Result, Said, Verdict
+from ackd.core.record.transitions import Outcome, State
 from ackd.engine.base.context import Context
 from ackd.engine.partition.copy_headers import Carrier
 from ackd.engine.partition.ordering import HomeRef
@@ -55,9 +56,9 @@ class _Ask:
     carrier: Carrier
 
     @property
-    def close(self) -> Op:
+    def close(self) -> CloseOrigin:
         """The home is not needed any more."""
-        return Op(Verb.CLOSE, self.carrier.home.offset, self.carrier.generation)
+        return CloseOrigin(self.carrier.home.offset, self.carrier.generation)
 
     @property
     def line(self) -> HomeRef | None:
@@ -67,17 +68,15 @@ class _Ask:
         return place.home if place is not None and isinstance(place.home, HomeRef) else None
 
     @property
-    def claim(self) -> Op:
+    def claim(self) -> ClaimOrigin:
         """The question whether it may be delivered."""
         carrier, partition = self.carrier, self.partition
-        return Op(
-            Verb.CLAIM,
+        return ClaimOrigin(
             carrier.home.offset,
             carrier.generation,
             carrier.rterm,
-            arg=self.offset,
-            group=partition.tp.partition,
-            counted=not partition.data_lost,
+            CopyRef(partition.tp.partition, self.offset),
+            must_deliver=partition.data_lost,
         )
 
 
@@ -275,10 +274,8 @@ class Claims:
     ) -> None:  # fmt: skip
         """A rollback may forget a claim, even the home: who claimed it writes it again (R10)."""
         ops = [
-            ask.claim._replace(
-                verb=Verb.RESTORE, attempt=result.attempt, arg=ask.offset + 1, counted=False
-            )
-            for ask, result in zip(asks, results, strict=True)
+            RestoreClaimed(claim.offset, claim.generation, claim.rterm, result.attempt, claim.copy)
+            for ask, claim, result in zip(asks, [ask.claim for ask in asks], results, strict=True)
             if result.outcome is Outcome.CLAIMED and ask.carrier.redriven is None
         ]
         if ops:

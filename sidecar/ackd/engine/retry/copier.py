@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 
 from ackd.core.ledger.effects import SendBack, SendDead
 from ackd.core.ledger.entry import UNKNOWN_RTERM, Entry
-from ackd.core.record.protocol import Finish, Op, Result, Verdict
-from ackd.core.record.transitions import Outcome, Verb
+from ackd.core.record.operations import FinishOrigin, Op
+from ackd.core.record.protocol import Finish, Result, Verdict
+from ackd.core.record.transitions import Outcome
 from ackd.engine.base.context import Context
 from ackd.engine.base.retry_timer import Pauses
 from ackd.engine.base.spill_file import Held
@@ -246,7 +247,7 @@ class Sender:
 
     def _finish_op(self, job: Job, entry: Entry[Held]) -> Op:
         reason = Finish.VANISHED if entry.body is None else self._way.reason
-        return Op(Verb.FINISH, job.offset, job.generation, entry.rterm, entry.attempt, reason)
+        return FinishOrigin(job.offset, job.generation, entry.rterm, reason)
 
     def _finished(self, job: Job, result: Result, now_ms: int) -> None:
         partition, offset = job.partition, job.offset

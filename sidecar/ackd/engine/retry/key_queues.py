@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ackd.core.ids import LedgerKey, TopicPartition
-from ackd.core.record.protocol import Op, Result, Verdict
-from ackd.core.record.transitions import State, Verb
+from ackd.core.record.operations import CloseOrigin, CopyRef, LookUp, Op
+from ackd.core.record.protocol import Result, Verdict
+from ackd.core.record.transitions import State
 from ackd.engine.base.context import Context
 from ackd.engine.partition.ordering import HomeRef
 from ackd.engine.partition.partition import Partition
@@ -82,9 +84,10 @@ class Lines:
             self._doubts[doubt].append((partition, offset))
 
     def _doubt(self, home: LedgerKey, incarnation: int, result: Result) -> _Doubt | None:
-        if not result.when_ms:
+        first = result.blocked_by
+        if first.copy is None:
             return None  # it is not claimed, so it will be heard of
-        doubt = _Doubt(home, incarnation, result.fence, result.first_s, result.when_ms - 1)
+        doubt = _Doubt(home, incarnation, first.offset, *first.copy)
         self._doubts.setdefault(doubt, [])
         self._wake.set()
         return doubt
@@ -135,7 +138,7 @@ class Lines:
             self._over.setdefault(place, home)
         self._again_ms = self._context.clock.monotonic_ms() + AGAIN_MS
 
-    async def _close(self, key: LedgerKey, incarnation: int, ops: list[Op]) -> bool:
+    async def _close(self, key: LedgerKey, incarnation: int, ops: Sequence[Op]) -> bool:
         """Tell a record; False: try again later. A record that is gone has no lines either."""
         handle = LedgerHandle(key, incarnation=incarnation)
         try:
@@ -155,7 +158,7 @@ class Lines:
         for doubt, waiting in doubts.items():
             if not await self._is_over(doubt):
                 continue
-            left = Op(Verb.CLOSE, doubt.offset, arg=doubt.place + 1, group=doubt.partition)
+            left = CloseOrigin(doubt.offset, finished=CopyRef(doubt.partition, doubt.place))
             if await self._close(doubt.home, doubt.incarnation, [left]):
                 for partition, offset in waiting:
                     self._subscription.claims.claim(partition, offset)
@@ -170,7 +173,7 @@ class Lines:
             return False
         key = doubt.home._replace(topic_id=info.topic_id, partition=doubt.partition)
         try:
-            look = [Op(Verb.LOOK, doubt.place)]
+            look = [LookUp(doubt.place)]
             reply = await self._context.flusher.submit(LedgerHandle(key), look)
         except StoreError:
             return False

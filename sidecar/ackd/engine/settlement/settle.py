@@ -18,7 +18,8 @@ from ackd.api.messages import ACKED, LeaseView, SettleItem, SettleResult, Status
 from ackd.core.ids import LedgerKey
 from ackd.core.lease import BadTokenError, Token, UnknownKeyError, subscription_hash
 from ackd.core.ledger.sent_back import Lease
-from ackd.core.record.protocol import Op, Reply, Result, Said, Verdict
+from ackd.core.record.operations import LookUp, Settle
+from ackd.core.record.protocol import Reply, Result, Said, Verdict
 from ackd.core.record.transitions import Outcome, State
 from ackd.core.record.transitions import Verb as CoreVerb
 from ackd.engine.base.backoff import retry_delay_ms
@@ -66,7 +67,7 @@ class _Group:
     partition: int
     indexes: list[int] = field(default_factory=list)
     tokens: list[Token] = field(default_factory=list)
-    ops: list[Op] = field(default_factory=list)
+    ops: list[Settle] = field(default_factory=list)
     plain: bool = True
     said: list[Said] = field(default_factory=list)
 
@@ -150,7 +151,7 @@ class Settler:
                 group = _Group(self._subscriptions[name], token.topic_id, token.partition)
                 groups[whose] = group
             if item.do is Verb.ACK and item.note is None and item.count:
-                op = make(Op, (ack, *token[3:], 0, 0, True))
+                op = make(Settle, (ack, *token[3:], 0, False, True))
             else:
                 found = self._op(group.subscription, item, token)
                 if isinstance(found, BadParameterError):
@@ -167,7 +168,7 @@ class Settler:
             group.ops.append(op)
         return [group for group in groups.values() if group.ops], notes
 
-    def _op(self, of: Subscription, item: SettleItem, token: Token) -> Op | BadParameterError:
+    def _op(self, of: Subscription, item: SettleItem, token: Token) -> Settle | BadParameterError:
         """What one item asks of the store."""
         if item.note is not None and len(item.note.encode()) > NOTE_BYTES_MAX:
             return BadParameterError(f"note must be at most {NOTE_BYTES_MAX} bytes")
@@ -175,7 +176,7 @@ class Settler:
         if isinstance(arg, BadParameterError):
             return arg
         counted = item.count and not (of.brake.on and item.do is Verb.RETRY)
-        return Op(_VERBS[item.do], *token[3:], arg, counted=counted)
+        return Settle(_VERBS[item.do], *token[3:], arg, counted=counted)
 
     @staticmethod
     def _argument(item: SettleItem, token: Token, of: Subscription) -> int | BadParameterError:
@@ -332,9 +333,11 @@ class Settler:
                 return LeaseView("lost", 0)
             raise refused.error or BadLeaseTokenError()
         (group,) = groups
-        group.ops = [op._replace(verb=CoreVerb.LOOK) for op in group.ops]
+        (token,) = group.tokens
+        look = LookUp(token.offset, token.fence, token.rterm)
+        asked = self._context.flusher.submit(self._handle(group), [look])
         answers: list[Reply | StoreError | None] = []
-        await self._ask_all([(group, self._submit(group))], lambda _, each: answers.append(each))
+        await self._ask_all([(group, asked)], lambda _, each: answers.append(each))
         (answer,) = answers
         if isinstance(answer, StoreError):
             raise answer

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
 
 from ackd.core.ledger.entry import Entry
-from ackd.core.record.protocol import Call, JournalEntry, Op, Reply, Result
+from ackd.core.record.operations import MarkDead, MoveToRetry, Settle
+from ackd.core.record.protocol import Call, JournalEntry, Reply, Result
 from ackd.core.record.transitions import Outcome, State, Verb
 from ackd.engine.base.spill_file import Held, Stub
 from ackd.engine.tracing.batches import Batches
@@ -54,6 +55,11 @@ class _Message(NamedTuple):
     offset: int
     more: str
     links: str
+
+
+_Leaving: TypeAlias = MarkDead | MoveToRetry
+_Other: TypeAlias = Settle | _Leaving
+_OTHERS = (Settle, MarkDead, MoveToRetry)
 
 
 class PartitionTracing:
@@ -102,10 +108,10 @@ class PartitionTracing:
                 fence = result.fence
                 if self._lapsed:
                     self._went_on(lives, op.offset)
-            elif outcome is Outcome.ACKED:
+            elif outcome is Outcome.ACKED and isinstance(op, Settle):
                 finished.append(op.offset)
                 self._ack(lives, op, result, entries.get(op.offset), now_ms, acks)
-            elif op.verb in _OTHERS:
+            elif isinstance(op, _OTHERS):
                 self._other(lives, op, result, entries.get(op.offset), now_ms)
         if granted:
             self._batches.granted(lives, granted, again, fence)
@@ -126,7 +132,7 @@ class PartitionTracing:
     def _ack(
         self,
         lives: Lives,
-        op: Op,
+        op: Settle,
         result: Result,
         entry: Entry[Held] | None,
         now_ms: int,
@@ -159,12 +165,12 @@ class PartitionTracing:
         facts = entry.when_ms, body.timestamp_ms, holder, parent, more
         acks.append((lives, offset, attempt, fence, now_ms, *facts))
 
-    def _other(
-        self, lives: Lives, op: Op, result: Result, entry: Entry[Held] | None, now_ms: int
+    def _settled(
+        self, lives: Lives, op: Settle, result: Result, entry: Entry[Held] | None, now_ms: int
     ) -> None:
-        """Anything but a grant and an ack."""
+        """A settle that is no ack."""
         outcome, offset = result.outcome, op.offset
-        attempt, fence, start_us, more = op.attempt, op.fence, op.fence, ""
+        attempt, fence, more = op.attempt, op.fence, ""
         match outcome:
             case Outcome.RETRYING:
                 event = Event.RETRY
@@ -177,10 +183,6 @@ class PartitionTracing:
                 self._keep(offset)
             case Outcome.DEAD:
                 event = Event.DEAD
-                if op.verb is Verb.BURY:
-                    self._went_on(lives, offset)
-                    attempt, start_us = max(result.attempt, 1), now_ms * 1000
-                    more = f",{text('ackd.reason', self._partition.copies.reason(offset))}"
             case Outcome.EXTENDED if op.counted:
                 self._extend(lives, op, result, entry, now_ms)
                 return
@@ -189,18 +191,40 @@ class PartitionTracing:
                     return
                 event = Event.ACK
                 more = f",{truth('ackd.repeat')}" + self._weight(offset, attempt)
-            case Outcome.SENT:
-                self._went_on(lives, offset)
-                return
             case _:
                 return
         self._lapsed.pop(offset, None)
         if self._extensions and event is not Event.ACK:
             more += self._extended(offset, fence)
-        self._tell(event, lives, offset, (attempt, fence, start_us, now_ms), entry, more)
+        self._tell(event, lives, offset, (attempt, fence, fence, now_ms), entry, more)
+
+    def _other(
+        self, lives: Lives, op: _Other, result: Result, entry: Entry[Held] | None, now_ms: int
+    ) -> None:
+        """Anything but a grant and an ack."""
+        if isinstance(op, Settle):
+            self._settled(lives, op, result, entry, now_ms)
+        else:
+            self._left(lives, op, result, entry, now_ms)
+
+    def _left(
+        self, lives: Lives, op: _Leaving, result: Result, entry: Entry[Held] | None, now_ms: int
+    ) -> None:
+        """The owner took a message out of the window, perhaps because its attempts are used up."""
+        offset = op.offset
+        if result.outcome in (Outcome.SENT, Outcome.DEAD):
+            self._went_on(lives, offset)
+        if isinstance(op, MoveToRetry) or result.outcome is not Outcome.DEAD:
+            return
+        fence = op.fence
+        more = f",{text('ackd.reason', self._partition.copies.reason(offset))}"
+        if self._extensions:
+            more += self._extended(offset, fence)
+        facts = max(result.attempt, 1), fence, now_ms * 1000, now_ms
+        self._tell(Event.DEAD, lives, offset, facts, entry, more)
 
     def _extend(
-        self, lives: Lives, op: Op, result: Result, entry: Entry[Held] | None, now_ms: int
+        self, lives: Lives, op: Settle, result: Result, entry: Entry[Held] | None, now_ms: int
     ) -> None:
         """A lease goes on. Numbered by this owner; the new deadline makes the span's id."""
         offset, attempt, fence = op.offset, op.attempt, op.fence
@@ -360,9 +384,6 @@ class PartitionTracing:
             self._traces.flushing.pop(self, None)
 
 
-_OTHERS = frozenset(
-    {Verb.ACK, Verb.RETRY, Verb.EXTEND, Verb.DEAD, Verb.RELEASE, Verb.BURY, Verb.SEND}
-)
 _VERBS = {
     Outcome.RETRYING: Verb.RETRY,
     Outcome.EXTENDED: Verb.EXTEND,
@@ -373,11 +394,11 @@ _VERBS = {
 _NOTHING = Result(Outcome.DONE, State.READY, 0, 0, 0, 0, late=False)
 
 
-def _op(told: JournalEntry) -> Op:
+def _op(told: JournalEntry) -> Settle:
     """What another sidecar asked for. A release has taken its attempt back."""
     attempt = max(told.attempt, 1) + (told.outcome is Outcome.RELEASED and told.attempt > 0)
     verb = _VERBS.get(told.outcome, Verb.ACK)
-    return Op(verb, told.offset, told.fence, attempt=attempt)
+    return Settle(verb, told.offset, told.fence, attempt=attempt)
 
 
 def _links(body: Record) -> str:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ackd.core.ids import LedgerKey
 from ackd.core.lease import Token
 from ackd.core.origin import Origin
-from ackd.core.record.protocol import Op, Reply, Result
+from ackd.core.record.operations import Settle
+from ackd.core.record.protocol import Reply, Result
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.engine.control.live import Live
 from ackd.engine.partition.copy_headers import Carrier
@@ -36,7 +37,7 @@ class _Unplaced(NamedTuple):
     """
 
     token: Token
-    ends: Sequence[tuple[Op, Event, str]]
+    ends: Sequence[tuple[Settle, Event, str]]
     epoch: int
     now_ms: int
     until_ms: int
@@ -156,7 +157,7 @@ class Tracing:
     # --- leases of others
 
     def settled(
-        self, tokens: Sequence[Token], ops: Sequence[Op], reply: Reply, *, here: bool
+        self, tokens: Sequence[Token], ops: Sequence[Settle], reply: Reply, *, here: bool
     ) -> None:
         """Settles of one partition that this sidecar served. `here`: it owns that partition."""
         for token, op, result in zip(tokens, ops, reply.results, strict=True):
@@ -165,7 +166,7 @@ class Tracing:
         if not here:
             self._foreign(tokens[0], ops, reply)
 
-    def _foreign(self, token: Token, ops: Sequence[Op], reply: Reply) -> None:
+    def _foreign(self, token: Token, ops: Sequence[Settle], reply: Reply) -> None:
         """The owner tells of them too, with what it knows of the message and with the same ids; but
         there may be none at the moment.
         """
@@ -220,12 +221,12 @@ class Tracing:
             place = op.offset, op.attempt, op.fence, op.fence, settles.now_ms
             self.traces.put(event, [lives.span(event, *place, more)], 1)
 
-    def left_out(self, lives: Lives, op: Op) -> bool:
+    def left_out(self, lives: Lives, op: Settle) -> bool:
         """Whether an ack is not sampled."""
         below = lives.trace(op.offset) & MASK_56 < self.traces.threshold
         return op.attempt == 1 and below
 
-    def _late(self, token: Token, op: Op, attempt: int) -> None:
+    def _late(self, token: Token, op: Settle, attempt: int) -> None:
         """A settle whose lease was over. `attempt`: of the message now; the first one's are sampled
         as its ack is.
         """
@@ -267,7 +268,7 @@ _ENDS = {
 _SETTLES = frozenset({Verb.ACK, Verb.RETRY, Verb.DEAD, Verb.RELEASE})
 
 
-def _event(op: Op, result: Result) -> tuple[Event | None, str]:
+def _event(op: Settle, result: Result) -> tuple[Event | None, str]:
     """The event that a settle is, and attributes of its own."""
     event = _ENDS.get(result.outcome) if op.verb in _SETTLES else None
     more = f",{truth('ackd.late')}" if result.late else ""

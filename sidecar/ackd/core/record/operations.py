@@ -1,0 +1,428 @@
+"""Operations on a partition's record: what an owner, or another sidecar, can ask of it.
+
+An operation unpacks into the numbers of its item on the wire (`Item`). `Grant` and `Settle` are
+those tuples themselves, because they are most of what is sent; the others make theirs in `_item`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple, TypeAlias
+
+from ackd.core.ledger.bitmap import CHUNK_SHIFT
+from ackd.core.record.transitions import Verb
+
+Item: TypeAlias = tuple[int, int, int, int, int, int, int, bool]
+"""verb, offset, fence, rterm, attempt, and three numbers of which each verb makes its own use."""
+
+RELEASED = 2
+STORED = 1
+_ONE_CHUNK, _ALL_HOMES = 1, 2
+
+
+class CopyRef(NamedTuple):
+    """Where a copy is in the group's retry topic."""
+
+    partition: int
+    offset: int
+
+
+class Grant(NamedTuple):
+    """Lease a message to a consumer; made by `of`, or `grants`.
+
+    `receive`: grants of one call with the same number belong to one receive and get one fence.
+    """
+
+    verb: Verb
+    offset: int
+    fence: int
+    rterm: int
+    attempt: int
+    lease_ms: int
+    receive: int
+    counted: bool
+
+    @classmethod
+    def of(cls, offset: int, lease_ms: int, receive: int) -> Grant:
+        """Make one."""
+        return cls(Verb.GRANT, offset, 0, 0, 0, lease_ms, receive, counted=True)
+
+
+class Settle(NamedTuple):
+    """What a lease token asks for: ACK, RETRY, EXTEND, DEAD or RELEASE.
+
+    `fence`, `rterm`, `attempt`: the token's. `for_ms`: the delay of a RETRY, the new lease of an
+    EXTEND, counted from now. `duplicate`: an ACK by deduplication, which remembers no key for it.
+    `counted` False: a RETRY that is no failed attempt, or an EXTEND that repairs: it gives a
+    forgotten lease back and never shortens a known one.
+    """
+
+    verb: Verb
+    offset: int
+    fence: int = 0
+    rterm: int = 0
+    attempt: int = 0
+    for_ms: int = 0
+    duplicate: bool = False
+    counted: bool = True
+
+
+def grants(offsets: Iterable[int], lease_ms: int, receive: int) -> list[Grant]:
+    """The items of one receive (`Grant` itself is Python code, which costs thrice)."""
+    make, verb = tuple.__new__, Verb.GRANT
+    return [make(Grant, (verb, offset, 0, 0, 0, lease_ms, receive, True)) for offset in offsets]
+
+
+class Operation:
+    """An operation that makes its item when it is sent."""
+
+    __slots__ = ()
+    verb: ClassVar[Verb]
+
+    def _item(self) -> Item:
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[int]:
+        """Unpack into the numbers on the wire."""
+        return iter(self._item())
+
+
+# --- one message in its partition
+
+
+@dataclass(frozen=True, slots=True)
+class LookUp(Operation):
+    """Where is this lease? Without a token: what is known of the offset."""
+
+    verb: ClassVar[Verb] = Verb.LOOK
+    offset: int
+    fence: int = 0
+    rterm: int = 0
+
+    def _item(self) -> Item:
+        return (Verb.LOOK, self.offset, self.fence, self.rterm, 0, 0, 0, True)
+
+
+@dataclass(frozen=True, slots=True)
+class MoveToRetry(Operation):
+    """Move a message out of the window, into an origin record, until its copy is claimed.
+
+    `number`: its own in this call; it gets a fence of its own, the generation. `key`: the hash of
+    the ordering key that it blocks (`order.key_hash`), 0 = none.
+    """
+
+    verb: ClassVar[Verb] = Verb.SEND
+    offset: int
+    number: int
+    key: int = 0
+
+    def _item(self) -> Item:
+        return (Verb.SEND, self.offset, 0, 0, 0, self.key, self.number, True)
+
+
+@dataclass(frozen=True, slots=True)
+class MarkDead(Operation):
+    """Give a message up, unless somebody works on it.
+
+    `fence`: of the entry that is meant. `deliveries_max`: refused while it had fewer; 0 = however
+    many. `claimed`: it is a copy that was claimed dead and placed just before; the store does not
+    read that, the owner does when the answer comes.
+    """
+
+    verb: ClassVar[Verb] = Verb.BURY
+    offset: int
+    fence: int = 0
+    deliveries_max: int = 0
+    claimed: bool = False
+
+    def _item(self) -> Item:
+        return (Verb.BURY, self.offset, self.fence, 0, self.deliveries_max, 0, 0, True)
+
+
+@dataclass(frozen=True, slots=True)
+class FinishOrigin(Operation):
+    """The copy in the retry or dead-letter topic is durable: the message is finished here.
+
+    `fence`, `rterm`: of the slot, DEAD or SENDING. `reason`: `protocol.Finish`.
+    """
+
+    verb: ClassVar[Verb] = Verb.FINISH
+    offset: int
+    fence: int
+    rterm: int
+    reason: int
+
+    def _item(self) -> Item:
+        return (Verb.FINISH, self.offset, self.fence, self.rterm, 0, self.reason, 0, True)
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceCopy(Operation):
+    """Give a copy that has claimed its origin record a slot in its own partition.
+
+    `generation`, `attempt`: as the origin record had them. `due_ms`: on the store's clock, 0 = now.
+    `first_s`: when the message was delivered first, 0 = now. `then_dead`: a `MarkDead` follows,
+    which tells the owner how it ended.
+    """
+
+    verb: ClassVar[Verb] = Verb.PLACE
+    offset: int
+    generation: int = 0
+    attempt: int = 0
+    due_ms: int = 0
+    first_s: int = 0
+    then_dead: bool = False
+
+    def _item(self) -> Item:
+        place = self.generation, 0, self.attempt, self.due_ms, self.first_s
+        return (Verb.PLACE, self.offset, *place, not self.then_dead)
+
+
+# --- origin records; `offset` is that of the message in its origin
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimOrigin(Operation):
+    """A copy asks its origin record whether it may be delivered.
+
+    `generation`, `rterm`: as SEND had them. `must_deliver`: the copy's own record has lost data, so
+    what is not known has to be delivered. `attempt`: of the copy, for a record that has forgotten
+    the message.
+    """
+
+    verb: ClassVar[Verb] = Verb.CLAIM
+    offset: int
+    generation: int
+    rterm: int
+    copy: CopyRef
+    must_deliver: bool = False
+    attempt: int = 0
+
+    def _item(self) -> Item:
+        copy, known = self.copy, not self.must_deliver
+        numbers = self.generation, self.rterm, self.attempt, copy.offset, copy.partition
+        return (Verb.CLAIM, self.offset, *numbers, known)
+
+
+@dataclass(frozen=True, slots=True)
+class CloseOrigin(Operation):
+    """A copy does not need its origin record any more.
+
+    `finished`: this copy is finished, so that its record leaves its key's queue. With `generation`
+    0 only if that copy is known to have claimed it.
+    """
+
+    verb: ClassVar[Verb] = Verb.CLOSE
+    offset: int
+    generation: int = 0
+    finished: CopyRef | None = None
+
+    def _item(self) -> Item:
+        partition, place = self.finished or (0, -1)
+        return (Verb.CLOSE, self.offset, self.generation, 0, 0, place + 1, partition, True)
+
+
+@dataclass(frozen=True, slots=True)
+class AskBlocker(Operation):
+    """Who blocks a key? `key`: as with `MoveToRetry`."""
+
+    verb: ClassVar[Verb] = Verb.HEAD
+    offset: ClassVar[int] = 0
+    key: int
+
+    def _item(self) -> Item:
+        return (Verb.HEAD, 0, 0, 0, 0, self.key, 0, True)
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreMoved(Operation):
+    """Make an origin record again that a rollback forgot; said by who moved the message.
+
+    `generation`, `rterm`, `attempt`, `key`: as SEND had them. `stored`: the copy is durable.
+    `released`: whoever says it owns the record no more.
+    """
+
+    verb: ClassVar[Verb] = Verb.RESTORE
+    offset: int
+    generation: int
+    rterm: int
+    attempt: int
+    key: int = 0
+    stored: bool = False
+    released: bool = False
+
+    def _item(self) -> Item:
+        flags = STORED * self.stored + RELEASED * self.released
+        numbers = self.generation, self.rterm, self.attempt, self.key, flags
+        return (Verb.RESTORE, self.offset, *numbers, True)
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreClaimed(Operation):
+    """Make an origin record again that a rollback forgot; said by who was told of this claim."""
+
+    verb: ClassVar[Verb] = Verb.RESTORE
+    offset: int
+    generation: int
+    rterm: int
+    attempt: int
+    copy: CopyRef
+
+    def _item(self) -> Item:
+        partition, place = self.copy
+        numbers = self.generation, self.rterm, self.attempt, place + 1, partition
+        return (Verb.RESTORE, self.offset, *numbers, False)
+
+
+# --- upkeep by the owner, and repair
+
+
+@dataclass(frozen=True, slots=True)
+class Gap(Operation):
+    """Finish [start, end), of which the log has nothing, but for live leases and pending copies.
+
+    `reason`: `protocol.Finish`, for messages that had been delivered; 0 = the log lacks them.
+    `repair`: they were finished before a rollback, and it is not known how (`doubt`).
+    """
+
+    verb: ClassVar[Verb] = Verb.HOLE
+    start: int
+    end: int
+    reason: int = 0
+    repair: bool = False
+
+    @property
+    def offset(self) -> int:
+        """Its first offset."""
+        return self.start
+
+    def _item(self) -> Item:
+        return (Verb.HOLE, self.start, 0, 0, 0, self.end, self.reason, not self.repair)
+
+
+@dataclass(frozen=True, slots=True)
+class Advance(Operation):
+    """Move the watermark to `offset`, never back. `repair`: as with `Gap`."""
+
+    verb: ClassVar[Verb] = Verb.ADVANCE
+    offset: int
+    repair: bool = False
+
+    def _item(self) -> Item:
+        return (Verb.ADVANCE, self.offset, 0, 0, 0, 0, 0, not self.repair)
+
+
+@dataclass(frozen=True, slots=True)
+class Drop(Operation):
+    """The broker has confirmed `offset`: free the chunks below it."""
+
+    verb: ClassVar[Verb] = Verb.DROP
+    offset: int
+
+    def _item(self) -> Item:
+        return (Verb.DROP, self.offset, 0, 0, 0, 0, 0, True)
+
+
+@dataclass(frozen=True, slots=True)
+class Reset(Operation):
+    """An operator moved the group to `offset`: a new epoch begins there."""
+
+    verb: ClassVar[Verb] = Verb.RESET
+    offset: int
+
+    def _item(self) -> Item:
+        return (Verb.RESET, self.offset, 0, 0, 0, 0, 0, True)
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate(Operation):
+    """The log ends at `offset` now: a new epoch without what was above, from `watermark` on.
+
+    What is open between them stays, with its leases.
+    """
+
+    verb: ClassVar[Verb] = Verb.RESET
+    offset: int
+    watermark: int
+
+    def _item(self) -> Item:
+        return (Verb.RESET, self.offset, 0, 0, 0, self.watermark + 1, 0, True)
+
+
+@dataclass(frozen=True, slots=True)
+class EndRepair(Operation):
+    """Every sidecar has replayed after a rollback: granting goes on."""
+
+    verb: ClassVar[Verb] = Verb.SETTLED
+    offset: ClassVar[int] = 0
+
+    def _item(self) -> Item:
+        return (Verb.SETTLED, 0, 0, 0, 0, 0, 0, True)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayAck(Operation):
+    """Repeat an ack that the store had confirmed before a rollback.
+
+    `generation`: of the origin record in which it was acked, 0 = in the window. `mark`: it counts
+    only in the epoch with this mark (`maintenance.epoch_mark`), 0 = in any.
+    """
+
+    verb: ClassVar[Verb] = Verb.REPLAY
+    offset: int
+    generation: int = 0
+    mark: int = 0
+
+    def _item(self) -> Item:
+        return (Verb.REPLAY, self.offset, self.generation, 0, 0, 0, self.mark, True)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayFinished(Operation):
+    """Repeat that an offset is finished, when it is not known whether by an ack. `mark`: as with
+    `ReplayAck`.
+    """
+
+    verb: ClassVar[Verb] = Verb.REPLAY
+    offset: int
+    mark: int = 0
+
+    def _item(self) -> Item:
+        return (Verb.REPLAY, self.offset, 0, 0, 0, 0, self.mark, False)
+
+
+@dataclass(frozen=True, slots=True)
+class RemakeChunk(Operation):
+    """The store has lost this chunk of finished offsets: make it again, empty (R14)."""
+
+    verb: ClassVar[Verb] = Verb.REPLAY
+    index: int
+
+    @property
+    def offset(self) -> int:
+        """The first one of the chunk."""
+        return self.index << CHUNK_SHIFT
+
+    def _item(self) -> Item:
+        return (Verb.REPLAY, self.offset, 0, 0, 0, _ONE_CHUNK, 0, True)
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetOriginRecords(Operation):
+    """The store has lost the origin records: go on without them, under a new `rterm` (R14)."""
+
+    verb: ClassVar[Verb] = Verb.REPLAY
+    offset: ClassVar[int] = 0
+    rterm: int
+
+    def _item(self) -> Item:
+        return (Verb.REPLAY, 0, 0, self.rterm, 0, _ALL_HOMES, 0, True)
+
+
+OwnersOp: TypeAlias = MoveToRetry | MarkDead | FinishOrigin | PlaceCopy
+OriginOp: TypeAlias = LookUp | ClaimOrigin | CloseOrigin | AskBlocker
+ReplayOp: TypeAlias = ReplayAck | ReplayFinished | RemakeChunk | ForgetOriginRecords
+RestoreOp: TypeAlias = RestoreMoved | RestoreClaimed
+UpkeepOp: TypeAlias = Gap | Advance | Drop | Reset | Truncate | EndRepair | ReplayOp | RestoreOp
+Op: TypeAlias = Grant | Settle | OwnersOp | OriginOp | UpkeepOp
