@@ -23,6 +23,7 @@ from ackd.core.origin import Origin
 from ackd.core.record.operations import Settle, grants
 from ackd.core.record.protocol import Call, Reply, Result
 from ackd.core.record.transitions import Outcome, State, Verb
+from ackd.engine.base.context import SystemClock
 from ackd.engine.tracing.partition_spans import PartitionTracing
 from ackd.engine.tracing.subscription_spans import Tracing
 from ackd.ports import Record
@@ -118,7 +119,10 @@ def main() -> int:
         traces = Traces(TraceSettings(files=True), "bench", Path(folder), Metrics())
         way, part = Written(), partition()
         traces.ways = [cast("Any", way)]
-        tracing = Tracing(subscription(), traces).of(part)
+        topics = cast("Any", SimpleNamespace(known={}))
+        owned = cast("Any", SimpleNamespace(by_ledger={}))
+        whole = Tracing(subscription(), SystemClock(), owned, topics, "ackd.retry.orders", traces)
+        tracing = PartitionTracing(part, whole)
         costs = []
         for number in range(ROUNDS):
             todo = steps(part.ledger.entries, number * MESSAGES)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pulsar as client_library
 import pytest
 
-from ackd.engine.operations.external_dead_letters import REASON
+from ackd.engine.retry.external_dead_letters import REASON
 from tests.chaos.test_redrive import BASE, ask, dead
 from tests.chaos.world import Http, world
 from tests.support.pulsar import Pulsar, bare

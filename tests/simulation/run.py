@@ -129,7 +129,7 @@ class Run:
         record = self.server.data.records.get(key)
         for sidecar in self.sidecars:
             subscription = sidecar.runtime and sidecar.runtime._subscriptions.get(NAME)
-            if record and subscription and record.owner == subscription.ownership.me.text():
+            if record and subscription and record.owner == subscription.partitions.me.text():
                 return sidecar.process
         return None
 
@@ -251,7 +251,7 @@ class Run:
     def _held(self, key: LedgerKey) -> bool:
         """Somebody has it now; after a revocation for a dead member nobody has, for a while."""
         return any(
-            (key.topic_id, key.partition) in subscription.ownership.by_ledger
+            (key.topic_id, key.partition) in subscription.partitions.by_ledger
             for sidecar in self.sidecars
             if sidecar.runtime is not None and sidecar.process.alive
             for subscription in sidecar.runtime._subscriptions.values()
@@ -309,7 +309,7 @@ class Run:
             if runtime is None or not sidecar.process.alive:
                 continue
             for subscription in runtime._subscriptions.values():
-                for partition in subscription.owned.values():
+                for partition in subscription.partitions.owned.values():
                     left = len(partition.ledger.entries)
                     if left:
                         raise Violation(f"I8: {left} entries left in {sidecar.name}")

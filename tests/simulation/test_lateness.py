@@ -63,7 +63,7 @@ def owner_and_other(run: Run) -> tuple[Sidecar, Sidecar]:
     """Who has the partition of the topic, and who has not."""
     one, two = run.sidecars
     assert one.runtime is not None
-    owned = one.runtime._subscriptions[NAME].owned
+    owned = one.runtime._subscriptions[NAME].partitions.owned
     return (one, two) if any(tp.topic == TOPIC for tp in owned) else (two, one)
 
 
@@ -103,5 +103,5 @@ def test_a_parked_lease_that_ends_early_frees_its_copy(
 def has_copy(sidecar: Sidecar) -> bool:
     """Whether it owns the partition of the retry topic with the copy."""
     assert sidecar.runtime is not None
-    owned = sidecar.runtime._subscriptions[NAME].owned.values()
+    owned = sidecar.runtime._subscriptions[NAME].partitions.owned.values()
     return any(each.ledger.holds_copies and each.ledger.entries for each in owned)

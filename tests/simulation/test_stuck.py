@@ -71,7 +71,7 @@ def test_a_partition_that_goes_by_what_was_when_it_was_begun_is_found(
     go_by = Partition.go_by
 
     def owned_alone(self: Ownership) -> None:
-        for tp, partition in self.owned.items():
+        for tp, partition in self._partitions.owned.items():
             go_by(partition, self._policy(tp))
 
     monkeypatch.setattr(Ownership, "policies_changed", owned_alone)

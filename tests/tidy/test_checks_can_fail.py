@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests.tidy import checks, docs
-from tests.tidy.closed_core import ledger_is_closed, no_circles
-from tests.tidy.dependence import dependence
+from tests.tidy.closed_core import ledger_is_closed
+from tests.tidy.dependence import circles, dependence
 from tests.tidy.feeding import unfed_metrics
 from tests.tidy.sources import Source, read_sources
 from tests.tidy.words import forbidden_words, tracked_files
@@ -16,6 +16,7 @@ from tests.tidy.words import forbidden_words, tracked_files
 Check = Callable[[Iterable[Source]], Iterator[str]]
 SOURCE_CHECKS: list[Check] = [
     dependence,
+    circles,
     checks.file_size,
     checks.function_size,
     checks.annotated,
@@ -39,8 +40,8 @@ CLEAN = {
     "sidecar/ackd/__init__.py": '"""Root."""\n__version__ = "1"\n',
     "sidecar/ackd/core/ids.py": '"""Ids."""\nimport enum\nfrom dataclasses import dataclass\n',
     "sidecar/ackd/ports/__init__.py": '"""Ports."""\nfrom ackd.core import ids\n',
-    "sidecar/ackd/engine/run.py": '"""Run."""\nfrom ackd.ports import ids\n' + FEEDS,
-    "sidecar/ackd/http/app.py": '"""App."""\nimport orjson\nfrom ackd.engine import run\n',
+    "sidecar/ackd/engine/base/run.py": '"""Run."""\nfrom ackd.ports import ids\n' + FEEDS,
+    "sidecar/ackd/http/app.py": '"""App."""\nimport orjson\nfrom ackd.engine.base import run\n',
     "sidecar/ackd/cli/main.py": '"""Cli."""\nfrom ackd.http import app\n',
     "sidecar/ackd/telemetry/metrics.py": METRICS,
     "adapters/ackd_adapters/kafka/part.py": '"""Part."""\nimport confluent_kafka\n',
@@ -63,14 +64,14 @@ PLANTED: list[tuple[Check, str, str]] = [
     (dependence, "sidecar/ackd/core/bad.py", '"""."""\nfrom ackd import ports\n'),
     (dependence, "sidecar/ackd/core/bad.py", '"""."""\nfrom .. import ports\n'),
     (dependence, "sidecar/ackd/core/bad.py", '"""."""\ndef f() -> None:\n    import random\n'),
-    (dependence, "sidecar/ackd/ports/__init__.py", '"""."""\nfrom ackd.engine.run import x\n'),
-    (dependence, "sidecar/ackd/store/bad.py", '"""."""\nimport ackd.engine.run\n'),
-    (dependence, "sidecar/ackd/engine/bad.py", '"""."""\nfrom ackd.http import app\n'),
-    (dependence, "sidecar/ackd/engine/bad.py", '"""."""\nimport redis.asyncio\n'),
+    (dependence, "sidecar/ackd/ports/__init__.py", '"""."""\nfrom ackd.engine.base.run import x\n'),
+    (dependence, "sidecar/ackd/store/bad.py", '"""."""\nimport ackd.engine.base.run\n'),
+    (dependence, "sidecar/ackd/engine/base/bad.py", '"""."""\nfrom ackd.http import app\n'),
+    (dependence, "sidecar/ackd/engine/base/bad.py", '"""."""\nimport redis.asyncio\n'),
     (dependence, "sidecar/ackd/http/bad.py", '"""."""\nfrom ackd.cli.main import main\n'),
     (dependence, "sidecar/ackd/new/bad.py", '"""."""\n'),
-    (dependence, "sidecar/ackd/engine/bad.py", '"""."""\nimport pytest\n'),
-    (dependence, "sidecar/ackd/engine/bad.py", '"""."""\nimport ackd.testing.lab\n'),
+    (dependence, "sidecar/ackd/engine/base/bad.py", '"""."""\nimport pytest\n'),
+    (dependence, "sidecar/ackd/engine/base/bad.py", '"""."""\nimport ackd.testing.lab\n'),
     (dependence, "sidecar/ackd/torture/bad.py", '"""."""\nfrom ackd.core import ids\n'),
     (dependence, "adapters/ackd_adapters/kafka/bad.py", '"""."""\nimport ackd.engine\n'),
     (dependence, "adapters/ackd_adapters/local/bad.py", '"""."""\nimport confluent_kafka\n'),
@@ -80,6 +81,16 @@ PLANTED: list[tuple[Check, str, str]] = [
         '"""."""\nfrom ackd_adapters.kafka import part\n',
     ),
     (dependence, "spark_reports/ackd_reports/bad.py", '"""."""\nfrom ackd.core import ids\n'),
+    (
+        dependence,
+        "sidecar/ackd/engine/base/bad.py",
+        '"""."""\nif TYPE_CHECKING:\n    from ackd.engine.delivery import dispatcher\n',
+    ),
+    (
+        circles,
+        "sidecar/ackd/core/ids.py",
+        '"""."""\nif TYPE_CHECKING:\n    from ackd.ports import x\n',
+    ),
     (checks.file_size, "sidecar/ackd/core/ids.py", '"""."""\n' + "x = 1\n" * 600),
     (checks.function_size, "tests/test_a.py", f'"""."""\ndef f() -> None:\n{LONG_BODY}'),
     (
@@ -123,8 +134,8 @@ PLANTED: list[tuple[Check, str, str]] = [
     ),
     (checks.module_docstring, "sidecar/ackd/core/ids.py", "x = 1\n"),
     (unfed_metrics, "sidecar/ackd/telemetry/metrics.py", METRICS.replace("things", "others")),
-    (unfed_metrics, "sidecar/ackd/engine/run.py", '"""."""\nmetrics.things.drop("a")\n'),
-    (unfed_metrics, "sidecar/ackd/engine/run.py", '"""."""\nengine.things.at("a")\n'),
+    (unfed_metrics, "sidecar/ackd/engine/base/run.py", '"""."""\nmetrics.things.drop("a")\n'),
+    (unfed_metrics, "sidecar/ackd/engine/base/run.py", '"""."""\nengine.things.at("a")\n'),
     (checks.any_in_ports, "sidecar/ackd/ports/a.py", '"""."""\nimport typing\nx: typing.Any\n'),
     (
         checks.any_in_ports,

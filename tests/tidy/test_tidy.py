@@ -9,8 +9,8 @@ import pytest
 
 from tests.support.paths import REPO
 from tests.tidy import checks
-from tests.tidy.closed_core import ledger_is_closed, no_circles
-from tests.tidy.dependence import dependence
+from tests.tidy.closed_core import ledger_is_closed
+from tests.tidy.dependence import circles, dependence
 from tests.tidy.feeding import unfed_metrics
 from tests.tidy.sources import Source, read_sources
 from tests.tidy.words import forbidden_words, tracked_files
@@ -29,6 +29,7 @@ def sources() -> list[Source]:
     "check",
     [
         dependence,
+        circles,
         checks.file_size,
         checks.function_size,
         checks.annotated,

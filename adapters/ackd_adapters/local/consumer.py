@@ -7,7 +7,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol, TypeVar
 
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError, BugError
@@ -21,13 +21,11 @@ from ackd.ports import (
     TopicReplaced,
 )
 from ackd_adapters.local import questions
-from ackd_adapters.local.group import Member
-from ackd_adapters.local.reader import Delivery, Fetch
+from ackd_adapters.local.config import LocalOptions
+from ackd_adapters.local.group import Groups, Member
+from ackd_adapters.local.log import Transaction
+from ackd_adapters.local.reader import Delivery, Fetch, Reader
 from ackd_adapters.local.topics import create, log_of, valid_name
-
-if TYPE_CHECKING:
-    from ackd_adapters.local.broker import LocalBroker
-    from ackd_adapters.local.log import Transaction
 
 LEAVE_S: Final = 2.0
 METADATA_CHARS_MAX: Final = 32_768
@@ -47,10 +45,28 @@ class Session:
     paused: bool = False
 
 
+T = TypeVar("T")
+
+
+class Queue(Protocol):
+    """What a consumer asks of the queue's two threads; `LocalBroker` runs them."""
+
+    reader: Reader
+
+    @property
+    def options(self) -> LocalOptions: ...
+    @property
+    def groups(self) -> Groups: ...
+    def forget(self, consumer: LocalConsumer) -> None: ...
+    def call_loop(self, call: Callable[[], None]) -> None: ...
+    async def call(self, work: Callable[[Transaction], None]) -> None: ...
+    async def ask(self, question: questions.Question[T]) -> T: ...
+
+
 class LocalConsumer:
     """Implements `ackd.ports.Consumer`."""
 
-    def __init__(self, broker: LocalBroker, spec: ConsumerSpec) -> None:
+    def __init__(self, broker: Queue, spec: ConsumerSpec) -> None:
         self._broker = broker
         self._spec = spec
         self._loop = asyncio.get_running_loop()

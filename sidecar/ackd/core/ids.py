@@ -13,6 +13,11 @@ from typing import NamedTuple
 
 TOPIC_ID_BYTES = 16
 
+INCARNATION_BITS = 48
+"""Of the random number that a record gets when it is made."""
+RTERM_BITS = 16
+"""Of the random number that a record gets at each possible rollback."""
+
 
 class TopicPartition(NamedTuple):
     """A partition as the broker names it. `topic` is the name, `partition` counts from 0."""

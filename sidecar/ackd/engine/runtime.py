@@ -8,8 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ackd import __version__
+from ackd.api.control import Cancel, CancelTo, Scope
 from ackd.api.messages import (
+    Explanation,
+    InFlight,
     LeaseView,
+    PartitionLag,
     Published,
     PublishRequest,
     Reason,
@@ -19,6 +23,7 @@ from ackd.api.messages import (
     SettleResult,
     Status,
     SubscriptionView,
+    Unsettled,
 )
 from ackd.api.outbox import OutboxDesk
 from ackd.config.adapters import find_adapter
@@ -34,12 +39,13 @@ from ackd.engine.cluster.members import Note
 from ackd.engine.cluster.settings_agreement import settings_marks
 from ackd.engine.control.describe import describe
 from ackd.engine.control.gauges import Gauges
+from ackd.engine.control.inspect import Inspector
 from ackd.engine.control.readiness import readiness
-from ackd.engine.delivery.open_leases import Delivering
+from ackd.engine.delivery.handed_leases import HandedLeases
+from ackd.engine.delivery.open_leases import OpenLeases
 from ackd.engine.delivery.receive_attempts import Attempts
 from ackd.engine.delivery.waiters import Waiter
-from ackd.engine.drain import Behind, Leaving
-from ackd.engine.operating import Operating
+from ackd.engine.drain import Drain
 from ackd.engine.operations.dead_letters import DeadLetters
 from ackd.engine.operations.seek import Seeks
 from ackd.engine.ownership.broadcast import apart
@@ -70,7 +76,7 @@ LOG = logging.getLogger("ackd.engine")
 RETRY_MS = 500
 
 
-class Runtime(Delivering, Leaving, Operating):
+class Runtime:  # tidy: attributes -- the facade over the whole sidecar
     """Implements `ackd.api.messages.Engine`. Build, `start`, use, `drain`, `stop`."""
 
     def __init__(
@@ -97,10 +103,10 @@ class Runtime(Delivering, Leaving, Operating):
         self._publishing = Publishing(settings, self._brokers, self._up)
         self.dead = DeadLetters(self._of, self._store, self._clock)
         self.progress = Seeks(self._of)
-        self._draining = False
-        self.behind = Behind(
+        self._handed = HandedLeases(
             keep=settings.server.stop == "release" or settings.app.down_leases == "retry"
         )
+        self._drain = Drain(self._subscriptions, self._publishing, self._handed, self._settling)
         self.traces: Traces | None = None
         self._outages: Outages | None = None
         self._flusher = Flusher(self._store, batch_max=settings.store.batch_max)
@@ -137,7 +143,7 @@ class Runtime(Delivering, Leaving, Operating):
             self._subscriptions[name] = self._build(name, each, context)
         self._settler = Settler(self._subscriptions, context)
         for name, subscription in self._subscriptions.items():
-            self._attempts[name] = Attempts(subscription, context, self._settler)
+            self._attempts[name] = self._attempts_of(subscription, context, self._settler)
         for name, broker in self._brokers.items():
             self._tasks.start(self._start_broker(name, broker), f"broker.{name}")
         self._publishing.start(context, self._tasks)
@@ -159,7 +165,6 @@ class Runtime(Delivering, Leaving, Operating):
             grace_ms=self.settings.store.grace_ms,
             spill=self._spill,
             traces=self.traces,
-            behind=self.behind,
             vitals=self.vitals,
         )
 
@@ -181,7 +186,13 @@ class Runtime(Delivering, Leaving, Operating):
         settings, context = apart(name, settings, context)
         note = Note(version=__version__, settings=settings_marks(name, settings))
         broker = self._brokers[settings.broker]
-        return Subscription(name, settings, broker, context, cluster="", note=note)
+        return Subscription(
+            name, settings, broker, context, cluster="", note=note, handed=self._handed
+        )
+
+    @staticmethod
+    def _attempts_of(of: Subscription, context: Context, settler: Settler) -> Attempts:
+        return Attempts(of.state, context, of.partitions, of.hand_out, of.notes, settler)
 
     async def _start_broker(self, name: str, broker: Broker) -> None:
         while not self._up[name].is_set():
@@ -200,24 +211,25 @@ class Runtime(Delivering, Leaving, Operating):
         """Keep one subscription running; one whose broker client died is made anew."""
         while True:
             subscription = self._subscriptions[name]
-            await self._up[subscription.settings.broker].wait()
+            await self._up[subscription.state.configured.broker].wait()
             try:
-                cluster = await subscription.broker.cluster_id()
-                subscription.cluster = subscription.cluster_scope(cluster)
+                cluster = await subscription.state.broker.cluster_id()
+                subscription.state.cluster = subscription.cluster_scope(cluster)
                 await subscription.run()
             except* BrokerFatalError as group:
                 LOG.warning("%s: %s; joining anew", name, group.exceptions[0])
             except* BrokerError as group:
                 LOG.warning("%s: %s", name, group.exceptions[0])
             await asyncio.sleep(RETRY_MS / 1000)
-            self._subscriptions[name] = self._build(name, subscription.control.configured, context)
+            self._subscriptions[name] = self._build(name, subscription.state.configured, context)
             self._subscriptions[name].control.inherit(subscription.control)
             if self._settler is not None:
-                self._attempts[name] = Attempts(self._subscriptions[name], context, self._settler)
+                again = self._subscriptions[name]
+                self._attempts[name] = self._attempts_of(again, context, self._settler)
 
     async def stop(self) -> None:
         """Commit progress, leave the groups, close everything. Never raises, bounded."""
-        self._draining = True
+        self._drain.begun = True
         if self._outages is not None:
             self._outages.end()
         await asyncio.gather(*(each.leave() for each in self._subscriptions.values()))
@@ -261,9 +273,9 @@ class Runtime(Delivering, Leaving, Operating):
 
     @staticmethod
     def _check_lease(subscription: Subscription, lease_ms: int | None) -> None:
-        if subscription.health.refusal is not None:
-            raise subscription.health.refusal
-        most = subscription.settings.lease_ms_max
+        if subscription.state.health.refusal is not None:
+            raise subscription.state.health.refusal
+        most = subscription.state.settings.lease_ms_max
         if lease_ms is not None and not 0 < lease_ms <= most:
             raise BadParameterError(f"lease_ms must be 1 to {most}")
 
@@ -347,6 +359,81 @@ class Runtime(Delivering, Leaving, Operating):
         """What was accepted and is sent later."""
         return self._publishing.outbox
 
+    # --- streams and push
+
+    def unsettled(self, name: str) -> Unsettled:
+        """Count the leases of a consumer. Raises UnknownSubscriptionError."""
+        self._of(name)
+        return OpenLeases(name, self._subscriptions, self._settling())
+
+    def lease_ms(self, name: str) -> int:
+        """The lease time that is in force. Raises UnknownSubscriptionError."""
+        return self._of(name).state.settings.lease_ms
+
+    def hold_back(self, name: str, source: str, why: str | None) -> None:
+        """Why `source` delivers nothing now; None when it does."""
+        self._of(name).context.moves.hold_back(name, source, why)
+
+    # --- stopping
+
+    def quiesce(self) -> None:
+        """Deliver nothing new, for good; settles go on."""
+        self._drain.quiesce()
+
+    async def drain(self) -> None:
+        """Deliver nothing new; returns when nothing is leased any more. Settles go on."""
+        await self._drain.drain()
+
+    async def give_back(self) -> int:
+        """End every lease that applications here hold, uncounted; how many. Raises StoreError."""
+        return await self._drain.give_back()
+
+    async def end_held(self) -> int:
+        """The same, counted: who held them is gone, perhaps by one of them. Raises StoreError."""
+        return await self._drain.end_held()
+
+    def gate(self, why: str | None) -> None:
+        """Deliver nothing while the application is not well, and why; None: go on."""
+        for subscription in self._subscriptions.values():
+            subscription.control.gate(why)
+
+    # --- operators
+
+    async def explain(self, name: str) -> Explanation:
+        """What holds each partition's progress."""
+        return Inspector(self._of(name)).explain()
+
+    async def in_flight(self, name: str, older_ms: int, limit: int) -> list[InFlight]:
+        """Leased and waiting messages, oldest first."""
+        return Inspector(self._of(name)).in_flight(older_ms, limit)
+
+    async def lag(self, name: str) -> list[PartitionLag]:
+        """Progress per partition."""
+        return await Inspector(self._of(name)).lag()
+
+    async def pause(
+        self, name: str, scope: Scope, reason: str, for_ms: int | None
+    ) -> SubscriptionView:
+        """Deliver nothing until it is resumed, or for a time."""
+        await self._of(name).control.pause(scope, reason, for_ms)
+        return self.subscription(name)
+
+    async def resume(self, name: str, scope: Scope) -> SubscriptionView:
+        """End a pause."""
+        await self._of(name).control.resume(scope)
+        return self.subscription(name)
+
+    async def cancel(self, name: str, message: str, then: CancelTo, reason: str) -> Cancel:
+        """End a message that is in flight."""
+        return await self._of(name).cancels.cancel(message, then, reason)
+
+    async def configure(
+        self, name: str, changes: Mapping[str, object], *, open_leases: bool, force: bool
+    ) -> SubscriptionView:
+        """Change settings while the subscription runs."""
+        await self._of(name).control.configure(changes, open_leases=open_leases, force=force)
+        return self.subscription(name)
+
     def subscriptions(self) -> list[SubscriptionView]:
         """All subscriptions."""
         return [self.subscription(name) for name in self.settings.subscriptions]
@@ -362,14 +449,14 @@ class Runtime(Delivering, Leaving, Operating):
         return describe(name, settings, sources, broker, subscription, self._state(name))
 
     def _state(self, name: str) -> str:
-        if self._draining:
+        if self._drain.begun:
             return "draining"
         subscription = self._subscriptions.get(name)
-        if subscription is None or not subscription.health.joined:
+        if subscription is None or not subscription.state.health.joined:
             return "starting"
-        if subscription.control.held:
+        if subscription.state.paused:
             return "paused"
-        return "running" if subscription.owned else "idle"
+        return "running" if subscription.partitions.owned else "idle"
 
     def readiness(self) -> list[Reason]:
         """Store, brokers, subscriptions."""
@@ -379,7 +466,7 @@ class Runtime(Delivering, Leaving, Operating):
             self._broker_errors,
             self._subscriptions,
             self.vitals.failure,
-            draining=self._draining,
+            draining=self._drain.begun,
         )
 
     def info(self) -> Mapping[str, object]:

@@ -51,11 +51,9 @@ _GENERAL_PROBLEMS = (421, 422, 431)
 _GUARDED_PROBLEMS = (401, 403)
 
 
-def document(port: Port | None = None) -> Json:
-    """The document for one port, or (None) for both together."""
-    from ackd.http.routes import ROUTES  # noqa: PLC0415  one of its handlers serves this
-
-    return build([route for route in ROUTES if port is None or port in route.ports])
+def document(routes: Iterable[Route], port: Port | None = None) -> Json:
+    """The document for those of the routes that a port has, or (None) for all of them."""
+    return build([route for route in routes if port is None or port in route.ports])
 
 
 def build(routes: Iterable[Route]) -> Json:

@@ -235,7 +235,7 @@ class Lives:
         """The trace that all spans of a message are in."""
         return (self.trace_base + offset * STEP_128) & MASK_128
 
-    def span(  # noqa: PLR0913, PLR0917 - the hot path: a value for them costs what the span does
+    def span(
         self,
         event: Event,
         offset: int,

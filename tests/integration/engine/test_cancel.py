@@ -10,8 +10,8 @@ import pytest
 
 from ackd.api.control import CancelTo
 from ackd.api.messages import Verb
+from ackd.engine.base.live import Live
 from ackd.engine.control import cancel
-from ackd.engine.control.live import Live
 from ackd.errors import NotInFlightError, StoreError
 from tests.integration.engine.shop import NAME, Shop, Worker
 from tests.support.wait import wait_until_async
@@ -151,7 +151,7 @@ async def test_what_is_not_in_flight_can_not_be_cancelled(
     for message in (held.id, f"{shop.topic}/0/1", f"{shop.topic}/7/0"):
         with pytest.raises(NotInFlightError):
             await worker.runtime.cancel(NAME, message, "dead", "")
-    assert worker.subscription.control.live.cancels == []
+    assert worker.subscription.state.live.cancels == []
     assert (await worker.one()).id == f"{shop.topic}/0/1"
 
 

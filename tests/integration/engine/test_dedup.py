@@ -150,7 +150,7 @@ async def test_after_a_reset_everything_comes(together: Together) -> None:
         return await repeats(one) == 1
 
     await wait_until_async(settled, "the repeat")
-    partition = next(p for p in subscription.owned.values() if p.tp.partition == 0)
+    partition = next(p for p in subscription.partitions.owned.values() if p.tp.partition == 0)
     await subscription.context.flusher.submit(partition.handle, [Reset(0)])
     subscription.ownership.drop(partition, over=True)
     subscription.ownership.take(partition.tp)

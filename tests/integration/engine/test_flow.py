@@ -179,21 +179,22 @@ async def test_i8_what_is_taken_over_while_the_buffer_is_full_waits_in_the_broke
 ) -> None:
     """Nobody receives. Partitions of a sidecar that leaves bring no backlog into the memory."""
     one, two = await together.pair(buffer_max=100)
-    hand_out = one.runtime._subscriptions[NAME].hand_out
+    subscription = one.runtime._subscriptions[NAME]
+    hand_out, partitions = subscription.hand_out, subscription.partitions
     await one.publish(20_000)
 
     async def full() -> bool:
-        return hand_out.held()[0] >= 100
+        return partitions.held()[0] >= 100
 
     await wait_until_async(full, "the buffer to be full")
-    batch = hand_out.held()[0]  # as much as comes before it is seen that there is enough
+    batch = partitions.held()[0]  # as much as comes before it is seen that there is enough
     await two.runtime.stop()
 
     async def all_paused() -> bool:
         return len(await one.owned()) == PARTITIONS == len(hand_out._paused)
 
     await wait_until_async(all_paused, "what was taken over to be paused")
-    assert hand_out.held()[0] <= batch + 2_000
+    assert partitions.held()[0] <= batch + 2_000
     # It comes when there is room.
     messages = await one.collect(20_000)
     assert len({message.id for message in messages}) == 20_000

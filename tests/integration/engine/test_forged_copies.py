@@ -50,9 +50,9 @@ async def forge(worker: Worker, *headers: Headers) -> None:
 
 
 def made_up(worker: Worker, **more: object) -> Carrier:
-    topic_id = worker.subscription.ownership.topics[worker.shop.topic].topic_id
+    topic_id = worker.subscription.topics.known[worker.shop.topic].topic_id
     facts: dict[str, object] = {
-        "cluster": worker.subscription.cluster,
+        "cluster": worker.subscription.state.cluster,
         "topic_id": topic_id,
         "topic": worker.shop.topic,
         "partition": 0,

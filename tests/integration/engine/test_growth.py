@@ -89,7 +89,7 @@ async def test_new_partitions_wait_for_the_older_ones_across_a_restart(
     new = await collect(second, 2)
     assert {(each.partition, each.record.key) for each in new} == {(1, b"a"), (1, b"c")}
     assert not any("new partitions" in each for each in await explain(second))
-    assert TopicPartition(name, 1) in second.runtime._subscriptions[NAME].owned
+    assert TopicPartition(name, 1) in second.runtime._subscriptions[NAME].partitions.owned
 
 
 async def test_without_the_setting_they_are_handed_out_at_once(

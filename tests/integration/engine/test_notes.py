@@ -29,7 +29,9 @@ async def shop(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 async def kept(worker: Worker, offsets: int = 10) -> list[bytes | None]:
     """The notes that the store has of the topic's partition."""
     subscription = worker.subscription
-    [key] = [p.key for tp, p in subscription.owned.items() if tp.topic == worker.shop.topic]
+    [key] = [
+        p.key for tp, p in subscription.partitions.owned.items() if tp.topic == worker.shop.topic
+    ]
     return await worker.runtime._store.notes(key, range(offsets))
 
 

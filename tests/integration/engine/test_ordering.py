@@ -235,7 +235,7 @@ async def _until_free(sidecar: Sidecar) -> None:
     """No key is parked any more, as far as the owner knows."""
 
     async def free() -> bool:
-        owned = sidecar.runtime._subscriptions[NAME].owned.values()
+        owned = sidecar.runtime._subscriptions[NAME].partitions.owned.values()
         return not any(partition.ledger.send_back.parked for partition in owned)
 
     await wait_until_async(free, "all keys to be free", timeout_s=60)

@@ -335,7 +335,7 @@ async def test_i3_two_sidecars_share_and_settle_for_each_other(
     two = await start(name, name)
 
     def owned(sidecar: Sidecar) -> set[tuple[str, int]]:
-        return set(sidecar.runtime._subscriptions["work"].owned)
+        return set(sidecar.runtime._subscriptions["work"].partitions.owned)
 
     async def shared() -> bool:
         return len(owned(two)) == 2 and len(owned(one)) == 2

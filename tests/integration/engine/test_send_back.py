@@ -80,7 +80,7 @@ class Place:
 
         async def is_ready() -> bool:
             if not ready:
-                return bool(runtime._subscriptions[NAME].owned)
+                return bool(runtime._subscriptions[NAME].partitions.owned)
             return all(reason.ok for reason in runtime.readiness())
 
         await wait_until_async(is_ready, "the sidecar to be ready", timeout_s=60)
@@ -313,7 +313,7 @@ async def test_i8_bodies_of_waiting_messages_lie_on_the_disk(place: Place, harm:
         return subscription.parking.spill.taken > 50 * 1_000
 
     await wait_until_async(spilled, "the bodies to be on the disk", timeout_s=60)
-    assert subscription.hand_out.held()[1] < 50 * 200
+    assert subscription.partitions.held()[1] < 50 * 200
     files = list((place.tmp / "one" / "spill").rglob("*.bodies"))
     assert files
     for file in files if harm else ():

@@ -230,16 +230,16 @@ async def test_an_ack_before_the_topics_are_known_is_told_of_later(shop: Shop) -
     messages = [await worker.one(), await worker.one()]
     traces = worker.runtime._subscriptions[NAME].context.traces
     assert traces is not None
-    ownership = worker.runtime._subscriptions[NAME].ownership
-    topics = dict(ownership.topics)
-    ownership.drop_all()
-    ownership.topics.clear()
+    subscription = worker.runtime._subscriptions[NAME]
+    topics, known = subscription.topics, dict(subscription.topics.known)
+    subscription.ownership.drop_all()
+    topics.known.clear()
     assert await worker.all(messages[:1], Verb.ACK) == ["acked"]
     assert traces.counts.made[Event.ACK] == 1, "a crash from here on counts it"
     traces.flush_all()
-    ownership.topics.update(topics)
+    topics.known.update(known)
     traces.flush_all()
-    ownership.topics.clear()
+    topics.known.clear()
     assert await worker.all(messages[1:], Verb.ACK) == ["acked"]
     found = await ended(worker)
     (told,) = of(found, "ack")

@@ -54,6 +54,8 @@ async def test_every_end_of_a_lease_counts_also_of_a_partition_that_went_away(
 
 async def owns_one_each(*sidecars: Sidecar) -> None:
     async def so() -> bool:
-        return all(len(each.runtime._subscriptions[NAME].owned) == 1 for each in sidecars)
+        return all(
+            len(each.runtime._subscriptions[NAME].partitions.owned) == 1 for each in sidecars
+        )
 
     await wait_until_async(so, "each owns a partition", timeout_s=60)

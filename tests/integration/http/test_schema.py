@@ -11,6 +11,7 @@ from schemathesis.checks import CheckFunction, load_all_checks
 from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
 from ackd.http.openapi import document
+from ackd.http.routes import ROUTES
 from tests.integration.http.conftest import TOPICS, Sidecar
 
 load_all_checks()
@@ -26,8 +27,8 @@ FEW = settings(
     suppress_health_check=list(HealthCheck),
 )
 
-data = schemathesis.openapi.from_dict(document("data"))
-admin = schemathesis.openapi.from_dict(document("admin")).exclude(path="/v1/drain")
+data = schemathesis.openapi.from_dict(document(ROUTES, "data"))
+admin = schemathesis.openapi.from_dict(document(ROUTES, "admin")).exclude(path="/v1/drain")
 """A drained sidecar is not ready any more, so that call has tests of its own."""
 
 

@@ -131,7 +131,7 @@ class Worker:
         """Wait until the broker knows all that was settled: nothing is held there any more."""
 
         async def told() -> bool:
-            consumer = self.runtime._subscriptions[NAME].consumer
+            consumer = self.runtime._subscriptions[NAME].state.consumer
             return not consumer._holds  # type: ignore[attr-defined]
 
         await wait_until_async(told, "the broker is told")

@@ -52,7 +52,7 @@ async def test_only_what_the_filter_lets_through_comes(
     held, *over = sorted(found, key=lambda each: each.record.offset)
     last = over[-1].record.offset
     assert set(await one.settle(Verb.ACK, *over)) == {"acked"}
-    (partition,) = one.runtime._subscriptions["work"].owned.values()
+    (partition,) = one.runtime._subscriptions["work"].partitions.owned.values()
     ledger = partition.ledger
     assert isinstance(ledger, UnorderedLedger)
 

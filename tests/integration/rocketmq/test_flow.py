@@ -54,11 +54,11 @@ async def test_i3_of_two_sidecars_one_draws_and_the_other_follows(shop: Shop) ->
     pair = [await shop.start("one"), await shop.start("two")]
 
     async def drawers() -> bool:
-        owned = [len(each.runtime._subscriptions["work"].owned) for each in pair]
+        owned = [len(each.runtime._subscriptions["work"].partitions.owned) for each in pair]
         return sorted(owned) == [0, 4]
 
     await wait_until_async(drawers, "one of them to draw")
-    pair.sort(key=lambda each: -len(each.runtime._subscriptions["work"].owned))
+    pair.sort(key=lambda each: -len(each.runtime._subscriptions["work"].partitions.owned))
     first, second = pair
     await first.stored(*(b"%d" % n for n in range(20)))
     found = await first.collect(20, lease_ms=60_000)

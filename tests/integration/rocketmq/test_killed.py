@@ -159,7 +159,7 @@ def _ackd_read(worker: Worker, run: Run) -> Step:
         found = await worker.receive(100, wait_ms=500)
         run.seen.update(each.record.value or b"" for each in found)
         assert set(await worker.settle(Verb.ACK, *found)) <= {"acked"}
-        waiting = worker.runtime._subscriptions["work"].hand_out.in_flight()
+        waiting = worker.runtime._subscriptions["work"].partitions.leased()
         return bool(found) or waiting > 0
 
     return step

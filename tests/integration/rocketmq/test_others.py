@@ -65,7 +65,7 @@ async def test_a_group_that_gives_up_too_early_is_told(shop: Shop) -> None:
     await shop.open(1)
     await asyncio.to_thread(lambda: shop.rocketmq.admin.group(shop.topic, retries=16))
     one = await shop.start()
-    troubles = one.runtime._subscriptions["work"].troubles
+    troubles = one.runtime._subscriptions["work"].state.troubles
 
     async def told() -> bool:
         return "rocketmq/retry-max-times" in troubles

@@ -8,7 +8,7 @@ import pytest
 from ackd.cli.offline import group_drain
 from ackd.cli.offline.parts import Parts
 from ackd.core.ids import LedgerKey
-from ackd.engine.control.live import Live, read_live
+from ackd.engine.base.live import Live, read_live
 from ackd.store.memory import MemoryStore
 from tests.support.wait import wait_until_async
 

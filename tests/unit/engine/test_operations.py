@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ackd.api.dead_letters import DeadFilter, DeadRequest, Kind, Progress, To
-from ackd.engine.operations.dead_letter_reader import read_id
-from ackd.engine.operations.operations import Document, read_document
+from ackd.engine.operations.archive import Document, read_document
+from ackd.engine.retry.dead_letter_reader import read_id
 from ackd.errors import BadParameterError, StoreDataError
 
 texts = st.text(max_size=20)

@@ -18,6 +18,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the document."""
     from ackd.http.openapi import document  # noqa: PLC0415  only this command needs it
+    from ackd.http.routes import ROUTES  # noqa: PLC0415  as above
 
-    print(json.dumps(document(), indent=arguments.indent or None, ensure_ascii=False))
+    print(json.dumps(document(ROUTES), indent=arguments.indent or None, ensure_ascii=False))
     return exit_codes.DONE

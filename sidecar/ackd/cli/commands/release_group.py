@@ -21,8 +21,8 @@ from ackd.config.schema import Settings
 from ackd.core.commit_metadata import encode
 from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.ledger.bitmap import ChunkedBitmap
-from ackd.engine.operations.dead_letter_reader import DeadLog, Letter
 from ackd.engine.partition.copy_headers import own_headers
+from ackd.engine.retry.dead_letter_reader import DeadLog, Letter
 from ackd.engine.retry.own_topic import retry_topic
 from ackd.errors import BrokerError, StoreDataError
 from ackd.ports import Committed, Outgoing, Stored

@@ -1,6 +1,6 @@
 """Bringing a subscription to rest from outside: nothing new is handed out, open leases end.
 
-The pause is that of the group (`ackd.engine.control.live`): every sidecar hears of it, also
+The pause is that of the group (`ackd.engine.base.live`): every sidecar hears of it, also
 one that starts later. It is written straight into the store, so nobody's admin port is needed.
 """
 
@@ -17,8 +17,8 @@ from ackd.cli.offline.parts import OWNER, Parts
 from ackd.core.ids import LedgerKey
 from ackd.core.record.protocol import Open, Verdict
 from ackd.core.record.transitions import State
+from ackd.engine.base.live import Live, read_live, write_live
 from ackd.engine.cluster.members import UNCONFIRMED_MS
-from ackd.engine.control.live import Live, read_live, write_live
 from ackd.engine.retry.own_topic import retry_topic
 from ackd.errors import StoreError
 

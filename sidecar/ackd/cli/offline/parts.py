@@ -19,10 +19,9 @@ from ackd.cli.offline.inventory import is_living
 from ackd.config.adapters import find_adapter
 from ackd.config.schema import Settings
 from ackd.config.subscription import SubscriptionSettings
-from ackd.core.ids import LedgerKey, TopicPartition
+from ackd.core.ids import INCARNATION_BITS, RTERM_BITS, LedgerKey, TopicPartition
 from ackd.core.record.operations import Gap
 from ackd.core.record.protocol import Call, Open, Snapshot, Verdict
-from ackd.engine.ownership.recover import INCARNATION_BITS, RTERM_BITS
 from ackd.errors import StoreDataError
 from ackd.ports import Broker, Consumer, ConsumerSpec, Groups, Store, TopicInfo
 from ackd.store.build import open_store

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
-from typing import TYPE_CHECKING, ClassVar, cast
+from typing import ClassVar, Protocol, cast
 
 from rich.text import Text
 from textual import on
@@ -22,9 +22,6 @@ from ackd.cli.top.figures import clean
 from ackd.cli.top.sidecar import AwayError, RefusedError, Sidecar
 from ackd.cli.top.tables import Rows, fill
 
-if TYPE_CHECKING:
-    from ackd.cli.top.app import TopApp
-
 MESSAGES_MAX = 200
 DEAD_MAX = 100
 _MESSAGES = ("message", "state", "attempt", "age", "lease ends, or due", "holder")
@@ -33,6 +30,18 @@ _PARTITIONS = (
     "owner",
 )  # fmt: skip
 _DEAD = ("dead letter", "message", "given up", "attempts", "why")
+
+
+class Top(Protocol):
+    """What screens ask of the application that shows them."""
+
+    every_s: float
+    sidecars: list[Sidecar]
+
+    @property
+    def screen(self) -> Screen[object]: ...
+
+
 _BACK = Binding("escape,backspace", "app.pop_screen", "back", key_display="esc")
 
 
@@ -77,7 +86,7 @@ class SubscriptionScreen(Screen[None]):
         self._now.set()
 
     async def _follow(self) -> None:
-        app = cast("TopApp", self.app)
+        app = cast("Top", self.app)
         while True:
             await self._look(app.sidecars)
             with suppress(NoMatches):  # a screen that is taken down loses its widgets first
@@ -220,7 +229,7 @@ class DeadScreen(Screen[None]):
         head = self.query_one("#head", Static)
         head.update(f"dead letters of {clean(self._subscription)}: asking ...")
         wrong = "no sidecar"
-        for sidecar in cast("TopApp", self.app).sidecars:
+        for sidecar in cast("Top", self.app).sidecars:
             try:
                 letters = await sidecar.dead(self._subscription, DEAD_MAX)
             except (AwayError, RefusedError) as error:

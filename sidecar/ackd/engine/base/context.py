@@ -13,7 +13,6 @@ from ackd.engine.base.lease_events import Moves
 from ackd.engine.base.replay_log import Memory
 from ackd.engine.base.spill_file import Spill
 from ackd.engine.base.tasks import Vitals
-from ackd.engine.drain import Behind
 from ackd.ports import Clock, Store
 from ackd.store.flusher import Flusher
 from ackd.telemetry.metrics import Metrics
@@ -52,5 +51,4 @@ class Context:
     random_bits: Callable[[int], int] = secrets.randbits
     moves: Moves = field(default_factory=Moves)
     traces: Traces | None = None
-    behind: Behind = field(default_factory=Behind)
     vitals: Vitals = field(default_factory=Vitals)

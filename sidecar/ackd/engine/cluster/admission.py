@@ -2,53 +2,61 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from ackd.engine.base.context import Context
-from ackd.engine.cluster.members import SILENT_MS, Note, read_note
-from ackd.engine.cluster.settings_agreement import Agreement, Drift
+from ackd.engine.base.state import SubscriptionState
+from ackd.engine.cluster.members import SILENT_MS, read_note
+from ackd.engine.cluster.membership import Membership
+from ackd.engine.cluster.settings_agreement import Agreement
 from ackd.engine.cluster.store_layout import LayoutInForce
+from ackd.engine.partition.owned import OwnedPartitions
 from ackd.errors import SettingsDifferError, StoreLayoutError
 from ackd.ports import Members
-
-if TYPE_CHECKING:
-    from ackd.engine.subscription import Subscription
 
 
 class Admission:
     """Asked before a sidecar joins, and with every heartbeat."""
 
-    def __init__(self, subscription: Subscription, context: Context, note: Note) -> None:
-        self._subscription = subscription
+    def __init__(
+        self,
+        state: SubscriptionState,
+        context: Context,
+        membership: Membership,
+        partitions: OwnedPartitions,
+        drop_all: Callable[[], None],
+    ) -> None:
+        self._state = state
         self._context = context
+        self._partitions = partitions
+        self._drop_all = drop_all
         self._layout = LayoutInForce(context.store, context.clock)
-        settings = subscription.control.configured
-        self.drift = Drift(subscription.name, note.settings)
-        self._agreement = Agreement(context.store, context.identity, subscription.scope, settings)
+        self._drift = membership.drift
+        self._agreement = Agreement(context.store, context.identity, state.scope, state.configured)
 
     async def enter(self, members: Members) -> None:
         """Before joining; `members`: without this sidecar's own word of now.
 
         Raises StoreLayoutError, SettingsDifferError, StoreError.
         """
-        subscription, identity = self._subscription, self._context.identity
-        health = subscription.health
+        state, identity = self._state, self._context.identity
+        health = state.health
         notes = [
             (each.name, read_note(each.note))
             for each in members.members
             if each.name != identity and each.silent_ms < SILENT_MS
         ]
-        self.drift.look(
+        self._drift.look(
             ((name, note.settings) for name, note in notes if not note.left),
-            subscription.control.live.settings,
+            state.live.settings,
         )
         try:
             await self._layout.look()
-            await self._agreement.enter(self.drift)
+            await self._agreement.enter(self._drift)
         except (StoreLayoutError, SettingsDifferError) as error:
             health.refusal = error
             # Who asks without a boot number may have made an entry; nobody should count on it.
-            await self._context.store.forget(subscription.name, identity, 0)
+            await self._context.store.forget(state.name, identity, 0)
             raise
         health.refusal = None
         self._layout.again()  # once more, when the first heartbeat has told the others
@@ -59,12 +67,12 @@ class Admission:
 
         Raises StoreError.
         """
-        subscription = self._subscription
+        state = self._state
         try:
             if self._layout.due and await self._layout.look():
-                for partition in list(subscription.owned.values()):
+                for partition in self._partitions.all():
                     partition.reload()
-            await self._agreement.stay(self.drift, subscription.control.live.settings)
+            await self._agreement.stay(self._drift, state.live.settings)
         except (StoreLayoutError, SettingsDifferError) as error:
-            subscription.health.refusal = error
-            subscription.ownership.drop_all()
+            state.health.refusal = error
+            self._drop_all()

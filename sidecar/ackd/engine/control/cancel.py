@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -24,17 +23,19 @@ from ackd.core.record.operations import LookUp, MarkDead, Op, ReplayAck, Settle
 from ackd.core.record.protocol import Reply, Verdict
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.engine.base.context import Context
+from ackd.engine.base.live import Live
 from ackd.engine.base.spill_file import Held
+from ackd.engine.base.state import SubscriptionState
 from ackd.engine.base.tasks import Tasks
-from ackd.engine.control.live import Live
+from ackd.engine.control.control import Control
 from ackd.engine.partition.copy_headers import Carrier
 from ackd.engine.partition.failure_reasons import said_with
+from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.partition.partition import Partition
+from ackd.engine.retry.body_spill import Parking
+from ackd.engine.retry.claims import Claims
 from ackd.errors import NotInFlightError, StoreError
 from ackd.store.flusher import LedgerHandle
-
-if TYPE_CHECKING:
-    from ackd.engine.subscription import Subscription
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -48,10 +49,22 @@ POLL_MS = 10
 class Cancels:
     """The cancels of one subscription."""
 
-    def __init__(self, subscription: Subscription, context: Context) -> None:
-        self._subscription = subscription
+    def __init__(
+        self,
+        state: SubscriptionState,
+        context: Context,
+        control: Control,
+        partitions: OwnedPartitions,
+        bodies: Parking,
+        claims: Claims,
+    ) -> None:
+        self._state = state
         self._context = context
-        self._tasks = Tasks(f"cancel.{subscription.name}")
+        self._control = control
+        self._partitions = partitions
+        self._bodies = bodies
+        self._claims = claims
+        self._tasks = Tasks(f"cancel.{state.name}")
         self._trying = False
         self._ends: dict[Cancel, Cancel] = {}
 
@@ -59,7 +72,7 @@ class Cancels:
 
     async def cancel(self, message: str, then: CancelTo, reason: str) -> Cancel:
         """Wait until it is done, by whichever sidecar. Raises NotInFlightError, StoreError."""
-        control = self._subscription.control
+        control = self._control
         wish = Cancel(message, then, reason, control.now_ms())
 
         def add(live: Live) -> Live:
@@ -69,7 +82,7 @@ class Cancels:
         await control.change(add)
         end_ms = self._context.clock.monotonic_ms() + WAIT_MS
         while self._context.clock.monotonic_ms() < end_ms:
-            for each in control.live.cancels:
+            for each in self._state.live.cancels:
                 if each.message == message and each.done:
                     return each
             await asyncio.sleep(POLL_MS / 1000)
@@ -85,14 +98,14 @@ class Cancels:
         story: the group was reset to a time before the cancel.
         """
         place = _place(token.topic_id, token.partition, token.offset)
-        for each in self._subscription.control.live.cancels:
+        for each in self._state.live.cancels:
             if place in each.places and token.fence < (each.at_ms + WAIT_MS) * 1000:
                 return each
         return None
 
     # --- doing
 
-    def look(self) -> None:
+    def changed(self, _before: Live, _live: Live) -> None:
         """See whether there is something to be done."""
         if self._open() and not self._trying:
             self._trying = True
@@ -100,9 +113,11 @@ class Cancels:
 
     def _open(self) -> list[Cancel]:
         """Not done yet, and somebody may still wait for it."""
-        control = self._subscription.control
+        control = self._control
         since_ms = control.now_ms() - WAIT_MS
-        return [each for each in control.live.cancels if not each.done and each.at_ms > since_ms]
+        return [
+            each for each in self._state.live.cancels if not each.done and each.at_ms > since_ms
+        ]
 
     async def _try_all(self) -> None:
         try:
@@ -111,7 +126,7 @@ class Cancels:
                     try:
                         await self._try(wish)
                     except StoreError as error:
-                        LOG.info("%s: cancel: %s", self._subscription.name, error.detail)
+                        LOG.info("%s: cancel: %s", self._state.name, error.detail)
                 await asyncio.sleep(AGAIN_MS / 1000)
         finally:
             self._ends.clear()
@@ -123,7 +138,7 @@ class Cancels:
             return
         # Kept until the others know it, because it can't be done twice.
         self._ends[wish] = end
-        await self._subscription.control.change(
+        await self._control.change(
             lambda live: replace(live, cancels=[end if e == wish else e for e in live.cancels])
         )
         del self._ends[wish]
@@ -143,13 +158,13 @@ class Cancels:
         if carrier is not None:
             both = (carrier.origin, carrier.home)
             places += [_place(each.topic_id, each.partition, each.offset) for each in both]
-        LOG.warning("%s: %s was cancelled: %s", self._subscription.name, wish.message, done)
-        self._context.metrics.cancels.at(self._subscription.name, done).inc()
+        LOG.warning("%s: %s was cancelled: %s", self._state.name, wish.message, done)
+        self._context.metrics.cancels.at(self._state.name, done).inc()
         return replace(wish, done=done, places=tuple(dict.fromkeys(places)))
 
     def _find(self, message: str) -> tuple[Partition, int, Entry[Held]] | None:
         """Where this sidecar has it: in its own partition, or as a copy."""
-        owned = self._subscription.owned
+        owned = self._partitions.owned
         topic, number, place = message.rsplit("/", 2)
         partition = owned.get(TopicPartition(topic, int(number)))
         entry = None if partition is None else partition.ledger.entry(int(place))
@@ -166,7 +181,7 @@ class Cancels:
     async def _carrier(self, partition: Partition, offset: int) -> Carrier | None:
         if not partition.ledger.holds_copies:
             return None
-        body = await self._subscription.parking.body(partition, offset)
+        body = await self._bodies.body(partition, offset)
         return None if body is None else partition.copies.carrier(body)
 
     async def _do(
@@ -218,7 +233,7 @@ class Cancels:
         self, partition: Partition, offset: int, carrier: Carrier, then: str, reason: str
     ) -> str | None:
         """Its copy waits for the end of the lease, which is in the home record."""
-        handle, home = self._subscription.claims.handle(carrier), carrier.home
+        handle, home = self._claims.handle(carrier), carrier.home
         if then == "ack":
             over = await self._parked_ack(handle, partition, offset, carrier)
             done = "acked" if over else None
@@ -227,7 +242,7 @@ class Cancels:
             reply = await self._ask(handle, lease, reason)
             done = "dead" if _is(reply, Outcome.DEAD) else None
         if done is not None:
-            self._subscription.claims.claim(partition, offset)
+            self._claims.claim(partition, offset)
         return done
 
     async def _parked_ack(
@@ -236,7 +251,7 @@ class Cancels:
         """Whether it is over. The copy may claim it in this very moment; then the message goes on
         in there, and is ended there as soon as the copy is placed.
         """
-        claims, home = self._subscription.claims, carrier.home
+        claims, home = self._claims, carrier.home
         ops = [ReplayAck(home.offset), claims.question(partition, offset, carrier)]
         reply = await self._context.flusher.submit(handle, ops)
         if reply.verdict is not Verdict.OK or reply.results[1].outcome is not Outcome.FINISHED:

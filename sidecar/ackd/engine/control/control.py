@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from ackd.api.control import Pause, Scope
 from ackd.config.live import overlaid, usable
 from ackd.engine.base.context import Context
-from ackd.engine.control.live import Halt, Lengthen, Live, read_live, write_live
+from ackd.engine.base.live import Halt, Lengthen, Live, read_live, write_live
+from ackd.engine.base.state import SubscriptionState
 from ackd.errors import StoreError
-
-if TYPE_CHECKING:
-    from ackd.engine.subscription import Subscription
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -27,25 +24,36 @@ TRIES = 5
 _NEVER_THERE = b"?"
 
 
+LiveObserver = Callable[[Live, Live], None]
+"""Is called with the live value before and after a change."""
+
+
 class Control:
     """The live value as this sidecar knows it, and what it does about it."""
 
-    def __init__(self, subscription: Subscription, context: Context) -> None:
-        self.configured = subscription.settings
-        self.live = Live()
-        self._subscription = subscription
+    def __init__(self, state: SubscriptionState, context: Context) -> None:
+        self._state = state
         self._context = context
         self._there = b""
         self._pod: Pause | None = None
         self._gate: Pause | None = None
         self._ahead_ms = context.clock.wall_ms() - context.clock.monotonic_ms()
-        self.held = False
+        self._observers: tuple[LiveObserver, ...] = ()
+        self._writers: tuple[LiveObserver, ...] = ()
+
+    def connect(self, *observers: LiveObserver) -> None:
+        """Have these act on every new version, in this order."""
+        self._observers += observers
+
+    def connect_writer(self, *observers: LiveObserver) -> None:
+        """Have these hear of the versions that this sidecar itself has written."""
+        self._writers += observers
 
     def inherit(self, before: Control) -> None:
         """Go on where the run of the subscription before this one was."""
         self._pod, self._ahead_ms = before._pod, before._ahead_ms
         self._gate = before._gate
-        self._adopt(before.live)
+        self._adopt(before._state.live)
 
     # --- hearing
 
@@ -61,54 +69,48 @@ class Control:
         self._there = there
         live = read_live(there)
         if live is None:
-            LOG.warning("%s: the live settings in the store can't be read", self._subscription.name)
-        elif live.version >= self.live.version and live != self.live:
+            LOG.warning("%s: the live settings in the store can't be read", self._state.name)
+        elif live.version >= self._state.live.version and live != self._state.live:
             self._adopt(live)
 
     async def ask(self) -> None:
         """Hear the newest value now, not with the next heartbeat. Raises StoreError."""
-        name, store = self._subscription.name, self._context.store
+        name, store = self._state.name, self._context.store
         self._see(await store.set_live(name, _NEVER_THERE, b""))
 
     async def repair(self) -> None:
         """Write back what the store has forgotten. Raises StoreError."""
         there = read_live(self._there)
-        if there is not None and there.version < self.live.version:
-            LOG.warning("%s: the store forgot the live settings", self._subscription.name)
-            await self._write(self.live)
+        if there is not None and there.version < self._state.live.version:
+            LOG.warning("%s: the store forgot the live settings", self._state.name)
+            await self._write(self._state.live)
 
     def _adopt(self, live: Live) -> None:
         """Do what the newest version says."""
-        subscription, before = self._subscription, self.live
-        kept = usable(self.configured, live.settings)
+        state, before = self._state, self._state.live
+        kept = usable(state.configured, live.settings)
         if left_out := sorted(live.settings.keys() - kept.keys()):
-            LOG.warning("%s: live settings not usable here: %s", subscription.name, left_out)
-        self.live = live
-        subscription.settings = overlaid(self.configured, kept)
+            LOG.warning("%s: live settings not usable here: %s", state.name, left_out)
+        state.live = live
+        state.settings = overlaid(state.configured, kept)
         if kept:
-            LOG.info("%s: live settings: %s", subscription.name, ", ".join(sorted(kept)))
-        subscription.ownership.policies_changed()
-        told = live.open_leases
-        subscription.ownership.hold(held=live.halt is not None)
-        if told is not None and before.version < told.version:
-            for partition in subscription.owned.values():
-                subscription.lengthening.all_of(partition, told)
+            LOG.info("%s: live settings: %s", state.name, ", ".join(sorted(kept)))
+        for observer in self._observers:
+            observer(before, live)
         self.look()
-        subscription.cancels.look()
-        subscription.brake.changed_settings()
-        subscription.sweeper.wake()
-        subscription.hand_out.serve()
+        state.signals.timers()
+        state.signals.deliver()
 
     def sources(self) -> dict[str, str]:
         """`live` for each setting that is not as configured."""
-        return dict.fromkeys(usable(self.configured, self.live.settings), "live")
+        return dict.fromkeys(usable(self._state.configured, self._state.live.settings), "live")
 
     # --- pausing
 
     def pauses(self) -> list[Pause]:
         """Those that hold now, the group's first."""
         now_ms = self.now_ms()
-        all_of_them = (self.live.pause, self._pod, self._gate, self._halted())
+        all_of_them = (self._state.live.pause, self._pod, self._gate, self._halted())
         return [
             p for p in all_of_them if p is not None and (p.until_ms is None or p.until_ms > now_ms)
         ]
@@ -116,13 +118,13 @@ class Control:
     def look(self) -> None:
         """Serve those who wait when a pause has ended."""
         held = bool(self.pauses())
-        if self.held and not held:
-            self.held = False
-            LOG.info("%s: goes on", self._subscription.name)
-            self._subscription.hand_out.serve()
-        elif held and not self.held:
-            self.held = True
-            LOG.warning("%s: paused: %s", self._subscription.name, self.pauses()[0].reason)
+        if self._state.paused and not held:
+            self._state.paused = False
+            LOG.info("%s: goes on", self._state.name)
+            self._state.signals.deliver()
+        elif held and not self._state.paused:
+            self._state.paused = True
+            LOG.warning("%s: paused: %s", self._state.name, self.pauses()[0].reason)
 
     async def pause(self, scope: Scope, reason: str, for_ms: int | None) -> None:
         """Hand out nothing. A pause of the same scope is replaced. Raises StoreError (`group`)."""
@@ -149,17 +151,17 @@ class Control:
             self._pod = None
         else:
             await self.ask()
-            if self.live.pause is not None:
+            if self._state.live.pause is not None:
                 await self.change(lambda live: replace(live, pause=None))
         self.look()
 
     @property
     def halted_for(self) -> str:
         """The operation that this sidecar has let go of everything for."""
-        return self.live.halt.operation if self.live.halt is not None else ""
+        return self._state.live.halt.operation if self._state.live.halt is not None else ""
 
     def _halted(self) -> Pause | None:
-        halt = self.live.halt
+        halt = self._state.live.halt
         if halt is None:
             return None
         return Pause("group", f"operation {halt.operation} is running", halt.since_ms)
@@ -167,7 +169,7 @@ class Control:
     @property
     def group_paused(self) -> bool:
         """A pause of the group holds."""
-        return any(p is self.live.pause for p in self.pauses())
+        return any(p is self._state.live.pause for p in self.pauses())
 
     async def halt(self, operation: str) -> None:
         """Every sidecar lets its partitions go until `end_halt`. Raises StoreError."""
@@ -202,8 +204,8 @@ class Control:
         """
 
         def edit(live: Live) -> Live:
-            known = usable(self.configured, live.settings)
-            effective = overlaid(self.configured, {**known, **changes})
+            known = usable(self._state.configured, live.settings)
+            effective = overlaid(self._state.configured, {**known, **changes})
             merged = {**live.settings, **changes}
             settings = {name: value for name, value in merged.items() if value is not None}
             told = live.open_leases
@@ -223,11 +225,11 @@ class Control:
         Raises StoreError.
         """
         for _ in range(TRIES):
-            new = replace(edit(self.live), version=self.live.version + 1)
-            before = self.live
+            new = replace(edit(self._state.live), version=self._state.live.version + 1)
+            before = self._state.live
             if await self._write(new):
-                if self._subscription.tracing is not None:
-                    self._subscription.tracing.changed(before, new)
+                for observer in self._writers:
+                    observer(before, new)
                 self._adopt(new)
                 return
         raise StoreError("the live settings are being changed by others all the time")
@@ -235,7 +237,7 @@ class Control:
     async def _write(self, live: Live) -> bool:
         """Whether the store has taken it; else it has told what others wrote."""
         data, store = write_live(live), self._context.store
-        there = await store.set_live(self._subscription.name, self._there, data)
+        there = await store.set_live(self._state.name, self._there, data)
         if there == data:
             self._there = data
             return True

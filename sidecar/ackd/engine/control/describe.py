@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from ackd.api.messages import SubscriptionView
 from ackd.config.subscription import SubscriptionSettings
+from ackd.engine.base.state import SubscriptionState
+from ackd.engine.control.control import Control
 from ackd.engine.control.inspect import flat
-from ackd.engine.subscription import Subscription
 from ackd.ports import Broker
+
+
+class Described(Protocol):
+    """The parts of a subscription that are shown."""
+
+    state: SubscriptionState
+    control: Control
 
 
 def describe(
@@ -16,13 +25,13 @@ def describe(
     configured: SubscriptionSettings,
     sources: Mapping[str, str],
     broker: Broker,
-    subscription: Subscription | None,
+    subscription: Described | None,
     state: str,
 ) -> SubscriptionView:
     """`subscription` None: it has not been built yet, so it is as configured."""
     settings, live_version = configured, 0
     if subscription is not None:
-        settings, live_version = subscription.settings, subscription.control.live.version
+        settings, live_version = subscription.state.settings, subscription.state.live.version
         sources = {**sources, **subscription.control.sources()}
     return SubscriptionView(
         name=name,

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 from weakref import WeakKeyDictionary, WeakMethod
 
 from ackd import __version__
 from ackd.api.messages import Reason
+from ackd.engine.base.state import SubscriptionState
+from ackd.engine.cluster.membership import Membership
+from ackd.engine.control.control import Control
+from ackd.engine.control.stable_offset_lag import HeldEnds
+from ackd.engine.delivery.circuit_breaker import Braking
+from ackd.engine.delivery.dispatcher import HandOut
+from ackd.engine.delivery.window_pressure import Filling
+from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.partition.partition import Partition
-from ackd.engine.subscription import Subscription
+from ackd.engine.retry.body_spill import Parking
+from ackd.engine.retry.copier import Sender
 from ackd.errors import BrokerError
 from ackd.ports import Broker, Clock
 from ackd.store.measured import Watched
@@ -23,6 +33,22 @@ END_MS = 10_000
 Series = tuple[str, str, str]
 
 
+class Measured(Protocol):
+    """The parts of a subscription that gauges read."""
+
+    state: SubscriptionState
+    partitions: OwnedPartitions
+    membership: Membership
+    control: Control
+    hand_out: HandOut
+    brake: Braking
+    filling: Filling
+    held_ends: HeldEnds
+    parking: Parking
+    send_back: Sender
+    dead_letters: Sender
+
+
 class Gauges:
     """Fills the gauges of one sidecar. The mappings are the runtime's own and change with it."""
 
@@ -33,7 +59,7 @@ class Gauges:
         store: Watched,
         brokers: Mapping[str, Broker],
         connected: Mapping[str, asyncio.Event],
-        subscriptions: Mapping[str, Subscription],
+        subscriptions: Mapping[str, Measured],
         readiness: Callable[[], Sequence[Reason]],
     ) -> None:
         self._metrics = metrics
@@ -67,15 +93,15 @@ class Gauges:
                 await self._ask_ends(subscription)
             await asyncio.sleep(LOOK_MS / 1000)
 
-    async def _ask_ends(self, subscription: Subscription) -> None:
-        for partition in list(subscription.owned.values()):
+    async def _ask_ends(self, subscription: Measured) -> None:
+        for partition in list(subscription.partitions.owned.values()):
             now_ms = self._clock.monotonic_ms()
             if now_ms < self._end_asked_ms.get(partition, -END_MS) + END_MS:
                 continue
             self._end_asked_ms[partition] = now_ms
             try:
-                _, end = await subscription.consumer.log_range(partition.tp)
-                await subscription.held_ends.look(subscription.consumer, partition, end)
+                _, end = await subscription.state.consumer.log_range(partition.tp)
+                await subscription.held_ends.look(subscription.state.consumer, partition, end)
             except BrokerError:
                 return
             partition.end = max(partition.end, end)
@@ -94,7 +120,7 @@ class Gauges:
         shown: set[Series] = set()
         for name, subscription in self._subscriptions.items():
             self._subscription(name, subscription)
-            for partition in subscription.owned.values():
+            for partition in subscription.partitions.owned.values():
                 shown.add(series := self._partition(name, partition))
                 held_ms = subscription.held_ends.held_ms(partition)
                 self._metrics.transaction_held.at(*series).set(held_ms / 1000)
@@ -120,27 +146,31 @@ class Gauges:
             metrics.readiness_warnings.drop(gone)
         self._reasons = names
 
-    def _subscription(self, name: str, subscription: Subscription) -> None:
+    def _subscription(self, name: str, subscription: Measured) -> None:
         metrics, hand_out = self._metrics, subscription.hand_out
         if name not in self._begun:
             self._begun.add(name)
             zeros.begin(metrics, name)
-        ready, size = hand_out.held()
+        ready, size = subscription.partitions.held()
         metrics.ready.at(name).set(ready)
-        metrics.paused.at(name).set(subscription.control.held)
+        metrics.paused.at(name).set(subscription.state.paused)
         metrics.brake_on.at(name).set(subscription.brake.on)
         metrics.window_bytes.at(name).set(size)
         metrics.window_share.at(name).set(subscription.filling.share())
         metrics.waiting.at(name).set(hand_out.waiting())
-        metrics.in_flight.at(name).set(hand_out.in_flight())
+        metrics.in_flight.at(name).set(subscription.partitions.leased())
         metrics.waiters.at(name).set(hand_out.line.waiting())
         metrics.copying.at(name).set(len(subscription.send_back) + len(subscription.dead_letters))
         metrics.parked.at(name).set(
-            sum(len(p.ledger.entries) for p in subscription.owned.values() if p.ledger.holds_copies)
+            sum(
+                len(p.ledger.entries)
+                for p in subscription.partitions.owned.values()
+                if p.ledger.holds_copies
+            )
         )
         metrics.spilled_bytes.at(name).set(subscription.parking.spill.taken)
-        metrics.partitions_owned.at(name).set(len(subscription.owned))
-        metrics.settings_differ.at(name).set(len(subscription.presence.drift.others))
+        metrics.partitions_owned.at(name).set(len(subscription.partitions.owned))
+        metrics.settings_differ.at(name).set(len(subscription.membership.drift.others))
 
     def _partition(self, name: str, partition: Partition) -> Series:
         ledger = partition.ledger

@@ -7,14 +7,23 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from heapq import nlargest, nsmallest
+from typing import Protocol
 
 from ackd.api.messages import Explanation, HeldKey, InFlight, PartitionLag
 from ackd.api.messages import Held as HeldUp
 from ackd.core.ledger.entry import Entry, Hold
 from ackd.engine.base.context import Context
 from ackd.engine.base.spill_file import Held
+from ackd.engine.base.state import SubscriptionState
+from ackd.engine.cluster.membership import Membership
+from ackd.engine.control.control import Control
+from ackd.engine.control.stable_offset_lag import HeldEnds
+from ackd.engine.delivery.dedup import Dedup
+from ackd.engine.delivery.dispatcher import HandOut
+from ackd.engine.ownership.ownership import Ownership
+from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import Partition
-from ackd.engine.subscription import Subscription
+from ackd.engine.retry.copier import Sender
 from ackd.errors import BrokerError
 from ackd.ports import Record
 
@@ -35,21 +44,41 @@ _LEASED = (Hold.LEASED, Hold.CLAIMING)
 _IN_FLIGHT = frozenset(_HOLD_NAMES) - {Hold.READY, Hold.GRANTING}
 
 
+class Inspected(Protocol):
+    """The parts of a subscription that are looked at."""
+
+    state: SubscriptionState
+    context: Context
+    partitions: OwnedPartitions
+    topics: Topics
+    membership: Membership
+    control: Control
+    ownership: Ownership
+    hand_out: HandOut
+    held_ends: HeldEnds
+    dedup: Dedup | None
+    send_back: Sender
+    dead_letters: Sender
+
+
 class Inspector:
     """Reads what the owner knows; partitions of other sidecars are named with their owner only."""
 
-    def __init__(self, subscription: Subscription, context: Context) -> None:
+    def __init__(self, subscription: Inspected) -> None:
         self._subscription = subscription
-        self._context = context
+        self._state = subscription.state
+        self._partitions = subscription.partitions
+        self._topics = subscription.topics
+        self._context = subscription.context
 
     # --- progress
 
     async def lag(self) -> list[PartitionLag]:
         """Progress of every partition that this sidecar owns, and the owners of the others."""
         rows = []
-        for partition in list(self._subscription.owned.values()):
+        for partition in list(self._partitions.owned.values()):
             with suppress(BrokerError):  # the last known end is better than no answer
-                _, partition.end = await self._subscription.consumer.log_range(partition.tp)
+                _, partition.end = await self._state.consumer.log_range(partition.tp)
             rows.append(self._row(partition))
         return sorted(rows + self._others(), key=lambda row: (row.topic, row.partition))
 
@@ -78,9 +107,9 @@ class Inspector:
         return max(self._context.clock.wall_ms() - entry.body.timestamp_ms, 0)
 
     def _others(self) -> list[PartitionLag]:
-        names = {i.topic_id.hex(): i.topic for i in self._subscription.ownership.topics.values()}
+        names = {i.topic_id.hex(): i.topic for i in self._topics.known.values()}
         rows = []
-        for member in self._subscription.presence.view.alive:
+        for member in self._subscription.membership.view.alive:
             for text in member.owned:
                 _, topic_hex, number = text.rsplit(":", 2)
                 topic = names.get(topic_hex, topic_hex)
@@ -97,7 +126,7 @@ class Inspector:
         before_ms = now_ms - older_ms  # of what others put off, `first_s` may be ahead
         found = [
             (entry.first_s, offset, partition, entry)
-            for partition in self._subscription.owned.values()
+            for partition in self._partitions.owned.values()
             for offset, entry in partition.ledger.entries.items()
             if entry.hold in _IN_FLIGHT and min(entry.first_s * 1000, now_ms) <= before_ms
         ]
@@ -122,8 +151,8 @@ class Inspector:
 
     def explain(self) -> Explanation:
         """What holds each partition's progress, and what limits handing out now."""
-        name = self._subscription.name
-        partitions = [self._held(p) for _, p in sorted(self._subscription.owned.items())]
+        name = self._state.name
+        partitions = [self._held(p) for _, p in sorted(self._partitions.owned.items())]
         dedup = self._subscription.dedup
         repeats = 0 if dedup is None else dedup.repeats
         return Explanation(name, partitions, self._limits(), repeats, self._ordered())
@@ -131,7 +160,7 @@ class Inspector:
     def _ordered(self) -> list[HeldKey]:
         found = [
             (behind, partition, first)
-            for partition in self._subscription.owned.values()
+            for partition in self._partitions.owned.values()
             if partition.ledger.order is not None
             for first, behind in partition.ledger.order.longest(KEYS_MAX)
         ]
@@ -174,7 +203,7 @@ class Inspector:
         in_ms = partition.ledger.send_back.head_left_ms(self._context.clock.monotonic_ms())
         if in_ms is not None:
             return f"; sent back to the retry topic in {in_ms / 1000:.0f} s otherwise"
-        settings = self._subscription.settings
+        settings = self._state.settings
         if partition.ledger.holds_copies or partition.ledger.send_back.rules is not None:
             return ""
         return "; not sent back: " + (
@@ -183,22 +212,23 @@ class Inspector:
 
     def _limits(self) -> list[str]:
         subscription = self._subscription
-        health, limits = subscription.health, []
+        state = self._state
+        health, limits = state.health, []
         if health.superseded:
             limits.append("another process runs under this sidecar's name")
         if not health.store_ok:
             limits.append(f"store away: {health.detail}")
-        limits += [f"{t.code}: {t.detail}" for t in subscription.troubles.values()]
+        limits += [f"{t.code}: {t.detail}" for t in state.troubles.values()]
         for pause in subscription.control.pauses():
             until = f"until {pause.until_ms} (Unix ms)" if pause.until_ms else "until resumed"
             limits.append(f"paused ({pause.scope}) {until}: {pause.reason or 'no reason given'}")
         ownership = subscription.ownership
-        if growing := ownership.growth.words(list(ownership.nominated)):
+        if growing := ownership.growth.words(list(self._partitions.nominated)):
             limits.append(growing)
         word = subscription.hand_out.limit()
         if word is not None:
             limits.append(word)
-        return limits + self._context.moves.reasons(subscription.name)
+        return limits + self._context.moves.reasons(state.name)
 
 
 def _how(entry: Entry[Held]) -> str:

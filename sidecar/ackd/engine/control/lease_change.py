@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from ackd.core.ledger.entry import UNKNOWN_RTERM, Hold
 from ackd.core.record.operations import LookUp, Op, Settle
 from ackd.core.record.protocol import Verdict
 from ackd.core.record.transitions import Verb
 from ackd.engine.base.context import Context
-from ackd.engine.control.live import Lengthen
+from ackd.engine.base.live import Lengthen, Live
+from ackd.engine.base.state import SubscriptionState
+from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.partition.partition import Partition
 from ackd.errors import StoreError
 from ackd.store.flusher import LedgerHandle
-
-if TYPE_CHECKING:
-    from ackd.engine.subscription import Subscription
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -31,17 +29,34 @@ and a copy asks for its home record at least every five seconds.
 class Lengthening:
     """Asks the store to move deadlines."""
 
-    def __init__(self, subscription: Subscription, context: Context) -> None:
-        self._subscription = subscription
+    def __init__(
+        self,
+        state: SubscriptionState,
+        context: Context,
+        partitions: OwnedPartitions,
+        store_now_ms: Callable[[], int],
+        claim: Callable[[Partition, int], None],
+    ) -> None:
+        self._state = state
         self._context = context
+        self._partitions = partitions
+        self._store_now_ms = store_now_ms
+        self._claim = claim
+
+    def changed(self, before: Live, live: Live) -> None:
+        """A new version of the live value: do what it asks of open leases, once."""
+        told = live.open_leases
+        if told is not None and before.version < told.version:
+            for partition in self._partitions.owned.values():
+                self.all_of(partition, told)
 
     def _recent(self, told: Lengthen | None) -> bool:
-        now_ms = self._subscription.control.now_ms()
+        now_ms = self._store_now_ms()
         return told is not None and now_ms < told.at_ms + HANDOVER_MS
 
     def opened(self, partition: Partition) -> None:
         """Its owner before may have died between a change for open leases and doing it."""
-        told = self._subscription.control.live.open_leases
+        told = self._state.live.open_leases
         if told is not None and self._recent(told):
             self.all_of(partition, told)
 
@@ -54,7 +69,7 @@ class Lengthening:
             for offset, entry in partition.ledger.entries.items():
                 if entry.hold is Hold.CLAIMING:
                     # The answer says that the lease lives, and leads to `parked`.
-                    self._subscription.claims.claim(partition, offset)
+                    self._claim(partition, offset)
 
     def _extensions(self, partition: Partition, told: Lengthen) -> list[Op]:
         """An extend that is not counted never shortens; a counted one does."""
@@ -77,7 +92,7 @@ class Lengthening:
 
     def wanted(self, deadline_ms: int) -> bool:
         """Whether a lease in a home record, as a claim has just met it, has to be moved."""
-        told = self._subscription.control.live.open_leases
+        told = self._state.live.open_leases
         if told is None or not self._recent(told):
             return False
         new_ms = told.at_ms + told.lease_ms
@@ -85,7 +100,7 @@ class Lengthening:
 
     async def parked(self, handle: LedgerHandle, offsets: Sequence[int]) -> None:
         """Move the deadlines of leases in the home records of these messages."""
-        told = self._subscription.control.live.open_leases
+        told = self._state.live.open_leases
         if told is None:
             return
         flusher = self._context.flusher
@@ -110,4 +125,4 @@ class Lengthening:
             if extensions:
                 await flusher.submit(handle, extensions)
         except StoreError as error:
-            LOG.info("%s: leases not lengthened: %s", self._subscription.name, error.detail)
+            LOG.info("%s: leases not lengthened: %s", self._state.name, error.detail)

@@ -5,17 +5,34 @@ yet.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 from ackd.api.messages import Reason
-from ackd.engine.subscription import Subscription
+from ackd.engine.base.state import SubscriptionState
+from ackd.engine.cluster.membership import Membership
+from ackd.engine.control.control import Control
+from ackd.engine.ownership.ownership import Ownership
+from ackd.engine.partition.owned import OwnedPartitions
+from ackd.engine.retry.own_topic import RetryTopic
 from ackd.ports import Broker, Store
+
+
+class Watched(Protocol):
+    """The parts of a subscription that readiness looks at."""
+
+    state: SubscriptionState
+    partitions: OwnedPartitions
+    membership: Membership
+    control: Control
+    ownership: Ownership
+    retry_topic: RetryTopic
 
 
 def readiness(
     store: Store,
     brokers: Mapping[str, Broker],
     broker_errors: Mapping[str, str],
-    subscriptions: Mapping[str, Subscription],
+    subscriptions: Mapping[str, Watched],
     failure: str = "",
     *,
     draining: bool,
@@ -36,36 +53,37 @@ def readiness(
     return reasons
 
 
-def _subscription(name: str, subscription: Subscription) -> Reason:
-    health, growth = subscription.health, subscription.ownership.growth
-    nominated, waiting = subscription.ownership.nominated, growth.waiting
-    troubles = subscription.troubles.values()
+def _subscription(name: str, subscription: Watched) -> Reason:
+    state, partitions = subscription.state, subscription.partitions
+    health, growth = state.health, subscription.ownership.growth
+    nominated, waiting = partitions.nominated, growth.waiting
+    troubles = state.troubles.values()
     wrong = [f"{t.code}: {t.detail}" for t in troubles if not t.warning]
     if health.superseded:
         wrong.append("another process runs under this sidecar's name")
     if not health.joined:
         wrong.append("not joined yet")
-    elif not (health.nominated_once or subscription.owned or _stands_by(subscription)):
+    elif not (health.nominated_once or partitions.owned or _stands_by(subscription)):
         wrong.append("no answer from the group yet")
     elif subscription.control.halted_for:
         pass  # an operation works on the records; leases can be settled meanwhile
-    elif missing := [tp for tp in nominated if tp not in subscription.owned and tp not in waiting]:
+    elif missing := [tp for tp in nominated if tp not in partitions.owned and tp not in waiting]:
         wrong.append(f"{len(missing)} partitions are being opened")
-    elif any(not partition.grantable for partition in subscription.owned.values()):
+    elif any(not partition.grantable for partition in partitions.owned.values()):
         wrong.append("a record is being read again")
     if wrong and health.detail:
         wrong.append(health.detail)
-    presence = subscription.presence
+    membership = subscription.membership
     warnings = [t.detail for t in troubles if t.warning]
-    told = [*wrong, *warnings, presence.drift.warning(), subscription.retry_topic.warning]
+    told = [*wrong, *warnings, membership.drift.warning(), subscription.retry_topic.warning]
     told.append(growth.words(list(nominated)))
-    if presence.replaying():
+    if membership.replaying():
         told.append("acks are being repeated to another run of the store")
     return Reason(f"subscription:{name}", ok=not wrong, detail="; ".join(filter(None, told)))
 
 
-def _stands_by(subscription: Subscription) -> bool:
+def _stands_by(subscription: Watched) -> bool:
     """Others own partitions and the group has none for us: it does not tell us so, but that is
     fine.
     """
-    return any(member.owned for member in subscription.presence.view.alive)
+    return any(member.owned for member in subscription.membership.view.alive)

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
 
 from ackd.api.messages import Status, Verb
 from ackd.core.circuit_breaker import Brake, BrakeRules
 from ackd.engine.base.context import Context
-
-if TYPE_CHECKING:
-    from ackd.engine.subscription import Subscription
+from ackd.engine.base.live import Live
+from ackd.engine.base.state import SubscriptionState
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -25,8 +23,8 @@ _FAILED = frozenset({(Verb.RETRY, Status.RETRYING), (Verb.DEAD, Status.DEAD)})
 class Braking:
     """Holds the hand-out, and lets one message through from time to time."""
 
-    def __init__(self, subscription: Subscription, context: Context) -> None:
-        self._subscription = subscription
+    def __init__(self, state: SubscriptionState, context: Context) -> None:
+        self._state = state
         self._context = context
         self._brake = Brake()
         self._timer: asyncio.TimerHandle | None = None
@@ -37,7 +35,7 @@ class Braking:
         return self._brake.on
 
     def _rules(self) -> BrakeRules:
-        settings = self._subscription.settings
+        settings = self._state.settings
         return BrakeRules(
             settings.brake_failures,
             settings.brake_share,
@@ -59,21 +57,21 @@ class Braking:
         self._saw(0, count)
 
     def _saw(self, worked: int, failed: int) -> None:
-        settings = self._subscription.settings
+        settings = self._state.settings
         if not (settings.brake_failures or settings.brake_share):
             return
         rules = self._rules()
         if self._brake.saw(worked, failed, rules, self._now_ms()):
             self._changed()
 
-    def changed_settings(self) -> None:
+    def changed(self, _before: Live, _live: Live) -> None:
         """It may have been switched off."""
         if self.on and not self._rules().used:
             self._brake.release()
             self._changed()
 
     def _changed(self) -> None:
-        name, brake = self._subscription.name, self._brake
+        name, brake = self._state.name, self._brake
         if brake.on:
             LOG.warning("%s: brake: %s; one message is tried from time to time", name, brake.why)
             self._context.metrics.brakes.at(name).inc()
@@ -81,7 +79,7 @@ class Braking:
         else:
             LOG.info("%s: brake released", name)
             self.stop()
-            self._subscription.hand_out.serve()
+            self._state.signals.deliver()
         self._context.moves.hold_back(name, SOURCE, brake.why or None)
 
     # --- trials
@@ -102,8 +100,8 @@ class Braking:
 
     def _wake(self) -> None:
         self._timer = None
-        if self.on and not self._subscription.hand_out.stopped:
-            self._subscription.hand_out.serve()
+        if self.on:
+            self._state.signals.deliver()
 
     def _now_ms(self) -> int:
         return self._context.clock.monotonic_ms()

@@ -17,7 +17,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING
 
 from ackd.api.messages import Delivery
 from ackd.core.dedup_window import ORIGIN_BYTES, Ask, Entry
@@ -26,14 +25,12 @@ from ackd.core.record.operations import Settle
 from ackd.core.record.protocol import Call, Reply
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.engine.base.context import Context
+from ackd.engine.base.state import SubscriptionState
 from ackd.engine.delivery.business_key import business_key
 from ackd.engine.partition.copy_headers import original
 from ackd.engine.partition.partition import Partition
 from ackd.errors import StoreError
 from ackd.ports import Record
-
-if TYPE_CHECKING:
-    from ackd.engine.subscription import Subscription
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -57,9 +54,9 @@ class _Question:
 class Dedup:
     """One subscription's. Made only when it is on."""
 
-    def __init__(self, subscription: Subscription, context: Context) -> None:
-        self._subscription = subscription
-        self._settings = subscription.settings.dedup
+    def __init__(self, state: SubscriptionState, context: Context) -> None:
+        self._state = state
+        self._settings = state.settings.dedup
         self._context = context
         self._key_of = business_key(self._settings.key)
         self._questions: list[_Question] = []
@@ -126,7 +123,7 @@ class Dedup:
                 asks.append(Ask(key, _origin(partition.key, delivery.record.offset), index))
         if not asks:
             return frozenset()
-        seen_keys, name = self._context.store.seen_keys, self._subscription.name
+        seen_keys, name = self._context.store.seen_keys, self._state.name
         try:
             found = await seen_keys.seen(name, self._settings.window_ms, list(ledgers), asks)
         except StoreError as error:
@@ -143,7 +140,7 @@ class Dedup:
         gone = [each for each in question.deliveries if each.lease in repeats]
         if gone:
             self.repeats += len(gone)
-            self._context.metrics.dedup_repeats.at(self._subscription.name).inc(len(gone))
+            self._context.metrics.dedup_repeats.at(self._state.name).inc(len(gone))
             tokens = [self._context.keys.open(each.lease) for each in gone]
             question.partition.tell(
                 *(
@@ -171,7 +168,7 @@ class Dedup:
         body = None if entry is None else entry.body
         if not isinstance(body, Record) or len(self._entries) >= ENTRIES_MAX:
             why = "store" if isinstance(body, Record) else "forgotten"
-            self._context.metrics.dedup_skipped.at(self._subscription.name, why).inc()
+            self._context.metrics.dedup_skipped.at(self._state.name, why).inc()
             return
         carrier = partition.copies.carrier(body)
         place = partition.key
@@ -194,7 +191,7 @@ class Dedup:
     async def _remember(self) -> None:
         """One call. What fails is dropped: it may let a repeat through."""
         entries, self._entries = self._entries[:WRITE_MAX], self._entries[WRITE_MAX:]
-        seen_keys, name = self._context.store.seen_keys, self._subscription.name
+        seen_keys, name = self._context.store.seen_keys, self._state.name
         settings = self._settings
         skipped = self._context.metrics.dedup_skipped
         try:

@@ -10,20 +10,23 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
+from ackd.api.control import Pause
 from ackd.api.messages import Delivery, Received, ReceiveRequest
 from ackd.core.record.operations import Settle, grants
 from ackd.core.record.protocol import Reply, Verdict
 from ackd.core.record.transitions import Verb
 from ackd.engine.base.context import Context
+from ackd.engine.base.state import SubscriptionState
+from ackd.engine.cluster.membership import Membership
+from ackd.engine.delivery.circuit_breaker import Braking
+from ackd.engine.delivery.dedup import Dedup
 from ackd.engine.delivery.rate_limit import Rate
 from ackd.engine.delivery.waiters import Waiter, WaitingLine
+from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.partition.partition import Partition
+from ackd.engine.settlement.notes import Notes
 from ackd.errors import DrainingError, PressureError, StoreError, StoreUnknownError
-
-if TYPE_CHECKING:
-    from ackd.engine.subscription import Subscription
 
 RESUME_SHARE = 2
 """Fetching goes on when buffers have fallen to one part in this many (pausing drops a prefetch)."""
@@ -32,11 +35,27 @@ RESUME_SHARE = 2
 class HandOut:
     """Grants leases to waiting receives of one subscription."""
 
-    def __init__(self, subscription: Subscription, context: Context) -> None:
-        self._subscription = subscription
+    def __init__(
+        self,
+        state: SubscriptionState,
+        context: Context,
+        partitions: OwnedPartitions,
+        membership: Membership,
+        notes: Notes,
+        brake: Braking,
+        dedup: Dedup | None,
+        pauses: Callable[[], Sequence[Pause]],
+    ) -> None:
+        self._state = state
         self._context = context
+        self._partitions = partitions
+        self._membership = membership
+        self._notes = notes
+        self._brake = brake
+        self._dedup = dedup
+        self._pauses = pauses
         self.line = WaitingLine()
-        self.rate = Rate(subscription, context, self._tokens_came)
+        self.rate = Rate(state, context, membership, self._tokens_came)
         self._turn: deque[Partition] = deque()
         self._paused: dict[Partition, int] = {}  # with the fetch session that is paused
         self._granting = 0
@@ -101,9 +120,9 @@ class HandOut:
         if not messages:
             self._check_open()
             return Received([], limited_by=self.limit(), paused=self._paused_by())
-        if self._subscription.notes.used:
+        if self._notes.used:
             await self._annotate(waiter)
-        metrics, name = self._context.metrics, self._subscription.name
+        metrics, name = self._context.metrics, self._state.name
         wait_s = asyncio.get_running_loop().time() - waiter.start_s
         metrics.receive_wait.at(name).observe(wait_s)
         metrics.delivered_bytes.at(name).inc(waiter.size())
@@ -112,14 +131,14 @@ class HandOut:
     async def _annotate(self, waiter: Waiter) -> None:
         """Nobody gets a message without the note that belongs to it. Raises StoreError."""
         try:
-            await self._subscription.notes.attach(waiter.deliveries)
+            await self._notes.attach(waiter.deliveries)
         except (asyncio.CancelledError, StoreError):
             self.leave(waiter)
             raise
 
     def _paused_by(self) -> Mapping[str, object] | None:
         """The pause that holds everything, for the answer."""
-        pauses = self._subscription.control.pauses()
+        pauses = self._pauses()
         if not pauses:
             return None
         first = pauses[0]
@@ -147,7 +166,7 @@ class HandOut:
 
     def serve(self) -> None:
         """Ask for leases for as many waiting receives as there are messages for."""
-        while not self._subscription.control.held and (waiter := self.line.first()) is not None:
+        while not self._state.paused and (waiter := self.line.first()) is not None:
             if not self._grant(waiter):
                 return
             self.line.served()
@@ -157,7 +176,7 @@ class HandOut:
         request = waiter.request
         room = self._room()
         self.full = room <= 0
-        brake = self._subscription.brake
+        brake = self._brake
         most = self._by_rate(brake.room(min(request.max, room)))
         bytes_left = request.bytes_max if request.bytes_max is not None else 1 << 62
         before = waiter.grants
@@ -182,9 +201,9 @@ class HandOut:
 
     def _room(self) -> int:
         """How many leases more there may be: this sidecar's share of the bound."""
-        subscription = self._subscription
-        bound, leased = subscription.settings.in_flight_max, self._granting + self.in_flight()
-        return subscription.presence.share.room(bound, len(subscription.owned), leased)
+        bound = self._state.settings.in_flight_max
+        leased, owned = self._granting + self._partitions.leased(), len(self._partitions.owned)
+        return self._membership.share.room(bound, owned, leased)
 
     def _by_rate(self, most: int) -> int:
         """As many as the rate allows now; asks for more when there are messages for it."""
@@ -206,7 +225,7 @@ class HandOut:
             self.line.answer_impatient(asyncio.get_running_loop().time())
 
     def _ask(self, waiter: Waiter, partition: Partition, offsets: list[int], size: int) -> None:
-        lease_ms = waiter.request.lease_ms or self._subscription.settings.lease_ms
+        lease_ms = waiter.request.lease_ms or self._state.settings.lease_ms
         group = partition.next_grant()
         ops = partition.upkeep()
         first = len(ops)
@@ -247,7 +266,7 @@ class HandOut:
         missing -= len(waiter.deliveries)
         if missing and not isinstance(error, StoreUnknownError):
             self.rate.give_back(missing)
-        dedup = self._subscription.dedup
+        dedup = self._dedup
         if dedup is not None and isinstance(answer, Reply) and missing < len(offsets):
             before = len(waiter.deliveries) - len(offsets) + missing
             granted = waiter.deliveries[before:]
@@ -294,7 +313,7 @@ class HandOut:
     ) -> None:
         if reply.verdict is not Verdict.OK:
             return
-        attempts_max, holder = self._subscription.settings.attempts_max + 1, waiter.request.holder
+        attempts_max, holder = self._state.settings.attempts_max + 1, waiter.request.holder
         waiter.deliveries += partition.deliveries(offsets, reply, first, attempts_max, holder)
 
     # --- giving back
@@ -306,22 +325,13 @@ class HandOut:
         for delivery in deliveries:
             token = self._context.keys.open(delivery.lease)
             ledger = (token.topic_id, token.partition)
-            partition = self._subscription.ownership.by_ledger.get(ledger)
+            partition = self._partitions.by_ledger.get(ledger)
             if partition is not None:
                 partition.tell(
                     Settle(Verb.RELEASE, token.offset, token.fence, token.rterm, token.attempt)
                 )
 
     # --- bounds
-
-    def in_flight(self) -> int:
-        """Messages under lease now, of the partitions that this sidecar owns."""
-        return sum([each.ledger.leased for each in self._subscription.owned.values()])
-
-    def held(self) -> tuple[int, int]:
-        """(messages ready, bytes of bodies held)."""
-        owned = self._subscription.owned.values()
-        return sum(e.ledger.ready for e in owned), sum(e.ledger.bytes for e in owned)
 
     @property
     def paused(self) -> bool:
@@ -330,10 +340,10 @@ class HandOut:
 
     def throttle(self) -> None:
         """Pause fetching when enough is held, resume when half of it is gone (I8)."""
-        owned = self._subscription.owned.values()
+        owned = self._partitions.owned.values()
         size = sum(each.ledger.bytes for each in owned)
         ready = sum(each.ledger.buffered for each in owned)
-        settings = self._subscription.settings
+        settings = self._state.settings
         ready_max, bytes_max = settings.buffer_max, settings.window_bytes_max
         if any(each.ledger.must_fetch for each in owned):
             ready = size = 0  # only fetching can make room
@@ -348,7 +358,7 @@ class HandOut:
         for partition in owned:
             session = partition.ledger.intake.session
             if self._paused.get(partition) != session:
-                self._subscription.consumer.pause(partition.tp)
+                self._state.consumer.pause(partition.tp)
                 self._paused[partition] = session
         for partition in [each for each in self._paused if each.closed]:
             del self._paused[partition]
@@ -356,16 +366,16 @@ class HandOut:
     def _resume(self) -> None:
         for partition in self._paused:
             if not partition.closed:
-                self._subscription.consumer.resume(partition.tp)
+                self._state.consumer.resume(partition.tp)
         self._paused.clear()
 
     def limit(self) -> str | None:
         """Why nothing was handed out, in a word."""
         if self.stopped:
             return "draining"
-        if self._subscription.control.held or self._subscription.brake.on:
-            return "paused" if self._subscription.control.held else "brake"
-        owned = self._subscription.owned
+        if self._state.paused or self._brake.on:
+            return "paused" if self._state.paused else "brake"
+        owned = self._partitions.owned
         if not owned:
             return "no-partitions"
         if self.full:
@@ -381,10 +391,10 @@ class HandOut:
 
     def waiting(self) -> int:
         """Messages that wait for their retry."""
-        return sum(each.ledger.waiting for each in self._subscription.owned.values())
+        return sum(each.ledger.waiting for each in self._partitions.owned.values())
 
     def stop(self) -> None:
         """Hand out nothing new; whoever waits is answered."""
         self.stopped = True
         self.line.end_all()
-        self._context.moves.tell(self._subscription.name)
+        self._context.moves.tell(self._state.name)

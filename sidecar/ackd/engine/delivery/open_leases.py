@@ -11,12 +11,14 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Protocol
 
-from ackd.api.messages import Delivery, Unsettled
+from ackd.api.messages import Delivery
 from ackd.core.ledger.entry import Hold
+from ackd.engine.base.context import Context
+from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.settlement.settle import Settler
-from ackd.engine.subscription import Subscription
-from ackd.errors import AckdError, UnknownSubscriptionError
+from ackd.errors import AckdError
 
 LOOK_MS = 1_000
 LOOKS_MAX = 100
@@ -30,12 +32,17 @@ class _Lease:
     fence: int
 
 
+class Leasing(Protocol):
+    """The parts of a subscription that know of its leases."""
+
+    context: Context
+    partitions: OwnedPartitions
+
+
 class OpenLeases:
     """Implements `ackd.api.messages.Unsettled`. `subscriptions` is the runtime's own map."""
 
-    def __init__(
-        self, name: str, subscriptions: Mapping[str, Subscription], settler: Settler
-    ) -> None:
+    def __init__(self, name: str, subscriptions: Mapping[str, Leasing], settler: Settler) -> None:
         self._name = name
         self._subscriptions = subscriptions
         self._settler = settler
@@ -64,7 +71,7 @@ class OpenLeases:
         return list(self._open)
 
     def _over(self, lease: _Lease) -> bool:
-        partition = self._subscriptions[self._name].ownership.by_ledger.get(lease.ledger)
+        partition = self._subscriptions[self._name].partitions.by_ledger.get(lease.ledger)
         if partition is None or partition.ledger.dirty:
             return False
         entry = partition.ledger.entry(lease.offset)
@@ -85,7 +92,7 @@ class OpenLeases:
         now_ms = self._context.clock.monotonic_ms()
         if now_ms < self._looked_ms + LOOK_MS:
             return
-        owned = self._subscriptions[self._name].ownership.by_ledger
+        owned = self._subscriptions[self._name].partitions.by_ledger
         gone = list(islice((t for t, e in self._open.items() if e.ledger not in owned), LOOKS_MAX))
         if gone:
             self._looked_ms = now_ms
@@ -104,26 +111,3 @@ class OpenLeases:
     def close(self) -> None:
         """Listen no more."""
         self._context.moves.forget(self._name, self._moved)
-
-
-class Delivering:
-    """The part of the runtime that is for streams and push."""
-
-    _subscriptions: dict[str, Subscription]
-
-    def _settling(self) -> Settler:
-        raise NotImplementedError
-
-    def unsettled(self, name: str) -> Unsettled:
-        """Count the leases of a consumer. Raises UnknownSubscriptionError."""
-        if name not in self._subscriptions:
-            raise UnknownSubscriptionError(f"there is no subscription {name!r} here")
-        return OpenLeases(name, self._subscriptions, self._settling())
-
-    def lease_ms(self, name: str) -> int:
-        """As the subscription has it now."""
-        return self._subscriptions[name].settings.lease_ms
-
-    def hold_back(self, name: str, source: str, why: str | None) -> None:
-        """Why `source` delivers nothing now; None when it does."""
-        self._subscriptions[name].context.moves.hold_back(name, source, why)

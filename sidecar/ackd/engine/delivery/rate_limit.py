@@ -11,15 +11,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from math import ceil
-from typing import TYPE_CHECKING
 
 from ackd.config.units import SECOND_MS
 from ackd.engine.base.context import Context
+from ackd.engine.base.state import SubscriptionState
 from ackd.engine.base.tasks import Tasks
+from ackd.engine.cluster.membership import Membership
 from ackd.errors import StoreError
-
-if TYPE_CHECKING:
-    from ackd.engine.subscription import Subscription
 
 SLICE_MS = 50
 """How much of the rate all sidecars together may hold unused."""
@@ -33,12 +31,17 @@ class Rate:
     """`came` is called when tokens are there, or when it is known that there are none."""
 
     def __init__(
-        self, subscription: Subscription, context: Context, came: Callable[[], None]
+        self,
+        state: SubscriptionState,
+        context: Context,
+        membership: Membership,
+        came: Callable[[], None],
     ) -> None:
-        self._subscription = subscription
+        self._state = state
+        self._membership = membership
         self._context = context
         self._came = came
-        self._tasks = Tasks(f"rate.{subscription.name}")
+        self._tasks = Tasks(f"rate.{state.name}")
         self._tokens = 0
         self._until_ms = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -47,7 +50,7 @@ class Rate:
     @property
     def limited(self) -> bool:
         """There is a rate."""
-        return self._subscription.settings.rate_per_s > 0
+        return self._state.settings.rate_per_s > 0
 
     def left(self) -> int:
         """Messages that may be handed out now."""
@@ -80,7 +83,7 @@ class Rate:
     # --- asking
 
     async def _ask(self, count: int) -> None:
-        settings, name = self._subscription.settings, self._subscription.name
+        settings, name = self._state.settings, self._state.name
         rate_per_s = settings.rate_per_s
         pause_ms = PAUSE_MS
         try:
@@ -105,7 +108,7 @@ class Rate:
         self._came()
 
     def _slice(self, rate_per_s: float) -> int:
-        sidecars = len(self._subscription.presence.view.alive) + 1
+        sidecars = len(self._membership.view.alive) + 1
         return max(int(rate_per_s * SLICE_MS / SECOND_MS / sidecars), 1)
 
     def _hold(self, count: int) -> None:

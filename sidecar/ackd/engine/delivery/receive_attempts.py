@@ -14,9 +14,12 @@ import msgspec
 from ackd.api.messages import Delivery, Received, ReceiveRequest
 from ackd.core.lease import BadTokenError, UnknownKeyError
 from ackd.engine.base.context import Context
+from ackd.engine.base.state import SubscriptionState
+from ackd.engine.delivery.dispatcher import HandOut
 from ackd.engine.delivery.waiters import Waiter
+from ackd.engine.partition.owned import OwnedPartitions
+from ackd.engine.settlement.notes import Notes
 from ackd.engine.settlement.settle import Settler
-from ackd.engine.subscription import Subscription
 from ackd.errors import AttemptMismatchError, StoreError
 from ackd.ports import Record
 
@@ -34,9 +37,20 @@ class Remembered(msgspec.Struct):
 class Attempts:
     """Receives with an `attempt_id` of one subscription."""
 
-    def __init__(self, subscription: Subscription, context: Context, settler: Settler) -> None:
-        self._subscription = subscription
+    def __init__(
+        self,
+        state: SubscriptionState,
+        context: Context,
+        partitions: OwnedPartitions,
+        hand_out: HandOut,
+        notes: Notes,
+        settler: Settler,
+    ) -> None:
+        self._state = state
         self._context = context
+        self._partitions = partitions
+        self._hand_out = hand_out
+        self._notes = notes
         self._settler = settler
         self._waiting: dict[str, Waiter] = {}
 
@@ -45,7 +59,7 @@ class Attempts:
 
         Raises AttemptMismatchError, StoreError, DrainingError.
         """
-        name = f"attempt:{self._subscription.name}:{attempt_id}"
+        name = f"attempt:{self._state.name}:{attempt_id}"
         parameters = f"{request.max} {request.lease_ms} {request.bytes_max}"
         stored = await self._context.store.get(name)
         if stored is not None:
@@ -53,8 +67,8 @@ class Attempts:
             if before.parameters != parameters:
                 raise AttemptMismatchError
             messages = await self._replay(before.leases)
-            if messages and self._subscription.notes.used:
-                await self._subscription.notes.attach(messages)
+            if messages and self._notes.used:
+                await self._notes.attach(messages)
             if messages:
                 return Received(messages, replayed=True)
         received = await self._fresh(attempt_id, request)
@@ -75,7 +89,7 @@ class Attempts:
             self._waiting[attempt_id] = waiter
 
         try:
-            return await self._subscription.hand_out.receive(request, started)
+            return await self._hand_out.receive(request, started)
         finally:
             if mine and self._waiting.get(attempt_id) is mine[0]:
                 del self._waiting[attempt_id]
@@ -84,11 +98,11 @@ class Attempts:
         self, name: str, parameters: str, request: ReceiveRequest, received: Received
     ) -> None:
         entry = Remembered(parameters, [message.lease for message in received.messages])
-        lease_ms = request.lease_ms or self._subscription.settings.lease_ms
+        lease_ms = request.lease_ms or self._state.settings.lease_ms
         try:
             await self._context.store.put(name, msgspec.json.encode(entry), lease_ms)
         except BaseException:
-            self._subscription.hand_out.give_back(received.messages)
+            self._hand_out.give_back(received.messages)
             raise
 
     async def _replay(self, leases: list[str]) -> list[Delivery]:
@@ -105,12 +119,12 @@ class Attempts:
         except (BadTokenError, UnknownKeyError):
             return None
         for _ in range(BODY_WAIT_MS // BODY_POLL_MS):
-            ledger_of = self._subscription.ownership.by_ledger
+            ledger_of = self._partitions.by_ledger
             partition = ledger_of.get((token.topic_id, token.partition))
             entry = None if partition is None else partition.ledger.entry(token.offset)
             body = None if entry is None else entry.body
             if partition is not None and entry is not None and isinstance(body, Record):
-                most = self._subscription.settings.attempts_max + 1
+                most = self._state.settings.attempts_max + 1
                 first_ms, until_ms = entry.first_s * 1000, view.deadline_ms
                 return partition.message(lease, body, view.attempt, most, first_ms, until_ms)
             await asyncio.sleep(BODY_POLL_MS / 1000)

@@ -6,13 +6,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ackd.engine.base.context import Context
+from ackd.engine.base.state import SubscriptionState
+from ackd.engine.cluster.membership import Membership
+from ackd.engine.delivery.circuit_breaker import Braking
+from ackd.engine.delivery.dispatcher import HandOut
+from ackd.engine.delivery.window_pressure import Filling
+from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.partition.partition import Partition
-
-if TYPE_CHECKING:
-    from ackd.engine.subscription import Subscription
+from ackd.engine.retry.body_spill import Parking
+from ackd.engine.retry.claims import Claims
 
 JOURNAL_MS = 50
 """With other sidecars alive, an owner asks for their settles at least this often (R16)."""
@@ -23,8 +27,26 @@ IDLE_MS = 1_000
 class Sweeper:
     """Wakes exactly when the next deadline passes (I4); nothing is found by scanning."""
 
-    def __init__(self, subscription: Subscription, context: Context) -> None:
-        self._subscription = subscription
+    def __init__(
+        self,
+        state: SubscriptionState,
+        context: Context,
+        partitions: OwnedPartitions,
+        membership: Membership,
+        hand_out: HandOut,
+        filling: Filling,
+        brake: Braking,
+        bodies: Parking,
+        claims: Claims,
+    ) -> None:
+        self._state = state
+        self._partitions = partitions
+        self._membership = membership
+        self._hand_out = hand_out
+        self._filling = filling
+        self._brake = brake
+        self._bodies = bodies
+        self._claims = claims
         self._context = context
         self._kick = asyncio.Event()
         self._planned_ms = 0
@@ -51,43 +73,43 @@ class Sweeper:
             now_ms = self._context.clock.monotonic_ms()
             if self._idle:
                 upkeep_ms, journal_ms = now_ms + UPKEEP_MS, now_ms + JOURNAL_MS
-            owned = list(self._subscription.owned.values())
+            owned = list(self._partitions.owned.values())
             for partition in owned:
                 self._tick(partition, now_ms)
             if now_ms >= upkeep_ms:
                 upkeep_ms = now_ms + UPKEEP_MS
                 self._upkeep(owned)
-            if now_ms >= journal_ms and self._subscription.presence.view.alive:
+            if now_ms >= journal_ms and self._membership.view.alive:
                 journal_ms = now_ms + JOURNAL_MS
                 self._ask(owned)
-            self._subscription.hand_out.throttle()
-            self._subscription.filling.look()
+            self._state.signals.room()
+            self._filling.look()
             await self._sleep(owned, now_ms)
 
     def _tick(self, partition: Partition, now_ms: int) -> None:
-        if partition.ledger.dirty or not self._subscription.health.store_ok:
+        if partition.ledger.dirty or not self._state.health.store_ok:
             return
-        self._subscription.parking.look(partition, now_ms)
+        self._bodies.look(partition, now_ms)
         stuck = partition.ledger.send_back.stuck(now_ms)
         if stuck:
             partition.send_back(stuck)
         if partition.ledger.tick(now_ms) or partition.ledger.undone:
             self._measure(partition, now_ms)
             partition.perform()
-            self._subscription.hand_out.ready(partition)
+            self._hand_out.ready(partition)
 
     def _measure(self, partition: Partition, now_ms: int) -> None:
         """Leases that ran out, and how long after their deadline that was found (I4)."""
         lapsed = partition.ledger.deadlines.take_lapsed()
         if lapsed:
-            name, metrics = self._subscription.name, self._context.metrics
+            name, metrics = self._state.name, self._context.metrics
             lateness = metrics.deadline_lateness.at(name)
             count = 0
             for due_ms, offsets in lapsed.items():
                 lateness.observe((now_ms - due_ms) / 1000, len(offsets))
                 count += len(offsets)
             metrics.lease_expiries.at(name).inc(count)
-            self._subscription.brake.expired(count)
+            self._brake.expired(count)
             if partition.tracing is not None:
                 partition.tracing.expired(lapsed.values(), now_ms)
 
@@ -97,7 +119,7 @@ class Sweeper:
                 partition.tell()
 
     def _ask(self, owned: Sequence[Partition]) -> None:
-        held = self._subscription.claims.held
+        held = self._claims.held
         for partition in owned:
             key, ledger = partition.key, partition.ledger
             if not ledger.dirty and (ledger.entries or (key.topic_id, key.partition) in held):
@@ -108,11 +130,11 @@ class Sweeper:
         busy = any(partition.ledger.entries or partition.has_upkeep for partition in owned)
         most, self._idle = IDLE_MS, not busy
         if busy:
-            most = JOURNAL_MS if self._subscription.presence.view.alive else UPKEEP_MS
+            most = JOURNAL_MS if self._membership.view.alive else UPKEEP_MS
         dues = [
             due for p in owned if not p.ledger.dirty and (due := p.ledger.deadlines.next_due_ms())
         ]
-        if not self._subscription.health.store_ok:
+        if not self._state.health.store_ok:
             dues = []
         self._planned_ms = min([now_ms + most, *dues])
         try:

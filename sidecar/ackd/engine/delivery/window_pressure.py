@@ -8,12 +8,11 @@ wait) fill it, and it would stay so.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from ackd.engine.base.context import Context
-
-if TYPE_CHECKING:
-    from ackd.engine.subscription import Subscription
+from ackd.engine.base.state import SubscriptionState
+from ackd.engine.partition.owned import OwnedPartitions
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -26,39 +25,47 @@ AIM_SHARE = 0.9
 class Filling:
     """Watches the window of one subscription on this sidecar."""
 
-    def __init__(self, subscription: Subscription, context: Context) -> None:
-        self._subscription = subscription
+    def __init__(
+        self,
+        state: SubscriptionState,
+        context: Context,
+        partitions: OwnedPartitions,
+        fetching_paused: Callable[[], bool],
+        sending: Callable[[], bool],
+    ) -> None:
+        self._state = state
         self._context = context
+        self._partitions = partitions
+        self._fetching_paused = fetching_paused
+        self._sending = sending
         self._warned = False
 
     def share(self) -> float:
         """Which part of the bound is used."""
-        _, size = self._subscription.hand_out.held()
-        return size / self._subscription.settings.window_bytes_max
+        _, size = self._partitions.held()
+        return size / self._state.settings.window_bytes_max
 
     def look(self) -> None:
         """Warn, and let the oldest be sent back when nothing else makes room."""
-        subscription = self._subscription
-        ready, size = subscription.hand_out.held()
-        most = subscription.settings.window_bytes_max
+        state = self._state
+        ready, size = self._partitions.held()
+        most = state.settings.window_bytes_max
         share = size / most
         if share >= WARN_SHARE and not self._warned:
             self._warned = True
             percent = round(share * 100)
-            LOG.warning(
-                "%s: unfinished messages fill %d %% of the window", subscription.name, percent
-            )
-            self._context.metrics.window_warnings.at(subscription.name).inc()
+            LOG.warning("%s: unfinished messages fill %d %% of the window", state.name, percent)
+            self._context.metrics.window_warnings.at(state.name).inc()
         elif share < CALM_SHARE:
             self._warned = False
         above = size - int(most * AIM_SHARE)
-        halted = size >= most or subscription.hand_out.paused
-        if halted and above > 0 and not ready and not subscription.send_back:
+        halted = size >= most or self._fetching_paused()
+        if halted and above > 0 and not ready and not self._sending():
             self._make_room(above)
 
     def _make_room(self, size: int) -> None:
         """The partition whose head is the oldest is asked first."""
-        owned = self._subscription.owned.values()
+        owned = self._partitions.owned.values()
         parts = [p.ledger.send_back for p in owned if p.ledger.send_back.rules]
         heads = [(e.first_s, i) for i, each in enumerate(parts) if (e := each.head()) is not None]
         if heads and not any(each.asking for each in parts):

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ackd.core.ids import LedgerKey, SidecarId
+from ackd.core.ids import INCARNATION_BITS, RTERM_BITS, LedgerKey, SidecarId
 from ackd.core.record.copies import PRUNE_MAX
 from ackd.core.record.operations import Advance, Drop, ForgetOriginRecords, LookUp, Op, RemakeChunk
 from ackd.core.record.protocol import Open, Reply, SlotView, Snapshot, Verdict
 from ackd.core.record.transitions import State
 from ackd.engine.base.context import Context
-from ackd.engine.ownership.recover import INCARNATION_BITS, RTERM_BITS
 from ackd.errors import StoreDataError, StoreError
 from ackd.store.flusher import LedgerHandle
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from ackd.api.dead_letters import (
     DeadLetter,
@@ -15,9 +16,10 @@ from ackd.api.dead_letters import (
     To,
 )
 from ackd.core.record.transitions import State
-from ackd.engine.operations.dead_letter_reader import DeadLog, Letter, open_dead_log, read_id
-from ackd.engine.operations.operations import Archive
-from ackd.engine.subscription import Subscription
+from ackd.engine.operations.archive import Archive
+from ackd.engine.operations.operations import Operations
+from ackd.engine.operations.parts import OperationParts
+from ackd.engine.retry.dead_letter_reader import DeadLog, Letter, open_dead_log, read_id
 from ackd.errors import BadParameterError, PressureError, UnknownDeadLetterError
 from ackd.ports import Clock, Store
 
@@ -28,12 +30,19 @@ READERS_MAX = 4
 """Each look opens a reader at the broker; so many at once for the whole sidecar."""
 
 
+class Operated(Protocol):
+    """The parts of a subscription that operations work on."""
+
+    @property
+    def operation_parts(self) -> OperationParts: ...
+    @property
+    def operations(self) -> Operations: ...
+
+
 class DeadLetters:
     """Implements `DeadDesk`. `subscription` finds one or raises UnknownSubscriptionError."""
 
-    def __init__(
-        self, subscription: Callable[[str], Subscription], store: Store, clock: Clock
-    ) -> None:
+    def __init__(self, subscription: Callable[[str], Operated], store: Store, clock: Clock) -> None:
         self._of = subscription
         self._clock = clock
         self._archive = Archive(store, clock)
@@ -43,42 +52,40 @@ class DeadLetters:
 
     async def page(self, name: str, cursor: str | None, limit: int) -> DeadPage:
         """See the protocol. A page may be short, or empty, and have a cursor: the time was up."""
-        subscription = self._of(name)
+        parts = self._of(name).operation_parts
         partition, offset = (0, 0) if cursor is None else read_id(cursor)
-        async with self._reader(), open_dead_log(subscription) as log:
-            scan = _Scan(subscription, log, self._until_ms())
+        async with self._reader(), open_dead_log(parts) as log:
+            scan = _Scan(parts, log, self._until_ms())
             await scan.from_(partition, offset, limit, lambda letters: letters)
         return DeadPage(scan.found, scan.cursor)
 
     async def peek(self, name: str, dead_id: str) -> DeadLetter:
         """See the protocol."""
-        subscription = self._of(name)
+        parts = self._of(name).operation_parts
         read_id(dead_id)
-        async with self._reader(), open_dead_log(subscription) as log:
-            ((letter, state),) = await _named(subscription, log, [dead_id])
+        async with self._reader(), open_dead_log(parts) as log:
+            ((letter, state),) = await _named(parts, log, [dead_id])
         return letter.whole(_STATES[state])
 
     # --- operations
 
     async def begin(self, name: str, request: DeadRequest) -> DryRun | OperationView:
         """See the protocol."""
-        subscription = self._of(name)
-        _check(subscription, request)
-        async with self._reader(), open_dead_log(subscription) as log:
+        parts = self._of(name).operation_parts
+        _check(parts, request)
+        async with self._reader(), open_dead_log(parts) as log:
             if request.dry_run and not request.ids:
-                return await self._dry_run(subscription, log, request)
-            named = await _named(subscription, log, request.ids)
+                return await self._dry_run(parts, log, request)
+            named = await _named(parts, log, request.ids)
             if request.dry_run:
                 views = [letter.view(_STATES[state]) for letter, state in named]
                 return DryRun(len(named), len(named), complete=True, messages=views[:SHOWN_MAX])
             ranges = [await log.range(number) for number in log.partitions]
             topic_id = b"" if log.info is None else log.topic_id
-        return await subscription.operations.begin(request, topic_id, ranges)
+        return await self._of(name).operations.begin(request, topic_id, ranges)
 
-    async def _dry_run(
-        self, subscription: Subscription, log: DeadLog, request: DeadRequest
-    ) -> DryRun:
-        scan = _Scan(subscription, log, self._until_ms(), keep=SHOWN_MAX)
+    async def _dry_run(self, parts: OperationParts, log: DeadLog, request: DeadRequest) -> DryRun:
+        scan = _Scan(parts, log, self._until_ms(), keep=SHOWN_MAX)
         await scan.from_(
             0,
             0,
@@ -137,9 +144,9 @@ class _Scan:
     """
 
     def __init__(
-        self, subscription: Subscription, log: DeadLog, until_ms: int, keep: int | None = None
+        self, parts: OperationParts, log: DeadLog, until_ms: int, keep: int | None = None
     ) -> None:
-        self._subscription = subscription
+        self._parts = parts
         self._log = log
         self._until_ms = until_ms
         self._keep = keep
@@ -167,7 +174,7 @@ class _Scan:
                     self.cursor = f"{number}-{at}"
                     return
                 letters, behind = await log.read(number, at, end, READ_MAX)
-                chosen = await still_there(self._subscription, log, number, choose(letters))
+                chosen = await still_there(self._parts, log, number, choose(letters))
                 if limit is not None and len(chosen) > limit - self.matched:
                     chosen = chosen[: limit - self.matched]
                     behind = chosen[-1][0].record.offset + 1
@@ -178,24 +185,24 @@ class _Scan:
                 self.found += [letter.view(_STATES[state]) for letter, state in chosen[:room]]
 
     def _is_over(self) -> bool:
-        clock = self._subscription.context.clock
+        clock = self._parts.context.clock
         return clock.monotonic_ms() >= self._until_ms
 
 
 async def still_there(
-    subscription: Subscription, log: DeadLog, partition: int, letters: Sequence[Letter]
+    parts: OperationParts, log: DeadLog, partition: int, letters: Sequence[Letter]
 ) -> list[tuple[Letter, State]]:
     """Those that were not redriven or purged, with their states. Raises StoreError."""
     if not letters:
         return []
     offsets = [letter.record.offset for letter in letters]
-    states = await subscription.dead_marks.states(log.key(partition), offsets)
+    states = await parts.dead_marks.states(log.key(partition), offsets)
     pairs = zip(letters, states, strict=True)
     return [(letter, state) for letter, state in pairs if state is not State.FINISHED]
 
 
 async def _named(
-    subscription: Subscription, log: DeadLog, ids: Sequence[str]
+    parts: OperationParts, log: DeadLog, ids: Sequence[str]
 ) -> list[tuple[Letter, State]]:
     """All of these. Raises UnknownDeadLetterError when one is not there."""
     found: list[tuple[Letter, State]] = []
@@ -203,23 +210,23 @@ async def _named(
         partition, offset = read_id(dead_id)
         letter = await log.one(partition, offset)
         there = [] if letter is None else [letter]
-        kept = await still_there(subscription, log, partition, there)
+        kept = await still_there(parts, log, partition, there)
         if not kept:
             raise UnknownDeadLetterError(f"there is no dead letter {dead_id} (any more)")
         found += kept
     return found
 
 
-def _check(subscription: Subscription, request: DeadRequest) -> None:
+def _check(parts: OperationParts, request: DeadRequest) -> None:
     """Raises BadParameterError."""
-    name = subscription.name
+    name = parts.state.name
     if request.kind is Kind.PURGE and request.confirm != name and not request.dry_run:
         raise BadParameterError(f"a purge can't be undone: confirm must be {name!r}")
     edited = [*request.remove_headers, *(header for header, _ in request.set_headers)]
     if any(header.startswith("ackd-") for header in edited):
         raise BadParameterError("headers that begin with ackd- are ackd's own")
     to_group = request.kind is Kind.REDRIVE and request.to is To.GROUP
-    if to_group and not subscription.settings.retry_topic:
+    if to_group and not parts.state.settings.retry_topic:
         raise BadParameterError(
             f"{name} has no retry topic, so nothing can be redriven to this group alone; "
             'set retry_topic = true, or redrive to "origin"'

@@ -10,30 +10,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 from collections import deque
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
 
-from ackd.api.dead_letters import DeadFilter, DeadRequest, Kind, OperationView, Progress, To
+from ackd.api.dead_letters import DeadRequest, OperationView, Progress
 from ackd.core.dead_letter_key import dead_key
 from ackd.core.record.copies import HOME_KEEP_MS
-from ackd.engine.base.context import Context
-from ackd.engine.operations.redrive_job import NoRightError, Work
-from ackd.engine.operations.seek_document import SeekDocument, is_seek, read_seek
+from ackd.engine.operations.archive import (
+    ENDED,
+    AnyDocument,
+    Archive,
+    Document,
+    NoRightError,
+)
+from ackd.engine.operations.parts import OperationParts
+from ackd.engine.operations.redrive_job import Work
+from ackd.engine.operations.seek_document import SeekDocument
 from ackd.engine.operations.seek_job import SeekWork
 from ackd.errors import (
     AckdError,
     OperationRunningError,
-    StoreDataError,
     StoreError,
     UnknownOperationError,
 )
-from ackd.ports import Clock, Store
-
-if TYPE_CHECKING:
-    from ackd.engine.subscription import Subscription
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -44,146 +43,16 @@ AGAIN_S_MAX = 8.0
 """Less than `RIGHT_MS`: who waits for the broker keeps the right."""
 PRUNE_AFTER_MS = 60_000
 PRUNES_MAX = 100
-KEEP_MS = 7 * 86_400_000
-"""How long the result of an operation can be asked for."""
 ID_BITS = 64
-_ENDED = (Progress.DONE, Progress.CANCELLED, Progress.FAILED)
-
-
-@dataclass(slots=True)
-class Document:
-    """An operation as it is kept. `ends`: the end of each partition when it began.
-
-    (`partition`, `offset`): what is below was looked at. `pending`: offsets of the batch that is
-    under way, `behind`: where it goes on after that.
-    """
-
-    id: str
-    subscription: str
-    request: DeadRequest
-    topic_id: str
-    starts: list[int]
-    ends: list[int]
-    created_ms: int
-    updated_ms: int = 0
-    state: Progress = Progress.RUNNING
-    partition: int = 0
-    offset: int = 0
-    pending: list[int] = field(default_factory=list)
-    behind: int = 0
-    moved: int = 0
-    failed: int = 0
-    skipped: int = 0
-    error: str | None = None
-
-    @property
-    def left(self) -> int | None:
-        """How many more may be taken; None = any number."""
-        most = self.request.max
-        return None if most is None else most - self.moved - self.failed - self.skipped
-
-    def view(self, *, cancelling: bool = False) -> OperationView:
-        """As it is told."""
-        request = self.request
-        state = self.state
-        if cancelling and state is Progress.RUNNING:
-            state = Progress.CANCELLING
-        sizes = [max(end - start, 0) for start, end in zip(self.starts, self.ends, strict=True)]
-        here = 0
-        if self.partition < len(sizes):
-            here = max(self.offset - self.starts[self.partition], 0)
-        total, scanned = sum(sizes), sum(sizes[: self.partition]) + here
-        if request.ids:
-            total, scanned = len(request.ids), self.moved + self.failed + self.skipped
-        return OperationView(
-            id=self.id,
-            subscription=self.subscription,
-            kind=request.kind.value,
-            state=state.value,
-            to=request.to.value if request.kind is Kind.REDRIVE else None,
-            created_ms=self.created_ms,
-            updated_ms=self.updated_ms,
-            total=total,
-            scanned=min(scanned, total),
-            moved=self.moved,
-            failed=self.failed,
-            skipped=self.skipped,
-            error=self.error,
-        )
-
-    def text(self) -> bytes:
-        """For the store."""
-        return json.dumps(asdict(self)).encode()
-
-
-AnyDocument = Document | SeekDocument
-
-
-def read_document(raw: bytes) -> AnyDocument:
-    """Back from the store. Raises StoreDataError."""
-    if is_seek(raw):
-        return read_seek(raw)
-    try:
-        values = json.loads(raw)
-        request = values.pop("request")
-        request |= {
-            "kind": Kind(request["kind"]),
-            "to": To(request["to"]),
-            "filter": DeadFilter(**request["filter"]),
-            "ids": tuple(request["ids"]),
-            "set_headers": tuple((name, value) for name, value in request["set_headers"]),
-            "remove_headers": tuple(request["remove_headers"]),
-        }
-        values["request"] = DeadRequest(**request)
-        values["state"] = Progress(values["state"])
-        return Document(**values)
-    except (ValueError, KeyError, TypeError) as error:
-        raise StoreDataError(f"an operation can't be read: {error}") from error
-
-
-class Archive:
-    """The documents, by id; any sidecar may ask."""
-
-    def __init__(self, store: Store, clock: Clock) -> None:
-        self._store = store
-        self._clock = clock
-
-    async def read(self, operation_id: str) -> AnyDocument:
-        """Raises UnknownOperationError, StoreError."""
-        raw = await self._store.get(_name(operation_id))
-        if raw is None:
-            raise UnknownOperationError(f"there is no operation {operation_id[:100]!r} (any more)")
-        return read_document(raw)
-
-    async def write(self, document: AnyDocument) -> None:
-        """Raises StoreError."""
-        document.updated_ms = self._clock.wall_ms()
-        keep_ms = KEEP_MS if document.state in _ENDED else None
-        await self._store.put(_name(document.id), document.text(), keep_ms)
-
-    async def remove(self, operation_id: str) -> None:
-        """Raises StoreError."""
-        await self._store.delete(_name(operation_id))
-
-    async def cancelled(self, operation_id: str) -> bool:
-        """Whether somebody wants it to stop. Raises StoreError."""
-        return await self._store.get(f"{_name(operation_id)}:cancel") is not None
-
-    async def cancel(self, operation_id: str) -> None:
-        """Ask for it to stop. Raises StoreError."""
-        await self._store.put(f"{_name(operation_id)}:cancel", b"1", KEEP_MS)
-
-    async def view(self, operation_id: str) -> OperationView:
-        """Raises UnknownOperationError, StoreError."""
-        document = await self.read(operation_id)
-        return document.view(cancelling=await self.cancelled(operation_id))
 
 
 class Operations:
     """The operations of one subscription, as far as this sidecar carries them out."""
 
-    def __init__(self, subscription: Subscription, context: Context) -> None:
-        self._subscription = subscription
+    def __init__(self, parts: OperationParts) -> None:
+        context = parts.context
+        self._parts = parts
+        self._state = parts.state
         self._context = context
         self._store = context.store
         self.archive = Archive(context.store, context.clock)
@@ -192,7 +61,7 @@ class Operations:
         self._to_prune: deque[tuple[int, Document]] = deque(maxlen=PRUNES_MAX)
 
     def _running(self) -> str:
-        return f"dead-operation:{self._subscription.cluster}:{self._subscription.name}"
+        return f"dead-operation:{self._state.cluster}:{self._state.name}"
 
     def _right(self) -> str:
         return f"{self._running()}:runner"
@@ -206,7 +75,7 @@ class Operations:
         """
         document = Document(
             id=self.new_id(),
-            subscription=self._subscription.name,
+            subscription=self._state.name,
             request=request,
             topic_id=topic_id.hex(),
             starts=[first for first, _ in ranges],
@@ -234,7 +103,7 @@ class Operations:
             name = other.decode()
             raise OperationRunningError(f"the operation {name} is running on it", operation=name)
         view = document.view()
-        LOG.info("%s: %s %s begun", self._subscription.name, view.kind, document.id)
+        LOG.info("%s: %s %s begun", self._state.name, view.kind, document.id)
         self._wake.set()
         return view
 
@@ -248,7 +117,7 @@ class Operations:
                 await self._end_halt()
                 await self._prune()
             except AckdError as error:
-                LOG.info("%s: operation: %s", self._subscription.name, error.detail)
+                LOG.info("%s: operation: %s", self._state.name, error.detail)
             self._wake.clear()
             try:
                 async with asyncio.timeout(POLL_S):
@@ -259,21 +128,21 @@ class Operations:
     def _tell_end(self, view: OperationView) -> None:
         LOG.info(
             "%s: %s %s is %s: %d of %d, %d moved, %d failed, %d skipped",
-            *(self._subscription.name, view.kind, view.id, view.state),
+            *(self._state.name, view.kind, view.id, view.state),
             *(view.scanned, view.total, view.moved, view.failed, view.skipped),
         )
 
     async def _end_halt(self) -> None:
         """Whoever halted the group may have died behind the last step of its operation."""
-        halt = self._subscription.control.live.halt
+        halt = self._state.live.halt
         if halt is None:
             return
         try:
             document: AnyDocument | None = await self.archive.read(halt.operation)
         except UnknownOperationError:
             document = None
-        if document is None or document.state in _ENDED:
-            await self._subscription.control.end_halt(halt.operation)
+        if document is None or document.state in ENDED:
+            await self._parts.control.end_halt(halt.operation)
 
     async def _current(self) -> AnyDocument | None:
         """The operation that has not ended; a name that leads to none is removed."""
@@ -284,7 +153,7 @@ class Operations:
             document: AnyDocument | None = await self.archive.read(raw.decode())
         except UnknownOperationError:
             document = None
-        if document is None or document.state in _ENDED:
+        if document is None or document.state in ENDED:
             await self._store.delete(self._running())
             return None
         return document
@@ -328,7 +197,7 @@ class Operations:
                 raise
             except AckdError as error:
                 document.error = f"{error.type}: {error.detail}"
-                LOG.warning("%s: operation: %s", self._subscription.name, document.error)
+                LOG.warning("%s: operation: %s", self._state.name, document.error)
                 pause_s = AGAIN_S if document.moved > moved else min(pause_s * 2, AGAIN_S_MAX)
                 moved = document.moved
                 await asyncio.sleep(pause_s)
@@ -337,8 +206,8 @@ class Operations:
     def _work(self, document: AnyDocument) -> Work | SeekWork:
         """One try."""
         if isinstance(document, SeekDocument):
-            return SeekWork(self._subscription, self._context, self, document)
-        return Work(self._subscription, self._context, self, document)
+            return SeekWork(self._parts, self, document)
+        return Work(self._parts, self, document)
 
     async def _after_failure(self, document: AnyDocument) -> None:
         """Tell what is wrong, and give up if that is wanted. Raises NoRightError."""
@@ -357,13 +226,9 @@ class Operations:
             _, document = self._to_prune.popleft()
             for number in range(len(document.ends)):
                 key = dead_key(
-                    self._subscription.cluster,
-                    self._subscription.name,
+                    self._state.cluster,
+                    self._state.name,
                     bytes.fromhex(document.topic_id),
                     number,
                 )
-                await self._subscription.dead_marks.prune(key, document.moved)
-
-
-def _name(operation_id: str) -> str:
-    return f"operation:{operation_id}"
+                await self._parts.dead_marks.prune(key, document.moved)

@@ -10,21 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ackd.api.dead_letters import DeadRequest, Kind, Progress, To
 from ackd.core.record.operations import Advance, FinishOrigin, Gap, MoveToRetry, Op, PlaceCopy
 from ackd.core.record.protocol import Finish
 from ackd.core.record.transitions import Outcome, State
-from ackd.engine.base.context import Context
-from ackd.engine.operations.dead_letter_reader import (
-    BYTES_MAX,
-    DeadLog,
-    Letter,
-    open_dead_log,
-    read_id,
-)
+from ackd.engine.operations.archive import Document, Runner
 from ackd.engine.operations.dead_letter_records import Taken
+from ackd.engine.operations.parts import OperationParts
 from ackd.engine.partition.copy_headers import (
     Carrier,
     carrier_headers,
@@ -32,13 +25,16 @@ from ackd.engine.partition.copy_headers import (
     place_of,
     redriven_headers,
 )
+from ackd.engine.retry.dead_letter_reader import (
+    BYTES_MAX,
+    DeadLog,
+    Letter,
+    open_dead_log,
+    read_id,
+)
 from ackd.engine.retry.own_topic import ReservedTopics
-from ackd.errors import AckdError, BrokerError, StoreError
+from ackd.errors import BrokerError, StoreError
 from ackd.ports import Failure, Headers, NotStored, Outgoing, PublishResult
-
-if TYPE_CHECKING:
-    from ackd.engine.operations.operations import Document, Operations
-    from ackd.engine.subscription import Subscription
 
 BATCH_MAX = 100
 READ_MAX = 500
@@ -54,27 +50,23 @@ class _Home:
     rterm: int
 
 
-class NoRightError(AckdError):
-    """Another sidecar carries out this operation."""
-
-
 class Work:
     """One try to bring an operation to its end. Raises StoreError, BrokerError, NoRightError."""
 
     def __init__(
         self,
-        subscription: Subscription,
-        context: Context,
-        operations: Operations,
+        parts: OperationParts,
+        operations: Runner,
         document: Document,
     ) -> None:
-        self._subscription = subscription
-        self._context = context
+        self._parts = parts
+        self._state = parts.state
+        self._context = parts.context
         self._operations = operations
         self._document = document
-        self._marks = subscription.dead_marks
-        names = {subscription.name: subscription.settings}
-        self._reserved = ReservedTopics(subscription.broker, names)
+        self._marks = parts.dead_marks
+        state = parts.state
+        self._reserved = ReservedTopics(state.broker, {state.name: state.settings})
         self._taken: dict[int, Taken] = {}
 
     @property
@@ -84,7 +76,7 @@ class Work:
     async def run(self) -> None:
         """Until it is done, or to be cancelled."""
         document = self._document
-        async with open_dead_log(self._subscription) as log:
+        async with open_dead_log(self._parts) as log:
             there = "" if log.info is None else log.info.topic_id.hex()
             if document.topic_id not in ("", there):
                 document.state = Progress.FAILED
@@ -204,7 +196,7 @@ class Work:
         await self._rest(len(letters), began_ms)
 
     def _count(self, moved: int, failed: int) -> None:
-        name, metrics = self._subscription.name, self._context.metrics
+        name, metrics = self._state.name, self._context.metrics
         done = "purged" if self._request.kind is Kind.PURGE else "redriven"
         metrics.dead_letters.at(name, done).inc(moved)
         metrics.dead_letters.at(name, "failed").inc(failed)
@@ -256,7 +248,7 @@ class Work:
             )
             for letter in free
         ]
-        results = await self._subscription.broker.publish(copies)
+        results = await self._state.broker.publish(copies)
         stored = [x for x, result in zip(free, results, strict=True) if not _bad(result)]
         ops = [Gap(x.record.offset, x.record.offset + 1) for x in stored]
         if ops:
@@ -271,21 +263,21 @@ class Work:
         self, log: DeadLog, taken: Taken, letters: Sequence[Letter]
     ) -> tuple[int, int]:
         """Home, copy, finish (R2). Begun anew after a crash it does no harm."""
-        partitions = await self._subscription.retry_topic.topic.ensure()
+        partitions = await self._parts.retry_topic.ensure()
         homes, before = await self._send(taken, letters)
         copies = [self._copy(log, taken, home, partitions) for home in homes]
-        results = await self._subscription.broker.publish(copies)
+        results = await self._state.broker.publish(copies)
         stored = [home for home, result in zip(homes, results, strict=True) if not _bad(result)]
         if stored:
             await self._mark(taken, stored)
             self._tell(log, [home.letter for home in stored])
         if len(stored) < len(homes):
-            self._subscription.retry_topic.topic.doubt()
+            self._parts.retry_topic.doubt()
         return before + len(stored), _refused(results)
 
     def _tell(self, log: DeadLog, letters: Sequence[Letter]) -> None:
         """For the traces, if there are some."""
-        tracing = self._subscription.tracing
+        tracing = self._parts.tracing
         if tracing is not None:
             told = [(each.carrier, log.home(each).id) for each in letters]
             tracing.redriven(told, self._context.clock.wall_ms())
@@ -332,9 +324,9 @@ class Work:
             reset_epoch=old.reset_epoch,
         )
         place = None
-        if self._subscription.broker.capabilities.explicit_partition:
+        if self._state.broker.capabilities.explicit_partition:
             place = place_of(record, old.origin, partitions)
-        name = self._subscription.retry_topic.topic.name
+        name = self._parts.retry_topic.name
         headers = carrier_headers(carrier, self._headers(letter))
         return Outgoing(name, record.key, record.value, headers, place)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from ackd.api.dead_letters import OperationView
 from ackd.api.progress import (
@@ -20,10 +21,11 @@ from ackd.core.ids import TopicPartition
 from ackd.core.ledger.bitmap import ChunkedBitmap
 from ackd.core.record.protocol import Snapshot
 from ackd.core.record.transitions import State
-from ackd.engine.operations.records import Records
+from ackd.engine.operations.operations import Operations
+from ackd.engine.operations.parts import OperationParts
 from ackd.engine.operations.seek_document import SeekDocument, Target
 from ackd.engine.ownership import undo
-from ackd.engine.subscription import Subscription
+from ackd.engine.ownership.records import Records
 from ackd.errors import (
     BadParameterError,
     BrokerError,
@@ -52,35 +54,44 @@ class _Place:
     to: Position | None = None
 
 
+class Operated(Protocol):
+    """The parts of a subscription that operations work on."""
+
+    @property
+    def operation_parts(self) -> OperationParts: ...
+    @property
+    def operations(self) -> Operations: ...
+
+
 class Seeks:
     """See the protocol."""
 
-    def __init__(self, of: Callable[[str], Subscription]) -> None:
+    def __init__(self, of: Callable[[str], Operated]) -> None:
         self._of = of
         self._looking = 0
 
     async def export(self, name: str) -> ProgressExport:
         """See the protocol."""
-        subscription = self._of(name)
-        places = await self._look(subscription, SeekRequest(SeekTo.EARLIEST))
+        parts = self._of(name).operation_parts
+        places = await self._look(parts, SeekRequest(SeekTo.EARLIEST))
         return ProgressExport(
             FORM,
             name,
-            subscription.cluster,
-            subscription.context.clock.wall_ms(),
+            parts.state.cluster,
+            parts.context.clock.wall_ms(),
             [_progress(place, place.snapshot) for place in places if place.snapshot is not None],
         )
 
     async def seek(self, name: str, request: SeekRequest) -> SeekPlan | OperationView:
         """See the protocol."""
-        subscription = self._of(name)
+        parts = self._of(name).operation_parts
         if not request.dry_run:
-            await subscription.control.ask()
-        if not request.dry_run and not subscription.control.group_paused:
+            await parts.control.ask()
+        if not request.dry_run and not parts.control.group_paused:
             raise NotPausedError(
                 f"{name} is not paused: pause it for the group first, then seek, then resume"
             )
-        places = await self._look(subscription, request)
+        places = await self._look(parts, request)
         if request.dry_run:
             plans = [_plan(place, request) for place in places]
             return SeekPlan(
@@ -89,25 +100,27 @@ class Seeks:
                 sum(plan.leases_kept for plan in plans),
                 plans,
             )
-        return await subscription.operations.start(_document(subscription, request, places))
+        operations = self._of(name).operations
+        document = _document(parts, request, places, operations.new_id())
+        return await operations.start(document)
 
     # --- looking
 
-    async def _look(self, subscription: Subscription, request: SeekRequest) -> list[_Place]:
+    async def _look(self, parts: OperationParts, request: SeekRequest) -> list[_Place]:
         """The partitions that are meant, and where each would go. Raises PressureError."""
         if self._looking >= LOOKS_MAX:
             raise PressureError("too many look at progress at once")
         self._looking += 1
         try:
-            return await self._places(subscription, request)
+            return await self._places(parts, request)
         finally:
             self._looking -= 1
 
-    async def _places(self, subscription: Subscription, request: SeekRequest) -> list[_Place]:
-        if not subscription.health.joined or not subscription.cluster:
+    async def _places(self, parts: OperationParts, request: SeekRequest) -> list[_Place]:
+        if not parts.state.health.joined or not parts.state.cluster:
             raise BrokerError("the broker is not connected yet")
-        own = subscription.retry_topic.topic.name
-        infos = [each for each in await subscription.consumer.topics() if each.topic != own]
+        own = parts.retry_topic.name
+        infos = [each for each in await parts.state.consumer.topics() if each.topic != own]
         found = {
             tp: _Place(info, tp)
             for info in sorted(infos, key=lambda each: each.topic)
@@ -127,12 +140,12 @@ class Seeks:
         places = list(found.values())
         if request.to is SeekTo.POSITIONS:
             places = [found[tp] for tp in sorted(wanted)]
-        records = Records(subscription, subscription.context)
+        records = parts.records
         gate = asyncio.Semaphore(AT_ONCE)
 
         async def fill(place: _Place) -> None:
             async with gate:
-                await _fill(subscription, records, place, request, wanted.get(place.tp))
+                await _fill(parts, records, place, request, wanted.get(place.tp))
 
         await asyncio.gather(*(fill(place) for place in places))
         if request.to is SeekTo.BEFORE_RESET:
@@ -143,15 +156,15 @@ class Seeks:
 
 
 async def _fill(
-    subscription: Subscription,
+    parts: OperationParts,
     records: Records,
     place: _Place,
     request: SeekRequest,
     wanted: Position | None,
 ) -> None:
     tp, info = place.tp, place.info
-    key = _target(place, 0).key(subscription.cluster, subscription.name)
-    place.first, place.end = await subscription.consumer.log_range(tp)
+    key = _target(place, 0).key(parts.state.cluster, parts.state.name)
+    place.first, place.end = await parts.state.consumer.log_range(tp)
     place.snapshot = await records.peek(key)
     match request.to:
         case SeekTo.EARLIEST:
@@ -159,11 +172,11 @@ async def _fill(
         case SeekTo.LATEST:
             offset = place.end
         case SeekTo.TIME:
-            offset = await subscription.consumer.offset_at(tp, request.time_ms or 0)
+            offset = await parts.state.consumer.offset_at(tp, request.time_ms or 0)
         case SeekTo.POSITIONS:
             offset = place.end if wanted is None else wanted.offset
         case SeekTo.BEFORE_RESET:
-            before = await undo.kept(subscription.context.store, key)
+            before = await undo.kept(parts.context.store, key)
             if before is None:
                 return
             wanted = Position(info.topic, tp.partition, before.offset, tuple(before.finished))
@@ -222,13 +235,13 @@ def _target(place: _Place, offset: int, finished: Sequence[tuple[int, int]] = ()
 
 
 def _document(
-    subscription: Subscription, request: SeekRequest, places: Sequence[_Place]
+    parts: OperationParts, request: SeekRequest, places: Sequence[_Place], operation_id: str
 ) -> SeekDocument:
-    context = subscription.context
+    context = parts.context
     return SeekDocument(
         kind="import" if request.imported else "seek",
-        id=subscription.operations.new_id(),
-        subscription=subscription.name,
+        id=operation_id,
+        subscription=parts.state.name,
         to=request.to.value,
         increase_only=request.increase_only,
         targets=[

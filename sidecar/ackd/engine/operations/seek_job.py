@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ackd.api.dead_letters import Progress
 from ackd.core.ids import LedgerKey
@@ -17,18 +16,15 @@ from ackd.core.ledger.bitmap import ChunkedBitmap
 from ackd.core.record.operations import Advance, Gap, Op, Reset
 from ackd.core.record.protocol import Finish, Snapshot
 from ackd.core.record.transitions import State
-from ackd.engine.base.context import Context
 from ackd.engine.cluster.members import UNCONFIRMED_MS
-from ackd.engine.operations.dead_letter_reader import DeadLog, Letter, open_log
-from ackd.engine.operations.records import OPS_MAX, Records
+from ackd.engine.operations.archive import Runner
+from ackd.engine.operations.parts import OperationParts
 from ackd.engine.operations.seek_document import SeekDocument, Stage, Target
 from ackd.engine.ownership import undo
+from ackd.engine.ownership.records import OPS_MAX
+from ackd.engine.retry.dead_letter_reader import DeadLog, Letter, open_log
 from ackd.errors import StoreError
 from ackd.store.flusher import LedgerHandle
-
-if TYPE_CHECKING:
-    from ackd.engine.operations.operations import Operations
-    from ackd.engine.subscription import Subscription
 
 READ_MAX = 500
 HEARD_MS = UNCONFIRMED_MS + 200
@@ -44,16 +40,16 @@ class SeekWork:
 
     def __init__(
         self,
-        subscription: Subscription,
-        context: Context,
-        operations: Operations,
+        parts: OperationParts,
+        operations: Runner,
         document: SeekDocument,
     ) -> None:
-        self._subscription = subscription
-        self._context = context
+        self._parts = parts
+        self._state = parts.state
+        self._context = parts.context
         self._operations = operations
         self._document = document
-        self._records = Records(subscription, context)
+        self._records = parts.records
         self._targets = {(each.topic_id, each.partition): each for each in document.targets}
 
     async def run(self) -> None:
@@ -78,7 +74,7 @@ class SeekWork:
                     await self._check()
             document.error = None
             await self._save()
-        await self._subscription.control.end_halt(document.id)
+        await self._parts.control.end_halt(document.id)
 
     async def _save(self) -> None:
         await self._operations.archive.write(self._document)
@@ -87,25 +83,24 @@ class SeekWork:
 
     async def _halt(self) -> None:
         """Hold every sidecar, also again when the store has forgotten the halt."""
-        control, document = self._subscription.control, self._document
+        control, document = self._parts.control, self._document
         if control.halted_for == document.id and document.stage is not Stage.HALT:
             return
         if control.halted_for != document.id:
             await control.halt(document.id)
-        presence, clock = self._subscription.presence, self._context.clock
+        membership, clock = self._parts.membership, self._context.clock
         since_ms = clock.monotonic_ms()
         while clock.monotonic_ms() - since_ms < HEARD_MS:
-            presence.beat_soon()
+            self._state.signals.beat()
             await asyncio.sleep(NAP_MS / 1000)
             await self._operations.keep_right()
-            if presence.all_halted(document.id, since_ms):
+            if membership.all_halted(document.id, since_ms):
                 return
 
     # --- copies
 
     def _retry_key(self, log: DeadLog, number: int) -> LedgerKey:
-        subscription = self._subscription
-        return LedgerKey(subscription.cluster, subscription.name, log.topic_id, number)
+        return LedgerKey(self._state.cluster, self._state.name, log.topic_id, number)
 
     async def _letters(
         self, log: DeadLog, number: int, start: int, end: int | None = None
@@ -121,7 +116,7 @@ class SeekWork:
     def _target_of(self, letter: Letter) -> Target | None:
         """Where the message of a copy comes again, if it does."""
         origin = letter.carrier.origin
-        if origin.cluster != self._subscription.cluster:
+        if origin.cluster != self._state.cluster:
             return None
         target = self._targets.get((origin.topic_id.hex(), origin.partition))
         return None if target is None or origin.offset < target.offset else target
@@ -134,7 +129,7 @@ class SeekWork:
             target.held = []
         if document.increase_only:
             return
-        async with open_log(self._subscription, self._retry_topic, "seek") as log:
+        async with open_log(self._parts, self._retry_topic, "seek") as log:
             for number in log.partitions:
                 taken = await self._records.take(self._retry_key(log, number), None)
                 live = set() if taken is None else _live(taken[1])
@@ -154,14 +149,14 @@ class SeekWork:
 
     @property
     def _retry_topic(self) -> str:
-        return self._subscription.retry_topic.topic.name
+        return self._parts.retry_topic.name
 
     async def _finish_copies(self) -> None:
         """All other copies of what comes again: silently over (R8)."""
         document = self._document
         if document.increase_only or not any(target.done for target in document.targets):
             return
-        async with open_log(self._subscription, self._retry_topic, "seek") as log:
+        async with open_log(self._parts, self._retry_topic, "seek") as log:
             for number in log.partitions:
                 taken = await self._records.take(self._retry_key(log, number), None)
                 if taken is None:
@@ -212,7 +207,7 @@ class SeekWork:
     # --- the partitions
 
     def _key(self, target: Target) -> LedgerKey:
-        return target.key(self._subscription.cluster, self._subscription.name)
+        return target.key(self._state.cluster, self._state.name)
 
     async def _reset_all(self) -> None:
         document, operations = self._document, self._operations
@@ -250,7 +245,7 @@ class SeekWork:
         ops += _holes(target)
         for start in range(0, len(ops), OPS_MAX):
             await self._records.decide(handle, ops[start : start + OPS_MAX])
-        tracing = self._subscription.tracing
+        tracing = self._parts.tracing
         if tracing is not None:
             tracing.sought(handle.key, target.topic, target.epoch + 1, target.offset)
         return True

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 from ackd.core.ids import TopicPartition
 from ackd.core.ledger.unordered import UnorderedLedger
 from ackd.engine.base.context import Context
+from ackd.engine.base.state import SubscriptionState
+from ackd.engine.cluster.membership import Membership
+from ackd.engine.partition.owned import OwnedPartitions, Topics
+from ackd.engine.partition.partition import Partition
 from ackd.errors import StoreError
 from ackd.ports import Arrived, Nominated, OwnAcks, Place, Record, Revoked
-
-if TYPE_CHECKING:
-    from ackd.engine.partition.partition import Partition
-    from ackd.engine.subscription import Subscription
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -33,20 +34,27 @@ LOOK_MS: Final = 5_000
 SHARE_MS: Final = 500
 
 
-def own_acks(subscription: Subscription, context: Context) -> OwnAckFlow | None:
-    """For a subscription whose broker is of this kind."""
-    consumer = subscription.consumer
-    if not isinstance(consumer, OwnAcks):
-        return None
-    return OwnAckFlow(subscription, consumer, context)
-
-
 class OwnAckFlow:
     """Between one subscription's partitions and such a broker."""
 
-    def __init__(self, subscription: Subscription, consumer: OwnAcks, context: Context) -> None:
-        self._subscription = subscription
+    def __init__(
+        self,
+        state: SubscriptionState,
+        consumer: OwnAcks,
+        context: Context,
+        partitions: OwnedPartitions,
+        topics: Topics,
+        membership: Membership,
+        nominate: Callable[[TopicPartition], None],
+        revoked: Callable[[Revoked], Awaitable[None]],
+    ) -> None:
+        self._state = state
         self._consumer = consumer
+        self._partitions = partitions
+        self._topics = topics
+        self._membership = membership
+        self._nominate = nominate
+        self._revoked = revoked
         self._context = context
         self._offered: dict[TopicPartition, None] = {}
 
@@ -54,7 +62,7 @@ class OwnAckFlow:
         """Messages, or what may be drawn by whoever likes to."""
         if isinstance(event, Nominated):
             self._offered.update(dict.fromkeys(event.partitions))
-            self._subscription.health.nominated_once = True
+            self._state.health.nominated_once = True
             await self._share()
         else:
             await self._arrived(event)
@@ -63,37 +71,37 @@ class OwnAckFlow:
         """The broker gives to whoever asks, of all partitions of a topic at once. So of the
         sidecars that live one draws a topic, and all of them find out which (R5).
         """
-        presence, ownership = self._subscription.presence, self._subscription.ownership
-        if not presence.confirmed():
+        if not self._membership.confirmed():
             return  # who else there is will be known after a heartbeat
         me, gone = self._context.identity, []
         for tp in self._offered:
-            mine, nominated = presence.view.winner(tp.topic) == me, tp in ownership.nominated
+            mine, nominated = (
+                self._membership.view.winner(tp.topic) == me,
+                tp in self._partitions.nominated,
+            )
             if mine and not nominated:
-                ownership.nominate(tp)
+                self._nominate(tp)
             elif nominated and not mine:
                 gone.append(tp)
         if gone:
-            LOG.info(
-                "%s: others draw %d partitions from now on", self._subscription.name, len(gone)
-            )
+            LOG.info("%s: others draw %d partitions from now on", self._state.name, len(gone))
             done = asyncio.Event()
-            await self._subscription.revoked(Revoked(tuple(gone), done), tuple(gone))
+            await self._revoked(Revoked(tuple(gone), done))
 
     async def _arrived(self, event: Arrived) -> None:
         """Messages were handed over. Without the store nobody can tell what they are, so they wait
         for it, and the broker goes on holding them: it counts those that are given back.
         """
-        known = self._subscription.ownership.topics.get(event.topic)
+        known = self._topics.known.get(event.topic)
         places = [] if known is None else await self._intern(event, known.topic_id)
         if not places:
             for arrival in event.arrivals:
                 self._consumer.unwanted(event.topic, arrival.id)
             return
-        self._context.metrics.fetched.at(self._subscription.name).inc(len(places))
+        self._context.metrics.fetched.at(self._state.name).inc(len(places))
         groups: dict[int, list[Record]] = {}
         for arrival, place in zip(event.arrivals, places, strict=True):
-            partition = self._subscription.owned.get(TopicPartition(event.topic, place.partition))
+            partition = self._partitions.owned.get(TopicPartition(event.topic, place.partition))
             if partition is None:
                 self._consumer.unwanted(event.topic, arrival.id)
                 continue
@@ -101,19 +109,19 @@ class OwnAckFlow:
             arrival.record.offset = place.offset
             groups.setdefault(place.partition, []).append(arrival.record)
         for number, records in groups.items():
-            partition = self._subscription.owned.get(TopicPartition(event.topic, number))
+            partition = self._partitions.owned.get(TopicPartition(event.topic, number))
             if partition is not None:
                 self._take(partition, records)
-        self._subscription.hand_out.throttle()
+        self._state.signals.room()
 
     async def _intern(self, event: Arrived, topic_id: bytes) -> list[Place]:
         asked = [(each.id, each.place) for each in event.arrivals]
-        name, places = self._subscription.name, self._context.store.places
+        name, places = self._state.name, self._context.store.places
         while True:
             try:
                 return await places.intern(name, topic_id, KEEP_MS, asked)
             except StoreError as error:
-                self._subscription.health.detail = f"{event.topic}: {error.detail}"
+                self._state.health.detail = f"{event.topic}: {error.detail}"
             await asyncio.sleep(SHARE_MS / 1000)
 
     def _take(self, partition: Partition, records: list[Record]) -> None:
@@ -122,7 +130,7 @@ class OwnAckFlow:
             return
         again = ledger.arrived(records)
         if again:
-            self._context.metrics.acked_again.at(self._subscription.name).inc(len(again))
+            self._context.metrics.acked_again.at(self._state.name).inc(len(again))
             self._consumer.finished(partition.tp, again)
         partition.end = max(partition.end, ledger.position)
         partition.perform()
@@ -149,15 +157,15 @@ class OwnAckFlow:
             remind = now_ms - reminded_ms >= KEEP_MS // 2
             if remind:
                 reminded_ms = now_ms
-            for topic, info in list(self._subscription.ownership.topics.items()):
+            for topic, info in list(self._topics.known.items()):
                 held = self._consumer.kept(topic)
                 self._finish_missed(topic, held)
                 await self._remind(topic, info.topic_id, held if remind else [])
 
     def _lapse(self, now_ms: int) -> None:
-        troubles = self._subscription.troubles.values()
+        troubles = self._state.troubles.values()
         steady = not any(each.away for each in troubles)
-        for partition in list(self._subscription.owned.values()):
+        for partition in list(self._partitions.owned.values()):
             ledger = partition.ledger
             if isinstance(ledger, UnorderedLedger) and ledger.lapse(
                 now_ms, LAPSE_MS, steady=steady
@@ -166,7 +174,7 @@ class OwnAckFlow:
 
     def _finish_missed(self, topic: str, held: list[tuple[bytes, Place]]) -> None:
         for _, (number, offset) in held:
-            partition = self._subscription.owned.get(TopicPartition(topic, number))
+            partition = self._partitions.owned.get(TopicPartition(topic, number))
             if partition is not None and partition.ledger.over(offset):
                 self._consumer.finished(partition.tp, (offset,))
 
@@ -174,7 +182,7 @@ class OwnAckFlow:
         for start in range(0, len(held), REMIND_BATCH):
             try:
                 await self._context.store.places.intern(
-                    self._subscription.name, topic_id, KEEP_MS, held[start : start + REMIND_BATCH]
+                    self._state.name, topic_id, KEEP_MS, held[start : start + REMIND_BATCH]
                 )
             except StoreError as error:
                 LOG.info("places of %s: %s", topic, error.detail)

@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from ackd.core.commit_metadata import encode
 from ackd.core.record.operations import Drop
 from ackd.engine.base.context import Context
+from ackd.engine.base.state import SubscriptionState
+from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.partition.partition import Partition
 from ackd.errors import BrokerError
 from ackd.ports import Committed, Trouble
-
-if TYPE_CHECKING:
-    from ackd.engine.subscription import Subscription
 
 LOG = logging.getLogger("ackd.engine")
 TROUBLE = "commit"
@@ -24,19 +22,22 @@ TROUBLE = "commit"
 class Committer:
     """Commits at intervals, and when partitions are handed over. The store never waits for it."""
 
-    def __init__(self, subscription: Subscription, context: Context) -> None:
-        self._subscription = subscription
+    def __init__(
+        self, state: SubscriptionState, context: Context, partitions: OwnedPartitions
+    ) -> None:
+        self._state = state
+        self._partitions = partitions
         self._context = context
 
     async def run(self) -> None:
         """Commit what moved, until cancelled. A failure is tried again next time."""
-        interval_s = self._subscription.settings.commit_interval_ms / 1000
+        interval_s = self._state.settings.commit_interval_ms / 1000
         while True:
             await asyncio.sleep(interval_s)
             try:
-                await self.commit(list(self._subscription.owned.values()))
+                await self.commit(list(self._partitions.owned.values()))
             except BrokerError as error:
-                LOG.info("%s: commit failed: %s", self._subscription.name, error.detail)
+                LOG.info("%s: commit failed: %s", self._state.name, error.detail)
 
     async def commit(
         self, partitions: Sequence[Partition], *, always: bool = False, last: bool = False
@@ -49,7 +50,7 @@ class Committer:
         todo = {
             each.tp: self._position(each)
             for each in partitions
-            if each.tp in self._subscription.ownership.nominated
+            if each.tp in self._partitions.nominated
             and (
                 always
                 or each.ledger.confirmed > each.committed
@@ -58,9 +59,9 @@ class Committer:
         }
         if not todo:
             return
-        metrics, name = self._context.metrics, self._subscription.name
+        metrics, name = self._context.metrics, self._state.name
         try:
-            await self._subscription.consumer.commit(todo)
+            await self._state.consumer.commit(todo)
         except BrokerError:
             metrics.commits.at(name, "failed").inc()
             raise
@@ -80,10 +81,10 @@ class Committer:
                 ledger.confirmed,
                 partition.version,
                 ledger.finished.ranges(ledger.confirmed),
-                self._subscription.broker.capabilities.commit_metadata_chars,
+                self._state.broker.capabilities.commit_metadata_chars,
             )
         except ValueError as error:
-            self._subscription.troubles[TROUBLE] = Trouble(TROUBLE, str(error))
+            self._state.troubles[TROUBLE] = Trouble(TROUBLE, str(error))
             raise BrokerError(str(error)) from error
         return Committed(ledger.confirmed, metadata)
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,13 +20,11 @@ from ackd.core.record.operations import Gap, Op
 from ackd.core.record.protocol import Finish, Snapshot, Verdict
 from ackd.core.record.transitions import State
 from ackd.engine.base.context import Context
-from ackd.engine.operations.dead_letter_reader import DeadLog, Letter, open_log
-from ackd.engine.operations.records import Records
+from ackd.engine.base.state import SubscriptionState
+from ackd.engine.ownership.records import Records
+from ackd.engine.retry.dead_letter_reader import DeadLog, Letter, open_log
 from ackd.errors import StoreError
 from ackd.store.flusher import LedgerHandle
-
-if TYPE_CHECKING:
-    from ackd.engine.subscription import Subscription
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -50,9 +47,13 @@ _MOVES = msgspec.json.Decoder(list[Moved])
 class ForeignResets:
     """Of the partitions of one subscription. Several that were moved at once share one reading."""
 
-    def __init__(self, subscription: Subscription, context: Context) -> None:
-        self._subscription = subscription
-        self._context = context
+    def __init__(
+        self, state: SubscriptionState, context: Context, records: Records, retry_topic: str
+    ) -> None:
+        self.state = state
+        self.context = context
+        self._records = records
+        self._retry_topic = retry_topic
         self._wanted: dict[LedgerKey, int] = {}
         self._found: dict[LedgerKey, list[int]] = {}
         self._reading = asyncio.Lock()
@@ -62,7 +63,7 @@ class ForeignResets:
         # What was written for this epoch before was never done.
         moves = [each for each in await self._moves(key) if each.epoch < epoch]
         moves.append(Moved(epoch, offset))
-        await self._context.store.put(_name(key), msgspec.json.encode(moves), KEEP_MS)
+        await self.context.store.put(_name(key), msgspec.json.encode(moves), KEEP_MS)
 
     async def finish(self, key: LedgerKey, epoch: int) -> list[Op]:
         """End the copies of what comes again. What the partition's record has to be told: messages
@@ -75,10 +76,10 @@ class ForeignResets:
 
     async def finished(self, key: LedgerKey) -> None:
         """The record was told. Raises StoreError."""
-        await self._context.store.delete(_name(key))
+        await self.context.store.delete(_name(key))
 
     async def _moves(self, key: LedgerKey) -> list[Moved]:
-        raw = await self._context.store.get(_name(key))
+        raw = await self.context.store.get(_name(key))
         try:
             return [] if raw is None else _MOVES.decode(raw)
         except msgspec.DecodeError:
@@ -101,12 +102,11 @@ class ForeignResets:
     async def _read(self, wanted: Mapping[LedgerKey, int]) -> dict[LedgerKey, list[int]]:
         """Go through all copies that are not over."""
         leased: dict[LedgerKey, list[int]] = {key: [] for key in wanted}
-        subscription = self._subscription
-        records = Records(subscription, self._context)
-        async with open_log(subscription, subscription.retry_topic.topic.name, "reset") as log:
+        state = self.state
+        async with open_log(self, self._retry_topic, "reset") as log:
             for number in log.partitions:
-                key = LedgerKey(subscription.cluster, subscription.name, log.topic_id, number)
-                snapshot = await records.peek(key)
+                key = LedgerKey(state.cluster, state.name, log.topic_id, number)
+                snapshot = await self._records.peek(key)
                 if snapshot is not None:  # else every copy still has to ask its home
                     await self._end(key, snapshot, log, leased, wanted)
         return leased
@@ -137,7 +137,7 @@ class ForeignResets:
                     over.append((letter, whose))
             if not over:
                 continue
-            reply = await self._context.flusher.submit(
+            reply = await self.context.flusher.submit(
                 LedgerHandle(key), [skip(letter.record.offset) for letter, _ in over]
             )
             if reply.verdict is not Verdict.OK:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ackd.core.commit_metadata import Progress, decode
-from ackd.core.ids import LedgerKey, SidecarId, TopicPartition
+from ackd.core.ids import INCARNATION_BITS, RTERM_BITS, LedgerKey, SidecarId, TopicPartition
 from ackd.core.ledger.bitmap import ChunkedBitmap
 from ackd.core.ledger.entry import B
 from ackd.core.ledger.ledger import Ledger
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("ackd.engine")
 
-INCARNATION_BITS = 48
-RTERM_BITS = 16
 SLOTS_BATCH = 500
 
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from ackd.api.messages import Delivery
 from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.lease import Signer
-from ackd.core.ledger.effects import Bury, FetchFrom, FinishRange, Mistaken
+from ackd.core.ledger.effects import Bury, Effect, FetchFrom, FinishRange, Mistaken
 from ackd.core.ledger.ledger import Ledger
 from ackd.core.ledger.repair import Repair
-from ackd.core.ledger.send_back import Stuck
+from ackd.core.ledger.send_back import Rules, Stuck
 from ackd.core.ledger.sent_back import restored
 from ackd.core.ledger.unordered import UnorderedLedger
 from ackd.core.record.decide import REPAIR_WAIT_MS
@@ -35,13 +36,11 @@ from ackd.engine.base.context import Context
 from ackd.engine.base.spill_file import Held
 from ackd.engine.partition.copy_headers import original
 from ackd.engine.partition.copy_notes import Copies
-from ackd.engine.partition.hooks import Hooks, Policy
+from ackd.engine.partition.ordering import PlaceOf
 from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import Consumer, Record
 from ackd.store.flusher import LedgerHandle, shifted
-
-if TYPE_CHECKING:
-    from ackd.engine.tracing.partition_spans import PartitionTracing
+from ackd.telemetry.spans import Event
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -49,6 +48,60 @@ REPAIR_BATCH = 1_000
 CLAIM_AGAIN_MS = 1_000
 _Moving: TypeAlias = MoveToRetry | MarkDead | PlaceCopy | AskBlocker
 _ASKED = (Verb.GRANT, Verb.SEND, Verb.PLACE, Verb.BURY)
+
+
+ReplyObserver = Callable[["Partition", Call, Reply], None]
+"""Is told of every call of a partition that the store decided, in the order of the wiring."""
+EffectHandler = Callable[["Partition", Any], None]
+"""Does what a ledger decided; it gets an effect of the type that it is wired for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    """Whom a partition tells, and who does what its ledger decides.
+
+    `observers`: told of decided calls; `Partition.apply` is one of them. `effects`: who does what
+    the partition does not do itself. `performed`: told when effects were done. `ready`: there are
+    messages to deliver. `reload`: the record has to be read again. `lost`: another sidecar owns it.
+    `due`: something is due at this time (monotonic, ms). `blocked`: what holds the head of a
+    blocked key (R19). `confirmed`: whether this sidecar may grant at all.
+    """
+
+    observers: tuple[ReplyObserver, ...]
+    effects: Mapping[type[Effect], EffectHandler]
+    performed: tuple[Callable[[Partition], None], ...]
+    ready: Callable[[Partition], None]
+    reload: Callable[[Partition], None]
+    lost: Callable[[Partition], None]
+    due: Callable[[int], None]
+    blocked: Callable[[Partition, Result], None]
+    confirmed: Callable[[], bool]
+
+
+class Spans(Protocol):
+    """Spans of one partition, when traces are on. `now_ms` is the store's clock."""
+
+    def landed(self, call: Call, reply: Reply) -> None: ...
+    def expired(self, found: Iterable[Sequence[int]], now_ms: int) -> None: ...
+    def copied(
+        self, event: Event, offset: int, generation: int, topic: str, now_ms: int
+    ) -> None: ...
+    def committed(self, offset: int, end: int) -> None: ...
+
+
+class Policy(NamedTuple):
+    """What the ledger of a partition goes by; see `ackd.core.ledger.ledger.Ledger`.
+
+    `place_of`: how its messages are lined up, None without an order. `scattered`: they arrive in
+    any order.
+    """
+
+    rules: Rules | None
+    deliveries_max: int
+    carriers: bool
+    give_up_ms: int = 0
+    place_of: PlaceOf | None = None
+    scattered: bool = False
 
 
 class Partition:
@@ -60,7 +113,7 @@ class Partition:
         key: LedgerKey,
         context: Context,
         consumer: Consumer,
-        hooks: Hooks,
+        wiring: Wiring,
         policy: Policy,
     ) -> None:
         self.tp = tp
@@ -83,11 +136,11 @@ class Partition:
         self.data_lost = False
         self.said = True
         self.copies = Copies(tp, key, self.ledger)
-        self.tracing: PartitionTracing | None = None
+        self.tracing: Spans | None = None
         self.signer: Signer = context.keys.signer(key.subscription, key.topic_id, key.partition)
         self._context = context
         self._consumer = consumer
-        self._hooks = hooks
+        self._wiring = wiring
         self._pending: list[Gap] = []
         self._advanced = self._grants = 0
 
@@ -191,7 +244,7 @@ class Partition:
     def grantable(self) -> bool:
         """Messages may be handed out now."""
         stopped = self.closed or self.repairing or self.behind
-        return not stopped and self._hooks.confirmed()
+        return not stopped and self._wiring.confirmed()
 
     @property
     def behind(self) -> bool:
@@ -264,7 +317,12 @@ class Partition:
         if reply.verdict is not Verdict.OK:
             self._refused(call, reply)
             return
-        self._decided(call, reply)
+        for observer in self._wiring.observers:
+            observer(self, call, reply)
+        self.perform()
+
+    def apply(self, call: Call, reply: Reply) -> None:
+        """Have the ledger take over what the store decided."""
         self.said = reply.said
         now_ms, store_ms, ledger = self._context.clock.monotonic_ms(), reply.now_ms, self.ledger
         acked: list[int] = []
@@ -298,15 +356,6 @@ class Partition:
         else:
             self.version = reply.version
             ledger.journal(reply.journal, store_ms, now_ms)
-            self._hooks.journal(self.key, reply.journal)
-        self.perform()
-
-    def _decided(self, call: Call, reply: Reply) -> None:
-        """Tell whoever wants to know, before the ledger does."""
-        if self.tracing is not None:
-            self.tracing.landed(call, reply)
-        if self._hooks.landed is not None:
-            self._hooks.landed(self, call, reply)
 
     def _moved(self, op: _Moving, result: Result, rterm: int, store_ms: int, now_ms: int) -> None:
         """What became of a message that leaves the window, or of a copy that comes into one."""
@@ -324,7 +373,7 @@ class Partition:
                 if result.outcome is Outcome.FINISHED:
                     self.ledger.send_back.key_free(op.key)
                 else:
-                    self._hooks.behind(self, result)
+                    self._wiring.blocked(self, result)
             case MarkDead():
                 if op.claimed:
                     self.ledger.claimed(*told)  # its home is dead: see `copies.place_dead`
@@ -350,7 +399,7 @@ class Partition:
 
     def _refused(self, call: Call, reply: Reply) -> None:
         if reply.verdict is Verdict.FENCED:
-            self._hooks.lost(self)
+            self._wiring.lost(self)
             return
         self._put_back(call, granted_too=True)
         LOG.info("%s: call refused (%s); reading the record again", self.tp, reply.verdict.name)
@@ -373,7 +422,7 @@ class Partition:
         """Nothing is granted from here on until the record was read again."""
         if not self.ledger.dirty:
             self.ledger.must_reread()
-            self._hooks.reload(self)
+            self._wiring.reload(self)
 
     # --- effects
 
@@ -396,17 +445,17 @@ class Partition:
                 case Mistaken():
                     self._mistaken(effect)
                 case _:
-                    self._hooks.effect(self, effect)
+                    self._wiring.effects[type(effect)](self, effect)
         if buried:
             self.tell(*buried)
-        if self._hooks.over is not None:
-            self._hooks.over(self)
+        for told in self._wiring.performed:
+            told(self)
         self._context.moves.tell(self.key.subscription)
         if self.ledger.ready and not self.queued:
-            self._hooks.ready(self)
+            self._wiring.ready(self)
         due_ms = self.ledger.deadlines.newly_due_ms()
         if due_ms is not None:
-            self._hooks.due(due_ms)
+            self._wiring.due(due_ms)
 
     def _mistaken(self, effect: Mistaken) -> None:
         """The record is the truth, and the ledger begins anew from it."""

@@ -11,16 +11,15 @@ import logging
 from collections import deque
 from collections.abc import Sequence
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TypeGuard
 
 from ackd.core.ledger.entry import Entry, Hold
 from ackd.engine.base.context import Context
 from ackd.engine.base.spill_file import Held, Spill, Stub
+from ackd.engine.base.state import SubscriptionState
+from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.partition.partition import Partition
 from ackd.ports import Record
-
-if TYPE_CHECKING:
-    from ackd.engine.subscription import Subscription
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -38,8 +37,15 @@ FOREVER_MS = 1 << 62
 class Parking:
     """Puts the bodies of one subscription away and fetches them back."""
 
-    def __init__(self, subscription: Subscription, context: Context, spill: Spill) -> None:
-        self._subscription = subscription
+    def __init__(
+        self,
+        state: SubscriptionState,
+        context: Context,
+        partitions: OwnedPartitions,
+        spill: Spill,
+    ) -> None:
+        self._state = state
+        self._partitions = partitions
         self._context = context
         self.spill = spill
         self._out: deque[tuple[Partition, int]] = deque()
@@ -138,7 +144,7 @@ class Parking:
             stubs = await self.spill.write([body for _, body in some])
         except OSError as error:
             # Nothing is lost: the bodies are still here, and the window's bound holds.
-            LOG.warning("%s: bodies not spilled: %s", self._subscription.name, error)
+            LOG.warning("%s: bodies not spilled: %s", self._state.name, error)
             return
         if stubs is not None:
             for (partition, body), stub in zip(some, stubs, strict=True):
@@ -184,8 +190,8 @@ class Parking:
 
     def _full(self) -> bool:
         """Enough bodies are ready: more of them would only take memory (I8)."""
-        ready, size = self._subscription.hand_out.held()
-        return ready > 0 and size >= self._subscription.settings.window_bytes_max
+        ready, size = self._partitions.held()
+        return ready > 0 and size >= self._state.settings.window_bytes_max
 
     async def _restore(self, some: Sequence[tuple[Partition, Stub]]) -> None:
         try:
@@ -205,7 +211,7 @@ class Parking:
 
     def _unreadable(self, some: Sequence[tuple[Partition, Stub]], error: OSError) -> None:
         """The broker has them still."""
-        LOG.warning("%s: spilled bodies are fetched again: %s", self._subscription.name, error)
+        LOG.warning("%s: spilled bodies are fetched again: %s", self._state.name, error)
         lost: dict[Partition, list[int]] = {}
         for partition, stub in some:
             entry = partition.ledger.entry(stub.offset)

@@ -9,25 +9,26 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ackd.core.dead_letter_key import dead_key
 from ackd.core.ids import LedgerKey, message_id
 from ackd.core.ledger.entry import Hold
 from ackd.core.record.operations import ClaimOrigin, CloseOrigin, CopyRef, Op, RestoreClaimed
-from ackd.core.record.protocol import JournalEntry, Reply, Result, Said, Verdict
+from ackd.core.record.protocol import Call, Reply, Result, Said, Verdict
 from ackd.core.record.transitions import Outcome, State
 from ackd.engine.base.context import Context
+from ackd.engine.base.state import SubscriptionState
 from ackd.engine.partition.copy_headers import Carrier
 from ackd.engine.partition.ordering import HomeRef
+from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import CLAIM_AGAIN_MS, Partition
+from ackd.engine.retry.body_spill import Parking
+from ackd.engine.retry.key_queues import Lines
 from ackd.errors import StoreError
 from ackd.store.flusher import LedgerHandle
-
-if TYPE_CHECKING:
-    from ackd.engine.subscription import Subscription
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -80,6 +81,13 @@ class _Ask:
         )
 
 
+class LeaseMover(Protocol):
+    """Moves the deadlines of open leases when an operator has asked for it."""
+
+    def wanted(self, deadline_ms: int) -> bool: ...
+    async def parked(self, handle: LedgerHandle, offsets: Sequence[int]) -> None: ...
+
+
 class Claims:
     """The claims of one subscription's carriers, in batches by origin.
 
@@ -87,9 +95,25 @@ class Claims:
     home, with the lease's deadline (store's clock).
     """
 
-    def __init__(self, subscription: Subscription, context: Context) -> None:
-        self._subscription = subscription
+    def __init__(
+        self,
+        state: SubscriptionState,
+        context: Context,
+        partitions: OwnedPartitions,
+        topics: Topics,
+        bodies: Parking,
+        lines: Lines,
+        leases: LeaseMover,
+        open_dead: Callable[[LedgerKey], Awaitable[None]],
+    ) -> None:
+        self._state = state
         self._context = context
+        self._partitions = partitions
+        self._topics = topics
+        self._bodies = bodies
+        self._lines = lines
+        self._leases = leases
+        self._open_dead = open_dead
         self._wanted: dict[tuple[Partition, int], None] = {}
         self._closing: dict[tuple[Partition, int], _Ask | None] = {}
         self._claimed: dict[tuple[Partition, int], _Ask] = {}
@@ -116,10 +140,11 @@ class Claims:
             self._free(key.topic_id, key.partition, offset)
             self.claim(*found[:2])
 
-    def heard(self, key: LedgerKey, journal: Sequence[JournalEntry]) -> None:
+    def on_reply(self, partition: Partition, _: Call, reply: Reply) -> None:
         """What other sidecars settled in a partition that is owned here."""
-        if (key.topic_id, key.partition) in self.held:
-            for each in journal:
+        key = partition.key
+        if reply.journal and (key.topic_id, key.partition) in self.held:
+            for each in reply.journal:
                 self.settled(key, each.offset, each.outcome, each.when_ms)
 
     def failed_with(self, origin: tuple[bytes, int], offset: int, error: str) -> bool:
@@ -134,12 +159,14 @@ class Claims:
     def _take_errors(self, ask: _Ask) -> None:
         """What was said before the carrier was known here lies with the original."""
         home = ask.carrier.home
-        origin = self._subscription.ownership.by_ledger.get((home.topic_id, home.partition))
+        origin = self._partitions.by_ledger.get((home.topic_id, home.partition))
         if origin is not None:
             ask.partition.copies.take_errors(ask.offset, origin.copies, home.offset)
 
     def forget(self, partition: Partition) -> None:
         """Its carriers are somebody else's now."""
+        if not partition.ledger.carriers:
+            return
         for place, homes in list(self.held.items()):
             for offset in [o for o, held in homes.items() if held[0] is partition]:
                 self._free(*place, offset)
@@ -184,7 +211,7 @@ class Claims:
     # --- claiming
 
     async def _claim_some(self) -> None:
-        await self._subscription.lines.tell()
+        await self._lines.tell()
         asks: list[_Ask] = []
         for key in list(self._wanted)[:BATCH_MAX]:
             del self._wanted[key]
@@ -200,7 +227,7 @@ class Claims:
         entry = partition.ledger.entry(offset)
         if partition.closed or entry is None or entry.hold is not Hold.CLAIMING:
             return None
-        body = await self._subscription.parking.body(partition, offset)
+        body = await self._bodies.body(partition, offset)
         if body is None:
             return None
         carrier = partition.copies.carrier(body)
@@ -219,7 +246,7 @@ class Claims:
 
     def handle(self, carrier: Carrier) -> LedgerHandle:
         """Of the record that has its home; never as its owner."""
-        home, name = carrier.home, self._subscription.name
+        home, name = carrier.home, self._state.name
         key = LedgerKey(home.cluster, name, home.topic_id, home.partition)
         if carrier.redriven is not None:
             key = dead_key(home.cluster, name, home.topic_id, home.partition)
@@ -235,7 +262,7 @@ class Claims:
         try:
             reply = await self._context.flusher.submit(handle, [ask.claim for ask in asks])
         except StoreError as error:
-            LOG.info("%s: claims not answered: %s", self._subscription.name, error.detail)
+            LOG.info("%s: claims not answered: %s", self._state.name, error.detail)
             self._again(asks)
             return
         results = reply.results
@@ -247,7 +274,7 @@ class Claims:
         try:
             said = await self._said(handle.key, asks, results) if reply.said else {}
         except StoreError as error:
-            LOG.info("%s: errors not read: %s", self._subscription.name, error.detail)
+            LOG.info("%s: errors not read: %s", self._state.name, error.detail)
             self._again(asks)
             return
         self._answered(asks, reply, results, said)
@@ -285,27 +312,26 @@ class Claims:
         self, handle: LedgerHandle, asks: Sequence[_Ask], results: Sequence[Result]
     ) -> None:
         """Leases that are in the way may have to be moved, see `lengthen`."""
-        lengthening = self._subscription.lengthening
         offsets = [
             ask.carrier.home.offset
             for ask, result in zip(asks, results, strict=True)
             if result.outcome is Outcome.HELD
             and result.state is State.LEASED
-            and lengthening.wanted(result.when_ms)
+            and self._leases.wanted(result.when_ms)
         ]
         if offsets:
-            await lengthening.parked(handle, offsets)
+            await self._leases.parked(handle, offsets)
 
     async def _is_gone(self, key: LedgerKey, asks: Sequence[_Ask]) -> bool:
         """The record will never be opened again. That of dead letters has no owner: it is opened
         here.
         """
         if asks[0].carrier.redriven is None:
-            return await self._subscription.ownership.topic_is_gone(key.topic_id)
+            return await self._topics.is_gone(key.topic_id)
         try:
-            await self._subscription.dead_marks.take(key, None)
+            await self._open_dead(key)
         except StoreError as error:
-            LOG.info("%s: %s", self._subscription.name, error.detail)
+            LOG.info("%s: %s", self._state.name, error.detail)
         return False
 
     def _answered(
@@ -339,7 +365,7 @@ class Claims:
                 self._tell(ask.partition, ask.offset, result, reply)
                 place = None if ask.partition.closed else ask.line
                 if result.outcome is Outcome.BEHIND and place is not None:
-                    self._subscription.lines.waits(ask.partition, ask.offset, place, result)
+                    self._lines.waits(ask.partition, ask.offset, place, result)
         for partition, ops in places.items():
             if not partition.closed:
                 partition.tell(*ops, said=said.get(partition, ()))
@@ -363,11 +389,11 @@ class Claims:
         self._count("stranger")
         if not self._told:
             self._told = True
-            name, place = self._subscription.name, message_id(*partition.tp, offset)
+            name, place = self._state.name, message_id(*partition.tp, offset)
             LOG.warning("%s: %s is no copy (%.300s); more are only counted", name, place, why)
 
     def _count(self, outcome: str) -> None:
-        self._context.metrics.claims.at(self._subscription.name, outcome).inc()
+        self._context.metrics.claims.at(self._state.name, outcome).inc()
 
     # --- closing
 
@@ -390,7 +416,7 @@ class Claims:
                         self._closing[ask.partition, ask.offset] = ask
 
     async def _closed(self, partition: Partition, offset: int) -> _Ask | None:
-        body = await self._subscription.parking.body(partition, offset)
+        body = await self._bodies.body(partition, offset)
         carrier = None if body is None else partition.copies.carrier(body)
         return None if carrier is None else _Ask(partition, offset, carrier)
 

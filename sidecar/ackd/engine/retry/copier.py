@@ -12,7 +12,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ackd.core.ledger.effects import SendBack, SendDead
 from ackd.core.ledger.entry import UNKNOWN_RTERM, Entry
@@ -22,16 +21,15 @@ from ackd.core.record.transitions import Outcome
 from ackd.engine.base.context import Context
 from ackd.engine.base.retry_timer import Pauses
 from ackd.engine.base.spill_file import Held
+from ackd.engine.base.state import SubscriptionState
 from ackd.engine.partition.copy_headers import Carrier, carrier_headers, place_of
 from ackd.engine.partition.failure_reasons import learn
 from ackd.engine.partition.partition import Partition
+from ackd.engine.retry.body_spill import Parking
 from ackd.engine.retry.own_topic import OwnTopic
 from ackd.errors import BrokerError, StoreError
 from ackd.ports import Outgoing, Record, Stored, Trouble
 from ackd.telemetry.spans import Event
-
-if TYPE_CHECKING:
-    from ackd.engine.subscription import Subscription
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -74,9 +72,15 @@ class Sender:
     """Sends the copies of one subscription to one topic, in batches, as long as it takes."""
 
     def __init__(
-        self, subscription: Subscription, context: Context, way: Way, topic: OwnTopic
+        self,
+        state: SubscriptionState,
+        context: Context,
+        way: Way,
+        topic: OwnTopic,
+        bodies: Parking,
     ) -> None:
-        self._subscription = subscription
+        self._state = state
+        self._bodies = bodies
         self._context = context
         self._way = way
         self._topic = topic
@@ -146,7 +150,7 @@ class Sender:
             pass
 
     def _tell_trouble(self) -> None:
-        name, troubles = self._way.name, self._subscription.troubles
+        name, troubles = self._way.name, self._state.troubles
         if self._errors:
             first = next(iter(self._errors.values()))
             troubles[name] = Trouble(name, f"{len(self._errors)} copies not stored: {first}")
@@ -178,15 +182,15 @@ class Sender:
         for job in jobs:
             entry = job.entry
             if entry is not None and entry.body is None:
-                self._context.metrics.vanished.at(self._subscription.name).inc()
+                self._context.metrics.vanished.at(self._state.name).inc()
                 job.stored = True
             elif entry is not None:
-                body = await self._subscription.parking.body(job.partition, job.offset)
+                body = await self._bodies.body(job.partition, job.offset)
                 if body is None:
                     self._drop(job)  # it is fetched again, and then told of again
                 else:
                     copies.append((job, self._copy(job, entry, body, partitions)))
-        results = await self._subscription.broker.publish([copy for _, copy in copies])
+        results = await self._state.broker.publish([copy for _, copy in copies])
         for (job, _), result in zip(copies, results, strict=True):
             job.stored = isinstance(result, Stored)
             if not isinstance(result, Stored):
@@ -208,7 +212,7 @@ class Sender:
         first, last = copies.errors(job.offset)
         carrier = Carrier(
             origin=origin,
-            subscription=self._subscription.name,
+            subscription=self._state.name,
             generation=job.generation,
             incarnation=partition.handle.incarnation,
             rterm=entry.rterm,
@@ -225,7 +229,7 @@ class Sender:
         )
         # Dead letters spread as the broker likes; a key's carriers stay together, in their order.
         place = None
-        if self._way is RETRY and self._subscription.broker.capabilities.explicit_partition:
+        if self._way is RETRY and self._state.broker.capabilities.explicit_partition:
             place = place_of(body, origin, partitions)
         headers = carrier_headers(carrier, body.headers)
         return Outgoing(self._topic.name, body.key, body.value, headers, place)
@@ -255,11 +259,11 @@ class Sender:
         if result.outcome not in (Outcome.DONE, Outcome.FINISHED):
             partition.reload()  # a rejoin gave the slot another term meanwhile: see what it is now
             return
-        self._context.metrics.copies.at(self._subscription.name, self._way.name, "stored").inc()
+        self._context.metrics.copies.at(self._state.name, self._way.name, "stored").inc()
         if partition.tracing is not None:
             event = Event.SEND_BACK if self._way is RETRY else Event.DEAD_LETTER
             partition.tracing.copied(event, offset, job.generation, self._topic.name, now_ms)
-        self._subscription.parking.free(partition, offset)
+        self._bodies.free(partition, offset)
         self._way.done(partition, offset)
         partition.copies.forget(offset)
 
@@ -267,7 +271,7 @@ class Sender:
         for job in jobs:
             self._errors[job.partition, job.offset] = detail
             job.pauses.failed()
-        name = self._subscription.name
+        name = self._state.name
         LOG.warning("%s: %d copies to %s failed: %s", name, len(jobs), self._topic.name, detail)
         self._context.metrics.copies.at(name, self._way.name, "failed").inc(len(jobs))
         self._tell_trouble()

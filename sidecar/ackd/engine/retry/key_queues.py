@@ -10,21 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.record.operations import CloseOrigin, CopyRef, LookUp, Op
 from ackd.core.record.protocol import Result, Verdict
 from ackd.core.record.transitions import State
 from ackd.engine.base.context import Context
+from ackd.engine.base.state import SubscriptionState
 from ackd.engine.partition.ordering import HomeRef
+from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import Partition
 from ackd.errors import StoreError
 from ackd.store.flusher import LedgerHandle
-
-if TYPE_CHECKING:
-    from ackd.engine.subscription import Subscription
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -54,8 +53,20 @@ class _Doubt(NamedTuple):
 class Lines:
     """Belongs to one subscription; does nothing while no key is parked."""
 
-    def __init__(self, subscription: Subscription, context: Context) -> None:
-        self._subscription = subscription
+    def __init__(
+        self,
+        state: SubscriptionState,
+        context: Context,
+        partitions: OwnedPartitions,
+        topics: Topics,
+        retry_topic: str,
+        claim: Callable[[Partition, int], None],
+    ) -> None:
+        self._state = state
+        self._partitions = partitions
+        self._topics = topics
+        self._retry_topic = retry_topic
+        self._claim = claim
         self._context = context
         self._over: dict[tuple[int, int], HomeRef] = {}
         self._doubts: dict[_Doubt, list[tuple[Partition, int]]] = {}
@@ -144,7 +155,7 @@ class Lines:
         try:
             reply = await self._context.flusher.submit(handle, ops)
         except StoreError as error:
-            LOG.info("%s: lines not told: %s", self._subscription.name, error.detail)
+            LOG.info("%s: lines not told: %s", self._state.name, error.detail)
             return False
         if reply.verdict is Verdict.OK:
             self._context.memory.told(key, incarnation, ops)
@@ -161,14 +172,14 @@ class Lines:
             left = CloseOrigin(doubt.offset, finished=CopyRef(doubt.partition, doubt.place))
             if await self._close(doubt.home, doubt.incarnation, [left]):
                 for partition, offset in waiting:
-                    self._subscription.claims.claim(partition, offset)
+                    self._claim(partition, offset)
 
     async def _is_over(self, doubt: _Doubt) -> bool:
-        ownership, topic = self._subscription.ownership, self._subscription.retry_topic.topic.name
-        owned = ownership.owned.get(TopicPartition(topic, doubt.partition))
+        topic = self._retry_topic
+        owned = self._partitions.owned.get(TopicPartition(topic, doubt.partition))
         if owned is not None:
             return not owned.behind and owned.ledger.over(doubt.place)
-        info = ownership.topics.get(topic)
+        info = self._topics.known.get(topic)
         if info is None:
             return False
         key = doubt.home._replace(topic_id=info.topic_id, partition=doubt.partition)
@@ -184,7 +195,7 @@ class Lines:
         messages.
         """
         swept: dict[Partition, int] = {}
-        for partition in self._subscription.owned.values():
+        for partition in self._partitions.owned.values():
             parked = partition.ledger.send_back.parked
             keys = [key for key in parked if isinstance(key, int)]
             if not keys or not partition.grantable:

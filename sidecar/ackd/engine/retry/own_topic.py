@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ledger.send_back import Rules
 from ackd.engine.base.backoff import longest_delay_ms
 from ackd.engine.base.context import Context
 from ackd.engine.base.retry_timer import FIRST_MS, Pauses
+from ackd.engine.base.state import SubscriptionState
 from ackd.engine.retry import own_settings
 from ackd.errors import BrokerError
 from ackd.ports import Broker, TopicLook, Trouble
-
-if TYPE_CHECKING:
-    from ackd.engine.subscription import Subscription
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -149,18 +146,18 @@ class RetryTopic:
     While it can't be made nothing is sent back, readiness says why, and all else goes on.
     """
 
-    def __init__(self, subscription: Subscription, context: Context) -> None:
-        self._subscription = subscription
+    def __init__(self, state: SubscriptionState, context: Context) -> None:
+        self._state = state
         # Readiness waits for it, and one question in five seconds hurts no broker.
         self._pauses = Pauses(context.clock, most_ms=FIRST_MS)
-        self.topic = retry_topic(subscription.broker, subscription.name, subscription.settings)
+        self.topic = retry_topic(state.broker, state.name, state.settings)
         self.read = False
 
     def rules(self, topic: str) -> Rules | None:
         """When messages of a topic are sent back; None = never. Copies are not copied again, and
         with the order of a whole partition its head blocks (R19).
         """
-        settings = self._subscription.settings
+        settings = self._state.settings
         wanted = self.read and settings.retry_topic and settings.ordering != "partition"
         if not wanted or topic == self.topic.name:
             return None
@@ -169,32 +166,32 @@ class RetryTopic:
 
     async def _prepare(self) -> bool:
         """Try once. Copies of a time when it was switched on are still read. Never raises."""
-        topic, subscription = self.topic, self._subscription
-        settings = subscription.settings
-        if subscription.broker.capabilities.own_acks:
+        topic, state = self.topic, self._state
+        settings = state.settings
+        if state.broker.capabilities.own_acks:
             return True  # nothing is held up there that a copy would set free
         try:
             if settings.retry_topic:
                 await topic.made()
-            elif await subscription.broker.partitions(topic.name) is None:
+            elif await state.broker.partitions(topic.name) is None:
                 return True
-            await subscription.consumer.also(topic.name)
+            await state.consumer.also(topic.name)
             if settings.retry_topic:
                 await topic.look(longest_delay_ms(settings))
         except BrokerError as error:
             self._may_send(may=False)
-            LOG.warning("%s: no retry topic: %s", subscription.name, error.detail)
+            LOG.warning("%s: no retry topic: %s", state.name, error.detail)
             detail = f"stuck messages can't be sent back: {error.detail}"
-            subscription.troubles[TROUBLE] = Trouble(TROUBLE, detail)
+            state.troubles[TROUBLE] = Trouble(TROUBLE, detail)
             return False
-        if subscription.troubles.pop(TROUBLE, None) is None and self.warning:
-            LOG.warning("%s: %s", subscription.name, self.warning)
+        if state.troubles.pop(TROUBLE, None) is None and self.warning:
+            LOG.warning("%s: %s", state.name, self.warning)
         self._may_send(may=True)
         return True
 
     def _may_send(self, *, may: bool) -> None:
         self.read = may
-        self._subscription.ownership.policies_changed()
+        self._state.signals.policies()
 
     @property
     def warning(self) -> str:
@@ -210,7 +207,7 @@ class RetryTopic:
         """Look now and then whether somebody has changed it, or removed it. Until cancelled, where
         the broker tells such things.
         """
-        while isinstance(self._subscription.broker, TopicLook):
+        while isinstance(self._state.broker, TopicLook):
             await asyncio.sleep(LOOK_EVERY_MS / 1000)
             self.topic.doubt()
             await self.run()

@@ -11,20 +11,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import NamedTuple
 
 from ackd.api.messages import Delivery
 from ackd.core.ids import LedgerKey
 from ackd.core.lease import Token
 from ackd.engine.base.context import Context
+from ackd.engine.base.state import SubscriptionState
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.cluster.members import HEARTBEAT_MS
+from ackd.engine.cluster.membership import Membership
 from ackd.errors import StoreError
 from ackd.ports import Note
-
-if TYPE_CHECKING:
-    from ackd.engine.subscription import Subscription
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -46,11 +45,19 @@ class Place(NamedTuple):
 class Notes:
     """The notes of one subscription."""
 
-    def __init__(self, subscription: Subscription, context: Context) -> None:
-        self._subscription = subscription
+    def __init__(
+        self,
+        state: SubscriptionState,
+        context: Context,
+        membership: Membership,
+        announce: Callable[[], Awaitable[None]],
+    ) -> None:
+        self._state = state
+        self._membership = membership
+        self._announce = announce
         self._context = context
         self._known: OrderedDict[Place, tuple[Place, ...]] = OrderedDict()
-        self._tasks = Tasks(f"notes.{subscription.name}")
+        self._tasks = Tasks(f"notes.{state.name}")
 
     # --- writing
 
@@ -62,8 +69,8 @@ class Notes:
             place = self._place(token)
             by_key.setdefault(place.key, []).append(Note(place.offset, token.fence, text))
             self._remember(place, place)
-        bytes_max = self._subscription.settings.notes_bytes_max
-        store, name = self._context.store, self._subscription.name
+        bytes_max = self._state.settings.notes_bytes_max
+        store, name = self._context.store, self._state.name
         dropped = await asyncio.gather(
             *(store.put_notes(key, notes, bytes_max) for key, notes in by_key.items())
         )
@@ -74,16 +81,14 @@ class Notes:
 
     async def _begin(self) -> None:
         """With the first note ever, every sidecar learns that there are notes to look for."""
-        control = self._subscription.control
-        if control.live.notes:
+        if self._state.live.notes:
             return
-        await control.use_notes()
-        if self._subscription.presence.view.alive:
+        await self._announce()
+        if self._membership.view.alive:
             await asyncio.sleep(HEARD_MS / 1000)
 
     def _place(self, token: Token) -> Place:
-        subscription = self._subscription
-        key = LedgerKey(subscription.cluster, subscription.name, token.topic_id, token.partition)
+        key = LedgerKey(self._state.cluster, self._state.name, token.topic_id, token.partition)
         return Place(key, token.offset)
 
     def _remember(self, of: Place, *places: Place) -> None:
@@ -96,7 +101,7 @@ class Notes:
     @property
     def used(self) -> bool:
         """There may be notes."""
-        return self._subscription.control.live.notes
+        return self._state.live.notes
 
     async def attach(self, messages: Sequence[Delivery]) -> None:
         """Put its note to each message that has one. Raises StoreError."""
@@ -125,7 +130,7 @@ class Notes:
         places = [self._place(token)]
         origin = message.origin
         if origin is not None:
-            name = self._subscription.name
+            name = self._state.name
             key = LedgerKey(origin.cluster, name, origin.topic_id, origin.partition)
             places.append(Place(key, origin.offset))
         return places
@@ -148,7 +153,7 @@ class Notes:
             for key, offsets in over.items():
                 await self._context.store.drop_notes(key, offsets)
         except StoreError as error:
-            LOG.debug("%s: notes not dropped: %s", self._subscription.name, error.detail)
+            LOG.debug("%s: notes not dropped: %s", self._state.name, error.detail)
 
     async def stop(self) -> None:
         """Drop no more."""

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
+from ackd.api.control import Cancel
 from ackd.api.messages import ACKED, LeaseView, SettleItem, SettleResult, Status, Verb
 from ackd.core.ids import LedgerKey
 from ackd.core.lease import BadTokenError, Token, UnknownKeyError, subscription_hash
@@ -24,11 +26,12 @@ from ackd.core.record.transitions import Outcome, State
 from ackd.core.record.transitions import Verb as CoreVerb
 from ackd.engine.base.backoff import retry_delay_ms
 from ackd.engine.base.context import Context
+from ackd.engine.base.state import SubscriptionState
 from ackd.engine.partition.failure_reasons import said_with
+from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import Partition
-from ackd.engine.settlement.notes import NOTE_BYTES_MAX
+from ackd.engine.settlement.notes import NOTE_BYTES_MAX, Notes
 from ackd.engine.settlement.results import STATUSES, lost, told_of, unavailable, view_of
-from ackd.engine.subscription import Subscription
 from ackd.errors import (
     BadLeaseTokenError,
     BadParameterError,
@@ -55,6 +58,58 @@ _API_VERBS: Mapping[CoreVerb, Verb] = {core: verb for verb, core in _VERBS.items
 _FAILURES = (Verb.DEAD, Verb.RETRY)
 
 
+class Breaker(Protocol):
+    """Watches what the application makes of messages."""
+
+    @property
+    def on(self) -> bool: ...
+    def settled(self, verb: Verb, status: Status, count: int) -> None: ...
+
+
+class Cancels(Protocol):
+    """Knows which messages an operator has ended."""
+
+    def of(self, token: Token) -> Cancel | None: ...
+
+
+class Claims(Protocol):
+    """Copies that wait for the end of a lease in their origin's record."""
+
+    @property
+    def held(self) -> Sized: ...
+    def settled(self, key: LedgerKey, offset: int, outcome: Outcome, when_ms: int) -> None: ...
+    def failed_with(self, origin: tuple[bytes, int], offset: int, error: str) -> bool: ...
+
+
+class SettleSpans(Protocol):
+    """Writes spans of settles."""
+
+    def settled(
+        self, tokens: Sequence[Token], ops: Sequence[Op], reply: Reply, *, here: bool
+    ) -> None: ...
+
+
+class Settled(Protocol):
+    """The parts of a subscription that a settle touches."""
+
+    @property
+    def state(self) -> SubscriptionState: ...
+    @property
+    def partitions(self) -> OwnedPartitions: ...
+    @property
+    def topics(self) -> Topics: ...
+    @property
+    def notes(self) -> Notes: ...
+    @property
+    def brake(self) -> Breaker: ...
+    @property
+    def cancels(self) -> Cancels: ...
+    @property
+    def claims(self) -> Claims: ...
+    @property
+    def tracing(self) -> SettleSpans | None: ...
+
+
 @dataclass(slots=True)
 class _Group:
     """Items of one partition, which go to the store in one call: a list entry for each.
@@ -62,7 +117,7 @@ class _Group:
     `indexes`: where they stand in the request. `plain`: nothing but counted acks.
     """
 
-    subscription: Subscription
+    subscription: Settled
     topic_id: bytes
     partition: int
     indexes: list[int] = field(default_factory=list)
@@ -85,7 +140,7 @@ class _Group:
         return part
 
 
-_Said = tuple[int, Subscription, Token, bytes]
+_Said = tuple[int, Settled, Token, bytes]
 """A note, with the index of the item that brought it."""
 _Call = tuple[_Group, asyncio.Future[Reply]]
 _Answered = Callable[[_Group, Reply | StoreError | None], None]
@@ -94,7 +149,7 @@ _Answered = Callable[[_Group, Reply | StoreError | None], None]
 class Settler:
     """Settles for all subscriptions of this sidecar."""
 
-    def __init__(self, subscriptions: Mapping[str, Subscription], context: Context) -> None:
+    def __init__(self, subscriptions: Mapping[str, Settled], context: Context) -> None:
         self._names = {subscription_hash(name): name for name in subscriptions}
         self._subscriptions = subscriptions
         self._context = context
@@ -168,7 +223,7 @@ class Settler:
             group.ops.append(op)
         return [group for group in groups.values() if group.ops], notes
 
-    def _op(self, of: Subscription, item: SettleItem, token: Token) -> Settle | BadParameterError:
+    def _op(self, of: Settled, item: SettleItem, token: Token) -> Settle | BadParameterError:
         """What one item asks of the store."""
         if item.note is not None and len(item.note.encode()) > NOTE_BYTES_MAX:
             return BadParameterError(f"note must be at most {NOTE_BYTES_MAX} bytes")
@@ -179,8 +234,8 @@ class Settler:
         return Settle(_VERBS[item.do], *token[3:], arg, counted=counted)
 
     @staticmethod
-    def _argument(item: SettleItem, token: Token, of: Subscription) -> int | BadParameterError:
-        settings = of.settings
+    def _argument(item: SettleItem, token: Token, of: Settled) -> int | BadParameterError:
+        settings = of.state.settings
         if item.do is Verb.EXTEND:
             lease_ms = settings.lease_ms if item.lease_ms is None else item.lease_ms
             if not 0 < lease_ms <= settings.lease_ms_max:
@@ -222,7 +277,7 @@ class Settler:
             pending = [(group, self._submit(group)) for group in again]
         for group, future in pending:
             future.cancel()
-            gone = await group.subscription.ownership.topic_is_gone(group.topic_id)
+            gone = await group.subscription.topics.is_gone(group.topic_id)
             answered(group, None if gone else StoreError("the record is being taken over"))
 
     async def _write(self, notes: Sequence[_Said], results: list[SettleResult | None]) -> None:
@@ -232,7 +287,7 @@ class Settler:
             index, subscription, _, _ = said
             result = results[index]
             if result is not None and result.status is Status.EXTENDED:
-                by_name.setdefault(subscription.name, []).append(said)
+                by_name.setdefault(subscription.state.name, []).append(said)
         for some in by_name.values():
             try:
                 await some[0][1].notes.write([(token, text) for _, _, token, text in some])
@@ -282,7 +337,9 @@ class Settler:
         partition = self._owned(group)
         if partition is not None:
             return partition.handle
-        key = LedgerKey(subscription.cluster, subscription.name, topic_id, group.partition)
+        key = LedgerKey(
+            subscription.state.cluster, subscription.state.name, topic_id, group.partition
+        )
         handle = self._handles.get(key)
         if handle is None:
             handle = self._handles[key] = LedgerHandle(key)
@@ -292,7 +349,7 @@ class Settler:
 
     @staticmethod
     def _owned(group: _Group) -> Partition | None:
-        return group.subscription.ownership.by_ledger.get((group.topic_id, group.partition))
+        return group.subscription.partitions.by_ledger.get((group.topic_id, group.partition))
 
     def _told(self, group: _Group, offset: int, reason: str) -> None:
         """For traces, and headers of copies, where the store has nothing."""
@@ -303,7 +360,7 @@ class Settler:
 
     def _count(self, group: _Group, results: Sequence[SettleResult | None]) -> None:
         metrics, subscription = self._context.metrics, group.subscription
-        name, brake = subscription.name, subscription.brake
+        name, brake = subscription.state.name, subscription.brake
         counts: dict[tuple[Verb, Status, bool], int] = {}
         if group.plain and results.count(ACKED) == len(results):
             counts[Verb.ACK, Status.ACKED, True] = len(results)

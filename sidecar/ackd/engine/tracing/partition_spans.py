@@ -11,21 +11,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 from ackd.core.ledger.entry import Entry
+from ackd.core.origin import Origin
 from ackd.core.record.operations import MarkDead, MoveToRetry, Settle
 from ackd.core.record.protocol import Call, JournalEntry, Reply, Result
 from ackd.core.record.transitions import Outcome, State, Verb
 from ackd.engine.base.spill_file import Held, Stub
+from ackd.engine.partition.partition import Partition
 from ackd.engine.tracing.batches import Batches
 from ackd.ports import Record
 from ackd.telemetry.acked import DEADLINE, END, PUBLISHED, Acked
 from ackd.telemetry.spans import MASK_56, Event, Lives, link, number, text, truth
-
-if TYPE_CHECKING:
-    from ackd.engine.partition.partition import Partition
-    from ackd.engine.tracing.subscription_spans import Tracing
+from ackd.telemetry.traces import Traces
 
 N = TypeVar("N")
 CONTEXT = "traceparent"
@@ -62,10 +61,21 @@ _Other: TypeAlias = Settle | _Leaving
 _OTHERS = (Settle, MarkDead, MoveToRetry)
 
 
+class Whole(Protocol):
+    """What is asked of the spans of the whole subscription."""
+
+    traces: Traces
+
+    def lives(self, origin: Origin, epoch: int) -> Lives: ...
+    def holder(self, name: str) -> str: ...
+    def named(self, identity: str) -> Origin | None: ...
+    def now_ms(self) -> int: ...
+
+
 class PartitionTracing:
     """Lives as long as the partition is owned."""
 
-    def __init__(self, partition: Partition, tracing: Tracing) -> None:
+    def __init__(self, partition: Partition, tracing: Whole) -> None:
         self._partition = partition
         self._tracing = tracing
         self._traces = tracing.traces

@@ -12,17 +12,19 @@ from ackd.core.ids import LedgerKey
 from ackd.core.lease import Token
 from ackd.core.origin import Origin
 from ackd.core.record.operations import Settle
-from ackd.core.record.protocol import Reply, Result
+from ackd.core.record.protocol import Call, Reply, Result
 from ackd.core.record.transitions import Outcome, Verb
-from ackd.engine.control.live import Live
+from ackd.engine.base.live import Live
+from ackd.engine.base.state import SubscriptionState
 from ackd.engine.partition.copy_headers import Carrier
+from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.tracing.partition_spans import PartitionTracing
+from ackd.ports import Clock
 from ackd.telemetry.caller import CALLER
 from ackd.telemetry.spans import MASK_56, Event, Lives, Place, number, text, truth
 
 if TYPE_CHECKING:
     from ackd.engine.partition.partition import Partition
-    from ackd.engine.subscription import Subscription
     from ackd.telemetry.traces import Traces
 
 HOLDERS_MAX = 1_000
@@ -46,29 +48,42 @@ class _Unplaced(NamedTuple):
 class Tracing:
     """Spans of one subscription."""
 
-    def __init__(self, subscription: Subscription, traces: Traces) -> None:
-        self._subscription = subscription
+    def __init__(
+        self,
+        state: SubscriptionState,
+        clock: Clock,
+        partitions: OwnedPartitions,
+        topics: Topics,
+        retry_topic: str,
+        traces: Traces,
+    ) -> None:
+        self._state = state
+        self._clock = clock
+        self._partitions = partitions
+        self._topics = topics
+        self._retry_topic = retry_topic
         self.traces = traces
         self._lives: dict[tuple[bytes, int, int], Lives] = {}
         self._holders: dict[str, str] = {}
         self._unplaced: list[_Unplaced] = []
         traces.flushing[self] = self._place_again
 
-    def of(self, partition: Partition) -> PartitionTracing:
-        """For a partition that is taken."""
-        return PartitionTracing(partition, self)
+    def on_reply(self, partition: Partition, call: Call, reply: Reply) -> None:
+        """A call of an owned partition was decided; its ledger does not know it yet."""
+        if partition.tracing is not None:
+            partition.tracing.landed(call, reply)
 
     def lives(self, origin: Origin, epoch: int) -> Lives:
         """Spans of the messages of one partition; made once."""
         key = (origin.topic_id, origin.partition, epoch)
         known = self._lives.get(key)
         if known is None:
-            subscription = self._subscription
+            state = self._state
             place = Place(
-                subscription.broker.capabilities.name,
+                state.broker.capabilities.name,
                 origin.cluster,
-                subscription.name,
-                subscription.settings.group or subscription.name,
+                state.name,
+                state.settings.group or state.name,
                 origin.topic,
                 origin.topic_id,
                 origin.partition,
@@ -80,17 +95,17 @@ class Tracing:
 
     def epoch(self, origin: Origin) -> int:
         """The reset epoch of a copy's origin, as far as this sidecar knows; 0 otherwise."""
-        home = self._subscription.ownership.by_ledger.get((origin.topic_id, origin.partition))
+        home = self._partitions.by_ledger.get((origin.topic_id, origin.partition))
         return 0 if home is None else home.epoch
 
     def named(self, identity: str) -> Origin | None:
         """The coordinate behind a public id, of a topic that is known here."""
         parts = identity.rsplit("/", 2)
-        info = self._subscription.ownership.topics.get(parts[0])
+        info = self._topics.known.get(parts[0])
         if info is None or len(parts) != 3:  # noqa: PLR2004 - topic, partition, offset
             return None
         topic, partition, offset = parts
-        cluster = self._subscription.cluster
+        cluster = self._state.cluster
         return Origin(cluster, info.topic_id, topic, int(partition), int(offset))
 
     def holder(self, name: str) -> str:
@@ -105,12 +120,13 @@ class Tracing:
 
     def now_ms(self) -> int:
         """Monotonic."""
-        return self._subscription.context.clock.monotonic_ms()
+        return self._clock.monotonic_ms()
 
     def taken(self, partition: Partition, took_ms: int) -> None:
         """A partition that this sidecar may hand out from now on; `took_ms`: to take it."""
+        partition.tracing = PartitionTracing(partition, self)
         lives = self.lives(partition.copies.origin(0), partition.epoch)
-        start_us = self._subscription.context.clock.wall_ms() * 1000 - took_ms * 1000
+        start_us = self._clock.wall_ms() * 1000 - took_ms * 1000
         self.traces.own("takeover", lives.attributes, start_us=start_us, of=lives.place.topic)
 
     def sought(self, key: LedgerKey, topic: str, epoch: int, offset: int) -> None:
@@ -139,11 +155,11 @@ class Tracing:
             if values[0].get(name) != values[1].get(name)
         ]
         more: dict[str, str | int] = {
-            "ackd.subscription": self._subscription.name,
+            "ackd.subscription": self._state.name,
             "ackd.config.changed": ",".join(names),
             "ackd.config.version": after.version,
         }
-        self.traces.own("config", more, of=self._subscription.name, caller=CALLER.get())
+        self.traces.own("config", more, of=self._state.name, caller=CALLER.get())
 
     def redriven(self, letters: Sequence[tuple[Carrier, str]], now_ms: int) -> None:
         """Dead letters that were published again, each with the id that it had as one."""
@@ -239,21 +255,21 @@ class Tracing:
             if lives.trace(token.offset) & MASK_56 < self.traces.threshold:
                 return
             more += self.traces.weight
-        now_ms = self._subscription.context.clock.wall_ms()
+        now_ms = self._clock.wall_ms()
         place = token.offset, token.attempt, token.fence, now_ms * 1000, now_ms
         self.traces.add(Event.LATE, [lives.span(Event.LATE, *place, more, ordinal=now_ms)])
 
     def _of_copy(self, token: Token) -> bool:
         """Whether a lease is that of a copy in the group's retry topic, as far as is known."""
-        info = self._subscription.ownership.topics.get(self._subscription.retry_topic.topic.name)
+        info = self._topics.known.get(self._retry_topic)
         return info is not None and info.topic_id == token.topic_id
 
     def _origin(self, token: Token) -> Origin | None:
         """The coordinate of a lease's message; None for a copy, or if the topic is not known."""
-        own = self._subscription.retry_topic.topic.name
-        for name, info in self._subscription.ownership.topics.items():
+        own = self._retry_topic
+        for name, info in self._topics.known.items():
             if info.topic_id == token.topic_id and name != own:
-                cluster = self._subscription.cluster
+                cluster = self._state.cluster
                 return Origin(cluster, token.topic_id, name, token.partition, token.offset)
         return None
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from enum import Enum
-from functools import lru_cache
 
 import orjson
 
 from ackd.api.messages import Reason
 from ackd.errors import NotFoundError
 from ackd.http.formats import problems
-from ackd.http.openapi import document
 from ackd.http.server.reply import Reply
-from ackd.http.server.router import Port
 from ackd.http.server.service import Call, number
 
 IN_FLIGHT_MAX = 1000
@@ -99,19 +96,14 @@ async def info(call: Call) -> Reply:
     return as_json(dict(call.service.engine.info()))
 
 
-@lru_cache
-def _document(port: Port) -> bytes:
-    return orjson.dumps(document(port))
-
-
-async def data_document(_call: Call) -> Reply:
+async def data_document(call: Call) -> Reply:
     """GET /openapi.json on the data port."""
-    return Reply(_document("data"))
+    return Reply(call.service.document("data"))
 
 
-async def admin_document(_call: Call) -> Reply:
+async def admin_document(call: Call) -> Reply:
     """GET /openapi.json on the admin port."""
-    return Reply(_document("admin"))
+    return Reply(call.service.document("admin"))
 
 
 async def problem(call: Call) -> Reply:

@@ -6,13 +6,17 @@ import asyncio
 import logging
 import socket
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
+
+import orjson
 
 from ackd.api.messages import Engine
 from ackd.config.address import Address, TcpAddress, UnixAddress, parse_address
 from ackd.config.schema import ServerSettings
 from ackd.engine.base.tasks import Tasks, Vitals
 from ackd.errors import ConfigError
+from ackd.http.openapi import document
 from ackd.http.routes import ROUTES
 from ackd.http.server.app import App
 from ackd.http.server.auth import TokenFile
@@ -30,6 +34,11 @@ ADMIN_CONNECTIONS_MAX = 100
 FINISH_S = 1.0
 # Owner and group may connect: application containers share the volume through a group.
 SOCKET_MODE = 0o660
+
+
+@cache
+def _document(port: Port) -> bytes:
+    return orjson.dumps(document(ROUTES, port))
 
 
 class Listener:
@@ -51,6 +60,7 @@ class Listener:
             metrics,
             spawn=lambda work: self._tasks.start(work, "abandon", vital=False),
         )
+        self.service.document = _document
         admin_limits = limits_of(settings)
         admin_limits.connections_max = ADMIN_CONNECTIONS_MAX
         data_token = TokenFile(settings.token_file)

@@ -29,7 +29,8 @@ _DIGITS_MAX = 15
 class Service:
     """The engine and what HTTP adds to it; one per process, shared by both ports.
 
-    `spawn` runs something that must outlive its request, in a task that somebody holds.
+    `document` gives the OpenAPI document of a port; whoever serves the routes puts it in. `spawn`
+    runs something that must outlive its request, in a task that somebody holds.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Service:
         self.metrics = metrics
         self.starting = False
         self.draining = False
+        self.document: Callable[[str], bytes] = lambda _port: b"{}"
         self.quiesce: Callable[[], None] = self._quiesce
         self._spawn = spawn
         self._encoders: dict[str, DeliveryEncoder] = {}

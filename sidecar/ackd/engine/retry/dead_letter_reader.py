@@ -7,14 +7,16 @@ from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ackd.api.dead_letters import DeadFilter, DeadLetter, DeadView
 from ackd.core.dead_letter_key import dead_key
 from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.origin import Origin
-from ackd.engine.operations.external_dead_letters import Foreign
+from ackd.engine.base.context import Context
+from ackd.engine.base.state import SubscriptionState
 from ackd.engine.partition.copy_headers import Carrier, carrier_of, own_headers
+from ackd.engine.retry.external_dead_letters import Foreign
 from ackd.engine.retry.own_topic import dead_name
 from ackd.errors import BadParameterError, BrokerError
 from ackd.ports import (
@@ -27,9 +29,6 @@ from ackd.ports import (
     Record,
     TopicInfo,
 )
-
-if TYPE_CHECKING:
-    from ackd.engine.subscription import Subscription
 
 READ_S = 10.0
 BYTES_MAX = 8 * 1024 * 1024
@@ -226,33 +225,43 @@ class DeadLog:
         return floor
 
 
+class LogParts(Protocol):
+    """What is needed of a subscription to read one of its own topics."""
+
+    @property
+    def state(self) -> SubscriptionState: ...
+    @property
+    def context(self) -> Context: ...
+
+
 @asynccontextmanager
-async def open_dead_log(subscription: Subscription) -> AsyncIterator[DeadLog]:
+async def open_dead_log(parts: LogParts) -> AsyncIterator[DeadLog]:
     """Open the dead-letter topic of a subscription's group. Raises BrokerError."""
-    settings, broker = subscription.settings, subscription.broker
-    topic = dead_name(broker, subscription.name, settings)
-    async with open_log(subscription, topic, "dead") as log:
-        if settings.dead_topic and isinstance(broker, ForeignDead):
-            log.foreign = Foreign(broker, subscription.cluster, subscription.name)
+    state = parts.state
+    topic = dead_name(state.broker, state.name, state.settings)
+    async with open_log(parts, topic, "dead") as log:
+        if state.settings.dead_topic and isinstance(state.broker, ForeignDead):
+            log.foreign = Foreign(state.broker, state.cluster, state.name)
         yield log
 
 
 @asynccontextmanager
-async def open_log(subscription: Subscription, topic: str, what: str) -> AsyncIterator[DeadLog]:
+async def open_log(parts: LogParts, topic: str, what: str) -> AsyncIterator[DeadLog]:
     """Open a topic of ackd's own: of dead letters, or of copies that look the same. `what` stands
     in the client's name. Raises BrokerError.
     """
-    settings, name = subscription.settings, subscription.name
-    if not subscription.cluster:
+    state = parts.state
+    if not state.cluster:
         raise BrokerError("the broker is not connected yet")
-    identity = subscription.context.identity
-    consumer = subscription.broker.consumer(
-        ConsumerSpec(settings.group or name, (topic,), client_id=f"{identity}-{what}", joins=False)
+    client_id = f"{parts.context.identity}-{what}"
+    group = state.settings.group or state.name
+    consumer = state.broker.consumer(
+        ConsumerSpec(group, (topic,), client_id=client_id, joins=False)
     )
     try:
         await consumer.start()
         found = await consumer.topics()
         info = found[0] if found else None
-        yield DeadLog(consumer, name, subscription.cluster, info)
+        yield DeadLog(consumer, state.name, state.cluster, info)
     finally:
         await consumer.close()

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from ackd.core.ids import LedgerKey
+from ackd.core.ids import INCARNATION_BITS, RTERM_BITS, LedgerKey
 from ackd.core.record.operations import ForgetOriginRecords, Op, RemakeChunk
 from ackd.core.record.protocol import Open, Reply, Snapshot, Verdict
 from ackd.engine.base.context import Context
-from ackd.engine.ownership.recover import INCARNATION_BITS, RTERM_BITS
+from ackd.engine.cluster.membership import Membership
+from ackd.engine.partition.owned import OwnedPartitions
 from ackd.errors import StoreDataError, StoreError
 from ackd.store.flusher import LedgerHandle
-
-if TYPE_CHECKING:
-    from ackd.engine.subscription import Subscription
 
 OPS_MAX = 1_000
 
@@ -22,9 +19,12 @@ OPS_MAX = 1_000
 class Records:
     """Calls to the records of one subscription."""
 
-    def __init__(self, subscription: Subscription, context: Context) -> None:
-        self._subscription = subscription
+    def __init__(
+        self, context: Context, partitions: OwnedPartitions, membership: Membership
+    ) -> None:
         self._context = context
+        self._partitions = partitions
+        self._membership = membership
 
     async def peek(self, key: LedgerKey) -> Snapshot | None:
         """The record as it is, None without one. Changes nothing. Raises StoreError."""
@@ -62,16 +62,16 @@ class Records:
     async def _request(
         self, key: LedgerKey, create_at: int | None, *, term: int = 0, peek: bool = False
     ) -> Open:
-        bits, subscription = self._context.random_bits, self._subscription
+        bits = self._context.random_bits
         return Open(
             key=key,
-            owner=subscription.ownership.me.text(),
+            owner=self._partitions.me.text(),
             rterm=bits(RTERM_BITS),
             incarnation=bits(INCARNATION_BITS) | 1,
             grace_ms=self._context.grace_ms,
             create_at=create_at,
             term=term,
-            jump_ms=await subscription.presence.jump_ms(),
+            jump_ms=await self._membership.jump_ms(),
             peek=peek,
         )
 

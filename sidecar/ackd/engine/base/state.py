@@ -1,0 +1,87 @@
+"""What every part of one subscription knows: a leaf, so that parts need not know each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ackd.config.subscription import SubscriptionSettings
+from ackd.engine.base.live import Live
+from ackd.errors import AckdError
+from ackd.ports import Broker, Consumer, Trouble
+
+
+@dataclass(slots=True)
+class Health:
+    """What readiness asks of a subscription. `refusal`: why this sidecar must not serve it."""
+
+    joined: bool = False
+    nominated_once: bool = False
+    superseded: bool = False
+    store_ok: bool = False
+    detail: str = ""
+    refusal: AckdError | None = None
+
+
+class Signal:
+    """An occasion that lower parts raise and higher parts act on, without knowing each other.
+
+    The subscription connects the listeners once; a signal calls them in that order.
+    """
+
+    __slots__ = ("_listeners",)
+
+    def __init__(self) -> None:
+        self._listeners: tuple[Callable[[], None], ...] = ()
+
+    def connect(self, *listeners: Callable[[], None]) -> None:
+        """Have these called, after those that are connected already."""
+        self._listeners += listeners
+
+    def __call__(self) -> None:
+        """Call every listener."""
+        for listener in self._listeners:
+            listener()
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """The signals of one subscription.
+
+    `deliver`: waiting receives may be served. `room`: what is held in memory has changed, so
+    fetching may have to pause or resume. `timers`: deadlines have to be looked at again. `beat`:
+    other sidecars should hear at once what has changed here. `policies`: the rules that ledgers go
+    by have changed.
+    """
+
+    deliver: Signal = field(default_factory=Signal)
+    room: Signal = field(default_factory=Signal)
+    timers: Signal = field(default_factory=Signal)
+    beat: Signal = field(default_factory=Signal)
+    policies: Signal = field(default_factory=Signal)
+
+
+@dataclass(slots=True, eq=False)
+class SubscriptionState:
+    """One subscription on this sidecar.
+
+    `configured`: the settings of the file; `settings`: those in force, with what operators changed.
+    `cluster`: of the broker, empty until it is known; `scope`: names the subscription in the store.
+    `live`: what operators have changed. `paused`: a pause holds deliveries back.
+    """
+
+    name: str
+    configured: SubscriptionSettings
+    broker: Broker
+    consumer: Consumer
+    scope: str
+    cluster: str = ""
+    live: Live = field(default_factory=Live)
+    paused: bool = False
+    health: Health = field(default_factory=Health)
+    troubles: dict[str, Trouble] = field(default_factory=dict)
+    signals: Signals = field(default_factory=Signals)
+    settings: SubscriptionSettings = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.settings = self.configured

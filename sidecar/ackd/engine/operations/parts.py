@@ -1,0 +1,28 @@
+"""What operations need of one subscription."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ackd.engine.base.context import Context
+from ackd.engine.base.state import SubscriptionState
+from ackd.engine.cluster.membership import Membership
+from ackd.engine.control.control import Control
+from ackd.engine.operations.dead_letter_records import DeadMarks
+from ackd.engine.ownership.records import Records
+from ackd.engine.retry.own_topic import OwnTopic
+from ackd.engine.tracing.subscription_spans import Tracing
+
+
+@dataclass(frozen=True, slots=True)
+class OperationParts:
+    """Handed to every operation of a subscription; `retry_topic`: where redriven messages go."""
+
+    state: SubscriptionState
+    context: Context
+    membership: Membership
+    control: Control
+    records: Records
+    dead_marks: DeadMarks
+    retry_topic: OwnTopic
+    tracing: Tracing | None

@@ -1,0 +1,190 @@
+"""The loop over a broker's events of one subscription."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from ackd.core.ids import TopicPartition
+from ackd.engine.base.context import Context
+from ackd.engine.base.state import SubscriptionState
+from ackd.engine.cluster.membership import Membership
+from ackd.engine.ownership.broker_acks import OwnAckFlow
+from ackd.engine.ownership.ownership import RETRY_MS, Ownership
+from ackd.engine.partition import foreign_delays
+from ackd.engine.partition.owned import OwnedPartitions
+from ackd.engine.partition.partition import Partition
+from ackd.engine.retry.copy_filter import Sieve
+from ackd.errors import AckdError, BrokerError, BrokerFatalError, StoreError
+from ackd.ports import (
+    Arrived,
+    EndReached,
+    Fetched,
+    LogEvent,
+    Lost,
+    Nominated,
+    OutOfRange,
+    Revoked,
+    TopicReplaced,
+    Trouble,
+)
+
+LOG = logging.getLogger("ackd.engine")
+
+HANDOVER_MS = 2_000
+
+
+class BrokerEvents:
+    """Feeds ledgers with what was fetched, and follows what the group assigns and revokes.
+
+    `hand_over` tells store and broker the progress of partitions before they are let go. `fetched`
+    is called when messages came. `own_acks`: for brokers that keep an ack for each message.
+    """
+
+    def __init__(
+        self,
+        state: SubscriptionState,
+        context: Context,
+        partitions: OwnedPartitions,
+        membership: Membership,
+        ownership: Ownership,
+        sieve: Sieve,
+        hand_over: Callable[[Sequence[Partition]], Awaitable[None]],
+        fetched: Callable[[], None],
+    ) -> None:
+        self._state = state
+        self._context = context
+        self._partitions = partitions
+        self._membership = membership
+        self._ownership = ownership
+        self._sieve = sieve
+        self._hand_over = hand_over
+        self._fetched_some = fetched
+        self.own_acks: OwnAckFlow | None = None
+
+    async def run(self) -> None:
+        """Take events until cancelled. Raises BrokerFatalError."""
+        consumer = self._state.consumer
+        while True:
+            try:
+                events = await consumer.events()
+            except BrokerError as error:
+                self._state.troubles["consumer"] = Trouble("consumer", error.detail)
+                await asyncio.sleep(RETRY_MS / 1000)
+                continue
+            for event in events:
+                if self.own_acks is not None and isinstance(event, Arrived | Nominated):
+                    await self.own_acks.on(event)
+                elif not isinstance(event, Arrived):
+                    await self._on(event)
+            self._state.signals.deliver()
+
+    async def _on(self, event: LogEvent) -> None:
+        match event:
+            case Fetched():
+                await self._fetched(event)
+            case EndReached(tp, session, offset):
+                partition = self._partitions.owned.get(tp)
+                if partition is not None:
+                    partition.ledger.intake.end_reached(session, offset)
+                    partition.end = max(partition.end, offset)
+                    partition.perform()
+            case OutOfRange():
+                await self._out_of_range(event)
+            case Nominated(partitions):
+                self._state.health.nominated_once = True
+                for tp in partitions:
+                    self._ownership.nominate(tp)
+            case Revoked():
+                await self.revoked(event)
+            case Lost(partitions):
+                self._forget(partitions)
+            case TopicReplaced(topic, topic_id):
+                LOG.warning("topic %s was deleted and made again", topic)
+                self._ownership.replaced(topic, topic_id)
+            case Trouble():
+                self._trouble(event)
+
+    async def _fetched(self, event: Fetched) -> None:
+        partition = self._partitions.owned.get(event.partition)
+        if partition is None:
+            return
+        if event.leader_epoch > partition.leader_epoch and not await self._led(partition, event):
+            return
+        if event.delays:
+            foreign_delays.told(partition, event.session, event.delays)
+        partition.ledger.intake.fetched(event.session, self._sieve.sift(event))
+        partition.end = max(partition.end, event.records[-1].offset + 1)
+        partition.perform()
+        self._fetched_some()
+        self._context.metrics.fetched.at(self._state.name).inc(len(event.records))
+        self._state.signals.room()
+
+    async def _led(self, partition: Partition, event: Fetched) -> bool:
+        """Records of a leader epoch that is new here: whether they may go to the ledger (R1).
+
+        If the store can't be told of it, the partition is taken again.
+        """
+        try:
+            sound = await self._ownership.leader_epochs.fetched(partition, event)
+        except StoreError:
+            self._ownership.drop(partition)
+            self._ownership.later(event.partition)
+            return False
+        return sound and not partition.closed
+
+    def _trouble(self, event: Trouble) -> None:
+        troubles = self._state.troubles
+        if event.cleared:
+            troubles.pop(event.code, None)
+            return
+        if event.code not in troubles:
+            LOG.warning("%s: broker trouble %s: %s", self._state.name, event.code, event.detail)
+        troubles[event.code] = event
+        if event.fatal:
+            raise BrokerFatalError(f"{event.code}: {event.detail}")
+
+    def _forget(self, partitions: Sequence[TopicPartition]) -> None:
+        for tp in partitions:
+            self._partitions.nominated.pop(tp, None)
+
+    async def revoked(self, event: Revoked) -> None:
+        """Hand over in good order, bounded; unflushed is safe too, the store knows (R34)."""
+        owned = self._partitions.owned
+        gone = [owned[tp] for tp in event.partitions if tp in owned]
+        try:
+            async with asyncio.timeout(HANDOVER_MS / 1000):
+                await self._hand_over(gone)
+        except (AckdError, TimeoutError) as error:
+            LOG.info("%s: revoked without a last commit: %s", self._state.name, error)
+        finally:
+            self._forget(event.partitions)
+            for partition in gone:
+                self._ownership.drop(partition)
+            self._membership.handed_over([partition.key.text() for partition in gone])
+            event.done()
+
+    async def _out_of_range(self, event: OutOfRange) -> None:
+        partition = self._partitions.owned.get(event.partition)
+        if partition is None or partition.ledger.intake.session != event.session:
+            return
+        ledger = partition.ledger
+        cut = event.cut
+        if cut is None and ledger.position >= event.log_start:
+            cut = event.log_end
+        if cut is not None:
+            try:
+                await self._ownership.truncated(partition, cut)
+            except (StoreError, BrokerError):
+                self._ownership.drop(partition)
+                self._ownership.later(event.partition)
+            return
+        lost = ledger.intake.expired(event.log_start)
+        if lost:
+            LOG.error("%s: %d unfinished messages deleted by retention", event.partition, lost)
+            self._context.metrics.expired_by_retention.at(self._state.name).inc(lost)
+        start = ledger.finished.first_clear(event.log_start)
+        session = self._state.consumer.fetch_from(event.partition, start)
+        ledger.intake.fetching(session, start)
+        partition.perform()

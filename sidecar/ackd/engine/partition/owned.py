@@ -1,0 +1,94 @@
+"""The partitions that this sidecar owns, and what it knows of the topics they belong to."""
+
+from __future__ import annotations
+
+from ackd.core.ids import LedgerKey, SidecarId, TopicPartition
+from ackd.engine.base.state import SubscriptionState
+from ackd.engine.partition.partition import Partition
+from ackd.errors import BrokerError
+from ackd.ports import TopicInfo
+
+
+class Topics:
+    """The topics of one subscription, as the broker last described them."""
+
+    def __init__(self, state: SubscriptionState) -> None:
+        self._state = state
+        self.known: dict[str, TopicInfo] = {}
+
+    async def read(self) -> None:
+        """Ask the broker. Raises BrokerError."""
+        self.known = {each.topic: each for each in await self._state.consumer.topics()}
+
+    async def of(self, topic: str) -> TopicInfo:
+        """One topic; the broker is asked only if it is not known. Raises BrokerError."""
+        if topic not in self.known:
+            await self.read()
+        info = self.known.get(topic)
+        if info is None:
+            raise BrokerError(f"the broker does not tell about topic {topic!r}")
+        return info
+
+    def id_of(self, topic: str) -> bytes | None:
+        """The identity that a topic has now; None if this sidecar does not know it."""
+        info = self.known.get(topic)
+        return None if info is None else info.topic_id
+
+    async def is_gone(self, topic_id: bytes) -> bool:
+        """The broker has no topic of this identity any more: nobody will open its ledgers again."""
+        try:
+            await self.read()
+        except BrokerError:
+            return False
+        return bool(self.known) and all(i.topic_id != topic_id for i in self.known.values())
+
+
+class OwnedPartitions:
+    """What this sidecar may grant from. The store's term is the right, this is its cache.
+
+    `me`: under which name and boot number. `nominated`: what the group assigned to this sidecar,
+    owned or not. `set_aside`: keys of ledgers that were let go for an operation only; to other
+    sidecars they are owned.
+    """
+
+    def __init__(self, identity: str) -> None:
+        self.me = SidecarId(identity, 0)
+        self.owned: dict[TopicPartition, Partition] = {}
+        self.by_ledger: dict[tuple[bytes, int], Partition] = {}
+        self.nominated: dict[TopicPartition, None] = {}
+        self.set_aside: tuple[str, ...] = ()
+
+    def add(self, partition: Partition) -> None:
+        """This sidecar owns it from now on."""
+        key = partition.key
+        self.owned[partition.tp] = partition
+        self.by_ledger[key.topic_id, key.partition] = partition
+
+    def remove(self, partition: Partition) -> bool:
+        """It does not any more; False if it did not (or not this one)."""
+        if self.owned.get(partition.tp) is not partition:
+            return False
+        del self.owned[partition.tp]
+        self.by_ledger.pop((partition.key.topic_id, partition.key.partition), None)
+        return True
+
+    def of(self, key: LedgerKey) -> Partition | None:
+        """The owned partition with this ledger."""
+        return self.by_ledger.get((key.topic_id, key.partition))
+
+    def all(self) -> list[Partition]:
+        """A copy, to be walked over while partitions come and go."""
+        return list(self.owned.values())
+
+    def leased(self) -> int:
+        """Messages under lease now."""
+        return sum([each.ledger.leased for each in self.owned.values()])
+
+    def held(self) -> tuple[int, int]:
+        """(messages ready, bytes of bodies held)."""
+        owned = self.owned.values()
+        return sum(each.ledger.ready for each in owned), sum(each.ledger.bytes for each in owned)
+
+    def keys(self) -> list[str]:
+        """The owned ledgers, as texts."""
+        return [partition.key.text() for partition in self.owned.values()]
