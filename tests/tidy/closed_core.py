@@ -1,4 +1,4 @@
-"""What stands in a ledger is changed by the ledger alone, and its files know each other one way."""
+"""What stands in a ledger is changed by the ledger alone."""
 
 import ast
 from collections.abc import Iterable, Iterator
@@ -26,24 +26,6 @@ def ledger_is_closed(sources: Iterable[Source]) -> Iterator[str]:
             for function in source.functions():
                 for line in sorted(_changed(function, names)):
                     yield f"{source.path}:{line}: only the ledger changes what stands in it"
-
-
-def no_circles(sources: Iterable[Source]) -> Iterator[str]:
-    """Modules of the ledger that import each other, however far around; imports for types count."""
-    own = {each.module: each for each in sources if each.module.startswith(f"{LEDGER}.")}
-    asks = {
-        module: {name.rpartition(".")[0] for _, name in source.imports()} & own.keys()
-        for module, source in own.items()
-    }
-    left = set(asks)
-    while free := {
-        module
-        for module in left
-        if not asks[module] & left or not any(module in asks[other] for other in left)
-    }:
-        left -= free  # it asks nobody in a circle, or nobody in one asks it
-    for module in sorted(left):
-        yield f"{own[module].path}: a circle through {', '.join(sorted(asks[module] & left))}"
 
 
 def _imported(source: Source) -> frozenset[str]:

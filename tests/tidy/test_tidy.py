@@ -37,7 +37,6 @@ def sources() -> list[Source]:
         checks.any_in_ports,
         unfed_metrics,
         ledger_is_closed,
-        no_circles,
     ],
     ids=lambda check: check.__name__,
 )

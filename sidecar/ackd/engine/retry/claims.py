@@ -165,7 +165,7 @@ class Claims:
 
     def forget(self, partition: Partition) -> None:
         """Its carriers are somebody else's now."""
-        if not partition.ledger.carriers:
+        if not partition.ledger.holds_copies:
             return
         for place, homes in list(self.held.items()):
             for offset in [o for o, held in homes.items() if held[0] is partition]:

@@ -71,7 +71,7 @@ class App:
             route, params = self.router.find(request.method, path)
             if not route.open:
                 self._admit(request, route)
-            call = Call(self.service, request, route, params, query)
+            call = Call(self.service, request, params, query)
             if route.body:
                 if request.body is None:
                     call.body = self._whole(call, request.whole)

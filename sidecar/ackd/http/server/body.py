@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ackd.config.units import KIB
 from ackd.errors import BadBodyError
-
-if TYPE_CHECKING:
-    from ackd.http.server.server import Connection
 
 UNREAD_BYTES_MAX = 128 * KIB
 """More than this that nobody took pauses the socket."""
@@ -21,12 +18,19 @@ _SIZE = re.compile(rb"([0-9A-Fa-f]{1,12})[\t ]*(?:;[\t\x20-\x7e\x80-\xff]*)?")
 _TRAILER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*")
 
 
+class Reading(Protocol):
+    """A connection whose reading can be held up."""
+
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+
+
 class Body:
     """A body of `left` bytes that comes piece by piece."""
 
     __slots__ = ("_connection", "_error", "_pieces", "_unread", "_waiter", "done", "left")
 
-    def __init__(self, connection: Connection, left: int = 0) -> None:
+    def __init__(self, connection: Reading, left: int = 0) -> None:
         self._connection = connection
         self._pieces: list[bytes] = []
         self._unread = 0
@@ -99,7 +103,7 @@ class Chunked(Body):
 
     __slots__ = ("_ended", "_held", "_last", "_trailers")
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Reading) -> None:
         super().__init__(connection)
         self._held = b""
         # A chunk's last byte was there, and the end of its line is not.

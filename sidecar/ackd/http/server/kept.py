@@ -7,18 +7,23 @@ being idle: the worker may be busy.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from ackd.api.messages import Delivery, Unsettled
+from ackd.api.messages import Delivery, Engine, Unsettled
 
-if TYPE_CHECKING:
-    from ackd.http.server.service import Service
+
+class Releasing(Protocol):
+    """Whoever counts open leases, and gives them back."""
+
+    @property
+    def engine(self) -> Engine: ...
+    def release(self, leases: Sequence[str]) -> None: ...
 
 
 class Kept:
     """The leases of one connection, by subscription."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Releasing) -> None:
         self._service = service
         self._unsettled: dict[str, Unsettled] = {}
 

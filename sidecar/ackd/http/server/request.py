@@ -7,15 +7,15 @@ a body has one length or is chunked. Why it is our own: ADR 12.
 
 from __future__ import annotations
 
+import asyncio
 import re
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, TypeVar, overload
+from collections.abc import Callable, Iterator, Mapping
+from typing import Protocol, TypeVar, overload
 
 from ackd.errors import ClientError, HeadTooLargeError, HttpVersionError
-
-if TYPE_CHECKING:
-    from ackd.http.server.body import Body
-    from ackd.http.server.server import Connection
+from ackd.http.server.body import Body
+from ackd.http.server.kept import Kept
+from ackd.http.server.limits import Limits
 
 T = TypeVar("T")
 FIELDS_MAX = 128
@@ -74,6 +74,21 @@ class Headers(Mapping[str, str]):
         return [] if first is None else [first, *self._more.get(name, ())]
 
 
+class Connected(Protocol):
+    """What handlers and answers ask of the connection of a request."""
+
+    limits: Limits
+    transport: asyncio.Transport | None
+    writing_paused: bool
+    on_lost: Callable[[], None] | None
+    kept: Kept | None
+
+    @property
+    def peer(self) -> str: ...
+    async def drain(self, size: int) -> None: ...
+    async def keep_pace(self, size: int) -> None: ...
+
+
 class Request:
     """A head that has arrived. `whole` is the body when all of it came with the head, else `body`
     gives it as it comes. Raises ClientError for a head that is none.
@@ -86,7 +101,7 @@ class Request:
         *("method", "path", "should_close", "whole", "_lines"),
     )
 
-    def __init__(self, raw: bytes, connection: Connection) -> None:
+    def __init__(self, raw: bytes, connection: Connected) -> None:
         lines = raw.decode("utf-8", "surrogateescape").split("\r\n")
         if raw.translate(None, _TEXT) != b"\r\n" * (len(lines) - 1):
             raise _unreadable("a line has characters that can't be in it")

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 from urllib.parse import unquote
 
 from ackd.errors import MethodNotAllowedError, NotFoundError
 from ackd.http.server.reply import Reply
+from ackd.http.server.service import Call
 
-if TYPE_CHECKING:
-    from ackd.http.server.service import Call
-
-Handler = Callable[["Call"], Awaitable[Reply]]
+Handler = Callable[[Call], Awaitable[Reply]]
 Port = Literal["data", "admin", "health"]
 BOTH: tuple[Port, ...] = ("data", "admin")
 PROBED: tuple[Port, ...] = ("admin", "health")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 from ackd.api.messages import Engine, Received, SettleItem, Status, Verb
@@ -13,11 +13,9 @@ from ackd.http.formats.codec import DeliveryEncoder
 from ackd.http.formats.problems import field_errors
 from ackd.http.server.limits import Limits
 from ackd.http.server.request import Request
-from ackd.http.server.server import LOG
 from ackd.telemetry.metrics import Metrics
 
-if TYPE_CHECKING:
-    from ackd.http.server.router import Route
+LOG = logging.getLogger("ackd.http")
 
 Spawn = Callable[[Coroutine[None, None, None]], object]
 
@@ -110,7 +108,6 @@ class Call:
         "params",
         "query_text",
         "request",
-        "route",
         "service",
     )
 
@@ -118,14 +115,12 @@ class Call:
         self,
         service: Service,
         request: Request,
-        route: Route,
         params: Sequence[str],
         query_text: str,
     ) -> None:
         self.service = service
         self.request = request
         self.connection = request.connection
-        self.route = route
         self.params = params
         self.query_text = query_text
         self.body = b""
