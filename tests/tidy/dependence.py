@@ -13,7 +13,8 @@ ENGINE_PARTS: dict[str, tuple[str, ...]] = {
     "ackd.engine.base": (),
     # One owned partition: ledger, record and bodies.
     "ackd.engine.partition": ("ackd.engine.base",),
-    "ackd.engine.publishing": ("ackd.engine.base",),
+    # Which topics are ackd's own, so that nobody else writes there, the retry room knows.
+    "ackd.engine.publishing": ("ackd.engine.base", "ackd.engine.retry.own_topic"),
     # Who the other sidecars are; not what is done about it.
     "ackd.engine.cluster": ("ackd.engine.base", "ackd.engine.partition"),
     "ackd.engine.tracing": ("ackd.engine.base", "ackd.engine.partition"),

@@ -19,7 +19,7 @@ async def test_i8_counts_that_are_wrong_are_said_and_mended(
         sidecar = await Place(stack, tmp_path, None).start()
         await sidecar.publish(2)
         held = await sidecar.collect(2)
-        owned = sidecar.runtime._subscriptions[NAME].owned.values()
+        owned = sidecar.runtime._subscriptions[NAME].partitions.owned.values()
         (partition,) = (each for each in owned if not each.ledger.holds_copies)
         partition.ledger._entries.leased += 1
         assert partition.ledger.mistakes() == ["leased: 3, not 2"]

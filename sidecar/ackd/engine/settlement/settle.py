@@ -85,7 +85,7 @@ class SettleSpans(Protocol):
     """Writes spans of settles."""
 
     def settled(
-        self, tokens: Sequence[Token], ops: Sequence[Op], reply: Reply, *, here: bool
+        self, tokens: Sequence[Token], ops: Sequence[Settle], reply: Reply, *, here: bool
     ) -> None: ...
 
 
