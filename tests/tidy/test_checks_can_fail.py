@@ -10,6 +10,7 @@ from tests.tidy import checks, docs
 from tests.tidy.closed_core import ledger_is_closed
 from tests.tidy.dependence import circles, dependence
 from tests.tidy.feeding import unfed_metrics
+from tests.tidy.lua import lua_bare_index, lua_function_size
 from tests.tidy.sources import Source, read_sources
 from tests.tidy.words import forbidden_words, tracked_files
 
@@ -165,6 +166,22 @@ def test_clean_house_passes(check: Check, tmp_path: Path) -> None:
 def test_planted_violation_is_found(check: Check, name: str, text: str, tmp_path: Path) -> None:
     found = list(check(read_sources(build(tmp_path, (name, text)))))
     assert len(found) == 1, found
+
+
+def test_a_long_function_of_a_script_is_found() -> None:
+    body = '  if x then y = " end " end -- if\n  for a in b do c = 1 end\n' * 34
+    short = f"local function f()\n{body}end\n"
+    long = f"local function f()\n{body}  repeat x = 1 until x\nend\n"
+    scripts = [("a.lua", short), ("b.lua", f"-- function\n{long}")]
+    assert list(lua_function_size(scripts)) == ["b.lua:2: a function of 71 lines"]
+    lifted = long.replace("f()", "f() -- tidy: long-function -- a table")
+    assert list(lua_function_size([("b.lua", lifted)])) == []
+
+
+def test_a_bare_index_into_a_record_is_found() -> None:
+    text = "home[Home.KEY] = line[2] -- home[3]\nx = 'home'\nslot[1] = seen[1]\n"
+    found = list(lua_bare_index([("a.lua", text)]))
+    assert found == ["a.lua:1: line[2] has a name", "a.lua:3: slot[1] has a name"]
 
 
 def test_a_reason_lifts_a_bound(tmp_path: Path) -> None:

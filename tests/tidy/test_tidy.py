@@ -12,6 +12,7 @@ from tests.tidy import checks
 from tests.tidy.closed_core import ledger_is_closed
 from tests.tidy.dependence import circles, dependence
 from tests.tidy.feeding import unfed_metrics
+from tests.tidy.lua import lua_bare_index, lua_function_size
 from tests.tidy.sources import Source, read_sources
 from tests.tidy.words import forbidden_words, tracked_files
 
@@ -42,6 +43,18 @@ def sources() -> list[Source]:
 )
 def test_sources(check: Check, sources: list[Source]) -> None:
     complaints = list(check(sources))
+    assert not complaints, "\n".join(complaints)
+
+
+def read_scripts() -> list[tuple[str, str]]:
+    """The store's scripts: path and text."""
+    found = sorted((REPO / "sidecar/ackd/store").glob("*.lua"))
+    return [(str(path.relative_to(REPO)), path.read_text()) for path in found]
+
+
+@pytest.mark.parametrize("check", [lua_function_size, lua_bare_index])
+def test_scripts(check: Callable[[Iterable[tuple[str, str]]], Iterator[str]]) -> None:
+    complaints = list(check(read_scripts()))
     assert not complaints, "\n".join(complaints)
 
 

@@ -1,7 +1,7 @@
 -- ledger, 5: what a grant, a settle or a look does to one offset.
 
 -- GRANT, the settles, FINISH and LOOK; false when a chunk is lost.
-local function transition(verb, offset, fence, rterm, attempt, arg, group, counted)
+local function transition(verb, offset, fence, rterm, attempt, arg, group, counted) -- tidy: long-function -- the hot path; each function that is made here costs every flush
   local page_b, at_b, value, weight = bits_of(offset)
   local at = offset % PAGE_SLOTS
   local page = s_pages[(offset - at) / PAGE_SLOTS] or s_page(offset)
@@ -24,16 +24,16 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
     phase, sent = Phase.ACKED, false
     if score then
       phase, sent = Phase.GONE, score % 8 == Finish.SENT
-    elseif verb > Verb.ACK and verb < Verb.FINISH and rterm ~= h_rterm and now < repair_until then
+    elseif verb > Verb.ACK and verb <= Verbs.SETTLE_LAST and rterm ~= h_rterm and now < repair_until then
       sent = true -- perhaps: its home may have to be restored yet (`home.decides`)
     end
   elseif state == State.LEASED and when_ms <= now then
     phase = Phase.EXPIRED
   end
-  if sent and (verb > Verb.GRANT and verb < Verb.FINISH or verb == Verb.LOOK) then
+  if sent and (verb >= Verbs.SETTLE_FIRST and verb <= Verbs.SETTLE_LAST or verb == Verb.LOOK) then
     -- From here on the home is the slot (`home.settle`).
     home = homes().of(offset)
-    if not home or verb == Verb.LOOK and home[12] == 1 then
+    if not home or verb == Verb.LOOK and home[Home.CLAIMED] == 1 then
       answer(over and phase == Phase.ACKED and Outcome.UNREPAIRED or Outcome.LOST,
         over and State.FINISHED or state, s_attempt, s_fence, when_ms, first, 0, offset)
       return true
@@ -44,7 +44,7 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
       phase = Phase.ACKED
     elseif state == State.LEASED and when_ms <= now then
       phase = Phase.EXPIRED
-      if home[12] == 0 and verb ~= Verb.LOOK and (verb ~= Verb.EXTEND or counted == 1)
+      if home[Home.CLAIMED] == 0 and verb ~= Verb.LOOK and (verb ~= Verb.EXTEND or counted == 1)
           and rterm ~= h_rterm and now < repair_until then
         -- Its copy was perhaps claimed, and a rollback forgot that (`home.settle`).
         answer(Outcome.UNREPAIRED, over and State.FINISHED or State.SENDING, s_attempt, s_fence,
@@ -64,7 +64,7 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
     end
     return true
   end
-  if verb == Verb.GRANT or verb >= Verb.SEND and verb < Verb.LOOK then
+  if verb == Verb.GRANT or verb >= Verbs.MOVE_FIRST and verb <= Verbs.MOVE_LAST then
     local held = 0
     if verb ~= Verb.GRANT then
       if verb == Verb.SEND and homes().missing then return false end
@@ -136,25 +136,25 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
       when_ms, first, phase == Phase.EXPIRED and 1 or 0, offset)
     return true
   end
-  if phase == Phase.EXPIRED and not home and verb > Verb.GRANT and verb < Verb.FINISH
+  if phase == Phase.EXPIRED and not home and verb >= Verbs.SETTLE_FIRST and verb <= Verbs.SETTLE_LAST
       and (verb ~= Verb.EXTEND or counted == 1) and rterm ~= h_rterm and now < repair_until then
     -- It was perhaps sent back and claimed, and a rollback forgot that (`home.perhaps_claimed`).
     answer(Outcome.UNREPAIRED, state, s_attempt, s_fence, when_ms, first, 0, offset)
     return true
   end
   local outcome, what = byte(T, (phase * 16 + verb) * 2 + 1, (phase * 16 + verb) * 2 + 2)
-  if home and home[12] == 1 and (what % 2 == 1 or phase == Phase.WAITING or phase == Phase.RELEASED) then
+  if home and home[Home.CLAIMED] == 1 and (what % 2 == 1 or phase == Phase.WAITING or phase == Phase.RELEASED) then
     outcome, what = Outcome.LOST, 0
   end
   local target = (what - what % 2) / 2
   local late = 0
   if what % 2 == 1 then
-    if phase == Phase.EXPIRED and verb > Verb.GRANT and verb < Verb.FINISH then late = 1 end
+    if phase == Phase.EXPIRED and verb >= Verbs.SETTLE_FIRST and verb <= Verbs.SETTLE_LAST then late = 1 end
     if target == State.FINISHED then
       if verb == Verb.FINISH then odd[offset] = now * 8 + arg end
       if home then
         -- An ack like any other from here on; only the carrier still has to be told.
-        home[1], s_fence = State.FINISHED, home[8]
+        home[Slot.STATE], s_fence = State.FINISHED, home[Home.GENERATION]
         H.set(offset, home)
         H.leave(offset, home)
         odd[offset] = false
@@ -206,7 +206,7 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
       end
       state = target
       if home then
-        home[1], home[2], home[3], home[4], home[5], home[6], home[7] =
+        home[Slot.STATE], home[Slot.ATTEMPT], home[Slot.RELEASES], home[Slot.FENCE], home[Slot.RTERM], home[Slot.WHEN_MS], home[Slot.FIRST_S] =
           state, s_attempt, releases, s_fence, s_rterm, when_ms, first
         H.set(offset, home)
       else

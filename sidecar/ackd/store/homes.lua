@@ -30,16 +30,16 @@ local H = { used = false }
 local HOME = SLOT .. "I7I4I8I6B" -- the slot as it was, generation, carrier, closed_ms, claimed
 local KEYED, LINE = ">I6I8I8", ">I8I8I4"
 
-local function make_homes()
+local function make_homes() -- tidy: long-function -- it only holds the functions, until the first need
 H.of = function(offset)
   local home = H.map[offset]
   if home == nil then
     local raw = H.count > 0 and not H.gone and call("HGET", BASE .. "p", number(offset))
     home = raw and { unpack_(HOME, raw) } or false
     if home then
-      local rest = home[13]
-      home[13] = 0
-      if #raw >= rest then home[13], home[14], home[15] = unpack_(KEYED, raw, rest) end
+      local rest = home[Home.KEY]
+      home[Home.KEY] = 0
+      if #raw >= rest then home[Home.KEY], home[Home.BEFORE], home[Home.AFTER] = unpack_(KEYED, raw, rest) end
     end
     H.map[offset] = home
   end
@@ -59,7 +59,7 @@ end
 
 H.packed = function(home)
   local raw = pack(HOME, unpack(home, 1, 12))
-  return home[13] == 0 and raw or raw .. pack(KEYED, home[13], home[14], home[15])
+  return home[Home.KEY] == 0 and raw or raw .. pack(KEYED, home[Home.KEY], home[Home.BEFORE], home[Home.AFTER])
 end
 
 -- --- lines of parked keys (core/record/copies.py)
@@ -88,40 +88,40 @@ end
 
 H.park = function(offset, home, key)
   local line = H.line(key)
-  home[13], home[14], home[15] = key, 0, 0
+  home[Home.KEY], home[Home.BEFORE], home[Home.AFTER] = key, 0, 0
   if not line then
     turn(key, { offset, offset, 1 }, 1)
-  elseif offset < line[1] then
-    home[15] = line[1] + 1
-    tie(line[1], 14, offset + 1)
-    turn(key, { offset, line[2], line[3] + 1 }, 0)
+  elseif offset < line[Line.FIRST] then
+    home[Home.AFTER] = line[Line.FIRST] + 1
+    tie(line[Line.FIRST], Home.BEFORE, offset + 1)
+    turn(key, { offset, line[Line.LAST], line[Line.COUNT] + 1 }, 0)
   else
-    home[14] = line[2] + 1
-    tie(line[2], 15, offset + 1)
-    turn(key, { line[1], offset, line[3] + 1 }, 0)
+    home[Home.BEFORE] = line[Line.LAST] + 1
+    tie(line[Line.LAST], Home.AFTER, offset + 1)
+    turn(key, { line[Line.FIRST], offset, line[Line.COUNT] + 1 }, 0)
   end
 end
 
 H.leave = function(offset, home)
-  local key = home[13]
+  local key = home[Home.KEY]
   if key == 0 then return end
-  local line, before, next_ = H.line(key), home[14], home[15]
-  home[13] = 0
+  local line, before, next_ = H.line(key), home[Home.BEFORE], home[Home.AFTER]
+  home[Home.KEY] = 0
   H.set(offset, home)
-  if before ~= 0 then tie(before - 1, 15, next_) end
-  if next_ ~= 0 then tie(next_ - 1, 14, before) end
+  if before ~= 0 then tie(before - 1, Home.AFTER, next_) end
+  if next_ ~= 0 then tie(next_ - 1, Home.BEFORE, before) end
   if before == 0 and next_ == 0 then
     turn(key, false, -1)
   else
-    turn(key, { before == 0 and next_ - 1 or line[1], next_ == 0 and before - 1 or line[2],
-      line[3] - 1 }, 0)
+    turn(key, { before == 0 and next_ - 1 or line[Line.FIRST], next_ == 0 and before - 1 or line[Line.LAST],
+      line[Line.COUNT] - 1 }, 0)
   end
 end
 
 local function behind(offset, line)
-  local first = H.of(line[1])
-  answer(Outcome.BEHIND, State.SENDING, 0, line[1], first[12] == 1 and first[10] + 1 or 0,
-    first[12] == 1 and first[9] or 0, 0, offset)
+  local first = H.of(line[Line.FIRST])
+  answer(Outcome.BEHIND, State.SENDING, 0, line[Line.FIRST], first[Home.CLAIMED] == 1 and first[Home.COPY_OFFSET] + 1 or 0,
+    first[Home.CLAIMED] == 1 and first[Home.COPY_PARTITION] or 0, 0, offset)
 end
 
 H[Verb.HEAD] = function(offset, _, _, _, key)
@@ -131,8 +131,8 @@ H[Verb.HEAD] = function(offset, _, _, _, key)
 end
 
 H.close = function(offset, home)
-  if home[11] == 0 then
-    home[11] = now
+  if home[Home.CLOSED_MS] == 0 then
+    home[Home.CLOSED_MS] = now
     if E.any then E.over[offset] = true end
     H.set(offset, home)
     H.closed[#H.closed + 1] = pack(">I6I8", now, offset)
@@ -148,22 +148,22 @@ end
 
 H[Verb.CLOSE] = function(offset, fence, _, partition, arg)
   local home = H.of(offset)
-  if not home or home[11] ~= 0 then
+  if not home or home[Home.CLOSED_MS] ~= 0 then
     home = false
   elseif arg ~= 0 then
-    if home[12] == 0 and home[8] == fence then
-      home[9], home[10], home[12] = partition, arg - 1, 1
+    if home[Home.CLAIMED] == 0 and home[Home.GENERATION] == fence then
+      home[Home.COPY_PARTITION], home[Home.COPY_OFFSET], home[Home.CLAIMED] = partition, arg - 1, 1
       H.set(offset, home)
     end
-    if home[12] == 1 and home[9] == partition and home[10] == arg - 1 then
+    if home[Home.CLAIMED] == 1 and home[Home.COPY_PARTITION] == partition and home[Home.COPY_OFFSET] == arg - 1 then
       H.leave(offset, home)
     else
       home = false
     end
-  elseif home[8] ~= fence or home[13] ~= 0 then
+  elseif home[Home.GENERATION] ~= fence or home[Home.KEY] ~= 0 then
     home = false
   end
-  if home and (home[12] == 1 or home[1] == State.FINISHED) then H.close(offset, home) end
+  if home and (home[Home.CLAIMED] == 1 or home[Slot.STATE] == State.FINISHED) then H.close(offset, home) end
   answer(Outcome.DONE, State.READY, 0, 0, 0, 0, 0, offset)
 end
 
@@ -203,40 +203,40 @@ H[Verb.CLAIM] = function(offset, fence, rterm, partition, place, counted, attemp
     answer(outcome, State.READY, 0, 0, when_ms, 0, 0, offset)
     return
   end
-  local state, outcome, told = home[1], Outcome.CLAIMED, 0
-  if fence > home[8] and state ~= State.FINISHED and now >= repair_until and home[12] == 0 then
-    home[8] = fence -- no other copy has it, and nobody else will ask for its lease
+  local state, outcome, told = home[Slot.STATE], Outcome.CLAIMED, 0
+  if fence > home[Home.GENERATION] and state ~= State.FINISHED and now >= repair_until and home[Home.CLAIMED] == 0 then
+    home[Home.GENERATION] = fence -- no other copy has it, and nobody else will ask for its lease
     H.set(offset, home)
   end
-  if fence < home[8] or fence > home[8] and state ~= State.FINISHED then
-    outcome = fence < home[8] and Outcome.REFUSED or Outcome.LOST
+  if fence < home[Home.GENERATION] or fence > home[Home.GENERATION] and state ~= State.FINISHED then
+    outcome = fence < home[Home.GENERATION] and Outcome.REFUSED or Outcome.LOST
     if outcome == Outcome.LOST and now < repair_until then
       outcome, told = Outcome.HELD, repair_until
     end
   elseif state == State.FINISHED then
     outcome = Outcome.FINISHED
-    if fence == home[8] then H.close(offset, home) end
+    if fence == home[Home.GENERATION] then H.close(offset, home) end
   else
-    if home[12] == 0 then
-      local line = home[13] ~= 0 and H.line(home[13])
-      if line and line[1] ~= offset then return behind(offset, line) end
-      told = held_until(state, home[6])
+    if home[Home.CLAIMED] == 0 then
+      local line = home[Home.KEY] ~= 0 and H.line(home[Home.KEY])
+      if line and line[Line.FIRST] ~= offset then return behind(offset, line) end
+      told = held_until(state, home[Slot.WHEN_MS])
       if told ~= 0 then
         outcome = Outcome.HELD
       else
-        home[9], home[10], home[12] = partition, place, 1
+        home[Home.COPY_PARTITION], home[Home.COPY_OFFSET], home[Home.CLAIMED] = partition, place, 1
         H.set(offset, home)
       end
     end
     if outcome == Outcome.CLAIMED then
-      if home[9] ~= partition or home[10] ~= place then
+      if home[Home.COPY_PARTITION] ~= partition or home[Home.COPY_OFFSET] ~= place then
         outcome = Outcome.REFUSED
       elseif state == State.WAITING then
-        told = home[6]
+        told = home[Slot.WHEN_MS]
       end
     end
   end
-  answer(outcome, state, home[2], home[8], told, home[7], 0, offset)
+  answer(outcome, state, home[Slot.ATTEMPT], home[Home.GENERATION], told, home[Slot.FIRST_S], 0, offset)
 end
 end
 

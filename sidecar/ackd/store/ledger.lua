@@ -6,7 +6,7 @@
 --
 -- Lua allows a function 60 locals of the functions around it, and `apply` has them: no `floor` here.
 
-local function apply(meta_key, ARG, failures)
+local function apply(meta_key, ARG, failures) -- tidy: long-function -- every call into another one is paid by each call of a flush
 META, BASE = meta_key, sub(meta_key, 1, -2)
 local a_term, seq, incarnation, journal_from, run, pos = unpack_(">I8I8I8I8Bc0", ARG)
 term = a_term
@@ -17,29 +17,30 @@ if count > 0 then
   first_b = "b" .. (offset - offset % Size.BITS_CHUNK) / Size.BITS_CHUNK
   first_s = "s" .. (offset - offset % Size.SLOTS_CHUNK) / Size.SLOTS_CHUNK
 end
-local meta = call("HMGET", META, "c", "h", "r", first_b, first_s, "e", "d")
-lists = { [first_b] = meta[4] ~= false, [first_s] = meta[5] ~= false }
-E.any = failures ~= nil or meta[6] ~= false and meta[6] ~= "0"
-if E.any then E.begin(tonumber(meta[6] or 0), failures) end
+local cold, hot, h_run, there_b, there_s, texts, doubt =
+  unpack(call("HMGET", META, "c", "h", "r", first_b, first_s, "e", "d"))
+lists = { [first_b] = there_b ~= false, [first_s] = there_s ~= false }
+E.any = failures ~= nil or texts ~= false and texts ~= "0"
+if E.any then E.begin(tonumber(texts or 0), failures) end
 
 E.from, E.to, E.doubted = 0, 0, false
-if meta[7] then E.from, E.to = unpack_(">I7I7", meta[7]) end
+if doubt then E.from, E.to = unpack_(">I7I7", doubt) end
 
-if not meta[1] then return refuse(Verdict.ABSENT) end
-if byte(meta[1]) < Layout.OLDEST or byte(meta[1]) > Layout.NEWEST then
+if not cold then return refuse(Verdict.ABSENT) end
+if byte(cold) < Layout.OLDEST or byte(cold) > Layout.NEWEST then
   return refuse(Verdict.LAYOUT)
 end
 local layout, h_incarnation, h_term, shift_ms, home_count
 layout, h_incarnation, h_term, epoch, h_rterm, fence_floor, watermark, shift_ms, grace_until,
-  repair_until, dropped, home_count = unpack_(COLD, meta[1])
+  repair_until, dropped, home_count = unpack_(COLD, cold)
 local version, h_seq, clock_ms, journal_next
-version, h_seq, clock_ms, h_fence, journal_next = unpack_(HOT, meta[2])
+version, h_seq, clock_ms, h_fence, journal_next = unpack_(HOT, hot)
 if incarnation ~= 0 and incarnation ~= h_incarnation then
   return refuse(Verdict.ABSENT, h_term, version)
 end
 if term ~= 0 and term ~= h_term then return refuse(Verdict.FENCED, h_term, version) end
 if term ~= 0 and seq <= h_seq then return refuse(Verdict.STALE, h_term, version) end
-if run ~= meta[3] then return refuse(Verdict.MOVED, h_term, version) end
+if run ~= h_run then return refuse(Verdict.MOVED, h_term, version) end
 
 clock_ms = max(clock_ms, (now_us - now_us % 1000) / 1000 - shift_ms)
 now = clock_ms
@@ -72,11 +73,11 @@ H.used, H.count, H.before = false, home_count, home_count
 for item = 0, count - 1 do
   local verb, offset, fence, rterm, attempt, arg, group, counted =
     unpack_(OP, ARG, pos + item * Size.OP)
-  if verb < Verb.CLAIM then
+  if verb <= Verbs.SLOT_LAST then
     if not transition(verb, offset, fence, rterm, attempt, arg, group, counted) then
       return refuse(Verdict.CHUNK_LOST, h_term, version)
     end
-  elseif verb < Verb.HOLE then
+  elseif verb <= Verbs.HOME_LAST then
     if homes().missing then return refuse(Verdict.CHUNK_LOST, h_term, version) end
     H[verb](offset, fence, rterm, group, arg, counted, attempt)
   else

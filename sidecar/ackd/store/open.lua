@@ -7,7 +7,7 @@ local BASE = sub(META, 1, -2)
 local OPENED = ">BBBI8I8I8I8I8I4HI8I8I8B"
 local term, incarnation, rterm, jump_ms, grace, written, create, create_at, run, owner =
   unpack_(">I8I8Hi8I8BBI8Bc0Hc0", ARG)
-local meta = call("HMGET", META, "c", "h", "o", "r")
+local cold, hot, previous, h_run = unpack(call("HMGET", META, "c", "h", "o", "r"))
 local created = 0
 
 local function refuse(verdict, h_term, previous)
@@ -15,19 +15,18 @@ local function refuse(verdict, h_term, previous)
 end
 
 local peek = create == 2
-if not meta[1] then
+if not cold then
   if create ~= 1 then return refuse(Verdict.ABSENT) end
   created = 1
-  meta[1] = pack(COLD, written, incarnation, 0, 0, rterm, 0, create_at, 0, 0, 0, 0, 0)
-  meta[2], meta[3], meta[4] = pack(HOT, 0, 0, 0, 0, 1), "", run
+  cold = pack(COLD, written, incarnation, 0, 0, rterm, 0, create_at, 0, 0, 0, 0, 0)
+  hot, previous, h_run = pack(HOT, 0, 0, 0, 0, 1), "", run
 end
-if byte(meta[1]) < Layout.OLDEST or byte(meta[1]) > Layout.NEWEST then
+if byte(cold) < Layout.OLDEST or byte(cold) > Layout.NEWEST then
   return refuse(Verdict.LAYOUT)
 end
 local layout, h_incarnation, h_term, epoch, h_rterm, fence_floor, watermark, shift_ms, grace_until,
-  repair_until, dropped, home_count = unpack_(COLD, meta[1])
-local version, h_seq, clock_ms, h_fence, journal_next = unpack_(HOT, meta[2])
-local previous = meta[3]
+  repair_until, dropped, home_count = unpack_(COLD, cold)
+local version, h_seq, clock_ms, h_fence, journal_next = unpack_(HOT, hot)
 if not peek and term ~= 0 and term ~= h_term then return refuse(Verdict.FENCED, h_term, previous) end
 
 -- An older layout is left behind here. What has to be changed for it has its place here as well.
@@ -35,7 +34,7 @@ layout = max(layout, written)
 
 -- A change of the server run is a possible rollback: new term for tokens, grace, wait for replays.
 local store_ms, moved = floor(now_us / 1000), 0
-if run ~= meta[4] then
+if run ~= h_run then
   moved, h_rterm = 1, rterm
   shift_ms = max(shift_ms + jump_ms, 0)
   clock_ms = max(clock_ms, store_ms - shift_ms)

@@ -7,14 +7,15 @@ record that it implements.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from enum import IntEnum
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
 
 from ackd.core.ledger.bitmap import CHUNK_BYTES
-from ackd.core.record import copies, failures, maintenance, protocol, slot, transitions
+from ackd.core.record import copies, failures, maintenance, protocol, slot, state, transitions
 from ackd.core.record import decide as record
 from ackd.core.store_layout import HERE, Layouts
 from ackd.store import codec
@@ -39,6 +40,30 @@ _NUMBERS: dict[str, dict[str, int]] = {
         "PRUNE_MAX": copies.PRUNE_MAX,
         "REPEAT_MS": copies.REPEAT_MS,
         "UNKNOWN_AGAIN_MS": copies.UNKNOWN_AGAIN_MS,
+    },
+}
+_SLOT = [each.name.upper() for each in fields(slot.Slot)]
+_HOME = [*_SLOT, *state.HOME_FIELDS]
+
+
+def _places(names: Iterable[str]) -> dict[str, int]:
+    """Where each is in an array of Lua."""
+    return {name: place for place, name in enumerate(names, 1)}
+
+
+_NUMBERS |= {
+    "Slot": _places(_SLOT),
+    "Home": _places(_HOME),
+    "Line": _places(("FIRST", "LAST", "COUNT")),
+    # Verbs are asked for by their range, in the order of `transitions.Verb`.
+    "Verbs": {
+        "SETTLE_FIRST": min(transitions.SETTLES),
+        "SETTLE_LAST": max(transitions.SETTLES),
+        "MOVE_FIRST": transitions.Verb.SEND,
+        "MOVE_LAST": transitions.Verb.PLACE,
+        "SLOT_LAST": transitions.Verb.LOOK,
+        "HOME_LAST": transitions.Verb.HEAD,
+        "UPKEEP_FIRST": transitions.Verb.HOLE,
     },
 }
 _ENUMS: tuple[type[IntEnum], ...] = (

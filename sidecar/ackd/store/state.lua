@@ -14,6 +14,6 @@ local any_busy = false -- there is upkeep in one of the calls
 for number_ = 1, #KEYS do
   local arg = ARGV[number_]
   for at = 34 + byte(arg, 33), #arg, Size.OP do
-    if byte(arg, at) >= Verb.HOLE then any_busy = true end
+    if byte(arg, at) >= Verbs.UPKEEP_FIRST then any_busy = true end
   end
 end

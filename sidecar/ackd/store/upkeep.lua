@@ -160,11 +160,11 @@ local function prune()
     if closed_ms > now - Bound.HOME_KEEP_MS then return end
     H.pruned = H.pruned + 1
     local home = H.of(offset)
-    if home and home[11] == closed_ms and home[12] == 0 and home[1] == State.LEASED and home[6] > now then
-      home[11] = now -- of `doubt.replayed`: its lease lives
+    if home and home[Home.CLOSED_MS] == closed_ms and home[Home.CLAIMED] == 0 and home[Slot.STATE] == State.LEASED and home[Slot.WHEN_MS] > now then
+      home[Home.CLOSED_MS] = now -- of `doubt.replayed`: its lease lives
       H.set(offset, home)
       H.closed[#H.closed + 1] = pack(">I6I8", now, offset)
-    elseif home and home[11] == closed_ms then
+    elseif home and home[Home.CLOSED_MS] == closed_ms then
       H.set(offset, false)
       H.count = H.count - 1
     end
@@ -210,8 +210,8 @@ local function replayed(offset)
   local raw = raw_slot(offset)
   if not raw or homes().missing or H.of(offset) then return end
   local home = { unpack_(SLOT, raw) }
-  if home[1] == State.LEASED and home[6] > now then
-    home[8], home[9], home[10], home[11], home[12], home[13] = home[4], 0, 0, now, 0, 0
+  if home[Slot.STATE] == State.LEASED and home[Slot.WHEN_MS] > now then
+    home[Home.GENERATION], home[Home.COPY_PARTITION], home[Home.COPY_OFFSET], home[Home.CLOSED_MS], home[Home.CLAIMED], home[Home.KEY] = home[Slot.FENCE], 0, 0, now, 0, 0
     H.count = H.count + 1
     H.set(offset, home)
     H.closed[#H.closed + 1] = pack(">I6I8", now, offset)
@@ -229,19 +229,19 @@ upkeep[Verb.REPLAY] = function(offset, arg, group, rterm, counted, fence)
     if group ~= 0 and group ~= epoch % Bound.EPOCH_MARKS + 1 then return 0 end
     if counted == 0 and offset >= watermark and not finished(offset) then replayed(offset) end
     local home = (H.count > 0 or fence > 0) and homes().of(offset)
-    if fence > (home and home[8] or fence_floor) and not H.missing then
+    if fence > (home and home[Home.GENERATION] or fence_floor) and not H.missing then
       H.acked_as(offset, home, fence)
       odd[offset] = false
       odd_gone[#odd_gone + 1] = number(offset)
-    elseif home and home[1] ~= State.FINISHED then
+    elseif home and home[Slot.STATE] ~= State.FINISHED then
       if counted == 0 then
         odd[offset] = now * 8 + Finish.SENT
       else
         E.over[offset] = true
         odd[offset] = false
         odd_gone[#odd_gone + 1] = number(offset)
-        if home[12] == 0 or fence == home[8] then
-          home[1] = State.FINISHED
+        if home[Home.CLAIMED] == 0 or fence == home[Home.GENERATION] then
+          home[Slot.STATE] = State.FINISHED
           H.set(offset, home)
           H.leave(offset, home)
         end
@@ -267,8 +267,8 @@ end
 -- A home that a rollback forgot (`home.restore`).
 local function made_again(offset, before, counted, fence, attempt, group)
   h_fence = max(h_fence, fence)
-  if before and before[1] == State.FINISHED then
-    before[8] = fence
+  if before and before[Slot.STATE] == State.FINISHED then
+    before[Home.GENERATION] = fence
     H.set(offset, before)
     return before
   end
@@ -277,13 +277,13 @@ local function made_again(offset, before, counted, fence, attempt, group)
   local raw = counted == 1 and offset >= watermark and not finished(offset) and raw_slot(offset)
   if raw then
     local slot = { unpack_(SLOT, raw) }
-    if slot[1] == State.LEASED and slot[4] < fence and slot[6] > now then
+    if slot[Slot.STATE] == State.LEASED and slot[Slot.FENCE] < fence and slot[Slot.WHEN_MS] > now then
       for i = 1, 7 do home[i] = slot[i] end -- its holder was told a deadline since the rollback
     end
   end
   if counted == 1 and group < 2 and offset >= watermark and finished(offset) and (odd[offset] == false
       or odd[offset] == nil and (odd_cleared or not call("ZSCORE", BASE .. "x", number(offset)))) then
-    home[1] = State.FINISHED -- the ack was repeated before the home
+    home[Slot.STATE] = State.FINISHED -- the ack was repeated before the home
   end
   H.set(offset, home)
   return home
@@ -293,21 +293,21 @@ upkeep[Verb.RESTORE] = function(offset, arg, group, rterm, counted, fence, attem
   if homes().missing then return false end
   if fence <= fence_floor then return 0 end
   local home = H.of(offset)
-  if not home or home[8] < fence then
+  if not home or home[Home.GENERATION] < fence then
     home = made_again(offset, home, counted, fence, attempt, group)
   end
-  if home[8] > fence then return 0 end
-  if home[1] == State.FINISHED then E.over[offset] = true end
-  if home[1] ~= State.FINISHED and counted == 0 and home[12] == 0 then
-    home[9], home[10], home[12] = group, arg - 1, 1
+  if home[Home.GENERATION] > fence then return 0 end
+  if home[Slot.STATE] == State.FINISHED then E.over[offset] = true end
+  if home[Slot.STATE] ~= State.FINISHED and counted == 0 and home[Home.CLAIMED] == 0 then
+    home[Home.COPY_PARTITION], home[Home.COPY_OFFSET], home[Home.CLAIMED] = group, arg - 1, 1
     H.set(offset, home)
-  elseif home[1] ~= State.FINISHED and counted == 1 and arg ~= 0 and home[13] == 0 and home[11] == 0 then
+  elseif home[Slot.STATE] ~= State.FINISHED and counted == 1 and arg ~= 0 and home[Home.KEY] == 0 and home[Home.CLOSED_MS] == 0 then
     H.park(offset, home, arg)
     H.set(offset, home)
   end
   local over = offset < watermark or finished(offset)
   if over or counted == 0 or group % 2 == 1 then
-    if home[1] ~= State.FINISHED then odd[offset] = now * 8 + Finish.SENT end
+    if home[Slot.STATE] ~= State.FINISHED then odd[offset] = now * 8 + Finish.SENT end
     if over then return 0 end
     finish(offset)
     if term == 0 then journal[#journal + 1] = pack(JOURNAL, offset, Outcome.ACKED, 0, 0, 0) end
@@ -316,8 +316,8 @@ upkeep[Verb.RESTORE] = function(offset, arg, group, rterm, counted, fence, attem
   local raw, page, at = raw_slot(offset)
   if s_gone[page.c] then return false end
   local slot = raw and { unpack_(SLOT, raw) } or { State.READY, 0, 0, 0, 0, 0, 0 }
-  if slot[1] ~= State.SENDING or slot[4] < fence then
-    slot[1], slot[2], slot[4], slot[5] = State.SENDING, attempt, fence, rterm
+  if slot[Slot.STATE] ~= State.SENDING or slot[Slot.FENCE] < fence then
+    slot[Slot.STATE], slot[Slot.ATTEMPT], slot[Slot.FENCE], slot[Slot.RTERM] = State.SENDING, attempt, fence, rterm
     page.d[at] = pack(SLOT, unpack(slot, 1, 7))
     make("s", s_made, lists, page)
     touch(page, at, s_dirty)
@@ -360,7 +360,7 @@ upkeep[Verb.RESET] = function(offset, arg)
     H.count = 0
     for o, home in pairs(H.map) do
       if home and o >= offset then
-        if not cut and home[1] == State.LEASED and home[6] > now and home[12] == 0 then
+        if not cut and home[Slot.STATE] == State.LEASED and home[Slot.WHEN_MS] > now and home[Home.CLAIMED] == 0 then
           local page = s_page(o)
           make("s", s_made, lists, page)
           page.d[o % PAGE_SLOTS] = pack(SLOT, unpack(home, 1, 7))
@@ -370,7 +370,7 @@ upkeep[Verb.RESET] = function(offset, arg)
         H.set(o, false)
       elseif home then
         H.count = H.count + 1
-        if home[1] ~= State.FINISHED then odd[o] = now * 8 + Finish.SENT end
+        if home[Slot.STATE] ~= State.FINISHED then odd[o] = now * 8 + Finish.SENT end
       end
     end
     if H.count == 0 then H.clear() end

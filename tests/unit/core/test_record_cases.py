@@ -1,9 +1,22 @@
 """Cases of the record that only show when time passes or data goes (R14, R17)."""
 
+import pytest
+
 from ackd.core.ids import LedgerKey
-from ackd.core.record import decide
-from ackd.core.record.operations import Advance, Drop, Gap, Grant, LookUp, Op, RemakeChunk, Settle
+from ackd.core.record import copies, decide
+from ackd.core.record.operations import (
+    Advance,
+    Drop,
+    Gap,
+    Grant,
+    LookUp,
+    Op,
+    RemakeChunk,
+    Reset,
+    Settle,
+)
 from ackd.core.record.protocol import Call, Open, Reply, Verdict
+from ackd.core.record.state import BrokenRecordError
 from ackd.core.record.transitions import Outcome, State, Verb
 
 KEY = LedgerKey("c", "s", bytes(16), 0)
@@ -59,3 +72,17 @@ def test_r14_a_lost_chunk_below_the_watermark_is_no_longer_missed_once_dropped()
     assert driver.call(LookUp(3)).verdict is Verdict.CHUNK_LOST
     assert driver.call(Drop(CHUNK + 5)).verdict is Verdict.OK
     assert driver.call(LookUp(3)).verdict is Verdict.OK
+
+
+def test_a_record_that_breaks_a_rule_of_its_own_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """R9: a fence that goes down, or a watermark that goes back within an epoch, is a bug."""
+    driver = Driver()
+    driver.call(Grant.of(1, 1000, 1))
+    driver.call(Advance(5))
+    driver.call(Reset(2))  # a new epoch may
+    monkeypatch.setattr(copies, "prune", lambda record, _: setattr(record, "watermark", 1))
+    with pytest.raises(BrokenRecordError, match="watermark"):
+        driver.call(Advance(6))
+    monkeypatch.setattr(copies, "prune", lambda record, _: setattr(record, "fence", 0))
+    with pytest.raises(BrokenRecordError, match="fence"):
+        driver.call(Advance(7))

@@ -108,3 +108,16 @@ def test_states_and_phases_share_their_numbers() -> None:
     for state in State:
         if state is not State.FINISHED:
             assert Phase(state).name == state.name
+
+
+def test_the_ranges_that_the_scripts_ask_for_are_what_they_are_called() -> None:
+    """Settles, then what an owner does with a message; a look is the last of a slot's verbs."""
+    settles = range(min(SETTLES), max(SETTLES) + 1)
+    assert sorted(SETTLES) == [Verb(each) for each in settles]
+    assert [Verb(each) for each in range(Verb.SEND, Verb.LOOK)] == [
+        Verb.SEND,
+        Verb.BURY,
+        Verb.PLACE,
+    ]
+    homes = range(Verb.LOOK + 1, Verb.HOLE)
+    assert [Verb(each) for each in homes] == [Verb.CLAIM, Verb.CLOSE, Verb.HEAD]

@@ -37,7 +37,7 @@ from ackd.core.record.protocol import (
     Verdict,
 )
 from ackd.core.record.slot import Slot
-from ackd.core.record.state import SETTLED_PHASES, Fences, Record
+from ackd.core.record.state import SETTLED_PHASES, BrokenRecordError, Fences, Record
 from ackd.core.record.transitions import (
     LATE_PHASE,
     LOST,
@@ -77,13 +77,15 @@ def open_record(
     record.layout = max(record.layout, written)
     moved = _rejoin(record, request, now_us, run)
     now_ms = record.clock(now_us)
-    previous = record.owner
+    previous, term = record.owner, record.term
     if not request.term:
         # Like the fence: a term that a rollback forgot must not be given to somebody else
         # again.
         record.term = max(record.term + 1, now_us // 1000)
         record.owner = request.owner
         record.seq = 0
+    if record.term < term:
+        raise BrokenRecordError(f"term: {term} to {record.term}")
     record.seq += 1
     record.version += 1
     return Snapshot(
@@ -139,8 +141,9 @@ def apply(record: Record, call: Call, now_us: int, run: str) -> Reply:
     now_ms = record.clock(now_us)
     if call.term:
         record.seq = call.seq
-    fences = Fences(record, now_us)
+    fences, before = Fences(record, now_us), (record.epoch, record.watermark, record.fence)
     results = [_decide(record, op, now_ms, fences) for op in call.ops]
+    _check(record, *before)
     maintenance.tidy(record)
     record.errors.decided(call, results)
     if call.ops:
@@ -159,6 +162,13 @@ def apply(record: Record, call: Call, now_us: int, run: str) -> Reply:
         journal=journal,
         said=bool(record.errors),
     )
+
+
+def _check(record: Record, epoch: int, watermark: int, fence: int) -> None:
+    """What grows has not shrunk (R9). Only a new epoch moves the watermark back."""
+    if record.fence < fence or (record.epoch, record.watermark) < (epoch, watermark):
+        now = record.epoch, record.watermark, record.fence
+        raise BrokenRecordError(f"epoch, watermark, fence: {(epoch, watermark, fence)} to {now}")
 
 
 def _admit(record: Record, call: Call, run: str) -> Verdict:

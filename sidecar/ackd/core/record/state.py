@@ -32,6 +32,15 @@ class Home:
     key: int = 0
 
 
+HOME_FIELDS = (
+    *("GENERATION", "COPY_PARTITION", "COPY_OFFSET", "CLOSED_MS", "CLAIMED"),
+    *("KEY", "BEFORE", "AFTER"),
+)
+"""What a home has in the scripts, after its slot: `CLAIMED` 1 = `carrier` counts; `BEFORE` and
+`AFTER` are offset + 1 of its neighbours in the line of its key.
+"""
+
+
 @dataclass(slots=True)
 class Record:
     """The record of one partition. `run` is the server run that it was last used on."""
@@ -146,6 +155,10 @@ class Record:
             case _:
                 slot.when_ms = 0
         slot.state = state
+
+
+class BrokenRecordError(AssertionError):
+    """A record broke a rule of its own; nothing of it can be believed."""
 
 
 class FencedOp(Protocol):
