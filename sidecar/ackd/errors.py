@@ -69,14 +69,14 @@ class ForbiddenError(ClientError):
 
 
 class ForeignHostError(ClientError):
-    """The request's `Host` names something else than this sidecar."""
+    """The request's `Host` is not a name of this sidecar."""
 
     type = "foreign-host"
     status = 421
 
 
 class NotFoundError(ClientError):
-    """There is nothing here."""
+    """Nothing exists at this address."""
 
     type = "not-found"
     status = 404
@@ -95,44 +95,44 @@ class UnknownTopicError(NotFoundError):
 
 
 class UnknownDeadLetterError(NotFoundError):
-    """There is no such dead letter (any more)."""
+    """No dead letter has this id, or it is gone."""
 
     type = "unknown-dead-letter"
 
 
 class NotInFlightError(NotFoundError):
-    """The message is not in flight: finished, or never handed out."""
+    """The message is not in flight: it is finished, or was never delivered."""
 
     type = "not-in-flight"
 
 
 class UnknownOperationError(NotFoundError):
-    """There is no operation of this id (any more)."""
+    """No operation has this id, or its result is gone."""
 
     type = "unknown-operation"
 
 
 class NothingToUndoError(NotFoundError):
-    """The group's progress was not moved in the last 24 hours."""
+    """Nobody moved the group's progress in the last 24 hours."""
 
     type = "nothing-to-undo"
 
 
 class NotPausedError(ClientError):
-    """The group has to be paused first."""
+    """Pause the group first."""
 
     type = "not-paused"
     status = 409
 
 
 class UnknownOutboxMessageError(NotFoundError):
-    """There is no such message in an outbox (any more)."""
+    """No message in an outbox has this id, or its result is gone."""
 
     type = "unknown-outbox-message"
 
 
 class NotFailedError(ClientError):
-    """Only a message that the broker has refused can be sent again."""
+    """You can send only a message again that the broker refused."""
 
     type = "not-failed"
     status = 409
@@ -153,7 +153,7 @@ class MethodNotAllowedError(ClientError):
 
 
 class NotAcceptableError(ClientError):
-    """None of the accepted media types can be made here."""
+    """ackd can't answer in any of the accepted media types."""
 
     type = "not-acceptable"
     status = 406
@@ -188,14 +188,14 @@ class HeadTooLargeError(ClientError):
 
 
 class UnsupportedMediaTypeError(ClientError):
-    """The content type is not one that this address reads."""
+    """This address does not read this content type."""
 
     type = "unsupported-media-type"
     status = 415
 
 
 class BadLeaseTokenError(ClientError):
-    """The lease token is cut, changed or not from this ackd."""
+    """The lease token is incomplete, changed, or of another ackd."""
 
     type = "bad-lease-token"
     status = 422
@@ -238,7 +238,7 @@ class ReservedTopicError(ClientError):
 
 
 class PressureError(ClientError):
-    """Too much at once; try again a little later."""
+    """Too many requests at once; try again a little later."""
 
     type = "too-many-requests"
     status = 429
@@ -246,7 +246,7 @@ class PressureError(ClientError):
 
 
 class TooManyConnectionsError(AckdError):
-    """All connections that this sidecar may hold are in use."""
+    """All connections of this sidecar are in use."""
 
     type = "too-many-connections"
     status = 503
@@ -262,7 +262,7 @@ class StartingError(AckdError):
 
 
 class DrainingError(AckdError):
-    """This sidecar is stopping and hands out nothing new."""
+    """This sidecar is stopping and delivers nothing new."""
 
     type = "draining"
     status = 503
@@ -276,7 +276,7 @@ class ConfigError(AckdError):
 
 
 class BrokerError(AckdError):
-    """The broker is away or refuses."""
+    """The broker does not answer, or refuses."""
 
     type = "broker-unavailable"
     status = 503
@@ -284,7 +284,7 @@ class BrokerError(AckdError):
 
 
 class BrokerFatalError(BrokerError):
-    """The broker client can't go on and has to be made anew."""
+    """The broker client can't go on; ackd makes a new one."""
 
     type = "broker-fatal"
 
@@ -304,7 +304,7 @@ class OutcomeUnknownError(BrokerError):
 
 
 class StoreError(AckdError):
-    """The store is away: nothing was decided."""
+    """The store does not answer: nothing was decided."""
 
     type = "store-unavailable"
     status = 503
@@ -318,25 +318,25 @@ class StoreUnknownError(StoreError):
 
 
 class StoreDataError(StoreError):
-    """The store has lost data that it should have, or holds data of another layout."""
+    """The store has lost data, or holds data of another layout."""
 
     type = "store-data"
 
 
 class StoreLayoutError(StoreError):
-    """The store's data is in a layout that this build of ackd can't use."""
+    """This build of ackd can't use the layout of the store's data."""
 
     type = "store-layout"
 
 
 class SettingsDifferError(StoreError):
-    """The subscription's other sidecars have other settings, so this one does not serve it."""
+    """The subscription's other sidecars have other settings; this one does not serve it."""
 
     type = "settings-differ"
 
 
 class StoreCallError(StoreError):
-    """ackd asked its store for what can't be asked; please report it."""
+    """ackd made a store call that is not possible; please report it."""
 
     type = "store-call"
     status = 500

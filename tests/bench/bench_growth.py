@@ -121,4 +121,6 @@ def _parked(sidecar: Sidecar) -> float:
     url = f"http://127.0.0.1:{sidecar.admin_port}/metrics"
     with urllib.request.urlopen(url, timeout=30) as answer:
         lines = answer.read().decode().splitlines()
-    return sum(float(each.split()[-1]) for each in lines if each.startswith("ackd_parked{"))
+    return sum(
+        float(each.split()[-1]) for each in lines if each.startswith("ackd_retry_topic_messages{")
+    )

@@ -72,7 +72,7 @@ def test_i7_notes_and_the_time_of_a_message_survive_kill_9(folder: Path) -> None
         # Said while it waits, with some seconds left: the next process has to do it.
         give_up_ms = time.time_ns() // 1_000_000 - first_ms + SOON_MS
         path = "/v1/subscriptions/orders"
-        assert admin(sidecar, "PATCH", path, {"give_up_after_ms": give_up_ms}) == 200
+        assert admin(sidecar, "PATCH", path, {"message_ttl_ms": give_up_ms}) == 200
         sidecar.kill()
         sidecar.start()
         client = Http(sidecar)

@@ -117,7 +117,7 @@ def judge(kafka: KafkaAt, deployment: World, writers: list[Writer], sidecar: Sid
     for value in twice:
         status, answer = call(sidecar, "GET", wanted[value])
         assert status == 200, answer
-        assert answer["doubtful"], f"{value} is there twice and nobody says so"
+        assert answer["in_doubt"], f"{value} is there twice and nobody says so"
 
 
 @contextlib.contextmanager

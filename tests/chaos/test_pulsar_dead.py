@@ -43,7 +43,7 @@ def test_r29_what_a_bare_consumer_gave_up_is_listed_and_redriven_once(
     pulsar: Pulsar, folder: Path
 ) -> None:
     with world(PulsarAt(pulsar, batch=16), folder, lease_ms=LONG_MS) as found:
-        found.subscription = {**found.subscription, "dead_topic": f"{found.topic}-{OLD}-DLQ"}
+        found.subscription = {**found.subscription, "dead_letter_topic": f"{found.topic}-{OLD}-DLQ"}
         give_up_all(pulsar, found.topic, COUNT)
         sidecar = found.sidecar()
         client = Http(sidecar)

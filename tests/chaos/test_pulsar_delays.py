@@ -34,7 +34,7 @@ class Asking(PulsarAt):
 
     def options(self) -> dict[str, str | int]:
         """How to connect."""
-        return {**super().options(), "read_retry_topic": True, "foreign_delays": True}
+        return {**super().options(), "read_retry_topic": True, "honor_client_delays": True}
 
 
 def reconsume_later(

@@ -83,7 +83,7 @@ def metric(port: int, name: str) -> float:
 
 def parked(port: int) -> float:
     """Messages that wait in the retry topic."""
-    return metric(port, "ackd_parked")
+    return metric(port, "ackd_retry_topic_messages")
 
 
 def spilled(port: int) -> float:

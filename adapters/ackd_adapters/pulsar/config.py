@@ -90,12 +90,12 @@ class PulsarOptions:
         "(`reconsumeLater`), `<topic>-<group>-RETRY`, for each topic of a subscription that has "
         "one.",
     )
-    foreign_delays: bool = setting(
+    honor_client_delays: bool = setting(
         False,
         "Keep delays that other producers gave their messages (`deliverAfter`, `deliverAt`): the "
         "admin interface is asked once for each message that is in no batch.",
     )
-    foreign_delays_wait_ms: int = setting(
+    client_delays_wait_ms: int = setting(
         10_000,
         "How long messages wait for an admin interface that does not tell when they are due; then "
         "they are handed out without their delay.",

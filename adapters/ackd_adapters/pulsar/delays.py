@@ -59,9 +59,9 @@ class Questions:
     """
 
     def __init__(self, options: PulsarOptions, ask: Ask) -> None:
-        self.wanted = options.foreign_delays
+        self.wanted = options.honor_client_delays
         self.in_vain = ""
-        self._wait_s = options.foreign_delays_wait_ms / 1000
+        self._wait_s = options.client_delays_wait_ms / 1000
         self._ask = ask
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None

@@ -13,7 +13,7 @@ _TYPE: Final = (
 _LEASE: Final = "`lease_ms` says when a message comes again that nobody settled"
 _RETRY: Final = "`retry_delays_ms` says when, and a `retry` may name its own `delay_ms`"
 _ATTEMPTS: Final = "`attempts_max` says after how many attempts a message is dead"
-_DEAD: Final = f"`dead_topic` names the topic of dead letters; {_ATTEMPTS}"
+_DEAD: Final = f"`dead_letter_topic` names the topic of dead letters; {_ATTEMPTS}"
 _NO_LETTERS: Final = (
     f"retries are kept by ackd and need no topic of Pulsar's; {_RETRY}. `read_retry_topic` in the "
     "broker's options reads what lies in one"
@@ -51,7 +51,7 @@ _WORDS: Final = {
         "ack_timeout_redelivery_backoff",
     ),
     _ATTEMPTS: ("max_redeliver_count", "max_redelivery_count"),
-    _DEAD: ("dead_letter_policy", "dead_letter_topic"),
+    _DEAD: ("dead_letter_policy",),
     _NO_LETTERS: ("enable_retry", "retry_enable", "retry_letter_topic"),
     _ACKS: (
         "batch_index_ack_enabled",

@@ -43,7 +43,7 @@ class RocketMQOptions:
     tls_ca_file: Path | None = setting(
         None, "Certificate authorities to trust (PEM); default: the system's."
     )
-    hold_ms: int = setting(
+    invisible_duration_ms: int = setting(
         15 * SECOND_MS,
         "How long the broker holds back for us what it handed over. It is renewed while the "
         "message is unfinished, whatever the lease of the application is; after the death of "

@@ -60,7 +60,7 @@ class RocketMQConsumer:
         self._spec = spec
         self._rpc = rpc
         self._client = Client(rpc, options, spec.group)
-        self._holds = Holds(self._client, options.hold_ms)
+        self._holds = Holds(self._client, options.invisible_duration_ms)
         self._session: Session | None = None
         self._topics: dict[str, list[MessageQueue]] = {}
         # Bounded by what is held: `Holds.room`.
@@ -161,7 +161,7 @@ class RocketMQConsumer:
             self._events.put_nowait(Nominated(found))
 
     async def close(self) -> None:
-        """See the port. What is held comes again after `hold_ms`."""
+        """See the port. What is held comes again after `invisible_duration_ms`."""
         self._closed = True
         self._events.put_nowait(Trouble("rocketmq/closed", ""))  # for whoever waits for events
         if self._tasks:
@@ -189,7 +189,7 @@ class RocketMQConsumer:
                 found = await self._client.receive(
                     self._topics[topic][0],
                     most=BATCH_MAX,
-                    hold_ms=self._options.hold_ms,
+                    hold_ms=self._options.invisible_duration_ms,
                     poll_ms=self._options.poll_ms,
                     expression=self._filter,
                     attempt_id=attempt,
@@ -200,7 +200,9 @@ class RocketMQConsumer:
             attempt = ""
             await self._works()
             if found:
-                self._holds.taken(found, max(asked_ms, monotonic_ms() - self._options.hold_ms // 6))
+                self._holds.taken(
+                    found, max(asked_ms, monotonic_ms() - self._options.invisible_duration_ms // 6)
+                )
                 await self._hand_over(topic, found)
             await self._holds.room()
 

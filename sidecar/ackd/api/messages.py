@@ -237,8 +237,9 @@ class PartitionLag:
 class InFlight:
     """A message that was handed out and is not finished. `since_ms` = first handed out, Unix time.
 
-    `state`: leased, retrying, sending (to the retry topic), claiming (a copy whose message may
-    still be acked), dead. `error`: why its copy could not be stored the last time.
+    `state`: leased, retrying, moving (to the retry topic), waiting_for_lease (a retry copy whose
+    message is still leased under an earlier token), dead. `error`: why its copy could not be
+    stored the last time.
     """
 
     id: str
@@ -266,14 +267,14 @@ class Held:
 class HeldKey:
     """What holds later messages of its key (or partition), with an `ordering`.
 
-    `key` None: it has none, or its body lies on the disk. `behind`: how many wait for it. `parked`:
-    the whole key waits in the retry topic.
+    `key` None: it has none, or its body lies on the disk. `behind`: how many wait for it.
+    `blocked`: the whole key waits in the retry topic.
     """
 
     head: InFlight
     key: str | None
     behind: int
-    parked: bool
+    blocked: bool
 
 
 @dataclass(slots=True)

@@ -13,14 +13,14 @@ class OutboxMessage:
 
     `state`: waiting (for its time, or its turn), sending, sent, failed (the broker refuses it; kept
     until it is sent again or the time for that is over). `due_ms` while it waits or is sent.
-    `doubtful`: it may be with the broker twice, or be there already while it is still tried: an
+    `in_doubt`: it may be with the broker twice, or be there already while it is still tried: an
     answer was lost, or the sidecar that sent it died. `message` is its id once it is sent.
     """
 
     id: str
     state: str
     due_ms: int | None = None
-    doubtful: bool = False
+    in_doubt: bool = False
     message: str | None = None
     error: str | None = None
 

@@ -48,12 +48,14 @@ COMMANDS = (
     ),
     Command(
         "explain",
-        "what holds a subscription up, and what will release it",
+        "what holds a subscription up, and what will end that",
         "ackd.cli.commands.explain",
     ),
     Command("lease", "look at a lease, or settle it", "ackd.cli.commands.lease"),
     Command(
-        "drain", "let this sidecar hand out nothing more until it ends", "ackd.cli.commands.drain"
+        "drain",
+        "let this sidecar deliver nothing more until it ends",
+        "ackd.cli.commands.drain",
     ),
     Command("cancel", "end messages in flight, whoever holds them", "ackd.cli.commands.cancel"),
     Command("dead", "list, peek at, redrive and purge dead letters", "ackd.cli.commands.dead"),
@@ -63,14 +65,16 @@ COMMANDS = (
     Command(
         "progress", "export and import a group's progress as JSON", "ackd.cli.commands.progress"
     ),
-    Command("store", "list, measure and remove what lies in the store", "ackd.cli.commands.store"),
+    Command("store", "list, measure and remove what the store keeps", "ackd.cli.commands.store"),
     Command(
         "adopt",
         "take over a group of plain consumers, with a plan before",
         "ackd.cli.commands.adopt",
     ),
     Command(
-        "exit", "hand a subscription back to plain consumers", "ackd.cli.commands.release_group"
+        "release-group",
+        "hand a group back to plain consumers, with a plan before",
+        "ackd.cli.commands.release_group",
     ),
     Command(
         "demo", "watch the main job in a minute, on a broker of its own", "ackd.cli.commands.demo"
@@ -84,13 +88,18 @@ COMMANDS = (
         "inject", "put the sidecar into pods of Kubernetes: the webhook", "ackd.cli.commands.inject"
     ),
     Command(
-        "pods", "list pods with a sidecar, and which are older than now", "ackd.cli.commands.pods"
+        "pods",
+        "list pods with a sidecar, and which of them run an old one",
+        "ackd.cli.commands.pods",
     ),
     Command("report", "reports on service levels from exported traces", "ackd.cli.commands.report"),
     Command("openapi", "print the OpenAPI document of the HTTP API", "ackd.cli.commands.openapi"),
     Command("docs", "print a reference page made from the source", "ackd.cli.commands.docs"),
     Command("version", "print the version", "ackd.cli.commands.version"),
 )
+
+RENAMED = {"exit": "release-group"}
+"""Commands that had another name: the error tells the new one."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -138,6 +147,9 @@ def build_parser(chosen: str | None = None) -> argparse.ArgumentParser:
 
 def _parse(words: list[str]) -> argparse.Namespace:
     names = {each.name for each in COMMANDS}
+    command = next((word for word in words if not word.startswith("-")), "")
+    if command in RENAMED:
+        build_parser().error(f"`ackd {command}` is now `ackd {RENAMED[command]}`")
     chosen = next((word for word in words if word in names), None)
     return build_parser(chosen).parse_args(words)
 

@@ -1,4 +1,4 @@
-"""Settings of the help against repeats: a business key that was acked is not delivered again."""
+"""Settings of deduplication: a message whose deduplication key was acked is not delivered again."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ackd.options import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DedupSettings:
-    """Repeats by business key: off without `key`. See docs/guides/deduplication.md."""
+    """Deduplication by a key: off without `key`. See docs/guides/deduplication.md."""
 
     key: str = setting(
         "",
-        "What names the business: `key` (the message's key), `header:<name>`, or "
+        "The deduplication key of a message: `key` (its own key), `header:<name>`, or "
         "`pointer:<JSON pointer>` into a JSON value. A message without it is never a repeat. "
         "Empty: off.",
         pattern=r"(key|header:[^\s].{0,254}|pointer:(/[^/]{0,255}){1,16})?",

@@ -15,9 +15,11 @@ import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 
+from ackd.config import renamed
 from ackd.config.fields import Kind, Spec, specs
 from ackd.config.mistakes import EnvPlace, FilePlace, Mistake, Path, dotted, nearest
 from ackd.config.schema import Settings
+from ackd.config.subscription import SubscriptionSettings
 
 PREFIX = "ACKD_"
 CONFIG = "ACKD_CONFIG"
@@ -48,7 +50,9 @@ def overlay(
             continue
         path, hint = _resolve(name.removeprefix(PREFIX).split("__"), tree)
         if path is None:
-            mistakes.append(Mistake("", "unknown variable", EnvPlace(name), hint=hint))
+            problem = _renamed(name, tree)
+            hint = hint if problem is None else None
+            mistakes.append(Mistake("", problem or "unknown variable", EnvPlace(name), hint=hint))
             continue
         if not _put(tree, path, EnvText(environ[name])):
             problem = f"{dotted(path[:-1])} is not a table, so nothing can be set in it"
@@ -126,6 +130,18 @@ def _section_name(part: str, node: object) -> str:
 
 def _below(node: object, key: str) -> object:
     return node.get(key) if isinstance(node, dict) else None
+
+
+def _renamed(variable: str, tree: Mapping[str, object]) -> str | None:
+    """What to say of a variable whose setting has another name now; None: it never was one."""
+    *above, last = variable.removeprefix(PREFIX).split("__")
+    path, _ = _resolve(above, tree)
+    fields = specs(SubscriptionSettings)
+    new = path and renamed.new_name((*path, last.lower()), [each.name for each in fields])
+    if not new:
+        return None
+    now = PREFIX + "__".join([*above, new.upper()])
+    return f"{renamed.problem(last.lower(), new)}: set {now}"
 
 
 def _hint(parts: list[str], index: int, names: list[str]) -> str | None:

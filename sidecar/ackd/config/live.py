@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ackd.config import rules
+from ackd.config import renamed, rules
 from ackd.config.fields import specs
 from ackd.config.mistakes import Mistake, MistakesError, nearest, shown
 from ackd.config.reader import Reader
@@ -25,17 +25,17 @@ LIVE = (
     "retry_backoff_ms",
     "retry_backoff_factor",
     "retry_backoff_ms_max",
-    "give_up_after_ms",
+    "message_ttl_ms",
     "stuck_after_ms",
     "stuck_min_age_ms",
     "span_max",
     "in_flight_max",
     "rate_per_s",
     "rate_burst",
-    "brake_failures",
-    "brake_share",
-    "brake_window_ms",
-    "brake_trial_ms",
+    "circuit_breaker_failures",
+    "circuit_breaker_share",
+    "circuit_breaker_window_ms",
+    "circuit_breaker_trial_ms",
     "window_bytes_max",
     "buffer_max",
     "notes_bytes_max",
@@ -55,8 +55,10 @@ def overlaid(
     reader = Reader({}, Path())
     values: dict[str, Any] = {}
     for name, raw in changes.items():
-        spec = _SPECS.get(name)
-        if spec is None:
+        spec, new = _SPECS.get(name), renamed.SUBSCRIPTION.get(name)
+        if new is not None:
+            reader.mistake((name,), renamed.problem(name, new))
+        elif spec is None:
             reader.mistake((name,), "unknown key", hint=nearest(name, LIVE))
         elif name not in LIVE:
             reader.mistake((name,), "can be changed in the file only", allowed=", ".join(LIVE))

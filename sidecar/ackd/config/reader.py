@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path as FilePath
 from typing import Any, TypeVar, cast
 
+from ackd.config import renamed
 from ackd.config.adapters import Adapter, adapter_names, check_options, find_adapter
 from ackd.config.environment import EnvText
 from ackd.config.fields import Kind, Spec, specs
@@ -206,7 +207,10 @@ class Reader:
     ) -> None:
         names = [spec.name for spec in known]
         for key in table:
-            if key not in names:
+            new = renamed.new_name((*path, key), names)
+            if new is not None:
+                self.mistake((*path, key), renamed.problem(key, new))
+            elif key not in names:
                 # The value stays out of the report: a misspelt key may hold a password.
                 hint = nearest(key, names)
                 self.unknown[*path, key] = len(self.mistakes)

@@ -32,7 +32,7 @@ def check(settings: Settings, reader: Reader) -> None:
     for name, each in settings.subscriptions.items():
         _subscription(settings, each, reader, ("subscriptions", name))
     _shared_topics(settings, reader)
-    _dead_topics(settings, reader)
+    _dead_letter_topics(settings, reader)
     publish = settings.publish
     paths: tuple[Path, Path] = (("publish", "backoff_ms"), ("publish", "backoff_ms_max"))
     if reader.clean(*paths) and publish.backoff_ms > publish.backoff_ms_max:
@@ -234,18 +234,18 @@ def _shared_topics(settings: Settings, reader: Reader) -> None:
                 reader.mistake((*path, "topics", index), problem, value=shown(topic))
 
 
-def _dead_topics(settings: Settings, reader: Reader) -> None:
+def _dead_letter_topics(settings: Settings, reader: Reader) -> None:
     """Dead letters that the subscription itself consumes never end; two that share a topic of
     others' dead letters would each redrive them.
     """
     owner: dict[tuple[str, str], str] = {}
     for name, each in settings.subscriptions.items():
-        path: Path = ("subscriptions", name, "dead_topic")
-        if not each.dead_topic or not reader.clean(path, ("subscriptions", name, "topics")):
+        path: Path = ("subscriptions", name, "dead_letter_topic")
+        if not each.dead_letter_topic or not reader.clean(path, ("subscriptions", name, "topics")):
             continue
-        if each.dead_topic in each.topics:
-            reader.mistake(path, "is one of `topics`", value=shown(each.dead_topic))
-        first = owner.setdefault((each.broker, each.dead_topic), name)
+        if each.dead_letter_topic in each.topics:
+            reader.mistake(path, "is one of `topics`", value=shown(each.dead_letter_topic))
+        first = owner.setdefault((each.broker, each.dead_letter_topic), name)
         if first != name:
             problem = f"subscription {first!r} has this topic already"
-            reader.mistake(path, problem, value=shown(each.dead_topic))
+            reader.mistake(path, problem, value=shown(each.dead_letter_topic))

@@ -23,11 +23,11 @@ ORDERED_RETRY_DELAYS_MS = (3 * SECOND_MS,)
 """With an order others wait behind a failed message, so it is tried again soon."""
 
 Ordering = Literal["none", "key", "partition"]
-OnGrowth = Literal["ignore", "drain"]
+OnPartitionIncrease = Literal["ignore", "drain"]
 Mode = Literal["clustering", "broadcast"]
 Start = Literal["latest", "earliest", "timestamp"]
 Payload = Literal["json", "text", "binary"]
-ForeignCommit = Literal["accept", "refuse"]
+ExternalCommit = Literal["accept", "refuse"]
 SettingsDrift = Literal["refuse", "warn"]
 
 
@@ -50,7 +50,7 @@ class SubscriptionSettings:
     )
     filter: str = setting(
         "",
-        "Which messages the broker is to hand over, where it can choose: on RocketMQ tags "
+        "Which messages the broker delivers, where it can choose: on RocketMQ tags "
         "(`paid || due`), or after `sql92:` an expression on properties. Empty: all.",
         len_max=1_000,
     )
@@ -86,13 +86,13 @@ class SubscriptionSettings:
     )
     ordering: Ordering = setting(
         "none",
-        "What is handed out in order: messages with the same key, or all messages of a partition. "
-        "The next one then waits until the one before it is acked or given up.",
+        "What ackd delivers in order: messages with the same key, or all messages of a partition. "
+        "The next one waits until the one before it is acked or is a dead letter.",
     )
-    on_growth: OnGrowth = setting(
+    on_partition_increase: OnPartitionIncrease = setting(
         "ignore",
-        "What becomes of partitions that are added to a topic: handed out at once (`ignore`), or, "
-        'with `ordering = "key"`, when all that lay in the older ones is over (`drain`).',
+        "When ackd delivers from partitions that are added to a topic: at once (`ignore`), or, "
+        'with `ordering = "key"`, after all that was in the older ones is finished (`drain`).',
     )
     retry_delays_ms: tuple[int, ...] = setting(
         RETRY_DELAYS_MS,
@@ -115,37 +115,38 @@ class SubscriptionSettings:
     retry_backoff_ms_max: int = setting(
         2 * HOUR_MS, "The longest delay of the formula.", min=1, max=7 * DAY_MS
     )
-    give_up_after_ms: int = setting(
+    message_ttl_ms: int = setting(
         0,
-        "How long after its first delivery a message goes to the dead-letter topic, however few "
-        "attempts it had, unless somebody works on it then; 0: never.",
+        "How long ackd delivers a message, counted from its first delivery (not from when it was "
+        "published). Then it goes to the dead-letter topic, however few attempts it had; a live "
+        "lease may end first. 0: no limit.",
         min=0,
         max=365 * DAY_MS,
     )
     stuck_after_ms: int = setting(
         MINUTE_MS,
-        "How long a message that was handed out may hold the progress of its partition before it "
-        "is sent back: copied to the retry topic. A live lease goes on there.",
+        "How long a message that was delivered may hold the progress of its partition before ackd "
+        "moves it to the retry topic. A live lease goes on there.",
         min=100,
         max=DAY_MS,
     )
     stuck_min_age_ms: int = setting(
         10 * SECOND_MS,
-        "A message that holds more than `span_max` others is sent back after this (or its lease).",
+        "A message that holds more than `span_max` others moves after this (or its lease).",
         min=100,
         max=DAY_MS,
     )
     span_max: int = setting(
         2000,
-        "How far ahead of an unfinished message others may be handed out before that message may "
-        "be sent back earlier than `stuck_after_ms`.",
+        "How far ahead of an unfinished message others may be delivered before that message may "
+        "move to the retry topic earlier than `stuck_after_ms`.",
         min=1,
         max=10_000_000,
     )
     retry_topic: bool = setting(
         True,
-        "Send stuck messages back: a copy waits in the group's retry topic. Without it a message "
-        "that never finishes holds the progress of its partition for as long as that lasts.",
+        "Move stuck messages: a copy waits in the group's retry topic. Without it a message that "
+        "never finishes holds the progress of its partition for as long as that lasts.",
     )
     retry_topic_partitions: int = setting(
         4, "Partitions of the retry topic when ackd makes it.", min=1, max=1024
@@ -159,7 +160,7 @@ class SubscriptionSettings:
         min=HOUR_MS,
         max=365 * DAY_MS,
     )
-    dead_topic: str = setting(
+    dead_letter_topic: str = setting(
         "",
         "Topic of this subscription's dead letters, instead of the group's own: on Pulsar the "
         "`-DLQ` topic that other consumers fill, whose messages are listed and redriven, too. No "
@@ -188,17 +189,21 @@ class SubscriptionSettings:
         "json",
         "Which field of a JSON answer carries the value; what does not fit goes out as `base64`.",
     )
-    foreign_commit: ForeignCommit = setting(
+    external_commit: ExternalCommit = setting(
         "accept",
-        "Whether a commit by somebody else moves the group (an operator's reset) or is undone.",
+        "What ackd does with a commit in its group that it did not make, as an operator's reset: "
+        "follow it (`accept`), or undo it (`refuse`).",
     )
     settings_drift: SettingsDrift = setting(
         "refuse",
-        "What a sidecar does that was configured differently from living ones in what decides "
-        "about messages: serve nothing (`refuse`), or say so and go on (`warn`).",
+        "What a sidecar does when settings that decide about messages differ from those of other "
+        "live sidecars: serve nothing (`refuse`), or say so and go on (`warn`).",
     )
     leave_without_store_ms: int | None = setting(
-        None, "Leave the group after so long without the store.", min=5 * SECOND_MS, max=HOUR_MS
+        None,
+        "How long a sidecar without the store stays in the group; not set: as long as it runs.",
+        min=5 * SECOND_MS,
+        max=HOUR_MS,
     )
     in_flight_max: int = setting(
         100_000,
@@ -209,39 +214,42 @@ class SubscriptionSettings:
     )
     rate_per_s: float = setting(
         0.0,
-        "Most messages handed out in a second on average, by all sidecars together; retries count, "
+        "Most messages delivered in a second on average, by all sidecars together; retries count, "
         "too. 0: no bound.",
         min=0.0,
         max=1_000_000.0,
     )
     rate_burst: int = setting(
         0,
-        "How many may be handed out at once after a pause, with `rate_per_s`; 0: what a second "
-        "brings. Never less than what 50 ms bring.",
+        "Most messages delivered at once after a pause, with `rate_per_s`; 0: as many as in a "
+        "second. Never fewer than in 50 ms.",
         min=0,
         max=1_000_000,
     )
-    brake_failures: int = setting(
+    circuit_breaker_failures: int = setting(
         0,
-        "So many failures in a row (retry, dead, a lease that runs out) stop handing out but for "
-        "single messages, until one is acked; 0: never.",
+        "How many failures in a row (retry, dead, a lease that expires) open the circuit breaker: "
+        "ackd then delivers single messages only, until one is acked. 0: it never opens so.",
         min=0,
         max=1_000_000,
     )
-    brake_share: float = setting(
+    circuit_breaker_share: float = setting(
         0.0,
-        "The same when this share of the outcomes in `brake_window_ms` (of ten or more) are "
-        "failures: 0.8, say; 0: never.",
+        "Which share of failures within `circuit_breaker_window_ms` opens it, of ten outcomes or "
+        "more; 0.8 is 80 %. 0: it never opens so.",
         min=0.0,
         max=1.0,
     )
-    brake_window_ms: int = setting(
-        MINUTE_MS, "Over how long `brake_share` counts.", min=SECOND_MS, max=HOUR_MS
+    circuit_breaker_window_ms: int = setting(
+        MINUTE_MS,
+        "The time over which `circuit_breaker_share` is computed.",
+        min=SECOND_MS,
+        max=HOUR_MS,
     )
-    brake_trial_ms: int = setting(
+    circuit_breaker_trial_ms: int = setting(
         10 * SECOND_MS,
-        "How long until the first single message is tried; the waits after that grow up to ten "
-        "times as long.",
+        "How long the open circuit breaker waits before it tries the first single message; later "
+        "waits grow to ten times as long.",
         min=100,
         max=HOUR_MS,
     )
@@ -252,7 +260,7 @@ class SubscriptionSettings:
         max=64 * GIB,
     )
     buffer_max: int = setting(
-        10_000, "Most messages fetched ahead and not yet handed out.", min=1, max=1_000_000
+        10_000, "Most messages fetched ahead and not yet delivered.", min=1, max=1_000_000
     )
     notes_bytes_max: int = setting(
         MIB,
@@ -274,5 +282,5 @@ class SubscriptionSettings:
         pattern=r"[A-Za-z0-9._-]{1,249}",
         pattern_doc="1 to 249 letters, digits, `.`, `_` or `-`",
     )
-    dedup: DedupSettings = computed(DedupSettings, about("Repeats by business key."))
+    dedup: DedupSettings = computed(DedupSettings, about("Repeats by deduplication key."))
     push: PushSettings = computed(PushSettings, about("Calling the application."))

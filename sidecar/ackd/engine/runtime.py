@@ -179,7 +179,7 @@ class Runtime:  # tidy: attributes -- the facade over the whole sidecar
             except StoreSetupError:
                 raise
             except StoreError as error:
-                LOG.warning("the store is away: %s", error.detail)
+                LOG.warning("the store does not answer: %s", error.detail)
                 await asyncio.sleep(RETRY_MS / 1000)
 
     def _build(self, name: str, settings: SubscriptionSettings, context: Context) -> Subscription:
@@ -217,7 +217,7 @@ class Runtime:  # tidy: attributes -- the facade over the whole sidecar
                 subscription.state.cluster = subscription.cluster_scope(cluster)
                 await subscription.run()
             except* BrokerFatalError as group:
-                LOG.warning("%s: %s; joining anew", name, group.exceptions[0])
+                LOG.warning("%s: %s; joining the group again", name, group.exceptions[0])
             except* BrokerError as group:
                 LOG.warning("%s: %s", name, group.exceptions[0])
             await asyncio.sleep(RETRY_MS / 1000)

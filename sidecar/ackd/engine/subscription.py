@@ -392,7 +392,11 @@ class Subscription:  # tidy: attributes -- the composition root has one for each
                     if self.tracing is not None:
                         self.tracing.close()
         except (AckdError, TimeoutError) as error:
-            LOG.info("%s: left without the last commit (%s); the store knows", self.name, error)
+            LOG.info(
+                "%s: left the group without a last commit (%s); the store has the progress",
+                self.name,
+                error,
+            )
 
     async def _hand_over(self, partitions: Sequence[Partition]) -> None:
         """Tell store and broker all that is known of these, as this sidecar lets them go."""

@@ -27,7 +27,7 @@ _TAGS = {
     "receive": "Lease messages.",
     "settle": "Say what became of them.",
     "publish": "Put messages into topics.",
-    "dead": "What was given up: look at it, hand it out again, forget it.",
+    "dead": "Dead letters: list them, deliver them again, drop them.",
     "progress": "How far a group is: export and import it, move it.",
     "look": "See where things stand; never changes anything.",
     "operate": "Change a running subscription (admin port).",

@@ -45,13 +45,13 @@ RECEIVE = Route(
     "POST",
     f"{_SUBSCRIPTION}/receive",
     "receive",
-    "Lease messages, waiting for the first one; settles leases of earlier ones first, if asked to.",
+    "Lease messages and wait for the first one. The body may settle earlier leases first.",
     consume.receive,
     "receive",
     (
         Answer(
             200,
-            "Messages under lease; an empty list is a success.",
+            "The leased messages. An empty list is a success.",
             (
                 Content(JSON, model.Messages),
                 Content(OCTETS, bytes),
@@ -61,7 +61,7 @@ RECEIVE = Route(
             ),
             ("Retry-After",),
         ),
-        Answer(204, "No message (in the forms with room for one, and multipart)."),
+        Answer(204, "There is no message (multipart, and forms for a single message)."),
     ),
     body=(Content(JSON, model.ReceiveBody),),
     params=(_WORKER, _PREFER),
@@ -72,10 +72,16 @@ STREAM = Route(
     "GET",
     f"{_SUBSCRIPTION}/stream",
     "stream",
-    "Lease messages in one long answer, a line each; settle them by other requests.",
+    "Lease messages in one long answer, one line each. Other requests settle them.",
     stream.stream,
     "receive",
-    (Answer(200, "Messages, heartbeats, and an end.", (Content(NDJSON, str), Content(SSE, str))),),
+    (
+        Answer(
+            200,
+            "Lines with messages and heartbeats, and a last one that ends the stream.",
+            (Content(NDJSON, str), Content(SSE, str)),
+        ),
+    ),
     params=(
         Param(
             "Ackd-Worker",
@@ -87,13 +93,13 @@ STREAM = Route(
         Param(
             "in_flight",
             "query",
-            f"Most messages of this stream that are unsettled at once; default {stream.IN_FLIGHT}.",
+            f"Most unsettled messages of this stream at once; default {stream.IN_FLIGHT}.",
             _whole(1, stream.IN_FLIGHT_MAX),
         ),
         Param(
             "duration_ms",
             "query",
-            "When the stream ends by itself; default: an hour.",
+            "After how long the stream ends by itself; default: an hour.",
             _whole(1, stream.DURATION_MS_MAX),
         ),
         Param(
@@ -105,7 +111,7 @@ STREAM = Route(
         Param(
             "release_on_close",
             "query",
-            "Whether unsettled messages go back, uncounted, when the connection is lost.",
+            "Whether a lost connection releases unsettled messages; their attempt does not count.",
             {"type": "boolean"},
         ),
     ),
@@ -116,7 +122,7 @@ SETTLE = Route(
     "POST",
     "/v1/settle",
     "settle",
-    "Settle leases of any subscription; says for each what became of it.",
+    "Settle leases of any subscriptions. The answer has a result for each.",
     settle.settle,
     "settle",
     (
@@ -141,7 +147,7 @@ def _single(verb: str, text: str, handler: Handler, body: object) -> Route:
         text,
         handler,
         "settle",
-        (Answer(200, "It is done, durably.", (Content(JSON, model.Result),)),),
+        (Answer(200, "ackd has stored the result durably.", (Content(JSON, model.Result),)),),
         body=(Content(JSON, body),),
         problems=(410, 503),
     )
@@ -149,11 +155,21 @@ def _single(verb: str, text: str, handler: Handler, body: object) -> Route:
 
 _SINGLE = (
     _single("ack", "The message is done.", settle.ack, model.NoOptions),
-    _single("retry", "Hand it out again after a delay.", settle.retry, model.RetryOptions),
-    _single("extend", "Keep the lease for longer.", settle.extend, model.ExtendOptions),
-    _single("dead", "Never hand it out again.", settle.dead, model.DeadOptions),
     _single(
-        "release", "Give it back; the attempt does not count.", settle.release, model.NoOptions
+        "retry",
+        "The message failed: deliver it again after a delay.",
+        settle.retry,
+        model.RetryOptions,
+    ),
+    _single("extend", "Keep the lease for longer.", settle.extend, model.ExtendOptions),
+    _single(
+        "dead", "Give the message up: it becomes a dead letter.", settle.dead, model.DeadOptions
+    ),
+    _single(
+        "release",
+        "Give the message back. The attempt does not count.",
+        settle.release,
+        model.NoOptions,
     ),
 )
 
@@ -164,13 +180,13 @@ _LOOK = Route(
     "Look at a lease without changing it.",
     settle.look,
     "settle",
-    (Answer(200, "Its state.", (Content(JSON, model.LeaseState),)),),
+    (Answer(200, "The state of the lease.", (Content(JSON, model.LeaseState),)),),
     problems=(503,),
 )
 
 _ACCEPTED = Answer(
     202,
-    "Durable in the outbox; it is sent when it is due.",
+    "The message is durable in the outbox; ackd sends it when it is due.",
     (Content(JSON, outbox.AcceptedMessage),),
     ("Location", "Idempotent-Replayed"),
 )
@@ -180,11 +196,16 @@ _PUBLISH = (
         "POST",
         "/v1/topics/{topic}/messages",
         "publish",
-        "Publish one message: the body is its value, byte for byte.",
+        "Publish one message. The body is its value, byte for byte.",
         publish.one,
         "publish",
         (
-            Answer(201, "Stored.", (Content(JSON, model.Stored),), ("Idempotent-Replayed",)),
+            Answer(
+                201,
+                "The broker has stored the message.",
+                (Content(JSON, model.Stored),),
+                ("Idempotent-Replayed",),
+            ),
             _ACCEPTED,
         ),
         body=(Content(OCTETS, bytes), Content(CE_JSON, dict), Content("*/*", bytes)),
@@ -192,16 +213,26 @@ _PUBLISH = (
             _BROKER,
             _IDEMPOTENCY,
             PREFER,
-            Param("Ackd-Key", "header", "The key.", _TEXT),
+            Param("Ackd-Key", "header", "The message's key.", _TEXT),
             Param(
                 "Ackd-Key-Base64",
                 "header",
-                "The key when it is not text; not together with `Ackd-Key`.",
+                "The message's key when it is not text; not together with `Ackd-Key`.",
                 {"type": "string", "contentEncoding": "base64"},
             ),
-            Param("Ackd-Partition", "header", "Exactly this partition.", _whole(0, INT32_MAX)),
-            Param("Ackd-Delay-Ms", "header", "Not before this time.", _whole(0, DELAY_MS_MAX)),
-            Param("Ackd-Tombstone", "header", "No value at all (no body).", {"type": "boolean"}),
+            Param("Ackd-Partition", "header", "Publish to this partition.", _whole(0, INT32_MAX)),
+            Param(
+                "Ackd-Delay-Ms",
+                "header",
+                "Deliver the message after this delay.",
+                _whole(0, DELAY_MS_MAX),
+            ),
+            Param(
+                "Ackd-Tombstone",
+                "header",
+                "The message has no value (send no body).",
+                {"type": "boolean"},
+            ),
             Param(
                 "Ackd-Headers",
                 "header",
@@ -216,19 +247,19 @@ _PUBLISH = (
         "POST",
         "/v1/topics/{topic}/messages:batch",
         "publish_batch",
-        "Publish messages in order; says for each what became of it.",
+        "Publish messages in order. The answer has a result for each.",
         publish.batch,
         "publish",
         (
             Answer(
                 200,
-                "At least one is stored; one result per message, in order.",
+                "The broker has stored at least one. One result per message, in order.",
                 (Content(JSON, model.Batch),),
                 ("Idempotent-Replayed",),
             ),
             Answer(
                 202,
-                "All are in the outbox.",
+                "All messages are durable in the outbox.",
                 (Content(JSON, model.Batch),),
                 ("Idempotent-Replayed",),
             ),
@@ -245,17 +276,17 @@ _VIEWS = (
         "GET",
         "/v1/subscriptions",
         "subscriptions",
-        "All subscriptions with the settings in force and where each comes from.",
+        "All subscriptions: their settings in force, and the source of each setting.",
         views.subscriptions,
         "look",
-        (Answer(200, "All of them.", (Content(JSON, model.Subscriptions),)),),
+        (Answer(200, "The subscriptions.", (Content(JSON, model.Subscriptions),)),),
         BOTH,
     ),
     Route(
         "GET",
         _SUBSCRIPTION,
         "subscription",
-        "One subscription: settings in force, state, what its broker can do.",
+        "One subscription: its settings in force, its state, and what its broker can do.",
         views.subscription,
         "look",
         (Answer(200, "The subscription.", (Content(JSON, SubscriptionView),)),),
@@ -266,7 +297,7 @@ _VIEWS = (
         "GET",
         f"{_SUBSCRIPTION}/explain",
         "explain",
-        "What holds each partition's progress, and what keeps messages from being handed out.",
+        "Explain what holds up each partition's progress, and what limits delivery now.",
         views.explain,
         "look",
         (Answer(200, "The reasons.", (Content(JSON, Explanation),)),),
@@ -280,7 +311,7 @@ _VIEWS = (
         "Progress of each partition.",
         views.lag,
         "look",
-        (Answer(200, "One entry a partition.", (Content(JSON, model.Partitions),)),),
+        (Answer(200, "One entry per partition.", (Content(JSON, model.Partitions),)),),
         BOTH,
         problems=(404, 503),
     ),
@@ -288,14 +319,24 @@ _VIEWS = (
         "GET",
         f"{_SUBSCRIPTION}/in-flight",
         "in_flight",
-        "Messages that are leased or wait for a retry, the oldest first.",
+        "List messages that are leased or wait for a retry, the oldest first.",
         views.in_flight,
         "look",
         (Answer(200, "The messages.", (Content(JSON, model.InFlightMessages),)),),
         BOTH,
         params=(
-            Param("older_ms", "query", "Only those out for longer.", _whole(0, views.OLDER_MS_MAX)),
-            Param("max", "query", "How many; default 100.", _whole(1, views.IN_FLIGHT_MAX)),
+            Param(
+                "older_ms",
+                "query",
+                "Only messages first delivered longer ago than this.",
+                _whole(0, views.OLDER_MS_MAX),
+            ),
+            Param(
+                "max",
+                "query",
+                "Most messages to list; default 100.",
+                _whole(1, views.IN_FLIGHT_MAX),
+            ),
         ),
         problems=(404, 503),
     ),
@@ -306,10 +347,10 @@ _HEALTH = (
         "GET",
         "/livez",
         "livez",
-        "The process answers.",
+        "Whether the process answers.",
         views.livez,
         "health",
-        (Answer(200, "It does.", (Content(JSON, model.Liveness),)),),
+        (Answer(200, "The process answers.", (Content(JSON, model.Liveness),)),),
         PROBED,
         open=True,
     ),
@@ -317,12 +358,17 @@ _HEALTH = (
         "GET",
         "/readyz",
         "readyz",
-        "Broker, store and partitions are there; else 503 with the reasons, as while stopping.",
+        "Whether the sidecar is ready: it reaches broker and store, has its partitions, and is not "
+        "stopping.",
         views.readyz,
         "health",
         (
-            Answer(200, "Ready.", (Content(JSON, model.Readiness),)),
-            Answer(503, "Not ready.", (Content(JSON, model.Readiness),)),
+            Answer(200, "The sidecar is ready.", (Content(JSON, model.Readiness),)),
+            Answer(
+                503,
+                "The sidecar is not ready; `reasons` says why.",
+                (Content(JSON, model.Readiness),),
+            ),
         ),
         PROBED,
         open=True,
@@ -337,7 +383,7 @@ _HEALTH = (
         (
             Answer(
                 200,
-                "The exposition.",
+                "The metrics.",
                 (Content("text/plain", str), Content("application/openmetrics-text", str)),
             ),
         ),
@@ -350,7 +396,7 @@ _HEALTH = (
         "Version, identity, uptime, adapters.",
         views.info,
         "health",
-        (Answer(200, "The facts.", (Content(JSON, dict),)),),
+        (Answer(200, "Facts about this process.", (Content(JSON, dict),)),),
         ("admin",),
     ),
     Route(
@@ -376,7 +422,7 @@ _HEALTH = (
         "GET",
         "/problems/{problem}",
         "problem",
-        "Explains a problem type.",
+        "Explain a problem type.",
         views.problem,
         "documents",
         (Answer(200, "The explanation.", (Content("text/plain", str),)),),

@@ -57,7 +57,7 @@ class AppHealth:
         if not self.well or not (gone or self._failures >= self._settings.health_failures):
             return
         self.well = False
-        LOG.warning("the application is not well, nothing is handed out: %s", why)
+        LOG.warning("the application is not well, ackd delivers nothing: %s", why)
         self._engine.gate(f"the application is not well: {why}")
         if gone and self._settings.down_leases == "retry":
             await self._end()
@@ -74,6 +74,6 @@ class AppHealth:
 
     async def _end(self) -> None:
         try:
-            LOG.warning("%d leases of it were ended", await self._engine.end_held())
+            LOG.warning("%d leases of the application were ended", await self._engine.end_held())
         except AckdError as error:
-            LOG.warning("its leases could not be ended: %s", error)
+            LOG.warning("leases of the application could not be ended: %s", error)

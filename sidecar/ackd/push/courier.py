@@ -152,7 +152,7 @@ class Courier:
                 if result.status is Status.UNAVAILABLE:
                     away.append(item)
                 elif result.status in {Status.LOST, Status.INVALID}:
-                    LOG.info("%s: %s came to nothing: %s", self._name, item.do, result.status)
+                    LOG.info("%s: %s had no effect: %s", self._name, item.do, result.status)
             left = away
             if left and self._now() >= end_s:
                 LOG.warning("%s: %d answers could not be settled in time", self._name, len(left))

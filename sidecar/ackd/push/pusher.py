@@ -126,7 +126,7 @@ class Pusher:
         try:
             await self._engine.abandon(received)
         except AckdError as error:
-            LOG.info("%s: leases not given back: %s", self._name, error)
+            LOG.info("%s: leases could not be released: %s", self._name, error)
 
     def _count(self, change: int) -> None:
         self._running += change
@@ -187,13 +187,13 @@ class Pusher:
     def _nobody_there(self, detail: str) -> None:
         if self._gate.unreachable(self._now()) and not self._out:
             self._out = True
-            LOG.warning("%s: push stops, the application is not there: %s", self._name, detail)
+            LOG.warning("%s: push stops, the application can't be reached: %s", self._name, detail)
             self._metrics.push_breaker_open.at(self._name).set(1)
         self._tell(f"{self._push.url} can't be reached; tried again from time to time")
 
     def _somebody_there(self) -> None:
         if self._out:
             self._out = False
-            LOG.info("%s: push goes on, the application is there again", self._name)
+            LOG.info("%s: push goes on, the application answers again", self._name)
             self._metrics.push_breaker_open.at(self._name).set(0)
             self._tell(None)

@@ -65,14 +65,14 @@ class Metrics(OutboxMetrics):
         self.waiters = self._gauge("ackd_waiters", "Receive calls that are waiting now.", (of,))
         self.streams = self._gauge("ackd_streams", "Streams that are open now.", (of,))
         self.deliveries = self._counter(
-            "ackd_deliveries", "Messages handed out under a lease: first, or again.", (of, "kind")
+            "ackd_deliveries", "Messages delivered under a lease: first, or again.", (of, "kind")
         )
         self.delivered_bytes = self._counter(
-            "ackd_delivered_bytes", "Bytes of key, value and headers handed out.", (of,)
+            "ackd_delivered_bytes", "Bytes of key, value and headers delivered.", (of,)
         )
         self.settles = self._counter(
             "ackd_settles",
-            "Settled items, by what was asked for and what became of it.",
+            "Settled items, by verb and result.",
             (of, "do", "status"),
         )
         self.late_acks = self._counter(
@@ -82,20 +82,20 @@ class Metrics(OutboxMetrics):
         )
         self.lost_settles = self._counter(
             "ackd_lost_settles",
-            "Settles that came when the message had gone on without them: work done for nothing.",
+            "Settles that came too late: the message went on without them. That work was wasted.",
             (of, "do"),
         )
         self.lease_expiries = self._counter(
-            "ackd_lease_expiries", "Leases that ran out without being settled.", (of,)
+            "ackd_lease_expiries", "Leases that expired without a settle.", (of,)
         )
         self.deadline_lateness = self._histogram(
             "ackd_deadline_lateness_seconds",
-            "How long after its deadline an expired message could be handed out again (I4).",
+            "How long after its deadline an expired message could be delivered again (I4).",
             (of,),
         )
         self.push_calls = self._counter(
             "ackd_push_calls",
-            "Calls of the application, by what came of them: ack, items, kept, retry, dead, "
+            "Calls of the application, by result: ack, items, kept, retry, dead, "
             "pressure, timeout, broken, lost, unreachable.",
             (of, "outcome"),
         )
@@ -115,7 +115,7 @@ class Metrics(OutboxMetrics):
         """What holds work back on purpose."""
         of = "subscription"
         self.paused = self._gauge(
-            "ackd_paused", "1 while nothing is handed out because an operator said so.", (of,)
+            "ackd_paused", "1 while an operator has paused the subscription.", (of,)
         )
         self.rate_waits = self._counter(
             "ackd_rate_waits", "Times that the shared rate had less than was asked for.", (of,)
@@ -133,13 +133,15 @@ class Metrics(OutboxMetrics):
         self.cancels = self._counter(
             "ackd_cancels", "Messages that an operator cancelled: acked or dead.", (of, "outcome")
         )
-        self.brake_on = self._gauge(
-            "ackd_brake_on",
-            "1 while only single messages are tried because the application fails. Alert on it.",
+        self.circuit_breaker_open = self._gauge(
+            "ackd_circuit_breaker_open",
+            "1 while the application fails and only single messages are tried. Alert on it.",
             (of,),
         )
-        self.brakes = self._counter(
-            "ackd_brakes", "Times that the brake stopped a subscription that fails.", (of,)
+        self.circuit_breaker_trips = self._counter(
+            "ackd_circuit_breaker_trips",
+            "Times that the circuit breaker opened.",
+            (of,),
         )
 
     def _define_progress(self) -> None:
@@ -153,7 +155,7 @@ class Metrics(OutboxMetrics):
         )
         self.oldest_unfinished = self._gauge(
             "ackd_oldest_unfinished_age_seconds",
-            "Time since the oldest unfinished message was first handed out; 0 without one.",
+            "Time since the first delivery of the oldest unfinished message; 0 without one.",
             each,
         )
         self.transaction_held = self._gauge(
@@ -165,25 +167,27 @@ class Metrics(OutboxMetrics):
             "ackd_watermark_offset", "The smallest unfinished offset; standing still is bad.", each
         )
         self.in_flight = self._gauge("ackd_in_flight", "Messages under lease now.", (of,))
-        ready = "Messages that can be handed out now, at most: cancelled ones count for a while."
+        ready = "Messages that can be delivered now, at most: cancelled ones count for a while."
         self.ready = self._gauge("ackd_ready", ready, (of,))
         self.waiting = self._gauge("ackd_waiting", "Messages that wait for their retry.", (of,))
         self.window_bytes = self._gauge(
             "ackd_window_bytes", "Bytes of message bodies held (bound: window_bytes_max).", (of,)
         )
-        self.window_share = self._gauge(
-            "ackd_window_share", "Part of window_bytes_max that is used. Alert above 0.8.", (of,)
+        self.window_used_ratio = self._gauge(
+            "ackd_window_used_ratio",
+            "Used part of window_bytes_max, 0 to 1. Alert above 0.8.",
+            (of,),
         )
         self.window_warnings = self._counter(
             "ackd_window_warnings", "Times that this part rose above 0.8.", (of,)
         )
         self.fetched = self._counter("ackd_fetched", "Messages fetched from the broker.", (of,))
         self.partitions_owned = self._gauge(
-            "ackd_partitions_owned", "Partitions that this sidecar may hand out.", (of,)
+            "ackd_partitions_owned", "Partitions whose messages this sidecar may deliver.", (of,)
         )
         self.settings_differ = self._gauge(
             "ackd_settings_differ",
-            "Living sidecars of the subscription with other semantic settings. Alert on it.",
+            "Live sidecars of the subscription with other semantic settings. Alert on it.",
             (of,),
         )
         self.takeovers = self._counter(
@@ -192,9 +196,9 @@ class Metrics(OutboxMetrics):
         self.commits = self._counter(
             "ackd_commits", "Commits of progress to the broker: done or failed.", (of, "outcome")
         )
-        self.foreign_commits = self._counter(
-            "ackd_foreign_commits",
-            "Commits in our group that ackd did not make (resets, other consumers).",
+        self.external_commits = self._counter(
+            "ackd_external_commits",
+            "Commits in the group that ackd did not make (resets, other consumers).",
             (of, "decision"),
         )
         self.expired_by_retention = self._counter(
@@ -208,16 +212,16 @@ class Metrics(OutboxMetrics):
             (of,),
         )
         self.vanished = self._counter(
-            "ackd_vanished", "Handed-out messages that the broker no longer has.", (of,)
+            "ackd_vanished", "Delivered messages that the broker no longer has.", (of,)
         )
 
     def _define_copies(self) -> None:
         """What leaves the window: stuck messages and dead letters."""
         of = "subscription"
-        self.send_backs = self._counter(
-            "ackd_send_backs",
-            "Stuck messages that left the window for the retry topic, by reason: age, span, delay, "
-            "bytes, key (they followed an earlier one of their key).",
+        self.retry_topic_moves = self._counter(
+            "ackd_retry_topic_moves",
+            "Stuck messages that moved to the retry topic, by reason: age, span, delay, bytes, key "
+            "(they followed an earlier one of their key).",
             (of, "reason"),
         )
         self.copies = self._counter(
@@ -225,29 +229,33 @@ class Metrics(OutboxMetrics):
             "Tries to store copies, by topic: retry-topic, dead-letter-topic; stored or failed.",
             (of, "topic", "outcome"),
         )
-        self.copies_left_out = self._counter(
-            "ackd_copies_left_out",
-            "Copies of ackd's in topics that a pattern took in (a mirror's, say): passed over.",
+        self.copies_ignored = self._counter(
+            "ackd_copies_ignored",
+            "Copies of ackd's, skipped in topics that a pattern matched (a mirror's, say).",
             (of,),
         )
         self.dead_letters = self._counter(
             "ackd_dead_letters",
-            "Dead letters that an operation took away, by outcome: redriven, purged, failed.",
+            "Dead letters that an operation handled, by outcome: redriven, purged, failed.",
             (of, "outcome"),
         )
-        self.copying = self._gauge(
-            "ackd_copying", "Messages whose copy is not stored yet; standing still is bad.", (of,)
+        self.copies_in_progress = self._gauge(
+            "ackd_copies_in_progress",
+            "Messages whose copy is not stored yet; it should go down to 0.",
+            (of,),
         )
         self.claims = self._counter(
             "ackd_claims",
-            "Retry copies that asked for their message, by answer: claimed, held, finished (acked "
-            "meanwhile), duplicate, unknown (the store forgot it: delivered), behind (an earlier "
-            "one of its key is not over), stranger (no copy, or of nothing here: comes as "
-            "itself).",
+            "Claims of retry copies, by answer: claimed, held (the message is still leased), "
+            "finished (acked meanwhile), duplicate, unknown (the store forgot it: delivered), "
+            "blocked (an earlier one of its key is unfinished), foreign (no copy that ackd made "
+            "of a message here: delivered as itself).",
             (of, "outcome"),
         )
-        self.parked = self._gauge(
-            "ackd_parked", "Unfinished messages in the retry topic, of owned partitions.", (of,)
+        self.retry_topic_messages = self._gauge(
+            "ackd_retry_topic_messages",
+            "Unfinished messages in the retry topic, in owned partitions.",
+            (of,),
         )
         self.spilled_bytes = self._gauge(
             "ackd_spilled_bytes",
@@ -268,7 +276,7 @@ class Metrics(OutboxMetrics):
         )
         self.store_up = self._gauge("ackd_store_up", "1 while the store answers.", ())
         self.store_call_seconds = self._histogram(
-            "ackd_store_call_seconds", "How long a call took, failed ones too.", ("call",)
+            "ackd_store_call_seconds", "How long a store call took, failed ones too.", ("call",)
         )
         self.store_batch_items = self._histogram(
             "ackd_store_batch_items", "Items that one script call decided.", ("call",), ITEMS
@@ -277,7 +285,7 @@ class Metrics(OutboxMetrics):
             "ackd_store_outages", "Times that the store went away or refused to serve.", ()
         )
         self.store_unknown = self._counter(
-            "ackd_store_unknown_outcomes", "Calls whose answer was lost (R12).", ("call",)
+            "ackd_store_unknown_outcomes", "Store calls whose answer was lost (R12).", ("call",)
         )
         self.possible_rollbacks = self._counter(
             "ackd_possible_rollbacks",
@@ -322,9 +330,9 @@ class Metrics(OutboxMetrics):
         """Spans that leave the sidecar, or don't."""
         self.trace_spans = self._counter(
             "ackd_trace_spans",
-            "Spans, by way (file, otlp) and what became of them: written; dropped because the "
+            "Spans, by exporter (file, otlp) and outcome: written; dropped because the "
             "buffer was full or writing failed; lost with a crash of the run before.",
-            ("way", "outcome"),
+            ("exporter", "outcome"),
         )
         self.trace_files_deleted = self._counter(
             "ackd_trace_files_deleted", "Trace files deleted because of disk_bytes_max.", ()

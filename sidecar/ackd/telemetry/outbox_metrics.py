@@ -70,7 +70,7 @@ class OutboxMetrics(ABC):
         )
         self.outbox_due = self._gauge(
             "ackd_outbox_due",
-            "Messages of it that are over their time. Alert when that stays so.",
+            "Messages in it that should be at the broker by now. Alert when that stays above 0.",
             ("broker",),
         )
         self.outbox_bytes = self._gauge(
@@ -87,7 +87,7 @@ class OutboxMetrics(ABC):
         of = "subscription"
         self.dedup_repeats = self._counter(
             "ackd_dedup_repeats",
-            "Messages settled without delivery: their business key was acked before.",
+            "Messages settled without delivery: their deduplication key was acked before.",
             (of,),
         )
         self.dedup_skipped = self._counter(

@@ -20,7 +20,7 @@ def begin(metrics: Metrics, subscription: str) -> None:
         metrics.lease_expiries,
         metrics.expired_by_retention,
         metrics.vanished,
-        metrics.copies_left_out,
+        metrics.copies_ignored,
     ):
         family.at(subscription)
     for reason in ("slow-reader", "malformed"):
@@ -28,10 +28,10 @@ def begin(metrics: Metrics, subscription: str) -> None:
     for verb in VERBS:
         metrics.lost_settles.at(subscription, verb)
     for decision in ("accepted", "refused"):
-        metrics.foreign_commits.at(subscription, decision)
+        metrics.external_commits.at(subscription, decision)
     for outcome in ("done", "failed"):
         metrics.commits.at(subscription, outcome)
     for reason in ("age", "span", "delay", "bytes"):
-        metrics.send_backs.at(subscription, reason)
+        metrics.retry_topic_moves.at(subscription, reason)
     for topic, outcome in product(("retry-topic", "dead-letter-topic"), ("stored", "failed")):
         metrics.copies.at(subscription, topic, outcome)

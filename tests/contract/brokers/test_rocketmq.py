@@ -34,7 +34,7 @@ class RocketMQLab(Lab):
         self._admin = rocketmq.admin
         self.options = {
             "endpoints": rocketmq.endpoints,
-            "hold_ms": HOLD_MS,
+            "invisible_duration_ms": HOLD_MS,
             "poll_ms": POLL_MS,
         }
         self.unreachable = {"endpoints": f"127.0.0.1:{free_port()}", "request_timeout_ms": 1_000}

@@ -78,7 +78,9 @@ CASES: dict[str, Case] = {
         {f"ackd_push_breaker_open{SUB}": "0x50 1x60"}, {**OF_SIDECAR, "subscription": "s"}
     ),
     "AckdPausedForLong": Case({f"ackd_paused{SUB}": "0x5 1x120"}, OF_SUB, "90m"),
-    "AckdBrakeOn": Case({f"ackd_brake_on{SUB}": "0x50 1x60"}, {**OF_SIDECAR, "subscription": "s"}),
+    "AckdCircuitBreakerOpen": Case(
+        {f"ackd_circuit_breaker_open{SUB}": "0x50 1x60"}, {**OF_SIDECAR, "subscription": "s"}
+    ),
     "AckdOutboxStands": Case(
         {f"ackd_outbox_due{with_labels(SIDECAR, broker='b')}": "0x50 7x60"},
         {**OF_JOB, "broker": "b"},
@@ -105,15 +107,15 @@ CASES: dict[str, Case] = {
     ),
     "AckdBacklogGrows": Case({f"ackd_lag_messages{PART}": "0+100x200"}, OF_SUB, "120m"),
     "AckdWindowNearlyFull": Case(
-        {f"ackd_window_share{SUB}": "0.5x5 0.9x120"}, {**OF_SIDECAR, "subscription": "s"}
+        {f"ackd_window_used_ratio{SUB}": "0.5x5 0.9x120"}, {**OF_SIDECAR, "subscription": "s"}
     ),
-    "AckdManySentBack": Case(
-        rising("ackd_send_backs_total", with_labels(SUB, reason="age"), 20), OF_SUB
+    "AckdManyRetryTopicMoves": Case(
+        rising("ackd_retry_topic_moves_total", with_labels(SUB, reason="age"), 20), OF_SUB
     ),
     "AckdCopiesNotStored": Case(
         {
             **rising("ackd_copies_total", with_labels(SUB, topic="retry-topic", outcome="failed")),
-            f"ackd_copying{SUB}": "4x120",
+            f"ackd_copies_in_progress{SUB}": "4x120",
         },
         OF_SUB,
     ),
@@ -121,14 +123,14 @@ CASES: dict[str, Case] = {
         rising("ackd_copies_total", with_labels(SUB, topic="dead-letter-topic", outcome="stored")),
         OF_SUB,
     ),
-    "AckdCopiesLeftOut": Case(rising("ackd_copies_left_out_total", SUB), OF_SUB),
+    "AckdCopiesIgnored": Case(rising("ackd_copies_ignored_total", SUB), OF_SUB),
     "AckdCommitsFail": Case(
         rising("ackd_commits_total", with_labels(SUB, outcome="failed")), OF_SUB
     ),
     "AckdPossibleRollback": Case(rising("ackd_possible_rollbacks_total", SIDECAR), OF_JOB),
     "AckdStoreDataLost": Case(rising("ackd_store_data_lost_total", SIDECAR), OF_JOB),
-    "AckdForeignCommit": Case(
-        rising("ackd_foreign_commits_total", with_labels(SUB, decision="refused")),
+    "AckdExternalCommit": Case(
+        rising("ackd_external_commits_total", with_labels(SUB, decision="refused")),
         {**OF_SUB, "decision": "refused"},
     ),
     "AckdExpiredByRetention": Case(rising("ackd_messages_expired_by_retention_total", SUB), OF_SUB),
@@ -171,11 +173,11 @@ HEALTHY = {
     f"ackd_broker_up{with_labels(SIDECAR, broker='b')}": "1x200",
     f"ackd_partitions_owned{SUB}": "3x200",
     f"ackd_push_breaker_open{SUB}": "0x200",
-    f"ackd_brake_on{SUB}": "0x200",
+    f"ackd_circuit_breaker_open{SUB}": "0x200",
     f"ackd_outbox_due{with_labels(SIDECAR, broker='b')}": "0x60 40x3 0x140",
     f"ackd_outbox_failed{with_labels(SIDECAR, broker='b')}": "0x200",
-    f"ackd_window_share{SUB}": "0.6x60 0.95x5 0.5x140",
-    f"ackd_copies_left_out_total{SUB}": "0x200",
+    f"ackd_window_used_ratio{SUB}": "0.6x60 0.95x5 0.5x140",
+    f"ackd_copies_ignored_total{SUB}": "0x200",
     # An operator's pause of half an hour.
     f"ackd_paused{SUB}": "0x40 1x30 0x130",
     f"ackd_watermark_offset{PART}": "0+1000x200",
@@ -187,16 +189,16 @@ HEALTHY = {
     **rising("ackd_lease_expiries_total", SUB, 10),
     f"ackd_late_acks_total{SUB}": "0x50 3x150",
     f"ackd_lost_settles_total{with_labels(SUB, do='ack')}": "0x50 3x150",
-    f"ackd_send_backs_total{with_labels(SUB, reason='age')}": "0+1x200",
-    f"ackd_send_backs_total{with_labels(SUB, reason='delay')}": "0+500x200",
+    f"ackd_retry_topic_moves_total{with_labels(SUB, reason='age')}": "0+1x200",
+    f"ackd_retry_topic_moves_total{with_labels(SUB, reason='delay')}": "0+500x200",
     **rising("ackd_copies_total", with_labels(SUB, topic="retry-topic", outcome="stored"), 20),
     f"ackd_copies_total{with_labels(SUB, topic='retry-topic', outcome='failed')}": "0x200",
     f"ackd_copies_total{with_labels(SUB, topic='dead-letter-topic', outcome='stored')}": "7x200",
-    f"ackd_copying{SUB}": "2x200",
+    f"ackd_copies_in_progress{SUB}": "2x200",
     f"ackd_commits_total{with_labels(SUB, outcome='failed')}": "0x60 1x140",
     f"ackd_possible_rollbacks_total{SIDECAR}": "4x200",
     f"ackd_store_data_lost_total{SIDECAR}": "0x200",
-    f"ackd_foreign_commits_total{with_labels(SUB, decision='refused')}": "0x200",
+    f"ackd_external_commits_total{with_labels(SUB, decision='refused')}": "0x200",
     f"ackd_messages_expired_by_retention_total{SUB}": "0x200",
     f"ackd_vanished_total{SUB}": "0x200",
     f"ackd_clock_skew_seconds{SIDECAR}": "0.02x200",

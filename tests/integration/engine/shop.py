@@ -136,7 +136,9 @@ class Worker:
         """Wait until a copy waits for the end of the lease of its message."""
 
         async def claiming() -> bool:
-            return any(e.state == "claiming" for e in await self.runtime.in_flight(NAME, 0, 100))
+            return any(
+                e.state == "waiting_for_lease" for e in await self.runtime.in_flight(NAME, 0, 100)
+            )
 
         await wait_until_async(claiming, "a copy that waits for a lease")
 

@@ -69,7 +69,7 @@ async def test_r4_settles_of_a_parked_lease_that_are_told_to_the_other_one(shop:
     async def claiming() -> bool:
         for worker in (owner, other):
             states.extend(each.state for each in await worker.runtime.in_flight("work", 0, 10))
-        return "claiming" in states
+        return "waiting_for_lease" in states
 
     await wait_until_async(claiming, "the copy to wait for the lease")
     await other.settle(message, Verb.RETRY, delay_ms=1, reason="no disk")

@@ -24,7 +24,7 @@ from tests.support.wait import wait_until_async
 FORGED = {
     "ackd-generation": (b"-1", b"%d" % (1 << 70), b"%d" % (1 << 53)),
     "ackd-incarnation": (b"-1", b"%d" % (1 << 70)),
-    "ackd-rterm": (b"-1", b"65536"),
+    "ackd-rollback-epoch": (b"-1", b"65536"),
     "ackd-attempt": (b"70000",),
     "ackd-due-ms": (b"%d" % (1 << 60),),
     "ackd-order-key": (b"%d" % (1 << 50),),
@@ -77,7 +77,7 @@ async def test_no_header_stops_the_sidecar_or_makes_a_name(
         found = await worker.collect(len(headers), lease_ms=60_000)
     assert {each.topic for each in found} == {retry_topic(worker)}
     assert len({(each.partition, each.record.offset) for each in found}) == len(headers)
-    assert worker.runtime.metrics.claims.at(NAME, "stranger").value == len(headers)
+    assert worker.runtime.metrics.claims.at(NAME, "foreign").value == len(headers)
     assert len([each for each in caplog.records if "is no copy" in each.message]) == 1
     assert not worker.runtime.vitals.failure
     for each in found:
@@ -111,7 +111,7 @@ async def test_a_made_up_generation_takes_no_message_from_its_holder(worker: Wor
 
     async def asked() -> bool:
         claims = worker.runtime.metrics.claims
-        outcomes = ("held", "finished", "duplicate", "unknown", "stranger")
+        outcomes = ("held", "finished", "duplicate", "unknown", "foreign")
         return sum(claims.at(NAME, each).value for each in outcomes) > 0
 
     await wait_until_async(asked, "the claim", timeout_s=30)

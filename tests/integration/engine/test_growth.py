@@ -15,7 +15,7 @@ from tests.support.kafka import Kafka
 from tests.support.wait import wait_until_async
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(120)]
-ORDERED = {"ordering": "key", "on_growth": "drain"}
+ORDERED = {"ordering": "key", "on_partition_increase": "drain"}
 
 
 async def publish(sidecar: Sidecar, topic: str, partition: int, keys: Sequence[bytes]) -> None:

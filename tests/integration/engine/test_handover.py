@@ -148,7 +148,7 @@ class Place:
             return await adopt(parts, do=do)
 
     async def leave(self, *, do: bool, copies: str = "refuse") -> Leaving:
-        """`ackd exit`."""
+        """`ackd release-group`."""
         async with opened(self.settings, NAME) as parts:
             return await leave(parts, do=do, copies=copies)
 
@@ -232,7 +232,7 @@ def value(runtime: Runtime, name: str, **labels: str) -> float:
 
 
 async def test_i1_from_a_plain_group_to_ackd_and_back(place: Place) -> None:
-    """The adopted group goes on where it was; what comes twice afterwards is what the exit said."""
+    """The adopted group goes on where it was; what comes twice afterwards was in the plan."""
     place.be_patient()  # what is held stays in the window
     before = await place.plain(50)
     plan = await place.adopt(do=False)
@@ -251,7 +251,7 @@ async def test_i1_from_a_plain_group_to_ackd_and_back(place: Place) -> None:
     assert value(runtime, "ackd_store_data_lost_total") == 0
     for decision in ("accepted", "refused"):
         labels = {"subscription": NAME, "decision": decision}
-        assert value(runtime, "ackd_foreign_commits_total", **labels) == 0
+        assert value(runtime, "ackd_external_commits_total", **labels) == 0
     assert "stop the sidecars first" in (await place.leave(do=True)).blocked
     await runtime.stop()
     leaving = await place.leave(do=False)
@@ -293,10 +293,10 @@ async def test_as_commands(place: Place, tmp_path: Path) -> None:
     assert sum(each["to_come"] for each in json.loads(out)["partitions"]) == 120 - len(before)
     code, out, _ = await run("adopt", NAME)
     assert (code, json.loads(out)["adopted"]) == (exit_codes.DONE, True)
-    code, out, _ = await run("exit", NAME)
+    code, out, _ = await run("release-group", NAME)
     assert (code, json.loads(out)["left"]) == (exit_codes.DONE, True)
     assert [each["finished_above"] for each in json.loads(out)["partitions"]] == [[], []]
-    code, out, said = await run("exit", "nobody")
+    code, out, said = await run("release-group", "nobody")
     assert (code, out) == (exit_codes.CONFIG, "")
     assert "no subscription 'nobody'" in said
     assert await place.plain(place.count) == place.everything - before
@@ -316,7 +316,7 @@ async def test_the_exit_drains_by_itself(place: Place) -> None:
 
     # Not in time: it goes on as before.
     assert await drained(100) == "20 leases are still open"
-    assert said[-1] == f"{NAME} is handed out again"
+    assert said[-1] == f"{NAME} is delivered again"
 
     async def resumed() -> bool:
         return runtime.subscription(NAME).pauses == []
@@ -326,7 +326,7 @@ async def test_the_exit_drains_by_itself(place: Place) -> None:
     said.clear()
 
     async def paused() -> bool:
-        return [each.reason for each in runtime.subscription(NAME).pauses] == ["ackd exit"]
+        return [each.reason for each in runtime.subscription(NAME).pauses] == ["ackd release-group"]
 
     async def at_rest() -> bool:
         return bool(said) and "stop the sidecars" in said[-1]

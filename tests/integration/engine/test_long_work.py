@@ -41,7 +41,7 @@ async def test_a_message_is_given_up_by_time_however_few_attempts_it_had(
     shop: Shop, how: str
 ) -> None:
     """R28: also one that never uses an attempt up. A delay that ends later does not matter."""
-    worker = await shop.start(give_up_after_ms=1_500, retry_topic=False, attempts_max=100)
+    worker = await shop.start(message_ttl_ms=1_500, retry_topic=False, attempts_max=100)
     await worker.publish(2)
     held, other = await worker.collect(2, lease_ms=60_000)
     await worker.settle(other, Verb.ACK)
@@ -56,14 +56,14 @@ async def test_a_message_is_given_up_by_time_however_few_attempts_it_had(
         found = (await worker.receive(wait_ms=600)).messages
         assert all(each.attempt == 1 for each in found)
     [letter] = await worker.dead(1)
-    assert letter.reason == "given up 1.5 s after it was first handed out"
+    assert letter.reason == "older than message_ttl_ms: 1.5 s after its first delivery"
     assert letter.last_error == ("no disk" if how == "waiting" else "")
     assert 1_500 <= letter.dead_ms - letter.first_seen_ms < 60_000
     assert (await worker.receive(wait_ms=300)).messages == []
 
 
 async def test_i4_a_live_lease_is_never_given_up_and_its_ack_counts(shop: Shop) -> None:
-    worker = await shop.start(give_up_after_ms=300, **SOON)
+    worker = await shop.start(message_ttl_ms=300, **SOON)
     await worker.publish(2)
     acked, expires = await worker.collect(2, lease_ms=60_000)
     await worker.parked()
@@ -77,15 +77,15 @@ async def test_i4_a_live_lease_is_never_given_up_and_its_ack_counts(shop: Shop) 
 
 async def test_the_time_is_counted_on_by_another_sidecar(shop: Shop) -> None:
     """What counts is in the store: when the message was first handed out."""
-    one = await shop.start("one", give_up_after_ms=2_000, retry_topic=False)
+    one = await shop.start("one", message_ttl_ms=2_000, retry_topic=False)
     await one.publish(1)
     first = await one.one(lease_ms=60_000)
     await one.settle(first, Verb.RETRY, delay_ms=400_000)
     await one.runtime.stop()
-    two = await shop.start("two", give_up_after_ms=2_000, retry_topic=False)
+    two = await shop.start("two", message_ttl_ms=2_000, retry_topic=False)
     [letter] = await two.dead(1)
     assert (letter.message, letter.first_seen_ms) == (first.id, first.first_seen_ms)
-    assert letter.reason == "given up 2 s after it was first handed out"
+    assert letter.reason == "older than message_ttl_ms: 2 s after its first delivery"
     assert letter.dead_ms - letter.first_seen_ms >= 2_000
 
 
@@ -96,11 +96,13 @@ async def test_i4_a_change_of_the_time_takes_effect_at_once(shop: Shop) -> None:
     held = await worker.collect(3, lease_ms=60_000)
     await worker.settle(held[0], Verb.RETRY, delay_ms=400_000)
     await worker.settle(held[1], Verb.RELEASE)
-    changes = {"give_up_after_ms": 1_000}
+    changes = {"message_ttl_ms": 1_000}
     await worker.runtime.configure(NAME, changes, open_leases=False, force=False)
     letters = await worker.dead(2)
     assert {each.message for each in letters} == {held[0].id, held[1].id}
-    assert {each.reason for each in letters} == {"given up 1 s after it was first handed out"}
+    assert {each.reason for each in letters} == {
+        "older than message_ttl_ms: 1 s after its first delivery"
+    }
     assert (await worker.settle(held[2], Verb.ACK)).status == "acked"
 
 
@@ -132,7 +134,9 @@ async def fail(worker: Worker, count: int) -> None:
 
 
 async def test_the_brake_holds_all_but_trials_until_one_is_acked(shop: Shop) -> None:
-    worker = await shop.start(brake_failures=5, brake_trial_ms=1_000, attempts_max=2)
+    worker = await shop.start(
+        circuit_breaker_failures=5, circuit_breaker_trial_ms=1_000, attempts_max=2
+    )
     await worker.publish(20)
     in_time = await worker.one(lease_ms=60_000)
     # What is given back is no failure.
@@ -141,10 +145,10 @@ async def test_the_brake_holds_all_but_trials_until_one_is_acked(shop: Shop) -> 
     begin = time.monotonic()
     await fail(worker, 5)
     held = await worker.receive(wait_ms=0)
-    assert (held.messages, held.limited_by) == ([], "brake")
-    assert worker.metric("ackd_brake_on") == 1
+    assert (held.messages, held.limited_by) == ([], "circuit-breaker")
+    assert worker.metric("ackd_circuit_breaker_open") == 1
     limits = (await worker.runtime.explain(NAME)).limits
-    assert limits == ["brake", "brake: 5 failures in a row"]
+    assert limits == ["circuit-breaker", "circuit-breaker: 5 failures in a row"]
     for _ in range(3):
         # One at a time, however many are asked for; more than two attempts, and none is burnt.
         [trial] = (await worker.receive(most=100)).messages
@@ -153,16 +157,21 @@ async def test_the_brake_holds_all_but_trials_until_one_is_acked(shop: Shop) -> 
         await worker.settle(trial, Verb.RETRY, delay_ms=0)
     assert time.monotonic() - begin >= 1 + 1.5 + 2.25
     assert (await worker.settle(in_time, Verb.EXTEND)).status == "extended"
-    assert worker.metric("ackd_brake_on") == 1
+    assert worker.metric("ackd_circuit_breaker_open") == 1
     assert (await worker.settle(in_time, Verb.ACK)).status == "acked"
     assert len(await worker.collect(19)) == 19
-    assert (worker.metric("ackd_brake_on"), worker.metric("ackd_brakes_total")) == (0, 1)
+    assert (
+        worker.metric("ackd_circuit_breaker_open"),
+        worker.metric("ackd_circuit_breaker_trips_total"),
+    ) == (0, 1)
     assert (await worker.runtime.explain(NAME)).limits == []
     assert (await worker.runtime.dead.page(NAME, None, 10)).messages == []
 
 
 async def test_expired_leases_pull_the_brake_and_a_setting_lets_it_go(shop: Shop) -> None:
-    worker = await shop.start(brake_share=0.5, brake_trial_ms=60_000, retry_topic=False)
+    worker = await shop.start(
+        circuit_breaker_share=0.5, circuit_breaker_trial_ms=60_000, retry_topic=False
+    )
     await worker.publish(30)
     assert await worker.all(await worker.collect(9), Verb.ACK) == ["acked"] * 9
     held = await worker.collect(8, lease_ms=60_000)
@@ -172,10 +181,12 @@ async def test_expired_leases_pull_the_brake_and_a_setting_lets_it_go(shop: Shop
         return worker.metric("ackd_lease_expiries_total") == 8
 
     await wait_until_async(limited, "the leases to run out")
-    assert worker.metric("ackd_brake_on") == 0, "8 of 17 are less than a half"
+    assert worker.metric("ackd_circuit_breaker_open") == 0, "8 of 17 are less than a half"
     await worker.all(await worker.collect(1), Verb.DEAD)
-    assert (await worker.receive(wait_ms=0)).limited_by == "brake"
-    await worker.runtime.configure(NAME, {"brake_share": 0}, open_leases=False, force=False)
+    assert (await worker.receive(wait_ms=0)).limited_by == "circuit-breaker"
+    await worker.runtime.configure(
+        NAME, {"circuit_breaker_share": 0}, open_leases=False, force=False
+    )
     assert len(await worker.collect(20)) == 20
 
 
@@ -192,7 +203,7 @@ async def test_i8_a_full_window_sends_its_oldest_back_and_goes_on(shop: Shop) ->
     assert [each.record.offset for each in held] == list(range(40))
 
     async def sent_back() -> bool:
-        return worker.metric("ackd_send_backs_total", reason="bytes") >= 1
+        return worker.metric("ackd_retry_topic_moves_total", reason="bytes") >= 1
 
     await wait_until_async(sent_back, "what made room is counted")
     assert worker.metric("ackd_window_warnings_total") >= 1

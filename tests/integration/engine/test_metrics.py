@@ -33,15 +33,19 @@ VALUE = b"x" * 100
 
 # What a healthy workload has none of; 0 or no series at all.
 NOTHING = {
-    *("ackd_publish_retries_total", "ackd_foreign_commits_total", "ackd_vanished_total"),
+    *("ackd_publish_retries_total", "ackd_external_commits_total", "ackd_vanished_total"),
     *("ackd_messages_expired_by_retention_total", "ackd_store_data_lost_total"),
     *("ackd_http_refused_connections_total", "ackd_log_lines_dropped_total"),
-    *("ackd_send_backs_total", "ackd_copies_total", "ackd_claims_total"),
+    *("ackd_retry_topic_moves_total", "ackd_copies_total", "ackd_claims_total"),
     *("ackd_streams", "ackd_push_calls_total", "ackd_push_seconds", "ackd_push_running"),
     *("ackd_push_breaker_open", "ackd_paused", "ackd_rate_waits_total", "ackd_dead_letters_total"),
     *("ackd_notes_total", "ackd_notes_dropped_total", "ackd_cancels_total"),
-    *("ackd_brake_on", "ackd_brakes_total", "ackd_window_warnings_total"),
-    *("ackd_settings_differ", "ackd_copies_left_out_total", "ackd_readiness_warnings"),
+    *(
+        "ackd_circuit_breaker_open",
+        "ackd_circuit_breaker_trips_total",
+        "ackd_window_warnings_total",
+    ),
+    *("ackd_settings_differ", "ackd_copies_ignored_total", "ackd_readiness_warnings"),
     *("ackd_outbox_accepted_total", "ackd_outbox_refused_total", "ackd_outbox_sent_total"),
     *("ackd_outbox_lateness_seconds", "ackd_outbox_waiting", "ackd_outbox_due"),
     *("ackd_outbox_bytes", "ackd_outbox_failed"),

@@ -62,7 +62,7 @@ async def test_i6_a_key_goes_on_when_its_first_message_is_over_and_others_never_
     assert (limited.messages, limited.limited_by) == ([], "ordering")
     held = (await sidecar.runtime.explain(NAME)).ordered
     assert [
-        (each.key, each.behind, each.head.id, each.head.state, each.parked) for each in held
+        (each.key, each.behind, each.head.id, each.head.state, each.blocked) for each in held
     ] == [
         ("a", 2, f"{place.topic}/0/0", "leased", False),
         ("b", 1, f"{place.topic}/0/1", "leased", False),
@@ -106,7 +106,7 @@ async def test_i6_a_partition_blocks_behind_its_head_and_nothing_is_sent_back(
         assert numbers([head]) == [expected]
         await sidecar.settle([head], Verb.DEAD)
     await sidecar.until_watermark(3)
-    assert sum(sidecar.count("send_backs", why) for why in ("age", "span", "delay")) == 0
+    assert sum(sidecar.count("retry_topic_moves", why) for why in ("age", "span", "delay")) == 0
 
 
 async def test_i6_attempts_that_are_used_up_free_the_key(place: Place) -> None:
@@ -196,9 +196,9 @@ async def test_r19_a_stuck_key_is_parked_as_a_whole_and_comes_in_order(place: Pl
         assert numbers([other]) == [expected]
         await sidecar.settle([other], Verb.ACK)
     await sidecar.until_watermark(16)
-    assert sidecar.count("send_backs", "key") == 7
+    assert sidecar.count("retry_topic_moves", "key") == 7
     (held,) = await _until_lined_up(sidecar)
-    assert (held.behind, held.head.id, held.parked) == (7, f"{place.topic}/0/0", True)
+    assert (held.behind, held.head.id, held.blocked) == (7, f"{place.topic}/0/0", True)
     assert held.key in ("a", None), "None while the body lies on the disk"
     assert await sidecar.receive(wait_ms=200) == []
     # A message that comes while the key is parked stands behind those that are there.
@@ -214,10 +214,10 @@ async def test_r19_a_stuck_key_is_parked_as_a_whole_and_comes_in_order(place: Pl
         assert follower.first_seen_ms > stuck.first_seen_ms
         assert await sidecar.settle([follower], Verb.ACK) == ["acked"]
     await _until_free(sidecar)
-    sent = sidecar.count("send_backs", "key")
+    sent = sidecar.count("retry_topic_moves", "key")
     await publish(sidecar, "a")
     (free,) = await sidecar.receive()
-    assert (numbers([free]), sidecar.count("send_backs", "key")) == ([0], sent)
+    assert (numbers([free]), sidecar.count("retry_topic_moves", "key")) == ([0], sent)
 
 
 async def _until_lined_up(sidecar: Sidecar) -> list[HeldKey]:

@@ -90,7 +90,7 @@ async def test_a_delayed_message_waits_and_survives_a_restart(together: Together
     for each, accepted in zip(found, (late, soon), strict=True):
         assert each.record.timestamp_ms >= accepted.due_ms - 5
     message = await two.runtime.outbox.message("b", soon.number)
-    assert not message.doubtful
+    assert not message.in_doubt
 
 
 async def test_a_repeat_with_an_idempotency_key_is_accepted_once(together: Together) -> None:

@@ -113,7 +113,7 @@ def sent_back(sidecar: Sidecar) -> float:
     """How often a message was."""
     registry = sidecar.runtime.metrics.registry
     labels = {"subscription": NAME, "reason": "age"}
-    return registry.get_sample_value("ackd_send_backs_total", labels) or 0.0
+    return registry.get_sample_value("ackd_retry_topic_moves_total", labels) or 0.0
 
 
 async def test_copies_in_a_mirrored_topic_are_passed_over(
@@ -143,7 +143,7 @@ async def test_copies_in_a_mirrored_topic_are_passed_over(
     assert topics == {base, mirror}
     left_out = partial(
         sidecar.runtime.metrics.registry.get_sample_value,
-        "ackd_copies_left_out_total",
+        "ackd_copies_ignored_total",
         {"subscription": NAME},
     )
     assert left_out() == 5

@@ -258,7 +258,7 @@ async def test_r8_an_accepted_reset_is_undone(
     await until_committed(kafka, name, name, 20)
 
 
-async def test_r8_a_refused_foreign_commit_changes_nothing(
+async def test_r8_a_refused_external_commit_changes_nothing(
     kafka: Kafka, start: StartSidecar, topic: MakeTopic
 ) -> None:
     name = topic()
@@ -267,7 +267,7 @@ async def test_r8_a_refused_foreign_commit_changes_nothing(
     await first.drain()
     await first.runtime.stop()
     await reset(kafka, name, name, 5)
-    second = await start(name, name, foreign_commit="refuse")
+    second = await start(name, name, external_commit="refuse")
     assert await second.receive(wait_ms=1500) == []
     await until_committed(kafka, name, name, 20)
 

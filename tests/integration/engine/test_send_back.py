@@ -177,7 +177,7 @@ async def test_i5_the_2101_message_is_sent_back_and_the_watermark_moves(place: P
     assert stuck.id == f"{place.topic}/0/2101"
     await sidecar.settle([m for m in messages if m is not stuck], Verb.ACK)
     await sidecar.until_watermark(2_201)
-    assert sidecar.count("send_backs", "age") == 1
+    assert sidecar.count("retry_topic_moves", "age") == 1
     # Its lease is as good as ever: it is settled where the message was, and nothing comes back.
     assert await sidecar.settle([stuck], Verb.EXTEND, lease_ms=60_000) == ["extended"]
     assert await sidecar.receive(wait_ms=500) == []
@@ -219,7 +219,7 @@ async def test_a_long_retry_leaves_at_once_waits_and_goes_on_counting(place: Pla
     assert await sidecar.settle(messages[:1], Verb.RETRY, delay_ms=5_500) == ["retrying"]
     await sidecar.settle(messages[1:], Verb.ACK)
     await sidecar.until_watermark(3)
-    assert sidecar.count("send_backs", "delay") == 1
+    assert sidecar.count("retry_topic_moves", "delay") == 1
     (second,) = await sidecar.receive(wait_ms=30_000)
     assert time.monotonic() >= due_s
     assert second.attempt == 2
@@ -244,7 +244,7 @@ async def test_r4_dead_while_parked_goes_to_the_dead_letter_topic(place: Place) 
         """People see the parked lease as it is."""
         rows = await sidecar.runtime.in_flight(NAME, 0, 10)
         found = [(r.state, r.id, r.attempt, r.since_ms, r.deadline_ms) for r in rows]
-        return found == [("claiming", held.id, 1, held.first_seen_ms, held.deadline_ms)]
+        return found == [("waiting_for_lease", held.id, 1, held.first_seen_ms, held.deadline_ms)]
 
     await wait_until_async(told, "the copy to have asked for its message")
     items = [SettleItem(held.lease, Verb.DEAD, reason="no such order")]
@@ -296,7 +296,7 @@ async def test_i5_a_partition_that_was_opened_while_the_retry_topic_was_made(
     messages = await sidecar.collect(2, lease_ms=120_000)
     await sidecar.settle(messages[1:], Verb.ACK)
     await sidecar.until_watermark(2, timeout_s=LOOK_EVERY_MS / 2_000)
-    assert sidecar.count("send_backs", "age") == 1
+    assert sidecar.count("retry_topic_moves", "age") == 1
     assert await sidecar.settle(messages[:1], Verb.ACK) == ["acked"]
 
 
@@ -339,7 +339,7 @@ async def test_r25_a_retry_topic_that_can_not_be_made_holds_nothing_else_back(
         assert await sidecar.settle(messages[1:], Verb.ACK) == ["acked", "acked"]
         reason = next(r for r in sidecar.runtime.readiness() if r.name.startswith("subscription"))
         assert not reason.ok
-        assert "retry-topic: stuck messages can't be sent back" in reason.detail
+        assert "retry-topic: stuck messages can't move to the retry topic" in reason.detail
         held = (await sidecar.runtime.explain(NAME)).partitions[0]
         assert held.released_by.endswith("not sent back: there is no retry topic yet")
         own = sidecar.runtime._subscriptions[NAME].retry_topic.topic.name
@@ -385,7 +385,7 @@ async def test_i1_a_copy_that_is_refused_is_tried_again_from_five_seconds_on(
         await sidecar.until_count(1, "copies", "retry-topic", "failed")
         failed_s = time.monotonic()
         (row,) = await sidecar.runtime.in_flight(NAME, 0, 10)
-        assert row.state == "sending"
+        assert row.state == "moving"
         assert "large" in (row.error or "").lower()
         assert await sidecar.watermark() == 0
         await asyncio.to_thread(_limit, kafka, own, 1_000_000)

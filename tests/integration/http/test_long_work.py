@@ -32,7 +32,7 @@ VIDEOS = """
 topics = ["videos"]
 start = "earliest"
 lease_ms = "1m"
-give_up_after_ms = "1d"
+message_ttl_ms = "1d"
 """
 
 

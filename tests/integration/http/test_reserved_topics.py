@@ -40,7 +40,9 @@ def test_names_that_only_look_alike_are_taken(sidecar: Sidecar) -> None:
 
 def test_a_dead_letter_topic_of_another_name_is_refused_too(tmp_path: Path) -> None:
     names = {
-        "work": SubscriptionSettings(broker="b", topics=("orders",), dead_topic="orders-failed"),
+        "work": SubscriptionSettings(
+            broker="b", topics=("orders",), dead_letter_topic="orders-failed"
+        ),
         "other": SubscriptionSettings(broker="b", topics=("orders",), group="shared"),
     }
     broker = adapter.open("b", LocalOptions(path=tmp_path))

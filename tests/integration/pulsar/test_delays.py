@@ -102,8 +102,8 @@ async def test_i5_without_an_answer_messages_come_without_their_delay(pulsar: Pu
                 "service_url": pulsar.url,
                 "admin_url": address,
                 "batch_messages_max": 1,
-                "foreign_delays": True,
-                "foreign_delays_wait_ms": 300,
+                "honor_client_delays": True,
+                "client_delays_wait_ms": 300,
             },
         )
         await broker.start()

@@ -58,7 +58,7 @@ class Shop:
         )
         options = RocketMQOptions(
             endpoints=self.rocketmq.endpoints,
-            hold_ms=HOLD_MS,
+            invisible_duration_ms=HOLD_MS,
             poll_ms=1_000,
             request_timeout_ms=15_000,
             access_key=None if keys is None else keys[0],

@@ -152,10 +152,10 @@ async def test_the_keys(busy: Sidecar) -> None:
         await until(lambda: "stuck in orders" in text_of(app, "#stuck"), "the other one's panel")
         assert "worker-7" in text_of(app, "#stuck") or "orders/" in text_of(app, "#stuck")
         await pilot.resize_terminal(160, 40)
-        await until(lambda: "sent back" in _titled(app)[0], "more columns")
+        await until(lambda: "in retry topic" in _titled(app)[0], "more columns")
         assert app.screen.query_one("#board", DataTable).cursor_row == 1
         await pilot.resize_terminal(80, 24)
-        await until(lambda: "sent back" not in _titled(app)[0], "fewer columns")
+        await until(lambda: "in retry topic" not in _titled(app)[0], "fewer columns")
         await _filter(app, pilot)
         await _inside(app, pilot, busy)
         await press(pilot, "q")

@@ -22,7 +22,7 @@ class RocketMQAt:
         """How to connect."""
         return {
             "endpoints": self.rocketmq.endpoints,
-            "hold_ms": self.hold_ms,
+            "invisible_duration_ms": self.hold_ms,
             "poll_ms": 1_000,
             "request_timeout_ms": 3_000,
         }

@@ -151,3 +151,9 @@ def test_openapi_is_a_document() -> None:
     document = json.loads(done.stdout)
     assert document["openapi"].startswith("3.1")
     assert "/v1/settle" in document["paths"]
+
+
+def test_the_old_name_of_a_command_tells_the_new_one() -> None:
+    done = ackd("exit", "orders", "--plan")
+    assert done.returncode == exit_codes.CONFIG
+    assert done.stderr.endswith("ackd: error: `ackd exit` is now `ackd release-group`\n")

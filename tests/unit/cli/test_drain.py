@@ -1,4 +1,4 @@
-"""`ackd exit` while it waits: whatever ends the wait, the group is handed out again."""
+"""`ackd release-group` while it waits: whatever ends the wait, the group is handed out again."""
 
 import asyncio
 from typing import cast

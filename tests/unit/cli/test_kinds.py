@@ -25,7 +25,7 @@ def test_what_the_kinds_are() -> None:
     [
         ("inflight orders --older soon", "'soon' is not a duration like 500ms, 10s or 1m30s"),
         ("lease retry v1.x --delay 5", "'5' is not a duration"),
-        ("exit orders --drain x", "'x' is not a duration"),
+        ("release-group orders --drain x", "'x' is not a duration"),
         ("top --older x", "'x' is not a duration"),
         ("top --every 1ms", "between 200ms and 1h"),
         ("seek orders --time yesterday", "'yesterday' is not a date-time with an offset like"),

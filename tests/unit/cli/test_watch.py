@@ -150,7 +150,7 @@ def lag_row(owner: str, watermark: int) -> dict[str, Any]:
 def test_the_page_of_a_message_says_what_it_holds() -> None:
     head = message("t/0/1", deadline_ms=60_000)
     held = {"topic": "t", "partition": 0, "watermark": 1, "head": head, "released_by": "an ack"}
-    keys = [{"head": head, "key": "k\x1b", "behind": 3, "parked": True}]
+    keys = [{"head": head, "key": "k\x1b", "behind": 3, "blocked": True}]
     explained = {"limits": ["rate"], "partitions": [held], "ordered": keys}
     owner: Answer = (explained, [lag_row("a", 1)], [head])
     other: Answer = ({"limits": ["rate"], "partitions": []}, [lag_row("a", -1)], [])

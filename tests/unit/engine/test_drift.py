@@ -19,7 +19,12 @@ OWN = {
     # Only who holds a partition decides by these, and only who makes the topic by those.
     *("stuck_min_age_ms", "span_max", "notes_bytes_max"),
     # An application may fail beside one sidecar only.
-    *("brake_failures", "brake_share", "brake_window_ms", "brake_trial_ms"),
+    *(
+        "circuit_breaker_failures",
+        "circuit_breaker_share",
+        "circuit_breaker_window_ms",
+        "circuit_breaker_trial_ms",
+    ),
     *("retry_topic_partitions", "retry_topic_replication", "retry_topic_retention_ms"),
 }
 

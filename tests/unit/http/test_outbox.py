@@ -29,7 +29,7 @@ async def test_one_message_is_accepted_and_can_be_asked_for(server: Running) -> 
             "id": "main/1",
             "state": "waiting",
             "due_ms": NOW_MS + 250,
-            "doubtful": False,
+            "in_doubt": False,
         }
         async with port.get("/v1/outbox") as answer:
             (view,) = (await answer.json())["outboxes"]

@@ -124,8 +124,8 @@ def questions(admin: Admin, wait_ms: int = 0) -> Questions:
     options = PulsarOptions(
         service_url="pulsar://a",
         admin_url="http://a",
-        foreign_delays=True,
-        foreign_delays_wait_ms=wait_ms,
+        honor_client_delays=True,
+        client_delays_wait_ms=wait_ms,
     )
     return Questions(options, admin)
 

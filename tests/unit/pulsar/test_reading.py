@@ -90,7 +90,9 @@ class NoPath(Delays):
     """The broker does not say where the entries are, the first time."""
 
     def __init__(self) -> None:
-        options = PulsarOptions(service_url="pulsar://a", admin_url="http://a", foreign_delays=True)
+        options = PulsarOptions(
+            service_url="pulsar://a", admin_url="http://a", honor_client_delays=True
+        )
         super().__init__(Questions(options, lambda _: {}), PART.topic, self.path)
         self.failed = False
 

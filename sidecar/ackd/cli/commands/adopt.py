@@ -61,7 +61,7 @@ class Plan:
     group: str
     members: list[str]
     sidecars: list[str]
-    foreign_commit: str
+    external_commit: str
     partitions: list[Place] = field(default_factory=list)
     blocked: str = ""
     adopted: bool = False
@@ -84,7 +84,7 @@ async def adopt(parts: Parts, *, do: bool) -> Plan:
         parts.group,
         await parts.members(),
         await parts.sidecars(),
-        parts.settings.foreign_commit,
+        parts.settings.external_commit,
     )
     wanted = parts.partitions()
     committed = await parts.consumer.committed([tp for tp, _ in wanted])
@@ -120,7 +120,7 @@ async def _place(
     start, why = await _start(parts, tp, found.committed.offset, first, end, new=new)
     foreign = found.foreign and watermark not in (-1, committed.offset)
     if foreign:
-        if parts.settings.foreign_commit == "refuse":
+        if parts.settings.external_commit == "refuse":
             start, why = watermark, "the store's record; the strange commit is undone"
         else:
             start, why = committed.offset, "a strange commit moves the group, as a reset does"

@@ -73,10 +73,10 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--error", metavar="TEXT", help="whose last error contains this")
     when = "2026-01-31T08:00:00Z, Unix ms, or so long ago (2h)"
     parser.add_argument(
-        "--after", type=argument_types.past_ms, metavar="TIME", help=f"given up since: {when}"
+        "--after", type=argument_types.past_ms, metavar="TIME", help=f"dead since: {when}"
     )
     parser.add_argument(
-        "--before", type=argument_types.past_ms, metavar="TIME", help="given up before that"
+        "--before", type=argument_types.past_ms, metavar="TIME", help="dead before that"
     )
     parser.add_argument("--max", type=int, metavar="N", help="at most so many")
     parser.add_argument("--rate", type=int, metavar="N", help="at most so many per second")

@@ -1,9 +1,10 @@
-"""`ackd exit`: hand a subscription back to plain consumers, and say what they will see twice.
+"""`ackd release-group`: hand a group back to plain consumers, and say what they will see twice.
 
 A plain consumer knows one number per partition. So the group's position becomes the first
 unfinished offset, and what is finished above it is listed: that comes again. What was sent back has
 its only live copy in the group's retry topic, which a plain consumer does not read: such copies are
-listed, and either hold the exit up, stay there, or are published to their origin topic again.
+listed, and either keep the group from being released, stay there, or are published to their
+origin topic again.
 """
 
 from __future__ import annotations
@@ -40,19 +41,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--copies",
         choices=("refuse", "leave", "origin"),
         default="refuse",
-        help="what waits in the retry topic: holds the exit up (default), stays there unread, or "
-        "is published to its origin topic again, for every group of that",
+        help="retry copies that no plain consumer would read: do nothing while there are any "
+        "(default), leave them unread, or publish them to their origin topic again, where every "
+        "group gets them",
     )
     parser.add_argument(
         "--drain",
         type=argument_types.duration_ms,
         default=DRAIN_MS,
         metavar="TIME",
-        help="while sidecars run: so long at most until open leases have ended and the sidecars "
-        "are stopped (default 10m)",
+        help="while sidecars run: the longest wait for open leases to end and for you to stop the "
+        "sidecars (default 10m)",
     )
     parser.add_argument(
-        "--no-drain", action="store_true", help="refuse while sidecars run; wait for nothing"
+        "--no-drain", action="store_true", help="do nothing while sidecars run, and do not wait"
     )
     common.add_config(parser)
 

@@ -22,7 +22,7 @@ from ackd.engine.cluster.members import UNCONFIRMED_MS
 from ackd.engine.retry.own_topic import retry_topic
 from ackd.errors import StoreError
 
-REASON = "ackd exit"
+REASON = "ackd release-group"
 TRIES = 10
 HEARD_MS = UNCONFIRMED_MS + 500
 """By then every sidecar has heard of the pause, or may not hand out any more (R11)."""
@@ -52,7 +52,7 @@ async def drain(parts: Parts, most_ms: int, say: Say) -> str:
     finally:
         if blocked and mine:
             await _change(parts, lambda live: replace(live, pause=None))
-            say(f"{parts.name} is handed out again")
+            say(f"{parts.name} is delivered again")
     return blocked
 
 

@@ -85,10 +85,10 @@ def rows(before: Mapping[str, Seen], now: Mapping[str, Seen]) -> list[Row]:
 
 def _state(told: Told) -> str:
     state = str(told.view.get("state", ""))
-    return "braked" if any("brake" in each for each in told.limits) else state
+    return "breaker" if any("circuit-breaker" in each for each in told.limits) else state
 
 
-_ORDER = ("running", "idle", "paused", "braked")
+_ORDER = ("running", "idle", "paused", "breaker")
 
 
 def _worst(states: Iterable[str]) -> str:

@@ -40,7 +40,7 @@ COLUMNS = (
     Column("stuck", 6, 0, lambda row: count(row.stuck)),
     Column("oldest", 8, 1, lambda row: age(row.oldest_s) if row.oldest_s else UNKNOWN),
     Column("dead", 6, 0, lambda row: count(row.dead)),
-    Column("sent back", 10, 3, _gauge("parked")),
+    Column("in retry topic", 15, 3, _gauge("in_retry_topic")),
     Column("out/s", 6, 0, lambda row: rate(row.out_s)),
     Column("ack/s", 6, 0, lambda row: rate(row.acked_s)),
     Column("fail/s", 7, 0, lambda row: rate(row.failed_s)),

@@ -29,7 +29,7 @@ _PARTITIONS = (
     "partition", "lag", "held by", "leased", "waiting", "ready", "done above", "unfinished",
     "owner",
 )  # fmt: skip
-_DEAD = ("dead letter", "message", "given up", "attempts", "why")
+_DEAD = ("dead letter", "message", "dead since", "attempts", "why")
 
 
 class Top(Protocol):

@@ -185,7 +185,7 @@ def _explained(message_id: str, of: Detail) -> list[str]:
 def ordered_line(held: Json) -> str:
     """Of a subscription with an order: what waits for one message of a key, or of a partition."""
     key = "" if held["key"] is None else f" of the key {clean(held['key'], 60)}"
-    where = ", all of them in the retry topic" if held["parked"] else ""
+    where = ", all of them in the retry topic" if held["blocked"] else ""
     return f"{held['behind']} later ones{key} wait for {clean(held['head']['id'])}{where}"
 
 

@@ -251,14 +251,14 @@ class Heartbeat:
         """
         health = self._state.health
         if self._rival is None:
-            LOG.error("another process runs under the name %s", self._context.identity)
+            LOG.error("another process has the same identity, %s", self._context.identity)
             self._rival = Rival()
         health.superseded = True
         self._owner.drop_all()
         now_ms = self._context.clock.monotonic_ms()
         if not self._rival.gone(members, self._context.identity, now_ms):
             return
-        LOG.warning("the other process named %s is silent", self._context.identity)
+        LOG.warning("the other process with the identity %s has stopped", self._context.identity)
         replayed_run = self._membership.replayed_run
         await self.register()
         self._membership.replayed_run = (

@@ -30,7 +30,7 @@ BINDING = (
     "attempts_max",
     "rate_per_s",
     "rate_burst",
-    "foreign_commit",
+    "external_commit",
     "dedup",
 )
 """With two values of one of these, two sidecars would do different things to the same message."""
@@ -40,11 +40,11 @@ TOLD = (
     "retry_backoff_ms",
     "retry_backoff_factor",
     "retry_backoff_ms_max",
-    "give_up_after_ms",
+    "message_ttl_ms",
     "stuck_after_ms",
     "retry_topic",
-    "dead_topic",
-    "on_growth",
+    "dead_letter_topic",
+    "on_partition_increase",
     "in_flight_max",
     "start",
     "start_timestamp_ms",

@@ -120,7 +120,7 @@ class Control:
         held = bool(self.pauses())
         if self._state.paused and not held:
             self._state.paused = False
-            LOG.info("%s: goes on", self._state.name)
+            LOG.info("%s: resumed", self._state.name)
             self._state.signals.deliver()
         elif held and not self._state.paused:
             self._state.paused = True

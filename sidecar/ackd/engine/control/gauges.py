@@ -154,14 +154,16 @@ class Gauges:
         ready, size = subscription.partitions.held()
         metrics.ready.at(name).set(ready)
         metrics.paused.at(name).set(subscription.state.paused)
-        metrics.brake_on.at(name).set(subscription.brake.on)
+        metrics.circuit_breaker_open.at(name).set(subscription.brake.on)
         metrics.window_bytes.at(name).set(size)
-        metrics.window_share.at(name).set(subscription.filling.share())
+        metrics.window_used_ratio.at(name).set(subscription.filling.share())
         metrics.waiting.at(name).set(hand_out.waiting())
         metrics.in_flight.at(name).set(subscription.partitions.leased())
         metrics.waiters.at(name).set(hand_out.line.waiting())
-        metrics.copying.at(name).set(len(subscription.send_back) + len(subscription.dead_letters))
-        metrics.parked.at(name).set(
+        metrics.copies_in_progress.at(name).set(
+            len(subscription.send_back) + len(subscription.dead_letters)
+        )
+        metrics.retry_topic_messages.at(name).set(
             sum(
                 len(p.ledger.entries)
                 for p in subscription.partitions.owned.values()

@@ -33,8 +33,8 @@ _HOLD_NAMES = {
     Hold.LEASED: "leased",
     Hold.WAITING: "retrying",
     Hold.DEAD: "dead",
-    Hold.SENDING: "sending",
-    Hold.CLAIMING: "claiming",
+    Hold.SENDING: "moving",
+    Hold.CLAIMING: "waiting_for_lease",
     Hold.BURYING: "dead",
     Hold.PLACING: "retrying",
 }
@@ -177,7 +177,7 @@ class Inspector:
             head=self._view(partition, first, entry),
             key=None if key is None else key.decode("utf-8", "replace"),
             behind=behind,
-            parked=ledger.holds_copies or gone.key(first) in gone.parked,
+            blocked=ledger.holds_copies or gone.key(first) in gone.parked,
         )
 
     def _held(self, partition: Partition) -> HeldUp:
@@ -190,7 +190,7 @@ class Inspector:
 
     def _release(self, partition: Partition, entry: Entry[Held] | None) -> str:
         if partition.ledger.dirty:
-            return "the record is being read again"
+            return "ackd is reading the record of the partition from the store again"
         if entry is None:
             held = self._subscription.held_ends.words(partition)
             return held or "nothing holds it: everything fetched so far is finished"
@@ -202,11 +202,11 @@ class Inspector:
             return ""
         in_ms = partition.ledger.send_back.head_left_ms(self._context.clock.monotonic_ms())
         if in_ms is not None:
-            return f"; sent back to the retry topic in {in_ms / 1000:.0f} s otherwise"
+            return f"; otherwise it moves to the retry topic in {in_ms / 1000:.0f} s"
         settings = self._state.settings
         if partition.ledger.holds_copies or partition.ledger.send_back.rules is not None:
             return ""
-        return "; not sent back: " + (
+        return "; it does not move to the retry topic: " + (
             "there is no retry topic yet" if settings.retry_topic else "retry_topic is off"
         )
 
@@ -237,18 +237,18 @@ def _how(entry: Entry[Held]) -> str:
         case Hold.LEASED:
             return "an ack, or the end of its lease"
         case Hold.WAITING | Hold.PLACING:
-            return "handed out again when its delay is over"
+            return "its delay ends, and it is delivered again"
         case Hold.DEAD | Hold.BURYING:
-            return "finished as soon as its copy is in the dead-letter topic"
+            return "it is finished when its copy is stored in the dead-letter topic"
         case Hold.SENDING:
-            return "finished as soon as its copy is in the retry topic"
+            return "it is finished when its copy is stored in the retry topic"
         case Hold.CLAIMING:
-            return "handed out when its earlier lease has ended without an ack"
+            return "its earlier lease ends: with an ack it is finished, without one it is delivered"
         case Hold.READY | Hold.GRANTING:
             return (
-                "handed out to the next receive"
+                "the next receive gets it"
                 if entry.body is not None
-                else "fetched from the broker, then handed out"
+                else "ackd fetches it from the broker again, then the next receive gets it"
             )
 
 

@@ -125,4 +125,4 @@ class Lengthening:
             if extensions:
                 await flusher.submit(handle, extensions)
         except StoreError as error:
-            LOG.info("%s: leases not lengthened: %s", self._state.name, error.detail)
+            LOG.info("%s: open leases not extended: %s", self._state.name, error.detail)

@@ -16,7 +16,7 @@ from ackd.engine.base.state import SubscriptionState
 
 LOG = logging.getLogger("ackd.engine")
 
-SOURCE = "brake"
+SOURCE = "circuit-breaker"
 _FAILED = frozenset({(Verb.RETRY, Status.RETRYING), (Verb.DEAD, Status.DEAD)})
 
 
@@ -37,10 +37,10 @@ class Braking:
     def _rules(self) -> BrakeRules:
         settings = self._state.settings
         return BrakeRules(
-            settings.brake_failures,
-            settings.brake_share,
-            settings.brake_window_ms,
-            settings.brake_trial_ms,
+            settings.circuit_breaker_failures,
+            settings.circuit_breaker_share,
+            settings.circuit_breaker_window_ms,
+            settings.circuit_breaker_trial_ms,
         )
 
     # --- what the application does
@@ -58,7 +58,7 @@ class Braking:
 
     def _saw(self, worked: int, failed: int) -> None:
         settings = self._state.settings
-        if not (settings.brake_failures or settings.brake_share):
+        if not (settings.circuit_breaker_failures or settings.circuit_breaker_share):
             return
         rules = self._rules()
         if self._brake.saw(worked, failed, rules, self._now_ms()):
@@ -73,11 +73,13 @@ class Braking:
     def _changed(self) -> None:
         name, brake = self._state.name, self._brake
         if brake.on:
-            LOG.warning("%s: brake: %s; one message is tried from time to time", name, brake.why)
-            self._context.metrics.brakes.at(name).inc()
+            LOG.warning(
+                "%s: the circuit breaker opened: %s; single messages are tried", name, brake.why
+            )
+            self._context.metrics.circuit_breaker_trips.at(name).inc()
             self._wake_at(brake.next_ms)
         else:
-            LOG.info("%s: brake released", name)
+            LOG.info("%s: the circuit breaker closed", name)
             self.stop()
             self._state.signals.deliver()
         self._context.moves.hold_back(name, SOURCE, brake.why or None)

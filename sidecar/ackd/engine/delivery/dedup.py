@@ -127,7 +127,7 @@ class Dedup:
         try:
             found = await seen_keys.seen(name, self._settings.window_ms, list(ledgers), asks)
         except StoreError as error:
-            LOG.info("%s: repeats not looked up: %s", name, error.detail)
+            LOG.info("%s: the store did not look up repeats: %s", name, error.detail)
             self._context.metrics.dedup_skipped.at(name, "store").inc(len(asks))
             return frozenset()
         return frozenset(lease for lease, repeat in zip(leases, found, strict=True) if repeat)
@@ -197,7 +197,12 @@ class Dedup:
         try:
             kept = await seen_keys.remember(name, settings.window_ms, settings.entries_max, entries)
         except StoreError as error:
-            LOG.info("%s: %d acks not remembered: %s", name, len(entries), error.detail)
+            LOG.info(
+                "%s: the store did not remember %d deduplication keys: %s",
+                name,
+                len(entries),
+                error.detail,
+            )
             skipped.at(name, "store").inc(len(entries))
         else:
             if kept < len(entries):

@@ -374,7 +374,7 @@ class HandOut:
         if self.stopped:
             return "draining"
         if self._state.paused or self._brake.on:
-            return "paused" if self._state.paused else "brake"
+            return "paused" if self._state.paused else "circuit-breaker"
         owned = self._partitions.owned
         if not owned:
             return "no-partitions"

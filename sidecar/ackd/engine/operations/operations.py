@@ -103,7 +103,7 @@ class Operations:
             name = other.decode()
             raise OperationRunningError(f"the operation {name} is running on it", operation=name)
         view = document.view()
-        LOG.info("%s: %s %s begun", self._state.name, view.kind, document.id)
+        LOG.info("%s: %s %s started", self._state.name, view.kind, document.id)
         self._wake.set()
         return view
 

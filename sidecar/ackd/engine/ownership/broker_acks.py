@@ -185,4 +185,4 @@ class OwnAckFlow:
                     self._state.name, topic_id, KEEP_MS, held[start : start + REMIND_BATCH]
                 )
             except StoreError as error:
-                LOG.info("places of %s: %s", topic, error.detail)
+                LOG.info("message ids of %s: %s", topic, error.detail)

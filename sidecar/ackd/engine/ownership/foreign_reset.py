@@ -148,7 +148,11 @@ class ForeignResets:
                 elif letter.record.offset not in pending:
                     leased[whose].append(letter.carrier.origin.offset)
         if ended:
-            LOG.warning("%s: %d copies of what comes again are over", key.subscription, ended)
+            LOG.warning(
+                "%s: %d retry copies ended, because their messages are delivered again",
+                key.subscription,
+                ended,
+            )
 
 
 def skip(offset: int) -> Op:

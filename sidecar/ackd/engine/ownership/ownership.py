@@ -251,7 +251,7 @@ class Ownership:
     def _policy(self, tp: TopicPartition) -> Policy:
         retry, settings = self._retry_topic, self._state.settings
         carriers = tp.topic == retry.topic.name
-        most, give_up_ms = settings.attempts_max + 1, settings.give_up_after_ms
+        most, give_up_ms = settings.attempts_max + 1, settings.message_ttl_ms
         placed = place_of(settings.ordering, self._state.name, carriers=carriers)
         scattered = self._parts.unordered and not carriers
         return Policy(retry.rules(tp.topic), most, carriers, give_up_ms, placed, scattered)
@@ -275,7 +275,7 @@ class Ownership:
             owner=self._partitions.me,
             start=start,
             nominated=tp in self._partitions.nominated,
-            accept_foreign=self._state.settings.foreign_commit == "accept",
+            accept_foreign=self._state.settings.external_commit == "accept",
         )
 
     def _recovery(self, partition: Partition) -> Recovery:

@@ -1,9 +1,9 @@
 """A topic got more partitions: the new ones wait until the older ones are through (R19, I6).
 
 With more partitions a key may move to another one, where its new messages would not wait for the
-old ones. With `on_growth = "drain"` the first sidecar that opens a new partition notes where the
-older ones end, and nobody takes a new one before all of that is over. The note lies in the store,
-so a restart or another sidecar goes on with it.
+old ones. With `on_partition_increase = "drain"` the first sidecar that opens a new partition notes
+where the older ones end, and nobody takes a new one before all of that is over. The note lies in
+the store, so a restart or another sidecar goes on with it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Growth:
         self._own = own
         self._consumer = consumer
         self._store = store
-        self._wanted = settings.on_growth == "drain" and settings.ordering == "key"
+        self._wanted = settings.on_partition_increase == "drain" and settings.ordering == "key"
         self.waiting: dict[TopicPartition, None] = {}
 
     async def holds(self, tp: TopicPartition, info: TopicInfo, key: LedgerKey) -> bool:
@@ -116,4 +116,6 @@ class Growth:
         count = sum(each in self.waiting for each in partitions)
         if not count:
             return ""
-        return f"{count} new partitions wait until the older ones are drained (on_growth)"
+        return (
+            f"{count} new partitions wait until the older ones are drained (on_partition_increase)"
+        )

@@ -172,13 +172,15 @@ class Recovery:
                 await self._resets.begin(key, snapshot.epoch + 1, found.committed.offset)
             ops += self._foreign(wish, found.committed.offset)
         elif found.ours is not None and _ahead(found.ours, snapshot):
-            LOG.warning("%s: the store is behind its own commit", self._partition.tp)
+            LOG.warning(
+                "%s: the store is behind the position that ackd committed", self._partition.tp
+            )
             self._context.metrics.possible_rollbacks.at().inc()
             ops += open_below(found.ours.base, snapshot)
             ops += [Advance(found.ours.base, repair=True), *lacking(found.ours, snapshot)]
             self._hearsay(found.ours, snapshot)
         elif found.ours is not None and (lost := lacking(found.ours, snapshot)):
-            LOG.warning("%s: the store lacks what its own commit says", self._partition.tp)
+            LOG.warning("%s: the store lacks progress that ackd committed", self._partition.tp)
             self._context.metrics.possible_rollbacks.at().inc()
             ops += lost
             self._hearsay(found.ours, snapshot)
@@ -208,7 +210,7 @@ class Recovery:
     def _foreign(self, wish: Wish, position: int) -> list[Op]:
         name, metrics = self._partition.key.subscription, self._context.metrics
         decision = "accepted" if wish.accept_foreign else "refused"
-        metrics.foreign_commits.at(name, decision).inc()
+        metrics.external_commits.at(name, decision).inc()
         LOG.warning(
             "%s: somebody committed offset %d in this group: %s",
             self._partition.tp,
@@ -225,7 +227,7 @@ class Recovery:
 
     def _no_homes(self) -> Op:
         """The record goes on without them; the new term tells their copies so (R14)."""
-        self._data_lost("home records of what was sent back are gone")
+        self._data_lost("origin records of moved messages are gone")
         rterm = self._context.random_bits(RTERM_BITS)
         return ForgetOriginRecords(rterm)
 

@@ -80,7 +80,7 @@ def carrier_headers(carrier: Carrier, own: Headers) -> Headers:
     numbers = (
         ("ackd-generation", carrier.generation),
         ("ackd-incarnation", carrier.incarnation),
-        ("ackd-rterm", carrier.rterm),
+        ("ackd-rollback-epoch", carrier.rterm),
         ("ackd-attempt", carrier.attempt),
         ("ackd-due-ms", carrier.due_ms),
         ("ackd-first-ms", carrier.first_ms),
@@ -123,7 +123,7 @@ def carrier_of(record: Record, subscription: str) -> Carrier | None:
             generation=_number(found["ackd-generation"], GENERATION_MAX),
             # 0 would fit every life of the home's record.
             incarnation=_number(found["ackd-incarnation"], INCARNATION_MAX, least=1),
-            rterm=_number(found["ackd-rterm"], RTERM_MAX),
+            rterm=_number(found["ackd-rollback-epoch"], RTERM_MAX),
             attempt=_number(found["ackd-attempt"], ATTEMPT_MAX),
             due_ms=_number(found["ackd-due-ms"], TIME_MS_MAX),
             first_ms=_number(found["ackd-first-ms"], FIRST_MS_MAX),

@@ -119,7 +119,7 @@ class Copies:
 
     def _too_long(self) -> str:
         seconds = self._ledger.limits.give_up_ms / 1000
-        return f"given up {seconds:g} s after it was first handed out"
+        return f"older than message_ttl_ms: {seconds:g} s after its first delivery"
 
     def reason(self, offset: int) -> str:
         """Why a message leaves the window, for the copy's header."""
@@ -130,7 +130,7 @@ class Copies:
             return self._out_of_time[offset]
         default = ""
         if 0 < self._ledger.limits.deliveries_max <= entry.attempt:
-            default = f"given up after {entry.attempt} deliveries"
+            default = f"no attempt left after {entry.attempt} deliveries"
         elif self._ledger.limits.out_of_time(entry):
             default = self._too_long()
         return self._errors.get(offset, ("", default))[1]

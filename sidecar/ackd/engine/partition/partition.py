@@ -364,7 +364,7 @@ class Partition:
             case MoveToRetry():
                 if result.outcome is Outcome.SENT:
                     why = self.copies.why(op.offset)
-                    self._context.metrics.send_backs.at(self.key.subscription, why).inc()
+                    self._context.metrics.retry_topic_moves.at(self.key.subscription, why).inc()
                 self.ledger.send_back.sent(*told)
             case PlaceCopy():
                 if not op.then_dead:

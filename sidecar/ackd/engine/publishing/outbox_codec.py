@@ -63,7 +63,7 @@ def read_look(broker: str, number: int, look: Look) -> OutboxMessage:
         return OutboxMessage(name, look.state, look.due_ms, look.doubtful)
     result = _result(look.result)
     if look.state == "failed":
-        return OutboxMessage(name, look.state, doubtful=look.doubtful, error=result.error)
+        return OutboxMessage(name, look.state, in_doubt=look.doubtful, error=result.error)
     known = result.offset >= 0
     sent = message_id(result.topic, result.partition, result.offset) if known else None
-    return OutboxMessage(name, look.state, doubtful=result.doubtful, message=sent)
+    return OutboxMessage(name, look.state, in_doubt=result.doubtful, message=sent)

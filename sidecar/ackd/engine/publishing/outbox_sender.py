@@ -3,7 +3,7 @@
 Two messages of a topic with the same key, or for the same explicit partition, are never on their
 way together: the later one waits until the earlier one is stored or refused for good. What has no
 key goes in batches. A message is removed from the outbox only after the broker has it (I1); what
-may have been sent without an answer is sent again and says so (`doubtful`).
+may have been sent without an answer is sent again and says so (`in_doubt`).
 """
 
 from __future__ import annotations

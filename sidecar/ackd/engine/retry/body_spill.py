@@ -144,7 +144,7 @@ class Parking:
             stubs = await self.spill.write([body for _, body in some])
         except OSError as error:
             # Nothing is lost: the bodies are still here, and the window's bound holds.
-            LOG.warning("%s: bodies not spilled: %s", self._state.name, error)
+            LOG.warning("%s: bodies could not be written to the disk: %s", self._state.name, error)
             return
         if stubs is not None:
             for (partition, body), stub in zip(some, stubs, strict=True):

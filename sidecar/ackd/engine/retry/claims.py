@@ -44,7 +44,7 @@ _NAMES: Mapping[Outcome, str] = {
     Outcome.FINISHED: "finished",
     Outcome.REFUSED: "duplicate",
     Outcome.LOST: "unknown",
-    Outcome.BEHIND: "behind",
+    Outcome.BEHIND: "blocked",
 }
 
 
@@ -386,11 +386,16 @@ class Claims:
 
     def _stranger(self, partition: Partition, offset: int, why: str) -> None:
         """A record that is no copy of ours, or of nothing that is here: it comes as itself."""
-        self._count("stranger")
+        self._count("foreign")
         if not self._told:
             self._told = True
             name, place = self._state.name, message_id(*partition.tp, offset)
-            LOG.warning("%s: %s is no copy (%.300s); more are only counted", name, place, why)
+            LOG.warning(
+                "%s: %s is no copy of ackd (%.300s); further ones are only counted",
+                name,
+                place,
+                why,
+            )
 
     def _count(self, outcome: str) -> None:
         self._context.metrics.claims.at(self._state.name, outcome).inc()

@@ -37,7 +37,7 @@ class Sieve:
         kept = [each for each in event.records if not is_copy(each)]
         left_out = len(event.records) - len(kept)
         if left_out:
-            self._metrics.copies_left_out.at(self._name).inc(left_out)
+            self._metrics.copies_ignored.at(self._name).inc(left_out)
             if topic not in self._told:
                 self._told.add(topic)
                 LOG.warning(

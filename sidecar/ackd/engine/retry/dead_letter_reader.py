@@ -240,7 +240,7 @@ async def open_dead_log(parts: LogParts) -> AsyncIterator[DeadLog]:
     state = parts.state
     topic = dead_name(state.broker, state.name, state.settings)
     async with open_log(parts, topic, "dead") as log:
-        if state.settings.dead_topic and isinstance(state.broker, ForeignDead):
+        if state.settings.dead_letter_topic and isinstance(state.broker, ForeignDead):
             log.foreign = Foreign(state.broker, state.cluster, state.name)
         yield log
 

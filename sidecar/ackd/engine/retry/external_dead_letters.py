@@ -1,4 +1,5 @@
-"""Dead letters of others' consumers in the topic that `dead_topic` names, as if ackd had made them.
+"""Dead letters of others' consumers in the topic that `dead_letter_topic` names, as if ackd had
+made them.
 
 They have no home record: nothing of ackd's waits for them. What a redrive needs is where they came
 from; that they are redriven once is kept by the marks at their own place, as for ackd's own.
@@ -12,7 +13,7 @@ from ackd.core.origin import Origin
 from ackd.engine.partition.copy_headers import ORIGIN, Carrier
 from ackd.ports import DeadOrigin, ForeignDead, Record
 
-REASON = "given up by another consumer"
+REASON = "a dead letter of another consumer"
 
 
 class Foreign:

@@ -155,7 +155,7 @@ class Lines:
         try:
             reply = await self._context.flusher.submit(handle, ops)
         except StoreError as error:
-            LOG.info("%s: lines not told: %s", self._state.name, error.detail)
+            LOG.info("%s: blocked keys not read from the store: %s", self._state.name, error.detail)
             return False
         if reply.verdict is Verdict.OK:
             self._context.memory.told(key, incarnation, ops)

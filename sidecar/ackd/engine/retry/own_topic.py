@@ -93,7 +93,7 @@ class OwnTopic:
 
 def dead_name(broker: Broker, name: str, settings: SubscriptionSettings) -> str:
     """The topic of a subscription's dead letters."""
-    return settings.dead_topic or broker.dead_topic(settings.group or name)
+    return settings.dead_letter_topic or broker.dead_topic(settings.group or name)
 
 
 def dead_letter_topic(broker: Broker, name: str, settings: SubscriptionSettings) -> OwnTopic:
@@ -181,7 +181,7 @@ class RetryTopic:
         except BrokerError as error:
             self._may_send(may=False)
             LOG.warning("%s: no retry topic: %s", state.name, error.detail)
-            detail = f"stuck messages can't be sent back: {error.detail}"
+            detail = f"stuck messages can't move to the retry topic: {error.detail}"
             state.troubles[TROUBLE] = Trouble(TROUBLE, detail)
             return False
         if state.troubles.pop(TROUBLE, None) is None and self.warning:

@@ -23,7 +23,7 @@ _STATE_NAMES: Mapping[State, str] = {
     State.WAITING: "retrying",
     State.RELEASED: "ready",
     State.DEAD: "dead",
-    State.SENDING: "sent back",
+    State.SENDING: "moving",
     State.FINISHED: "finished",
 }
 _LOOKS: Mapping[Outcome, str] = {

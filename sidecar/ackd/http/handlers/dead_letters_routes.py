@@ -33,13 +33,19 @@ DEAD_ROUTES = (
         "List dead letters, partition by partition, the oldest first.",
         dead_letters.page,
         "dead",
-        (Answer(200, "A page; `cursor` leads to the next one.", (Content(JSON, DeadPage),)),),
+        (
+            Answer(
+                200,
+                "A page of dead letters; pass its `cursor` to get the next page.",
+                (Content(JSON, DeadPage),),
+            ),
+        ),
         BOTH,
         params=(
             Param(
                 "cursor",
                 "query",
-                "From the page before.",
+                "`cursor` of the previous page.",
                 {"type": "string", "pattern": ID_PATTERN},
             ),
             Param(
@@ -55,7 +61,7 @@ DEAD_ROUTES = (
         "GET",
         f"{_BASE}/{{dead}}",
         "dead_peek",
-        "One dead letter with its content; it stays where it is.",
+        "Read one dead letter with its content. Nothing changes.",
         dead_letters.peek,
         "dead",
         (Answer(200, "The dead letter.", (Content(JSON, DeadMessage),)),),
@@ -64,16 +70,21 @@ DEAD_ROUTES = (
     ),
     _begin(
         "redrive",
-        "Hand dead letters out again, as an operation.",
+        "Deliver dead letters again. Starts an operation.",
         dead_letters.redrive,
         RedriveBody,
     ),
-    _begin("purge", "Forget dead letters, as an operation.", dead_letters.purge, PurgeBody),
-    _operation("GET", "operation", "How far an operation is.", dead_letters.operation),
+    _begin(
+        "purge",
+        "Drop dead letters: ackd lists them no more. Starts an operation.",
+        dead_letters.purge,
+        PurgeBody,
+    ),
+    _operation("GET", "operation", "Progress of an operation.", dead_letters.operation),
     _operation(
         "DELETE",
         "cancel_operation",
-        "Stop an operation behind its current batch.",
+        "Stop an operation after its current batch.",
         dead_letters.cancel,
     ),
 )

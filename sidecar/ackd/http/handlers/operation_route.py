@@ -19,10 +19,10 @@ def begins(
         handler,
         tag,
         (
-            Answer(200, "Dry run: what would happen.", (Content(JSON, plan),)),
+            Answer(200, "The plan of a dry run. Nothing was changed.", (Content(JSON, plan),)),
             Answer(
                 202,
-                "It has begun; `Location` says how far it is.",
+                "The operation has started. `Location` is the address of its progress.",
                 (Content(JSON, OperationView),),
                 ("Location",),
             ),

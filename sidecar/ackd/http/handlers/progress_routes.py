@@ -22,24 +22,28 @@ PROGRESS_ROUTES = (
         "GET",
         f"{_BASE}/progress",
         "progress_export",
-        "How far the group is, in a form that can be imported.",
+        "Export the group's progress, in a form that can be imported.",
         progress.export,
         "progress",
-        (Answer(200, "Each partition that has progress.", (Content(JSON, ProgressExport),)),),
+        (
+            Answer(
+                200, "One entry per partition that has progress.", (Content(JSON, ProgressExport),)
+            ),
+        ),
         BOTH,
         problems=(404, 429, 503),
     ),
     _begin(
         "progress:import",
         "progress_import",
-        "Take over exported progress, as an operation. The group has to be paused.",
+        "Import exported progress. Starts an operation; pause the group first.",
         progress.take_in,
         ImportBody,
     ),
     _begin(
         "seek",
         "seek",
-        "Move the group, as an operation. It has to be paused.",
+        "Move the group to other positions. Starts an operation; pause the group first.",
         progress.seek,
         SeekBody,
     ),

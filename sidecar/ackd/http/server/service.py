@@ -82,7 +82,7 @@ class Service:
             await self.engine.abandon(received)
         except AckdError as error:
             # The store is away: the leases end at their deadlines, as for a client that died.
-            LOG.warning("could not give %d leases back: %s", len(received.messages), error)
+            LOG.warning("%d leases could not be released: %s", len(received.messages), error)
 
 
 def limits_of(settings: ServerSettings) -> Limits:
