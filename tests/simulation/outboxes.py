@@ -186,7 +186,7 @@ class Deliveries:
                     continue
                 said = read_look("broker", item.number, outbox.look(item.number))
                 places = self.landed[value]
-                if len(places) > 1 and not said.doubtful:
+                if len(places) > 1 and not said.in_doubt:
                     raise Violation(f"R20: {value.decode()} is there {len(places)} times, untold")
                 if said.message not in [message_id(OUT, *each) for each in places]:
                     raise Violation(f"I1: {value.decode()} is not at {said.message}")

@@ -120,7 +120,7 @@ async def test_r28_uncounted_give_backs_count_after_a_hundred(shop: Shop) -> Non
         await worker.settle(message, Verb.RELEASE)
     assert attempts == [1, 2]
     [letter] = await worker.dead(1)
-    assert letter.reason == "given up after 2 deliveries"
+    assert letter.reason == "no attempt left after 2 deliveries"
 
 
 # --- brake

@@ -1,4 +1,4 @@
-"""`ackd release-group` while it waits: whatever ends the wait, the group is handed out again."""
+"""`ackd release-group` while it waits: whatever ends the wait, the group is delivered again."""
 
 import asyncio
 from typing import cast
@@ -60,5 +60,5 @@ async def test_an_exit_that_is_interrupted_changes_nothing(
     after = await live()
     assert after is not None
     assert after.pause is None
-    assert said[-1] == f"{NAME} is handed out again"
+    assert said[-1] == f"{NAME} is delivered again"
     await store.close()

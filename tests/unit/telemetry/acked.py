@@ -31,7 +31,7 @@ def metric(of: Traces, outcome: str, way: str = "file") -> float:
     body, _ = of._metrics.render("")
     for family in text_string_to_metric_families(body.decode()):
         for sample in family.samples:
-            if sample.labels == {"way": way, "outcome": outcome}:
+            if sample.labels == {"exporter": way, "outcome": outcome}:
                 return sample.value
     return 0
 

@@ -25,7 +25,7 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 @pytest.fixture
 async def proxy() -> AsyncIterator[Proxy]:
     server = await asyncio.start_server(echo, "127.0.0.1", 0)
-    found = Proxy("way", server.sockets[0].getsockname()[1])
+    found = Proxy("exporter", server.sockets[0].getsockname()[1])
     await found.start()
     yield found
     await found.stop()

@@ -101,7 +101,7 @@ class BrokerEvents:
             case Lost(partitions):
                 self._forget(partitions)
             case TopicReplaced(topic, topic_id):
-                LOG.warning("topic %s was deleted and made again", topic)
+                LOG.warning("topic %s was deleted and created again", topic)
                 self._ownership.replaced(topic, topic_id)
             case Trouble():
                 self._trouble(event)
