@@ -341,7 +341,9 @@ async def test_r25_a_retry_topic_that_can_not_be_made_holds_nothing_else_back(
         assert not reason.ok
         assert "retry-topic: stuck messages can't move to the retry topic" in reason.detail
         held = (await sidecar.runtime.explain(NAME)).partitions[0]
-        assert held.released_by.endswith("it does not move to the retry topic: there is no retry topic yet")
+        assert held.released_by.endswith(
+            "it does not move to the retry topic: there is no retry topic yet"
+        )
         own = sidecar.runtime._subscriptions[NAME].retry_topic.topic.name
         await asyncio.to_thread(kafka.create_topic, own, partitions=1, config={})
         await sidecar.until_watermark(3, timeout_s=60)
