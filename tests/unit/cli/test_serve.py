@@ -144,7 +144,7 @@ sys.exit(main(["serve", "--config", sys.argv[5]]))
     ("place", "task"),
     [
         (("ackd.store.flusher", "Flusher", "_take"), "runtime.flusher"),
-        (("ackd.engine.cluster.heartbeat", "Presence", "_beat"), "runtime.subscription.default"),
+        (("ackd.engine.cluster.heartbeat", "Heartbeat", "_beat"), "runtime.subscription.default"),
         (("ackd.engine.delivery.timers", "Sweeper", "_upkeep"), "runtime.subscription.default"),
     ],
 )
