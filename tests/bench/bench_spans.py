@@ -18,18 +18,18 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from ackd.config.traces import TraceSettings
-from ackd.core.ledger.entry import Entry, Hold
+from ackd.core.ledger.entry import Entry, EntryStatus
 from ackd.core.origin import Origin
 from ackd.core.record.operations import Settle, grants
-from ackd.core.record.protocol import Call, Reply, Result
+from ackd.core.record.protocol import OpResult, RecordCall, RecordReply
 from ackd.core.record.transitions import Outcome, State, Verb
 from ackd.engine.base.context import SystemClock
-from ackd.engine.tracing.partition_spans import PartitionTracing
-from ackd.engine.tracing.subscription_spans import Tracing
+from ackd.engine.tracing.partition_spans import PartitionSpans
+from ackd.engine.tracing.subscription_spans import SubscriptionSpans
 from ackd.ports import Record
 from ackd.telemetry.metrics import Metrics
 from ackd.telemetry.traces import Traces
-from ackd.telemetry.traceway import Batch
+from ackd.telemetry.traceway import TraceBatch
 
 ROUNDS = 9
 MESSAGES = 20_000
@@ -37,7 +37,7 @@ BATCH = 32
 NOW_MS = 1_790_000_000_000
 LEASE_MS = 30_000
 TOPIC_ID = b"t" * 16
-Step = tuple[Call, Reply]
+Step = tuple[RecordCall, RecordReply]
 
 
 class Written:
@@ -46,7 +46,7 @@ class Written:
     def __init__(self) -> None:
         self.bytes = 0
 
-    def offer(self, batch: Batch) -> bool:
+    def offer(self, batch: TraceBatch) -> bool:
         """Compress it."""
         self.bytes += len(batch.member())
         return True
@@ -81,26 +81,28 @@ def steps(entries: dict[int, Entry[Record]], first: int) -> list[Step]:
         for offset in offsets:
             parent = f"00-{chance.getrandbits(128):032x}-{chance.getrandbits(64):016x}-01"
             headers = (("traceparent", parent.encode()),)
-            entry = Entry(Record(offset, None, b"x" * 180, headers, NOW_MS - 100), Hold.LEASED)
+            entry = Entry(
+                Record(offset, None, b"x" * 180, headers, NOW_MS - 100), EntryStatus.LEASED
+            )
             entry.attempt, entry.fence, entry.holder = 1, fence, "worker-1"
             entry.when_ms = NOW_MS + LEASE_MS + start
             entries[offset] = entry
-        granted = Result(Outcome.GRANTED, State.LEASED, 1, fence, NOW_MS, 0, late=False)
+        granted = OpResult(Outcome.GRANTED, State.LEASED, 1, fence, NOW_MS, 0, late=False)
         acked = granted._replace(outcome=Outcome.ACKED, state=State.FINISHED)
         acks = [Settle(Verb.ACK, offset, fence, 5, 1) for offset in offsets]
         for ops, result in ((grants(offsets, LEASE_MS, 1), granted), (acks, acked)):
             reply = SimpleNamespace(
                 results=[result] * BATCH, epoch=0, now_ms=NOW_MS + start, journal=()
             )
-            found.append((cast("Call", SimpleNamespace(ops=ops)), cast("Reply", reply)))
+            found.append((cast("RecordCall", SimpleNamespace(ops=ops)), cast("RecordReply", reply)))
     return found
 
 
-def one_round(tracing: PartitionTracing, todo: list[Step]) -> float:
+def one_round(tracing: PartitionSpans, todo: list[Step]) -> float:
     """CPU us a message."""
     begun_ns = time.process_time_ns()
     for call, reply in todo:
-        tracing.landed(call, reply)
+        tracing.on_reply(call, reply)
     tracing.flush()
     return (time.process_time_ns() - begun_ns) / MESSAGES / 1000
 
@@ -121,8 +123,10 @@ def main() -> int:
         traces.ways = [cast("Any", way)]
         topics = cast("Any", SimpleNamespace(known={}))
         owned = cast("Any", SimpleNamespace(by_ledger={}))
-        whole = Tracing(subscription(), SystemClock(), owned, topics, "ackd.retry.orders", traces)
-        tracing = PartitionTracing(part, whole)
+        whole = SubscriptionSpans(
+            subscription(), SystemClock(), owned, topics, "ackd.retry.orders", traces
+        )
+        tracing = PartitionSpans(part, whole)
         costs = []
         for number in range(ROUNDS):
             todo = steps(part.ledger.entries, number * MESSAGES)

@@ -18,7 +18,7 @@ from itertools import count
 from ackd.config.schema import StoreSettings
 from ackd.core.ids import LedgerKey
 from ackd.core.record.operations import Advance, Drop, Grant, Op, Settle
-from ackd.core.record.protocol import Call, Open, Reply
+from ackd.core.record.protocol import Open, RecordCall, RecordReply
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.ports import Store
 from ackd.store.build import open_store
@@ -44,10 +44,10 @@ class Bench:
     term: int = 0
     seq: int = 0
 
-    async def call(self, ops: Sequence[Op]) -> Reply:
+    async def call(self, ops: Sequence[Op]) -> RecordReply:
         """As its owner."""
         self.seq += 1
-        return (await self.store.apply([Call(self.key, ops, self.term, self.seq)]))[0]
+        return (await self.store.apply([RecordCall(self.key, ops, self.term, self.seq)]))[0]
 
     async def begin(self) -> None:
         """Take a fresh partition."""

@@ -16,12 +16,13 @@ from typing import cast
 from redis.asyncio.connection import AbstractConnection
 
 from ackd.core.ids import TopicPartition
-from ackd.core.record.protocol import Call, Reply
+from ackd.core.record.protocol import RecordCall, RecordReply
 from ackd.core.record.transitions import Outcome, State, Verb
 from ackd.http.server.server import Connection
 from ackd.ports import (
     Capabilities,
     Committed,
+    Condition,
     ConsumerEvent,
     ConsumerSpec,
     Fetched,
@@ -32,9 +33,8 @@ from ackd.ports import (
     StartPolicy,
     Stored,
     TopicInfo,
-    Trouble,
 )
-from ackd.store.connect import Access, Link, Server
+from ackd.store.connect import Link, StoreAccess, StoreServer
 from ackd.store.durable import Barrier
 from ackd.store.exchange import Exchange
 from ackd.store.keys import Keys
@@ -168,7 +168,7 @@ class Log:
         """A name."""
         return f"retry-{group}"
 
-    def troubles(self) -> list[Trouble]:
+    def troubles(self) -> list[Condition]:
         """None."""
         return []
 
@@ -252,11 +252,11 @@ class Decided(MemoryStore):
         self.calls = self.ops = 0
         self._fence = time.time_ns() // 1000
         self._wire = Wire(self._heard)
-        access = Access(timeout_ms=60_000)
+        access = StoreAccess(timeout_ms=60_000)
         topology = Single(access, self._find, self._greet)
         node = ReadyNode(access, self._find, self._greet)
         link = node.link = Link(access, self._dial)
-        link.server = Server("0" * 16, (9, 0), valkey=True, replicas=0)
+        link.server = StoreServer("0" * 16, (9, 0), valkey=True, replicas=0)
         link._exchange = Exchange(cast("AbstractConnection", _Connection(self._wire)))
         node.run = link.server.run
         topology._node = node
@@ -276,7 +276,7 @@ class Decided(MemoryStore):
     def _dial() -> AbstractConnection:
         raise NotImplementedError
 
-    async def apply(self, calls: Sequence[Call]) -> list[Reply]:
+    async def apply(self, calls: Sequence[RecordCall]) -> list[RecordReply]:
         """Through the client."""
         return await self._client.apply(calls)
 

@@ -24,11 +24,11 @@ import orjson
 from ackd.cli.main import main as ackd
 from ackd.core.ledger.ledger import Ledger
 from ackd.core.record.transitions import Verb
-from ackd.engine.delivery.dispatcher import HandOut
+from ackd.engine.delivery.dispatcher import Dispatcher
 from ackd.engine.partition.partition import Partition
 from ackd.engine.subscription import Subscription
 from ackd.http.formats.codec import DeliveryEncoder
-from ackd.store.measured import Watched
+from ackd.store.measured import MeasuredStore
 from ackd_adapters.kafka.fetcher import Fetcher
 
 STEPS = ("published", "stored", "fetched", "in_loop", "asked", "sent", "landed", "answered")
@@ -156,9 +156,9 @@ def watch_granting(clock: Stopwatch) -> None:
         for each in received.messages:
             clock.note((each.partition, each.record.offset), "answered", at_us)
 
-    before(HandOut, "_ask", asked)
-    before(Watched, "apply", sent)
-    before(Partition, "landed", landed)
+    before(Dispatcher, "_ask", asked)
+    before(MeasuredStore, "apply", sent)
+    before(Partition, "on_reply", landed)
     before(DeliveryEncoder, "received", answered)
 
 

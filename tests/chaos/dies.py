@@ -11,26 +11,26 @@ from pathlib import Path
 
 from ackd.cli.main import main
 from ackd.engine.control.control import Control
-from ackd.engine.operations.redrive_job import Work
-from ackd.engine.operations.seek_job import SeekWork
-from ackd.engine.retry.claims import Claims
-from ackd.engine.retry.copier import Sender
+from ackd.engine.operations.redrive_job import RedriveJob
+from ackd.engine.operations.seek_job import SeekJob
+from ackd.engine.retry.claims import CopyClaims
+from ackd.engine.retry.copier import Copier
 
 MOMENTS: dict[str, tuple[type[object], str]] = {
-    "home written, nothing copied": (Sender, "_store"),
-    "copied, not finished": (Sender, "_finish"),
-    "claimed, not placed": (Claims, "_answered"),
+    "home written, nothing copied": (Copier, "_store"),
+    "copied, not finished": (Copier, "_finish"),
+    "claimed, not placed": (CopyClaims, "_answered"),
 }
 REDRIVE_MOMENTS: dict[str, tuple[type[object], str]] = {
-    "batch written down, nothing done": (Work, "_batch"),
-    "dead letters have homes, nothing copied": (Work, "_copy"),
-    "dead letters copied, not marked": (Work, "_mark"),
-    "dead letters marked, not counted": (Work, "_count"),
+    "batch written down, nothing done": (RedriveJob, "_batch"),
+    "dead letters have homes, nothing copied": (RedriveJob, "_copy"),
+    "dead letters copied, not marked": (RedriveJob, "_mark"),
+    "dead letters marked, not counted": (RedriveJob, "_count"),
 }
 SEEK_MOMENTS: dict[str, tuple[type[object], str]] = {
-    "all halted, nothing moved": (SeekWork, "_find_held"),
-    "moved, not written down": (SeekWork, "_moved"),
-    "partitions moved, copies left": (SeekWork, "_finish_copies"),
+    "all halted, nothing moved": (SeekJob, "_find_held"),
+    "moved, not written down": (SeekJob, "_moved"),
+    "partitions moved, copies left": (SeekJob, "_finish_copies"),
     "done, still halted": (Control, "end_halt"),
 }
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ackd.config.dedup import DedupSettings
-from ackd.config.fields import Kind, Spec, specs
+from ackd.config.fields import FieldKind, Spec, specs
 from ackd.config.load import load_text
 from ackd.config.mistakes import FilePlace, MistakesError, dotted
 from ackd.config.push import PushSettings
@@ -30,27 +30,27 @@ PLACES = [
     (path, spec)
     for path, known in SECTIONS.items()
     for spec in known
-    if spec.kind is not Kind.SECTION
+    if spec.kind is not FieldKind.SECTION
 ]
 
 
 def wrongs(spec: Spec) -> list[str]:
     """TOML values that this setting must refuse."""
     found = ["1979-05-27", "{a = 1}"]
-    if spec.kind is Kind.LIST:
+    if spec.kind is FieldKind.LIST:
         return [*found, "3", '"a"', "[[]]", "[true]"]
-    if spec.kind is Kind.BOOL:
+    if spec.kind is FieldKind.BOOL:
         return [*found, "1", '"true"']
-    if spec.kind is Kind.INT:
+    if spec.kind is FieldKind.INT:
         found += ["true", '"soon"', "1.5", "[]"]
         found += [str(spec.facts["min"] - 1), str(spec.facts["max"] + 1)]
         return found
-    if spec.kind is Kind.FLOAT:
+    if spec.kind is FieldKind.FLOAT:
         found += ["true", '"soon"', "[]", "nan"]
         return [*found, str(spec.facts["min"] - 1), str(spec.facts["max"] + 1)]
     if spec.choices:
         found.append('"none of these"')
-    if spec.kind is Kind.PATH:
+    if spec.kind is FieldKind.PATH:
         found += ['""', '"/nonexistent/file"']
     return [*found, "true", "7", '"a\\u0000b"']
 
@@ -94,17 +94,17 @@ def texts(**bounds: int) -> st.SearchStrategy[str]:
 
 def values(spec: Spec) -> st.SearchStrategy[Any]:
     """Values that a setting takes."""
-    if spec.kind is Kind.BOOL:
+    if spec.kind is FieldKind.BOOL:
         return st.booleans()
-    if spec.kind is Kind.FLOAT:
+    if spec.kind is FieldKind.FLOAT:
         return st.floats(spec.facts["min"], spec.facts["max"])
-    if Kind.INT in (spec.kind, spec.item):
+    if FieldKind.INT in (spec.kind, spec.item):
         numbers = st.integers(spec.facts["min"], spec.facts["max"])
         few = st.lists(numbers, min_size=1, max_size=20).map(tuple)
-        return numbers if spec.kind is Kind.INT else few
+        return numbers if spec.kind is FieldKind.INT else few
     if spec.choices:
         return st.sampled_from(spec.choices)
-    if spec.kind is Kind.PATH:
+    if spec.kind is FieldKind.PATH:
         return texts(min_size=1, max_size=20).map(lambda text: Path("/", text))
     if "pattern" in spec.facts:
         return st.from_regex(str(spec.facts["pattern"]), fullmatch=True)

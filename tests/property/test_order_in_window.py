@@ -10,8 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
 
-from ackd.core.ledger.entry import Hold
-from ackd.core.ledger.order import Place
+from ackd.core.ledger.entry import EntryStatus
+from ackd.core.ledger.order import OrderPosition
 from tests.property.test_owner_and_record import END, LEASE_MS, OwnerMachine
 from tests.unit.core.playbook import Letter, PlaceOf, forgets, leases, opens
 
@@ -27,12 +27,12 @@ class OrderedMachine(OwnerMachine):
     def order(self) -> PlaceOf:
         return self.place
 
-    def place(self, letter: Letter) -> Place | None:
+    def place(self, letter: Letter) -> OrderPosition | None:
         return self.place_of(letter.offset)
 
-    def place_of(self, offset: int) -> Place | None:
+    def place_of(self, offset: int) -> OrderPosition | None:
         loose = self.chains > 1 and offset % 4 == 0
-        return None if loose else Place(offset % self.chains, offset)
+        return None if loose else OrderPosition(offset % self.chains, offset)
 
     @rule(most=st.integers(1, 6))
     @precondition(lambda self: not self.blind)
@@ -72,7 +72,7 @@ class OrderedMachine(OwnerMachine):
         free = [
             offset
             for offset, entry in ledger.entries.items()
-            if entry.hold is Hold.READY and entry.body is not None and order.first(offset)
+            if entry.hold is EntryStatus.READY and entry.body is not None and order.first(offset)
         ]
         assert ledger.ready >= len(free)
 

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ackd.core.ledger.entry import Hold
+from ackd.core.ledger.entry import EntryStatus
 from ackd.core.record.transitions import Phase, Verb
 from tests.unit.core.playbook import (
     PlaceOf,
@@ -34,11 +34,11 @@ END = 24
 LEASE_MS = 100
 SETTLES = st.sampled_from([Verb.ACK, Verb.ACK, Verb.RETRY, Verb.EXTEND, Verb.DEAD, Verb.RELEASE])
 HOLDS = {
-    Phase.READY: Hold.READY,
-    Phase.RELEASED: Hold.READY,
-    Phase.LEASED: Hold.LEASED,
-    Phase.WAITING: Hold.WAITING,
-    Phase.DEAD: Hold.DEAD,
+    Phase.READY: EntryStatus.READY,
+    Phase.RELEASED: EntryStatus.READY,
+    Phase.LEASED: EntryStatus.LEASED,
+    Phase.WAITING: EntryStatus.WAITING,
+    Phase.DEAD: EntryStatus.DEAD,
 }
 
 
@@ -153,9 +153,9 @@ class OwnerMachine(RuleBasedStateMachine):
             assert record.over(offset) == (offset in self.finished), offset
         for offset, entry in ledger.entries.items():
             phase = record.phase(offset, play.now_ms)
-            hold = HOLDS.get(phase, Hold.READY)
+            hold = HOLDS.get(phase, EntryStatus.READY)
             if phase is Phase.WAITING and record.slots[offset].when_ms <= play.now_ms:
-                hold = Hold.READY
+                hold = EntryStatus.READY
             assert entry.hold is hold, (offset, phase)
 
     @invariant()
@@ -163,13 +163,13 @@ class OwnerMachine(RuleBasedStateMachine):
         """I8: what bounds are counted in is never off."""
         ledger = self.play.owner.ledger
         holds = [entry.hold for entry in ledger.entries.values()]
-        assert ledger.leased == holds.count(Hold.LEASED)
-        assert ledger.waiting == holds.count(Hold.WAITING)
+        assert ledger.leased == holds.count(EntryStatus.LEASED)
+        assert ledger.waiting == holds.count(EntryStatus.WAITING)
         assert ledger.bytes == sum(entry.size for entry in ledger.entries.values())
         timed = [
             entry.due_ms
             for entry in ledger.entries.values()
-            if entry.hold in (Hold.LEASED, Hold.WAITING)
+            if entry.hold in (EntryStatus.LEASED, EntryStatus.WAITING)
         ]
         assert ledger.deadlines.next_due_ms() == min(timed, default=None)
 

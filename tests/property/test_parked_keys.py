@@ -27,9 +27,9 @@ from ackd.core.ledger.effects import (
     SendDead,
     Unpark,
 )
-from ackd.core.ledger.entry import Hold
+from ackd.core.ledger.entry import EntryStatus
 from ackd.core.ledger.ledger import Ledger
-from ackd.core.ledger.order import Place
+from ackd.core.ledger.order import OrderPosition
 from ackd.core.ledger.send_back import Rules
 from ackd.core.record import decide
 from ackd.core.record.operations import (
@@ -46,8 +46,8 @@ from ackd.core.record.operations import (
     PlaceCopy,
     Settle,
 )
-from ackd.core.record.protocol import Call, Finish, Open, Reply, Result, Verdict
-from ackd.core.record.state import Record
+from ackd.core.record.protocol import CallStatus, Finish, Open, OpResult, RecordCall, RecordReply
+from ackd.core.record.state import PartitionRecord
 from ackd.core.record.transitions import Outcome, State, Verb
 
 T0_MS = 1_700_000_000_000
@@ -75,10 +75,10 @@ class Body:
         return 10
 
 
-def place_of(body: Body) -> Place:
+def place_of(body: Body) -> OrderPosition:
     if body.origin < 0:
-        return Place(key_of(body.offset), body.offset)
-    return Place(("home", key_of(body.origin)), body.origin, home=body)
+        return OrderPosition(key_of(body.offset), body.offset)
+    return OrderPosition(("home", key_of(body.origin)), body.origin, home=body)
 
 
 @dataclass
@@ -98,7 +98,7 @@ class Side:
     """A partition: its record, its log, its owner, and what that owner still has to do."""
 
     number: int
-    record: Record
+    record: PartitionRecord
     ledger: Ledger[Body] = field(default_factory=Ledger)
     log: list[Body] = field(default_factory=list)
     session: int = 0
@@ -111,15 +111,15 @@ class Side:
         request = Open(LedgerKey("c", "s", b"t" * 16, number), "a", 7, 77, 0, create_at=0)
         return cls(number, decide.create(request, 0, "run"))
 
-    def call(self, now_ms: int, *ops: Op, owner: bool = True) -> Reply:
-        call = Call(LedgerKey("c", "s", b"t" * 16, self.number), list(ops))
+    def call(self, now_ms: int, *ops: Op, owner: bool = True) -> RecordReply:
+        call = RecordCall(LedgerKey("c", "s", b"t" * 16, self.number), list(ops))
         if owner:
             call.term, call.seq = self.record.term, self.record.seq + 1
         reply = decide.apply(self.record, call, now_ms * 1000, "run")
-        assert reply.verdict is Verdict.OK
+        assert reply.verdict is CallStatus.OK
         return reply
 
-    def one(self, now_ms: int, op: Op) -> Result:
+    def one(self, now_ms: int, op: Op) -> OpResult:
         return self.call(now_ms, op, owner=False).results[0]
 
     def opened(self, now_ms: int) -> None:
@@ -275,7 +275,7 @@ class Story:
             return
         del side.copies[at]
         entry = side.ledger.entry(body.origin)
-        if entry is None or entry.hold is not Hold.SENDING:
+        if entry is None or entry.hold is not EntryStatus.SENDING:
             return
         op = FinishOrigin(body.origin, body.generation, entry.rterm, Finish.SENT)
         side.call(self.now_ms, op)
@@ -288,7 +288,7 @@ class Story:
         side = self.retry
         offset = side.claims.pop(at)
         entry = side.ledger.entry(offset)
-        if entry is None or entry.hold is not Hold.CLAIMING:
+        if entry is None or entry.hold is not EntryStatus.CLAIMING:
             return
         body = side.log[offset]
         rterm = self.origin.record.rterm

@@ -10,7 +10,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, multip
 from ackd.core.ids import LedgerKey
 from ackd.core.record import decide
 from ackd.core.record.operations import Advance, FinishOrigin, Gap, Grant, Op, Settle
-from ackd.core.record.protocol import Call, Finish, Open, Verdict
+from ackd.core.record.protocol import CallStatus, Finish, Open, RecordCall
 from ackd.core.record.transitions import Outcome, Phase, Verb
 
 KEY = LedgerKey("c", "s", b"t" * 16, 0)
@@ -57,11 +57,11 @@ class RecordMachine(RuleBasedStateMachine):
         self.group = 0
 
     def call(self, *ops: Op, owner: bool = True) -> list[Outcome]:
-        call = Call(KEY, list(ops))
+        call = RecordCall(KEY, list(ops))
         if owner:
             call.term, call.seq = self.term, self.record.seq + 1
         self.reply = decide.apply(self.record, call, self.now_ms * 1000, "run")
-        assert self.reply.verdict is Verdict.OK
+        assert self.reply.verdict is CallStatus.OK
         return [result.outcome for result in self.reply.results]
 
     @rule(ms=st.sampled_from([1, 10, 99, 100, 101, 5_000]))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ackd.core.ledger import lifecycle as window
 from ackd.core.ledger.bitmap import CHUNK_BYTES, ChunkedBitmap
 from ackd.core.ledger.ledger import Ledger
-from ackd.core.record.protocol import SlotView, Snapshot, Verdict
+from ackd.core.record.protocol import CallStatus, SlotView, Snapshot
 from ackd.core.record.transitions import Outcome, State
 from tests.unit.core.test_ledger_effort import Letter, calls_of
 
@@ -47,7 +47,7 @@ def records(draw: st.DrawFn) -> Snapshot:
     }
     epoch, now_ms = draw(st.integers(0, 1)), draw(st.integers(1_000, 3_000))
     return Snapshot(
-        Verdict.OK, now_ms=now_ms, epoch=epoch, watermark=watermark, slots=slots, chunks=chunks
+        CallStatus.OK, now_ms=now_ms, epoch=epoch, watermark=watermark, slots=slots, chunks=chunks
     )
 
 
@@ -117,11 +117,11 @@ def test_i4_a_lease_that_is_the_same_costs_next_to_nothing() -> None:
     """I4: a record with very many of them is read again in one go; counted in calls."""
     slots = [SlotView(o, State.LEASED, 1, 0, 5, 1, 60_000 + o // 32, 1) for o in range(LEASES)]
     ledger: Ledger[Letter] = Ledger()
-    ledger.opened(Snapshot(Verdict.OK, now_ms=1_000, slots=slots), 0)
+    ledger.opened(Snapshot(CallStatus.OK, now_ms=1_000, slots=slots), 0)
     ledger.intake.fetching(1, 0)
     ledger.intake.fetched(1, [Letter(offset) for offset in range(LEASES)])
     before = dict(ledger.entries)
-    again = Snapshot(Verdict.OK, now_ms=1_500, slots=slots)
+    again = Snapshot(CallStatus.OK, now_ms=1_500, slots=slots)
     assert calls_of(lambda: ledger.opened(again, 400)) < 14 * LEASES
     assert all(ledger.entries[offset] is entry for offset, entry in before.items())
     assert ledger.leased == ledger.bytes == len(ledger.entries) == LEASES
@@ -147,7 +147,7 @@ SLOT = SlotView(0, State.LEASED, 1, 0, 1, 1, 5_000, 1)
 )
 def test_r12_one_thing_that_is_another_is_seen(other: SlotView, fetched: int) -> None:
     """R12: a lease that only looks the same is taken over anew."""
-    first = Snapshot(Verdict.OK, now_ms=1_000, slots=[SLOT])
+    first = Snapshot(CallStatus.OK, now_ms=1_000, slots=[SLOT])
     second = replace(first, slots=[other])
     for told in ((first, second), (second, first)):
         quick = life(*told, fetched, [], 0)

@@ -27,8 +27,8 @@ from ackd.core.record.operations import (
     PlaceCopy,
     Settle,
 )
-from ackd.core.record.protocol import Call, Finish, Open, Result, Verdict
-from ackd.core.record.state import Record
+from ackd.core.record.protocol import CallStatus, Finish, Open, OpResult, RecordCall
+from ackd.core.record.state import PartitionRecord
 from ackd.core.record.transitions import Outcome, State, Verb
 
 T0_MS = 1_700_000_000_000
@@ -41,7 +41,7 @@ OVER = (Outcome.FINISHED, Outcome.REFUSED)
 class Lease:
     """A token, and where it is settled (the offset of the message or of its copy)."""
 
-    record: Record
+    record: PartitionRecord
     offset: int
     fence: int
     rterm: int
@@ -75,20 +75,20 @@ class SendBackMachine(RuleBasedStateMachine):
         self.acked = False
         self.dead = False
 
-    def _record(self, partition: int) -> Record:
+    def _record(self, partition: int) -> PartitionRecord:
         key = LedgerKey("c", "s", b"t" * 16, partition)
         request = Open(key, "a", 7 + partition, 77, 0, create_at=0)
         record = decide.create(request, 0, "run")
         decide.open_record(record, request, T0_MS * 1000, "run", created=True)
         return record
 
-    def call(self, record: Record, *ops: Op, owner: bool = True) -> list[Result]:
+    def call(self, record: PartitionRecord, *ops: Op, owner: bool = True) -> list[OpResult]:
         key = LedgerKey("c", "s", b"t" * 16, 0)
-        call = Call(key, list(ops))
+        call = RecordCall(key, list(ops))
         if owner:
             call.term, call.seq = record.term, record.seq + 1
         reply = decide.apply(record, call, self.now_ms * 1000, "run")
-        assert reply.verdict is Verdict.OK
+        assert reply.verdict is CallStatus.OK
         return reply.results
 
     # --- time and owners
@@ -114,7 +114,7 @@ class SendBackMachine(RuleBasedStateMachine):
 
     # --- deliveries
 
-    def _granted(self, record: Record, offset: int) -> None:
+    def _granted(self, record: PartitionRecord, offset: int) -> None:
         (result,) = self.call(record, Grant.of(offset, LEASE_MS, 1))
         if result.outcome is Outcome.GRANTED:
             assert not self.acked, "an acked message was delivered again"

@@ -13,8 +13,8 @@ from ackd.api.messages import (
     ReceiveRequest,
     SettleItem,
     SettleResult,
+    SettleVerb,
     Status,
-    Verb,
 )
 from ackd.engine.runtime import Runtime
 from ackd.errors import AckdError
@@ -180,17 +180,17 @@ class App:
             case "ack":
                 await asyncio.sleep(random.uniform(0, 0.2))
                 if self._habits.joined:
-                    self._to_join.append(SettleItem(lease, Verb.ACK))
+                    self._to_join.append(SettleItem(lease, SettleVerb.ACK))
                     return
-                await self._settle(sidecar, SettleItem(lease, Verb.ACK))
+                await self._settle(sidecar, SettleItem(lease, SettleVerb.ACK))
             case "slow" | "stale":
                 leases = (0.7, 2.5) if style == "slow" else (3, 12)
                 await asyncio.sleep(random.uniform(*leases) * lease_s)
-                await self._settle(sidecar, SettleItem(lease, Verb.ACK))
+                await self._settle(sidecar, SettleItem(lease, SettleVerb.ACK))
             case "twice":
-                await self._settle(sidecar, SettleItem(lease, Verb.ACK))
+                await self._settle(sidecar, SettleItem(lease, SettleVerb.ACK))
                 await asyncio.sleep(random.uniform(0, 3) * lease_s)
-                await self._settle(sidecar, SettleItem(lease, Verb.ACK))
+                await self._settle(sidecar, SettleItem(lease, SettleVerb.ACK))
             case "extend":
                 await self._extend(sidecar, lease)
             case "note":
@@ -198,12 +198,14 @@ class App:
             case "retry":
                 await asyncio.sleep(random.uniform(0, 0.5) * lease_s)
                 delay_ms = random.choice([0, 50, 500, 2_000])
-                item = SettleItem(lease, Verb.RETRY, delay_ms=delay_ms, count=random.random() < 0.8)
+                item = SettleItem(
+                    lease, SettleVerb.RETRY, delay_ms=delay_ms, count=random.random() < 0.8
+                )
                 await self._fail(sidecar, item)
             case "dead":
-                await self._fail(sidecar, SettleItem(lease, Verb.DEAD, reason="poison"))
+                await self._fail(sidecar, SettleItem(lease, SettleVerb.DEAD, reason="poison"))
             case "release":
-                await self._settle(sidecar, SettleItem(lease, Verb.RELEASE))
+                await self._settle(sidecar, SettleItem(lease, SettleVerb.RELEASE))
             case _:
                 await asyncio.sleep(0)
 
@@ -212,30 +214,32 @@ class App:
         await self._settle(sidecar, item)
         if self._random.random() < 0.4:
             await asyncio.sleep(self._random.uniform(0, 2) * self._habits.lease_ms / 1000)
-            await self._settle(sidecar, SettleItem(item.lease, Verb.ACK))
+            await self._settle(sidecar, SettleItem(item.lease, SettleVerb.ACK))
 
     async def _extend(self, sidecar: Sidecar, lease: str) -> None:
         """A heartbeat while it works; stops when it is told that the lease is lost."""
         random, lease_ms = self._random, self._habits.lease_ms
         for _ in range(random.randint(1, 6)):
             await asyncio.sleep(random.uniform(0.3, 0.8) * lease_ms / 1000)
-            item = SettleItem(lease, Verb.EXTEND, lease_ms=lease_ms)
+            item = SettleItem(lease, SettleVerb.EXTEND, lease_ms=lease_ms)
             if await self._settle(sidecar, item) is Status.LOST:
                 return
             if self.calm:
                 break
-        await self._settle(sidecar, SettleItem(lease, Verb.ACK))
+        await self._settle(sidecar, SettleItem(lease, SettleVerb.ACK))
 
     async def _note(self, sidecar: Sidecar, lease: str) -> None:
         """Says how far it is, and never comes to the end; now and then it gives up in time."""
         random, lease_ms = self._random, self._habits.lease_ms
         for step in range(random.randint(1, 4)):
-            item = SettleItem(lease, Verb.EXTEND, lease_ms=lease_ms, note=f"{lease[-8:]} {step}")
+            item = SettleItem(
+                lease, SettleVerb.EXTEND, lease_ms=lease_ms, note=f"{lease[-8:]} {step}"
+            )
             if await self._settle(sidecar, item) is Status.LOST:
                 return
             await asyncio.sleep(random.uniform(0.1, 0.6) * lease_ms / 1000)
         if random.random() < 0.4:
-            await self._settle(sidecar, SettleItem(lease, Verb.RETRY, delay_ms=50))
+            await self._settle(sidecar, SettleItem(lease, SettleVerb.RETRY, delay_ms=50))
 
     async def _settle(self, sidecar: Sidecar, item: SettleItem) -> Status | None:
         """Settle until there is an answer; every now and then at another sidecar."""

@@ -12,6 +12,7 @@ from ackd.errors import BrokerError
 from ackd.ports import (
     Capabilities,
     Committed,
+    Condition,
     ConsumerEvent,
     ConsumerSpec,
     Failure,
@@ -25,7 +26,6 @@ from ackd.ports import (
     Stored,
     TopicInfo,
     TopicReplaced,
-    Trouble,
 )
 from ackd.ports.own_topics import DEAD_PREFIX, RETRY_PREFIX
 from tests.simulation.fetch import Fetcher
@@ -183,10 +183,10 @@ class SimBroker:
         """Any group's name can stand in a topic's here."""
         return f"{DEAD_PREFIX}{group}"
 
-    def troubles(self) -> list[Trouble]:
+    def troubles(self) -> list[Condition]:
         """That it is away, where clients notice it."""
         away = self.cluster.at_once and not self.cluster.up
-        return [Trouble("broker-away", "no answer", away=True)] if away else []
+        return [Condition("broker-away", "no answer", away=True)] if away else []
 
     async def close(self) -> None:
         """Nothing to free."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ackd.api.messages import Delivery, SettleItem, SettleResult, Status
-from ackd.api.messages import Verb as Do
+from ackd.api.messages import SettleVerb as Do
 from ackd.core.commit_metadata import decode
 from ackd.core.ids import TopicPartition
 from ackd.ports import Committed, Headers

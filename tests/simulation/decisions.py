@@ -24,7 +24,15 @@ from ackd.core.record.operations import (
     Settle,
     Truncate,
 )
-from ackd.core.record.protocol import Call, Finish, Open, Reply, Result, Snapshot, Verdict
+from ackd.core.record.protocol import (
+    CallStatus,
+    Finish,
+    Open,
+    OpResult,
+    RecordCall,
+    RecordReply,
+    Snapshot,
+)
 from ackd.core.record.transitions import Outcome, Verb
 from tests.simulation.book import Coordinate, Holding, Ledger, Message, Place, name_of
 from tests.simulation.excuses import Excuses
@@ -66,9 +74,9 @@ class Decisions(Excuses):
 
     # --- the store's decisions (Observer)
 
-    def applied(self, by: Process, call: Call, reply: Reply) -> None:
+    def applied(self, by: Process, call: RecordCall, reply: RecordReply) -> None:
         """A call was decided."""
-        if reply.verdict is not Verdict.OK:
+        if reply.verdict is not CallStatus.OK:
             self.world.note(by.name, "refused", call.key.partition, reply.verdict.name)
             return
         for op, result in zip(call.ops, reply.results, strict=True):
@@ -98,7 +106,9 @@ class Decisions(Excuses):
                 case _:
                     pass
 
-    def _went_on(self, key: LedgerKey, op: Gap | Advance | Reset | Truncate, reply: Reply) -> None:
+    def _went_on(
+        self, key: LedgerKey, op: Gap | Advance | Reset | Truncate, reply: RecordReply
+    ) -> None:
         at = Coordinate(key.topic_id, key.partition, op.offset)
         match op:
             case Gap():
@@ -110,7 +120,7 @@ class Decisions(Excuses):
                 self.seeks.reset(key, op.offset, reply.epoch)
 
     def _replayed(
-        self, by: Process, at: Coordinate, op: ReplayAck | ReplayFinished, reply: Reply
+        self, by: Process, at: Coordinate, op: ReplayAck | ReplayFinished, reply: RecordReply
     ) -> None:
         """I1: what is finished is told again, or an operator has ended it as an ack would."""
         message = self.book.message(self.origin(at))
@@ -122,7 +132,7 @@ class Decisions(Excuses):
             self.world.fail(f"I1: {name_of(at)} replayed, but never finished")
 
     def _note(
-        self, by: Process, at: Coordinate, op: Op, result: Result, reply: Reply
+        self, by: Process, at: Coordinate, op: Op, result: OpResult, reply: RecordReply
     ) -> None:  # fmt: skip
         if isinstance(op, Drop | EndRepair):
             return
@@ -135,7 +145,9 @@ class Decisions(Excuses):
             "now", reply.now_ms,
         )  # fmt: skip
 
-    def _granted(self, by: Process, where: Coordinate, result: Result, reply: Reply) -> None:
+    def _granted(
+        self, by: Process, where: Coordinate, result: OpResult, reply: RecordReply
+    ) -> None:
         at = self.origin(where)
         message = self.book.message(at)
         now_us = self.world.now_us
@@ -171,7 +183,7 @@ class Decisions(Excuses):
                 self.world.fail(f"I6: {name_of(at)} granted before {name_of(earlier)} was over")
 
     def _settled(
-        self, by: Process, at: Coordinate, op: Settle, result: Result, reply: Reply
+        self, by: Process, at: Coordinate, op: Settle, result: OpResult, reply: RecordReply
     ) -> None:  # fmt: skip
         message = self.book.message(at)
         holding = message.holdings.get((op.fence, op.rterm))
@@ -209,7 +221,7 @@ class Decisions(Excuses):
             (self.repeats.settled if op.duplicate else self.repeats.worked)(at)
 
     def _ended(
-        self, at: Coordinate, message: Message, holding: Holding, op: Settle, reply: Reply
+        self, at: Coordinate, message: Message, holding: Holding, op: Settle, reply: RecordReply
     ) -> None:  # fmt: skip
         """R17, I4: a lease is ended by its newest holder's own wish, or not at all."""
         newest, now_us = message.newest, self.world.now_us
@@ -270,7 +282,7 @@ class Decisions(Excuses):
             "watermark", snapshot.watermark, "created" if snapshot.created else "",
             "moved" if snapshot.moved else "",
         )  # fmt: skip
-        if snapshot.verdict is not Verdict.OK or request.peek:
+        if snapshot.verdict is not CallStatus.OK or request.peek:
             return
         place = Place(request.key.topic_id, request.key.partition)
         ledger = self.book.ledger(place)
@@ -326,7 +338,9 @@ class Decisions(Excuses):
         """What a coordinate stands for: itself, or the message that a carrier carries."""
         return self.carried.get(at, at)
 
-    def _claimed(self, at: Coordinate, op: ClaimOrigin, result: Result, reply: Reply) -> None:
+    def _claimed(
+        self, at: Coordinate, op: ClaimOrigin, result: OpResult, reply: RecordReply
+    ) -> None:
         """R2: the first copy wins, and none is dismissed while nobody else has the message."""
         retry = self._retry_topic()
         if retry is None:

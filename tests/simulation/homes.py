@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ackd.core.record.protocol import Result
+from ackd.core.record.protocol import OpResult
 from ackd.core.record.transitions import Outcome
 from tests.simulation.book import Book, Coordinate, Holding, Message
 from tests.simulation.process import Process
@@ -11,7 +11,7 @@ MEMORY_US = 9_500_000
 """Sidecars keep what they sent back and claimed for at least ten seconds (R10)."""
 
 
-def noted(message: Message, by: Process, result: Result, now_us: int) -> None:
+def noted(message: Message, by: Process, result: OpResult, now_us: int) -> None:
     """Who has sent it back or claimed it."""
     if result.outcome in (Outcome.SENT, Outcome.CLAIMED):
         message.homed.append((by, now_us))

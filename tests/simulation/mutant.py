@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 from unittest.mock import patch
 
 from ackd.core.record import transitions as states
-from ackd.core.record.transitions import Phase, Step, Verb
+from ackd.core.record.transitions import Phase, TransitionStep, Verb
 from tests.simulation import inside
 from tests.simulation.parts import PARTS, Parts
 from tests.simulation.plan import ANY, Story
 from tests.simulation.run import Outcome, simulate
 
-Rows = Mapping[tuple[Phase, Verb], Step]
+Rows = Mapping[tuple[Phase, Verb], TransitionStep]
 
 
 @dataclass(frozen=True, slots=True)

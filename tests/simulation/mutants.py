@@ -6,7 +6,7 @@ planted by changing the inside of a class: see `mutant`, and `inside` for the ex
 
 from __future__ import annotations
 
-from ackd.core.record.transitions import Outcome, Phase, State, Step, Verb
+from ackd.core.record.transitions import Outcome, Phase, State, TransitionStep, Verb
 from tests.simulation import mutants_of_cancels as cancels
 from tests.simulation import mutants_of_copies as copies
 from tests.simulation import mutants_of_engine as engine
@@ -27,7 +27,7 @@ MUTANTS = (
         "an ack counts after dead",
         "R2",
         story=Story(("kill", "broker_net"), style="dead"),
-        rows={(Phase.DEAD, Verb.ACK): Step(Outcome.ACKED, State.FINISHED)},
+        rows={(Phase.DEAD, Verb.ACK): TransitionStep(Outcome.ACKED, State.FINISHED)},
     ),
     *copies.MUTANTS,
     *progress.MUTANTS,

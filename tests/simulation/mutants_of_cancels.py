@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ackd.api.control import Cancel, CancelTo
 from ackd.core.record.operations import Op, ReplayAck
-from ackd.core.record.protocol import Call, Result
+from ackd.core.record.protocol import OpResult, RecordCall
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.engine.cluster.members import SILENT_MS
 from ackd.ports import Member, Members
@@ -20,7 +20,7 @@ from tests.simulation.store_client import SimStore
 class ClaimedOrNot(WrongAsker):
     """A parked message counts as over although its copy may have claimed it."""
 
-    def answered(self, call: Call, op: Op, result: Result) -> Result:
+    def answered(self, call: RecordCall, op: Op, result: OpResult) -> OpResult:
         """What was finished in its home is finished."""
         ended = ReplayAck(op.offset) in call.ops
         cancelled = op.verb is Verb.CLAIM and ended

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ackd.core.record.operations import ClaimOrigin, Op
-from ackd.core.record.protocol import Call, Result
-from ackd.core.record.state import Record
+from ackd.core.record.protocol import OpResult, RecordCall
+from ackd.core.record.state import PartitionRecord
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.ports import Outgoing, PublishResult, Stored
 from ackd.ports.own_topics import is_own_topic
@@ -44,12 +44,12 @@ class RefusesNoCopy(SimBroker):
 class Claimless(WrongAsker):
     """A copy claims nothing, and is handed out as if nobody knew anything of its message."""
 
-    def asks(self, call: Call, op: Op) -> Op:
+    def asks(self, call: RecordCall, op: Op) -> Op:
         """No claims."""
         del call
         return nothing(op) if op.verb is Verb.CLAIM else op
 
-    def answered(self, call: Call, op: Op, result: Result) -> Result:
+    def answered(self, call: RecordCall, op: Op, result: OpResult) -> OpResult:
         """Nothing is known."""
         del call
         return UNKNOWN if op.verb is Verb.CLAIM else result
@@ -58,7 +58,7 @@ class Claimless(WrongAsker):
 class ClaimedByAny(WrongStore):
     """A second copy of the same generation may claim, too."""
 
-    def decided(self, record: Record, op: Op, result: Result) -> Result:
+    def decided(self, record: PartitionRecord, op: Op, result: OpResult) -> OpResult:
         """Refused is claimed."""
         del record
         claims = isinstance(op, ClaimOrigin) and result.fence == op.generation
@@ -69,7 +69,7 @@ class ClaimedByAny(WrongStore):
 class SendingEndsTheLease(WrongStore):
     """The copy need not wait for the lease of its original."""
 
-    def decided(self, record: Record, op: Op, result: Result) -> Result:
+    def decided(self, record: PartitionRecord, op: Op, result: OpResult) -> OpResult:
         """What was sent back has no deadline."""
         if op.verb is Verb.SEND and result.outcome is Outcome.SENT:
             record.homes[op.offset].slot.when_ms = 0

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ackd.api import messages as api
 from ackd.core.ids import LedgerKey
-from ackd.core.record.protocol import Call, Reply, Verdict
+from ackd.core.record.protocol import CallStatus, RecordCall, RecordReply
 from ackd.core.record.transitions import Outcome, State, Verb
 from ackd.errors import StoreUnknownError
 from tests.simulation.mutant import Mutant
@@ -26,7 +26,7 @@ class AnswersBefore(SeededRuntime):
         """Never unavailable."""
         results = await super().settle(items)
         for item, result in zip(items, results, strict=True):
-            if item.do is api.Verb.ACK and result.status is api.Status.UNAVAILABLE:
+            if item.do is api.SettleVerb.ACK and result.status is api.Status.UNAVAILABLE:
                 result.status = api.Status.ACKED
         return results
 
@@ -36,9 +36,9 @@ class UnknownIsYes(SimStore):
 
     def __init__(self, server: StoreServer, process: Process, timeout_ms: int) -> None:
         super().__init__(server, process, timeout_ms)
-        self._last: dict[LedgerKey, Reply] = {}
+        self._last: dict[LedgerKey, RecordReply] = {}
 
-    async def apply(self, calls: Sequence[Call]) -> list[Reply]:
+    async def apply(self, calls: Sequence[RecordCall]) -> list[RecordReply]:
         """Raises StoreUnknownError only of calls to which no answer can be made up."""
         try:
             replies = await super().apply(calls)
@@ -47,10 +47,10 @@ class UnknownIsYes(SimStore):
                 return [self._wanted(call) for call in calls]
             raise
         pairs = zip(calls, replies, strict=True)
-        self._last |= {call.key: each for call, each in pairs if each.verdict is Verdict.OK}
+        self._last |= {call.key: each for call, each in pairs if each.verdict is CallStatus.OK}
         return replies
 
-    def _wanted(self, call: Call) -> Reply:
+    def _wanted(self, call: RecordCall) -> RecordReply:
         results = [_YES[op.verb] for op in call.ops]
         return replace(self._last[call.key], results=results, journal=[])
 
@@ -62,7 +62,7 @@ _YES = {
 }
 
 
-def _verbs(call: Call) -> set[Verb]:
+def _verbs(call: RecordCall) -> set[Verb]:
     return {op.verb for op in call.ops}
 
 

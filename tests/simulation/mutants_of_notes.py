@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ackd.core.ids import LedgerKey
-from ackd.ports import Note
+from ackd.ports import StoredNote
 from ackd.store.memory import MemoryStore
 from tests.simulation.mutant import Mutant
 from tests.simulation.notes import WORK
@@ -27,7 +27,7 @@ class CopiesKnowNoNote(MemoryStore):
 class ToldBeforeItIsKept(SimStore):
     """An extend is answered although its note is in no store."""
 
-    async def put_notes(self, key: LedgerKey, notes: Sequence[Note], bytes_max: int) -> int:
+    async def put_notes(self, key: LedgerKey, notes: Sequence[StoredNote], bytes_max: int) -> int:
         """Kept, it says."""
         del key, notes, bytes_max
         return 0
@@ -36,7 +36,7 @@ class ToldBeforeItIsKept(SimStore):
 class TheFirstNoteStays(MemoryStore):
     """A note of a later lease does not replace one of an earlier."""
 
-    async def put_notes(self, key: LedgerKey, notes: Sequence[Note], bytes_max: int) -> int:
+    async def put_notes(self, key: LedgerKey, notes: Sequence[StoredNote], bytes_max: int) -> int:
         """Only where there is none."""
         there = await self.notes(key, [each.offset for each in notes])
         fresh = [each for each, before in zip(notes, there, strict=True) if before is None]

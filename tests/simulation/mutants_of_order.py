@@ -7,8 +7,8 @@ from dataclasses import replace
 
 from ackd.config.schema import Settings
 from ackd.core.record.operations import CloseOrigin, MoveToRetry, Op
-from ackd.core.record.protocol import Call, Open, Result, Snapshot
-from ackd.core.record.state import Record
+from ackd.core.record.protocol import Open, OpResult, RecordCall, Snapshot
+from ackd.core.record.state import PartitionRecord
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.ports import Broker, Clock, Store
 from tests.simulation.mutant import Mutant
@@ -45,7 +45,7 @@ class KeepsNoOrder(SeededRuntime):
 class SaysThatKeysAreFree(WrongStore):
     """Only the ledger hears it; the store is not asked at a grant."""
 
-    def decided(self, record: Record, op: Op, result: Result) -> Result:
+    def decided(self, record: PartitionRecord, op: Op, result: OpResult) -> OpResult:
         """Whoever asks for a key."""
         del record
         return result._replace(outcome=Outcome.FINISHED) if op.verb is Verb.HEAD else result
@@ -54,7 +54,7 @@ class SaysThatKeysAreFree(WrongStore):
 class SendsWithoutKey(WrongAsker):
     """What is sent back parks no key."""
 
-    def asks(self, call: Call, op: Op) -> Op:
+    def asks(self, call: RecordCall, op: Op) -> Op:
         """None is named."""
         del call
         return replace(op, key=0) if isinstance(op, MoveToRetry) else op
@@ -68,7 +68,7 @@ class OpensWithoutParkedKeys(SimStore):
         return replace(await super().open(request), parked=[])
 
 
-def _line(record: Record, offset: int) -> list[int]:
+def _line(record: PartitionRecord, offset: int) -> list[int]:
     """In which a message stands."""
     home = record.homes.get(offset)
     return [] if home is None or not home.key else record.parked[home.key]
@@ -77,7 +77,7 @@ def _line(record: Record, offset: int) -> list[int]:
 class ClaimsOutOfTurn(WrongStore):
     """A claim looks at no line."""
 
-    def decides(self, record: Record, op: Op) -> Op:
+    def decides(self, record: PartitionRecord, op: Op) -> Op:
         """Who claims is the first."""
         line = _line(record, op.offset)
         if op.verb is Verb.CLAIM and line:
@@ -88,7 +88,7 @@ class ClaimsOutOfTurn(WrongStore):
 class FreesWhatIsClaimed(WrongStore):
     """Too early: its copy is on its way, or in somebody's hands."""
 
-    def decided(self, record: Record, op: Op, result: Result) -> Result:
+    def decided(self, record: PartitionRecord, op: Op, result: OpResult) -> OpResult:
         """It leaves its line."""
         line = _line(record, op.offset)
         if op.verb is Verb.CLAIM and result.outcome is Outcome.CLAIMED and line:
@@ -103,7 +103,7 @@ class FreesWhatIsClaimed(WrongStore):
 class ParksInFront(WrongStore):
     """A follower gets in line before whom it follows."""
 
-    def decided(self, record: Record, op: Op, result: Result) -> Result:
+    def decided(self, record: PartitionRecord, op: Op, result: OpResult) -> OpResult:
         """The newest is the first."""
         line = _line(record, op.offset)
         if op.verb is Verb.SEND and result.outcome is Outcome.SENT and line:
@@ -115,7 +115,7 @@ class ParksInFront(WrongStore):
 class FreesOnlyTheClaimed(WrongStore):
     """The line of its home hears of a copy only if its claim is known."""
 
-    def decides(self, record: Record, op: Op) -> Op:
+    def decides(self, record: PartitionRecord, op: Op) -> Op:
         """A forgotten claim is not made good."""
         home = record.homes.get(op.offset)
         forgotten = home is not None and home.carrier is None

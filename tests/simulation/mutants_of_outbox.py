@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from ackd.core.outbox import Asking, Bounds, Load, Outbox, Parcel, Post, Posted
+from ackd.core.outbox import Asking, Bounds, Outbox, Post, Posted, TakenMessage, TakeResult
 from ackd.engine.publishing.outbox_codec import read_message, write_message
 from ackd.ports import Failure, NotStored, Outgoing, PublishResult, Stored
 from ackd.store.memory import MemoryStore
@@ -29,7 +29,7 @@ class HearsLateQuestions(MemoryOutboxes):
         most: int,
         bytes_max: int,
         have: Sequence[int] | None = None,
-    ) -> Load:
+    ) -> TakeResult:
         """Whenever it was asked, under whatever term."""
         outbox = self._outboxes.setdefault(name, Outbox())
         outbox.seen = "", 0
@@ -78,13 +78,13 @@ class KeepsNoLanes(SimOutboxes):
         most: int,
         bytes_max: int,
         have: Sequence[int] | None = None,
-    ) -> Load:
+    ) -> TakeResult:
         """Nothing has a key, or a partition."""
         load = await super().take(name, asking, most, bytes_max, have)
         return load._replace(parcels=[self._free(each) for each in load.parcels])
 
     @staticmethod
-    def _free(parcel: Parcel) -> Parcel:
+    def _free(parcel: TakenMessage) -> TakenMessage:
         message = replace(read_message(parcel.body), key=None, partition=None)
         return parcel._replace(body=write_message(message))
 
@@ -99,7 +99,7 @@ class TakesOverInSilence(SimOutboxes):
         most: int,
         bytes_max: int,
         have: Sequence[int] | None = None,
-    ) -> Load:
+    ) -> TakeResult:
         """Nothing is doubtful."""
         load = await super().take(name, asking, most, bytes_max, have)
         return load._replace(parcels=[each._replace(doubtful=False) for each in load.parcels])

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from ackd.core.commit_metadata import decode, encode
 from ackd.core.ids import TopicPartition
 from ackd.core.record.operations import Gap, Op
-from ackd.core.record.protocol import Call, Finish, Result
-from ackd.core.record.state import Record
+from ackd.core.record.protocol import Finish, OpResult, RecordCall
+from ackd.core.record.state import PartitionRecord
 from ackd.core.record.transitions import Verb
 from ackd.ports import Committed, ConsumerEvent, ConsumerSpec, TopicReplaced
 from tests.simulation.broker import SimBroker, SimConsumer
@@ -120,7 +120,7 @@ class LeavesResetsOpen(SimConsumer):
 class ResetDropsLeases(WrongStore):
     """Nobody's lease survives a reset."""
 
-    def decided(self, record: Record, op: Op, result: Result) -> Result:
+    def decided(self, record: PartitionRecord, op: Op, result: OpResult) -> OpResult:
         """No slot is kept."""
         if op.verb is Verb.RESET:
             record.slots.clear()
@@ -130,17 +130,17 @@ class ResetDropsLeases(WrongStore):
 class CopiesStay(WrongAsker):
     """A seek, or somebody else's reset, does not finish the copies of what comes again."""
 
-    def asks(self, call: Call, op: Op) -> Op:
+    def asks(self, call: RecordCall, op: Op) -> Op:
         """What is not a part of a reset."""
         return nothing(op) if self._copies(call) else op
 
-    def answered(self, call: Call, op: Op, result: Result) -> Result:
+    def answered(self, call: RecordCall, op: Op, result: OpResult) -> OpResult:
         """It was no copy that anybody holds."""
         del op
         return DONE if self._copies(call) else result
 
     @staticmethod
-    def _copies(call: Call) -> bool:
+    def _copies(call: RecordCall) -> bool:
         return all(
             isinstance(op, Gap) and op.reason == Finish.SKIPPED and op.end == op.start + 1
             for op in call.ops

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ackd.core.ids import LedgerKey
 from ackd.core.record.operations import Op, PlaceCopy
-from ackd.core.record.protocol import Call, Result
+from ackd.core.record.protocol import OpResult, RecordCall
 from ackd.ports import ConsumerEvent, Fetched
 from tests.simulation.broker import SimConsumer
 from tests.simulation.mutant import Mutant
@@ -35,15 +35,15 @@ class ToldOnce(WrongAsker):
         super().__init__(server, process, timeout_ms)
         self._known: dict[tuple[LedgerKey, int], Op] = {}
 
-    def asks(self, call: Call, op: Op) -> Op:
+    def asks(self, call: RecordCall, op: Op) -> Op:
         """Not again."""
         return nothing(op) if self._again(call, op) else op
 
-    def answered(self, call: Call, op: Op, result: Result) -> Result:
+    def answered(self, call: RecordCall, op: Op, result: OpResult) -> OpResult:
         """Ready."""
         return DONE if self._again(call, op) else result
 
-    def _again(self, call: Call, op: Op) -> bool:
+    def _again(self, call: RecordCall, op: Op) -> bool:
         delays = isinstance(op, PlaceCopy) and not op.generation
         return delays and self._known.setdefault((call.key, op.offset), op) is not op
 

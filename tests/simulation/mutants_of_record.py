@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ackd.core.record.operations import Advance, Op, Settle
-from ackd.core.record.protocol import Call, Open, Reply, Result, Snapshot
-from ackd.core.record.state import Record
-from ackd.core.record.transitions import Outcome, Phase, State, Step, Verb
+from ackd.core.record.protocol import Open, OpResult, RecordCall, RecordReply, Snapshot
+from ackd.core.record.state import PartitionRecord
+from ackd.core.record.transitions import Outcome, Phase, State, TransitionStep, Verb
 from tests.simulation.mutant import Mutant
 from tests.simulation.parts import Parts
 from tests.simulation.plan import Story
@@ -18,7 +18,7 @@ from tests.simulation.store_client import SimStore
 class ExceptionsForgotten(WrongStore):
     """What is over was acked, whatever ended it."""
 
-    def decided(self, record: Record, op: Op, result: Result) -> Result:
+    def decided(self, record: PartitionRecord, op: Op, result: OpResult) -> OpResult:
         """An ack of it is a repeat."""
         del record
         over = result.outcome is Outcome.LOST and result.state is State.FINISHED
@@ -29,7 +29,7 @@ class ExceptionsForgotten(WrongStore):
 class AnyToken(WrongStore):
     """A token of an earlier lease is as good as the newest."""
 
-    def decides(self, record: Record, op: Op) -> Op:
+    def decides(self, record: PartitionRecord, op: Op) -> Op:
         """As if the newest had been shown."""
         lease = lease_of(record, op.offset)
         if lease is None or not isinstance(op, Settle):
@@ -40,7 +40,7 @@ class AnyToken(WrongStore):
 class PassesOverGaps(WrongAsker):
     """The watermark moves to behind the last that is finished."""
 
-    def asks(self, call: Call, op: Op) -> Op:
+    def asks(self, call: RecordCall, op: Op) -> Op:
         """Further than it should."""
         record = self.server.data.records.get(call.key) if isinstance(op, Advance) else None
         highest = None if record is None else record.finished.highest()
@@ -50,7 +50,7 @@ class PassesOverGaps(WrongAsker):
 class GrantsWithoutDeadline(WrongStore):
     """A grant does not look at the deadline of the lease before."""
 
-    def decides(self, record: Record, op: Op) -> Op:
+    def decides(self, record: PartitionRecord, op: Op) -> Op:
         """It is over at once."""
         slot = record.slots.get(op.offset)
         if op.verb is Verb.GRANT and slot is not None and slot.state is State.LEASED:
@@ -74,7 +74,7 @@ class OpensWithoutDeadlines(SimStore):
 class HearsNoJournal(WrongAsker):
     """The owner does not hear what others have settled."""
 
-    def heard(self, call: Call, reply: Reply) -> Reply:
+    def heard(self, call: RecordCall, reply: RecordReply) -> RecordReply:
         """There is nothing in it."""
         del call
         return replace(reply, journal=reply.journal and [])
@@ -95,6 +95,6 @@ MUTANTS = (
         "I3",
         Parts(memory=GrantsWithoutDeadline, store=OpensWithoutDeadlines),
         Story(("rebalance", "kill")),
-        rows={(Phase.LEASED, Verb.GRANT): Step(Outcome.GRANTED, State.LEASED)},
+        rows={(Phase.LEASED, Verb.GRANT): TransitionStep(Outcome.GRANTED, State.LEASED)},
     ),
 )

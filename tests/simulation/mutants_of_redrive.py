@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ackd.core.record.operations import FinishOrigin
-from ackd.core.record.protocol import Call, Finish, Reply
+from ackd.core.record.protocol import Finish, RecordCall, RecordReply
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.engine.partition.copy_headers import ORIGIN, REDRIVEN_FROM
 from ackd.ports import Outgoing, PublishResult
@@ -39,7 +39,7 @@ def _elsewhere(message: Outgoing) -> Outgoing:
 class MarkedBeforeItsCopy(SimStore):
     """A dead letter is gone before its copy is stored."""
 
-    async def apply(self, calls: Sequence[Call]) -> list[Reply]:
+    async def apply(self, calls: Sequence[RecordCall]) -> list[RecordReply]:
         """What a redrive sends is finished at once."""
         replies = await super().apply(calls)
         over = [_over(call, reply) for call, reply in zip(calls, replies, strict=True)]
@@ -48,10 +48,10 @@ class MarkedBeforeItsCopy(SimStore):
         return replies
 
 
-def _over(call: Call, reply: Reply) -> Call:
+def _over(call: RecordCall, reply: RecordReply) -> RecordCall:
     placed = {op.offset for op in call.ops if op.verb is Verb.PLACE}
     pairs = zip(call.ops, reply.results, strict=False)
-    return Call(
+    return RecordCall(
         call.key,
         [
             FinishOrigin(op.offset, result.fence, reply.rterm, Finish.SENT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ackd.core.dedup_window import Ask, Entry
+from ackd.core.dedup_window import Ask, SeenEntry
 from ackd.store.memory import MemoryStore
 from ackd.store.memory_outbox import MemorySeenKeys
 from tests.simulation.mutant import Mutant
@@ -28,7 +28,7 @@ class KeepsAtOnce(MemorySeenKeys):
         found = await super().seen(subscription, window_ms, ledgers, asks)
         now_ms = self._now_us() // 1000
         entries = [
-            Entry(ask.key, ask.origin, now_ms)
+            SeenEntry(ask.key, ask.origin, now_ms)
             for ask, repeat in zip(asks, found, strict=True)
             if not repeat
         ]

@@ -14,8 +14,8 @@ from ackd.core.record.operations import (
     RestoreMoved,
     Settle,
 )
-from ackd.core.record.protocol import Call, Open, Reply, Result, Snapshot, Verdict
-from ackd.core.record.state import Record
+from ackd.core.record.protocol import CallStatus, Open, OpResult, RecordCall, RecordReply, Snapshot
+from ackd.core.record.state import PartitionRecord
 from ackd.core.record.transitions import SETTLES, Outcome, State, Verb
 from tests.simulation.mutant import Mutant
 from tests.simulation.parts import Parts
@@ -26,11 +26,11 @@ from tests.simulation.seams import DONE, WrongAsker, WrongStore, nothing
 class FencesFromMemory(WrongStore):
     """After a rollback the same number, under the same term, is given to somebody else."""
 
-    async def apply(self, calls: Sequence[Call]) -> list[Reply]:
+    async def apply(self, calls: Sequence[RecordCall]) -> list[RecordReply]:
         """Each grant gets the next number."""
         return [await self._numbered(call) for call in calls]
 
-    async def _numbered(self, call: Call) -> Reply:
+    async def _numbered(self, call: RecordCall) -> RecordReply:
         record = self.data.records.get(call.key)
         last = 0 if record is None else record.fence
         (reply,) = await super().apply([call])
@@ -54,12 +54,12 @@ class FencesFromMemory(WrongStore):
 class RepairsNothing(WrongAsker):
     """What the store forgot is not told it again."""
 
-    def asks(self, call: Call, op: Op) -> Op:
+    def asks(self, call: RecordCall, op: Op) -> Op:
         """No finishes, homes or leases."""
         del call
         return nothing(op) if self._is_repair(op) else op
 
-    def answered(self, call: Call, op: Op, result: Result) -> Result:
+    def answered(self, call: RecordCall, op: Op, result: OpResult) -> OpResult:
         """As if it had been."""
         del call
         if not self._is_repair(op):
@@ -84,7 +84,7 @@ class RestoresNoHome(RepairsNothing):
 class HomesArePassed(WrongStore):
     """A settle of what a commit knows to be over does not wait for a home that is to come."""
 
-    def decided(self, record: Record, op: Op, result: Result) -> Result:
+    def decided(self, record: PartitionRecord, op: Op, result: OpResult) -> OpResult:
         """Lost at once. An ack is kept whatever comes."""
         del record
         asked = op.verb in SETTLES and op.verb is not Verb.ACK
@@ -95,7 +95,7 @@ class HomesArePassed(WrongStore):
 class DoubtsNothing(WrongStore):
     """What a repair has finished without knowing how counts as acked."""
 
-    def decides(self, record: Record, op: Op) -> Op:
+    def decides(self, record: PartitionRecord, op: Op) -> Op:
         """Nothing is noted of it."""
         record.doubt = 0, 0
         return op
@@ -104,11 +104,11 @@ class DoubtsNothing(WrongStore):
 class UnansweredIsUnknown(WrongAsker):
     """A claim of a record that nobody has re-opened yet counts as one of a record that is gone."""
 
-    def heard(self, call: Call, reply: Reply) -> Reply:
+    def heard(self, call: RecordCall, reply: RecordReply) -> RecordReply:
         """There is no record."""
         claims = any(op.verb is Verb.CLAIM for op in call.ops)
-        gone = claims and reply.verdict is not Verdict.OK
-        return replace(reply, verdict=Verdict.ABSENT) if gone else reply
+        gone = claims and reply.verdict is not CallStatus.OK
+        return replace(reply, verdict=CallStatus.ABSENT) if gone else reply
 
 
 MUTANTS = (

@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ackd.core.record.operations import LookUp, Op
-from ackd.core.record.protocol import Call, Reply, Result, Verdict
+from ackd.core.record.protocol import CallStatus, OpResult, RecordCall, RecordReply
 from ackd.core.record.slot import Slot
-from ackd.core.record.state import Record
+from ackd.core.record.state import PartitionRecord
 from ackd.core.record.transitions import Outcome, State
 from ackd.store.memory import MemoryStore
 from tests.simulation.store_client import SimStore
 
-DONE = Result(Outcome.DONE, State.READY, 0, 0, 0, 0, late=False)
+DONE = OpResult(Outcome.DONE, State.READY, 0, 0, 0, 0, late=False)
 UNKNOWN = DONE._replace(outcome=Outcome.LOST)
 
 
@@ -26,7 +26,7 @@ def nothing(op: Op) -> Op:
     return LookUp(op.offset)
 
 
-def lease_of(record: Record, offset: int) -> Slot | None:
+def lease_of(record: PartitionRecord, offset: int) -> Slot | None:
     """What is kept of a message that was handed out: in its home, if it has one."""
     home = record.homes.get(offset)
     return record.slots.get(offset) if home is None else home.slot
@@ -38,27 +38,27 @@ class WrongStore(MemoryStore):
     It remembers nothing: after a failover its calls are decided once more.
     """
 
-    def decides(self, record: Record, op: Op) -> Op:
+    def decides(self, record: PartitionRecord, op: Op) -> Op:
         """What is decided instead; the record may be changed."""
         del record
         return op
 
-    def decided(self, record: Record, op: Op, result: Result) -> Result:
+    def decided(self, record: PartitionRecord, op: Op, result: OpResult) -> OpResult:
         """What is answered to `op`; the record may be changed."""
         del record, op
         return result
 
-    async def apply(self, calls: Sequence[Call]) -> list[Reply]:
+    async def apply(self, calls: Sequence[RecordCall]) -> list[RecordReply]:
         """Each call, with another meaning."""
         return [await self._one(call) for call in calls]
 
-    async def _one(self, call: Call) -> Reply:
+    async def _one(self, call: RecordCall) -> RecordReply:
         record = self.data.records.get(call.key)
         if record is None:
             return (await super().apply([call]))[0]
         ops = [self.decides(record, op) for op in call.ops]
         (reply,) = await super().apply([replace(call, ops=ops)])
-        if reply.verdict is Verdict.OK:
+        if reply.verdict is CallStatus.OK:
             pairs = zip(call.ops, reply.results, strict=True)
             reply.results = [self.decided(record, op, result) for op, result in pairs]
         return reply
@@ -67,22 +67,22 @@ class WrongStore(MemoryStore):
 class WrongAsker(SimStore):
     """One sidecar asks something else than its engine does, or tells it another answer."""
 
-    def asks(self, call: Call, op: Op) -> Op:
+    def asks(self, call: RecordCall, op: Op) -> Op:
         """What is asked instead."""
         del call
         return op
 
-    def answered(self, call: Call, op: Op, result: Result) -> Result:
+    def answered(self, call: RecordCall, op: Op, result: OpResult) -> OpResult:
         """What the engine hears of `op`."""
         del call, op
         return result
 
-    def heard(self, call: Call, reply: Reply) -> Reply:
+    def heard(self, call: RecordCall, reply: RecordReply) -> RecordReply:
         """What the engine hears of a whole call."""
         del call
         return reply
 
-    async def apply(self, calls: Sequence[Call]) -> list[Reply]:
+    async def apply(self, calls: Sequence[RecordCall]) -> list[RecordReply]:
         """One flush, with another meaning."""
         asked = [
             replace(call, ops=[self.asks(call, op) for op in call.ops]) for call in calls
@@ -90,8 +90,8 @@ class WrongAsker(SimStore):
         replies = await super().apply(asked)
         return [self._answer(call, reply) for call, reply in zip(calls, replies, strict=True)]
 
-    def _answer(self, call: Call, reply: Reply) -> Reply:
-        if reply.verdict is not Verdict.OK:
+    def _answer(self, call: RecordCall, reply: RecordReply) -> RecordReply:
+        if reply.verdict is not CallStatus.OK:
             return self.heard(call, reply)
         pairs = zip(call.ops, reply.results, strict=True)
         results = [self.answered(call, op, result) for op, result in pairs]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ackd.core.ids import LedgerKey
-from ackd.core.record.protocol import Reply
+from ackd.core.record.protocol import RecordReply
 from ackd.engine.operations.seek_document import is_seek, read_seek
 from tests.simulation.book import Book, Coordinate, Place
 from tests.simulation.log import Topic
@@ -42,7 +42,7 @@ class Seeks:
             ledger.resets.append(target.offset)
             ledger.seeks.add(target.offset)
 
-    def epoch(self, at: Coordinate, reply: Reply) -> int:
+    def epoch(self, at: Coordinate, reply: RecordReply) -> int:
         """Of resets of the message's own partition, whichever record was asked."""
         return max(reply.epoch, self._book.ledger(at.place).epoch)
 

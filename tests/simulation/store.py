@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from ackd.core.ids import LedgerKey
 from ackd.core.ledger.bitmap import CHUNK_OFFSETS
 from ackd.core.outbox import Post, Posted
-from ackd.core.record.protocol import Call, Open, Reply, Snapshot
+from ackd.core.record.protocol import Open, RecordCall, RecordReply, Snapshot
 from ackd.store.memory import Data, MemoryStore
 from tests.simulation.process import Process
 from tests.simulation.world import MS, World
@@ -22,7 +22,7 @@ Work = Callable[[MemoryStore], Coroutine[Any, Any, T]]
 class Observer(Protocol):
     """Sees what the store decides, at the moment when it does."""
 
-    def applied(self, by: Process, call: Call, reply: Reply) -> None:
+    def applied(self, by: Process, call: RecordCall, reply: RecordReply) -> None:
         """A call was decided."""
 
     def opened(self, by: Process, request: Open, snapshot: Snapshot) -> None:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 from ackd.core.ids import LedgerKey
-from ackd.core.rate_bucket import Taken
-from ackd.core.record.protocol import Call, Open, Reply, Snapshot
+from ackd.core.rate_bucket import TokensTaken
+from ackd.core.record.protocol import Open, RecordCall, RecordReply, Snapshot
 from ackd.core.store_layout import HERE, Layouts
 from ackd.errors import StoreError, StoreUnknownError
-from ackd.ports import Members, Note, Trouble
+from ackd.ports import Condition, Members, StoredNote
 from tests.simulation.process import Process
 from tests.simulation.store import StoreServer, Work
 from tests.simulation.store_more import SimOutboxes, SimPlaces, SimSeenKeys
@@ -172,11 +172,11 @@ class SimStore:
         if not self._generation:
             await self._connect()
 
-    async def apply(self, calls: Sequence[Call]) -> list[Reply]:
+    async def apply(self, calls: Sequence[RecordCall]) -> list[RecordReply]:
         """One flush."""
         sent = [_copy(call) for call in calls]
 
-        def seen(replies: list[Reply]) -> None:
+        def seen(replies: list[RecordReply]) -> None:
             for call, reply in zip(sent, replies, strict=True):
                 self.server.observer.applied(self._process, call, reply)
 
@@ -210,11 +210,13 @@ class SimStore:
         """Compare and set the live value."""
         return await self._call(lambda store: store.set_live(subscription, expected, value))
 
-    async def take(self, subscription: str, wanted: int, rate_per_s: float, burst: int) -> Taken:
+    async def take(
+        self, subscription: str, wanted: int, rate_per_s: float, burst: int
+    ) -> TokensTaken:
         """Take tokens."""
         return await self._call(lambda store: store.take(subscription, wanted, rate_per_s, burst))
 
-    async def put_notes(self, key: LedgerKey, notes: Sequence[Note], bytes_max: int) -> int:
+    async def put_notes(self, key: LedgerKey, notes: Sequence[StoredNote], bytes_max: int) -> int:
         """Keep progress notes."""
         return await self._call(lambda store: store.put_notes(key, tuple(notes), bytes_max))
 
@@ -272,7 +274,7 @@ class SimStore:
         """Remove a value."""
         await self._call(lambda store: store.delete(name))
 
-    def troubles(self) -> list[Trouble]:
+    def troubles(self) -> list[Condition]:
         """None."""
         return []
 
@@ -281,6 +283,8 @@ class SimStore:
         self._break()
 
 
-def _copy(call: Call) -> Call:
+def _copy(call: RecordCall) -> RecordCall:
     """What was sent does not change any more."""
-    return Call(call.key, list(call.ops), call.term, call.seq, call.incarnation, call.journal_from)
+    return RecordCall(
+        call.key, list(call.ops), call.term, call.seq, call.incarnation, call.journal_from
+    )

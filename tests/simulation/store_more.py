@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from ackd.core.dedup_window import Ask, Entry
-from ackd.core.outbox import Asking, Bounds, Keep, Load, Look, Post, Posted, Sent
-from ackd.ports import Place
+from ackd.core.dedup_window import Ask, SeenEntry
+from ackd.core.outbox import Asking, Bounds, Keep, Look, Post, Posted, SendResult, TakeResult
+from ackd.ports import AssignedPlace
 from tests.simulation.store import Observer, Work
 
 Through = Callable[[Work[Any]], Awaitable[Any]]
@@ -42,16 +42,22 @@ class SimOutboxes:
         most: int,
         bytes_max: int,
         have: Sequence[int] | None = None,
-    ) -> Load:
+    ) -> TakeResult:
         """Take."""
         held = None if have is None else list(have)
-        found: Load = await self._call(
+        found: TakeResult = await self._call(
             lambda s: s.outboxes.take(name, asking, most, bytes_max, held)
         )
         return found
 
     async def done(
-        self, name: str, owner: str, term: int, lease_ms: int, sent: Sequence[Sent], keep: Keep
+        self,
+        name: str,
+        owner: str,
+        term: int,
+        lease_ms: int,
+        sent: Sequence[SendResult],
+        keep: Keep,
     ) -> bool:
         """Confirm."""
         told = list(sent)
@@ -98,7 +104,7 @@ class SimSeenKeys:
         return found
 
     async def remember(
-        self, subscription: str, window_ms: int, most: int, entries: Sequence[Entry]
+        self, subscription: str, window_ms: int, most: int, entries: Sequence[SeenEntry]
     ) -> int:
         """Keep."""
         told = list(entries)
@@ -119,11 +125,11 @@ class SimPlaces:
         subscription: str,
         topic_id: bytes,
         keep_ms: int,
-        arrivals: Sequence[tuple[bytes, Place]],
-    ) -> list[Place]:
+        arrivals: Sequence[tuple[bytes, AssignedPlace]],
+    ) -> list[AssignedPlace]:
         """Intern."""
         told = list(arrivals)
-        found: list[Place] = await self._call(
+        found: list[AssignedPlace] = await self._call(
             lambda s: s.places.intern(subscription, topic_id, keep_ms, told)
         )
         return found

@@ -6,7 +6,14 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from ackd.api.messages import Delivery, Received, ReceiveRequest, SettleItem, SettleResult, Verb
+from ackd.api.messages import (
+    Delivery,
+    Received,
+    ReceiveRequest,
+    SettleItem,
+    SettleResult,
+    SettleVerb,
+)
 from ackd.engine.delivery.timers import IDLE_MS, JOURNAL_MS
 from ackd.engine.runtime import Runtime
 from tests.simulation.faults import TOPIC
@@ -49,7 +56,9 @@ def receive(run: Run, sidecar: Sidecar) -> Delivery:
     return message
 
 
-def settle(run: Run, sidecar: Sidecar, message: Delivery, do: Verb, delay_ms: int = 0) -> None:
+def settle(
+    run: Run, sidecar: Sidecar, message: Delivery, do: SettleVerb, delay_ms: int = 0
+) -> None:
     """It counts."""
     item = SettleItem(message.lease, do, delay_ms=delay_ms)
     results = ask(run, sidecar, lambda engine: engine.settle([item]))
@@ -74,18 +83,18 @@ def test_a_foreign_retry_is_learnt_soon_after_an_idle_time(run: Run, idle_ms: in
     run.world.run(run.world.now_us + (3 * IDLE_MS + idle_ms) * MS)
     run.cluster.publish(TOPIC, 0, b"message")
     first = receive(run, owner)
-    settle(run, other, first, Verb.RETRY, DELAY_MS)
+    settle(run, other, first, SettleVerb.RETRY, DELAY_MS)
     start_us = run.world.now_us
     again = receive(run, owner)
     assert (again.id, again.attempt) == (first.id, 2)
     assert run.world.now_us - start_us <= (DELAY_MS + JOURNAL_MS + TRIPS_MS) * MS
-    settle(run, owner, again, Verb.ACK)
+    settle(run, owner, again, SettleVerb.ACK)
 
 
 @pytest.mark.parametrize("at_owner", [True, False])
-@pytest.mark.parametrize("do", [Verb.RETRY, Verb.RELEASE])
+@pytest.mark.parametrize("do", [SettleVerb.RETRY, SettleVerb.RELEASE])
 def test_a_parked_lease_that_ends_early_frees_its_copy(
-    run: Run, do: Verb, *, at_owner: bool
+    run: Run, do: SettleVerb, *, at_owner: bool
 ) -> None:
     """R4, I4: its copy asks the home when the lease ends, and this one ends before its deadline."""
     owner, other = owner_and_other(run)

@@ -64,6 +64,30 @@ def module_docstring(sources: Iterable[Source]) -> Iterator[str]:
             yield f"{source.path}: no docstring"
 
 
+SAME_NAME: dict[str, str] = {
+    "MessageBody": "as in the OpenAPI document",
+    "Published": "as in the OpenAPI document",
+    "Stored": "as in the OpenAPI document",
+}
+"""Names that two classes may have, and why."""
+OTHER_PROGRAMS = ("ackd.torture", "ackd.testing", "ackd.demo")
+"""They share no code with the sidecar, so its names are free for them."""
+
+
+def class_names(sources: Iterable[Source]) -> Iterator[str]:
+    """Two public classes of the sidecar with one name: one name is for one thing."""
+    found: dict[str, Source] = {}
+    for source in sources:
+        if not source.module.startswith("ackd.") or source.module.startswith(OTHER_PROGRAMS):
+            continue
+        for node in source.tree.body:
+            if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
+                continue
+            other = found.setdefault(node.name, source)
+            if other is not source and node.name not in SAME_NAME:
+                yield f"{source.path}:{node.lineno}: {node.name} is a class of {other.module} too"
+
+
 def any_in_ports(sources: Iterable[Source]) -> Iterator[str]:
     """`Any` in the ports: what two sides agree on must be said."""
     for source in sources:

@@ -11,7 +11,7 @@ from typing import Any
 from ackd.cli.commands.docs import OWN_ADAPTERS
 from ackd.cli.main import COMMANDS
 from ackd.config.adapters import find_adapter
-from ackd.config.fields import Kind, specs
+from ackd.config.fields import FieldKind, specs
 from ackd.config.schema import Settings
 from ackd.errors import AckdError
 from ackd.http.routes import ROUTES
@@ -45,5 +45,5 @@ def _settings() -> Iterator[tuple[str, str]]:
         for spec in specs(sections.pop()):
             if spec.section is not None:
                 sections.append(spec.section)
-            elif spec.kind is not Kind.OPTIONS:  # the adapters' own, which are sections here
+            elif spec.kind is not FieldKind.OPTIONS:  # the adapters' own, which are sections here
                 yield spec.name, spec.doc

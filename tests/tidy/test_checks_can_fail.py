@@ -23,6 +23,7 @@ SOURCE_CHECKS: list[Check] = [
     checks.annotated,
     checks.module_docstring,
     checks.any_in_ports,
+    checks.class_names,
     unfed_metrics,
     ledger_is_closed,
 ]
@@ -131,6 +132,7 @@ PLANTED: list[tuple[Check, str, str]] = [
         '"""."""\nfrom ackd.core.ledger.entry import Entry\n'
         "def f(a: int, given: Entry[int]) -> None:\n    given.due_ms, a = 1, 2\n" + FEEDS,
     ),
+    (checks.class_names, "sidecar/ackd/core/a.py", '"""."""\nclass Metrics:\n    x = 1\n'),
     (checks.module_docstring, "sidecar/ackd/core/ids.py", "x = 1\n"),
     (unfed_metrics, "sidecar/ackd/telemetry/metrics.py", METRICS.replace("things", "others")),
     (unfed_metrics, "sidecar/ackd/engine/base/run.py", '"""."""\nmetrics.things.drop("a")\n'),

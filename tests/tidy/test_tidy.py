@@ -36,6 +36,7 @@ def sources() -> list[Source]:
         checks.annotated,
         checks.module_docstring,
         checks.any_in_ports,
+        checks.class_names,
         unfed_metrics,
         ledger_is_closed,
     ],

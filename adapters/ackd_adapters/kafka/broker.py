@@ -10,12 +10,12 @@ from ackd.errors import BrokerError
 from ackd.ports import (
     Capabilities,
     Committed,
+    Condition,
     Consumer,
     ConsumerSpec,
     Outgoing,
     PublishResult,
     StartPolicy,
-    Trouble,
     own_topics,
 )
 from ackd_adapters.kafka import operator
@@ -133,7 +133,7 @@ class KafkaBroker:
         """See the port."""
         return own_topics.retry_topic(group)
 
-    def troubles(self) -> list[Trouble]:
+    def troubles(self) -> list[Condition]:
         """See the port."""
         return self._troubles.now()
 
@@ -142,6 +142,6 @@ class KafkaBroker:
         await self._publisher.close()
         self._admin.close()
 
-    def _log_trouble(self, trouble: Trouble) -> None:
+    def _log_trouble(self, trouble: Condition) -> None:
         state = "over" if trouble.cleared else "began"
         LOG.warning("broker %s: %s %s: %s", self.name, trouble.code, state, trouble.detail)

@@ -21,6 +21,7 @@ from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError, BugError, OutcomeUnknownError
 from ackd.ports import (
     Committed,
+    Condition,
     ConsumerEvent,
     ConsumerSpec,
     EndReached,
@@ -28,7 +29,6 @@ from ackd.ports import (
     OutOfRange,
     TopicInfo,
     TopicReplaced,
-    Trouble,
 )
 from ackd_adapters.kafka import errors
 from ackd_adapters.kafka.admin import LATEST, AdminQuestions, RangeQuestion
@@ -120,7 +120,7 @@ class KafkaConsumer:
             self._topics = (*self._topics, topic)
             self._member.also(topic)
 
-    def troubles(self) -> list[Trouble]:
+    def troubles(self) -> list[Condition]:
         """What is wrong with this consumer now."""
         return self._troubles.now()
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
 
-from ackd.ports import Trouble
+from ackd.ports import Condition
 from ackd_adapters.kafka import errors
 
 PROBE_INTERVAL_S = 1.0
@@ -23,14 +23,14 @@ PROBE_TIMEOUT_S = 1.0
 class Troubles:
     """What is wrong now, by code. `tell` hears every beginning and end, from whatever thread."""
 
-    def __init__(self, tell: Callable[[Trouble], None]) -> None:
+    def __init__(self, tell: Callable[[Condition], None]) -> None:
         self._tell = tell
-        self._open: dict[str, Trouble] = {}
+        self._open: dict[str, Condition] = {}
         self._lock = threading.Lock()
 
     def report(self, code: str, detail: str, *, fatal: bool = False) -> None:
         """Something is wrong; told only when this code is not open yet."""
-        trouble = Trouble(code, detail, fatal=fatal, away="/connection/" in code)
+        trouble = Condition(code, detail, fatal=fatal, away="/connection/" in code)
         with self._lock:
             known = self._open.get(code)
             if known is not None and known.fatal >= fatal:
@@ -43,7 +43,7 @@ class Troubles:
         with self._lock:
             ended = [self._open.pop(code) for code in codes if code in self._open]
         for trouble in ended:
-            self._tell(Trouble(trouble.code, trouble.detail, fatal=trouble.fatal, cleared=True))
+            self._tell(Condition(trouble.code, trouble.detail, fatal=trouble.fatal, cleared=True))
 
     def clear_all(self, prefix: str) -> None:
         """Everything whose code starts so, but what is fatal, is over."""
@@ -55,7 +55,7 @@ class Troubles:
             ]
         self.clear(*codes)
 
-    def now(self) -> list[Trouble]:
+    def now(self) -> list[Condition]:
         """All that are open."""
         with self._lock:
             return list(self._open.values())

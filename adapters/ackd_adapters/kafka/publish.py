@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from confluent_kafka import KafkaError, KafkaException, Message
 from confluent_kafka import Producer as Client
 
-from ackd.ports import Failure, NotStored, Outgoing, PublishResult, Stored, Trouble
+from ackd.ports import Condition, Failure, NotStored, Outgoing, PublishResult, Stored
 from ackd_adapters.kafka import errors
 from ackd_adapters.kafka.admin import AdminQuestions
 from ackd_adapters.kafka.config import KafkaOptions, producer_properties
@@ -170,7 +170,7 @@ class Publisher:
         if producer is not None:
             await producer.close(FLUSH_BOUND_S + _PURGED_S)
 
-    def troubles(self) -> list[Trouble]:
+    def troubles(self) -> list[Condition]:
         """What is wrong with the connection now."""
         return self._troubles.now()
 

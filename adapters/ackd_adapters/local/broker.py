@@ -12,13 +12,13 @@ from typing import Final, TypeVar
 from ackd.errors import BrokerError, BugError
 from ackd.ports import (
     Capabilities,
+    Condition,
     ConsumerSpec,
     Failure,
     NotStored,
     Outgoing,
     PublishResult,
     StartPolicy,
-    Trouble,
     own_topics,
 )
 from ackd_adapters.local import questions, topics
@@ -61,7 +61,7 @@ class LocalBroker:
         self._cluster = ""
         self._pending_bytes = 0
         self._consumers: set[LocalConsumer] = set()
-        self._troubles: dict[str, Trouble] = {}
+        self._troubles: dict[str, Condition] = {}
         self._running = False
         self._calls: deque[Callable[[], None]] = deque()
         self._calls_due = False
@@ -176,7 +176,7 @@ class LocalBroker:
 
         await self.call(remove)
 
-    def troubles(self) -> list[Trouble]:
+    def troubles(self) -> list[Condition]:
         """What is wrong with the file now."""
         return list(self._troubles.values())
 
@@ -251,13 +251,13 @@ class LocalBroker:
             if error is None:
                 self._troubles.pop("queue", None)
             else:
-                self._troubles["queue"] = Trouble("queue", error.detail, away=True)
+                self._troubles["queue"] = Condition("queue", error.detail, away=True)
 
         self.call_loop(note)
 
     def _reader_broke(self, detail: str) -> None:
         def note() -> None:
-            self._troubles["queue-reader"] = Trouble("queue-reader", detail, fatal=True)
+            self._troubles["queue-reader"] = Condition("queue-reader", detail, fatal=True)
 
         self.call_loop(note)
 

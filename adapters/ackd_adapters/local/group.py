@@ -21,12 +21,12 @@ from typing import Final
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError, BugError
 from ackd.ports import (
+    Condition,
     ConsumerEvent,
     Lost,
     Nominated,
     Revoked,
     TopicReplaced,
-    Trouble,
 )
 from ackd.ports.own_topics import is_own_topic
 from ackd_adapters.local import schema, topics
@@ -255,7 +255,7 @@ class Groups:
         )
         if plan.missing != member.missing:
             text = "no such topic yet: " + ", ".join(sorted(plan.missing))
-            plan.events.append(Trouble("unknown-topic", text, cleared=not plan.missing))
+            plan.events.append(Condition("unknown-topic", text, cleared=not plan.missing))
 
     def _share(
         self,
@@ -304,7 +304,7 @@ class Groups:
         if plan.fenced:
             self._remove(member)
             text = f"another member joined with the static id {member.static_id!r}"
-            plan.events.append(Trouble("fenced", text, fatal=True))
+            plan.events.append(Condition("fenced", text, fatal=True))
         if plan.events:
             member.emit(plan.events, member.id)
 

@@ -13,13 +13,13 @@ from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
 from ackd.ports import (
     Capabilities,
+    Condition,
     ConsumerSpec,
     DeadOrigin,
     Outgoing,
     PublishResult,
     Record,
     StartPolicy,
-    Trouble,
     own_topics,
 )
 from ackd_adapters.pulsar.config import PulsarOptions, check_spec
@@ -65,7 +65,7 @@ class PulsarBroker:
         self._publisher = Publisher(self._connection, self._logs)
         self._consumers: list[PulsarConsumer] = []
         self._cluster = ""
-        self._trouble: Trouble | None = None
+        self._trouble: Condition | None = None
 
     async def start(self) -> None:
         """See the port."""
@@ -118,7 +118,7 @@ class PulsarBroker:
         """See the port."""
         return own_topics.retry_topic(group)
 
-    def troubles(self) -> list[Trouble]:
+    def troubles(self) -> list[Condition]:
         """See the port."""
         return [] if self._trouble is None else [self._trouble]
 

@@ -22,7 +22,7 @@ import pulsar
 
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
-from ackd.ports import Lost, Nominated, Revoked, TopicInfo, TopicReplaced, Trouble
+from ackd.ports import Condition, Lost, Nominated, Revoked, TopicInfo, TopicReplaced
 from ackd_adapters.pulsar import errors
 from ackd_adapters.pulsar.box import Box
 from ackd_adapters.pulsar.connection import Connection
@@ -101,7 +101,7 @@ class Member:
             except (BrokerError, pulsar.PulsarException) as error:
                 self._tell_away(errors.broker_error("the group", error).detail)
             except Exception as error:  # noqa: BLE001 -- a thread's last words must be heard
-                self._box.put(Trouble("group", f"the member ended: {error!r}", fatal=True))
+                self._box.put(Condition("group", f"the member ended: {error!r}", fatal=True))
                 break
             self._look.wait(0.05 if self._leaving else pause_s)
             self._look.clear()
@@ -231,9 +231,9 @@ class Member:
 
     def _tell_away(self, detail: str) -> None:
         if detail:
-            self._box.put(Trouble("group", detail, away=True))
+            self._box.put(Condition("group", detail, away=True))
         elif self._away:
-            self._box.put(Trouble("group", "", cleared=True))
+            self._box.put(Condition("group", "", cleared=True))
         self._away = bool(detail)
 
 

@@ -15,7 +15,7 @@ import pulsar
 
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
-from ackd.ports import Delay, EndReached, Fetched, OutOfRange, Record, Trouble
+from ackd.ports import Condition, Delay, EndReached, Fetched, OutOfRange, Record
 from ackd_adapters.pulsar import errors
 from ackd_adapters.pulsar.box import Box
 from ackd_adapters.pulsar.connection import Connection
@@ -224,7 +224,7 @@ class Reading:
         why = self._delays.in_vain
         if bool(why) != bool(self._in_vain) and not self._stopped.is_set():
             code = f"delays of {self.partition.topic}/{self.partition.partition}"
-            self._box.put(Trouble(code, why, cleared=not why, warning=True))
+            self._box.put(Condition(code, why, cleared=not why, warning=True))
         self._in_vain = why
         return found
 
@@ -264,9 +264,9 @@ class Reading:
         if self._stopped.is_set():
             return
         self._away = True
-        self._box.put(Trouble(self._code, detail, away=away, fatal=not away))
+        self._box.put(Condition(self._code, detail, away=away, fatal=not away))
 
     def _well(self) -> None:
         if self._away:
             self._away = False
-            self._box.put(Trouble(self._code, "", cleared=True))
+            self._box.put(Condition(self._code, "", cleared=True))

@@ -14,6 +14,7 @@ from typing import Final
 from ackd.errors import BrokerError, ConfigError, NotSupportedError
 from ackd.ports import (
     Capabilities,
+    Condition,
     Consumer,
     ConsumerSpec,
     Failure,
@@ -21,7 +22,6 @@ from ackd.ports import (
     Outgoing,
     PublishResult,
     Stored,
-    Trouble,
 )
 from ackd_adapters.rocketmq import envelope
 from ackd_adapters.rocketmq.client import Client, code_of
@@ -89,7 +89,7 @@ class RocketMQBroker:
         self._host = os.uname().nodename
         self._routes: dict[str, tuple[float, list[MessageQueue]]] = {}
         self._sends = asyncio.Semaphore(SENDS_MAX)
-        self._trouble: Trouble | None = None
+        self._trouble: Condition | None = None
         self._started = False
 
     async def start(self) -> None:
@@ -169,7 +169,7 @@ class RocketMQBroker:
         elif code in _PRESSURE:
             kind = Failure.PRESSURE
         elif code == UNREACHABLE:
-            self._trouble = Trouble("rocketmq/connection", error.detail, away=True)
+            self._trouble = Condition("rocketmq/connection", error.detail, away=True)
         return NotStored(kind, code, error.detail)
 
     async def _route(self, topic: str) -> list[MessageQueue]:
@@ -203,7 +203,7 @@ class RocketMQBroker:
         """See the port."""
         return _own(RETRY_PREFIX, group)
 
-    def troubles(self) -> list[Trouble]:
+    def troubles(self) -> list[Condition]:
         """See the port."""
         return [] if self._trouble is None else [self._trouble]
 

@@ -19,13 +19,13 @@ from ackd.errors import BrokerError
 from ackd.ports import (
     Arrival,
     Arrived,
+    AssignedPlace,
     Committed,
+    Condition,
     ConsumerEvent,
     ConsumerSpec,
     Nominated,
-    Place,
     TopicInfo,
-    Trouble,
 )
 from ackd_adapters.rocketmq import envelope
 from ackd_adapters.rocketmq.client import Client, code_of, expression
@@ -120,7 +120,7 @@ class RocketMQConsumer:
                 "and counts each time that a hold ended, in a crash too, whatever attempts_max "
                 f"says: set the group's retryMaxTimes to {RETRIES_LEAST} or more"
             )
-            self._events.put_nowait(Trouble("rocketmq/retry-max-times", detail, warning=True))
+            self._events.put_nowait(Condition("rocketmq/retry-max-times", detail, warning=True))
 
     def _check_order(self, session: Session) -> None:
         """Order is the broker's to give. Raises BrokerError when it does not."""
@@ -144,7 +144,7 @@ class RocketMQConsumer:
         if not task.cancelled():
             error = task.exception()
             LOG.error("the consumer's work has ended", exc_info=error)
-            self._events.put_nowait(Trouble("rocketmq/crash", repr(error), fatal=True))
+            self._events.put_nowait(Condition("rocketmq/crash", repr(error), fatal=True))
 
     async def _queues(self, topic: str) -> list[MessageQueue]:
         queues = await self._client.route(topic)
@@ -163,7 +163,7 @@ class RocketMQConsumer:
     async def close(self) -> None:
         """See the port. What is held comes again after `invisible_duration_ms`."""
         self._closed = True
-        self._events.put_nowait(Trouble("rocketmq/closed", ""))  # for whoever waits for events
+        self._events.put_nowait(Condition("rocketmq/closed", ""))  # for whoever waits for events
         if self._tasks:
             await self._holds.flush(FLUSH_S)
         tasks, self._tasks = self._tasks, []
@@ -223,13 +223,13 @@ class RocketMQConsumer:
     async def _failed(self, error: BrokerError) -> None:
         if error.detail != self._trouble:
             self._trouble = error.detail
-            away = Trouble("rocketmq/receive", f"{code_of(error)}: {error.detail}", away=True)
+            away = Condition("rocketmq/receive", f"{code_of(error)}: {error.detail}", away=True)
             await self._events.put(away)
         await asyncio.sleep(PAUSE_S)
 
     async def _works(self) -> None:
         if self._trouble:
-            over = Trouble("rocketmq/receive", self._trouble, cleared=True)
+            over = Condition("rocketmq/receive", self._trouble, cleared=True)
             self._trouble = ""
             await self._events.put(over)
 
@@ -301,7 +301,7 @@ class RocketMQConsumer:
 
     # --- own acks
 
-    def placed(self, topic: str, message: bytes, place: Place) -> None:
+    def placed(self, topic: str, message: bytes, place: AssignedPlace) -> None:
         """See `ackd.ports.OwnAcks`."""
         self._holds.placed(topic, message.decode(), place)
 
@@ -313,16 +313,16 @@ class RocketMQConsumer:
         """See `ackd.ports.OwnAcks`."""
         self._holds.finished(partition, offsets)
 
-    def kept(self, topic: str) -> list[tuple[bytes, Place]]:
+    def kept(self, topic: str) -> list[tuple[bytes, AssignedPlace]]:
         """See `ackd.ports.OwnAcks`."""
         return self._holds.kept(topic)
 
 
-def place_of(taken: Taken) -> Place:
+def place_of(taken: Taken) -> AssignedPlace:
     """Where it lies. The fifth word of a handle tells a copy from the message itself."""
     words = taken.handle.split(" ")
     copied = len(words) > _COPY_FIELD and words[_COPY_FIELD] not in ("", "0")
-    return Place(taken.queue + (COPIES if copied else 0), taken.offset)
+    return AssignedPlace(taken.queue + (COPIES if copied else 0), taken.offset)
 
 
 def topic_id(namespace: str, topic: str) -> bytes:

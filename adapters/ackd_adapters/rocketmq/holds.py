@@ -16,7 +16,7 @@ from typing import Final
 
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
-from ackd.ports import Place
+from ackd.ports import AssignedPlace
 from ackd_adapters.rocketmq.client import Client, Held, code_of
 from ackd_adapters.rocketmq.message import Taken
 from ackd_adapters.rocketmq.rpc import NO_ANSWER, UNREACHABLE
@@ -58,7 +58,7 @@ class Hold:
     def __init__(self, topic: str, message: str) -> None:
         self.topic = topic
         self.message = message
-        self.place: Place | None = None
+        self.place: AssignedPlace | None = None
         self.deliveries: list[Delivery] = []
         self.done = self.back = False
 
@@ -70,7 +70,7 @@ class Holds:
         self._client = client
         self._hold_ms = hold_ms
         self._by_message: dict[tuple[str, str], Hold] = {}
-        self._by_place: dict[tuple[str, Place], Hold] = {}
+        self._by_place: dict[tuple[str, AssignedPlace], Hold] = {}
         self._todo: dict[Hold, None] = {}
         self._wake = asyncio.Event()
         self._calls = asyncio.Semaphore(CALLS_MAX)
@@ -107,7 +107,7 @@ class Holds:
             if hold.done:
                 self._do(hold)
 
-    def placed(self, topic: str, message: str, place: Place) -> None:
+    def placed(self, topic: str, message: str, place: AssignedPlace) -> None:
         """It is spoken of by this place."""
         hold = self._by_message.get((topic, message))
         if hold is not None:
@@ -130,12 +130,12 @@ class Holds:
     def finished(self, partition: TopicPartition, offsets: Sequence[int]) -> None:
         """Ack them, as often as it takes."""
         for offset in offsets:
-            hold = self._by_place.get((partition.topic, Place(partition.partition, offset)))
+            hold = self._by_place.get((partition.topic, AssignedPlace(partition.partition, offset)))
             if hold is not None:
                 hold.done = True
                 self._do(hold)
 
-    def kept(self, topic: str) -> list[tuple[bytes, Place]]:
+    def kept(self, topic: str) -> list[tuple[bytes, AssignedPlace]]:
         """Placed and not finished."""
         return [
             (hold.message.encode(), hold.place)

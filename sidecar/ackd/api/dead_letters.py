@@ -1,6 +1,6 @@
 """What can be asked about dead letters: plain values in and out, as in `ackd.api.messages`.
 
-`DeadDesk` is implemented by `ackd.engine.operations.dead_letters.DeadLetters`.
+`DeadLetterApi` is implemented by `ackd.engine.operations.dead_letters.DeadLetters`.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class OperationView:
     error: str | None = None
 
 
-class DeadDesk(Protocol):
+class DeadLetterApi(Protocol):
     """Everything about dead letters. Every method may raise `AckdError`."""
 
     async def page(self, name: str, cursor: str | None, limit: int) -> DeadPage:

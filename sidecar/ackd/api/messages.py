@@ -11,15 +11,15 @@ from enum import StrEnum
 from typing import Protocol
 
 from ackd.api.control import Cancel, CancelTo, Pause, Scope
-from ackd.api.dead_letters import DeadDesk
-from ackd.api.outbox import OutboxDesk
-from ackd.api.progress import ProgressDesk
+from ackd.api.dead_letters import DeadLetterApi
+from ackd.api.outbox import OutboxApi
+from ackd.api.progress import ProgressApi
 from ackd.core.origin import Origin
 from ackd.errors import AckdError
 from ackd.ports import Capabilities, Outgoing, Record, Stored
 
 
-class Verb(StrEnum):
+class SettleVerb(StrEnum):
     """What a settle item asks for (`do` on the wire)."""
 
     ACK = "ack"
@@ -50,7 +50,7 @@ class SettleItem:
     """
 
     lease: str
-    do: Verb
+    do: SettleVerb
     delay_ms: int | None = None
     lease_ms: int | None = None
     reason: str | None = None
@@ -253,7 +253,7 @@ class InFlight:
 
 
 @dataclass(slots=True)
-class Held:
+class HeldPartition:
     """What holds one partition's progress, and how and when it will be released."""
 
     topic: str
@@ -286,7 +286,7 @@ class Explanation:
     """
 
     subscription: str
-    partitions: list[Held] = field(default_factory=list)
+    partitions: list[HeldPartition] = field(default_factory=list)
     limits: list[str] = field(default_factory=list)
     repeats: int = 0
     ordered: list[HeldKey] = field(default_factory=list)
@@ -315,15 +315,15 @@ class Engine(Protocol):
     """The whole of what can be asked. Every method may raise `AckdError`."""
 
     @property
-    def progress(self) -> ProgressDesk:
+    def progress(self) -> ProgressApi:
         """Everything about the group's progress."""
 
     @property
-    def dead(self) -> DeadDesk:
+    def dead(self) -> DeadLetterApi:
         """Everything about dead letters."""
 
     @property
-    def outbox(self) -> OutboxDesk:
+    def outbox(self) -> OutboxApi:
         """What was accepted and is sent later."""
 
     def subscriptions(self) -> list[SubscriptionView]:

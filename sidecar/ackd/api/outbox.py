@@ -45,7 +45,7 @@ class OutboxView:
     detail: str
 
 
-class OutboxDesk(Protocol):
+class OutboxApi(Protocol):
     """Looking at outboxes, and sending again what a broker refused."""
 
     def views(self) -> Sequence[OutboxView]:

@@ -1,6 +1,6 @@
 """What can be asked about a group's progress: plain values in and out, as in `ackd.api.messages`.
 
-`ProgressDesk` is implemented by `ackd.engine.operations.seek.Seeks`.
+`ProgressApi` is implemented by `ackd.engine.operations.seek.Seeks`.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class ProgressExport:
     partitions: list[PartitionProgress]
 
 
-class ProgressDesk(Protocol):
+class ProgressApi(Protocol):
     """Everything about a group's progress. Every method may raise `AckdError`."""
 
     async def export(self, name: str) -> ProgressExport:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ackd.config.adapters import find_adapter
 from ackd.config.mistakes import Path, shown
-from ackd.config.reader import Reader
+from ackd.config.reader import SettingsReader
 from ackd.config.schema import Settings
 from ackd.config.subscription import SubscriptionSettings
 from ackd.errors import ConfigError
@@ -17,7 +17,7 @@ from ackd.ports import Capabilities
 SQL92 = "sql92:"
 
 
-def check(settings: Settings, reader: Reader) -> None:
+def check(settings: Settings, reader: SettingsReader) -> None:
     """Note what can't be with the reader."""
     for name, each in settings.subscriptions.items():
         path: Path = ("subscriptions", name)
@@ -39,7 +39,7 @@ def declared(adapter: str) -> Capabilities | None:
 
 
 def _subscription(
-    each: SubscriptionSettings, can: Capabilities, reader: Reader, path: Path
+    each: SubscriptionSettings, can: Capabilities, reader: SettingsReader, path: Path
 ) -> None:
     if can.own_acks:
         _no_positions(each, can, reader, path)
@@ -52,7 +52,7 @@ def _subscription(
 
 
 def _no_positions(
-    each: SubscriptionSettings, can: Capabilities, reader: Reader, path: Path
+    each: SubscriptionSettings, can: Capabilities, reader: SettingsReader, path: Path
 ) -> None:
     """The broker alone decides where a group starts, and who is in it gets what there is."""
     if each.mode == "broadcast" and reader.clean((*path, "mode")):

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from ackd.config.adapters import find_adapter
 from ackd.config.mistakes import Path
-from ackd.config.reader import Reader
+from ackd.config.reader import SettingsReader
 from ackd.config.schema import Settings
 from ackd.errors import ConfigError
 
@@ -18,7 +18,7 @@ _DEPTH = 3
 """`subscriptions.NAME.KEY`, or `brokers.NAME.KEY` and what is below."""
 
 
-def check(settings: Settings, reader: Reader) -> None:
+def check(settings: Settings, reader: SettingsReader) -> None:
     """Tell of each unknown key what the adapter says of it, instead of what looks alike."""
     for path in reader.unknown:
         if len(path) < _DEPTH:

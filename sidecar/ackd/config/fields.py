@@ -17,7 +17,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from ackd.config.units import format_duration, format_size
 
 
-class Kind(Enum):
+class FieldKind(Enum):
     """What stands in the file for a field."""
 
     BOOL = auto()
@@ -46,8 +46,8 @@ class Spec:
     """One field. `item` is the kind of a list's items; `section` the dataclass of a section."""
 
     name: str
-    kind: Kind
-    item: Kind | None
+    kind: FieldKind
+    item: FieldKind | None
     unit: Unit
     optional: bool
     required: bool
@@ -108,7 +108,9 @@ class Spec:
         parts.append(None if item else self._range("len_min", "len_max", str))
         if parts[1] is not None:
             parts[1] += (
-                " items" if self.kind in (Kind.LIST, Kind.TABLE, Kind.SECTIONS) else " characters"
+                " items"
+                if self.kind in (FieldKind.LIST, FieldKind.TABLE, FieldKind.SECTIONS)
+                else " characters"
             )
         return ", ".join(part for part in parts if part) or None
 
@@ -146,7 +148,7 @@ def _specs(cls: type[Any]) -> tuple[Spec, ...]:
 def _spec(cls: type[Any], each: dataclasses.Field[Any], hint: Any) -> Spec:
     optional, hint = _without_none(hint)
     facts = dict(each.metadata)
-    item: Kind | None = None
+    item: FieldKind | None = None
     section: type[Any] | None = None
     make: type[Enum] | None = None
     kind = _scalar(hint, facts)
@@ -181,37 +183,43 @@ def _without_none(hint: Any) -> tuple[bool, Any]:
     return False, hint
 
 
-def _scalar(hint: Any, facts: dict[str, Any]) -> Kind | None:
+def _scalar(hint: Any, facts: dict[str, Any]) -> FieldKind | None:
     """The kind of a single value; notes the choices that the type itself brings."""
     if get_origin(hint) is Literal:
         facts.setdefault("choices", get_args(hint))
-        return Kind.TEXT
+        return FieldKind.TEXT
     if isinstance(hint, type) and issubclass(hint, Enum):
         facts.setdefault("choices", tuple(each.value for each in hint))
-        return Kind.TEXT
-    plain = {bool: Kind.BOOL, int: Kind.INT, float: Kind.FLOAT, str: Kind.TEXT, Path: Kind.PATH}
-    return plain.get(hint, Kind.OPTIONS if hint is object else None)
+        return FieldKind.TEXT
+    plain = {
+        bool: FieldKind.BOOL,
+        int: FieldKind.INT,
+        float: FieldKind.FLOAT,
+        str: FieldKind.TEXT,
+        Path: FieldKind.PATH,
+    }
+    return plain.get(hint, FieldKind.OPTIONS if hint is object else None)
 
 
 def _container(
     hint: Any,
     facts: dict[str, Any],
-) -> tuple[Kind | None, Kind | None, type[Any] | None]:
+) -> tuple[FieldKind | None, FieldKind | None, type[Any] | None]:
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
-        return Kind.SECTION, None, hint
+        return FieldKind.SECTION, None, hint
     origin, args = get_origin(hint), get_args(hint)
     if origin in (tuple, list, Sequence) and args:
-        return Kind.LIST, _scalar(args[0], facts), None
+        return FieldKind.LIST, _scalar(args[0], facts), None
     if origin in (dict, Mapping) and args and args[0] is str:
         if dataclasses.is_dataclass(args[1]) and isinstance(args[1], type):
-            return Kind.SECTIONS, None, args[1]
+            return FieldKind.SECTIONS, None, args[1]
         if args[1] is str:
-            return Kind.TABLE, Kind.TEXT, None
+            return FieldKind.TABLE, FieldKind.TEXT, None
     return None, None, None
 
 
-def _unit(name: str, kind: Kind) -> Unit:
-    if kind is not Kind.INT:
+def _unit(name: str, kind: FieldKind) -> Unit:
+    if kind is not FieldKind.INT:
         return Unit.NONE
     parts = name.split("_")
     if "ms" in parts:

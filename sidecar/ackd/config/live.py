@@ -14,7 +14,7 @@ from typing import Any
 from ackd.config import renamed, rules
 from ackd.config.fields import specs
 from ackd.config.mistakes import Mistake, MistakesError, nearest, shown
-from ackd.config.reader import Reader
+from ackd.config.reader import SettingsReader
 from ackd.config.subscription import SubscriptionSettings
 from ackd.config.values import Wrong, convert
 
@@ -52,7 +52,7 @@ def overlaid(
 
     Raises `MistakesError`, its paths starting at the section.
     """
-    reader = Reader({}, Path())
+    reader = SettingsReader({}, Path())
     values: dict[str, Any] = {}
     for name, raw in changes.items():
         spec, new = _SPECS.get(name), renamed.SUBSCRIPTION.get(name)

@@ -14,7 +14,7 @@ from ackd.config import able, elsewhere, rules
 from ackd.config.environment import CONFIG, overlay
 from ackd.config.mistakes import EnvPlace, FilePlace, Mistake, MistakesError, Path
 from ackd.config.place import find_places
-from ackd.config.reader import Reader
+from ackd.config.reader import SettingsReader
 from ackd.config.schema import Settings, resolved
 
 FILE_BYTES_MAX = 4 * 1024 * 1024
@@ -49,7 +49,7 @@ def load_text(
     unknown = overlay(tree, origins, environ)
     _complete(tree)
     folder = FilePath.cwd() if file is None else file.absolute().parent
-    reader = Reader(origins, folder, check_files, mistakes=unknown)
+    reader = SettingsReader(origins, folder, check_files, mistakes=unknown)
     settings = resolved(reader.settings(tree))
     rules.check(settings, reader)
     able.check(settings, reader)

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 from ackd.config import renamed
 from ackd.config.adapters import Adapter, adapter_names, check_options, find_adapter
 from ackd.config.environment import EnvText
-from ackd.config.fields import Kind, Spec, specs
+from ackd.config.fields import FieldKind, Spec, specs
 from ackd.config.mistakes import EnvPlace, FilePlace, Mistake, Path, dotted, nearest, shown
 from ackd.config.schema import NAME, NAME_DOC, BrokerSettings, Settings
 from ackd.config.values import Wrong, convert, from_env
@@ -24,18 +24,18 @@ from ackd.errors import ConfigError
 S = TypeVar("S")
 
 # Stands in for a required value that is missing or wrong; never leaves a failed load.
-_STAND_IN: Mapping[Kind, object] = {
-    Kind.BOOL: False,
-    Kind.INT: 0,
-    Kind.FLOAT: 0.0,
-    Kind.TEXT: "",
-    Kind.PATH: FilePath(),
-    Kind.LIST: (),
+_STAND_IN: Mapping[FieldKind, object] = {
+    FieldKind.BOOL: False,
+    FieldKind.INT: 0,
+    FieldKind.FLOAT: 0.0,
+    FieldKind.TEXT: "",
+    FieldKind.PATH: FilePath(),
+    FieldKind.LIST: (),
 }
 
 
 @dataclass(slots=True)
-class Reader:
+class SettingsReader:
     """One reading. `folder` is where relative paths of the file start."""
 
     origins: Mapping[Path, FilePlace | EnvPlace]
@@ -59,7 +59,7 @@ class Reader:
         self._unknown_keys(table, known, path)
         values: dict[str, object] = {}
         for spec in known:
-            if spec.kind is Kind.OPTIONS:
+            if spec.kind is FieldKind.OPTIONS:
                 continue
             here = (*path, spec.name)
             values[spec.name] = self._field(spec, table, here)
@@ -114,9 +114,9 @@ class Reader:
         )
 
     def _field(self, spec: Spec, table: Mapping[str, object], path: Path) -> object:
-        if spec.kind is Kind.SECTION:
+        if spec.kind is FieldKind.SECTION:
             return self.section(cast("type[Any]", spec.section), table.get(spec.name, {}), path)
-        if spec.kind is Kind.SECTIONS:
+        if spec.kind is FieldKind.SECTIONS:
             return self._sections(spec, table.get(spec.name, {}), path)
         if spec.name not in table:
             if spec.required and path[:-1] not in self.wrong:
@@ -141,7 +141,7 @@ class Reader:
             if isinstance(raw, list):
                 raw = raw[wrong.index]
         hint = nearest(raw, spec.choices) if isinstance(raw, str) else None
-        value = None if spec.secret or spec.kind is Kind.TABLE else shown(raw)
+        value = None if spec.secret or spec.kind is FieldKind.TABLE else shown(raw)
         allowed = spec.allowed(item=wrong.index is not None)
         self.mistake(path, wrong.problem, value=value, allowed=allowed, hint=hint)
 
@@ -150,7 +150,7 @@ class Reader:
 
     def _located(self, spec: Spec, value: object, path: Path, *, given: bool) -> object:
         """Make a path absolute, and see that a file which must be read can be read."""
-        if spec.kind is not Kind.PATH or not isinstance(value, FilePath):
+        if spec.kind is not FieldKind.PATH or not isinstance(value, FilePath):
             return value
         if str(value).startswith("~"):
             try:
@@ -247,4 +247,4 @@ class Reader:
         return options
 
 
-_ANY_SECTION = next(spec for spec in specs(Settings) if spec.kind is Kind.SECTION)
+_ANY_SECTION = next(spec for spec in specs(Settings) if spec.kind is FieldKind.SECTION)

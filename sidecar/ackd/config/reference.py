@@ -7,7 +7,7 @@ from typing import Any
 
 from ackd.config.adapters import find_adapter
 from ackd.config.environment import variable
-from ackd.config.fields import Kind, Spec, Unit, specs
+from ackd.config.fields import FieldKind, Spec, Unit, specs
 from ackd.config.schema import Settings
 
 INTRO = """\
@@ -49,15 +49,15 @@ def page(adapters: Sequence[str]) -> str:
     lines = [INTRO, "## Top level", ""]
     lines += _table(Settings, ())
     for spec in specs(Settings):
-        if spec.kind is Kind.SECTION and spec.section is not None:
+        if spec.kind is FieldKind.SECTION and spec.section is not None:
             lines += ["", f"## `[{spec.name}]`", "", *_section(spec.section, (spec.name,))]
-        if spec.kind is Kind.SECTIONS and spec.section is not None:
+        if spec.kind is FieldKind.SECTIONS and spec.section is not None:
             name = f"{spec.name}.<name>"
             default = spec.default_text()
             lines += ["", f"## `[{name}]`", "", f"{spec.doc} Default: {default}.", ""]
             lines += _section(spec.section, (spec.name, "<name>"))
             for inner in specs(spec.section):
-                if inner.kind is Kind.SECTION and inner.section is not None:
+                if inner.kind is FieldKind.SECTION and inner.section is not None:
                     lines += ["", f"## `[{name}.{inner.name}]`", ""]
                     lines += _section(inner.section, (spec.name, "<name>", inner.name))
     for adapter in adapters:
@@ -82,7 +82,7 @@ def _table(cls: type[Any], path: tuple[str, ...]) -> Iterator[str]:
     yield "| key | kind | default | allowed | meaning |"
     yield "|---|---|---|---|---|"
     for spec in specs(cls):
-        if spec.kind in (Kind.SECTION, Kind.SECTIONS, Kind.OPTIONS):
+        if spec.kind in (FieldKind.SECTION, FieldKind.SECTIONS, FieldKind.OPTIONS):
             continue
         cells = (f"`{spec.name}`", _kind(spec), _default(spec), spec.allowed() or "", spec.doc)
         yield f"| {' | '.join(_cell(cell) for cell in cells)} |"
@@ -90,16 +90,16 @@ def _table(cls: type[Any], path: tuple[str, ...]) -> Iterator[str]:
 
 def _kind(spec: Spec) -> str:
     words = {
-        Kind.BOOL: "true or false",
-        Kind.INT: "number",
-        Kind.FLOAT: "number",
-        Kind.TEXT: "text",
-        Kind.PATH: "path",
-        Kind.LIST: "list",
-        Kind.TABLE: "table of texts",
+        FieldKind.BOOL: "true or false",
+        FieldKind.INT: "number",
+        FieldKind.FLOAT: "number",
+        FieldKind.TEXT: "text",
+        FieldKind.PATH: "path",
+        FieldKind.LIST: "list",
+        FieldKind.TABLE: "table of texts",
     }
     units = {Unit.MS: "duration", Unit.BYTES: "size", Unit.INSTANT: "point in time"}
-    if spec.kind is Kind.LIST and spec.item is not None:
+    if spec.kind is FieldKind.LIST and spec.item is not None:
         item = units.get(spec.unit, words[spec.item])
         return f"list of {item}s" if item != "true or false" else "list"
     return units.get(spec.unit, words[spec.kind])

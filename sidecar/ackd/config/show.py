@@ -10,7 +10,7 @@ from enum import Enum
 from pathlib import Path as FilePath
 from typing import Any
 
-from ackd.config.fields import Kind, Spec, Unit, specs
+from ackd.config.fields import FieldKind, Spec, Unit, specs
 from ackd.config.mistakes import HIDDEN, Path, dotted, without_user_info
 from ackd.config.schema import Settings
 
@@ -20,7 +20,7 @@ _SECRET_KEY = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class SettingRow:
     """One setting in effect."""
 
     path: Path
@@ -29,7 +29,7 @@ class Row:
     source: str
 
 
-def rows(settings: Settings) -> Iterator[Row]:
+def rows(settings: Settings) -> Iterator[SettingRow]:
     """Every setting, in the order of the schema."""
     yield from _rows(settings, (), settings.sources)
 
@@ -82,7 +82,7 @@ def as_toml(settings: Settings, *, sources: bool = True) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _toml(row: Row) -> str:
+def _toml(row: SettingRow) -> str:
     value = public(row.spec, row.value)
     unit = row.spec.unit
     if isinstance(value, list):
@@ -106,17 +106,17 @@ def _string(value: object) -> str:
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007F")
 
 
-def _rows(section: Any, path: Path, sources: Mapping[str, str]) -> Iterator[Row]:
+def _rows(section: Any, path: Path, sources: Mapping[str, str]) -> Iterator[SettingRow]:
     nested: list[tuple[Path, object]] = []
     for spec in specs(type(section)):
         value = getattr(section, spec.name)
         here = (*path, spec.name)
-        if spec.kind in (Kind.SECTION, Kind.OPTIONS):
+        if spec.kind in (FieldKind.SECTION, FieldKind.OPTIONS):
             if value is not None:
                 nested.append((here, value))
-        elif spec.kind is Kind.SECTIONS:
+        elif spec.kind is FieldKind.SECTIONS:
             nested += [((*here, name), each) for name, each in value.items()]
         else:
-            yield Row(here, spec, value, sources.get(dotted(here), "default"))
+            yield SettingRow(here, spec, value, sources.get(dotted(here), "default"))
     for here, each in nested:
         yield from _rows(each, here, sources)

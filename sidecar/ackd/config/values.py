@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 
 from ackd.config.environment import EnvText
-from ackd.config.fields import Kind, Spec, Unit
+from ackd.config.fields import FieldKind, Spec, Unit
 from ackd.config.units import instant_ms, parse_duration, parse_instant, parse_size
 
 _YES = frozenset({"true", "yes", "on", "1"})
@@ -36,9 +36,9 @@ def convert(spec: Spec, raw: object) -> object:
         raw = from_env(spec, raw)
         if raw is None:
             return None
-    if spec.kind is Kind.LIST:
+    if spec.kind is FieldKind.LIST:
         return _list(spec, raw)
-    if spec.kind is Kind.TABLE:
+    if spec.kind is FieldKind.TABLE:
         return _table(spec, raw)
     return _single(spec, spec.kind, raw)
 
@@ -48,12 +48,12 @@ def from_env(spec: Spec, text: EnvText) -> object:
     plain = str(text)
     if spec.optional and plain == "":
         return None
-    if spec.kind is Kind.LIST:
+    if spec.kind is FieldKind.LIST:
         if plain.lstrip().startswith("["):
             return _toml(plain, "list")
         items = [item.strip() for item in plain.split(",")] if plain.strip() else []
-        return [_env_single(spec.item or Kind.TEXT, item) for item in items]
-    if spec.kind in (Kind.TABLE, Kind.SECTION, Kind.SECTIONS, Kind.OPTIONS):
+        return [_env_single(spec.item or FieldKind.TEXT, item) for item in items]
+    if spec.kind in (FieldKind.TABLE, FieldKind.SECTION, FieldKind.SECTIONS, FieldKind.OPTIONS):
         if not plain.lstrip().startswith("{"):
             raise Wrong('expected an inline table like {key = "value"}')
         return _toml(plain, "table")
@@ -67,15 +67,15 @@ def _toml(text: str, what: str) -> object:
         raise Wrong(f"not a TOML {what}: {error}") from None
 
 
-def _env_single(kind: Kind, text: str) -> object:
+def _env_single(kind: FieldKind, text: str) -> object:
     """A number or truth value of the text; what is none stays text and is judged later."""
-    if kind is Kind.BOOL:
+    if kind is FieldKind.BOOL:
         word = text.strip().lower()
         if word in _YES or word in _NO:
             return word in _YES
-    if kind is Kind.INT and _INT.fullmatch(text.strip()):
+    if kind is FieldKind.INT and _INT.fullmatch(text.strip()):
         return int(text)
-    if kind is Kind.FLOAT:
+    if kind is FieldKind.FLOAT:
         try:
             return float(text)
         except ValueError:
@@ -89,7 +89,7 @@ def _list(spec: Spec, raw: object) -> tuple[object, ...]:
     items: list[object] = []
     for index, each in enumerate(raw):
         try:
-            items.append(_single(spec, spec.item or Kind.TEXT, each))
+            items.append(_single(spec, spec.item or FieldKind.TEXT, each))
         except Wrong as wrong:
             raise Wrong(wrong.problem, bound=wrong.bound, index=index) from None
     _check_length(spec, len(items), "item")
@@ -112,14 +112,14 @@ def _table(spec: Spec, raw: object) -> dict[str, str]:
     return table
 
 
-def _single(spec: Spec, kind: Kind, raw: object) -> object:
-    if kind is Kind.BOOL:
+def _single(spec: Spec, kind: FieldKind, raw: object) -> object:
+    if kind is FieldKind.BOOL:
         if not isinstance(raw, bool):
             raise Wrong(f"expected true or false, got {_kind_of(raw)}")
         return raw
-    if kind is Kind.INT:
+    if kind is FieldKind.INT:
         return _bounded(spec, _integer(spec.unit, raw))
-    if kind is Kind.FLOAT:
+    if kind is FieldKind.FLOAT:
         if isinstance(raw, bool) or not isinstance(raw, int | float):
             raise Wrong(f"expected a number, got {_kind_of(raw)}")
         return _bounded(spec, float(raw))
@@ -161,7 +161,7 @@ def _bounded(spec: Spec, value: float) -> float:
     return value
 
 
-def _text(spec: Spec, kind: Kind, raw: str) -> object:
+def _text(spec: Spec, kind: FieldKind, raw: str) -> object:
     if len(raw) > TEXT_CHARS_MAX or "\0" in raw:
         raise Wrong("too long" if "\0" not in raw else "it holds a NUL character")
     if spec.choices and raw not in spec.choices:
@@ -169,11 +169,11 @@ def _text(spec: Spec, kind: Kind, raw: str) -> object:
     pattern = spec.facts.get("pattern")
     if pattern is not None and not re.fullmatch(str(pattern), raw):
         raise Wrong("not of the right form", bound=True)
-    if spec.kind is not Kind.LIST:
+    if spec.kind is not FieldKind.LIST:
         _check_length(spec, len(raw), "character")
     elif raw == "":
         raise Wrong("an empty text")
-    if kind is Kind.PATH:
+    if kind is FieldKind.PATH:
         if raw == "":
             raise Wrong("an empty path")
         return Path(raw)

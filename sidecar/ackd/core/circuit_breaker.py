@@ -17,7 +17,7 @@ GROWTH = 1.5
 FACTOR_MAX = 10
 
 
-class BrakeRules(NamedTuple):
+class BreakerRules(NamedTuple):
     """When it is pulled: after `failures` in a row (0: never), or when at least `share` of the
     outcomes of `window_ms` are failures (0: never). `trial_ms`: until the first trial.
     """
@@ -33,7 +33,7 @@ class BrakeRules(NamedTuple):
         return self.failures > 0 or self.share > 0
 
 
-class Brake:
+class BreakerState:
     """Whether it is on, and when the next message may be tried."""
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Brake:
         self._wait_ms = 0.0
         self._parts: deque[tuple[int, int, int]] = deque()
 
-    def saw(self, worked: int, failed: int, rules: BrakeRules, now_ms: int) -> bool:
+    def saw(self, worked: int, failed: int, rules: BreakerRules, now_ms: int) -> bool:
         """Outcomes; whether the brake was pulled or let go by them."""
         if worked and self.on:
             self._let_go()
@@ -60,7 +60,7 @@ class Brake:
             self.next_ms = now_ms + rules.trial_ms
         return bool(why)
 
-    def _note(self, worked: int, failed: int, rules: BrakeRules, now_ms: int) -> None:
+    def _note(self, worked: int, failed: int, rules: BreakerRules, now_ms: int) -> None:
         part = now_ms // max(rules.window_ms // PARTS, 1)
         if self._parts and self._parts[-1][0] == part:
             _, before_worked, before_failed = self._parts.pop()
@@ -69,7 +69,7 @@ class Brake:
         while self._parts[0][0] <= part - PARTS:
             self._parts.popleft()
 
-    def _reason(self, rules: BrakeRules) -> str:
+    def _reason(self, rules: BreakerRules) -> str:
         if 0 < rules.failures <= self._row:
             return f"{self._row} failures in a row"
         failed = sum(each[2] for each in self._parts)
@@ -82,7 +82,7 @@ class Brake:
         """How many messages may be tried now."""
         return int(now_ms >= self.next_ms)
 
-    def tried(self, rules: BrakeRules, now_ms: int) -> None:
+    def tried(self, rules: BreakerRules, now_ms: int) -> None:
         """One is being tried; the next one has to wait for longer."""
         self._wait_ms = min(self._wait_ms * GROWTH, float(rules.trial_ms * FACTOR_MAX))
         self.next_ms = now_ms + int(self._wait_ms)

@@ -21,7 +21,7 @@ _MARK_FIELDS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class CommittedProgress:
     """Decoded commit metadata. `ranges`: finished [start, end) above `base`."""
 
     cluster: str
@@ -81,7 +81,7 @@ def encode(
     return f"{text}|{','.join(parts)}" if parts else text
 
 
-def decode(metadata: str) -> Progress | None:
+def decode(metadata: str) -> CommittedProgress | None:
     """Read metadata; None if ackd did not write it (or wrote it in a form that this ackd can't
     read).
     """
@@ -104,7 +104,7 @@ def decode(metadata: str) -> Progress | None:
             ranges.append((start, position))
     except ValueError:
         return None
-    return Progress(fields[1], fields[2], epoch, base, version, tuple(ranges))
+    return CommittedProgress(fields[1], fields[2], epoch, base, version, tuple(ranges))
 
 
 def _number(text: str) -> int:

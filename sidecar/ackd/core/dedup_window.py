@@ -30,7 +30,7 @@ class Ask(NamedTuple):
     ledger: int
 
 
-class Entry(NamedTuple):
+class SeenEntry(NamedTuple):
     """A key that was acked, at `acked_ms` of the store's clock."""
 
     key: bytes
@@ -44,7 +44,7 @@ def generation_ms(window_ms: int) -> int:
 
 
 @dataclass(slots=True)
-class Seen:
+class DedupWindow:
     """The keys of one subscription. Times are the store's, integer milliseconds."""
 
     generations: dict[tuple[int, int], dict[bytes, tuple[bytes, int]]] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Seen:
             self.since[ledger] = known
         return known[1]
 
-    def remember(self, window_ms: int, most: int, entries: Sequence[Entry], now_ms: int) -> int:
+    def remember(self, window_ms: int, most: int, entries: Sequence[SeenEntry], now_ms: int) -> int:
         """Keep entries; returns how many there was room for. The oldest generations make room."""
         length = generation_ms(window_ms)
         last = now_ms // length

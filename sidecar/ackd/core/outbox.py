@@ -68,7 +68,7 @@ class Keep(NamedTuple):
     failed_ms: int
 
 
-class Parcel(NamedTuple):
+class TakenMessage(NamedTuple):
     """A message that is to be sent. `doubtful`: somebody may have sent it before."""
 
     number: int
@@ -89,7 +89,7 @@ class Asking(NamedTuple):
     lease_ms: int
 
 
-class Load(NamedTuple):
+class TakeResult(NamedTuple):
     """The answer to a take. `term` 0: the lease is not ours (`holder` has it; "" = nobody).
 
     `next_due_ms` 0: nothing waits. `waiting`: not taken by anybody, `due` of them now.
@@ -103,10 +103,10 @@ class Load(NamedTuple):
     due: int
     failed: int
     size: int
-    parcels: Sequence[Parcel] = ()
+    parcels: Sequence[TakenMessage] = ()
 
 
-class Sent(NamedTuple):
+class SendResult(NamedTuple):
     """What became of a taken message; `result` are bytes for who asks later."""
 
     number: int
@@ -198,7 +198,7 @@ class Outbox:
         bytes_max: int,
         now_ms: int,
         have: Sequence[int] | None = None,
-    ) -> Load:
+    ) -> TakeResult:
         """Take or keep the lease, and up to `most` due messages (the first one whatever its size).
 
         Nobody takes the lease of an empty outbox. A holder that does not know its term (an answer
@@ -220,7 +220,7 @@ class Outbox:
         self.until_ms = now_ms + lease_ms
         if have is not None:
             self._lay_back(set(self.flight) - set(have))
-        parcels: list[Parcel] = []
+        parcels: list[TakenMessage] = []
         while self.waiting and len(parcels) < most and self.waiting[0][0] <= now_ms:
             due_ms, number = self.waiting[0]
             item = self.items[number]
@@ -229,15 +229,15 @@ class Outbox:
                 break
             del self.waiting[0]
             self.flight[number] = None
-            parcels.append(Parcel(number, due_ms, item.doubtful, item.body))
+            parcels.append(TakenMessage(number, due_ms, item.doubtful, item.body))
         return self._load(self.term, now_ms, parcels)
 
-    def _load(self, term: int, now_ms: int, parcels: Sequence[Parcel] = ()) -> Load:
+    def _load(self, term: int, now_ms: int, parcels: Sequence[TakenMessage] = ()) -> TakeResult:
         holder = self.owner if self.until_ms > now_ms else ""
         due = sum(due_ms <= now_ms for due_ms, _ in self.waiting)
         following = self.waiting[0][0] if self.waiting else 0
         counts = (len(self.waiting), due, len(self.failed), self.size)
-        return Load(term, holder, now_ms, following, *counts, parcels)
+        return TakeResult(term, holder, now_ms, following, *counts, parcels)
 
     def _take_back(self, numbers: set[int]) -> None:
         """These were taken and perhaps sent."""
@@ -255,7 +255,7 @@ class Outbox:
         owner: str,
         term: int,
         lease_ms: int,
-        sent: Sequence[Sent],
+        sent: Sequence[SendResult],
         keep: Keep,
         now_ms: int,
     ) -> bool:

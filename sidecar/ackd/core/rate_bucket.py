@@ -10,7 +10,7 @@ from math import ceil, floor
 from typing import NamedTuple
 
 
-class Taken(NamedTuple):
+class TokensTaken(NamedTuple):
     """The answer to a take. `wait_ms`: when there is one more, if there was none."""
 
     granted: int
@@ -23,7 +23,9 @@ class Bucket(NamedTuple):
     tokens: float
     seen_us: int
 
-    def take(self, wanted: int, rate_per_s: float, burst: int, now_us: int) -> tuple[Bucket, Taken]:
+    def take(
+        self, wanted: int, rate_per_s: float, burst: int, now_us: int
+    ) -> tuple[Bucket, TokensTaken]:
         """Fill up by the time that has passed, then take whole tokens. A clock that went back fills
         nothing; the rate must be above 0.
         """
@@ -32,4 +34,4 @@ class Bucket(NamedTuple):
         granted = min(wanted, floor(tokens))
         tokens -= granted
         wait_ms = 0 if granted else max(ceil((1 - tokens) * 1000 / rate_per_s), 1)
-        return Bucket(tokens, now_us), Taken(granted, wait_ms)
+        return Bucket(tokens, now_us), TokensTaken(granted, wait_ms)

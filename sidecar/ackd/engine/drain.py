@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
-from ackd.api.messages import SettleItem, Status, Verb
+from ackd.api.messages import SettleItem, SettleVerb, Status
 from ackd.engine.delivery.handed_leases import HandedLeases, held_leases
 from ackd.engine.publishing.publishing import Publishing
 from ackd.engine.settlement.settle import Settler
@@ -39,7 +39,7 @@ class Drain:
         """Hand out nothing new, for good; settles go on."""
         self.begun = True
         for subscription in self._subscriptions.values():
-            subscription.hand_out.stop()
+            subscription.dispatcher.stop()
 
     async def drain(self) -> None:
         """Hand out nothing new; returns when nothing is leased any more. Settles go on."""
@@ -51,15 +51,15 @@ class Drain:
     async def give_back(self) -> int:
         """End every lease that applications here hold, uncounted; how many. Raises StoreError."""
         self.quiesce()
-        ended = await self._end(Verb.RELEASE)
+        ended = await self._end(SettleVerb.RELEASE)
         await self._publishing.drain()
         return ended
 
     async def end_held(self) -> int:
         """The same, counted: who held them is gone, perhaps by one of them. Raises StoreError."""
-        return await self._end(Verb.RETRY)
+        return await self._end(SettleVerb.RETRY)
 
-    async def _end(self, do: Verb) -> int:
+    async def _end(self, do: SettleVerb) -> int:
         held = [
             lease
             for subscription in self._subscriptions.values()
@@ -70,7 +70,7 @@ class Drain:
         results = []
         for start in range(0, len(held), BATCH):
             items = [
-                SettleItem(lease, do, delay_ms=0 if do is Verb.RETRY else None)
+                SettleItem(lease, do, delay_ms=0 if do is SettleVerb.RETRY else None)
                 for lease in held[start : start + BATCH]
             ]
             results += await self._settler().settle(items)

@@ -25,17 +25,17 @@ from ackd.api.messages import (
     SubscriptionView,
     Unsettled,
 )
-from ackd.api.outbox import OutboxDesk
+from ackd.api.outbox import OutboxApi
 from ackd.config.adapters import find_adapter
 from ackd.config.schema import Settings
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.lease import LeaseKeys
 from ackd.engine.base.context import Context, SystemClock
-from ackd.engine.base.replay_log import Memory
+from ackd.engine.base.replay_log import ReplayLog
 from ackd.engine.base.spill_file import FileSpill, Spill
 from ackd.engine.base.tasks import Tasks, Vitals
 from ackd.engine.cluster.lease_keys import load_keys
-from ackd.engine.cluster.members import Note
+from ackd.engine.cluster.members import MemberNote
 from ackd.engine.cluster.settings_agreement import settings_marks
 from ackd.engine.control.describe import describe
 from ackd.engine.control.gauges import Gauges
@@ -43,7 +43,7 @@ from ackd.engine.control.inspect import Inspector
 from ackd.engine.control.readiness import readiness
 from ackd.engine.delivery.handed_leases import HandedLeases
 from ackd.engine.delivery.open_leases import OpenLeases
-from ackd.engine.delivery.receive_attempts import Attempts
+from ackd.engine.delivery.receive_attempts import ReceiveAttempts
 from ackd.engine.delivery.waiters import Waiter
 from ackd.engine.drain import Drain
 from ackd.engine.operations.dead_letters import DeadLetters
@@ -64,7 +64,7 @@ from ackd.errors import (
 from ackd.ports import Broker, Clock, Store
 from ackd.store.build import open_store
 from ackd.store.flusher import Flusher
-from ackd.store.measured import Watched
+from ackd.store.measured import MeasuredStore
 from ackd.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -91,7 +91,9 @@ class Runtime:  # tidy: attributes -- the facade over the whole sidecar
         self.settings = settings
         self.metrics = metrics or Metrics()
         self._clock = clock or SystemClock()
-        self._store = Watched(store or open_store(settings.store, settings.state_dir), self.metrics)
+        self._store = MeasuredStore(
+            store or open_store(settings.store, settings.state_dir), self.metrics
+        )
         self._brokers = dict(brokers) if brokers is not None else open_brokers(settings)
         self._up: dict[str, asyncio.Event] = {name: asyncio.Event() for name in self._brokers}
         self._broker_errors: dict[str, str] = {}
@@ -99,7 +101,7 @@ class Runtime:  # tidy: attributes -- the facade over the whole sidecar
         self._tasks = Tasks("runtime", self.vitals)
         self._started_ms = self._clock.monotonic_ms()
         self._subscriptions: dict[str, Subscription] = {}
-        self._attempts: dict[str, Attempts] = {}
+        self._attempts: dict[str, ReceiveAttempts] = {}
         self._publishing = Publishing(settings, self._brokers, self._up)
         self.dead = DeadLetters(self._of, self._store, self._clock)
         self.progress = Seeks(self._of)
@@ -161,7 +163,7 @@ class Runtime:  # tidy: attributes -- the facade over the whole sidecar
             identity=self.settings.identity,
             keys=keys,
             metrics=self.metrics,
-            memory=Memory(self._flusher, self._clock, lambda: self._store.run),
+            memory=ReplayLog(self._flusher, self._clock, lambda: self._store.run),
             grace_ms=self.settings.store.grace_ms,
             spill=self._spill,
             traces=self.traces,
@@ -184,15 +186,15 @@ class Runtime:  # tidy: attributes -- the facade over the whole sidecar
 
     def _build(self, name: str, settings: SubscriptionSettings, context: Context) -> Subscription:
         settings, context = apart(name, settings, context)
-        note = Note(version=__version__, settings=settings_marks(name, settings))
+        note = MemberNote(version=__version__, settings=settings_marks(name, settings))
         broker = self._brokers[settings.broker]
         return Subscription(
             name, settings, broker, context, cluster="", note=note, handed=self._handed
         )
 
     @staticmethod
-    def _attempts_of(of: Subscription, context: Context, settler: Settler) -> Attempts:
-        return Attempts(of.state, context, of.partitions, of.hand_out, of.notes, settler)
+    def _attempts_of(of: Subscription, context: Context, settler: Settler) -> ReceiveAttempts:
+        return ReceiveAttempts(of.state, context, of.partitions, of.dispatcher, of.notes, settler)
 
     async def _start_broker(self, name: str, broker: Broker) -> None:
         while not self._up[name].is_set():
@@ -261,7 +263,7 @@ class Runtime:  # tidy: attributes -- the facade over the whole sidecar
             if request.attempt_id is not None:
                 received = await self._attempts[name].receive(request.attempt_id, request)
             else:
-                received = await subscription.hand_out.receive(request)
+                received = await subscription.dispatcher.receive(request)
         except asyncio.CancelledError:
             self.metrics.receives.at(name, "cancelled").inc()
             raise
@@ -292,7 +294,7 @@ class Runtime:  # tidy: attributes -- the facade over the whole sidecar
     async def abandon(self, received: Received) -> None:
         """Give leases back of an answer that was not sent (R21)."""
         for subscription in self._subscriptions.values():
-            subscription.hand_out.give_back(received.messages)
+            subscription.dispatcher.give_back(received.messages)
 
     async def settle(self, items: Sequence[SettleItem]) -> list[SettleResult]:
         """Settle leases."""
@@ -302,7 +304,7 @@ class Runtime:  # tidy: attributes -- the facade over the whole sidecar
         self, items: Sequence[SettleItem], name: str, request: ReceiveRequest
     ) -> tuple[list[SettleResult], Received | AckdError]:
         """Settle, then receive, in one flush of the store."""
-        settling, hand_out = self._settling(), self._of(name).hand_out
+        settling, hand_out = self._settling(), self._of(name).dispatcher
         self._check_lease(self._of(name), request.lease_ms)
         if request.attempt_id is not None:
             return await self._one_after_the_other(items, name, request)
@@ -355,7 +357,7 @@ class Runtime:  # tidy: attributes -- the facade over the whole sidecar
         return await self._publishing.publish(broker, request)
 
     @property
-    def outbox(self) -> OutboxDesk:
+    def outbox(self) -> OutboxApi:
         """What was accepted and is sent later."""
         return self._publishing.outbox
 

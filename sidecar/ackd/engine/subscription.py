@@ -26,43 +26,43 @@ from ackd.core.ledger.effects import (
 from ackd.engine.base.context import Context
 from ackd.engine.base.state import SubscriptionState
 from ackd.engine.cluster.heartbeat import Heartbeat
-from ackd.engine.cluster.members import Note
+from ackd.engine.cluster.members import MemberNote
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.control.cancel import Cancels
 from ackd.engine.control.control import Control
-from ackd.engine.control.lease_change import Lengthening
-from ackd.engine.control.stable_offset_lag import HeldEnds
-from ackd.engine.delivery.circuit_breaker import Braking
+from ackd.engine.control.lease_change import LeaseTimeChange
+from ackd.engine.control.stable_offset_lag import StableOffsetLag
+from ackd.engine.delivery.circuit_breaker import CircuitBreaker
 from ackd.engine.delivery.dedup import Dedup
-from ackd.engine.delivery.dispatcher import HandOut
+from ackd.engine.delivery.dispatcher import Dispatcher
 from ackd.engine.delivery.handed_leases import HandedLeases
-from ackd.engine.delivery.timers import Sweeper
-from ackd.engine.delivery.window_pressure import Filling
-from ackd.engine.operations.dead_letter_records import DeadMarks
+from ackd.engine.delivery.timers import DeadlineTimers
+from ackd.engine.delivery.window_pressure import WindowPressure
+from ackd.engine.operations.dead_letter_records import DeadLetterRecords
 from ackd.engine.operations.operations import Operations
 from ackd.engine.operations.parts import OperationParts
 from ackd.engine.ownership.broadcast import is_broadcast, open_consumer, scope
-from ackd.engine.ownership.broker_acks import OwnAckFlow
+from ackd.engine.ownership.broker_acks import BrokerAckFlow
 from ackd.engine.ownership.broker_events import HANDOVER_MS, BrokerEvents
 from ackd.engine.ownership.commit import Committer
 from ackd.engine.ownership.ownership import RETRY_MS, Ownership, PartitionParts
 from ackd.engine.ownership.records import Records
 from ackd.engine.partition import foreign_delays
-from ackd.engine.partition.ordering import HomeRef
+from ackd.engine.partition.ordering import OriginRecordRef
 from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import EffectHandler, Partition
-from ackd.engine.retry.body_spill import Parking
-from ackd.engine.retry.claims import Claims
-from ackd.engine.retry.copier import DEAD, RETRY, Sender
-from ackd.engine.retry.copy_filter import Sieve
-from ackd.engine.retry.key_queues import Lines
+from ackd.engine.retry.body_spill import BodySpill
+from ackd.engine.retry.claims import CopyClaims
+from ackd.engine.retry.copier import DEAD, RETRY, Copier
+from ackd.engine.retry.copy_filter import OwnCopyFilter
+from ackd.engine.retry.key_queues import KeyQueues
 from ackd.engine.retry.own_topic import RetryTopic, dead_letter_topic
-from ackd.engine.settlement.notes import Notes
+from ackd.engine.settlement.notes import ProgressNotes
 from ackd.errors import AckdError, BrokerError, StoreError
 from ackd.ports import Broker, ConsumerSpec, OwnAcks
 
 if TYPE_CHECKING:
-    from ackd.engine.tracing.subscription_spans import Tracing
+    from ackd.engine.tracing.subscription_spans import SubscriptionSpans
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -81,7 +81,7 @@ class Subscription:  # tidy: attributes -- the composition root has one for each
         context: Context,
         *,
         cluster: str,
-        note: Note | None = None,
+        note: MemberNote | None = None,
         handed: HandedLeases | None = None,
     ) -> None:
         self.name = name
@@ -89,7 +89,7 @@ class Subscription:  # tidy: attributes -- the composition root has one for each
         self.state = _state(name, settings, broker, context, cluster)
         self.partitions = OwnedPartitions(context.identity)
         self.topics = Topics(self.state)
-        self.membership = Membership(self.state, context, note or Note())
+        self.membership = Membership(self.state, context, note or MemberNote())
         self.control = Control(self.state, context)
         self.retry_topic = RetryTopic(self.state, context)
         self.tracing = self._open_tracing()
@@ -101,39 +101,41 @@ class Subscription:  # tidy: attributes -- the composition root has one for each
 
     # --- putting together, lower parts first
 
-    def _open_tracing(self) -> Tracing | None:
+    def _open_tracing(self) -> SubscriptionSpans | None:
         traces = self.context.traces
         if traces is None:
             return None
-        from ackd.engine.tracing.subscription_spans import Tracing  # noqa: PLC0415  only when traces are on
+        from ackd.engine.tracing.subscription_spans import SubscriptionSpans  # noqa: PLC0415  only when traces are on
 
         clock, own = self.context.clock, self.retry_topic.topic.name
-        return Tracing(self.state, clock, self.partitions, self.topics, own, traces)
+        return SubscriptionSpans(self.state, clock, self.partitions, self.topics, own, traces)
 
     def _build_retry(self) -> None:
         state, context, partitions = self.state, self.context, self.partitions
         spill = context.spill(self.name, state.configured.spill_bytes_max)
-        self.parking = Parking(state, context, partitions, spill)
+        self.bodies = BodySpill(state, context, partitions, spill)
         retry, dead = (
             self.retry_topic.topic,
             dead_letter_topic(state.broker, self.name, state.configured),
         )
-        self.send_back = Sender(state, context, RETRY, retry, self.parking)
-        self.dead_letters = Sender(state, context, DEAD, dead, self.parking)
-        self.dead_marks = DeadMarks(context)
-        self.sieve = Sieve(
+        self.send_back = Copier(state, context, RETRY, retry, self.bodies)
+        self.dead_letters = Copier(state, context, DEAD, dead, self.bodies)
+        self.dead_letter_records = DeadLetterRecords(context)
+        self.sieve = OwnCopyFilter(
             self.name, state.configured.topics, (retry.name, dead.name), context.metrics
         )
-        self.lengthening = Lengthening(state, context, partitions, self.control.now_ms, self._claim)
-        self.lines = Lines(state, context, partitions, self.topics, retry.name, self._claim)
-        self.claims = Claims(
+        self.lease_changes = LeaseTimeChange(
+            state, context, partitions, self.control.now_ms, self._claim
+        )
+        self.lines = KeyQueues(state, context, partitions, self.topics, retry.name, self._claim)
+        self.claims = CopyClaims(
             state,
             context,
             partitions,
             self.topics,
-            self.parking,
+            self.bodies,
             self.lines,
-            self.lengthening,
+            self.lease_changes,
             self._open_dead,
         )
 
@@ -142,14 +144,14 @@ class Subscription:  # tidy: attributes -- the composition root has one for each
         self.claims.claim(partition, offset)
 
     async def _open_dead(self, key: LedgerKey) -> None:
-        await self.dead_marks.take(key, None)
+        await self.dead_letter_records.take(key, None)
 
     def _build_delivery(self) -> None:
         state, context, partitions = self.state, self.context, self.partitions
-        self.notes = Notes(state, context, self.membership, self.control.use_notes)
-        self.brake = Braking(state, context)
+        self.notes = ProgressNotes(state, context, self.membership, self.control.use_notes)
+        self.brake = CircuitBreaker(state, context)
         self.dedup = Dedup(state, context) if state.configured.dedup.key else None
-        self.hand_out = HandOut(
+        self.dispatcher = Dispatcher(
             state,
             context,
             partitions,
@@ -159,25 +161,25 @@ class Subscription:  # tidy: attributes -- the composition root has one for each
             self.dedup,
             self.control.pauses,
         )
-        self.filling = Filling(
+        self.window_pressure = WindowPressure(
             state,
             context,
             partitions,
-            lambda: self.hand_out.paused,
+            lambda: self.dispatcher.paused,
             lambda: bool(self.send_back),
         )
-        self.sweeper = Sweeper(
+        self.timers = DeadlineTimers(
             state,
             context,
             partitions,
             self.membership,
-            self.hand_out,
-            self.filling,
+            self.dispatcher,
+            self.window_pressure,
             self.brake,
-            self.parking,
+            self.bodies,
             self.claims,
         )
-        self.held_ends = HeldEnds(context.clock)
+        self.stable_offset_lag = StableOffsetLag(context.clock)
 
     def _build_ownership(self, handed: HandedLeases) -> None:
         state, context, partitions = self.state, self.context, self.partitions
@@ -201,7 +203,7 @@ class Subscription:  # tidy: attributes -- the composition root has one for each
             partitions,
             self.ownership,
             self.control,
-            self.hand_out.ready,
+            self.dispatcher.ready,
         )
         self.events = BrokerEvents(
             state,
@@ -211,10 +213,10 @@ class Subscription:  # tidy: attributes -- the composition root has one for each
             self.ownership,
             self.sieve,
             self._hand_over,
-            self.sweeper.stir,
+            self.timers.stir,
         )
         if isinstance(state.consumer, OwnAcks):
-            self.events.own_acks = OwnAckFlow(
+            self.events.own_acks = BrokerAckFlow(
                 state,
                 state.consumer,
                 context,
@@ -233,14 +235,14 @@ class Subscription:  # tidy: attributes -- the composition root has one for each
         return PartitionParts(
             observers=(
                 *(() if spans is None else (spans.on_reply,)),
-                *(() if dedup is None else (dedup.landed,)),
+                *(() if dedup is None else (dedup.on_reply,)),
                 Partition.apply,
                 self.claims.on_reply,
             ),
             effects=self._effects(),
             performed=(self._finished_at_broker,) if self._own_acks else (),
-            ready=self.hand_out.ready,
-            due=self.sweeper.due,
+            ready=self.dispatcher.ready,
+            due=self.timers.due,
             blocked=self.lines.behind,
             on_taken=(*(() if spans is None else (spans.taken,)), self._leases_changed),
             on_left=(handed.note,),
@@ -249,7 +251,7 @@ class Subscription:  # tidy: attributes -- the composition root has one for each
         )
 
     def _leases_changed(self, partition: Partition, _took_ms: int) -> None:
-        self.lengthening.opened(partition)
+        self.lease_changes.opened(partition)
 
     @property
     def _own_acks(self) -> bool:
@@ -263,7 +265,7 @@ class Subscription:  # tidy: attributes -- the composition root has one for each
         """Who does what a ledger decides, but for what its partition does itself."""
 
         def unpark(partition: Partition, effect: Unpark) -> None:
-            if isinstance(effect.home, HomeRef):
+            if isinstance(effect.home, OriginRecordRef):
                 self.lines.over(partition, effect.offset, effect.home)
 
         return {
@@ -273,13 +275,13 @@ class Subscription:  # tidy: attributes -- the composition root has one for each
             CloseHome: lambda partition, effect: self.claims.close(partition, effect.offset),
             Unpark: unpark,
             PutOff: foreign_delays.write,
-            Restore: lambda partition, effect: self.parking.restore(partition, effect.offset),
+            Restore: lambda partition, effect: self.bodies.restore(partition, effect.offset),
         }
 
     def _build_operations(self) -> None:
         state, context = self.state, self.context
         self.cancels = Cancels(
-            state, context, self.control, self.partitions, self.parking, self.claims
+            state, context, self.control, self.partitions, self.bodies, self.claims
         )
         self.operation_parts = OperationParts(
             state,
@@ -287,7 +289,7 @@ class Subscription:  # tidy: attributes -- the composition root has one for each
             self.membership,
             self.control,
             self.records,
-            self.dead_marks,
+            self.dead_letter_records,
             self.retry_topic.topic,
             self.tracing,
         )
@@ -296,14 +298,14 @@ class Subscription:  # tidy: attributes -- the composition root has one for each
     def _connect(self) -> None:
         """Who acts on what lower parts signal."""
         signals = self.state.signals
-        signals.deliver.connect(self.hand_out.serve)
-        signals.room.connect(self.hand_out.throttle)
-        signals.timers.connect(self.sweeper.wake)
+        signals.deliver.connect(self.dispatcher.serve)
+        signals.room.connect(self.dispatcher.throttle)
+        signals.timers.connect(self.timers.wake)
         signals.beat.connect(self.heartbeat.beat_soon)
         signals.policies.connect(self.ownership.policies_changed)
         self.control.connect(
             self.ownership.live_changed,
-            self.lengthening.changed,
+            self.lease_changes.changed,
             self.cancels.changed,
             self.brake.changed,
         )
@@ -337,14 +339,14 @@ class Subscription:  # tidy: attributes -- the composition root has one for each
         loops = [
             self.events.run,
             self.heartbeat.run,
-            self.sweeper.run,
+            self.timers.run,
             self.committer.run,
             self.claims.run,
             self.lines.run,
             self.send_back.run,
             self.dead_letters.run,
             self.operations.run,
-            self.parking.run,
+            self.bodies.run,
             self.retry_topic.watch,
         ]
         if self.dedup is not None:
@@ -354,13 +356,13 @@ class Subscription:  # tidy: attributes -- the composition root has one for each
         return loops
 
     async def _stop(self) -> None:
-        self.hand_out.stop()
+        self.dispatcher.stop()
         self.brake.stop()
         await self.heartbeat.stop()
         await self.ownership.stop()
-        await self.hand_out.rate.stop()
+        await self.dispatcher.rate.stop()
         await self.state.consumer.close()
-        await self.parking.close()
+        await self.bodies.close()
         await self.cancels.stop()
         await self.notes.stop()
 
@@ -379,7 +381,7 @@ class Subscription:  # tidy: attributes -- the composition root has one for each
 
     async def leave(self) -> None:
         """A clean stop: progress told to store and broker, then others are told that we go."""
-        self.hand_out.stop()
+        self.dispatcher.stop()
         try:
             async with asyncio.timeout(HANDOVER_MS / 1000):
                 try:
@@ -403,7 +405,7 @@ class Subscription:  # tidy: attributes -- the composition root has one for each
         if self.tracing is not None:
             # What others settled last is told of by the owner, or by nobody.
             await asyncio.gather(*(each.flush() for each in partitions))
-        await self.sweeper.flush(partitions)
+        await self.timers.flush(partitions)
         await self.committer.commit(partitions, last=True)
 
     async def _commit_first(self, partition: Partition) -> None:

@@ -18,7 +18,7 @@ from ackd import __version__
 from ackd.http.formats.model import LEASE_CHARS_MAX, Problem
 from ackd.http.formats.problems import MEDIA_TYPE
 from ackd.http.handlers.dead_letters_model import ID_PATTERN
-from ackd.http.server.router import Answer, Content, Param, Port, Route
+from ackd.http.server.router import Content, Param, Port, Route, RouteAnswer
 
 Json = dict[str, object]
 
@@ -174,7 +174,7 @@ def _responses(route: Route) -> Json:
     return responses
 
 
-def _answer(answer: Answer) -> Json:
+def _answer(answer: RouteAnswer) -> Json:
     described: Json = {"description": answer.text}
     if answer.content:
         described["content"] = {each.media_type: _media(each) for each in answer.content}

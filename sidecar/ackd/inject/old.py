@@ -17,7 +17,7 @@ ENDED = ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True, slots=True)
-class Sidecar:
+class InjectedSidecar:
     """One pod's. `owner` as `Kind/name`, empty for a bare pod; `old` against the hash of now."""
 
     namespace: str
@@ -29,7 +29,7 @@ class Sidecar:
     old: bool
 
 
-async def sidecars(api: Api, hash_now: str, namespace: str = "") -> AsyncIterator[Sidecar]:
+async def sidecars(api: Api, hash_now: str, namespace: str = "") -> AsyncIterator[InjectedSidecar]:
     """Of all pods that were injected and have not ended. Raises ApiError, ConfigError."""
     path = f"/api/v1/namespaces/{namespace}/pods" if namespace else "/api/v1/pods"
     async for pod in api.all(path):
@@ -38,7 +38,7 @@ async def sidecars(api: Api, hash_now: str, namespace: str = "") -> AsyncIterato
             yield found
 
 
-def sidecar_of(pod: Json, hash_now: str) -> Sidecar | None:
+def sidecar_of(pod: Json, hash_now: str) -> InjectedSidecar | None:
     """None for a pod without one, or one that has ended."""
     metadata = pod["metadata"]
     annotations = metadata.get("annotations") or {}
@@ -46,7 +46,7 @@ def sidecar_of(pod: Json, hash_now: str) -> Sidecar | None:
         return None
     owner = next((o for o in metadata.get("ownerReferences") or [] if o.get("controller")), None)
     containers = pod["spec"].get("initContainers") or []
-    return Sidecar(
+    return InjectedSidecar(
         namespace=metadata["namespace"],
         pod=metadata["name"],
         owner=f"{owner['kind']}/{owner['name']}" if owner else "",

@@ -17,7 +17,7 @@ KIND = "AdmissionReview"
 REFUSED = 403
 
 
-class Request(msgspec.Struct, frozen=True):
+class AdmissionRequest(msgspec.Struct, frozen=True):
     """What is used of a request; the rest is passed over, as later versions may add to it."""
 
     uid: str
@@ -31,7 +31,7 @@ class Review(msgspec.Struct, frozen=True):
 
     apiVersion: str  # noqa: N815 - the API's name
     kind: str
-    request: Request
+    request: AdmissionRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Judged:
 
     answer: bytes
     decision: Decision
-    request: Request
+    request: AdmissionRequest
 
 
 _DECODER = msgspec.json.Decoder(Review)

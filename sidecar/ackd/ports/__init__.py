@@ -26,6 +26,7 @@ from ackd.ports.consumer import Committed, Consumer, ConsumerSpec, StartPolicy, 
 from ackd.ports.events import (
     Arrival,
     Arrived,
+    AssignedPlace,
     ConsumerEvent,
     Delay,
     Done,
@@ -36,7 +37,6 @@ from ackd.ports.events import (
     Lost,
     Nominated,
     OutOfRange,
-    Place,
     Record,
     Revoked,
     TopicReplaced,
@@ -45,18 +45,20 @@ from ackd.ports.foreign_dead import DeadOrigin, ForeignDead
 from ackd.ports.operator import Groups, TopicLook
 from ackd.ports.outbox import Outboxes, SeenKeys
 from ackd.ports.own_acks import OwnAcks, Places
-from ackd.ports.store import Member, Members, Note, Store
+from ackd.ports.store import Member, Members, Store, StoredNote
 from ackd.ports.transactions import SeesTransactions
-from ackd.ports.trouble import Trouble
+from ackd.ports.trouble import Condition
 from ackd.ports.truncation import SeesTruncation
 
 __all__ = [
     "Arrival",
     "Arrived",
+    "AssignedPlace",
     "Broker",
     "Capabilities",
     "Clock",
     "Committed",
+    "Condition",
     "Consumer",
     "ConsumerEvent",
     "ConsumerSpec",
@@ -75,12 +77,10 @@ __all__ = [
     "Members",
     "Nominated",
     "NotStored",
-    "Note",
     "OutOfRange",
     "Outboxes",
     "Outgoing",
     "OwnAcks",
-    "Place",
     "Places",
     "PublishResult",
     "Record",
@@ -91,8 +91,8 @@ __all__ = [
     "StartPolicy",
     "Store",
     "Stored",
+    "StoredNote",
     "TopicInfo",
     "TopicLook",
     "TopicReplaced",
-    "Trouble",
 ]

@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 from ackd.ports.consumer import Consumer, ConsumerSpec, StartPolicy
 from ackd.ports.events import Headers
 from ackd.ports.own_topics import RESERVED
-from ackd.ports.trouble import Trouble
+from ackd.ports.trouble import Condition
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Broker(Protocol):
     def retry_topic(self, group: str) -> str:
         """The name of a group's retry topic; as for `dead_topic`."""
 
-    def troubles(self) -> list[Trouble]:
+    def troubles(self) -> list[Condition]:
         """What is wrong with the connection now, for readiness."""
 
     async def close(self) -> None:

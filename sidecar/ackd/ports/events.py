@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from msgspec import Struct
 
 from ackd.core.ids import TopicPartition
-from ackd.ports.trouble import Trouble
+from ackd.ports.trouble import Condition
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -142,7 +142,7 @@ class TopicReplaced:
     topic_id: bytes
 
 
-class Place(NamedTuple):
+class AssignedPlace(NamedTuple):
     """Where a message is in the eyes of the engine, for ever."""
 
     partition: int
@@ -157,7 +157,7 @@ class Arrival:
     """
 
     id: bytes
-    place: Place
+    place: AssignedPlace
     record: Record
 
 
@@ -169,5 +169,7 @@ class Arrived:
     arrivals: list[Arrival]
 
 
-LogEvent = Nominated | Revoked | Lost | Fetched | EndReached | OutOfRange | TopicReplaced | Trouble
+LogEvent = (
+    Nominated | Revoked | Lost | Fetched | EndReached | OutOfRange | TopicReplaced | Condition
+)
 ConsumerEvent = LogEvent | Arrived

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ackd.core.dedup_window import Ask, Entry
-from ackd.core.outbox import Asking, Bounds, Keep, Load, Look, Post, Posted, Sent
+from ackd.core.dedup_window import Ask, SeenEntry
+from ackd.core.outbox import Asking, Bounds, Keep, Look, Post, Posted, SendResult, TakeResult
 
 
 class Outboxes(Protocol):
@@ -26,11 +26,17 @@ class Outboxes(Protocol):
         most: int,
         bytes_max: int,
         have: Sequence[int] | None = None,
-    ) -> Load:
+    ) -> TakeResult:
         """Take or keep the lease, and due messages; `most` 0 only keeps it, or looks."""
 
     async def done(
-        self, name: str, owner: str, term: int, lease_ms: int, sent: Sequence[Sent], keep: Keep
+        self,
+        name: str,
+        owner: str,
+        term: int,
+        lease_ms: int,
+        sent: Sequence[SendResult],
+        keep: Keep,
     ) -> bool:
         """What became of messages; False: the lease is somebody else's. May be repeated."""
 
@@ -57,6 +63,6 @@ class SeenKeys(Protocol):
         """Which of these are repeats."""
 
     async def remember(
-        self, subscription: str, window_ms: int, most: int, entries: Sequence[Entry]
+        self, subscription: str, window_ms: int, most: int, entries: Sequence[SeenEntry]
     ) -> int:
         """Keep entries; returns how many there was room for."""

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 from ackd.core.ids import TopicPartition
-from ackd.ports.events import Place
+from ackd.ports.events import AssignedPlace
 
 
 @runtime_checkable
 class OwnAcks(Protocol):
     """A `Consumer` of such a broker is this too. Nothing here waits or raises."""
 
-    def placed(self, topic: str, message: bytes, place: Place) -> None:
+    def placed(self, topic: str, message: bytes, place: AssignedPlace) -> None:
         """By this place it will be spoken of: an arrival that the engine keeps."""
 
     def unwanted(self, topic: str, message: bytes) -> None:
@@ -27,7 +27,7 @@ class OwnAcks(Protocol):
     def finished(self, partition: TopicPartition, offsets: Sequence[int]) -> None:
         """The store has it: the broker may forget these. It is told until it has understood."""
 
-    def kept(self, topic: str) -> list[tuple[bytes, Place]]:
+    def kept(self, topic: str) -> list[tuple[bytes, AssignedPlace]]:
         """What was handed over and is not finished."""
 
 
@@ -39,8 +39,8 @@ class Places(Protocol):
         subscription: str,
         topic_id: bytes,
         keep_ms: int,
-        arrivals: Sequence[tuple[bytes, Place]],
-    ) -> list[Place]:
+        arrivals: Sequence[tuple[bytes, AssignedPlace]],
+    ) -> list[AssignedPlace]:
         """The place under which each is known; one that is not known is known by this from now on,
         for at least `keep_ms` after it was last asked for. Raises StoreError.
         """

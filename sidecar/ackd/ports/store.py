@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from ackd.core.ids import LedgerKey
-from ackd.core.rate_bucket import Taken
-from ackd.core.record.protocol import Call, Open, Reply, Snapshot
+from ackd.core.rate_bucket import TokensTaken
+from ackd.core.record.protocol import Open, RecordCall, RecordReply, Snapshot
 from ackd.core.store_layout import Layouts
 from ackd.ports.outbox import Outboxes, SeenKeys
 from ackd.ports.own_acks import Places
-from ackd.ports.trouble import Trouble
+from ackd.ports.trouble import Condition
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Members:
     live: bytes = b""
 
 
-class Note(NamedTuple):
+class StoredNote(NamedTuple):
     """A worker's note about its progress, said under the lease with this fence. UTF-8; empty takes
     an earlier one away.
     """
@@ -79,7 +79,7 @@ class Store(Protocol):
         StoreSetupError.
         """
 
-    async def apply(self, calls: Sequence[Call]) -> list[Reply]:
+    async def apply(self, calls: Sequence[RecordCall]) -> list[RecordReply]:
         """One flush: each call is decided atomically (they are of different partitions)."""
 
     async def open(self, request: Open) -> Snapshot:
@@ -101,10 +101,12 @@ class Store(Protocol):
         returns what stands there now.
         """
 
-    async def take(self, subscription: str, wanted: int, rate_per_s: float, burst: int) -> Taken:
+    async def take(
+        self, subscription: str, wanted: int, rate_per_s: float, burst: int
+    ) -> TokensTaken:
         """Take tokens from the subscription's bucket, at most `wanted`; see `core.bucket`."""
 
-    async def put_notes(self, key: LedgerKey, notes: Sequence[Note], bytes_max: int) -> int:
+    async def put_notes(self, key: LedgerKey, notes: Sequence[StoredNote], bytes_max: int) -> int:
         """Keep progress notes of a partition, at most `bytes_max` of them all; returns how many
         older ones were dropped for that. One of an earlier lease replaces none of a later.
         """
@@ -152,7 +154,7 @@ class Store(Protocol):
     def places(self) -> Places:
         """Under which place a message is known that its broker names in several ways."""
 
-    def troubles(self) -> list[Trouble]:
+    def troubles(self) -> list[Condition]:
         """What an operator should know, for readiness."""
 
     async def close(self) -> None:

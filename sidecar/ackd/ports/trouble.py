@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class Condition:
     """Something an operator should read; shown in readiness until `cleared` under the same `code`.
 
     `fatal` means that the consumer can't go on by itself and has to be made anew, `away` that the

@@ -19,7 +19,7 @@ from http import HTTPStatus
 
 import msgspec
 
-from ackd.api.messages import SettleItem, Verb
+from ackd.api.messages import SettleItem, SettleVerb
 from ackd.config.units import HOUR_MS
 from ackd.http.formats.model import DELAY_MS_MAX, Item
 
@@ -27,16 +27,16 @@ RETRY_AFTER_MS_MIN = 100
 RETRY_AFTER_MS_MAX = HOUR_MS
 _PRESSURE = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 _DIGITS_MAX = 12
-_VERBS = {"ack": Verb.ACK, "retry": Verb.RETRY, "dead": Verb.DEAD}
+_VERBS = {"ack": SettleVerb.ACK, "retry": SettleVerb.RETRY, "dead": SettleVerb.DEAD}
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PushVerdict:
     """`do` None: the lease is kept. `pause_ms`: send nothing for so long. `told`: `Ackd-Do` said
     it. `outcome` is for metrics: ack, kept, retry, dead, pressure.
     """
 
-    do: Verb | None
+    do: SettleVerb | None
     outcome: str
     delay_ms: int | None = None
     count: bool = True
@@ -53,31 +53,31 @@ class Verdict:
         )
 
 
-def judge(status: int, headers: Mapping[str, str], now_ms: int) -> Verdict:
+def judge(status: int, headers: Mapping[str, str], now_ms: int) -> PushVerdict:
     """The table. `now_ms` is Unix time, for a `Retry-After` that is a date."""
     delay_ms = _number(headers.get("Ackd-Delay-Ms", ""), DELAY_MS_MAX)
     told = _VERBS.get(headers.get("Ackd-Do", "").strip().lower())
     if told is not None:
-        retry = told is Verb.RETRY
-        return Verdict(
+        retry = told is SettleVerb.RETRY
+        return PushVerdict(
             told,
             told.value,
             delay_ms=delay_ms if retry else None,
-            reason=None if told is Verb.ACK else f"the application said {told.value}",
+            reason=None if told is SettleVerb.ACK else f"the application said {told.value}",
             told=True,
         )
     if status == HTTPStatus.ACCEPTED:
-        return Verdict(None, "kept")
+        return PushVerdict(None, "kept")
     if HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
-        return Verdict(Verb.ACK, "ack")
+        return PushVerdict(SettleVerb.ACK, "ack")
     reason = f"HTTP {status}"
     if status in _PRESSURE:
         wait_ms = retry_after_ms(headers.get("Retry-After", ""), now_ms)
         if wait_ms is not None:
-            return Verdict(
-                Verb.RETRY, "pressure", wait_ms, count=False, reason=reason, pause_ms=wait_ms
+            return PushVerdict(
+                SettleVerb.RETRY, "pressure", wait_ms, count=False, reason=reason, pause_ms=wait_ms
             )
-    return Verdict(Verb.RETRY, "retry", delay_ms, reason=reason)
+    return PushVerdict(SettleVerb.RETRY, "retry", delay_ms, reason=reason)
 
 
 def retry_after_ms(text: str, now_ms: int) -> int | None:
@@ -124,5 +124,7 @@ def judge_items(body: bytes, leases: Sequence[str]) -> tuple[list[SettleItem], b
     ours = set(leases)
     found = [each.item() for each in told if each.lease in ours]
     named = {each.lease for each in found}
-    found += [SettleItem(each, Verb.RETRY, reason=MISSING) for each in leases if each not in named]
+    found += [
+        SettleItem(each, SettleVerb.RETRY, reason=MISSING) for each in leases if each not in named
+    ]
     return found, readable

@@ -13,7 +13,7 @@ import aiohttp
 from multidict import CIMultiDict
 
 from ackd import __version__
-from ackd.push.form import Request
+from ackd.push.form import PushRequest
 
 CONNECT_S = 5.0
 KEEPALIVE_S = 1.0
@@ -31,7 +31,7 @@ class Failed(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PushAnswer:
     """What the application said; `body` is cut at `ANSWER_BYTES_MAX`."""
 
     status: int
@@ -40,14 +40,14 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class PushFailure:
     """Why there is no answer."""
 
     how: Failed
     detail: str
 
 
-class Client:
+class PushClient:
     """Calls one address. `start` before use, `close` after it."""
 
     def __init__(self, url: str) -> None:
@@ -71,11 +71,11 @@ class Client:
         if self._session is not None:
             await self._session.close()
 
-    async def post(self, request: Request, bound: asyncio.Timeout) -> Answer | Failure:
+    async def post(self, request: PushRequest, bound: asyncio.Timeout) -> PushAnswer | PushFailure:
         """POST it. `bound` ends it early; redirects are answers like any other."""
         session = self._session
         if session is None:
-            return Failure(Failed.UNREACHABLE, "stopped")
+            return PushFailure(Failed.UNREACHABLE, "stopped")
         try:
             async with (
                 bound,
@@ -89,13 +89,13 @@ class Client:
                 body = b""
                 with suppress(aiohttp.ClientError, OSError):
                     body = await _read(response)
-                return Answer(response.status, response.headers, body)
+                return PushAnswer(response.status, response.headers, body)
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-            return Failure(Failed.UNREACHABLE, _words(error))
+            return PushFailure(Failed.UNREACHABLE, _words(error))
         except TimeoutError:
-            return Failure(Failed.TIMEOUT, "no answer in time")
+            return PushFailure(Failed.TIMEOUT, "no answer in time")
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            return Failure(Failed.BROKEN, _words(error))
+            return PushFailure(Failed.BROKEN, _words(error))
 
     async def there(self) -> bool:
         """Whether somebody takes connections at the address; nothing is sent."""

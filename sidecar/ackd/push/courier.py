@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from http import HTTPStatus
 from time import time_ns
 
-from ackd.api.messages import Delivery, Engine, SettleItem, Status, Unsettled, Verb
+from ackd.api.messages import Delivery, Engine, SettleItem, SettleVerb, Status, Unsettled
 from ackd.config.subscription import SubscriptionSettings
-from ackd.push.answer import Verdict, judge, judge_items
-from ackd.push.call import Answer, Client, Failed, Failure
+from ackd.push.answer import PushVerdict, judge, judge_items
+from ackd.push.call import Failed, PushAnswer, PushClient, PushFailure
 from ackd.push.form import Form
 from ackd.telemetry.metrics import Metrics
 
@@ -35,7 +35,7 @@ class Courier:
         settings: SubscriptionSettings,
         engine: Engine,
         metrics: Metrics,
-        client: Client,
+        client: PushClient,
         secrets: Sequence[bytes],
     ) -> None:
         self._name = name
@@ -47,18 +47,18 @@ class Courier:
         self._now = asyncio.get_running_loop().time
         self.kept: Unsettled = engine.unsettled(name)
 
-    async def deliver(self, messages: Sequence[Delivery]) -> Verdict | Failure:
+    async def deliver(self, messages: Sequence[Delivery]) -> PushVerdict | PushFailure:
         """Call, settle; what came of it."""
         start_s = self._now()
         result = await self._call(messages)
         self._metrics.push_seconds.at(self._name).observe(self._now() - start_s)
         leases = [message.lease for message in messages]
-        if isinstance(result, Failure):
+        if isinstance(result, PushFailure):
             self._metrics.push_calls.at(self._name, result.how.value).inc()
             await self._settle(_after(result, leases))
             return result
         verdict = judge(result.status, result.headers, time_ns() // 1_000_000)
-        by_items = self._push.mode == "batch" and verdict.do is Verb.ACK and not verdict.told
+        by_items = self._push.mode == "batch" and verdict.do is SettleVerb.ACK and not verdict.told
         self._metrics.push_calls.at(self._name, "items" if by_items else verdict.outcome).inc()
         if by_items:
             await self._settle_items(result, messages)
@@ -69,13 +69,13 @@ class Courier:
             await self._settle([item for item in items if item is not None])
         return verdict
 
-    async def _settle_items(self, answer: Answer, messages: Sequence[Delivery]) -> None:
+    async def _settle_items(self, answer: PushAnswer, messages: Sequence[Delivery]) -> None:
         """A batch that was answered item by item."""
         items, readable = judge_items(answer.body, [message.lease for message in messages])
         if not readable:
             LOG.warning("%s: a batch was answered %d without items", self._name, answer.status)
         await self._settle(items)
-        extended = {item.lease for item in items if item.do is Verb.EXTEND}
+        extended = {item.lease for item in items if item.do is SettleVerb.EXTEND}
         self.kept.add([message for message in messages if message.lease in extended])
 
     @property
@@ -91,7 +91,7 @@ class Courier:
             lease_s = max(lease_s, self._push.auto_extend_max_ms / 1000 + lease_s / EXTEND_SHARE)
         return min(self._push.timeout_ms / 1000, lease_s)
 
-    async def _call(self, messages: Sequence[Delivery]) -> Answer | Failure:
+    async def _call(self, messages: Sequence[Delivery]) -> PushAnswer | PushFailure:
         request = self._form.request(messages, time_ns() // 1_000_000_000)
         bound = asyncio.timeout(self._most_s())
         gone: list[str] = []
@@ -100,8 +100,8 @@ class Courier:
             extending = group.create_task(self._extend(leases, bound, gone))
             result = await self._client.post(request, bound)
             extending.cancel()
-        if gone and isinstance(result, Failure):
-            return Failure(Failed.LOST, "the message has gone to somebody else")
+        if gone and isinstance(result, PushFailure):
+            return PushFailure(Failed.LOST, "the message has gone to somebody else")
         return result
 
     async def _extend(self, leases: list[str], bound: asyncio.Timeout, gone: list[str]) -> None:
@@ -117,7 +117,9 @@ class Courier:
             if self._now() >= end_s:
                 return
             share = EXTEND_SHARE
-            results = await self._engine.settle([SettleItem(each, Verb.EXTEND) for each in leases])
+            results = await self._engine.settle(
+                [SettleItem(each, SettleVerb.EXTEND) for each in leases]
+            )
             kept = []
             for lease, result in zip(leases, results, strict=True):
                 if result.status is Status.UNAVAILABLE:
@@ -161,7 +163,7 @@ class Courier:
                 await asyncio.sleep(SETTLE_PAUSE_S)
 
 
-def _after(failure: Failure, leases: Sequence[str]) -> list[SettleItem]:
+def _after(failure: PushFailure, leases: Sequence[str]) -> list[SettleItem]:
     """What a call without an answer means. One that reached nobody does not count (R28 bounds
     that); whatever may have reached the application does.
     """
@@ -169,13 +171,13 @@ def _after(failure: Failure, leases: Sequence[str]) -> list[SettleItem]:
         case Failed.LOST:
             return []
         case Failed.UNREACHABLE:
-            return [SettleItem(lease, Verb.RELEASE) for lease in leases]
+            return [SettleItem(lease, SettleVerb.RELEASE) for lease in leases]
         case Failed.TIMEOUT | Failed.BROKEN:
             reason = f"{failure.how}: {failure.detail}"
-            return [SettleItem(lease, Verb.RETRY, reason=reason) for lease in leases]
+            return [SettleItem(lease, SettleVerb.RETRY, reason=reason) for lease in leases]
 
 
-def paused_by(verdict: Verdict) -> str:
+def paused_by(verdict: PushVerdict) -> str:
     """The reason of a pause, for `explain`."""
     status = verdict.reason or f"HTTP {HTTPStatus.SERVICE_UNAVAILABLE}"
     return f"the application asked for a pause ({status})"

@@ -19,7 +19,7 @@ _TRACE = ("traceparent", "tracestate")
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PushRequest:
     """What is POSTed."""
 
     headers: HeaderPairs
@@ -35,7 +35,7 @@ class Form:
         self._encoder = DeliveryEncoder(payload)
         self._secrets = secrets
 
-    def request(self, messages: Sequence[Delivery], now_s: int) -> Request:
+    def request(self, messages: Sequence[Delivery], now_s: int) -> PushRequest:
         """A call with these messages (one of them in single mode). `now_s` is Unix time."""
         if self._settings.mode == "batch":
             made, message_id = self._batch(messages), _batch_id(messages)
@@ -45,20 +45,20 @@ class Form:
             made.headers.extend(signed(self._secrets, message_id, now_s, made.body))
         return made
 
-    def _batch(self, messages: Sequence[Delivery]) -> Request:
+    def _batch(self, messages: Sequence[Delivery]) -> PushRequest:
         if self._settings.format == "plain":
             body = self._encoder.received(Received(list(messages)))
-            return Request([("Content-Type", JSON)], body)
+            return PushRequest([("Content-Type", JSON)], body)
         events = [cloudevents.event_of(each, self._payload) for each in messages]
-        return Request([("Content-Type", CE_BATCH)], cloudevents.batch_of(events))
+        return PushRequest([("Content-Type", CE_BATCH)], cloudevents.batch_of(events))
 
-    def _single(self, message: Delivery) -> Request:
+    def _single(self, message: Delivery) -> PushRequest:
         value = message.record.value or b""
         if self._settings.format == "plain":
             kind = content_type_of(message.record.headers)
             fits = None if kind is None else raw.plain(kind.encode("utf-8", "replace"))
             headers = [("Content-Type", fits or _BY_PAYLOAD[self._payload])]
-            return Request([*headers, *raw.facts(message), *_trace(message)], value)
+            return PushRequest([*headers, *raw.facts(message), *_trace(message)], value)
         event = cloudevents.event_of(message, self._payload)
         headers = [
             ("Ackd-Id", raw.one_line(message.id)),
@@ -68,11 +68,11 @@ class Form:
         ]
         if self._settings.format == "cloudevents-structured":
             headers.append(("Content-Type", cloudevents.STRUCTURED_TYPE))
-            return Request(headers, event.structured())
+            return PushRequest(headers, event.structured())
         kind, pairs = event.binary()
         if kind:
             headers.append(("Content-Type", kind))
-        return Request([*headers, *pairs], event.data or b"")
+        return PushRequest([*headers, *pairs], event.data or b"")
 
 
 def _trace(message: Delivery) -> HeaderPairs:

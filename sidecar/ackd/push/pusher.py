@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from ackd.api.messages import Delivery, Engine, Received, ReceiveRequest
 from ackd.config.subscription import SubscriptionSettings
 from ackd.errors import AckdError, DrainingError
-from ackd.push.answer import Verdict
-from ackd.push.call import Client, Failed, Failure
+from ackd.push.answer import PushVerdict
+from ackd.push.call import Failed, PushClient, PushFailure
 from ackd.push.courier import Courier, paused_by
 from ackd.push.gate import Gate
 from ackd.telemetry.metrics import Metrics
@@ -39,7 +39,7 @@ class Pusher:
         self._push = settings.push
         self._engine = engine
         self._metrics = metrics
-        self._client = Client(self._push.url)
+        self._client = PushClient(self._push.url)
         self._courier = Courier(name, settings, engine, metrics, self._client, secrets)
         self._gate = Gate(self._push.concurrency, self._push.trial_ms / 1000)
         self._now = asyncio.get_running_loop().time
@@ -144,14 +144,14 @@ class Pusher:
         finally:
             self._count(-1)
 
-    def _learn(self, result: Verdict | Failure) -> None:
+    def _learn(self, result: PushVerdict | PushFailure) -> None:
         """Let the gate know, and people."""
         gate, now_s = self._gate, self._now()
-        if isinstance(result, Failure) and result.how is Failed.UNREACHABLE:
+        if isinstance(result, PushFailure) and result.how is Failed.UNREACHABLE:
             self._nobody_there(result.detail)
             return
         self._somebody_there()
-        if isinstance(result, Failure):
+        if isinstance(result, PushFailure):
             return
         if result.pause_ms:
             gate.slow_down(now_s, result.pause_ms / 1000)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from redis import exceptions
 
-from ackd.core.record.protocol import Reply
+from ackd.core.record.protocol import RecordReply
 from ackd.errors import StoreDataError, StoreError, StoreUnknownError
 from ackd.store import codec
 from ackd.store.connect import refusal
@@ -14,7 +14,7 @@ from ackd.store.exchange import Answer
 from ackd.store.nodes import ElsewhereError
 
 
-def replies(answer: Answer | StoreError, calls: int) -> Iterator[Reply | StoreError]:
+def replies(answer: Answer | StoreError, calls: int) -> Iterator[RecordReply | StoreError]:
     """Take the apply script's answer apart: one for each of its calls, or one error for all.
 
     The script catches what a single call fails with, so an error of the whole script means that it
@@ -25,7 +25,7 @@ def replies(answer: Answer | StoreError, calls: int) -> Iterator[Reply | StoreEr
     return map(_reply, answer)
 
 
-def _reply(data: bytes) -> Reply | StoreError:
+def _reply(data: bytes) -> RecordReply | StoreError:
     if data[0] == codec.FAILED:
         text = data[1:].decode(errors="replace")
         error = checked(exceptions.ResponseError(text), "")

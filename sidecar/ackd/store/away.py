@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 
 from ackd.errors import StoreError
-from ackd.ports import Trouble
+from ackd.ports import Condition
 
 LOG = logging.getLogger("ackd.store")
 
@@ -30,7 +30,7 @@ class Away:
     """`trouble`: what to show; None while all is well."""
 
     def __init__(self) -> None:
-        self.trouble: Trouble | None = None
+        self.trouble: Condition | None = None
         self._state = ""
 
     def __bool__(self) -> bool:
@@ -43,7 +43,7 @@ class Away:
         if state != self._state:
             LOG.warning("the store failed: %s", error.detail)
         self._state = state
-        self.trouble = Trouble(error.type, error.detail, away=bool(code))
+        self.trouble = Condition(error.type, error.detail, away=bool(code))
 
     def answered(self, *, wrote: bool) -> None:
         """A call succeeded; `wrote`: it has written."""

@@ -10,7 +10,7 @@ from ackd.config.store_url import StoreTarget, parse_store_url
 from ackd.core.store_layout import HERE, Layouts
 from ackd.errors import StoreSetupError
 from ackd.ports import Store
-from ackd.store.connect import Access
+from ackd.store.connect import StoreAccess
 from ackd.store.durable import Barrier
 from ackd.store.embedded import Embedded, running_socket
 from ackd.store.keys import Keys
@@ -65,9 +65,9 @@ def open_store(
     return RedisStore(topology, keys, barrier, embedded, scripts)
 
 
-def _access(settings: StoreSettings, target: StoreTarget) -> Access:
+def _access(settings: StoreSettings, target: StoreTarget) -> StoreAccess:
     embedded = target.kind == "embedded"
-    return Access(
+    return StoreAccess(
         timeout_ms=settings.timeout_ms,
         username=None if embedded else settings.username,
         password_file=None if embedded else settings.password_file,

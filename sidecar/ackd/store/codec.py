@@ -12,15 +12,15 @@ from struct import Struct
 
 from ackd.core.ledger.bitmap import CHUNK_BYTES, CHUNK_SHIFT, ChunkedBitmap
 from ackd.core.record.protocol import (
-    Call,
+    CallStatus,
+    FailureTexts,
     JournalEntry,
     Open,
-    Reply,
-    Result,
-    Said,
+    OpResult,
+    RecordCall,
+    RecordReply,
     SlotView,
     Snapshot,
-    Verdict,
 )
 from ackd.core.record.slot import SLOT_CHUNK_SHIFT
 from ackd.core.record.transitions import Outcome, State
@@ -58,7 +58,7 @@ _KEY_BYTES = 6
 _NO_SLOT = bytes(_SLOT.size)
 
 
-def encode_call(call: Call, run: bytes) -> bytes:
+def encode_call(call: RecordCall, run: bytes) -> bytes:
     """The one argument of the apply script. Raises StoreCallError before anything is sent."""
     try:
         head = _CALL.pack(call.term, call.seq, call.incarnation, call.journal_from, len(run))
@@ -67,7 +67,7 @@ def encode_call(call: Call, run: bytes) -> bytes:
         raise StoreCallError(f"a store call has a number out of range: {error}") from error
 
 
-def encode_said(number: int, said: Sequence[Said]) -> bytes:
+def encode_said(number: int, said: Sequence[FailureTexts]) -> bytes:
     """What the `number`th call (from 1 on) says of failures: an argument behind those of all.
     Raises StoreCallError.
     """
@@ -87,18 +87,18 @@ def decode_error(data: bytes) -> tuple[bytes, bytes]:
     return data[_SIZE.size : start], data[start:]
 
 
-def decode_reply(data: bytes) -> Reply:
+def decode_reply(data: bytes) -> RecordReply:
     """What the apply script returned."""
     (verdict, now_ms, version, rterm, epoch, term, watermark, journal_next, flag, count) = (
         _REPLY.unpack_from(data)
     )
     if verdict:
-        return Reply(Verdict(verdict), term=term, version=version)
+        return RecordReply(CallStatus(verdict), term=term, version=version)
     start = _REPLY.size
     end = start + count * _RESULT.size
     outcomes, states, make = _OUTCOMES, _STATES, tuple.__new__  # `Result` itself is Python code
     results = [
-        make(Result, (outcomes[outcome], states[state], attempt, fence, when_ms, first_s, late))
+        make(OpResult, (outcomes[outcome], states[state], attempt, fence, when_ms, first_s, late))
         for outcome, state, attempt, fence, when_ms, first_s, late in _RESULT.iter_unpack(
             memoryview(data)[start:end]
         )
@@ -111,7 +111,7 @@ def decode_reply(data: bytes) -> Reply:
         ]
     said = flag >= _SAID
     numbers = now_ms, version, rterm, epoch, term, watermark, journal_next
-    return Reply(Verdict.OK, *numbers, results, journal, said)
+    return RecordReply(CallStatus.OK, *numbers, results, journal, said)
 
 
 def encode_open(request: Open, run: bytes, written: int) -> bytes:
@@ -147,9 +147,9 @@ def decode_head(answer: list[bytes]) -> tuple[Snapshot, Iterator[list[SlotView]]
     *numbers, lost_homes = numbers
     now_ms, version, incarnation, term, seq, epoch, rterm, watermark, fence, journal_next = numbers
     if verdict:
-        return Snapshot(Verdict(verdict), term=term, previous_owner=answer[1].decode()), iter(())
+        return Snapshot(CallStatus(verdict), term=term, previous_owner=answer[1].decode()), iter(())
     snapshot = Snapshot(
-        Verdict.OK,
+        CallStatus.OK,
         created,
         moved,
         answer[1].decode(),

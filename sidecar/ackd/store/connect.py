@@ -32,7 +32,7 @@ _WHO: tuple[Command, ...] = (("INFO", "server"), ("INFO", "replication"), ("INFO
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class StoreAccess:
     """How to connect: user, password, TLS. Files are read when a connection is made."""
 
     timeout_ms: int
@@ -95,7 +95,7 @@ def _text(path: Path | None) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class StoreServer:
     """What a server says about itself when a connection is made.
 
     `run` names this run of it as far as its data is concerned: it changes when the process was
@@ -111,12 +111,12 @@ class Server:
 class Link:
     """A connection that is made when needed. One user at a time (its owner sees to that)."""
 
-    def __init__(self, access: Access, dial: Callable[[], AbstractConnection]) -> None:
+    def __init__(self, access: StoreAccess, dial: Callable[[], AbstractConnection]) -> None:
         self._access = access
         self._dial = dial
         self._connection: AbstractConnection | None = None
         self._exchange: Exchange | None = None
-        self.server: Server | None = None
+        self.server: StoreServer | None = None
 
     @property
     def open(self) -> bool:
@@ -188,7 +188,7 @@ async def _drop(connection: AbstractConnection) -> None:
         await asyncio.sleep(0)
 
 
-def read_server(said: list[Answer]) -> Server:
+def read_server(said: list[Answer]) -> StoreServer:
     """Take the answers to `_WHO` apart. Raises StoreError when it can't serve now."""
     for answer in said:
         if isinstance(answer, Exception):
@@ -204,7 +204,7 @@ def read_server(said: list[Answer]) -> Server:
     identity = f"{fields.get('run_id', '')} {fields.get('master_replid', '')}"
     valkey = "valkey_version" in fields
     version = fields.get("valkey_version") or fields.get("redis_version", "0")
-    return Server(
+    return StoreServer(
         run=blake2b(identity.encode(), digest_size=RUN_BYTES).hexdigest(),
         version=tuple(int(part) for part in version.split(".") if part.isdecimal()),
         valkey=valkey,

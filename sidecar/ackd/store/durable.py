@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from ackd.config.schema import Durability
 from ackd.errors import StoreSetupError
-from ackd.ports import Trouble
-from ackd.store.connect import Link, Server
+from ackd.ports import Condition
+from ackd.store.connect import Link, StoreServer
 from ackd.store.exchange import Answer, Command
 
 REDIS_MIN = (6, 2)
@@ -40,7 +40,7 @@ class Barrier:
         """
         return max(self.timeout_ms - 200, self.timeout_ms // 2)
 
-    def commands(self, server: Server, *, by_replica: bool = False) -> list[Command]:
+    def commands(self, server: StoreServer, *, by_replica: bool = False) -> list[Command]:
         """What to send behind a call.
 
         `by_replica`: terms and heartbeats are confirmed by one replica if the store can fail over,
@@ -89,7 +89,7 @@ class Barrier:
             )
 
 
-async def look(link: Link, barrier: Barrier) -> list[Trouble]:
+async def look(link: Link, barrier: Barrier) -> list[Condition]:
     """What an operator should change at this server."""
     memory, persistence, replication, least = await link.ask(
         [
@@ -102,7 +102,7 @@ async def look(link: Link, barrier: Barrier) -> list[Trouble]:
     found = [*_memory(_fields(memory)), *_replicas(_fields(replication), _config(least), barrier)]
     if _fields(persistence).get("aof_enabled") != "1":
         found.append(
-            Trouble(
+            Condition(
                 "store-no-aof",
                 "the store has no append-only file (appendonly yes): a restart of it loses acks",
             )
@@ -110,13 +110,13 @@ async def look(link: Link, barrier: Barrier) -> list[Trouble]:
     return found
 
 
-def _memory(fields: Mapping[str, str]) -> list[Trouble]:
+def _memory(fields: Mapping[str, str]) -> list[Condition]:
     found = []
     policy = fields.get("maxmemory_policy", "noeviction")
     limit = int(fields.get("maxmemory", "0"))
     if policy != "noeviction":
         found.append(
-            Trouble(
+            Condition(
                 "store-eviction",
                 f"the store's maxmemory-policy is {policy}: it may throw acks away (R14); "
                 "ackd needs noeviction",
@@ -125,17 +125,19 @@ def _memory(fields: Mapping[str, str]) -> list[Trouble]:
     used = int(fields.get("used_memory", "0"))
     if limit and used * 100 > limit * MEMORY_WARN_PERCENT:
         found.append(
-            Trouble("store-memory", f"the store uses {used} of {limit} bytes; then it refuses acks")
+            Condition(
+                "store-memory", f"the store uses {used} of {limit} bytes; then it refuses acks"
+            )
         )
     return found
 
 
-def _replicas(fields: Mapping[str, str], least: str | None, barrier: Barrier) -> list[Trouble]:
+def _replicas(fields: Mapping[str, str], least: str | None, barrier: Barrier) -> list[Condition]:
     have = int(fields.get("connected_slaves", "0"))
     if barrier.durability == "replicated":
         if have < barrier.replicas_min:
             return [
-                Trouble(
+                Condition(
                     "store-replicas",
                     f"{have} replicas of {barrier.replicas_min} that each ack waits for",
                 )
@@ -143,7 +145,7 @@ def _replicas(fields: Mapping[str, str], least: str | None, barrier: Barrier) ->
         return []
     if barrier.failover and have and least == "0":
         return [
-            Trouble(
+            Condition(
                 "store-split-brain",
                 "after a failover the old primary may go on taking acks that are then lost: set "
                 "min-replicas-to-write (and min-replicas-max-lag) or durability = replicated",

@@ -26,8 +26,8 @@ from redis.asyncio.connection import AbstractConnection
 
 from ackd.config.schema import Durability
 from ackd.errors import BugError, StoreError, StoreSetupError
-from ackd.ports import Trouble
-from ackd.store.connect import Access, Link
+from ackd.ports import Condition
+from ackd.store.connect import Link, StoreAccess
 from ackd.store.statelock import StateLock, StillHeldError, is_held
 
 LOG = logging.getLogger("ackd.store")
@@ -57,7 +57,7 @@ Code of ours must not run in a forked child of a process with threads, so it run
 class Embedded:
     """Keeps one server running. Used from the event loop of the main thread only."""
 
-    def __init__(self, state_dir: Path, access: Access, durability: Durability) -> None:
+    def __init__(self, state_dir: Path, access: StoreAccess, durability: Durability) -> None:
         self._folder = state_dir / "store"
         self._access = access
         self._fsync = "always" if durability == "always" else "everysec"
@@ -91,9 +91,9 @@ class Embedded:
                 await self._start()
             return partial(self._access.unix, self.socket_path)
 
-    def troubles(self) -> list[Trouble]:
+    def troubles(self) -> list[Condition]:
         """Whether the server runs."""
-        return [Trouble("store-embedded", self._said)] if self._said else []
+        return [Condition("store-embedded", self._said)] if self._said else []
 
     async def stop(self) -> None:
         """SIGTERM, wait, at last SIGKILL; give the lock back."""

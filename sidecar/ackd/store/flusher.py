@@ -3,7 +3,7 @@
 500 settles in one script call cost the store and this process a twentieth of 500 calls, so requests
 never call the store themselves: they `submit` and wait on a future, or are told. A caller that is
 cancelled therefore never touches a connection. Two more things hang on the single flight: calls of
-an owner get their sequence numbers in the order in which they are sent (`Verdict.STALE` refuses
+an owner get their sequence numbers in the order in which they are sent (`CallStatus.STALE` refuses
 what arrives too late), and an owner hears of replies in the order in which the store decided them.
 
 Nothing here reads a clock, so that it runs under a simulated event loop.
@@ -22,7 +22,14 @@ from typing import Protocol
 
 from ackd.core.ids import LedgerKey
 from ackd.core.record.operations import Op
-from ackd.core.record.protocol import Call, Open, Reply, Said, Snapshot, Verdict
+from ackd.core.record.protocol import (
+    CallStatus,
+    FailureTexts,
+    Open,
+    RecordCall,
+    RecordReply,
+    Snapshot,
+)
 from ackd.errors import StoreCallError, StoreError, StoreUnknownError
 from ackd.ports import Store
 from ackd.store.codec import encode_call, encode_said
@@ -40,26 +47,26 @@ class PartlyError(StoreUnknownError):
     `answers`: the reply or the error of each call, in their order.
     """
 
-    def __init__(self, answers: Sequence[Reply | StoreError]) -> None:
+    def __init__(self, answers: Sequence[RecordReply | StoreError]) -> None:
         super().__init__("a part of the store failed")
         self.answers = answers
 
 
-class Listener(Protocol):
+class ReplyListener(Protocol):
     """Hears of every call of a handle exactly once, whether or not the submitters still wait.
 
     It is called before any submitter's future is resolved, in the order of the calls, and must not
     raise.
     """
 
-    def landed(self, call: Call, reply: Reply) -> None:
+    def on_reply(self, call: RecordCall, reply: RecordReply) -> None:
         """The store answered; `reply.results` belong to `call.ops`, `reply.journal` is whole."""
 
-    def failed(self, call: Call, error: StoreError) -> None:
+    def failed(self, call: RecordCall, error: StoreError) -> None:
         """No answer. With StoreUnknownError the call may have been applied (R12), now or later."""
 
 
-Told = Callable[[Reply | StoreError, int], None]
+Told = Callable[[RecordReply | StoreError, int], None]
 """Hears what became of a submission: the call's reply and where in its results those of the
 submission begin, or an error. Must not raise.
 """
@@ -71,8 +78,8 @@ class _Submission:
 
     ops: Sequence[Op]
     told: Told
-    future: asyncio.Future[Reply] | None = None
-    said: Sequence[Said] = ()
+    future: asyncio.Future[RecordReply] | None = None
+    said: Sequence[FailureTexts] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -89,7 +96,7 @@ class LedgerHandle:
     seq: int = 0
     incarnation: int = 0
     journal_next: int = 0
-    listener: Listener | None = None
+    listener: ReplyListener | None = None
     waiting: deque[_Submission] = field(default_factory=deque)
 
     def opened(self, snapshot: Snapshot) -> None:
@@ -101,7 +108,7 @@ class LedgerHandle:
 @dataclass(slots=True, eq=False)
 class _Flight:
     handle: LedgerHandle
-    call: Call
+    call: RecordCall
     ops: list[Op]
     parts: list[_Submission]
 
@@ -134,21 +141,21 @@ class Flusher:
         return self._items
 
     def submit(
-        self, handle: LedgerHandle, ops: Sequence[Op], said: Sequence[Said] = ()
-    ) -> asyncio.Future[Reply]:
+        self, handle: LedgerHandle, ops: Sequence[Op], said: Sequence[FailureTexts] = ()
+    ) -> asyncio.Future[RecordReply]:
         """Queue operations; they stay together, in order, in one call.
 
-        The future gives a `Reply` with the header of the call and the results of these `ops` only
+        The future gives a reply with the header of the call and the results of these `ops` only
         (look at `verdict` first); the `journal` in it is the listener's business. It fails
         with StoreError when nothing was decided and StoreUnknownError when that is not known. Is
         the future cancelled before its turn has come, then the operations are not sent.
         """
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[RecordReply] = asyncio.get_running_loop().create_future()
         self._submit(handle, _Submission(ops, partial(_resolve, future, len(ops)), future, said))
         return future
 
     def tell(
-        self, handle: LedgerHandle, ops: Sequence[Op], told: Told, said: Sequence[Said] = ()
+        self, handle: LedgerHandle, ops: Sequence[Op], told: Told, said: Sequence[FailureTexts] = ()
     ) -> None:
         """`submit` for who has no need of a future, which costs a turn of the event loop.
 
@@ -183,7 +190,7 @@ class Flusher:
                 self._landed.clear()
                 await self._landed.wait()
             snapshot = await self._store.open(request)
-            if snapshot.verdict is Verdict.OK:
+            if snapshot.verdict is CallStatus.OK:
                 handle.opened(snapshot)
             return snapshot
 
@@ -231,7 +238,7 @@ class Flusher:
     # --- one flush
 
     async def _flush(self, flights: list[_Flight]) -> None:
-        answers: Sequence[Reply | StoreError]
+        answers: Sequence[RecordReply | StoreError]
         try:
             replies = await self._store.apply([flight.call for flight in flights])
         except PartlyError as partly:
@@ -303,7 +310,7 @@ class Flusher:
                 break
             if flight is None:
                 ops: list[Op] = []
-                flight = flights[key] = _Flight(handle, Call(key, ops), ops, [])
+                flight = flights[key] = _Flight(handle, RecordCall(key, ops), ops, [])
             handle.waiting.popleft()
             if part.said:
                 behind = shifted(part.said, len(flight.ops))
@@ -357,7 +364,7 @@ class Flusher:
         self._landed.set()
 
 
-def shifted(said: Sequence[Said], by: int) -> list[Said]:
+def shifted(said: Sequence[FailureTexts], by: int) -> list[FailureTexts]:
     """What was said with items, when so many come before them."""
     return [each._replace(item=each.item + by) for each in said]
 
@@ -384,7 +391,7 @@ def _parted(flight: _Flight) -> tuple[list[_Flight], list[_Flight]]:
     return made[:1], made[1:]
 
 
-def _can_be_sent(call: Call) -> bool:
+def _can_be_sent(call: RecordCall) -> bool:
     try:
         encode_call(call, b"")
         encode_said(1, call.said)
@@ -402,20 +409,20 @@ def _number(flight: _Flight) -> None:
         call.term, call.seq, call.journal_from = handle.term, handle.seq, handle.journal_next
 
 
-def _land(flight: _Flight, reply: Reply) -> None:
+def _land(flight: _Flight, reply: RecordReply) -> None:
     """Tell the listener, then each submitter its own part."""
     handle = flight.handle
-    if reply.verdict is Verdict.OK and flight.call.term and handle.term == flight.call.term:
+    if reply.verdict is CallStatus.OK and flight.call.term and handle.term == flight.call.term:
         handle.journal_next = reply.journal_next if handle.journal_next else 0
     if handle.listener is not None:
-        handle.listener.landed(flight.call, reply)
+        handle.listener.on_reply(flight.call, reply)
     start = 0
     for part in flight.parts:
         _tell(part, reply, start)
         start += len(part.ops)
 
 
-def _tell(part: _Submission, answer: Reply | StoreError, start: int = 0) -> None:
+def _tell(part: _Submission, answer: RecordReply | StoreError, start: int = 0) -> None:
     """A mistake in one submitter's code is not the others' problem."""
     try:
         part.told(answer, start)
@@ -423,10 +430,10 @@ def _tell(part: _Submission, answer: Reply | StoreError, start: int = 0) -> None
         LOG.exception("a submitter failed on the store's answer")
 
 
-def _slice(reply: Reply, start: int, count: int) -> Reply:
+def _slice(reply: RecordReply, start: int, count: int) -> RecordReply:
     if len(reply.results) == count:
         return reply
-    return Reply(
+    return RecordReply(
         reply.verdict,
         reply.now_ms,
         reply.version,
@@ -444,7 +451,7 @@ def _reject(part: _Submission, error: StoreError) -> None:
 
 
 def _resolve(
-    future: asyncio.Future[Reply], count: int, answer: Reply | StoreError, start: int
+    future: asyncio.Future[RecordReply], count: int, answer: RecordReply | StoreError, start: int
 ) -> None:
     """Whoever waited may be gone: an error is not lost then, listeners know."""
     if future.done():

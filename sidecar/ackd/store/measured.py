@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from ackd.core.ids import LedgerKey
-from ackd.core.rate_bucket import Taken
-from ackd.core.record.protocol import Call, Open, Reply, Snapshot
+from ackd.core.rate_bucket import TokensTaken
+from ackd.core.record.protocol import Open, RecordCall, RecordReply, Snapshot
 from ackd.core.store_layout import Layouts
 from ackd.errors import StoreDataError, StoreError, StoreUnknownError
-from ackd.ports import Members, Note, Outboxes, Places, SeenKeys, Store, Trouble
+from ackd.ports import Condition, Members, Outboxes, Places, SeenKeys, Store, StoredNote
 from ackd.telemetry.metrics import Metrics
 
 
-class Watched:
+class MeasuredStore:
     """`ackd.ports.Store` in front of another one. Adds about a microsecond to a call."""
 
     def __init__(self, store: Store, metrics: Metrics) -> None:
@@ -51,7 +51,7 @@ class Watched:
         with self._watch("start"):
             await self._store.start()
 
-    async def apply(self, calls: Sequence[Call]) -> list[Reply]:
+    async def apply(self, calls: Sequence[RecordCall]) -> list[RecordReply]:
         """One flush; the hot path, so without the context manager of the others."""
         time = asyncio.get_running_loop().time
         start_s = time()
@@ -105,12 +105,14 @@ class Watched:
         with self._watch("set_live"):
             return await self._store.set_live(subscription, expected, value)
 
-    async def take(self, subscription: str, wanted: int, rate_per_s: float, burst: int) -> Taken:
+    async def take(
+        self, subscription: str, wanted: int, rate_per_s: float, burst: int
+    ) -> TokensTaken:
         """Take tokens."""
         with self._watch("take"):
             return await self._store.take(subscription, wanted, rate_per_s, burst)
 
-    async def put_notes(self, key: LedgerKey, notes: Sequence[Note], bytes_max: int) -> int:
+    async def put_notes(self, key: LedgerKey, notes: Sequence[StoredNote], bytes_max: int) -> int:
         """Keep progress notes."""
         with self._watch("put_notes"):
             return await self._store.put_notes(key, notes, bytes_max)
@@ -172,7 +174,7 @@ class Watched:
         """As the store's."""
         return self._store.places
 
-    def troubles(self) -> list[Trouble]:
+    def troubles(self) -> list[Condition]:
         """As the store says."""
         return self._store.troubles()
 

@@ -10,16 +10,16 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from time import time_ns
 
-from ackd.core.dedup_window import Seen
+from ackd.core.dedup_window import DedupWindow
 from ackd.core.ids import LedgerKey
 from ackd.core.outbox import Outbox
-from ackd.core.rate_bucket import Bucket, Taken
+from ackd.core.rate_bucket import Bucket, TokensTaken
 from ackd.core.record import decide
-from ackd.core.record.notes import Notes
-from ackd.core.record.protocol import Call, Open, Reply, Snapshot, Verdict
-from ackd.core.record.state import Record
+from ackd.core.record.notes import NoteStore
+from ackd.core.record.protocol import CallStatus, Open, RecordCall, RecordReply, Snapshot
+from ackd.core.record.state import PartitionRecord
 from ackd.core.store_layout import FIRST, HERE, Layouts
-from ackd.ports import Member, Members, Note, Place, Trouble
+from ackd.ports import AssignedPlace, Condition, Member, Members, StoredNote
 from ackd.store.memory_outbox import MemoryOutboxes, MemorySeenKeys
 from ackd.store.places import MemoryPlaces
 
@@ -32,7 +32,7 @@ def wall_us() -> int:
 
 
 @dataclass(slots=True)
-class Entry:
+class MemoryEntry:
     """A registered sidecar. `seen_us` 0 = registered, no heartbeat yet."""
 
     boot: int
@@ -46,16 +46,18 @@ class Entry:
 class Data:
     """All that the store keeps; the simulator copies it to model replicas and rollbacks."""
 
-    records: dict[LedgerKey, Record] = field(default_factory=dict)
+    records: dict[LedgerKey, PartitionRecord] = field(default_factory=dict)
     values: dict[str, tuple[bytes, int | None]] = field(default_factory=dict)
     boots: dict[tuple[str, str], int] = field(default_factory=dict)
-    members: dict[str, dict[str, Entry]] = field(default_factory=dict)
+    members: dict[str, dict[str, MemoryEntry]] = field(default_factory=dict)
     live: dict[str, bytes] = field(default_factory=dict)
     buckets: dict[str, Bucket] = field(default_factory=dict)
-    notes: dict[LedgerKey, Notes] = field(default_factory=dict)
+    notes: dict[LedgerKey, NoteStore] = field(default_factory=dict)
     outboxes: dict[str, Outbox] = field(default_factory=dict)
-    seen: dict[str, Seen] = field(default_factory=dict)
-    places: dict[tuple[str, bytes], dict[int, dict[bytes, Place]]] = field(default_factory=dict)
+    seen: dict[str, DedupWindow] = field(default_factory=dict)
+    places: dict[tuple[str, bytes], dict[int, dict[bytes, AssignedPlace]]] = field(
+        default_factory=dict
+    )
 
 
 class MemoryStore:
@@ -97,16 +99,16 @@ class MemoryStore:
     async def start(self) -> None:
         """Nothing to connect."""
 
-    async def apply(self, calls: Sequence[Call]) -> list[Reply]:
+    async def apply(self, calls: Sequence[RecordCall]) -> list[RecordReply]:
         """Decide each call on its record."""
         return [self._apply(call) for call in calls]
 
-    def _apply(self, call: Call) -> Reply:
+    def _apply(self, call: RecordCall) -> RecordReply:
         record = self.data.records.get(call.key)
         if record is None:
-            return Reply(Verdict.ABSENT)
+            return RecordReply(CallStatus.ABSENT)
         if not self.layouts.reads(record.layout):
-            return Reply(Verdict.LAYOUT)
+            return RecordReply(CallStatus.LAYOUT)
         return decide.apply(record, call, self._now_us(), self._run)
 
     async def open(self, request: Open) -> Snapshot:
@@ -115,16 +117,16 @@ class MemoryStore:
         created = record is None
         if record is None:
             if request.create_at is None or request.peek:
-                return Snapshot(Verdict.ABSENT)
+                return Snapshot(CallStatus.ABSENT)
             record = decide.create(request, request.create_at, self._run, self._written)
         if not self.layouts.reads(record.layout):
-            return Snapshot(Verdict.LAYOUT)
+            return Snapshot(CallStatus.LAYOUT)
         if request.peek:
             record, request = deepcopy(record), replace(request, term=record.term)
         snapshot = decide.open_record(
             record, request, self._now_us(), self._run, created=created, written=self._written
         )
-        if snapshot.verdict is Verdict.OK and not request.peek:
+        if snapshot.verdict is CallStatus.OK and not request.peek:
             self.data.records[request.key] = record
         return snapshot
 
@@ -152,7 +154,7 @@ class MemoryStore:
         entry = members.get(name)
         superseded = entry is not None and entry.boot > boot
         if not superseded:
-            members[name] = Entry(boot, now_us, self._run, tuple(owned), note)
+            members[name] = MemoryEntry(boot, now_us, self._run, tuple(owned), note)
         live = self.data.live.get(subscription, b"")
         return Members(now_us // 1000, seen, superseded, live)
 
@@ -169,25 +171,27 @@ class MemoryStore:
             self.data.live[subscription] = value
         return self.data.live.get(subscription, b"")
 
-    async def take(self, subscription: str, wanted: int, rate_per_s: float, burst: int) -> Taken:
+    async def take(
+        self, subscription: str, wanted: int, rate_per_s: float, burst: int
+    ) -> TokensTaken:
         """Decided by this process's clock."""
         now_us = self._now_us()
         bucket = self.data.buckets.get(subscription) or Bucket(burst, now_us)
         self.data.buckets[subscription], taken = bucket.take(wanted, rate_per_s, burst, now_us)
         return taken
 
-    async def put_notes(self, key: LedgerKey, notes: Sequence[Note], bytes_max: int) -> int:
+    async def put_notes(self, key: LedgerKey, notes: Sequence[StoredNote], bytes_max: int) -> int:
         """Keep them, and drop the oldest."""
-        kept = self.data.notes.setdefault(key, Notes())
+        kept = self.data.notes.setdefault(key, NoteStore())
         return sum(kept.put(note.offset, note.fence, note.text, bytes_max) for note in notes)
 
     async def notes(self, key: LedgerKey, offsets: Sequence[int]) -> list[bytes | None]:
         """Read them."""
-        return self.data.notes.get(key, Notes()).get(offsets)
+        return self.data.notes.get(key, NoteStore()).get(offsets)
 
     async def drop_notes(self, key: LedgerKey, offsets: Sequence[int]) -> None:
         """Forget them."""
-        self.data.notes.get(key, Notes()).drop(offsets)
+        self.data.notes.get(key, NoteStore()).drop(offsets)
 
     async def errors(
         self, key: LedgerKey, offsets: Sequence[int]
@@ -233,9 +237,9 @@ class MemoryStore:
         """Remove a value."""
         self.data.values.pop(name, None)
 
-    def troubles(self) -> list[Trouble]:
+    def troubles(self) -> list[Condition]:
         """A memory store can't keep the promise across a restart; say so."""
-        return [Trouble("store-memory", "the memory store keeps nothing across a restart")]
+        return [Condition("store-memory", "the memory store keeps nothing across a restart")]
 
     async def close(self) -> None:
         """Nothing to free."""

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ackd.core.dedup_window import Ask, Entry, Seen
-from ackd.core.outbox import Asking, Bounds, Keep, Load, Look, Outbox, Post, Posted, Sent
+from ackd.core.dedup_window import Ask, DedupWindow, SeenEntry
+from ackd.core.outbox import (
+    Asking,
+    Bounds,
+    Keep,
+    Look,
+    Outbox,
+    Post,
+    Posted,
+    SendResult,
+    TakeResult,
+)
 
 
 class MemoryOutboxes:
@@ -33,13 +43,19 @@ class MemoryOutboxes:
         most: int,
         bytes_max: int,
         have: Sequence[int] | None = None,
-    ) -> Load:
+    ) -> TakeResult:
         """Take."""
         outbox, now_ms = self._of(name)
         return outbox.take(asking, most, bytes_max, now_ms, have)
 
     async def done(
-        self, name: str, owner: str, term: int, lease_ms: int, sent: Sequence[Sent], keep: Keep
+        self,
+        name: str,
+        owner: str,
+        term: int,
+        lease_ms: int,
+        sent: Sequence[SendResult],
+        keep: Keep,
     ) -> bool:
         """Confirm."""
         outbox, now_ms = self._of(name)
@@ -62,12 +78,12 @@ class MemoryOutboxes:
 class MemorySeenKeys:
     """`ackd.ports.SeenKeys` on a dictionary."""
 
-    def __init__(self, seen: dict[str, Seen], now_us: Callable[[], int]) -> None:
+    def __init__(self, seen: dict[str, DedupWindow], now_us: Callable[[], int]) -> None:
         self._seen = seen
         self._now_us = now_us
 
-    def _of(self, name: str) -> tuple[Seen, int]:
-        return self._seen.setdefault(name, Seen()), self._now_us() // 1000
+    def _of(self, name: str) -> tuple[DedupWindow, int]:
+        return self._seen.setdefault(name, DedupWindow()), self._now_us() // 1000
 
     async def seen(
         self,
@@ -81,7 +97,7 @@ class MemorySeenKeys:
         return seen.look(window_ms, ledgers, asks, now_ms)
 
     async def remember(
-        self, subscription: str, window_ms: int, most: int, entries: Sequence[Entry]
+        self, subscription: str, window_ms: int, most: int, entries: Sequence[SeenEntry]
     ) -> int:
         """Keep."""
         seen, now_ms = self._of(subscription)

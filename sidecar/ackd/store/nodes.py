@@ -18,7 +18,7 @@ from redis.asyncio.connection import AbstractConnection
 from redis.crc import key_slot
 
 from ackd.errors import StoreError, StoreSetupError
-from ackd.store.connect import Access, Link
+from ackd.store.connect import Link, StoreAccess
 from ackd.store.exchange import Answer
 
 Address = tuple[str, int]
@@ -34,7 +34,7 @@ class ElsewhereError(StoreError):
 class Node:
     """One server. `find` says how to connect now (a Sentinel may name another server each time)."""
 
-    def __init__(self, access: Access, find: Find, greet: Greet) -> None:
+    def __init__(self, access: StoreAccess, find: Find, greet: Greet) -> None:
         self._find = find
         self._greet = greet
         self._dial: Callable[[], AbstractConnection] | None = None
@@ -116,7 +116,7 @@ class Single:
 
     together = True
 
-    def __init__(self, access: Access, find: Find, greet: Greet) -> None:
+    def __init__(self, access: StoreAccess, find: Find, greet: Greet) -> None:
         self._node = Node(access, find, greet)
 
     def node(self, key: str) -> Node:
@@ -144,7 +144,7 @@ def fixed(dial: Callable[[], AbstractConnection]) -> Find:
     return find
 
 
-def by_sentinel(access: Access, sentinels: tuple[Address, ...], service: str) -> Find:
+def by_sentinel(access: StoreAccess, sentinels: tuple[Address, ...], service: str) -> Find:
     """Ask the Sentinels, in turn, who the primary is."""
 
     async def find() -> Callable[[], AbstractConnection]:
@@ -161,7 +161,7 @@ def by_sentinel(access: Access, sentinels: tuple[Address, ...], service: str) ->
     return find
 
 
-async def _primary(access: Access, address: Address, service: str) -> Address:
+async def _primary(access: StoreAccess, address: Address, service: str) -> Address:
     """Sentinels have users of their own: without ours first, then (if they want one) with it."""
     bare = replace(access, username=None, password_file=None, db=0)
     command = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service)
@@ -175,7 +175,7 @@ async def _primary(access: Access, address: Address, service: str) -> Address:
     return answer[0].decode(), int(answer[1])
 
 
-async def _ask_once(access: Access, address: Address, command: tuple[str, ...]) -> Answer:
+async def _ask_once(access: StoreAccess, address: Address, command: tuple[str, ...]) -> Answer:
     link = Link(access, partial(access.tcp, *address))
     try:
         await link.connect(identify=False)
@@ -189,7 +189,7 @@ class Cluster:
 
     together = False
 
-    def __init__(self, access: Access, seeds: tuple[Address, ...], greet: Greet) -> None:
+    def __init__(self, access: StoreAccess, seeds: tuple[Address, ...], greet: Greet) -> None:
         self._access = access
         self._greet = greet
         self._seeds = seeds

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ackd.core.ids import LedgerKey
 from ackd.errors import StoreDataError
-from ackd.ports import Note
+from ackd.ports import StoredNote
 from ackd.store.codec import decode_error
 from ackd.store.connect import Link
 from ackd.store.exchange import Answer
@@ -18,7 +18,7 @@ from ackd.store.values import SmallValues
 class NoteValues(SmallValues):
     """The part of `RedisStore` that is about notes."""
 
-    async def put_notes(self, key: LedgerKey, notes: Sequence[Note], bytes_max: int) -> int:
+    async def put_notes(self, key: LedgerKey, notes: Sequence[StoredNote], bytes_max: int) -> int:
         """Keep them, and drop the oldest."""
         words: list[str | bytes | int] = [bytes_max]
         for note in notes:

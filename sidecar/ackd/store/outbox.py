@@ -6,8 +6,18 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from struct import Struct
 from typing import Any
 
-from ackd.core.dedup_window import Ask, Entry
-from ackd.core.outbox import Asking, Bounds, Keep, Load, Look, Parcel, Post, Posted, Sent
+from ackd.core.dedup_window import Ask, SeenEntry
+from ackd.core.outbox import (
+    Asking,
+    Bounds,
+    Keep,
+    Look,
+    Post,
+    Posted,
+    SendResult,
+    TakenMessage,
+    TakeResult,
+)
 from ackd.errors import StoreDataError
 from ackd.store.keys import Keys
 from ackd.store.scripts import OUTBOX, SEEN, Script
@@ -49,23 +59,31 @@ class RedisOutboxes:
         most: int,
         bytes_max: int,
         have: Sequence[int] | None = None,
-    ) -> Load:
+    ) -> TakeResult:
         """Take."""
         more: Sequence[Word] = () if have is None else ("have", *have)
         said = await self._ask(name, "take", *asking, most, bytes_max, *more)
         term, holder, *numbers = said[:_LOAD_WORDS]
         words = said[_LOAD_WORDS:]
         parcels = [
-            Parcel(int(words[at]), _whole(words[at + 1]), words[at + 2] == b"1", words[at + 3])
+            TakenMessage(
+                int(words[at]), _whole(words[at + 1]), words[at + 2] == b"1", words[at + 3]
+            )
             for at in range(0, len(words), _PARCEL_WORDS)
         ]
         now_ms, next_ms, waiting, due, failed, size = map(_whole, numbers)
-        return Load(
+        return TakeResult(
             int(term), holder.decode(), now_ms, next_ms, waiting, due, failed, size, parcels
         )
 
     async def done(
-        self, name: str, owner: str, term: int, lease_ms: int, sent: Sequence[Sent], keep: Keep
+        self,
+        name: str,
+        owner: str,
+        term: int,
+        lease_ms: int,
+        sent: Sequence[SendResult],
+        keep: Keep,
     ) -> bool:
         """Confirm."""
         words = [word for n, result, failed in sent for word in (n, int(failed), result)]
@@ -108,7 +126,7 @@ class RedisSeenKeys:
         return [each == ord("1") for each in said]
 
     async def remember(
-        self, subscription: str, window_ms: int, most: int, entries: Sequence[Entry]
+        self, subscription: str, window_ms: int, most: int, entries: Sequence[SeenEntry]
     ) -> int:
         """One script call for all."""
         words = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ackd.errors import StoreDataError
-from ackd.ports import Place
+from ackd.ports import AssignedPlace
 from ackd.store.keys import Keys
 from ackd.store.outbox import Run, Word
 from ackd.store.scripts import PLACES
@@ -23,8 +23,8 @@ class RedisPlaces:
         subscription: str,
         topic_id: bytes,
         keep_ms: int,
-        arrivals: Sequence[tuple[bytes, Place]],
-    ) -> list[Place]:
+        arrivals: Sequence[tuple[bytes, AssignedPlace]],
+    ) -> list[AssignedPlace]:
         """One script call for all."""
         words: list[Word] = [keep_ms]
         for message, place in arrivals:
@@ -35,10 +35,10 @@ class RedisPlaces:
         return [_place(each) for each in said]
 
 
-def _place(text: bytes) -> Place:
+def _place(text: bytes) -> AssignedPlace:
     partition, _, offset = text.partition(b":")
     try:
-        return Place(int(partition), int(offset))
+        return AssignedPlace(int(partition), int(offset))
     except ValueError:
         raise StoreDataError("the place of a message can't be read") from None
 
@@ -48,7 +48,7 @@ class MemoryPlaces:
 
     def __init__(
         self,
-        known: dict[tuple[str, bytes], dict[int, dict[bytes, Place]]],
+        known: dict[tuple[str, bytes], dict[int, dict[bytes, AssignedPlace]]],
         now_us: Callable[[], int],
     ) -> None:
         self._known = known
@@ -59,8 +59,8 @@ class MemoryPlaces:
         subscription: str,
         topic_id: bytes,
         keep_ms: int,
-        arrivals: Sequence[tuple[bytes, Place]],
-    ) -> list[Place]:
+        arrivals: Sequence[tuple[bytes, AssignedPlace]],
+    ) -> list[AssignedPlace]:
         """As the script."""
         index = self._now_us() // 1000 // keep_ms
         known = self._known.setdefault((subscription, topic_id), {})

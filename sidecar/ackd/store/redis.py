@@ -15,10 +15,10 @@ from typing import Protocol, cast
 
 from redis import exceptions
 
-from ackd.core.record.protocol import Call, Open, Reply, Snapshot, Verdict
+from ackd.core.record.protocol import CallStatus, Open, RecordCall, RecordReply, Snapshot
 from ackd.core.store_layout import FIRST, Layouts
 from ackd.errors import StoreCallError, StoreError
-from ackd.ports import Members, Trouble
+from ackd.ports import Condition, Members
 from ackd.store import codec
 from ackd.store.answers import checked, moving, replies
 from ackd.store.away import Away
@@ -41,7 +41,7 @@ CALLS_MAX = 100
 class Supervisor(Protocol):
     """Who runs an embedded server."""
 
-    def troubles(self) -> list[Trouble]:
+    def troubles(self) -> list[Condition]:
         """What is wrong with it."""
 
     async def stop(self) -> None:
@@ -66,7 +66,7 @@ class RedisStore(NoteValues):
         self._supervisor = supervisor
         self._scripts = scripts
         self._written = FIRST
-        self._troubles: list[Trouble] = []
+        self._troubles: list[Condition] = []
         self._away = Away()
         self._looked_s = 0.0
 
@@ -103,7 +103,7 @@ class RedisStore(NoteValues):
 
     # --- calls
 
-    async def apply(self, calls: Sequence[Call]) -> list[Reply]:
+    async def apply(self, calls: Sequence[RecordCall]) -> list[RecordReply]:
         """One flush. When it went differently for different calls, `PartlyError` says so."""
         names = [self._keys.ledger(call.key) for call in calls]
         if self._topology.together:
@@ -119,19 +119,19 @@ class RedisStore(NoteValues):
         failed = [answer for answer in answers if isinstance(answer, StoreError)]
         lost = [error for error in failed if not isinstance(error, StoreCallError)]
         if lost or (self._away and not failed):
-            wrote = any(isinstance(a, Reply) and a.verdict is Verdict.OK for a in answers)
+            wrote = any(isinstance(a, RecordReply) and a.verdict is CallStatus.OK for a in answers)
             self._note(lost[0] if lost else None, wrote=wrote)
         if not failed:
-            return cast("list[Reply]", answers)
+            return cast("list[RecordReply]", answers)
         if len(failed) == len(calls) and len({type(error) for error in failed}) == 1:
             raise failed[0]
         raise PartlyError(answers)
 
     async def _scattered(
-        self, calls: Sequence[Call], names: Sequence[str]
-    ) -> list[Reply | StoreError]:
+        self, calls: Sequence[RecordCall], names: Sequence[str]
+    ) -> list[RecordReply | StoreError]:
         """Ask the nodes of the keys; again for what turns out to be elsewhere."""
-        answers: list[Reply | StoreError] = [ElsewhereError()] * len(calls)
+        answers: list[RecordReply | StoreError] = [ElsewhereError()] * len(calls)
         pending = list(range(len(calls)))
         for _ in range(TRIES):
             await self._spread(calls, names, pending, answers)
@@ -142,10 +142,10 @@ class RedisStore(NoteValues):
 
     async def _spread(
         self,
-        calls: Sequence[Call],
+        calls: Sequence[RecordCall],
         names: Sequence[str],
         pending: Sequence[int],
-        answers: list[Reply | StoreError],
+        answers: list[RecordReply | StoreError],
     ) -> None:
         """Send each call to its node, the nodes side by side."""
         groups: dict[Node, list[int]] = {}
@@ -176,8 +176,8 @@ class RedisStore(NoteValues):
                 tasks.create_task(send(node, indices))
 
     async def _flush(
-        self, node: Node, names: Sequence[str], calls: Sequence[Call]
-    ) -> list[Reply | StoreError]:
+        self, node: Node, names: Sequence[str], calls: Sequence[RecordCall]
+    ) -> list[RecordReply | StoreError]:
         """One script call for all, unless their keys may be in different hash slots."""
         link = await node.flush_link()
         run = node.run.encode()
@@ -193,7 +193,7 @@ class RedisStore(NoteValues):
             commands.append(("EVALSHA", script.sha, len(keys), *keys, *args))
             sizes.append(len(keys))
         answers = await self._ask(link, commands, [script] * len(commands), by_replica=False)
-        got: list[Reply | StoreError] = []
+        got: list[RecordReply | StoreError] = []
         for answer, size in zip(answers, sizes, strict=True):
             got += replies(answer, size)
         if any(isinstance(reply, StoreError) and moving(reply) for reply in got):
@@ -323,7 +323,7 @@ class RedisStore(NoteValues):
 
     # --- health
 
-    def troubles(self) -> list[Trouble]:
+    def troubles(self) -> list[Condition]:
         """What was seen last: the connection, the configuration, the embedded server."""
         found = [] if self._away.trouble is None else [self._away.trouble]
         if self._supervisor is not None:
@@ -332,7 +332,7 @@ class RedisStore(NoteValues):
 
     async def _look(self) -> None:
         """Ask all servers for what they can't promise, and whether they are still the same run."""
-        found: dict[str, Trouble] = {}
+        found: dict[str, Condition] = {}
         for node in self._topology.nodes():
             async with node.aux_link() as link:
                 run = node.run

@@ -71,7 +71,7 @@ _ENUMS: tuple[type[IntEnum], ...] = (
     transitions.Phase,
     transitions.Verb,
     transitions.Outcome,
-    protocol.Verdict,
+    protocol.CallStatus,
     protocol.Finish,
 )
 _NUMBERS |= {enum.__name__: {m.name: int(m) for m in enum} for enum in _ENUMS}

@@ -54,7 +54,7 @@ _TAG_PARTS = 4
 
 
 @dataclass(slots=True)
-class Found:
+class FoundKeys:
     """One record, or (`key` None) what else stands there under one name: `members:orders`, or the
     first word of a value's name.
 
@@ -85,9 +85,9 @@ class Survey:
             raise StoreSetupError("the memory store keeps nothing that could be looked at")
         self._topology, self._keys = store.topology, store.keys
 
-    async def everything(self) -> list[Found]:
+    async def everything(self) -> list[FoundKeys]:
         """All records, then all else, in the order of their names. Raises StoreError."""
-        found: dict[str, Found] = {}
+        found: dict[str, FoundKeys] = {}
         for node in self._topology.nodes():
             async with node.aux_link() as link:
                 async for names in self._scan(link):
@@ -109,7 +109,7 @@ class Survey:
             if cursor == b"0":
                 return
 
-    async def _measure(self, link: Link, names: list[bytes], found: dict[str, Found]) -> None:
+    async def _measure(self, link: Link, names: list[bytes], found: dict[str, FoundKeys]) -> None:
         for start in range(0, len(names), BATCH):
             part = names[start : start + BATCH]
             asked: list[Command] = [("MEMORY", "USAGE", key, "SAMPLES", SAMPLES) for key in part]
@@ -118,14 +118,14 @@ class Survey:
                 if isinstance(size, int):  # else it is gone meanwhile
                     self._note(key, size, found)
 
-    def _note(self, name: bytes, size: int, found: dict[str, Found]) -> None:
+    def _note(self, name: bytes, size: int, found: dict[str, FoundKeys]) -> None:
         group, key, kind = read_name(name.decode(errors="replace"), self._keys)
-        there = found.setdefault(group, Found(group, key))
+        there = found.setdefault(group, FoundKeys(group, key))
         if name not in there.keys:  # SCAN may tell a key twice
             there.keys.append(name)
             there.sizes[kind] = there.sizes.get(kind, 0) + size
 
-    async def _read_head(self, found: Found) -> None:
+    async def _read_head(self, found: FoundKeys) -> None:
         if found.key is None:
             return
         name = self._keys.ledger(found.key)
@@ -136,7 +136,7 @@ class Survey:
             found.layout, found.epoch, found.watermark = codec.decode_cold(cold)
             found.owner = (owner or b"").decode()
 
-    async def finished(self, found: Found) -> ChunkedBitmap:
+    async def finished(self, found: FoundKeys) -> ChunkedBitmap:
         """What is finished above a record's watermark. Read key by key: exact while nobody writes.
         Raises StoreError.
         """
@@ -175,7 +175,7 @@ class Survey:
 
     # --- removing
 
-    async def forget(self, found: Found) -> bool:
+    async def forget(self, found: FoundKeys) -> bool:
         """Remove a record; False when it has changed since it was looked at. Raises StoreError."""
         if found.key is None:
             raise StoreError(f"{found.name} is no record")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 
-from ackd.core.rate_bucket import Taken
+from ackd.core.rate_bucket import TokensTaken
 from ackd.errors import StoreDataError, StoreError
 from ackd.store.connect import Link
 from ackd.store.exchange import Answer, Command
@@ -65,11 +65,13 @@ class SmallValues(ABC):
             raise StoreDataError(f"the live value of {subscription} is not a string")
         return answer
 
-    async def take(self, subscription: str, wanted: int, rate_per_s: float, burst: int) -> Taken:
+    async def take(
+        self, subscription: str, wanted: int, rate_per_s: float, burst: int
+    ) -> TokensTaken:
         """Decided by the server's clock. Tokens of an answer that is lost are gone."""
         key = self._keys.bucket(subscription)
         granted, wait_ms = await self._flow(key, "take", wanted, repr(rate_per_s), burst)
-        return Taken(int(granted), int(wait_ms))
+        return TokensTaken(int(granted), int(wait_ms))
 
     async def _flow(
         self, key: str, what: str, *words: str | bytes | int, ownership: bool = False

@@ -15,11 +15,11 @@ from ackd.telemetry.spans import (
     STEP_128,
     STEP_FENCE,
     STEP_OFFSET,
-    Lives,
+    MessageSpans,
     link,
 )
 
-Acked = tuple[Lives, int, int, int, int, int, int, str, bytes | None, str]
+Acked = tuple[MessageSpans, int, int, int, int, int, int, str, bytes | None, str]
 """Partition, offset, attempt, fence (us), time of the ack (ms), deadline (ms), time of the publish
 (ms), holder (an attribute with a comma before it), the publisher's `traceparent`, further
 attributes, each with a comma before it.
@@ -30,9 +30,9 @@ END = '"}}'
 
 
 def texts(acks: Iterable[Acked]) -> list[str]:
-    """Their spans, as `Lives.span` would write them; in one loop, without a call for each."""
+    """Their spans, as `MessageSpans.span` writes them; in one loop, without a call for each."""
     found: list[str] = []
-    last: Lives | None = None
+    last: MessageSpans | None = None
     a = b = c = d = e = f = g = h = i = j = k = ""
     traces = spans = 0
     for lives, offset, attempt, fence, end_ms, due_ms, sent_ms, holder, parent, more in acks:

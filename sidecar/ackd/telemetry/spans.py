@@ -38,7 +38,7 @@ _HEX = b"0123456789abcdef"
 _NO_TRACE, _NO_SPAN = "0" * 32, "0" * 16
 
 
-class Event(IntEnum):
+class SpanEvent(IntEnum):
     """What a span tells (`ackd.event` is its name in lower case). Counters are kept by these."""
 
     ACK = 0
@@ -68,21 +68,21 @@ class _Shape(NamedTuple):
     error: str = ""
 
 
-_SHAPES: Mapping[Event, _Shape] = {
-    Event.ACK: _Shape("process", CONSUMER, "process"),
-    Event.RETRY: _Shape("retry", CONSUMER, "settle"),
-    Event.RELEASE: _Shape("release", CONSUMER, "settle"),
-    Event.EXPIRE: _Shape("expire", CONSUMER, "settle", "lease_expired"),
-    Event.DEAD: _Shape("dead", CONSUMER, "settle", "dead"),
-    Event.SEND_BACK: _Shape("send_back", CLIENT, "send"),
-    Event.DEAD_LETTER: _Shape("dead_letter", CLIENT, "send"),
-    Event.EXTEND: _Shape("extend", CLIENT, "settle"),
-    Event.LATE: _Shape("late", CLIENT, "settle", "lease_lost"),
-    Event.REDRIVE: _Shape("redrive", PRODUCER, "send"),
+_SHAPES: Mapping[SpanEvent, _Shape] = {
+    SpanEvent.ACK: _Shape("process", CONSUMER, "process"),
+    SpanEvent.RETRY: _Shape("retry", CONSUMER, "settle"),
+    SpanEvent.RELEASE: _Shape("release", CONSUMER, "settle"),
+    SpanEvent.EXPIRE: _Shape("expire", CONSUMER, "settle", "lease_expired"),
+    SpanEvent.DEAD: _Shape("dead", CONSUMER, "settle", "dead"),
+    SpanEvent.SEND_BACK: _Shape("send_back", CLIENT, "send"),
+    SpanEvent.DEAD_LETTER: _Shape("dead_letter", CLIENT, "send"),
+    SpanEvent.EXTEND: _Shape("extend", CLIENT, "settle"),
+    SpanEvent.LATE: _Shape("late", CLIENT, "settle", "lease_lost"),
+    SpanEvent.REDRIVE: _Shape("redrive", PRODUCER, "send"),
 }
 
 
-class Place(NamedTuple):
+class SpanPlace(NamedTuple):
     """A partition as a group sees it. `topic_id` as in the ledger's key."""
 
     system: str
@@ -136,7 +136,7 @@ def digest(*parts: str, size: int) -> int:
     return int.from_bytes(state.digest(), "big")
 
 
-class Lives:
+class MessageSpans:
     """Spans of the messages of one partition in one reset epoch.
 
     Times: `start_us` and `fence` in microseconds, the others in milliseconds, all by the store's
@@ -156,7 +156,7 @@ class Lives:
         "trace_base",
     )
 
-    def __init__(self, place: Place, epoch: int, application: str) -> None:
+    def __init__(self, place: SpanPlace, epoch: int, application: str) -> None:
         self.place, self.epoch = place, epoch
         key = (
             place.cluster,
@@ -166,19 +166,19 @@ class Lives:
             str(epoch),
         )
         self.trace_base = digest("trace", *key, size=16)
-        self._span_bases = [digest("span", event.name, *key, size=8) for event in Event]
+        self._span_bases = [digest("span", event.name, *key, size=8) for event in SpanEvent]
         self._application = application
         self.common = ",".join(
             text(key, value) if isinstance(value, str) else number(key, value)
             for key, value in self.attributes.items()
         )
         self._templates = [
-            self._template(event, _SHAPES[event]) if event in _SHAPES else () for event in Event
+            self._template(event, _SHAPES[event]) if event in _SHAPES else () for event in SpanEvent
         ]
         self.acks = (
-            self._templates[Event.ACK],
+            self._templates[SpanEvent.ACK],
             self.trace_base,
-            self._span_bases[Event.ACK],
+            self._span_bases[SpanEvent.ACK],
         )
 
     @property
@@ -199,7 +199,7 @@ class Lives:
             found["ackd.application"] = self._application
         return found
 
-    def _template(self, event: Event, shape: _Shape) -> tuple[str, ...]:
+    def _template(self, event: SpanEvent, shape: _Shape) -> tuple[str, ...]:
         """What stands between trace, span, start (us), end (ms), offset twice, attempt, fence,
         more and links.
         """
@@ -237,7 +237,7 @@ class Lives:
 
     def span(
         self,
-        event: Event,
+        event: SpanEvent,
         offset: int,
         attempt: int,
         fence: int,
@@ -266,7 +266,13 @@ class Lives:
         )
 
     def batch(
-        self, event: Event, start_us: int, end_us: int, more: str, ordinal: int, kind: int = CLIENT
+        self,
+        event: SpanEvent,
+        start_us: int,
+        end_us: int,
+        more: str,
+        ordinal: int,
+        kind: int = CLIENT,
     ) -> str:
         """A span about many messages of the partition, in a trace of its own."""
         name = event.name.lower()

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ackd.errors import ConfigError
-from ackd.telemetry.spans import Event
+from ackd.telemetry.spans import SpanEvent
 
-_EVENTS = len(Event)
+_EVENTS = len(SpanEvent)
 _BOOT_BYTES = 32
 _ROW_BYTES = 8 * _EVENTS
 _BYTES = _BOOT_BYTES + 3 * _ROW_BYTES
@@ -31,8 +31,8 @@ class LastRun:
 
     boot: str
     written: int
-    dropped: dict[Event, int]
-    lost: dict[Event, int]
+    dropped: dict[SpanEvent, int]
+    lost: dict[SpanEvent, int]
 
 
 class TraceCounts:
@@ -79,10 +79,10 @@ class TraceCounts:
         made, written, dropped = (numbers[i * _EVENTS : (i + 1) * _EVENTS] for i in range(3))
         lost = {
             event: made[event] - written[event] - dropped[event]
-            for event in Event
+            for event in SpanEvent
             if made[event] > written[event] + dropped[event]
         }
-        told = {event: dropped[event] for event in Event if dropped[event]}
+        told = {event: dropped[event] for event in SpanEvent if dropped[event]}
         return LastRun(boot, sum(written), told, lost)
 
     def close(self) -> None:

@@ -18,10 +18,10 @@ from ackd.config.traces import TraceSettings
 from ackd.hidden import HIDDEN
 from ackd.telemetry.acked import Acked
 from ackd.telemetry.metrics import Metrics
-from ackd.telemetry.spans import MASK_56, PRODUCER, Event, text, whole
+from ackd.telemetry.spans import MASK_56, PRODUCER, SpanEvent, text, whole
 from ackd.telemetry.tracecount import LastRun, TraceCounts
 from ackd.telemetry.tracefile import TraceFiles
-from ackd.telemetry.traceway import Batch, FileOutput, OtlpOutput, Way
+from ackd.telemetry.traceway import FileOutput, OtlpOutput, TraceBatch, TraceExporter
 
 if TYPE_CHECKING:
     from ackd.telemetry.own import OwnSpans
@@ -57,14 +57,14 @@ class Traces:
         self._own_count = 0
         self._spans: list[str] = []
         self._acks: list[Acked] = []
-        self._events = [0] * len(Event)
+        self._events = [0] * len(SpanEvent)
         self._lock = threading.Lock()
         self._deleted = self._publishes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._status_ms = _now_us() // 1000
         self._seen: dict[tuple[str, str], int] = {}
         self._seen_deleted = 0
-        self.ways: list[Way] = []
+        self.ways: list[TraceExporter] = []
         self._folder = folder
         self.counts = TraceCounts(None, self.boot)
         metrics.before_scrape(self._scraped)
@@ -75,7 +75,9 @@ class Traces:
         from ackd.telemetry.own import OwnSpans  # noqa: PLC0415  only when traces are on
 
         settings, identity = self.settings, self._identity
-        self._own = OwnSpans(self._described(self.boot), lambda span: self.add(Event.OWN, [span]))
+        self._own = OwnSpans(
+            self._described(self.boot), lambda span: self.add(SpanEvent.OWN, [span])
+        )
         if settings.files:
             self.counts = TraceCounts(self._folder / f".ackd-{identity}.counts", self.boot)
             files = TraceFiles(
@@ -87,11 +89,13 @@ class Traces:
                 disk_bytes_max=settings.disk_bytes_max,
                 deleted=self._were_deleted,
             )
-            self.ways.append(Way("file", FileOutput(files), settings.buffer_max, self._done))
+            self.ways.append(
+                TraceExporter("file", FileOutput(files), settings.buffer_max, self._done)
+            )
         if settings.otlp_url:
             output = OtlpOutput(settings.otlp_url, _token(settings.otlp_token_file))
             told = _nothing if self.ways else self._done
-            self.ways.append(Way("otlp", output, settings.buffer_max, told))
+            self.ways.append(TraceExporter("otlp", output, settings.buffer_max, told))
 
     async def start(self) -> None:
         """Start the threads and the timer; tells of the start and of what a crash has lost.
@@ -134,18 +138,18 @@ class Traces:
 
     # --- spans
 
-    def add(self, event: Event, spans: list[str]) -> None:
+    def add(self, event: SpanEvent, spans: list[str]) -> None:
         """Finished spans of one event."""
         self.counts.made[event] += len(spans)
         self.put(event, spans, len(spans))
 
-    def expect(self, event: Event, count: int) -> None:
+    def expect(self, event: SpanEvent, count: int) -> None:
         """So many messages will be told of later: lost with a crash, they are counted. A negative
         number takes it back.
         """
         self.counts.made[event] += count
 
-    def put(self, event: Event, spans: list[str], count: int) -> None:
+    def put(self, event: SpanEvent, spans: list[str], count: int) -> None:
         """Spans that were expected; they stand for `count`."""
         self._spans += spans
         self._events[event] += count
@@ -154,18 +158,18 @@ class Traces:
 
     def acked(self, acks: list[Acked]) -> None:
         """Messages that are over; their spans are written later."""
-        self.counts.made[Event.ACK] += len(acks)
-        self._events[Event.ACK] += len(acks)
+        self.counts.made[SpanEvent.ACK] += len(acks)
+        self._events[SpanEvent.ACK] += len(acks)
         self._acks += acks
         if len(self._acks) >= BATCH_SPANS:
             self.flush()
 
-    def lost(self, event: Event) -> None:
+    def lost(self, event: SpanEvent) -> None:
         """A span that can't be made: its message is not known any more."""
         self.counts.made[event] += 1
         self.drop(event)
 
-    def drop(self, event: Event) -> None:
+    def drop(self, event: SpanEvent) -> None:
         """A span that was expected and can't be made."""
         with self._lock:
             self.counts.dropped[event] += 1
@@ -209,7 +213,7 @@ class Traces:
         status = _ERROR if failed else ""
         trace = int(uuid4().hex, 16)
         span = whole(trace, f"publish {topic}", PRODUCER, times, attributes, status)
-        self.add(Event.PUBLISH, [span])
+        self.add(SpanEvent.PUBLISH, [span])
 
     def flush_all(self) -> None:
         """Hand on everything, also what others collect."""
@@ -221,17 +225,17 @@ class Traces:
         """Hand on what was collected, to each way; what a way has no room for is dropped."""
         if not self._spans and not self._acks:
             return
-        batch = Batch(self._resource, SCOPE, self._spans, self._events, self._acks)
-        self._spans, self._acks, self._events = [], [], [0] * len(Event)
+        batch = TraceBatch(self._resource, SCOPE, self._spans, self._events, self._acks)
+        self._spans, self._acks, self._events = [], [], [0] * len(SpanEvent)
         for way in self.ways:
             if not way.offer(batch) and way is self.ways[0]:
                 self._count(batch, len(batch))
 
-    def _done(self, batch: Batch, refused: int) -> None:
+    def _done(self, batch: TraceBatch, refused: int) -> None:
         """The first way's thread has written a batch, or could not."""
         self._count(batch, refused)
 
-    def _count(self, batch: Batch, refused: int) -> None:
+    def _count(self, batch: TraceBatch, refused: int) -> None:
         row = self.counts.dropped if refused == len(batch) else self.counts.written
         with self._lock:
             for event, count in enumerate(batch.events):
@@ -254,7 +258,7 @@ class Traces:
             "ackd.spans.written": sum(self.counts.written),
             "ackd.spans.dropped": sum(self.counts.dropped),
         }
-        more |= _by_event("dropped", {e: self.counts.dropped[e] for e in Event})
+        more |= _by_event("dropped", {e: self.counts.dropped[e] for e in SpanEvent})
         if self._deleted:
             more["ackd.files.deleted"] = self._deleted
         self.own("status", more)
@@ -273,10 +277,10 @@ class Traces:
         described = self._described(last.boot)
 
         def put(span: str) -> None:
-            events = [0] * len(Event)
-            events[Event.OWN] = 1
-            self.counts.made[Event.OWN] += 1
-            batch = Batch(_as_text(described), SCOPE, [span], events)
+            events = [0] * len(SpanEvent)
+            events[SpanEvent.OWN] = 1
+            self.counts.made[SpanEvent.OWN] += 1
+            batch = TraceBatch(_as_text(described), SCOPE, [span], events)
             for way in self.ways:
                 way.offer(batch)
 
@@ -310,12 +314,12 @@ def _as_text(resource: Mapping[str, str]) -> str:
     return ",".join(text(key, value) for key, value in resource.items())
 
 
-def _by_event(fate: str, counts: Mapping[Event, int]) -> dict[str, int]:
+def _by_event(fate: str, counts: Mapping[SpanEvent, int]) -> dict[str, int]:
     """Attributes for what there is any of."""
     return {f"ackd.spans.{fate}.{e.name.lower()}": count for e, count in counts.items() if count}
 
 
-def _nothing(_: Batch, __: int) -> None:
+def _nothing(_: TraceBatch, __: int) -> None:
     """Counted by the way itself."""
 
 

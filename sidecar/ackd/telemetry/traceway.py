@@ -45,7 +45,7 @@ class ExportError(Exception):
 
 
 @dataclass(slots=True)
-class Batch:
+class TraceBatch:
     """Spans of one resource, those of `acks` not yet written out. `events` counts them: batch spans
     count as the messages in them.
     """
@@ -70,7 +70,7 @@ class Output(Protocol):
     def open(self) -> None:
         """Called first. Raises OSError."""
 
-    def put(self, batch: Batch) -> int:
+    def put(self, batch: TraceBatch) -> int:
         """Take it; how many of its spans were refused. Raises OSError, ExportError."""
 
     def look(self) -> None:
@@ -80,11 +80,11 @@ class Output(Protocol):
         """No more comes. Raises OSError."""
 
 
-Done = Callable[[Batch, int], None]
+Done = Callable[[TraceBatch, int], None]
 """Told by the way's thread: a batch, and how many of its spans were not written."""
 
 
-class Way:
+class TraceExporter:
     """One output with its thread. `full` and `failed` count spans that were dropped."""
 
     def __init__(self, name: str, output: Output, most: int, done: Done) -> None:
@@ -94,7 +94,7 @@ class Way:
         self._most = most
         self._done = done
         self._put = self._taken = 0
-        self._queue: queue.SimpleQueue[Batch | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[TraceBatch | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"traces.{name}", daemon=True)
         self._told = False
@@ -103,7 +103,7 @@ class Way:
         """Start the thread."""
         self._thread.start()
 
-    def offer(self, batch: Batch) -> bool:
+    def offer(self, batch: TraceBatch) -> bool:
         """Queue it; False if there is no room, and then it is counted. Never waits."""
         count = len(batch)
         if self._put - self._taken + count > self._most:
@@ -137,7 +137,7 @@ class Way:
                 self._write(batch)
                 self._safely(self._output.look)
 
-    def _write(self, batch: Batch) -> None:
+    def _write(self, batch: TraceBatch) -> None:
         count, pause_s = len(batch), BACKOFF_S
         refused = count
         while True:
@@ -179,7 +179,7 @@ class FileOutput:
         """Name what a killed run left."""
         self._files.recover()
 
-    def put(self, batch: Batch) -> int:
+    def put(self, batch: TraceBatch) -> int:
         """One line, one gzip member."""
         self._files.write(batch.member(), _now_ms())
         return 0
@@ -214,7 +214,7 @@ class OtlpOutput:
     def open(self) -> None:
         """Nothing to do: the first request connects."""
 
-    def put(self, batch: Batch) -> int:
+    def put(self, batch: TraceBatch) -> int:
         """POST it. Spans that the collector refuses (partial success) are counted."""
         body = batch.member()
         try:

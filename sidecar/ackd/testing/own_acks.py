@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 
 from ackd.core.ids import TopicPartition
-from ackd.ports import Arrived, Consumer, OwnAcks, Place, Record, Stored
+from ackd.ports import Arrived, AssignedPlace, Consumer, OwnAcks, Record, Stored
 from ackd.testing.lab import Bench, Lab, fill, new_group, store
 from ackd.testing.needs import all_need, needs
 from ackd.testing.publishing import CLOCKS_APART_MS, EVERY_BYTE, MESSAGES, addressed, wall_ms
@@ -30,7 +30,7 @@ class Taker:
         self.consumer: Consumer = reader.consumer
         self.acks: OwnAcks = reader.consumer
         self.records: dict[bytes, Record] = {}
-        self.places: dict[bytes, Place] = {}
+        self.places: dict[bytes, AssignedPlace] = {}
         self.came: Counter[bytes] = Counter()
         self._looked = 0
         self._wanted: set[TopicPartition] = set()

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from ackd.core.ids import TopicPartition
 from ackd.ports import (
+    Condition,
     Consumer,
     ConsumerEvent,
     EndReached,
@@ -25,7 +26,6 @@ from ackd.ports import (
     Record,
     Revoked,
     TopicReplaced,
-    Trouble,
 )
 
 E = TypeVar("E")
@@ -92,9 +92,9 @@ class Reader:
             for end in self.of(EndReached)
         )
 
-    def trouble(self, code: str, *, cleared: bool = False) -> Trouble | None:
+    def trouble(self, code: str, *, cleared: bool = False) -> Condition | None:
         """The last trouble whose code contains this, if it began or is over as asked."""
-        found = [each for each in self.of(Trouble) if code in each.code]
+        found = [each for each in self.of(Condition) if code in each.code]
         return found[-1] if found and found[-1].cleared is cleared else None
 
     async def until(

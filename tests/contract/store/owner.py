@@ -6,7 +6,15 @@ from itertools import count
 
 from ackd.core.ids import LedgerKey
 from ackd.core.record.operations import Grant, Op, Settle
-from ackd.core.record.protocol import Call, Open, Reply, Result, Said, Snapshot, Verdict
+from ackd.core.record.protocol import (
+    CallStatus,
+    FailureTexts,
+    Open,
+    OpResult,
+    RecordCall,
+    RecordReply,
+    Snapshot,
+)
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.ports import Store
 
@@ -41,32 +49,34 @@ class Owner:
             term=self.term if again else 0,
         )
         snapshot = await self.store.open(request)
-        if snapshot.verdict is Verdict.OK:
+        if snapshot.verdict is CallStatus.OK:
             self.term, self.seq, self.rterm = snapshot.term, snapshot.seq, snapshot.rterm
         return snapshot
 
-    async def call(self, *ops: Op, journal_from: int = 0, said: Sequence[Said] = ()) -> Reply:
+    async def call(
+        self, *ops: Op, journal_from: int = 0, said: Sequence[FailureTexts] = ()
+    ) -> RecordReply:
         """One call as the owner."""
         self.seq += 1
-        call = Call(self.key, list(ops), self.term, self.seq, 0, journal_from, said)
+        call = RecordCall(self.key, list(ops), self.term, self.seq, 0, journal_from, said)
         return (await self.store.apply([call]))[0]
 
-    async def foreign(self, *ops: Op, said: Sequence[Said] = ()) -> Reply:
+    async def foreign(self, *ops: Op, said: Sequence[FailureTexts] = ()) -> RecordReply:
         """One call as somebody else."""
-        return (await self.store.apply([Call(self.key, list(ops), said=said)]))[0]
+        return (await self.store.apply([RecordCall(self.key, list(ops), said=said)]))[0]
 
     async def grant(self, *offsets: int, lease_ms: int = 60_000) -> list[Settle]:
         """Lease offsets; returns an ACK for each, to be sent or changed."""
         reply = await self.call(*(Grant.of(o, lease_ms, 1) for o in offsets))
-        assert reply.verdict is Verdict.OK
+        assert reply.verdict is CallStatus.OK
         assert [r.outcome for r in reply.results] == [Outcome.GRANTED] * len(offsets)
         return [
             Settle(Verb.ACK, offset, result.fence, reply.rterm, result.attempt)
             for offset, result in zip(offsets, reply.results, strict=True)
         ]
 
-    async def one(self, op: Op) -> Result:
+    async def one(self, op: Op) -> OpResult:
         """One item as the owner."""
         reply = await self.call(op)
-        assert reply.verdict is Verdict.OK
+        assert reply.verdict is CallStatus.OK
         return reply.results[0]

@@ -4,24 +4,24 @@ import random
 from typing import Any
 
 from ackd.core.record.operations import Op
-from ackd.core.record.protocol import Call, Said
+from ackd.core.record.protocol import FailureTexts, RecordCall
 from ackd.core.record.transitions import Verb
 from ackd.store import codec
 
 FAILURES = {Verb.RETRY, Verb.DEAD, Verb.PLACE, Verb.BURY}
 
 
-def random_said(rng: random.Random, ops: list[Op]) -> list[Said]:
+def random_said(rng: random.Random, ops: list[Op]) -> list[FailureTexts]:
     """Of some of the items that can bring a failure, and of some that can't."""
     texts = [b"no disk", b"x" * 1024, b"\0", "w\u00e4re".encode()]
     return [
-        Said(item, rng.choice([b"", *texts]), rng.choice(texts))
+        FailureTexts(item, rng.choice([b"", *texts]), rng.choice(texts))
         for item, op in enumerate(ops)
         if rng.random() < (0.6 if op.verb in FAILURES else 0.02)
     ]
 
 
-def encoded(*calls: tuple[Call, bytes]) -> list[bytes]:
+def encoded(*calls: tuple[RecordCall, bytes]) -> list[bytes]:
     """The arguments of one script call, as `RedisStore` makes them."""
     args = [codec.encode_call(call, run) for call, run in calls]
     said = [codec.encode_said(n, call.said) for n, (call, _) in enumerate(calls, 1) if call.said]

@@ -11,17 +11,17 @@ from uuid import uuid4
 
 import pytest
 
-from ackd.core.dedup_window import Entry
+from ackd.core.dedup_window import SeenEntry
 from ackd.core.origin import Origin
-from ackd.core.outbox import Asking, Bounds, Keep, Post, Posting, Sent
+from ackd.core.outbox import Asking, Bounds, Keep, Post, Posting, SendResult
 from ackd.core.record.operations import FinishOrigin, Gap, MoveToRetry, Op
-from ackd.core.record.protocol import Finish, Said, Verdict
+from ackd.core.record.protocol import CallStatus, FailureTexts, Finish
 from ackd.core.record.transitions import Verb
-from ackd.engine.cluster.members import Note, write_note
-from ackd.engine.partition.copy_headers import Carrier, carrier_headers
+from ackd.engine.cluster.members import MemberNote, write_note
+from ackd.engine.partition.copy_headers import RetryCopy, carrier_headers
 from ackd.engine.publishing.outbox_codec import write_stored
 from ackd.ports import Store, Stored
-from ackd.store.survey import BITS, ERRORS, HEAD, HOMES, JOURNAL, ODD, SLOTS, Found, Survey
+from ackd.store.survey import BITS, ERRORS, HEAD, HOMES, JOURNAL, ODD, SLOTS, FoundKeys, Survey
 from tests.conftest import RedisFactory
 from tests.contract.store.owner import Owner
 from tests.contract.store.servers import connect, started
@@ -44,7 +44,7 @@ def page() -> dict[str, float]:
     return {name.strip(): float(number.replace(",", "")) for name, number in rows}
 
 
-async def found(store: Store, owner: Owner) -> Found:
+async def found(store: Store, owner: Owner) -> FoundKeys:
     """What a record takes."""
     (each,) = [e for e in await Survey(store).everything() if e.key == owner.key]
     return each
@@ -100,7 +100,7 @@ async def parked(store: Store) -> float:
     owner = await leased(store, range(COUNT))
     for start in range(0, COUNT, CALL):
         reply = await owner.call(*(MoveToRetry(start + n, start + n + 1) for n in range(CALL)))
-        assert reply.verdict is Verdict.OK
+        assert reply.verdict is CallStatus.OK
     return (await found(store, owner)).sizes[HOMES] / COUNT
 
 
@@ -109,7 +109,7 @@ async def texts(store: Store) -> float:
     owner = await opened(store)
     for start in range(0, COUNT, CALL):
         acks = await owner.grant(*range(start, start + CALL))
-        said = [Said(n, bytes(TEXT), bytes(TEXT)) for n in range(CALL)]
+        said = [FailureTexts(n, bytes(TEXT), bytes(TEXT)) for n in range(CALL)]
         await owner.call(*(ack._replace(verb=Verb.RETRY) for ack in acks), said=said)
     return (await found(store, owner)).sizes[ERRORS] / COUNT - 2 * TEXT
 
@@ -143,7 +143,9 @@ async def member(store: Store) -> float:
     owned = [owner.key._replace(partition=n).text() for n in range(200)]
     name = f"capacity-{owner.key.subscription}"
     boot = await store.register(name, "orders-7d9f8b6c5-x2x4z")
-    note = write_note(Note(version="1.0.0", settings={f"setting_{n}": "0" * 8 for n in range(15)}))
+    note = write_note(
+        MemberNote(version="1.0.0", settings={f"setting_{n}": "0" * 8 for n in range(15)})
+    )
     for _ in range(2):
         await store.heartbeat(name, "orders-7d9f8b6c5-x2x4z", boot, owned, note)
     (each,) = [e for e in await Survey(store).everything() if e.name == f"members:{name}"]
@@ -156,7 +158,7 @@ async def business_key(store: Store) -> float:
     now_ms = (await store.heartbeat(name, "a", 1, (), "")).now_ms
     for start in range(0, COUNT, CALL):
         entries = [
-            Entry(n.to_bytes(16, "big"), n.to_bytes(8, "big"), now_ms)
+            SeenEntry(n.to_bytes(16, "big"), n.to_bytes(8, "big"), now_ms)
             for n in range(start, start + CALL)
         ]
         assert await store.seen_keys.remember(name, 3_600_000, COUNT, entries) == CALL
@@ -196,7 +198,7 @@ async def outbox_result(store: Store) -> float:
     for seq in range(1, COUNT // CALL + 1):
         load = await store.outboxes.take(name, Asking("a", term, seq, 60_000), CALL, 1 << 30)
         term = load.term
-        sent = [Sent(parcel.number, result) for parcel in load.parcels]
+        sent = [SendResult(parcel.number, result) for parcel in load.parcels]
         assert len(sent) == CALL
         assert await store.outboxes.done(name, "a", load.term, 60_000, sent, keep)
     return (await outbox_size(store, name)) / COUNT
@@ -258,7 +260,7 @@ async def test_bytes_in_the_aof(own_redis: RedisFactory) -> None:
 def test_bytes_of_a_copy() -> None:
     """What ackd's headers add to a message in a retry or dead-letter topic."""
     origin = Origin("MkU3OEVBNTcwNTJENDM2Qk", bytes(16), "orders", 3, 2_101_000)
-    carrier = Carrier(
+    carrier = RetryCopy(
         *(origin, "orders", 1_795_000_000_000_000, 2**47, 40_000, 3),
         *(1_795_000_000_000, 1_795_000_000_000, 1_795_000_000_000),
         reason="age",

@@ -7,7 +7,7 @@ import pytest
 
 from ackd.core.ledger.bitmap import CHUNK_OFFSETS
 from ackd.core.record.operations import Advance, Drop, FinishOrigin, Gap, Grant, LookUp
-from ackd.core.record.protocol import Call, Finish, Open, Result, Verdict
+from ackd.core.record.protocol import CallStatus, Finish, Open, OpResult, RecordCall
 from ackd.core.record.transitions import Outcome, State, Verb
 from ackd.ports import Store
 from tests.contract.store.owner import Owner, fresh_key
@@ -19,9 +19,9 @@ MANY = 10_000
 
 async def test_a_record_is_made_once_and_read_again(store: Store) -> None:
     owner = Owner(store)
-    assert (await owner.open(create_at=None)).verdict is Verdict.ABSENT
+    assert (await owner.open(create_at=None)).verdict is CallStatus.ABSENT
     first = await owner.open(create_at=7)
-    assert (first.verdict, first.created, first.watermark) == (Verdict.OK, True, 7)
+    assert (first.verdict, first.created, first.watermark) == (CallStatus.OK, True, 7)
     again = await owner.open(again=True, create_at=99)
     assert (again.created, again.watermark, again.term) == (False, 7, first.term)
     assert again.incarnation == first.incarnation
@@ -30,12 +30,12 @@ async def test_a_record_is_made_once_and_read_again(store: Store) -> None:
 async def test_a_look_at_a_record_changes_nothing(store: Store) -> None:
     owner = Owner(store)
     look = Open(owner.key, "who#1", rterm=7, incarnation=7, grace_ms=0, create_at=3, peek=True)
-    assert (await store.open(look)).verdict is Verdict.ABSENT
+    assert (await store.open(look)).verdict is CallStatus.ABSENT
     taken = await owner.open(create_at=7)
     acks = await owner.grant(8, 9)
     await owner.call(acks[0])
     seen = await store.open(look)
-    assert (seen.verdict, seen.created, seen.watermark) == (Verdict.OK, False, 7)
+    assert (seen.verdict, seen.created, seen.watermark) == (CallStatus.OK, False, 7)
     assert (seen.term, seen.epoch, seen.incarnation) == (taken.term, 0, taken.incarnation)
     assert [slot.offset for slot in seen.slots] == [9]
     assert seen.chunks[0][1] == 0b1000_0000
@@ -53,7 +53,7 @@ async def test_r5_a_takeover_fences_the_owner_before(store: Store) -> None:
     assert snapshot.term > old.term
     assert [slot.offset for slot in snapshot.slots] == [1]
     refused = await old.call(Grant.of(2, 1000, 1))
-    assert (refused.verdict, refused.term) == (Verdict.FENCED, new.term)
+    assert (refused.verdict, refused.term) == (CallStatus.FENCED, new.term)
     assert (await old.foreign(*acks)).results[0].outcome is Outcome.ACKED
 
 
@@ -61,8 +61,8 @@ async def test_r12_a_call_that_comes_late_changes_nothing(store: Store) -> None:
     owner = Owner(store)
     await owner.open()
     await owner.grant(1)
-    late = Call(owner.key, [Grant.of(2, 1000, 1)], owner.term, owner.seq)
-    assert (await store.apply([late]))[0].verdict is Verdict.STALE
+    late = RecordCall(owner.key, [Grant.of(2, 1000, 1)], owner.term, owner.seq)
+    assert (await store.apply([late]))[0].verdict is CallStatus.STALE
     assert [slot.offset for slot in (await owner.open(again=True)).slots] == [1]
 
 
@@ -123,7 +123,7 @@ async def test_i4_a_lease_ends_at_its_deadline_and_a_late_ack_counts(store: Stor
     (other,) = await owner.grant(1, lease_ms=30)  # first, so that it has ended when the next has
     (ack,) = await owner.grant(0, lease_ms=30)
 
-    async def granted() -> Result | None:
+    async def granted() -> OpResult | None:
         result = await owner.one(Grant.of(0, 60_000, 1))
         return None if result.outcome is Outcome.HELD else result
 
@@ -199,8 +199,8 @@ async def test_holes_watermark_and_freed_chunks(store: Store) -> None:
 
 async def test_a_call_without_a_record_is_absent(store: Store) -> None:
     owner = Owner(store, term=5)
-    assert (await owner.call(Grant.of(1, 1, 1))).verdict is Verdict.ABSENT
-    assert (await owner.foreign(LookUp(1))).verdict is Verdict.ABSENT
+    assert (await owner.call(Grant.of(1, 1, 1))).verdict is CallStatus.ABSENT
+    assert (await owner.foreign(LookUp(1))).verdict is CallStatus.ABSENT
 
 
 async def test_one_flush_serves_many_partitions(store: Store) -> None:
@@ -211,7 +211,7 @@ async def test_one_flush_serves_many_partitions(store: Store) -> None:
     for n, owner in enumerate(owners):
         owner.seq += 1
         ops = [Grant.of(n + i, 1000, 1) for i in range(n)]
-        calls.append(Call(owner.key, ops, owner.term, owner.seq))
+        calls.append(RecordCall(owner.key, ops, owner.term, owner.seq))
     replies = await store.apply(calls)
     assert [reply.watermark for reply in replies] == list(range(24))
     assert [len(reply.results) for reply in replies] == list(range(24))

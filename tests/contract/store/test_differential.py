@@ -43,8 +43,8 @@ from ackd.core.record.operations import (
     Settle,
     Truncate,
 )
-from ackd.core.record.protocol import Call, Finish, Open, Reply, Snapshot, Verdict
-from ackd.core.record.state import Record
+from ackd.core.record.protocol import CallStatus, Finish, Open, RecordCall, RecordReply, Snapshot
+from ackd.core.record.state import PartitionRecord
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.store import codec, scripts
 from ackd.store.keys import Keys
@@ -85,7 +85,7 @@ class Pair:
     key: LedgerKey
     now_us: int = START_US
     run: bytes = RUNS[0]
-    record: Record | None = None
+    record: PartitionRecord | None = None
     term: int = 0
     seq: int = 0
     tokens: list[tuple[int, int, int, int]] = field(default_factory=list)
@@ -104,26 +104,26 @@ class Pair:
         record, created = self.record, self.record is None
         if record is None:
             if request.create_at is None:
-                assert got.verdict is Verdict.ABSENT
+                assert got.verdict is CallStatus.ABSENT
                 return got
             record = decide.create(request, request.create_at, self.run.decode())
         want = decide.open_record(record, request, self.now_us, self.run.decode(), created=created)
         assert got == want
-        if got.verdict is Verdict.OK:
+        if got.verdict is CallStatus.OK:
             self.record, self.term, self.seq = record, got.term, got.seq
         return got
 
-    def apply(self, call: Call) -> Reply:
+    def apply(self, call: RecordCall) -> RecordReply:
         """Apply to both, compare, return the answer."""
         self.client.set(CLOCK_KEY, self.now_us)
         (data,) = self._apply(keys=[self.meta], args=encoded((call, self.run)))
         return self.check(call, data)
 
-    def check(self, call: Call, data: bytes) -> Reply:
+    def check(self, call: RecordCall, data: bytes) -> RecordReply:
         """Let the record decide the call too; the script's answer must be the same."""
         got = codec.decode_reply(data)
         want = (
-            Reply(Verdict.ABSENT)
+            RecordReply(CallStatus.ABSENT)
             if self.record is None
             else decide.apply(self.record, call, self.now_us, self.run.decode())
         )
@@ -277,13 +277,13 @@ def random_open(rng: random.Random, pair: Pair) -> Open:
     )
 
 
-def random_call(rng: random.Random, pair: Pair) -> Call:
+def random_call(rng: random.Random, pair: Pair) -> RecordCall:
     """As the owner or as somebody else, with any number of operations."""
     owner = rng.random() < 0.7
     pair.seq += owner
     count = rng.choice([0, 1, 2, 5, 16, 17, 60])
     ops = [random_op(rng, pair) for _ in range(count)]
-    return Call(
+    return RecordCall(
         pair.key,
         ops,
         said=random_said(rng, ops),
@@ -366,7 +366,7 @@ def test_r19_parked_keys_are_decided_like_in_the_record(client: Any) -> None:
                 cut = Truncate(at, rng.randrange(at + 1))
                 ops.append(cut if rng.random() < 0.5 else Reset(at))
             said = random_said(rng, ops)
-            reply = pair.apply(Call(pair.key, ops, pair.term, pair.seq, said=said))
+            reply = pair.apply(RecordCall(pair.key, ops, pair.term, pair.seq, said=said))
             seen["errors"] += reply.said
             seen.update(result.outcome.name for result in reply.results)
     wanted = "BEHIND CLAIMED SENT FINISHED REFUSED HELD LOST parked errors"
@@ -433,21 +433,21 @@ def test_r14_a_lost_slot_chunk_is_reported_and_made_good(client: Any) -> None:
     pair = Pair(client, LedgerKey("c", "s", bytes(16), 0))
     pair.open(Open(pair.key, "a#1", 3, 9, 0, create_at=0))
 
-    def call(*ops: Op) -> Reply:
+    def call(*ops: Op) -> RecordReply:
         pair.seq += 1
-        call = Call(pair.key, list(ops), pair.term, pair.seq)
+        call = RecordCall(pair.key, list(ops), pair.term, pair.seq)
         (data,) = pair._apply(keys=[pair.meta], args=encoded((call, pair.run)))
         return codec.decode_reply(data)
 
     assert call(Grant.of(300, 1000, 1)).results[0].outcome is Outcome.GRANTED
     pair.lose_chunk("s", 1)
-    assert call(Grant.of(301, 1000, 1)).verdict is Verdict.CHUNK_LOST
-    assert call(Gap(0, 1000)).verdict is Verdict.CHUNK_LOST
-    assert call(Grant.of(5, 1000, 1)).verdict is Verdict.OK
+    assert call(Grant.of(301, 1000, 1)).verdict is CallStatus.CHUNK_LOST
+    assert call(Gap(0, 1000)).verdict is CallStatus.CHUNK_LOST
+    assert call(Grant.of(5, 1000, 1)).verdict is CallStatus.OK
     request = Open(pair.key, "a#1", 3, 9, 0, term=pair.term)
     answer = pair._open(keys=[pair.meta], args=[codec.encode_open(request, pair.run, 1)])
     snapshot = codec.decode_snapshot(answer)
     assert snapshot.lost_chunks == [0]
     pair.seq = snapshot.seq
-    assert call(RemakeChunk(0)).verdict is Verdict.OK
+    assert call(RemakeChunk(0)).verdict is CallStatus.OK
     assert call(Grant.of(301, 1000, 1)).results[0].outcome is Outcome.GRANTED

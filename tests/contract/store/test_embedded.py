@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from ackd.config.schema import StoreSettings
 from ackd.core.ids import LedgerKey
 from ackd.core.record.operations import Grant
-from ackd.core.record.protocol import Verdict
+from ackd.core.record.protocol import CallStatus
 from ackd.core.record.transitions import Outcome
 from ackd.errors import StoreError, StoreSetupError
 from ackd.ports import Store
@@ -141,7 +141,7 @@ async def test_i2_a_killed_server_is_started_again_with_its_data(tmp_path: Path)
         os.kill(old, signal.SIGKILL)
 
         async def reopened() -> bool:
-            return (await owner.open(again=True)).verdict is Verdict.OK
+            return (await owner.open(again=True)).verdict is CallStatus.OK
 
         await wait_until_async(reopened, "it runs again", ignoring=(StoreError,))
         assert server_pid(tmp_path) != old

@@ -9,7 +9,7 @@ import pytest
 
 from ackd.core.record.failures import ERRORS_MAX
 from ackd.core.record.operations import CloseOrigin, FinishOrigin, Gap, PlaceCopy, ReplayAck, Reset
-from ackd.core.record.protocol import Finish, Reply, Said
+from ackd.core.record.protocol import FailureTexts, Finish, RecordReply
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.ports import Store
 from ackd.store.survey import ERRORS, Survey
@@ -17,7 +17,7 @@ from tests.contract.store.owner import Owner
 from tests.contract.store.test_homes import CARRIER, claim, ended, send
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
-said = partial(Said, first=b"")
+said = partial(FailureTexts, first=b"")
 
 
 async def opened(store: Store) -> Owner:
@@ -32,7 +32,7 @@ async def errors(owner: Owner, *offsets: int) -> list[tuple[bytes, bytes] | None
     return await owner.store.errors(owner.key, offsets)
 
 
-def outcomes(reply: Reply) -> list[Outcome]:
+def outcomes(reply: RecordReply) -> list[Outcome]:
     """Of a call."""
     return [result.outcome for result in reply.results]
 
@@ -85,7 +85,7 @@ async def test_r4_what_is_said_of_a_parked_message_goes_on_with_its_copy(store: 
     assert found == (b"no disk", b"no disk")
     place = PlaceCopy(CARRIER[1], sent.fence, attempt=1)
     for _ in range(2):
-        assert (await carrier.call(place, said=[Said(0, *found)])).said
+        assert (await carrier.call(place, said=[FailureTexts(0, *found)])).said
     close = CloseOrigin(7, sent.fence)
     assert not (await owner.foreign(close)).said
     assert await errors(owner, 7) == [None]

@@ -8,7 +8,7 @@ import pytest
 from ackd.config.schema import StoreSettings
 from ackd.core.ids import LedgerKey
 from ackd.core.record.operations import Gap, Grant
-from ackd.core.record.protocol import Call, Reply, Verdict
+from ackd.core.record.protocol import CallStatus, RecordCall, RecordReply
 from ackd.core.record.transitions import Outcome
 from ackd.errors import StoreError
 from ackd.store.build import open_store
@@ -52,14 +52,14 @@ async def test_r9_a_sentinel_failover_is_found_and_is_another_run() -> None:
             await asyncio.to_thread(old.freeze)  # a hung primary: it does not even reset
             await asyncio.to_thread(sentinel.wait_failover, old)
 
-            async def answered() -> Reply:
+            async def answered() -> RecordReply:
                 return await owner.call(acks[30])
 
             # Nothing of the new primary is believed before the record was opened again.
             reply = await wait_until_async(
                 answered, "the new primary answers", ignoring=(StoreError,), timeout_s=60
             )
-            assert reply.verdict is Verdict.MOVED
+            assert reply.verdict is CallStatus.MOVED
             old.thaw()
             await asyncio.to_thread(sentinel.wait_settled)
             assert store.run not in (run, "")
@@ -92,13 +92,13 @@ async def test_r11_an_old_primary_that_is_cut_off_confirms_no_term() -> None:
             replica.thaw()
 
 
-async def _spread(owners: list[Owner]) -> list[Reply | StoreError]:
+async def _spread(owners: list[Owner]) -> list[RecordReply | StoreError]:
     """One flush with one grant and look for each; replies and errors side by side."""
     calls = []
     for owner in owners:
         owner.seq += 1
         ops = [Grant.of(owner.seq, 60_000, 1)]
-        calls.append(Call(owner.key, ops, owner.term, owner.seq))
+        calls.append(RecordCall(owner.key, ops, owner.term, owner.seq))
     try:
         return list(await owners[0].store.apply(calls))
     except PartlyError as partly:
@@ -126,15 +126,15 @@ async def test_a_dead_node_of_a_cluster_fails_its_own_partitions_only() -> None:
             answers = await _spread(owners)
             assert [isinstance(answer, StoreError) for answer in answers] == hit
 
-            async def all_answer() -> list[Reply]:
+            async def all_answer() -> list[RecordReply]:
                 answers = await _spread(owners)
-                replies = [answer for answer in answers if isinstance(answer, Reply)]
+                replies = [answer for answer in answers if isinstance(answer, RecordReply)]
                 return replies if len(replies) == PARTITIONS else []
 
             replies = await wait_until_async(
                 all_answer, "the replica was promoted", ignoring=(StoreError,), timeout_s=60
             )
-            moved = [reply.verdict is Verdict.MOVED for reply in replies]
+            moved = [reply.verdict is CallStatus.MOVED for reply in replies]
             assert moved == hit
             assert store.run not in (run, "")
 
@@ -182,7 +182,7 @@ async def test_a_slot_on_the_move_refuses_and_loses_nothing() -> None:
             async def read() -> bool:
                 snapshot = await owner.open(again=True)
                 assert snapshot.lost_chunks == []
-                return snapshot.verdict is Verdict.OK
+                return snapshot.verdict is CallStatus.OK
 
             await wait_until_async(read, "the new node serves it", ignoring=(StoreError,))
             reply = await owner.call(*acks)

@@ -10,7 +10,7 @@ import pytest
 
 from ackd.config.schema import StoreSettings
 from ackd.core.record.operations import EndRepair, Grant, LookUp, RemakeChunk, ReplayAck, Settle
-from ackd.core.record.protocol import Open, Verdict
+from ackd.core.record.protocol import CallStatus, Open
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.errors import StoreDataError, StoreError, StoreSetupError, StoreUnknownError
 from ackd.store.build import open_store
@@ -72,7 +72,7 @@ async def test_r12_a_frozen_server_is_unknown_within_the_time_out(own_redis: Red
 
         async def applied() -> bool:
             snapshot = await Owner(store, owner.key).open()
-            return snapshot.verdict is Verdict.OK
+            return snapshot.verdict is CallStatus.OK
 
         await wait_until_async(applied, "the store answers again", ignoring=(StoreError,))
         assert store.run == run
@@ -211,7 +211,7 @@ async def test_r14_an_evicted_chunk_is_noticed_and_made_good(own_redis: RedisFac
         chunk = Keys("ackd").ledger(owner.key)[:-1] + "b0"
         with server.client() as client:
             assert client.delete(chunk) == 1
-        assert (await owner.call(acks[0])).verdict is Verdict.CHUNK_LOST
+        assert (await owner.call(acks[0])).verdict is CallStatus.CHUNK_LOST
         assert (await owner.one(acks[1])).outcome is Outcome.ALREADY_ACKED
         snapshot = await owner.open(again=True)
         assert (snapshot.lost_chunks, sorted(snapshot.chunks)) == ([0], [1])
@@ -230,7 +230,7 @@ async def test_r9_a_restart_is_noticed_before_the_next_call_is_decided(
         run = store.run
         await asyncio.to_thread(server.kill)
         await asyncio.to_thread(server.start)
-        assert (await owner.call(ack)).verdict is Verdict.MOVED
+        assert (await owner.call(ack)).verdict is CallStatus.MOVED
         assert store.run not in (run, "")
         snapshot = await owner.open(again=True)
         assert snapshot.moved
@@ -245,7 +245,7 @@ async def test_data_that_is_gone_is_absent(own_redis: RedisFactory) -> None:
         await owner.open()
         await owner.grant(1)
         server.flush()
-        assert (await owner.call(LookUp(1))).verdict is Verdict.ABSENT
+        assert (await owner.call(LookUp(1))).verdict is CallStatus.ABSENT
 
 
 async def test_i7_a_full_server_refuses_and_changes_nothing(own_redis: RedisFactory) -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from ackd.core.record.operations import ClaimOrigin, CopyRef, Grant, LookUp
-from ackd.core.record.protocol import Call, Open, Reply, Verdict
+from ackd.core.record.protocol import CallStatus, Open, RecordCall, RecordReply
 from ackd.core.record.transitions import Outcome
 from ackd.errors import StoreCallError, StoreDataError, StoreError, StoreUnknownError
 from ackd.ports import Store
@@ -33,15 +33,15 @@ async def test_i7_a_full_server_refuses_calls_of_a_flush_one_by_one(
         await relief.call(*acks)
         with server.client() as client:
             client.config_set("maxmemory", "1mb")
-            grant = Call(full.key, [Grant.of(1, 1000, 1)], full.term, full.seq + 1)
-            frees = Call(relief.key, [last], relief.term, relief.seq + 1)
+            grant = RecordCall(full.key, [Grant.of(1, 1000, 1)], full.term, full.seq + 1)
+            frees = RecordCall(relief.key, [last], relief.term, relief.seq + 1)
             with pytest.raises(PartlyError) as caught:
                 await store.apply([grant, frees])
             client.config_set("maxmemory", "0")
         refused, freed = caught.value.answers
         assert isinstance(refused, StoreError)
         assert not isinstance(refused, StoreUnknownError)
-        assert isinstance(freed, Reply)
+        assert isinstance(freed, RecordReply)
         assert freed.results[0].outcome is Outcome.ACKED
         assert (await full.open(again=True)).slots == []
 
@@ -58,11 +58,11 @@ async def test_a_call_that_fails_leaves_the_others_of_its_flush_alone(
             client.set(Keys("ackd").ledger(owners[1].key), "theirs")
         grant = [Grant.of(1, 1000, 1)]
         with pytest.raises(PartlyError) as caught:
-            await store.apply([Call(o.key, grant, o.term, o.seq + 1) for o in owners])
+            await store.apply([RecordCall(o.key, grant, o.term, o.seq + 1) for o in owners])
         before, failed, after = caught.value.answers
         assert isinstance(failed, StoreDataError)
-        assert isinstance(before, Reply)
-        assert isinstance(after, Reply)
+        assert isinstance(before, RecordReply)
+        assert isinstance(after, RecordReply)
         assert before.results[0].outcome is after.results[0].outcome is Outcome.GRANTED
 
 
@@ -71,12 +71,12 @@ async def test_a_flush_of_more_calls_than_one_script_takes(own_redis: RedisFacto
     async with started(connect(server.port)) as store:
         owner = Owner(store)
         await owner.open()
-        calls = [Call(Owner(store).key, []) for _ in range(2 * CALLS_MAX)]
-        calls.append(Call(owner.key, [Grant.of(9, 1000, 1)], owner.term, 2))
+        calls = [RecordCall(Owner(store).key, []) for _ in range(2 * CALLS_MAX)]
+        calls.append(RecordCall(owner.key, [Grant.of(9, 1000, 1)], owner.term, 2))
         with server.client() as client:
             client.script_flush()
         replies = await store.apply(calls)
-        assert {reply.verdict for reply in replies[:-1]} == {Verdict.ABSENT}
+        assert {reply.verdict for reply in replies[:-1]} == {CallStatus.ABSENT}
         assert replies[-1].results[0].outcome is Outcome.GRANTED
 
 
@@ -91,7 +91,7 @@ async def test_a_call_that_cannot_be_packed_costs_nobody_else(store: Store) -> N
         handles = [LedgerHandle(Owner(store).key) for _ in range(3)]
         for handle in handles:
             request = Open(handle.key, "me#1", rterm=7, incarnation=9, grace_ms=0, create_at=0)
-            assert (await flusher.open(request, handle)).verdict is Verdict.OK
+            assert (await flusher.open(request, handle)).verdict is CallStatus.OK
         grant = [Grant.of(1, 1000, 1)]
         grants = [flusher.submit(each, grant) for each in handles]
         stranger = LedgerHandle(handles[1].key)
@@ -102,5 +102,5 @@ async def test_a_call_that_cannot_be_packed_costs_nobody_else(store: Store) -> N
         assert [type(each) for each in answers] == [StoreCallError] * 4
         assert not store.troubles()
         look = await flusher.submit(stranger, [LookUp(1)])
-        assert look.verdict is Verdict.OK
+        assert look.verdict is CallStatus.OK
         running.cancel()

@@ -28,7 +28,7 @@ from ackd.core.record.operations import (
     Settle,
     Truncate,
 )
-from ackd.core.record.protocol import Finish, Result, Verdict
+from ackd.core.record.protocol import CallStatus, Finish, OpResult
 from ackd.core.record.transitions import Outcome, State, Verb
 from ackd.ports import Store
 from ackd.store.keys import Keys
@@ -43,7 +43,7 @@ CARRIER = (2, 70)
 OTHER = (2, 71)
 
 
-async def send(owner: Owner, offset: int) -> Result:
+async def send(owner: Owner, offset: int) -> OpResult:
     """Send it back, its copy is stored, its place in the window is finished."""
     sent = await owner.one(MoveToRetry(offset, 1))
     assert (sent.outcome, sent.state) == (Outcome.SENT, State.SENDING)
@@ -56,18 +56,18 @@ async def send(owner: Owner, offset: int) -> Result:
 async def claim(
     owner: Owner,
     offset: int,
-    sent: Result,
+    sent: OpResult,
     carrier: tuple[int, int] = CARRIER,
     *,
     rterm: int | None = None,
     counted: bool = True,
-) -> Result:
+) -> OpResult:
     """As the owner of the retry partition asks it, in the origin's record."""
     partition, place = carrier
     rterm = owner.rterm if rterm is None else rterm
     op = ClaimOrigin(offset, sent.fence, rterm, CopyRef(partition, place), must_deliver=not counted)
     reply = await owner.foreign(op)
-    assert reply.verdict is Verdict.OK
+    assert reply.verdict is CallStatus.OK
     return reply.results[0]
 
 
@@ -85,7 +85,7 @@ async def test_r4_a_live_lease_is_parked_and_its_token_goes_on_counting(store: S
     await owner.open()
     (ack,) = await owner.grant(5)
     sent = await send(owner, 5)
-    assert (await owner.open(again=True)).verdict is Verdict.OK
+    assert (await owner.open(again=True)).verdict is CallStatus.OK
     held = await claim(owner, 5, sent)
     assert (held.outcome, held.state) == (Outcome.HELD, State.LEASED)
     extended = await owner.foreign(ack._replace(verb=Verb.EXTEND, for_ms=600_000))
@@ -200,7 +200,7 @@ async def test_a_claim_of_what_the_record_does_not_know(store: Store) -> None:
     owner = Owner(store)
     await owner.open()
     await owner.call(Gap(0, 10))
-    unknown = Result(Outcome.SENT, State.SENDING, 1, 1 << 50, 0, 0, late=False)
+    unknown = OpResult(Outcome.SENT, State.SENDING, 1, 1 << 50, 0, 0, late=False)
     forgotten = owner.rterm ^ 1
     assert (await claim(owner, 5, unknown)).outcome is Outcome.REFUSED
     assert (await claim(owner, 5, unknown, counted=False)).outcome is Outcome.LOST
@@ -279,7 +279,7 @@ async def test_r10_a_forgotten_home_is_written_again(store: Store) -> None:
         await owner.call(ReplayAck(2), again(2))
         await owner.foreign(RestoreClaimed(3, generation, 7, 1, CopyRef(1, 9)))
         await owner.call(RestoreMoved(4, generation, 7, 1))
-    sent = Result(Outcome.SENT, State.SENDING, 1, generation, 0, 0, late=False)
+    sent = OpResult(Outcome.SENT, State.SENDING, 1, generation, 0, 0, late=False)
     assert (await owner.one(leases[0])).outcome is Outcome.ACKED  # in the home, late
     assert (await claim(owner, 1, sent)).outcome is Outcome.FINISHED
     assert (await claim(owner, 2, sent)).outcome is Outcome.FINISHED
@@ -306,7 +306,7 @@ async def test_r10_an_ack_at_home_is_remembered_without_the_home(store: Store) -
             RestoreMoved(at, generation, 7, 1, stored=True, released=True),
         )
         await owner.foreign(*(ops[each] for each in order))
-        told = Result(Outcome.SENT, State.SENDING, 1, generation, 0, 0, late=False)
+        told = OpResult(Outcome.SENT, State.SENDING, 1, generation, 0, 0, late=False)
         assert (await claim(owner, at, told)).outcome is Outcome.FINISHED
         again = lease._replace(offset=at)
         assert (await owner.one(again)).outcome is Outcome.ALREADY_ACKED
@@ -323,10 +323,10 @@ async def test_r14_evicted_homes_are_noticed_and_their_carriers_delivered(
         sent, rterm = await send(owner, 1), owner.rterm
         with server.client() as client:
             assert client.delete(Keys("ackd").ledger(owner.key)[:-1] + "p") == 1
-        assert (await owner.call(MoveToRetry(2, 1))).verdict is Verdict.CHUNK_LOST
-        assert (await owner.call(Advance(1))).verdict is Verdict.CHUNK_LOST
+        assert (await owner.call(MoveToRetry(2, 1))).verdict is CallStatus.CHUNK_LOST
+        assert (await owner.call(Advance(1))).verdict is CallStatus.CHUNK_LOST
         op = ClaimOrigin(1, sent.fence, rterm, CopyRef(2, 70))
-        assert (await owner.foreign(op)).verdict is Verdict.CHUNK_LOST
+        assert (await owner.foreign(op)).verdict is CallStatus.CHUNK_LOST
         assert (await owner.one(acks[1])).outcome is Outcome.ACKED
         assert (await owner.open(again=True)).lost_homes
         new_rterm = rterm ^ 5

@@ -6,8 +6,8 @@ from uuid import uuid4
 import pytest
 
 from ackd.core.ids import LedgerKey
-from ackd.core.record.notes import Notes
-from ackd.ports import Note, Store
+from ackd.core.record.notes import NoteStore
+from ackd.ports import Store, StoredNote
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 BOUND = 300
@@ -20,14 +20,14 @@ async def test_notes_are_kept_as_the_reference_keeps_them(store: Store) -> None:
     print(f"seed {seed}")  # noqa: T201
     draw = random.Random(seed)
     key = LedgerKey("c", f"notes {{{uuid4()}}}", bytes(16), 3)
-    model = Notes()
+    model = NoteStore()
     for _ in range(150):
         if draw.random() < 0.15:
             gone = draw.sample(OFFSETS, 2)
             await store.drop_notes(key, gone)
             model.drop(gone)
         notes = [
-            Note(
+            StoredNote(
                 draw.choice(OFFSETS),
                 1_795_000_000_000_000 + draw.randrange(20),
                 draw.randbytes(draw.choice((0, 1, 40, 90))),
@@ -43,6 +43,6 @@ async def test_notes_are_kept_as_the_reference_keeps_them(store: Store) -> None:
 
 async def test_one_note_may_be_larger_than_the_bound(store: Store) -> None:
     key = LedgerKey("c", f"notes-{uuid4()}", bytes(16), 0)
-    assert await store.put_notes(key, [Note(1, 1, b"x" * 500)], BOUND) == 0
-    assert await store.put_notes(key, [Note(2, 1, b"y" * 500)], BOUND) == 1
+    assert await store.put_notes(key, [StoredNote(1, 1, b"x" * 500)], BOUND) == 0
+    assert await store.put_notes(key, [StoredNote(2, 1, b"y" * 500)], BOUND) == 1
     assert await store.notes(key, [1, 2]) == [None, b"y" * 500]

@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from ackd.core.outbox import Asking, Bounds, Keep, Load, Look, Post, Posting, Sent
+from ackd.core.outbox import Asking, Bounds, Keep, Look, Post, Posting, SendResult, TakeResult
 from ackd.ports import Store
 from ackd.store.memory import MemoryStore
 from tests.support.wait import wait_until_async
@@ -37,7 +37,7 @@ class Holder:
 
     async def take(
         self, most: int = 100, bytes_max: int = 1 << 20, have: list[int] | None = None
-    ) -> Load:
+    ) -> TakeResult:
         """Ask for messages."""
         self.seq += 1
         load = await self.ask(self.term, self.seq, most, bytes_max, have)
@@ -51,7 +51,7 @@ class Holder:
         most: int,
         bytes_max: int = 1 << 20,
         have: list[int] | None = None,
-    ) -> Load:
+    ) -> TakeResult:
         """Ask for messages with any term and number; the answer is not heard."""
         asking = Asking(self.owner, term, seq, LEASE_MS)
         return await self._outbox.take(self._box, asking, most, bytes_max, have)
@@ -71,7 +71,7 @@ async def test_accepted_messages_are_taken_in_order_and_confirmed(store: Store) 
     ]
     assert (load.term, load.holder, load.waiting, load.size) == (1, "me#1", 0, 6)
     assert (await outbox.look(box, two)).state == "sending"
-    sent = [Sent(one, b"one"), Sent(three, b"no", failed=True)]
+    sent = [SendResult(one, b"one"), SendResult(three, b"no", failed=True)]
     for _ in range(2):
         assert await outbox.done(box, "me#1", 1, LEASE_MS, sent, KEEP), "may be repeated"
     assert await outbox.look(box, one) == Look("sent", 0, doubtful=False, result=b"one")
@@ -119,7 +119,7 @@ async def test_one_holder_and_doubt_after_a_takeover(store: Store) -> None:
     assert [p.number for p in load.parcels] == [n1, n2, n3]
     other = await b.take()
     assert (other.term, other.holder, list(other.parcels)) == (0, "a", [])
-    assert await outbox.done(box, "a", load.term, 300, [Sent(n1, b"x")], KEEP)
+    assert await outbox.done(box, "a", load.term, 300, [SendResult(n1, b"x")], KEEP)
 
     async def taken_over() -> bool:
         nonlocal other
@@ -129,7 +129,7 @@ async def test_one_holder_and_doubt_after_a_takeover(store: Store) -> None:
     await wait_until_async(taken_over, "the lease to run out", interval_s=0.02)
     assert other.term == load.term + 1
     assert [(p.number, p.doubtful) for p in other.parcels] == [(n2, True), (n3, True), (n4, False)]
-    assert not await outbox.done(box, "a", load.term, 300, [Sent(n2, b"x")], KEEP), "fenced"
+    assert not await outbox.done(box, "a", load.term, 300, [SendResult(n2, b"x")], KEEP), "fenced"
     assert not await outbox.release(box, "a", load.term, [])
     assert (await outbox.look(box, n2)).doubtful
     assert await outbox.release(box, "b", other.term, [n4])
@@ -183,7 +183,7 @@ async def test_who_does_not_know_its_lease_begins_anew(store: Store) -> None:
         (n1 + 1, True),
         (n1 + 2, False),
     ]
-    assert not await outbox.done(box, "a", unheard.term, LEASE_MS, [Sent(n1, b"x")], KEEP)
+    assert not await outbox.done(box, "a", unheard.term, LEASE_MS, [SendResult(n1, b"x")], KEEP)
 
 
 async def test_what_was_sent_is_done_where_it_waits_again(store: Store) -> None:
@@ -192,7 +192,7 @@ async def test_what_was_sent_is_done_where_it_waits_again(store: Store) -> None:
     me = Holder(store, box, "a")
     n1 = (await outbox.post(box, [post(b"1", b"2", b"3")], BOUNDS))[0].first
     load = await me.take(1)
-    told = [Sent(n1 + 1, b"sent"), Sent(n1 + 2, b"refused", failed=True)]
+    told = [SendResult(n1 + 1, b"sent"), SendResult(n1 + 2, b"refused", failed=True)]
     assert await outbox.done(box, "a", load.term, LEASE_MS, told, KEEP)
     assert (await outbox.look(box, n1 + 1)).state == "sent"
     assert [p.number for p in (await me.take()).parcels] == [n1 + 2]
@@ -218,7 +218,7 @@ async def test_bounds_and_bytes(store: Store) -> None:
     assert [(a.first, a.refused) for a in answers] == [(n1, ""), (0, "bytes"), (n1 + 1, "")]
     load = await me.take(bytes_max=10)
     assert [p.number for p in load.parcels] == [n1], "the first one whatever its size"
-    sent = [Sent(n1, b"r")]
+    sent = [SendResult(n1, b"r")]
     assert await outbox.done(box, "me", load.term, LEASE_MS, sent, KEEP)
     assert (await outbox.post(box, [post(b"x" * 60)], bounds))[0].first > n1 + 1
 
@@ -244,7 +244,7 @@ async def test_results_are_bounded_in_number_and_time(store: Store) -> None:
     me = Holder(store, box, "me")
     n1 = (await outbox.post(box, [post(*(b"%d" % n for n in range(10)))], BOUNDS))[0].first
     load = await me.take()
-    sent = [Sent(p.number, b"r", failed=p.number == n1) for p in load.parcels]
+    sent = [SendResult(p.number, b"r", failed=p.number == n1) for p in load.parcels]
     assert await outbox.done(box, "me", load.term, LEASE_MS, sent, keep)
     states = [(await outbox.look(box, number)).state for number in range(n1, n1 + 10)]
     assert states.count("sent") in (4, 5)
@@ -254,7 +254,7 @@ async def test_results_are_bounded_in_number_and_time(store: Store) -> None:
     me = Holder(store, other, "me")
     n1 = (await outbox.post(other, [post(b"1", b"2", b"3")], BOUNDS))[0].first
     load = await me.take()
-    sent = [Sent(n1, b"r", failed=True), Sent(n1 + 1, b"r")]
+    sent = [SendResult(n1, b"r", failed=True), SendResult(n1 + 1, b"r")]
     assert await outbox.done(other, "me", load.term, LEASE_MS, sent, brief)
 
     async def forgotten() -> bool:
@@ -294,7 +294,7 @@ async def test_every_store_decides_as_the_reference_does(store: Store, turn: int
                 terms[owner].append(loads[0].term)
                 answers = [_timeless(each) for each in loads]
             case "done":
-                sent = [Sent(n, b"r", failed=chance.random() < 0.3) for n in some]
+                sent = [SendResult(n, b"r", failed=chance.random() < 0.3) for n in some]
                 answers = [await each.done(box, owner, term, LEASE_MS, sent, KEEP) for each in both]
             case "release":
                 answers = [await each.release(box, owner, term, some) for each in both]
@@ -308,7 +308,7 @@ async def test_every_store_decides_as_the_reference_does(store: Store, turn: int
         assert looks[0] == looks[1], seed
 
 
-def _timeless(load: Load) -> object:
+def _timeless(load: TakeResult) -> object:
     parcels = [each._replace(due_ms=0) for each in load.parcels]
     return load._replace(now_ms=0, next_due_ms=bool(load.next_due_ms), parcels=parcels)
 

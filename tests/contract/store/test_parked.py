@@ -12,7 +12,7 @@ from ackd.core.record.operations import (
     ReplayAck,
     Reset,
 )
-from ackd.core.record.protocol import Finish, Result, Verdict
+from ackd.core.record.protocol import CallStatus, Finish, OpResult
 from ackd.core.record.transitions import Outcome, State, Verb
 from ackd.ports import Store
 from ackd.store.keys import Keys
@@ -31,7 +31,7 @@ def place_of(offset: int) -> int:
     return 70 + offset
 
 
-async def park(owner: Owner, *offsets: int, key: int = KEY) -> list[Result]:
+async def park(owner: Owner, *offsets: int, key: int = KEY) -> list[OpResult]:
     """Send them back in one call; their copies are stored."""
     ops = [MoveToRetry(o, at, key) for at, o in enumerate(offsets, 1)]
     results = (await owner.call(*ops)).results
@@ -49,7 +49,7 @@ async def handed_out(owner: Owner, *offsets: int) -> None:
         assert given.outcome is Outcome.RETRYING
 
 
-async def claim(owner: Owner, offset: int, sent: Result, copy: int | None = None) -> Result:
+async def claim(owner: Owner, offset: int, sent: OpResult, copy: int | None = None) -> OpResult:
     """As the owner of the retry partition."""
     place = place_of(offset) if copy is None else copy
     reply = await owner.foreign(
@@ -65,7 +65,7 @@ async def over(owner: Owner, offset: int, generation: int = 0, copy: int | None 
     assert (await owner.foreign(op)).results[0].outcome is Outcome.DONE
 
 
-async def head(owner: Owner, key: int = KEY) -> Result:
+async def head(owner: Owner, key: int = KEY) -> OpResult:
     """Who holds a key back."""
     return (await owner.foreign(AskBlocker(key))).results[0]
 
@@ -185,8 +185,8 @@ async def test_r14_lines_are_lost_with_the_homes_and_never_alone(own_redis: Redi
             found = {str(name)[len(names) :] for name in client.keys(names + "*")}
             assert found == {"m", "b0", "s0", "x", "p"}
             client.delete(names + "p")
-        assert (await owner.foreign(AskBlocker(KEY))).verdict is Verdict.CHUNK_LOST
+        assert (await owner.foreign(AskBlocker(KEY))).verdict is CallStatus.CHUNK_LOST
         follow = MoveToRetry(3, 1, KEY)
-        assert (await owner.call(follow)).verdict is Verdict.CHUNK_LOST
+        assert (await owner.call(follow)).verdict is CallStatus.CHUNK_LOST
         snapshot = await owner.open(again=True)
         assert (snapshot.lost_homes, snapshot.parked) == (True, [])

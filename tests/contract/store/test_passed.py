@@ -24,7 +24,7 @@ from ackd.core.record.operations import (
     RestoreMoved,
     Settle,
 )
-from ackd.core.record.protocol import Call, Finish, Open, Result
+from ackd.core.record.protocol import Finish, Open, OpResult, RecordCall
 from ackd.core.record.transitions import Outcome, Verb
 from tests.contract.store.test_differential import RUNS, Pair
 
@@ -59,15 +59,17 @@ class _Passed:
     def _open(self, rterm: int, term: int) -> None:
         self.pair.open(Open(self.pair.key, "a#1", rterm, 9, 0, create_at=0, term=term))
 
-    def one(self, op: Op) -> Result:
+    def one(self, op: Op) -> OpResult:
         """As the owner; the pair compares the script with the record."""
         self.pair.now_us += 1_000
         self.pair.seq += 1
-        return self.pair.apply(Call(self.pair.key, [op], self.pair.term, self.pair.seq)).results[0]
+        return self.pair.apply(
+            RecordCall(self.pair.key, [op], self.pair.term, self.pair.seq)
+        ).results[0]
 
     def settle(
         self, verb: Verb, offset: int = 1, rterm: int = 3, *, counted: bool = True
-    ) -> Result:
+    ) -> OpResult:
         """With the token of before the failover."""
         fence = self.leases[offset - 1].fence
         if verb is Verb.LOOK:

@@ -9,7 +9,7 @@ import pytest
 
 from ackd.core.ids import LedgerKey
 from ackd.core.record.operations import Advance, Gap, Grant, Op, Settle
-from ackd.core.record.protocol import Call, Open
+from ackd.core.record.protocol import Open, RecordCall
 from ackd.core.record.transitions import Outcome, Verb
 from tests.contract.store.test_differential import Pair
 
@@ -37,7 +37,7 @@ def story(client: Any, seed: int, stride: int) -> int:
             ops.append(Gap(start, start + rng.randrange(1, 4 * stride)))
         if rng.random() < 0.1:
             ops.append(Advance(0))
-        reply = pair.apply(Call(pair.key, ops, pair.term, pair.seq + 1))
+        reply = pair.apply(RecordCall(pair.key, ops, pair.term, pair.seq + 1))
         pair.seq += 1
         waiting += [
             Settle(Verb.ACK, op.offset, result.fence, reply.rterm, 1)
@@ -46,7 +46,7 @@ def story(client: Any, seed: int, stride: int) -> int:
         ]
         rng.shuffle(waiting)
         count = rng.randrange(len(waiting) + 1)
-        reply = pair.apply(Call(pair.key, waiting[:count], pair.term, pair.seq + 1))
+        reply = pair.apply(RecordCall(pair.key, waiting[:count], pair.term, pair.seq + 1))
         pair.seq += 1
         acked += sum(each.outcome is Outcome.ACKED for each in reply.results)
         del waiting[:count]
@@ -73,5 +73,5 @@ def test_a_lease_is_no_dearer_with_many_chunks_open(client: Any) -> None:
         ops: list[Op] = [Grant.of(at * 1024, 60_000, 1)]
         ops.append(Gap(at * 1024 + 1, (at + 1) * 1024))
         pair.seq += 1
-        pair.apply(Call(pair.key, ops, pair.term, pair.seq))
+        pair.apply(RecordCall(pair.key, ops, pair.term, pair.seq))
     assert "cmdstat_hkeys" not in client.info("commandstats")

@@ -5,18 +5,18 @@ from itertools import count
 import pytest
 
 from ackd.core.record.operations import Advance, MoveToRetry
-from ackd.core.record.protocol import Verdict
+from ackd.core.record.protocol import CallStatus
 from ackd.errors import StoreSetupError
 from ackd.ports import Store
 from ackd.store.memory import MemoryStore
-from ackd.store.survey import BITS, HEAD, HOMES, SLOTS, Found, Survey
+from ackd.store.survey import BITS, HEAD, HOMES, SLOTS, FoundKeys, Survey
 from tests.contract.store.owner import Owner
 
 pytestmark = pytest.mark.redis
 _numbers = count(1)
 
 
-async def of(survey: Survey, owner: Owner) -> Found | None:
+async def of(survey: Survey, owner: Owner) -> FoundKeys | None:
     """What it finds of one record."""
     found = [each for each in await survey.everything() if each.key == owner.key]
     assert len(found) < 2
@@ -45,7 +45,7 @@ async def test_a_record_is_found_with_all_its_keys_and_goes_with_all_of_them(sto
     assert SLOTS in found.sizes
     assert await survey.forget(found)
     assert await of(survey, owner) is None
-    assert (await owner.open(create_at=None)).verdict is Verdict.ABSENT
+    assert (await owner.open(create_at=None)).verdict is CallStatus.ABSENT
     assert await of(survey, other) is not None
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ackd.api.messages import Delivery, ReceiveRequest, SettleItem, SettleResult, Status, Verb
+from ackd.api.messages import Delivery, ReceiveRequest, SettleItem, SettleResult, SettleVerb, Status
 from ackd.config.schema import BrokerSettings, Settings, StoreSettings
 from ackd.config.subscription import SubscriptionSettings
 from ackd.engine.runtime import Runtime
@@ -77,7 +77,7 @@ class Sidecar:
             messages = await self.receive(wait_ms=wait_ms)
             if messages:
                 offsets += [message.record.offset for message in messages]
-                await self.settle(messages, Verb.ACK)
+                await self.settle(messages, SettleVerb.ACK)
                 quiet_s = 0.0
             elif not offsets or await self.finished():
                 break
@@ -91,7 +91,7 @@ class Sidecar:
         identity = self.runtime.settings.identity
         return all(0 <= row.end <= row.watermark for row in rows if row.owner == identity)
 
-    async def settle(self, messages: Sequence[Delivery], do: Verb) -> list[SettleResult]:
+    async def settle(self, messages: Sequence[Delivery], do: SettleVerb) -> list[SettleResult]:
         """Settle; everything must succeed."""
         items = [SettleItem(message.lease, do) for message in messages]
         results = await self.runtime.settle(items)

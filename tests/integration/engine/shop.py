@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ackd.api.dead_letters import DeadView
-from ackd.api.messages import Delivery, Received, ReceiveRequest, SettleItem, SettleResult, Verb
+from ackd.api.messages import (
+    Delivery,
+    Received,
+    ReceiveRequest,
+    SettleItem,
+    SettleResult,
+    SettleVerb,
+)
 from ackd.config.schema import BrokerSettings, Settings, StoreSettings
 from ackd.config.subscription import SubscriptionSettings
 from ackd.config.traces import TraceSettings
@@ -106,20 +113,20 @@ class Worker:
             found += got
         return found
 
-    async def settle(self, message: Delivery, do: Verb, **more: object) -> SettleResult:
+    async def settle(self, message: Delivery, do: SettleVerb, **more: object) -> SettleResult:
         """Settle one."""
         item = SettleItem(message.lease, do, **more)  # type: ignore[arg-type]
         [result] = await self.runtime.settle([item])
         return result
 
-    async def all(self, messages: Sequence[Delivery], do: Verb, **more: object) -> list[str]:
+    async def all(self, messages: Sequence[Delivery], do: SettleVerb, **more: object) -> list[str]:
         """Settle several; the statuses."""
         items = [SettleItem(each.lease, do, **more) for each in messages]  # type: ignore[arg-type]
         return [each.status.value for each in await self.runtime.settle(items)]
 
     async def said(self, message: Delivery, note: str, lease_ms: int = 60_000) -> None:
         """Extend with a note."""
-        result = await self.settle(message, Verb.EXTEND, lease_ms=lease_ms, note=note)
+        result = await self.settle(message, SettleVerb.EXTEND, lease_ms=lease_ms, note=note)
         assert result.status == "extended", result
 
     async def dead(self, count: int) -> list[DeadView]:

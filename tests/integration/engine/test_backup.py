@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ackd.api.messages import Delivery, SettleItem, Status, Verb
+from ackd.api.messages import Delivery, SettleItem, SettleVerb, Status
 from ackd.cli.offline.inventory import brokers_say, take
 from ackd.config.schema import StoreSettings
 from ackd.store.build import open_store
@@ -24,7 +24,7 @@ OPTIONS = RedisOptions(
 
 async def ack(sidecar: Sidecar, messages: list[Delivery]) -> set[str]:
     """Settle them; their ids."""
-    items = [SettleItem(each.lease, Verb.ACK) for each in messages]
+    items = [SettleItem(each.lease, SettleVerb.ACK) for each in messages]
     results = await sidecar.runtime.settle(items)
     assert {each.status for each in results} == {Status.ACKED}
     return {each.id for each in messages}

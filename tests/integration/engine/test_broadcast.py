@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ackd.api.messages import Verb
+from ackd.api.messages import SettleVerb
 from ackd.api.progress import SeekRequest, SeekTo
 from tests.integration.engine.test_seek import seek
 from tests.integration.engine.test_send_back import Place
@@ -18,17 +18,17 @@ async def test_each_gets_everything_and_resumes_by_itself(place: Place) -> None:
     ids = [f"{place.topic}/0/{n}" for n in range(5)]
     assert sorted(m.id for m in first) == sorted(m.id for m in second) == ids
     # An ack is one sidecar's own: here the last, there all but the first.
-    assert await one.settle(first[4:], Verb.ACK) == ["acked"]
-    assert set(await two.settle(second[1:], Verb.ACK)) == {"acked"}
+    assert await one.settle(first[4:], SettleVerb.ACK) == ["acked"]
+    assert set(await two.settle(second[1:], SettleVerb.ACK)) == {"acked"}
     # A lease of one is nothing to the other.
-    assert await two.settle(first[:1], Verb.ACK) == ["lost"]
+    assert await two.settle(first[:1], SettleVerb.ACK) == ["lost"]
     # What is stuck there comes again there only; its copy is in a topic of that sidecar.
     await two.until_watermark(5)
-    assert await two.settle(second[:1], Verb.RETRY, delay_ms=100) == ["retrying"]
+    assert await two.settle(second[:1], SettleVerb.RETRY, delay_ms=100) == ["retrying"]
     (again,) = await two.receive(wait_ms=30_000)
     assert (again.id, again.attempt) == (ids[0], 2)
-    await two.settle([again], Verb.ACK)
-    assert await one.settle(first[:4], Verb.ACK) == ["acked"] * 4
+    await two.settle([again], SettleVerb.ACK)
+    assert await one.settle(first[:4], SettleVerb.ACK) == ["acked"] * 4
     await one.until_watermark(5)
     await two.runtime.stop()
     await one.publish(2)
@@ -53,8 +53,8 @@ async def test_r6_a_group_that_exists_resumes_whatever_the_start_policy_says(pla
     one = await place.start()
     await one.publish(4)
     messages = await one.collect(4)
-    await one.settle([messages[0], messages[2]], Verb.ACK)
-    await one.settle([messages[1], messages[3]], Verb.RELEASE)
+    await one.settle([messages[0], messages[2]], SettleVerb.ACK)
+    await one.settle([messages[1], messages[3]], SettleVerb.RELEASE)
     await one.until_watermark(1)
     await one.runtime.stop()
     for policy in (
@@ -65,5 +65,5 @@ async def test_r6_a_group_that_exists_resumes_whatever_the_start_policy_says(pla
         again = await place.start("one", **policy)
         found = await again.collect(2)
         assert sorted(m.id for m in found) == [f"{place.topic}/0/1", f"{place.topic}/0/3"]
-        await again.settle(found, Verb.RELEASE)
+        await again.settle(found, SettleVerb.RELEASE)
         await again.runtime.stop()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ackd.api.control import CancelTo
-from ackd.api.messages import Verb
+from ackd.api.messages import SettleVerb
 from ackd.engine.base.live import Live
 from ackd.engine.control import cancel
 from ackd.errors import NotInFlightError, StoreError
@@ -52,11 +52,11 @@ async def test_a_leased_message(shop: Shop, then: CancelTo) -> None:
     held = await worker.one(lease_ms=60_000)
     done = await worker.runtime.cancel(NAME, held.id, then, "wrong video")
     assert done.done == {"dead": "dead", "ack": "acked"}[then]
-    told = await worker.settle(held, Verb.EXTEND)
+    told = await worker.settle(held, SettleVerb.EXTEND)
     assert told.status == "lost"
     assert told.cancelled is not None
     assert (told.cancelled.then, told.cancelled.reason) == (then, "wrong video")
-    late = await worker.settle(held, Verb.ACK)
+    late = await worker.settle(held, SettleVerb.ACK)
     assert late.status == ("already_acked" if then == "ack" else "lost")
     await over(worker, then, held.id)
     assert worker.metric("ackd_cancels_total", outcome=done.done) == 1
@@ -67,9 +67,9 @@ async def test_a_message_that_waits_for_its_retry(shop: Shop, then: CancelTo) ->
     worker = await shop.start()
     await worker.publish(1)
     held = await worker.one()
-    await worker.settle(held, Verb.RETRY, delay_ms=2_000)
+    await worker.settle(held, SettleVerb.RETRY, delay_ms=2_000)
     await worker.runtime.cancel(NAME, held.id, then, "wrong video")
-    assert (await worker.settle(held, Verb.RETRY)).status == "lost"
+    assert (await worker.settle(held, SettleVerb.RETRY)).status == "lost"
     await over(worker, then, held.id)
 
 
@@ -79,10 +79,10 @@ async def test_a_parked_message_and_its_copy(shop: Shop, then: CancelTo) -> None
     worker = await shop.start(**SOON)
     await worker.publish(2)
     stuck, other = await worker.collect(2, lease_ms=60_000)
-    await worker.settle(other, Verb.ACK)
+    await worker.settle(other, SettleVerb.ACK)
     await worker.parked()
     await worker.runtime.cancel(NAME, stuck.id, then, "wrong video")
-    told = await worker.settle(stuck, Verb.EXTEND)
+    told = await worker.settle(stuck, SettleVerb.EXTEND)
     assert (told.status, told.cancelled and told.cancelled.then) == ("lost", then)
     await over(worker, then, stuck.id)
 
@@ -91,12 +91,12 @@ async def test_a_copy_under_its_own_lease(shop: Shop) -> None:
     worker = await shop.start(**SOON)
     await worker.publish(2)
     stuck, other = await worker.collect(2, lease_ms=60_000)
-    await worker.settle(other, Verb.ACK)
-    await worker.settle(stuck, Verb.EXTEND, lease_ms=1_000)
+    await worker.settle(other, SettleVerb.ACK)
+    await worker.settle(stuck, SettleVerb.EXTEND, lease_ms=1_000)
     copy = await worker.one(lease_ms=60_000)
     assert copy.id == stuck.id
     await worker.runtime.cancel(NAME, stuck.id, "dead", "wrong video")
-    told = await worker.settle(copy, Verb.EXTEND)
+    told = await worker.settle(copy, SettleVerb.EXTEND)
     assert (told.status, told.cancelled is not None) == ("lost", True)
     await over(worker, "dead", stuck.id)
 
@@ -117,7 +117,7 @@ async def test_i6_a_cancelled_message_frees_its_key(
     for offset in (1, 2):
         message = await worker.one(lease_ms=60_000)
         assert message.id == f"{shop.topic}/0/{offset}"
-        assert (await worker.settle(message, Verb.ACK)).status == "acked"
+        assert (await worker.settle(message, SettleVerb.ACK)).status == "acked"
     await over(worker, then, first.id)
 
 
@@ -132,7 +132,7 @@ async def test_any_sidecar_may_be_asked_and_any_may_be_told(shop: Shop) -> None:
     for sidecar in (one, two):
 
         async def told(sidecar: Worker = sidecar) -> bool:
-            result = await sidecar.settle(held, Verb.EXTEND)
+            result = await sidecar.settle(held, SettleVerb.EXTEND)
             assert result.status == "lost"
             return result.cancelled is not None
 
@@ -147,7 +147,7 @@ async def test_what_is_not_in_flight_can_not_be_cancelled(
     worker = await shop.start()
     await worker.publish(2)
     held = await worker.one()
-    await worker.settle(held, Verb.ACK)
+    await worker.settle(held, SettleVerb.ACK)
     for message in (held.id, f"{shop.topic}/0/1", f"{shop.topic}/7/0"):
         with pytest.raises(NotInFlightError):
             await worker.runtime.cancel(NAME, message, "dead", "")

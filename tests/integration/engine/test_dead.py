@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import Consumer, Message
 
-from ackd.api.messages import SettleItem, Status, Verb
+from ackd.api.messages import SettleItem, SettleVerb, Status
 from ackd.ports.own_topics import dead_topic
 from ackd.store.memory import Data
 from tests.integration.engine.conftest import StartSidecar
@@ -49,7 +49,7 @@ async def test_r25_a_dead_message_is_in_its_groups_own_topic(
     for group in groups:
         sidecar = await start(name, group, store=Data())
         (message,) = await sidecar.receive()
-        item = SettleItem(message.lease, Verb.DEAD, reason="no such order")
+        item = SettleItem(message.lease, SettleVerb.DEAD, reason="no such order")
         (result,) = await sidecar.runtime.settle([item])
         assert result.status is Status.DEAD
         copy = await asyncio.to_thread(first_of, kafka, dead_topic(group))
@@ -76,6 +76,6 @@ async def test_r1_a_lease_of_a_topic_that_is_gone_is_lost(
     assert await first.drain() == [0]
     # As long as the record is kept an ack is true; nobody will open one again for this topic.
     del data.records[old]
-    results = await first.settle(held, Verb.ACK)
+    results = await first.settle(held, SettleVerb.ACK)
     assert [(each.status, each.now_state) for each in results] == [(Status.LOST, "deleted")] * 2
     assert (await first.runtime.lease(held[0].lease)).state == "lost"

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import pytest
 
 from ackd.api.dead_letters import (
-    DeadDesk,
     DeadFilter,
+    DeadLetterApi,
     DeadPage,
     DeadRequest,
     DeadView,
@@ -19,11 +19,11 @@ from ackd.api.dead_letters import (
     OperationView,
     To,
 )
-from ackd.api.messages import Delivery, Verb
+from ackd.api.messages import Delivery, SettleVerb
 from ackd.core.ids import LedgerKey
-from ackd.core.record.state import Record as CoreRecord
+from ackd.core.record.state import PartitionRecord as CoreRecord
 from ackd.engine.partition.partition import Partition
-from ackd.engine.retry.claims import Claims
+from ackd.engine.retry.claims import CopyClaims
 from ackd.errors import (
     BadParameterError,
     OperationRunningError,
@@ -44,12 +44,12 @@ async def bury(sidecar: Sidecar, count: int, *, headers: Headers = ()) -> list[D
     await sidecar.publish(count, headers=headers)
     messages = await sidecar.collect(count, lease_ms=300_000)
     for number, message in enumerate(messages):
-        await sidecar.settle([message], Verb.DEAD, reason=f"bad {number % 2}")
+        await sidecar.settle([message], SettleVerb.DEAD, reason=f"bad {number % 2}")
     await sidecar.until_count(count, "copies", "dead-letter-topic", "stored")
     return messages
 
 
-def desk(sidecar: Sidecar) -> DeadDesk:
+def desk(sidecar: Sidecar) -> DeadLetterApi:
     """What a test asks."""
     return sidecar.runtime.dead
 
@@ -119,8 +119,8 @@ async def test_r29_all_are_redriven_once_with_a_fresh_budget(place: Place) -> No
     with pytest.raises(UnknownDeadLetterError):
         await desk(sidecar).peek(NAME, letters[3].id)
     # It is the same message: when it dies again, that is told, and from where it came.
-    await sidecar.settle(again[1:], Verb.ACK)
-    await sidecar.settle(again[:1], Verb.DEAD, reason="still bad")
+    await sidecar.settle(again[1:], SettleVerb.ACK)
+    await sidecar.settle(again[:1], SettleVerb.DEAD, reason="still bad")
     await sidecar.until_count(26, "copies", "dead-letter-topic", "stored")
     (last,) = await listed(sidecar)
     assert (last.message, last.reason, last.attempts) == (again[0].id, "still bad", 1)
@@ -221,10 +221,10 @@ def dead_records(place: Place) -> dict[LedgerKey, CoreRecord]:
 async def test_r9_r14_a_copy_claims_although_nobody_owns_the_record_of_the_dead_letters(
     place: Place, monkeypatch: pytest.MonkeyPatch, harm: str
 ) -> None:
-    claim = Claims.claim
+    claim = CopyClaims.claim
     harmed: list[str] = []
 
-    def harm_first(claims: Claims, partition: Partition, offset: int) -> None:
+    def harm_first(claims: CopyClaims, partition: Partition, offset: int) -> None:
         if not harmed:
             harmed.append(harm)
             for record in dead_records(place).values():
@@ -234,7 +234,7 @@ async def test_r9_r14_a_copy_claims_although_nobody_owns_the_record_of_the_dead_
                     record.run = "an earlier one"
         claim(claims, partition, offset)
 
-    monkeypatch.setattr(Claims, "claim", harm_first)
+    monkeypatch.setattr(CopyClaims, "claim", harm_first)
     sidecar = await place.start()
     buried = await bury(sidecar, 3)
     await done(sidecar, await desk(sidecar).begin(NAME, REDRIVE))
@@ -256,7 +256,7 @@ async def test_i8_homes_of_what_was_redriven_are_dropped(place: Place) -> None:
         return sum(len(record.closing) for record in records.values()) == 3
 
     await wait_until_async(closed, "the homes to be closed", timeout_s=60)
-    marks = sidecar.runtime._subscriptions[NAME].dead_marks
+    marks = sidecar.runtime._subscriptions[NAME].dead_letter_records
     for key, record in records.items():
         record.closing = deque((1, offset) for _, offset in record.closing)
         for _, offset in record.closing:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ackd.api.messages import Delivery, SettleItem, Status, Verb
+from ackd.api.messages import Delivery, SettleItem, SettleVerb, Status
 from ackd.config.dedup import DedupSettings
 from ackd.core.record.operations import Reset
 from ackd.ports import Outgoing, Stored
@@ -30,7 +30,7 @@ async def publish(sidecar: Sidecar, *orders: str, partition: int = 0) -> None:
     assert all(isinstance(each, Stored) for each in stored)
 
 
-async def settle(sidecar: Sidecar, do: Verb, *found: Delivery) -> None:
+async def settle(sidecar: Sidecar, do: SettleVerb, *found: Delivery) -> None:
     """Settle; it must work."""
     results = await sidecar.runtime.settle([SettleItem(d.lease, do, delay_ms=0) for d in found])
     assert all(each.error is None for each in results)
@@ -66,13 +66,13 @@ async def test_a_repeat_is_settled_and_two_in_flight_are_both_delivered(together
     await publish(one, "a", "b", "a")
     first = await one.collect(3)
     assert values(first) == ["a/0", "b/1", "a/2"], "nothing is acked yet"
-    await settle(one, Verb.ACK, *first[:2])
+    await settle(one, SettleVerb.ACK, *first[:2])
     await remembered(one, 2)
-    await settle(one, Verb.RETRY, first[2])
+    await settle(one, SettleVerb.RETRY, first[2])
     await publish(one, "b", "c", "a")
     found = await one.collect(1)
     assert values(found) == ["c/1"]
-    await settle(one, Verb.ACK, *found)
+    await settle(one, SettleVerb.ACK, *found)
 
     async def all_finished() -> bool:
         assert not (await one.receive(wait_ms=100)).messages
@@ -89,14 +89,14 @@ async def test_what_was_not_acked_hides_nothing(together: Together) -> None:
     one = await together.start("one", dedup=BY_HEADER, lease_ms=300, attempts_max=0)
     await publish(one, "dead", "lost")
     dead, lost = await one.collect(2)
-    await settle(one, Verb.DEAD, dead)
+    await settle(one, SettleVerb.DEAD, dead)
 
     async def expired() -> bool:
         return (await one.runtime.lease(lost.lease)).state != "leased"
 
     await wait_until_async(expired, "the lease to end")
     await wait_until_async(lambda: _gone(one, lost), "the message to be given up")
-    (late,) = await one.runtime.settle([SettleItem(lost.lease, Verb.ACK)])
+    (late,) = await one.runtime.settle([SettleItem(lost.lease, SettleVerb.ACK)])
     assert late.status is Status.LOST
     await publish(one, "dead", "lost")
     assert values(await one.collect(2)) == ["dead/0", "lost/1"]
@@ -120,7 +120,7 @@ async def test_an_ack_at_any_sidecar_counts_for_messages_of_every_partition(
 
     await send(partitions[0])
     found = await one.collect(1)
-    await settle(two, Verb.ACK, *found)  # its owner reads it in the journal
+    await settle(two, SettleVerb.ACK, *found)  # its owner reads it in the journal
     await remembered(one, 1)
     await send(partitions[1])
     await send(partitions[0])
@@ -140,7 +140,7 @@ async def test_after_a_reset_everything_comes(together: Together) -> None:
     """R18, S2: an operator who replays gets the messages, although their keys were acked."""
     one = await together.start("one", dedup=BY_HEADER)
     await publish(one, "a", "b")
-    await settle(one, Verb.ACK, *(await one.collect(2)))
+    await settle(one, SettleVerb.ACK, *(await one.collect(2)))
     await remembered(one, 2)
     await publish(one, "a")
     subscription = one.runtime._of(NAME)
@@ -156,7 +156,7 @@ async def test_after_a_reset_everything_comes(together: Together) -> None:
     subscription.ownership.take(partition.tp)
     again = await one.collect(3)
     assert values(again) == ["a/0", "b/1", "a/0"]
-    await settle(one, Verb.ACK, *again)
+    await settle(one, SettleVerb.ACK, *again)
 
 
 async def test_keys_of_all_kinds(together: Together) -> None:
@@ -168,7 +168,7 @@ async def test_keys_of_all_kinds(together: Together) -> None:
             [Outgoing(topic, None, body, (), 0) for body in bodies]
         )
     first = await one.collect(6)
-    await settle(one, Verb.ACK, *first)
+    await settle(one, SettleVerb.ACK, *first)
     await remembered(one, 2)
     second = await one.collect(4)
     assert [each.record.value for each in second] == bodies[2:]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ackd.api.dead_letters import DeadView
-from ackd.api.messages import Delivery, Verb
+from ackd.api.messages import Delivery, SettleVerb
 from ackd.core.record.failures import ERROR_BYTES_MAX
 from tests.integration.engine.shop import Shop, Worker
 from tests.support.redis import RedisServer
@@ -51,10 +51,10 @@ def said(letter: DeadView) -> tuple[str, str, str]:
 async def test_settles_that_are_told_to_the_other_one(shop: Shop) -> None:
     owner, other, message = await pair(shop)
     text = "no disk: " + "ä" * ERROR_BYTES_MAX
-    await other.settle(message, Verb.RETRY, delay_ms=1, reason=text)
+    await other.settle(message, SettleVerb.RETRY, delay_ms=1, reason=text)
     again = await owner.one(lease_ms=60_000)
     assert (again.id, again.attempt) == (message.id, 2)
-    assert (await other.settle(again, Verb.DEAD, reason="no shop")).status == "dead"
+    assert (await other.settle(again, SettleVerb.DEAD, reason="no shop")).status == "dead"
     [letter] = await owner.dead(1)
     reason, first, last = said(letter)
     assert (reason, last) == ("no shop", "no shop")
@@ -72,7 +72,7 @@ async def test_r4_settles_of_a_parked_lease_that_are_told_to_the_other_one(shop:
         return "waiting_for_lease" in states
 
     await wait_until_async(claiming, "the copy to wait for the lease")
-    await other.settle(message, Verb.RETRY, delay_ms=1, reason="no disk")
+    await other.settle(message, SettleVerb.RETRY, delay_ms=1, reason="no disk")
     found: list[tuple[Worker, Delivery]] = []
 
     async def one() -> bool:
@@ -85,7 +85,7 @@ async def test_r4_settles_of_a_parked_lease_that_are_told_to_the_other_one(shop:
     [(giver, again)] = found
     assert (again.id, again.attempt) == (message.id, 2)
     [stranger] = [worker for worker in (owner, other) if worker is not giver]
-    assert (await stranger.settle(again, Verb.DEAD, reason="no shop")).status == "dead"
+    assert (await stranger.settle(again, SettleVerb.DEAD, reason="no shop")).status == "dead"
     [letter] = await giver.dead(1)
     assert said(letter) == ("no shop", "no disk", "no shop")
 
@@ -96,15 +96,15 @@ async def test_a_successor_knows_them_and_nothing_stays(shop: Shop, valkey: Redi
     await worker.publish(2)
     failed, acked = await worker.collect(2, lease_ms=60_000)
     for each in (failed, acked):
-        await worker.settle(each, Verb.RETRY, delay_ms=1, reason="no disk")
+        await worker.settle(each, SettleVerb.RETRY, delay_ms=1, reason="no disk")
     await worker.runtime.stop()
     successor = await shop.start("two")
     messages = {each.id: each for each in await successor.collect(2, lease_ms=60_000)}
     with valkey.client() as client:
         [key] = list(client.scan_iter(f"{shop.topic}:v1:*:e"))
         assert client.hlen(key) == 2
-        await successor.settle(messages[acked.id], Verb.ACK)
-        await successor.settle(messages[failed.id], Verb.DEAD)
+        await successor.settle(messages[acked.id], SettleVerb.ACK)
+        await successor.settle(messages[failed.id], SettleVerb.DEAD)
         [letter] = await successor.dead(1)
         assert said(letter) == ("no disk", "no disk", "no disk")
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from ackd.api.messages import SettleItem, Verb
+from ackd.api.messages import SettleItem, SettleVerb
 from ackd.api.progress import SeekRequest, SeekTo
 from ackd.config.mistakes import MistakesError
 from tests.integration.engine.together import NAME, PARTITIONS, Sidecar, Together
@@ -48,7 +48,7 @@ async def test_a_pause_of_the_group_holds_every_sidecar_and_resume_frees_them(
         sidecar.runtime.metrics.render("")
         assert sidecar.runtime.metrics.registry.get_sample_value("ackd_paused", LABELS) == 1
         assert "paused (group)" in (await sidecar.runtime.explain(NAME)).limits[0]
-    [settled] = await one.runtime.settle([SettleItem(held.lease, Verb.ACK)])
+    [settled] = await one.runtime.settle([SettleItem(held.lease, SettleVerb.ACK)])
     assert settled.status == "acked"
     async with asyncio.TaskGroup() as group:
         waiting = group.create_task(one.receive(wait_ms=60_000))
@@ -180,7 +180,7 @@ async def test_i8_what_is_taken_over_while_the_buffer_is_full_waits_in_the_broke
     """Nobody receives. Partitions of a sidecar that leaves bring no backlog into the memory."""
     one, two = await together.pair(buffer_max=100)
     subscription = one.runtime._subscriptions[NAME]
-    hand_out, partitions = subscription.hand_out, subscription.partitions
+    hand_out, partitions = subscription.dispatcher, subscription.partitions
     await one.publish(20_000)
 
     async def full() -> bool:

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from ackd.api.dead_letters import DeadRequest, Kind, OperationView, To
-from ackd.api.messages import PublishRequest, Verb
+from ackd.api.messages import PublishRequest, SettleVerb
 from ackd.core.origin import Origin
-from ackd.engine.partition.copy_headers import Carrier, carrier_headers
+from ackd.engine.partition.copy_headers import RetryCopy, carrier_headers
 from ackd.errors import ReservedTopicError
 from ackd.ports import Headers, Outgoing, Stored
 from tests.integration.engine.shop import NAME, Shop, Worker
@@ -49,7 +49,7 @@ async def forge(worker: Worker, *headers: Headers) -> None:
     assert all(isinstance(each, Stored) for each in stored)
 
 
-def made_up(worker: Worker, **more: object) -> Carrier:
+def made_up(worker: Worker, **more: object) -> RetryCopy:
     topic_id = worker.subscription.topics.known[worker.shop.topic].topic_id
     facts: dict[str, object] = {
         "cluster": worker.subscription.state.cluster,
@@ -60,7 +60,7 @@ def made_up(worker: Worker, **more: object) -> Carrier:
         **more,
     }
     origin = Origin(**facts)  # type: ignore[arg-type]
-    return Carrier(origin, NAME, 1 << 50, 7, 9, 1, 0, 0, 0)
+    return RetryCopy(origin, NAME, 1 << 50, 7, 9, 1, 0, 0, 0)
 
 
 async def test_no_header_stops_the_sidecar_or_makes_a_name(
@@ -81,7 +81,7 @@ async def test_no_header_stops_the_sidecar_or_makes_a_name(
     assert len([each for each in caplog.records if "is no copy" in each.message]) == 1
     assert not worker.runtime.vitals.failure
     for each in found:
-        assert (await worker.settle(each, Verb.ACK)).status == "acked"
+        assert (await worker.settle(each, SettleVerb.ACK)).status == "acked"
     await worker.publish(1)
     assert (await worker.one()).topic == worker.shop.topic
 
@@ -99,8 +99,8 @@ async def test_a_copy_of_nothing_here_has_no_name_of_a_message_here(
     assert (forged.record.value, forged.record.headers) == (b"forged", (("own", b"1"),))
     shown = {each.id for each in await worker.runtime.in_flight(NAME, 0, 10)}
     assert shown == {f"{worker.shop.topic}/0/0", f"{retry_topic(worker)}/0/0"}
-    assert (await worker.settle(real, Verb.ACK)).status == "acked"
-    assert (await worker.settle(forged, Verb.ACK)).status == "acked"
+    assert (await worker.settle(real, SettleVerb.ACK)).status == "acked"
+    assert (await worker.settle(forged, SettleVerb.ACK)).status == "acked"
 
 
 async def test_a_made_up_generation_takes_no_message_from_its_holder(worker: Worker) -> None:
@@ -115,7 +115,7 @@ async def test_a_made_up_generation_takes_no_message_from_its_holder(worker: Wor
         return sum(claims.at(NAME, each).value for each in outcomes) > 0
 
     await wait_until_async(asked, "the claim", timeout_s=30)
-    assert (await worker.settle(real, Verb.ACK)).status == "acked"
+    assert (await worker.settle(real, SettleVerb.ACK)).status == "acked"
 
 
 async def test_applications_publish_nothing_to_it(worker: Worker) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from confluent_kafka.cimpl import NewPartitions
 
-from ackd.api.messages import Delivery, Verb
+from ackd.api.messages import Delivery, SettleVerb
 from ackd.core.ids import TopicPartition
 from ackd.engine.ownership import ownership
 from ackd.ports import Outgoing, Stored
@@ -79,13 +79,13 @@ async def test_new_partitions_wait_for_the_older_ones_across_a_restart(
     await grow(kafka, name, 2)
     await publish(first, name, 1, [b"a", b"c"])
     await waits(first)
-    await first.settle(held[:1], Verb.ACK)
+    await first.settle(held[:1], SettleVerb.ACK)
     await first.runtime.stop()
 
     second = await start(name, name, **ORDERED)
     await waits(second)
     assert await second.receive(wait_ms=1_500) == []
-    await second.settle(held[1:], Verb.ACK)
+    await second.settle(held[1:], SettleVerb.ACK)
     new = await collect(second, 2)
     assert {(each.partition, each.record.key) for each in new} == {(1, b"a"), (1, b"c")}
     assert not any("new partitions" in each for each in await explain(second))

@@ -16,7 +16,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as ClientPartition
 
-from ackd.api.messages import Delivery, ReceiveRequest, SettleItem, Status, Verb
+from ackd.api.messages import Delivery, ReceiveRequest, SettleItem, SettleVerb, Status
 from ackd.cli import exit_codes
 from ackd.cli.commands.adopt import Plan, adopt
 from ackd.cli.commands.release_group import Leaving, leave
@@ -222,7 +222,7 @@ def offsets(messages: list[Delivery]) -> Offsets:
 
 async def ack(runtime: Runtime, messages: list[Delivery]) -> None:
     """All of them."""
-    results = await runtime.settle([SettleItem(each.lease, Verb.ACK) for each in messages])
+    results = await runtime.settle([SettleItem(each.lease, SettleVerb.ACK) for each in messages])
     assert {each.status for each in results} == {Status.ACKED}
 
 

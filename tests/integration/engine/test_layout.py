@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ackd.api.messages import Delivery, SettleItem, Status, Verb
+from ackd.api.messages import Delivery, SettleItem, SettleVerb, Status
 from ackd.core.store_layout import Layouts
 from ackd.engine.cluster.store_layout import finalize
 from ackd.errors import AckdError, StoreLayoutError
@@ -65,7 +65,7 @@ class Load:
 
     async def _ack(self, number: int, got: Sequence[Delivery]) -> None:
         """At any sidecar: one that is stopped meanwhile may answer that it does not know."""
-        items = [SettleItem(each.lease, Verb.ACK) for each in got]
+        items = [SettleItem(each.lease, SettleVerb.ACK) for each in got]
         while True:
             sidecar = self.sidecars[number % len(self.sidecars)]
             settled = [each.status for each in await sidecar.runtime.settle(items)]
@@ -161,7 +161,7 @@ async def test_a_build_that_nobody_saw_is_refused_by_every_script(together: Toge
         return len(await newer.owned()) == 4
 
     await wait_until_async(owns_all, "the newer build to have all partitions")
-    items = [SettleItem(each.lease, Verb.ACK) for each in held]
+    items = [SettleItem(each.lease, SettleVerb.ACK) for each in held]
 
     async def moved() -> bool:
         (result,) = await older.runtime.settle(items[:1])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import KafkaException
 
-from ackd.api.messages import Delivery, Status, Verb
+from ackd.api.messages import Delivery, SettleVerb, Status
 from tests.integration.engine.conftest import Sidecar, StartSidecar
 from tests.support.kafka import Kafka
 from tests.support.kafka.fill import fill
@@ -43,7 +43,7 @@ async def ack_all(sidecar: Sidecar, quiet_ms: int) -> list[Delivery]:
     """Receive and ack until nothing comes for so long; what was acked."""
     acked: list[Delivery] = []
     while messages := await sidecar.receive(wait_ms=quiet_ms):
-        results = await sidecar.settle(messages, Verb.ACK)
+        results = await sidecar.settle(messages, SettleVerb.ACK)
         acked += [
             message
             for message, result in zip(messages, results, strict=True)
@@ -61,7 +61,7 @@ async def test_r1_i2_each_message_of_a_longer_topic_made_again_is_acked_once(
     # With a retry topic and questions for topics as often as by default.
     sidecar = await start(name, name, retry_topic=True, topics_refresh_ms=5_000)
     assert len(await sidecar.collect(PARTITIONS * OLD)) == PARTITIONS * OLD
-    await sidecar.settle(sidecar.seen, Verb.ACK)
+    await sidecar.settle(sidecar.seen, SettleVerb.ACK)
     await make_again(kafka, name, pause_s)
     write(kafka, name, b"new", NEW)
     acked = await ack_all(sidecar, quiet_ms=9_000)

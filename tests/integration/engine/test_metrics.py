@@ -10,7 +10,7 @@ import pytest
 from aiohttp import ClientSession
 from prometheus_client.parser import text_string_to_metric_families
 
-from ackd.api.messages import Delivery, ReceiveRequest, SettleItem, SettleResult, Status, Verb
+from ackd.api.messages import Delivery, ReceiveRequest, SettleItem, SettleResult, SettleVerb, Status
 from ackd.config.address import TcpAddress
 from ackd.config.schema import BrokerSettings, ServerSettings, Settings, StoreSettings
 from ackd.config.subscription import SubscriptionSettings
@@ -95,7 +95,7 @@ class Desk:
         return got
 
     async def settle(
-        self, delivery: Delivery, do: Verb, delay_ms: int | None = None
+        self, delivery: Delivery, do: SettleVerb, delay_ms: int | None = None
     ) -> SettleResult:
         """One settle."""
         item = SettleItem(delivery.lease, do, delay_ms)
@@ -207,8 +207,8 @@ async def _hand_out_and_settle(desk: Desk) -> None:
     assert await desk.told("ackd_window_bytes", NAME) == MESSAGES * len(VALUE) + _headers(ten)
     *acked, retried, held = ten
     for message in acked:
-        assert (await desk.settle(message, Verb.ACK)).status is Status.ACKED
-    result = await desk.settle(retried, Verb.RETRY, delay_ms=600_000)
+        assert (await desk.settle(message, SettleVerb.ACK)).status is Status.ACKED
+    result = await desk.settle(retried, SettleVerb.RETRY, delay_ms=600_000)
     assert result.status is Status.RETRYING
     desk.held.append(held)
     samples = await desk.scrape()
@@ -236,7 +236,7 @@ async def _leases_that_run_out(desk: Desk) -> None:
     """Three leases end, not at once: one is acked late, one handed on and then acked too late."""
     first = await desk.lease(3, 300_000)
     items = [
-        SettleItem(each.lease, Verb.EXTEND, lease_ms=LEASE_MS + 100 * number)
+        SettleItem(each.lease, SettleVerb.EXTEND, lease_ms=LEASE_MS + 100 * number)
         for number, each in enumerate(first)
     ]
     assert {each.status for each in await desk.runtime.settle(items)} == {Status.EXTENDED}
@@ -245,11 +245,11 @@ async def _leases_that_run_out(desk: Desk) -> None:
         return await desk.told("ackd_lease_expiries_total", NAME) >= 3
 
     await wait_until_async(expired, "the leases to run out", timeout_s=60)
-    result = await desk.settle(first[0], Verb.ACK)
+    result = await desk.settle(first[0], SettleVerb.ACK)
     assert (result.status, result.late) == (Status.ACKED, True)
     again = await desk.lease(2, 300_000)
     assert {m.record.offset for m in again} == {m.record.offset for m in first[1:]}
-    assert (await desk.settle(first[1], Verb.ACK)).status is Status.LOST
+    assert (await desk.settle(first[1], SettleVerb.ACK)).status is Status.LOST
     samples = await desk.scrape()
     assert samples["ackd_lease_expiries_total"] == {(NAME,): 3}
     assert samples["ackd_deadline_lateness_seconds_count"] == {(NAME,): 3}
@@ -290,7 +290,7 @@ async def _outage(desk: Desk) -> None:
 
     await wait_until_async(waits, "the receive to wait")
     desk.server.freeze()
-    assert (await desk.settle(desk.held[0], Verb.ACK)).status is Status.UNAVAILABLE
+    assert (await desk.settle(desk.held[0], SettleVerb.ACK)).status is Status.UNAVAILABLE
     samples = await desk.scrape()
     assert samples["ackd_store_up"] == {(): 0}
     assert samples["ackd_store_outages_total"] == {(): 1}

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from ackd.api.messages import Status, Verb
+from ackd.api.messages import SettleVerb, Status
 from ackd.core.ids import LedgerKey
 from ackd.errors import StoreError
-from ackd.ports import Note
+from ackd.ports import StoredNote
 from tests.integration.engine.shop import Shop, Worker
 from tests.support.wait import wait_until_async
 
@@ -43,14 +43,14 @@ async def test_a_note_comes_with_the_next_attempt_until_the_message_is_acked(sho
     await worker.said(first, "frame 10")
     await worker.said(first, "frame 20 ✓")
     # Without a note an extend leaves the last one as it is.
-    assert (await worker.settle(first, Verb.EXTEND, lease_ms=500)).status == "extended"
-    await worker.settle(other, Verb.RELEASE)
+    assert (await worker.settle(first, SettleVerb.EXTEND, lease_ms=500)).status == "extended"
+    await worker.settle(other, SettleVerb.RELEASE)
     found = {each.record.offset: each for each in await worker.collect(2, lease_ms=60_000)}
     assert {offset: each.note for offset, each in found.items()} == {0: "frame 20 ✓", 1: None}
-    assert await worker.all([found[0]], Verb.RETRY, delay_ms=1) == ["retrying"]
+    assert await worker.all([found[0]], SettleVerb.RETRY, delay_ms=1) == ["retrying"]
     again = await worker.one()
     assert (again.note, again.attempt) == ("frame 20 ✓", 3)
-    assert (await worker.settle(again, Verb.ACK)).status == "acked"
+    assert (await worker.settle(again, SettleVerb.ACK)).status == "acked"
 
     async def gone() -> bool:
         return await kept(worker) == [None] * 10
@@ -65,7 +65,7 @@ async def test_an_empty_note_takes_the_last_one_away(shop: Shop) -> None:
     first = await worker.one(lease_ms=60_000)
     await worker.said(first, "half")
     await worker.said(first, "")
-    await worker.settle(first, Verb.RELEASE)
+    await worker.settle(first, SettleVerb.RELEASE)
     assert (await worker.one()).note is None
 
 
@@ -74,14 +74,14 @@ async def test_a_note_of_a_lost_lease_and_one_that_is_too_long_change_nothing(sh
     await worker.publish(1)
     first = await worker.one(lease_ms=60_000)
     await worker.said(first, "x" * 4096)
-    result = await worker.settle(first, Verb.EXTEND, note="ü" * 2049)
+    result = await worker.settle(first, SettleVerb.EXTEND, note="ü" * 2049)
     assert result.status is Status.INVALID
     assert "4096" in str(result.error)
-    await worker.settle(first, Verb.RELEASE)
+    await worker.settle(first, SettleVerb.RELEASE)
     second = await worker.one(lease_ms=60_000)
-    lost = await worker.settle(first, Verb.EXTEND, note="late")
+    lost = await worker.settle(first, SettleVerb.EXTEND, note="late")
     assert (lost.status, lost.now_state, lost.cancelled) == ("lost", "leased", None)
-    await worker.settle(second, Verb.RELEASE)
+    await worker.settle(second, SettleVerb.RELEASE)
     assert (await worker.one()).note == "x" * 4096
 
 
@@ -91,16 +91,16 @@ async def test_notes_go_with_a_message_that_was_sent_back_and_with_its_copy(shop
     await worker.publish(2)
     stuck, other = await worker.collect(2, lease_ms=60_000)
     await worker.said(stuck, "before", lease_ms=60_000)
-    await worker.settle(other, Verb.ACK)
+    await worker.settle(other, SettleVerb.ACK)
     await worker.parked()
     await worker.said(stuck, "parked", lease_ms=1_000)
     copy = await worker.one(lease_ms=60_000)
     assert (copy.id, copy.note) == (stuck.id, "parked")
     await worker.said(copy, "as a copy")
-    await worker.settle(copy, Verb.RELEASE)
+    await worker.settle(copy, SettleVerb.RELEASE)
     again = await worker.one(lease_ms=60_000)
     assert (again.id, again.note) == (stuck.id, "as a copy")
-    await worker.settle(again, Verb.ACK)
+    await worker.settle(again, SettleVerb.ACK)
 
     async def gone() -> bool:
         return await kept(worker) == [None] * 10
@@ -116,13 +116,13 @@ async def test_another_sidecar_gets_the_note_and_may_write_the_next(shop: Shop) 
     two = await shop.start("two")
     await two.said(first, "said to the other one")
     await one.runtime.stop()
-    await two.settle(first, Verb.RELEASE)
+    await two.settle(first, SettleVerb.RELEASE)
     second = await two.one(wait_ms=30_000, lease_ms=60_000)
     assert second.note == "said to the other one"
     await two.said(second, "and on")
     three = await shop.start("three")
     await two.runtime.stop()
-    await three.settle(second, Verb.RELEASE)
+    await three.settle(second, SettleVerb.RELEASE)
     assert (await three.one(wait_ms=30_000)).note == "and on"
 
 
@@ -144,14 +144,14 @@ async def test_i7_an_extend_whose_note_is_not_durable_is_no_success(
     first = await worker.one(lease_ms=60_000)
     await worker.said(first, "good")
 
-    async def away(_key: LedgerKey, _notes: list[Note], _bytes_max: int) -> int:
+    async def away(_key: LedgerKey, _notes: list[StoredNote], _bytes_max: int) -> int:
         raise StoreError("away")
 
     with monkeypatch.context() as patch:
         patch.setattr(worker.runtime._store, "put_notes", away)
-        result = await worker.settle(first, Verb.EXTEND, note="bad")
+        result = await worker.settle(first, SettleVerb.EXTEND, note="bad")
         assert result.status is Status.UNAVAILABLE
-    await worker.settle(first, Verb.RELEASE)
+    await worker.settle(first, SettleVerb.RELEASE)
 
     async def unreadable(_key: LedgerKey, _offsets: list[int]) -> list[bytes | None]:
         raise StoreError("away")
@@ -170,7 +170,7 @@ async def test_a_repeated_receive_gets_the_note_too(shop: Shop) -> None:
     await worker.publish(1)
     first = await worker.one(lease_ms=60_000)
     await worker.said(first, "half")
-    await worker.settle(first, Verb.RELEASE)
+    await worker.settle(first, SettleVerb.RELEASE)
     answers = [await worker.receive(attempt_id="a") for _ in range(2)]  # type: ignore[arg-type]
     assert [each.replayed for each in answers] == [False, True]
     assert [each.messages[0].note for each in answers] == ["half", "half"]
@@ -185,7 +185,7 @@ async def test_without_notes_nobody_asks_for_any(
     asked: list[int] = []
     monkeypatch.setattr(worker.runtime._store, "notes", lambda *_: asked.append(1))
     for message in await worker.collect(3, lease_ms=60_000):
-        await worker.settle(message, Verb.EXTEND)
-        await worker.settle(message, Verb.RELEASE)
+        await worker.settle(message, SettleVerb.EXTEND)
+        await worker.settle(message, SettleVerb.RELEASE)
     assert len(await worker.collect(3)) == 3
     assert not asked

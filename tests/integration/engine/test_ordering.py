@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ackd.api.messages import Delivery, HeldKey, ReceiveRequest, Verb
+from ackd.api.messages import Delivery, HeldKey, ReceiveRequest, SettleVerb
 from ackd.ports import Outgoing, Stored
 from tests.integration.engine.test_send_back import NAME, Place, Sidecar
 from tests.support.wait import wait_until_async
@@ -68,19 +68,19 @@ async def test_i6_a_key_goes_on_when_its_first_message_is_over_and_others_never_
         ("b", 1, f"{place.topic}/0/1", "leased", False),
     ]
     first, second, *loose = got
-    await sidecar.settle([first, *loose], Verb.ACK)
+    await sidecar.settle([first, *loose], SettleVerb.ACK)
     (third,) = await sidecar.receive()
     assert numbers([third]) == [2]
     # A dead letter frees its key, a retry does not.
-    await sidecar.settle([second], Verb.DEAD)
+    await sidecar.settle([second], SettleVerb.DEAD)
     started = time.monotonic()
-    await sidecar.settle([third], Verb.RETRY, delay_ms=3_000)
+    await sidecar.settle([third], SettleVerb.RETRY, delay_ms=3_000)
     (fourth,) = await sidecar.receive()
     assert numbers([fourth]) == [4]
     (again,) = await sidecar.receive()
     assert (numbers([again]), again.attempt) == ([2], 2)
     assert time.monotonic() - started >= 3
-    await sidecar.settle([again, fourth], Verb.ACK)
+    await sidecar.settle([again, fourth], SettleVerb.ACK)
     assert numbers(await sidecar.receive()) == [5]
 
 
@@ -98,13 +98,13 @@ async def test_i6_a_partition_blocks_behind_its_head_and_nothing_is_sent_back(
         (head,) = await sidecar.receive()
         assert (numbers([head]), head.attempt) == ([0], attempt)
         assert await sidecar.receive(wait_ms=100) == []
-        await sidecar.settle([head], Verb.RETRY, delay_ms=400)
+        await sidecar.settle([head], SettleVerb.RETRY, delay_ms=400)
     (head,) = await sidecar.receive()
-    await sidecar.settle([head], Verb.ACK)
+    await sidecar.settle([head], SettleVerb.ACK)
     for expected in (1, 2):
         (head,) = await sidecar.receive()
         assert numbers([head]) == [expected]
-        await sidecar.settle([head], Verb.DEAD)
+        await sidecar.settle([head], SettleVerb.DEAD)
     await sidecar.until_watermark(3)
     assert sum(sidecar.count("retry_topic_moves", why) for why in ("age", "span", "delay")) == 0
 
@@ -115,7 +115,7 @@ async def test_i6_attempts_that_are_used_up_free_the_key(place: Place) -> None:
     for _ in range(2):
         (first,) = await sidecar.receive()
         assert numbers([first]) == [0]
-        await sidecar.settle([first], Verb.RETRY)
+        await sidecar.settle([first], SettleVerb.RETRY)
     assert numbers(await sidecar.receive()) == [1]
 
 
@@ -127,19 +127,19 @@ async def test_i6_order_holds_when_another_sidecar_takes_over(place: Place) -> N
     await publish(one, *(f"k{n % 5}" for n in range(50)))
     firsts = await one.collect(5)
     due_s = time.monotonic() + 5.0
-    await one.settle(firsts[:2], Verb.RETRY, delay_ms=5_000)
+    await one.settle(firsts[:2], SettleVerb.RETRY, delay_ms=5_000)
     await one.runtime.stop()
     two = await ordered(place, "key", name="two")
     seen: dict[str, list[int]] = {}
     got = await two.receive(most=3, wait_ms=300)
     assert not got or time.monotonic() > due_s, "all five keys wait for a lease or a delay"
-    assert await two.settle(firsts[2:], Verb.ACK) == ["acked"] * 3
+    assert await two.settle(firsts[2:], SettleVerb.ACK) == ["acked"] * 3
     while sum(map(len, seen.values())) < 47:
         got = got or await two.receive(most=3)
         assert got
         for each in got:
             seen.setdefault((each.record.key or b"").decode(), []).append(numbers([each])[0])
-        assert await two.settle(got, Verb.ACK) == ["acked"] * len(got)
+        assert await two.settle(got, SettleVerb.ACK) == ["acked"] * len(got)
         got = []
     assert all(each == sorted(each) for each in seen.values()), seen
     assert seen["k0"][0] == 0
@@ -166,13 +166,19 @@ async def test_i6_random_work_on_many_keys_is_never_out_of_order(place: Place) -
             earlier = [n for n in range(over.get(key, 0), number) if keys[n] == key]
             assert not earlier, f"{number} of {key} before {earlier}, seed {seed}"
             dice = rng.random()
-            verb = Verb.RETRY if dice < 0.1 else Verb.RELEASE if dice < 0.15 else Verb.ACK
-            verb = Verb.DEAD if dice > 0.98 else verb
+            verb = (
+                SettleVerb.RETRY
+                if dice < 0.1
+                else SettleVerb.RELEASE
+                if dice < 0.15
+                else SettleVerb.ACK
+            )
+            verb = SettleVerb.DEAD if dice > 0.98 else verb
             if 0.15 < dice < 0.17:
                 continue  # its lease runs out
             (status,) = await sidecar.settle([each], verb)
             leases.add(number)
-            if verb in (Verb.ACK, Verb.DEAD) and status != "lost":
+            if verb in (SettleVerb.ACK, SettleVerb.DEAD) and status != "lost":
                 over[key] = number + 1
                 left -= 1
     assert len(leases) == count
@@ -190,11 +196,11 @@ async def test_r19_a_stuck_key_is_parked_as_a_whole_and_comes_in_order(place: Pl
     await publish(sidecar, *("ab" * 8))
     stuck, other = await sidecar.collect(2, lease_ms=60_000)
     assert numbers([stuck, other]) == [0, 1]
-    await sidecar.settle([other], Verb.ACK)
+    await sidecar.settle([other], SettleVerb.ACK)
     for expected in range(3, 16, 2):
         (other,) = await sidecar.receive()
         assert numbers([other]) == [expected]
-        await sidecar.settle([other], Verb.ACK)
+        await sidecar.settle([other], SettleVerb.ACK)
     await sidecar.until_watermark(16)
     assert sidecar.count("retry_topic_moves", "key") == 7
     (held,) = await _until_lined_up(sidecar)
@@ -205,14 +211,14 @@ async def test_r19_a_stuck_key_is_parked_as_a_whole_and_comes_in_order(place: Pl
     await publish(sidecar, "a", "b")
     (other,) = await sidecar.receive()
     assert (other.record.key, numbers([other])) == (b"b", [1])
-    await sidecar.settle([other], Verb.ACK)
-    assert await sidecar.settle([stuck], Verb.EXTEND, lease_ms=60_000) == ["extended"]
-    assert await sidecar.settle([stuck], Verb.ACK) == ["acked"]
+    await sidecar.settle([other], SettleVerb.ACK)
+    assert await sidecar.settle([stuck], SettleVerb.EXTEND, lease_ms=60_000) == ["extended"]
+    assert await sidecar.settle([stuck], SettleVerb.ACK) == ["acked"]
     for expected in (2, 4, 6, 8, 10, 12, 14, 0):
         (follower,) = await sidecar.receive(wait_ms=30_000)
         assert numbers([follower]) == [expected]
         assert follower.first_seen_ms > stuck.first_seen_ms
-        assert await sidecar.settle([follower], Verb.ACK) == ["acked"]
+        assert await sidecar.settle([follower], SettleVerb.ACK) == ["acked"]
     await _until_free(sidecar)
     sent = sidecar.count("retry_topic_moves", "key")
     await publish(sidecar, "a")
@@ -247,18 +253,18 @@ async def test_r19_a_parked_key_that_fails_keeps_its_order_and_a_dead_letter_fre
     sidecar = await parked(place, attempts_max=2, retry_delays_ms=(2_500,))
     await publish(sidecar, "a", "a", "a")
     (first,) = await sidecar.receive()
-    await sidecar.settle([first], Verb.RETRY)  # longer than stuck_after: it leaves at once
+    await sidecar.settle([first], SettleVerb.RETRY)  # longer than stuck_after: it leaves at once
     (again,) = await sidecar.receive(wait_ms=30_000)
     assert (numbers([again]), again.attempt) == ([0], 2)
     await sidecar.until_watermark(3)
-    await sidecar.settle([again], Verb.RETRY)
+    await sidecar.settle([again], SettleVerb.RETRY)
     (again,) = await sidecar.receive(wait_ms=30_000)
     assert (numbers([again]), again.attempt) == ([0], 3)
-    await sidecar.settle([again], Verb.RETRY)  # the last attempt: a dead letter
+    await sidecar.settle([again], SettleVerb.RETRY)  # the last attempt: a dead letter
     for expected in (1, 2):
         (later,) = await sidecar.receive(wait_ms=30_000)
         assert (numbers([later]), later.attempt) == ([expected], 1)
-        await sidecar.settle([later], Verb.ACK)
+        await sidecar.settle([later], SettleVerb.ACK)
     await _until_free(sidecar)
 
 
@@ -273,12 +279,12 @@ async def test_r19_a_parked_key_keeps_its_order_when_another_sidecar_takes_over(
     two = await parked(place, name="two")
     await publish(two, "a")
     assert await two.receive(wait_ms=700) == []
-    await two.settle([stuck], Verb.ACK)
+    await two.settle([stuck], SettleVerb.ACK)
     got: list[int] = []
     while len(got) < 6:
         messages = await two.receive(wait_ms=30_000)
         assert len(messages) == 1
         got += numbers(messages)
-        await two.settle(messages, Verb.ACK)
+        await two.settle(messages, SettleVerb.ACK)
     assert got == [1, 2, 3, 4, 5, 0]
     await _until_free(two)

@@ -11,7 +11,7 @@ import pytest
 
 from ackd.api.messages import Accepted, PublishRequest
 from ackd.config.schema import PublishSettings
-from ackd.engine.publishing.idempotency import Remembered
+from ackd.engine.publishing.idempotency import RememberedPublish
 from ackd.engine.runtime import Runtime
 from ackd.errors import (
     BodyTooLargeError,
@@ -146,7 +146,7 @@ async def test_a_repeat_asks_the_outbox_though_the_broker_is_back(together: Toge
     request = PublishRequest([Outgoing(together.topic, b"k", b"once")], "a", b"print")
     [first] = (await one.runtime.publish("b", request)).results
     assert isinstance(first, Accepted)
-    running = Remembered(b"print", time.time_ns() // 1_000_000 + 60_000, boxed=True)
+    running = RememberedPublish(b"print", time.time_ns() // 1_000_000 + 60_000, boxed=True)
     await one.runtime._store.put("idem:b:a", msgspec.json.encode(running), 60_000)
     outbox.away = lambda: False
     published = await one.runtime.publish("b", request)

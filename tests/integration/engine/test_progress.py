@@ -15,7 +15,7 @@ from confluent_kafka import (
 )
 
 from ackd.api.dead_letters import OperationView
-from ackd.api.messages import SettleItem, Status, Verb
+from ackd.api.messages import SettleItem, SettleVerb, Status
 from ackd.api.progress import SeekRequest, SeekTo
 from ackd.core.commit_metadata import decode
 from ackd.store.memory import Data
@@ -162,7 +162,7 @@ async def test_i2_ranges_in_the_commit_narrow_what_comes_after_the_store_was_los
     first = await start(name, name)
     messages = await first.collect(50)
     done = [m for m in messages if m.record.offset not in (3, 20)]
-    await first.settle(done, Verb.ACK)
+    await first.settle(done, SettleVerb.ACK)
     found = await until_committed(kafka, name, name, 3)
     progress = decode((found.metadata or "").rstrip("\0"))
     assert progress is not None
@@ -207,8 +207,8 @@ async def test_r8_a_copy_of_what_a_reset_brings_back_is_over(
     first = await start(name, name, **settings)
     messages = await first.collect(20)
     late = [m for m in messages if m.record.offset in (5, 15)]
-    await first.settle([m for m in messages if m not in late], Verb.ACK)
-    items = [SettleItem(m.lease, Verb.RETRY, delay_ms=9_000) for m in late]
+    await first.settle([m for m in messages if m not in late], SettleVerb.ACK)
+    items = [SettleItem(m.lease, SettleVerb.RETRY, delay_ms=9_000) for m in late]
     results = await first.runtime.settle(items)
     assert [each.status for each in results] == [Status.RETRYING] * 2
     due_s = time.monotonic() + 9
@@ -224,11 +224,11 @@ async def test_r8_a_copy_of_what_a_reset_brings_back_is_over(
     second = await start(name, name, **settings)
     again = await second.collect(10)
     assert sorted((m.record.offset, m.attempt) for m in again) == [(n, 1) for n in range(10, 20)]
-    await second.settle(again, Verb.ACK)
+    await second.settle(again, SettleVerb.ACK)
     assert time.monotonic() < due_s
     (waited,) = await second.collect(1)
     assert (waited.record.offset, waited.attempt) == (5, 2)
-    await second.settle([waited], Verb.ACK)
+    await second.settle([waited], SettleVerb.ACK)
     assert await second.receive(wait_ms=2_000) == []
 
 
@@ -239,7 +239,7 @@ async def test_r8_an_accepted_reset_is_undone(
     await put(kafka, name, 20)
     first = await start(name, name)
     messages = await first.collect(20)
-    await first.settle([m for m in messages if m.record.offset not in (4, 9)], Verb.ACK)
+    await first.settle([m for m in messages if m.record.offset not in (4, 9)], SettleVerb.ACK)
     await until_committed(kafka, name, name, 4)
     await first.runtime.stop()
     await reset(kafka, name, name, 15)
@@ -343,8 +343,8 @@ async def test_i3_two_sidecars_share_and_settle_for_each_other(
     await wait_until_async(shared, "both to own two partitions", timeout_s=60)
     assert not owned(one) & owned(two)
     # Each settles what the other one owns now; owners hear of it and move on (R16).
-    await two.settle(messages[:50], Verb.ACK)
-    await one.settle(messages[50:], Verb.ACK)
+    await two.settle(messages[:50], SettleVerb.ACK)
+    await one.settle(messages[50:], SettleVerb.ACK)
 
     async def all_done() -> bool:
         rows = await one.runtime.lag("work") + await two.runtime.lag("work")

@@ -14,9 +14,9 @@ from unittest.mock import patch
 
 import pytest
 
-from ackd.api.messages import Delivery, Verb
+from ackd.api.messages import Delivery, SettleVerb
 from ackd.core.ledger.claims import ClaimTracker
-from ackd.engine.operations.redrive_job import Work
+from ackd.engine.operations.redrive_job import RedriveJob
 from ackd.errors import StoreUnknownError
 from tests.integration.engine.test_dead_letters import REDRIVE, bury, desk, done
 from tests.integration.engine.test_send_back import NAME, Place
@@ -33,16 +33,16 @@ async def local(tmp_path: Path) -> AsyncIterator[Place]:
 
 def cut_once() -> Any:
     """The store's answer to the first mark is lost; what it decided is not known."""
-    original = Work._mark
+    original = RedriveJob._mark
     cuts = [True]
 
-    async def mark(self: Work, *rest: Any) -> None:
+    async def mark(self: RedriveJob, *rest: Any) -> None:
         if cuts:
             cuts.pop()
             raise StoreUnknownError
         await original(self, *rest)
 
-    return patch.object(Work, "_mark", mark)
+    return patch.object(RedriveJob, "_mark", mark)
 
 
 async def redriven(place: Place) -> tuple[int, int, int]:
@@ -54,7 +54,7 @@ async def redriven(place: Place) -> tuple[int, int, int]:
     got: list[Delivery] = []
     while found := await sidecar.receive(wait_ms=1_000 if len(got) >= COUNT else 30_000):
         got += found
-        await sidecar.settle(found, Verb.ACK)
+        await sidecar.settle(found, SettleVerb.ACK)
     rows = [row for row in await sidecar.runtime.lag(NAME) if row.topic == place.topic]
     added = sum(row.end for row in rows) - len(messages)
     bodies = {each.record.value for each in got}
@@ -72,7 +72,7 @@ def no_claim() -> Any:
 
 def to_everybody() -> Any:
     """What is meant for the group goes to the origin topic."""
-    return patch.object(Work, "_to_group", Work._to_origin)
+    return patch.object(RedriveJob, "_to_group", RedriveJob._to_origin)
 
 
 async def test_r29_a_batch_that_is_begun_twice_comes_once(local: Place) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka import TopicPartition
 
-from ackd.api.messages import Verb
+from ackd.api.messages import SettleVerb
 from tests.integration.engine.conftest import NAME, Sidecar, StartSidecar
 from tests.support.kafka import Kafka
 from tests.support.kafka.fill import fill
@@ -56,7 +56,7 @@ async def test_r6_the_log_is_cut_above_the_position_while_nobody_reads(
     while len(got) < 20:
         got += await one.receive(20 - len(got))
     acked = [each for each in got if each.record.offset < 5 or each.record.offset >= 13]
-    await one.settle(acked, Verb.ACK)
+    await one.settle(acked, SettleVerb.ACK)
     await one.runtime.stop()
     await delete_below(kafka, name, 30)
     two = await start(name, name, name="two")
@@ -75,7 +75,7 @@ async def test_r6_a_lease_outlives_the_deletion_of_its_message(
     one = await start(name, name, name="one", lease_ms=60_000)
     (held,) = await one.receive(1)
     await delete_below(kafka, name, 10)
-    await one.settle([held], Verb.ACK)  # fetched before: nothing has changed for it
+    await one.settle([held], SettleVerb.ACK)  # fetched before: nothing has changed for it
     assert len(await one.drain()) == 19
     assert expired(one) == 0
     await over(one, 20)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from ackd.api.dead_letters import OperationView
-from ackd.api.messages import Delivery, Verb
+from ackd.api.messages import Delivery, SettleVerb
 from ackd.api.progress import Position, SeekPlan, SeekRequest, SeekTo
 from ackd.errors import (
     BadParameterError,
@@ -94,9 +94,9 @@ async def test_back_and_ahead_and_undone(place: Place) -> None:
     messages = await sidecar.collect(20, lease_ms=60_000)
     # 0-9, 12 and 13 are done, 15 is under lease, the others are free again.
     done = [m for m in messages if offsets([m])[0] in {*range(10), 12, 13}]
-    await sidecar.settle(done, Verb.ACK)
+    await sidecar.settle(done, SettleVerb.ACK)
     free = [m for m in messages if m not in done and offsets([m]) != [15]]
-    await sidecar.settle(free, Verb.RELEASE)
+    await sidecar.settle(free, SettleVerb.RELEASE)
     held = next(m for m in messages if offsets([m]) == [15])
     with pytest.raises(NotPausedError):
         await sidecar.runtime.progress.seek(NAME, EARLIEST)
@@ -111,10 +111,10 @@ async def test_back_and_ahead_and_undone(place: Place) -> None:
     again = await sidecar.collect(11)
     assert offsets(again) == [5, 8, 9, 10, 11, 13, 14, 16, 17, 18, 19]
     assert {each.attempt for each in again} == {1}
-    assert await sidecar.settle([held], Verb.ACK) == ["acked"]
-    assert await sidecar.settle(done[:1], Verb.ACK) == ["already_acked"]
+    assert await sidecar.settle([held], SettleVerb.ACK) == ["acked"]
+    assert await sidecar.settle(done[:1], SettleVerb.ACK) == ["already_acked"]
     assert await sidecar.receive(wait_ms=300) == []
-    await sidecar.settle(again, Verb.ACK)
+    await sidecar.settle(again, SettleVerb.ACK)
     await sidecar.until_watermark(20)
     # As it was before: 10 is where it stood, with 12 and 13 done above it.
     await seek(sidecar, UNDO)
@@ -122,7 +122,7 @@ async def test_back_and_ahead_and_undone(place: Place) -> None:
     assert offsets(again) == [10, 11, 14, 15, 16, 17, 18, 19]
     await seek(sidecar, LATEST)
     await sidecar.until_watermark(20)
-    assert await sidecar.settle(again, Verb.EXTEND) == ["lost"] * 8
+    assert await sidecar.settle(again, SettleVerb.EXTEND) == ["lost"] * 8
     await sidecar.publish(1)
     (new,) = await sidecar.collect(1)
     assert offsets([new]) == [20]
@@ -131,11 +131,11 @@ async def test_back_and_ahead_and_undone(place: Place) -> None:
 async def test_to_a_time(place: Place) -> None:
     sidecar = await place.start(stuck_after_ms=SLOW_MS)
     await sidecar.publish(5)
-    await sidecar.settle(await sidecar.collect(5), Verb.ACK)
+    await sidecar.settle(await sidecar.collect(5), SettleVerb.ACK)
     await asyncio.sleep(0.05)  # the broker's stamps have milliseconds
     await sidecar.publish(3)
     messages = await sidecar.collect(3)
-    await sidecar.settle(messages, Verb.ACK)
+    await sidecar.settle(messages, SettleVerb.ACK)
     await sidecar.until_watermark(8)
     time_ms = messages[0].record.timestamp_ms
     await seek(sidecar, SeekRequest(SeekTo.TIME, time_ms))
@@ -146,25 +146,25 @@ async def test_r8_copies_of_what_comes_again_are_over(place: Place) -> None:
     sidecar = await place.start()
     await sidecar.publish(6)
     messages = await sidecar.collect(6, lease_ms=60_000)
-    await sidecar.settle(messages[5:], Verb.ACK)
+    await sidecar.settle(messages[5:], SettleVerb.ACK)
     # 0: waits as a copy. 1: its copy is under lease. 2: its copy has gone its way. 3: is parked
     # with a live lease. 4: the same, and it lies below the position.
-    await sidecar.settle(messages[:3], Verb.RETRY, delay_ms=3_000)
+    await sidecar.settle(messages[:3], SettleVerb.RETRY, delay_ms=3_000)
     await sidecar.until_watermark(6)
     copies = {offsets([m])[0]: m for m in await sidecar.collect(3, wait_ms=30_000)}
     assert sorted(copies) == [0, 1, 2]
-    assert await sidecar.settle([copies[2]], Verb.ACK) == ["acked"]
-    assert await sidecar.settle([copies[1]], Verb.EXTEND, lease_ms=60_000) == ["extended"]
-    assert await sidecar.settle([copies[0]], Verb.RETRY, delay_ms=1_000) == ["retrying"]
+    assert await sidecar.settle([copies[2]], SettleVerb.ACK) == ["acked"]
+    assert await sidecar.settle([copies[1]], SettleVerb.EXTEND, lease_ms=60_000) == ["extended"]
+    assert await sidecar.settle([copies[0]], SettleVerb.RETRY, delay_ms=1_000) == ["retrying"]
     await seek(sidecar, EARLIEST)
     again = await sidecar.collect(3)
     assert offsets(again) == [0, 2, 5]
     assert {each.attempt for each in again} == {1}
-    await sidecar.settle(again, Verb.ACK)
+    await sidecar.settle(again, SettleVerb.ACK)
     # Nothing comes of the copy of 0 when it would have been due, and each lease is as good as ever.
     assert await sidecar.receive(wait_ms=2_000) == []
     held = [copies[1], *messages[3:5]]
-    assert await sidecar.settle(held, Verb.ACK) == ["acked"] * 3
+    assert await sidecar.settle(held, SettleVerb.ACK) == ["acked"] * 3
     await sidecar.until_watermark(6)
     assert await sidecar.receive(wait_ms=500) == []
     rows = await sidecar.runtime.lag(NAME)
@@ -183,7 +183,7 @@ async def test_two_sidecars_one_of_which_owns_it(place: Place) -> None:
         if found := await two.receive(wait_ms=1_000):
             owner, other = two, one
     found += await owner.collect(10 - len(found)) if len(found) < 10 else []
-    await owner.settle(found, Verb.ACK)
+    await owner.settle(found, SettleVerb.ACK)
     # The one that does not own it is asked.
     await seek(other, EARLIEST)
     again: list[Delivery] = []
@@ -191,14 +191,14 @@ async def test_two_sidecars_one_of_which_owns_it(place: Place) -> None:
         some = await asyncio.gather(one.receive(wait_ms=500), two.receive(wait_ms=500))
         again += [*some[0], *some[1]]
     assert offsets(again) == list(range(10))
-    assert set(await other.settle(again, Verb.ACK)) == {"acked"}
+    assert set(await other.settle(again, SettleVerb.ACK)) == {"acked"}
 
 
 @ONE_BROKER
 async def test_one_at_a_time_and_cancelled_before_it_moves(place: Place) -> None:
     sidecar = await place.start(stuck_after_ms=SLOW_MS)
     await sidecar.publish(3)
-    await sidecar.settle(await sidecar.collect(3), Verb.ACK)
+    await sidecar.settle(await sidecar.collect(3), SettleVerb.ACK)
     await sidecar.until_watermark(3)
     await pause(sidecar)
     wrong = SeekRequest(SeekTo.POSITIONS, positions=(Position("other", 0, 1),))
@@ -222,14 +222,14 @@ async def test_progress_goes_out_and_in_and_only_increases(place: Place) -> None
     sidecar = await place.start(stuck_after_ms=SLOW_MS)
     await sidecar.publish(12)
     messages = await sidecar.collect(12, lease_ms=60_000)
-    await sidecar.settle([messages[n] for n in (0, 1, 2, 5, 6, 9)], Verb.ACK)
+    await sidecar.settle([messages[n] for n in (0, 1, 2, 5, 6, 9)], SettleVerb.ACK)
     await sidecar.until_watermark(3)
     export = await sidecar.runtime.progress.export(NAME)
     (found,) = export.partitions
     assert (found.offset, found.finished, found.partition) == (3, [(5, 7), (9, 10)], 0)
     # Taken over by a group that is further in one way and behind in another.
-    await sidecar.settle([messages[n] for n in (3, 4, 7)], Verb.ACK)
-    await sidecar.settle([messages[n] for n in (8, 10)], Verb.RELEASE)
+    await sidecar.settle([messages[n] for n in (3, 4, 7)], SettleVerb.ACK)
+    await sidecar.settle([messages[n] for n in (8, 10)], SettleVerb.RELEASE)
     await sidecar.until_watermark(8)
     positions = (Position(found.topic, 0, 3, tuple(found.finished), found.topic_id),)
     increase = SeekRequest(SeekTo.POSITIONS, None, positions, increase_only=True, imported=True)
@@ -243,7 +243,7 @@ async def test_progress_goes_out_and_in_and_only_increases(place: Place) -> None
     # 11 is under lease and stays; 9 was done, 8 is passed over.
     (ten,) = await sidecar.collect(1)
     assert offsets([ten]) == [10]
-    assert await sidecar.settle([ten, messages[11]], Verb.ACK) == ["acked", "acked"]
+    assert await sidecar.settle([ten, messages[11]], SettleVerb.ACK) == ["acked", "acked"]
     await sidecar.until_watermark(12)
     # To overwrite is to go back, too.
     await seek(sidecar, SeekRequest(SeekTo.POSITIONS, None, positions, imported=True))

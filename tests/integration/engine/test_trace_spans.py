@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from ackd.api.dead_letters import DeadRequest, DryRun, Kind, OperationView, To
-from ackd.api.messages import Delivery, PublishRequest, Verb
+from ackd.api.messages import Delivery, PublishRequest, SettleVerb
 from ackd.api.progress import SeekRequest, SeekTo
 from ackd.config.traces import TraceSettings
 from ackd.errors import BrokerError
 from ackd.ports import Outgoing
 from ackd.telemetry.caller import calling
-from ackd.telemetry.spans import Event
+from ackd.telemetry.spans import SpanEvent
 from ackd_adapters.local.broker import LocalBroker
 from tests.integration.engine.shop import NAME, Shop, Worker
 from tests.support.otlp import offsets, spans
@@ -94,20 +94,20 @@ async def test_a_dead_letter_and_both_ways_of_its_redrive(shop: Shop) -> None:
     worker = await shop.start(attempts_max=1)
     await worker.publish(2)
     home, origin = await worker.collect(2)
-    assert (await worker.settle(home, Verb.DEAD, reason="bad")).status == "dead"
-    assert (await worker.settle(origin, Verb.DEAD, reason="worse")).status == "dead"
+    assert (await worker.settle(home, SettleVerb.DEAD, reason="bad")).status == "dead"
+    assert (await worker.settle(origin, SettleVerb.DEAD, reason="worse")).status == "dead"
     letters = {each.message: each for each in await worker.dead(2)}
     desk = worker.runtime.dead
     ids = (letters[home.id].id,)
     await over(worker, await desk.begin(NAME, DeadRequest(Kind.REDRIVE, ids)))
     again = await worker.one()
     assert again.id == home.id
-    assert (await worker.settle(again, Verb.ACK)).status == "acked"
+    assert (await worker.settle(again, SettleVerb.ACK)).status == "acked"
     ids = (letters[origin.id].id,)
     await over(worker, await desk.begin(NAME, DeadRequest(Kind.REDRIVE, ids, to=To.ORIGIN)))
     new = await worker.one()
     assert new.id == f"{shop.topic}/0/2"
-    assert (await worker.settle(new, Verb.ACK)).status == "acked"
+    assert (await worker.settle(new, SettleVerb.ACK)).status == "acked"
 
     found = await ended(worker)
     assert life(found, home) == ["dead", "dead_letter", "redrive", "ack"]
@@ -129,12 +129,12 @@ async def test_a_copy_stays_the_message_of_its_home_and_of_its_epoch(shop: Shop)
     one = await shop.start("one", **QUICK)
     await one.publish(2)
     before = await one.collect(2)
-    assert await one.all(before, Verb.ACK) == ["acked"] * 2
+    assert await one.all(before, SettleVerb.ACK) == ["acked"] * 2
     await seek(one, SeekTo.EARLIEST)
     stuck, other = await one.collect(2)
-    assert (await one.settle(other, Verb.ACK)).status == "acked"
+    assert (await one.settle(other, SettleVerb.ACK)).status == "acked"
     late_ms = 2_500
-    asked = await one.settle(stuck, Verb.RETRY, delay_ms=late_ms)
+    asked = await one.settle(stuck, SettleVerb.RETRY, delay_ms=late_ms)
     assert asked.status == "retrying"
     metrics = one.runtime.metrics
     await until(lambda: metrics.copies.at(NAME, "retry-topic", "stored").value == 1, "a copy")
@@ -145,7 +145,7 @@ async def test_a_copy_stays_the_message_of_its_home_and_of_its_epoch(shop: Shop)
             again += (await each.receive(wait_ms=200)).messages
     (copy,) = again
     assert (copy.id, copy.attempt) == (stuck.id, 2)
-    assert (await two.settle(copy, Verb.ACK)).status == "acked"
+    assert (await two.settle(copy, SettleVerb.ACK)).status == "acked"
 
     found = await ended(one, two)
     named = [each for each in found if each.get("messaging.message.id") == stuck.id]
@@ -174,11 +174,11 @@ async def test_a_seek_is_told_and_what_comes_again_is_another_life(shop: Shop) -
     worker = await shop.start()
     await worker.publish(3)
     messages = await worker.collect(3)
-    assert await worker.all(messages, Verb.ACK) == ["acked"] * 3
+    assert await worker.all(messages, SettleVerb.ACK) == ["acked"] * 3
     await seek(worker, SeekTo.EARLIEST)
     again = await worker.collect(3)
     assert [each.id for each in again] == [each.id for each in messages]
-    assert await worker.all(again, Verb.ACK) == ["acked"] * 3
+    assert await worker.all(again, SettleVerb.ACK) == ["acked"] * 3
 
     found = await ended(worker)
     told = one_of(found, "seek")
@@ -199,7 +199,7 @@ async def test_a_seek_is_told_and_what_comes_again_is_another_life(shop: Shop) -
 async def test_takeovers_and_the_last_commit_are_told(shop: Shop) -> None:
     one = await shop.start("one")
     await one.publish(5)
-    assert await one.all(await one.collect(3), Verb.ACK) == ["acked"] * 3
+    assert await one.all(await one.collect(3), SettleVerb.ACK) == ["acked"] * 3
 
     async def committed() -> bool:
         (row,) = [row for row in await one.runtime.lag(NAME) if row.topic == shop.topic]
@@ -234,13 +234,13 @@ async def test_an_ack_before_the_topics_are_known_is_told_of_later(shop: Shop) -
     topics, known = subscription.topics, dict(subscription.topics.known)
     subscription.ownership.drop_all()
     topics.known.clear()
-    assert await worker.all(messages[:1], Verb.ACK) == ["acked"]
-    assert traces.counts.made[Event.ACK] == 1, "a crash from here on counts it"
+    assert await worker.all(messages[:1], SettleVerb.ACK) == ["acked"]
+    assert traces.counts.made[SpanEvent.ACK] == 1, "a crash from here on counts it"
     traces.flush_all()
     topics.known.update(known)
     traces.flush_all()
     topics.known.clear()
-    assert await worker.all(messages[1:], Verb.ACK) == ["acked"]
+    assert await worker.all(messages[1:], SettleVerb.ACK) == ["acked"]
     found = await ended(worker)
     (told,) = of(found, "ack")
     assert told["messaging.message.id"] == messages[0].id

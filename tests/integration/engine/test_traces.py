@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ackd.api.messages import Delivery, SettleItem, Status, Verb
+from ackd.api.messages import Delivery, SettleItem, SettleVerb, Status
 from ackd.config.traces import TraceSettings
 from tests.integration.engine.together import Sidecar, Together
 from tests.support.otlp import offsets, spans
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.slow, pytest.mark.timeout(120)]
 COUNT = 40
 
 
-async def settle(at: Sidecar, messages: Sequence[Delivery], do: Verb, status: Status) -> None:
+async def settle(at: Sidecar, messages: Sequence[Delivery], do: SettleVerb, status: Status) -> None:
     items = [SettleItem(each.lease, do, delay_ms=20) for each in messages]
     results = await at.runtime.settle(items)
     assert [each.status for each in results] == [status] * len(messages)
@@ -39,19 +39,19 @@ async def run(together: Together, sample: float) -> tuple[list[dict[str, Any]], 
     of_two = [each for each in got if each.partition not in owned]
     again: list[Delivery] = []
     for owner, other, messages in ((one, two, of_one), (two, one, of_two)):
-        await settle(other, messages[:8], Verb.ACK, Status.ACKED)
-        await settle(other, messages[8:10], Verb.DEAD, Status.DEAD)
-        await settle(other, messages[10:14], Verb.RETRY, Status.RETRYING)
-        await settle(other, messages[14:16], Verb.RELEASE, Status.RELEASED)
-        await settle(other, messages[16:], Verb.EXTEND, Status.EXTENDED)
-        await settle(owner, messages[16:], Verb.ACK, Status.ACKED)
-        await settle(other, messages[:1], Verb.ACK, Status.ALREADY_ACKED)
+        await settle(other, messages[:8], SettleVerb.ACK, Status.ACKED)
+        await settle(other, messages[8:10], SettleVerb.DEAD, Status.DEAD)
+        await settle(other, messages[10:14], SettleVerb.RETRY, Status.RETRYING)
+        await settle(other, messages[14:16], SettleVerb.RELEASE, Status.RELEASED)
+        await settle(other, messages[16:], SettleVerb.EXTEND, Status.EXTENDED)
+        await settle(owner, messages[16:], SettleVerb.ACK, Status.ACKED)
+        await settle(other, messages[:1], SettleVerb.ACK, Status.ALREADY_ACKED)
         more = await owner.collect(6)
         again += more
         twice = [each for each in more if each.attempt == 2]
         assert len(twice) == 4
-        await settle(other, twice[:2], Verb.RETRY, Status.RETRYING)  # its last attempt
-        await settle(other, [e for e in more if e not in twice[:2]], Verb.ACK, Status.ACKED)
+        await settle(other, twice[:2], SettleVerb.RETRY, Status.RETRYING)  # its last attempt
+        await settle(other, [e for e in more if e not in twice[:2]], SettleVerb.ACK, Status.ACKED)
 
     told.update(each.id for each in again)
 

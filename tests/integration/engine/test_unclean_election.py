@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.cimpl import NewTopic
 
-from ackd.api.messages import Delivery, Status, Verb
+from ackd.api.messages import Delivery, SettleVerb, Status
 from tests.integration.engine.conftest import Sidecar, StartSidecar
 from tests.support.kafka import Kafka, KafkaNode, KafkaOptions
 from tests.support.kafka.fill import fill
@@ -78,7 +78,7 @@ async def test_i1_new_messages_on_old_numbers_are_delivered_after_an_unclean_ele
     write(kafka, name, b"old", OLD - KEPT)
     sidecar = await start(name, name, wait=False)
     found = await sidecar.collect(OLD)
-    await sidecar.settle([m for m in found if m.record.offset not in held], Verb.ACK)
+    await sidecar.settle([m for m in found if m.record.offset not in held], SettleVerb.ACK)
     late = [m for m in found if m.record.offset in held]
     if not running:
         await sidecar.runtime.stop()
@@ -88,9 +88,9 @@ async def test_i1_new_messages_on_old_numbers_are_delivered_after_an_unclean_ele
     new = await collect(sidecar, NEW - KEPT)
     assert sorted(each.record.offset for each in new) == list(range(KEPT, NEW))
     assert {each.record.value for each in new} == {b"new"}
-    results = await sidecar.settle(late, Verb.ACK)
+    results = await sidecar.settle(late, SettleVerb.ACK)
     assert {each.status for each in results} <= {Status.LOST}
-    await sidecar.settle(new, Verb.ACK)
+    await sidecar.settle(new, SettleVerb.ACK)
     assert await sidecar.receive(wait_ms=1_000) == []
     await asyncio.to_thread(leader.start)
     await asyncio.to_thread(kafka.wait_ready)
@@ -105,18 +105,18 @@ async def test_i2_a_change_of_the_leader_that_loses_nothing_brings_nothing_again
     sidecar = await start(name, name, wait=False)
     found = await sidecar.collect(KEPT)
     held = [message for message in found if message.record.offset in range(10, 20)]
-    await sidecar.settle([message for message in found if message not in held], Verb.ACK)
+    await sidecar.settle([message for message in found if message not in held], SettleVerb.ACK)
     await asyncio.to_thread(leader.terminate)
     await is_leader(kafka, name, follower)
     await asyncio.to_thread(write, kafka, name, b"second", OLD - KEPT)
     second = await collect(sidecar, OLD - KEPT)
     assert {message.record.value for message in second} == {b"second"}
-    await sidecar.settle(second, Verb.ACK)
+    await sidecar.settle(second, SettleVerb.ACK)
     await sidecar.runtime.stop()
     successor = await start(name, name, wait=False)
     # It reads from the first held one, and has looked at the end of the log before.
     assert await successor.receive(wait_ms=8_000) == []
-    results = await successor.settle(held, Verb.ACK)
+    results = await successor.settle(held, SettleVerb.ACK)
     assert {each.status for each in results} == {Status.ACKED}
     assert await successor.receive(wait_ms=1_000) == []
     assert await successor.watermarks() == {0: OLD}

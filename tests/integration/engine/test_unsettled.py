@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ackd.api.messages import Delivery, SettleItem, Unsettled, Verb
+from ackd.api.messages import Delivery, SettleItem, SettleVerb, Unsettled
 from tests.integration.engine.conftest import NAME, Sidecar, StartSidecar
 from tests.support.kafka import Kafka
 from tests.support.kafka.fill import fill
@@ -37,16 +37,18 @@ async def test_every_end_of_a_lease_counts_also_of_a_partition_that_went_away(
         messages += await first.receive(most=20)
     held.add(messages)
     assert held.count() == 20
-    await first.settle(messages[:2], Verb.ACK)
-    await first.settle(messages[2:3], Verb.RELEASE)
-    await first.settle(messages[3:4], Verb.EXTEND)
+    await first.settle(messages[:2], SettleVerb.ACK)
+    await first.settle(messages[2:3], SettleVerb.RELEASE)
+    await first.settle(messages[3:4], SettleVerb.EXTEND)
     assert held.count() == 17
     second = await start(name, name)
     await owns_one_each(first, second)
     assert held.count() == 17
-    await second.settle(messages[3:12], Verb.ACK)
+    await second.settle(messages[3:12], SettleVerb.ACK)
     await counts(held, 8)
-    items = [SettleItem(message.lease, Verb.EXTEND, lease_ms=300) for message in messages[12:]]
+    items = [
+        SettleItem(message.lease, SettleVerb.EXTEND, lease_ms=300) for message in messages[12:]
+    ]
     await first.runtime.settle(items)
     await counts(held, 0)
     held.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ackd.api.messages import Verb
+from ackd.api.messages import SettleVerb
 from tests.integration.engine.test_send_back import NAME, Place
 from tests.support.wait import wait_until_async
 
@@ -29,5 +29,5 @@ async def test_i8_counts_that_are_wrong_are_said_and_mended(
 
         await wait_until_async(mended, "the ledger to be read again", timeout_s=60)
         assert "the ledger is wrong: leased: 3, not 2" in caplog.text
-        await sidecar.settle(held, Verb.ACK)
+        await sidecar.settle(held, SettleVerb.ACK)
         assert (partition.ledger.leased, len(partition.ledger.entries)) == (0, 0)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ackd.core.ids import TopicPartition
-from ackd.ports import ConsumerSpec, Nominated, Outgoing, Stored, Trouble
+from ackd.ports import Condition, ConsumerSpec, Nominated, Outgoing, Stored
 from ackd.testing import Bench, Reader
 from ackd_adapters.local import LocalBroker
 from tests.contract.brokers.test_local import LocalLab
@@ -113,8 +113,8 @@ async def test_r24_static_id_takes_over_and_fences(opened: Open) -> None:
     await first.until(lambda: len(first.nominated) == 2, "both")
     second = await join(two, "g", "t", "name")
     await second.until(lambda: len(second.nominated) == 2, "both, at once", 30)
-    await first.until(lambda: first.of(Trouble), "fenced")
-    assert first.of(Trouble)[-1].fatal
+    await first.until(lambda: first.of(Condition), "fenced")
+    assert first.of(Condition)[-1].fatal
     assert not first.nominated
     await first.during(1.0)
     assert len(first.of(Nominated)) == 1, "it came back by itself"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ackd.api.messages import Delivery, ReceiveRequest, SettleItem, Verb
+from ackd.api.messages import Delivery, ReceiveRequest, SettleItem, SettleVerb
 from ackd.config.schema import BrokerSettings, Settings, StoreSettings
 from ackd.config.subscription import SubscriptionSettings
 from ackd.engine.runtime import Runtime
@@ -122,7 +122,7 @@ class Worker:
         await wait_until_async(enough, f"{count} messages", timeout_s=60)
         return found
 
-    async def settle(self, do: Verb, *messages: Delivery, **more: object) -> list[str]:
+    async def settle(self, do: SettleVerb, *messages: Delivery, **more: object) -> list[str]:
         """Settle them alike; the statuses."""
         items = [SettleItem(each.lease, do, **more) for each in messages]  # type: ignore[arg-type]
         return [each.status.value for each in await self.runtime.settle(items)]

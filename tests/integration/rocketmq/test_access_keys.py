@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ackd.api.messages import Verb
+from ackd.api.messages import SettleVerb
 from tests.integration.rocketmq.shop import Shop
 from tests.support import rocketmq as rocketmq_support
 from tests.support.redis import RedisServer
@@ -40,7 +40,7 @@ async def test_the_right_key_works_and_readiness_tells_of_a_wrong_one(
         worker = await shop.start(keys=(ACCESS_KEY, right))
         await worker.stored(b"one", b"two")
         found = await worker.collect(2)
-        assert await worker.settle(Verb.ACK, *found) == ["acked", "acked"]
+        assert await worker.settle(SettleVerb.ACK, *found) == ["acked", "acked"]
         await worker.broker_told()
         with pytest.raises(AssertionError, match="signature") as told:
             await shop.start("wrong", keys=(ACCESS_KEY, wrong), within_s=NOT_READY_S)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ackd.api.messages import Verb
+from ackd.api.messages import SettleVerb
 from ackd.core.ledger.unordered import UnorderedLedger
 from ackd.engine.ownership import broker_acks
 from ackd.ports import Outgoing
@@ -51,7 +51,7 @@ async def test_only_what_the_filter_lets_through_comes(
     assert sorted(int(each.record.value or b"") for each in found) == wanted
     held, *over = sorted(found, key=lambda each: each.record.offset)
     last = over[-1].record.offset
-    assert set(await one.settle(Verb.ACK, *over)) == {"acked"}
+    assert set(await one.settle(SettleVerb.ACK, *over)) == {"acked"}
     (partition,) = one.runtime._subscriptions["work"].partitions.owned.values()
     ledger = partition.ledger
     assert isinstance(ledger, UnorderedLedger)
@@ -62,7 +62,7 @@ async def test_only_what_the_filter_lets_through_comes(
     # Gaps are over; the message that somebody works on is not.
     await wait_until_async(lapsed, "the gaps to lapse")
     assert ledger.watermark == held.record.offset
-    assert await one.settle(Verb.ACK, held) == ["acked"]
+    assert await one.settle(SettleVerb.ACK, held) == ["acked"]
 
     async def over_all() -> bool:
         return ledger.watermark > last

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ackd.api.messages import Verb
+from ackd.api.messages import SettleVerb
 from tests.integration.rocketmq.shop import HOLD_MS, Shop
 from tests.support.wait import wait_until_async
 
@@ -18,12 +18,12 @@ async def test_i2_acked_is_told_to_the_broker_and_a_retry_comes_again(shop: Shop
     first = await one.collect(20)
     assert {each.record.value for each in first} == {b"%d" % n for n in range(20)}
     assert {each.attempt for each in first} == {1}
-    assert await one.settle(Verb.ACK, *first[:18]) == ["acked"] * 18
-    assert await one.settle(Verb.RETRY, *first[18:], delay_ms=300) == ["retrying"] * 2
+    assert await one.settle(SettleVerb.ACK, *first[:18]) == ["acked"] * 18
+    assert await one.settle(SettleVerb.RETRY, *first[18:], delay_ms=300) == ["retrying"] * 2
     again = await one.collect(2)
     assert {each.record.value for each in again} == {each.record.value for each in first[18:]}
     assert {each.attempt for each in again} == {2}
-    assert await one.settle(Verb.ACK, *again) == ["acked"] * 2
+    assert await one.settle(SettleVerb.ACK, *again) == ["acked"] * 2
 
     await one.broker_told()
     await one.runtime.stop()
@@ -42,9 +42,9 @@ async def test_a_lease_that_is_extended_beyond_the_brokers_hold_is_delivered_onc
     (message,) = await one.collect(1, lease_ms=2_000)
     for _ in range(10):
         await asyncio.sleep(0.8)
-        assert await one.settle(Verb.EXTEND, message, lease_ms=2_000) == ["extended"]
+        assert await one.settle(SettleVerb.EXTEND, message, lease_ms=2_000) == ["extended"]
         assert await one.receive(wait_ms=0) == []
-    assert await one.settle(Verb.ACK, message) == ["acked"]
+    assert await one.settle(SettleVerb.ACK, message) == ["acked"]
 
     await one.broker_told()
 
@@ -63,12 +63,12 @@ async def test_i3_of_two_sidecars_one_draws_and_the_other_follows(shop: Shop) ->
     await first.stored(*(b"%d" % n for n in range(20)))
     found = await first.collect(20, lease_ms=60_000)
     # Whoever is asked settles.
-    assert await second.settle(Verb.ACK, *found[:10]) == ["acked"] * 10
+    assert await second.settle(SettleVerb.ACK, *found[:10]) == ["acked"] * 10
     await first.runtime.stop()
-    assert await second.settle(Verb.RETRY, *found[10:15], delay_ms=0) == ["retrying"] * 5
+    assert await second.settle(SettleVerb.RETRY, *found[10:15], delay_ms=0) == ["retrying"] * 5
     again = await second.collect(5)
     values = {each.record.value for each in again}
     assert values == {each.record.value for each in found[10:15]}
-    assert await second.settle(Verb.ACK, *again) == ["acked"] * 5
-    assert await second.settle(Verb.ACK, *found[15:]) == ["acked"] * 5
+    assert await second.settle(SettleVerb.ACK, *again) == ["acked"] * 5
+    assert await second.settle(SettleVerb.ACK, *found[15:]) == ["acked"] * 5
     assert await second.receive(wait_ms=HOLD_MS + 2_000) == []

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from ackd.api.messages import Delivery, Verb
+from ackd.api.messages import Delivery, SettleVerb
 from ackd.errors import AckdError, BrokerError
 from tests.integration.rocketmq.shop import Shop, Worker
 from tests.support.paths import CACHE
@@ -147,7 +147,7 @@ def _ackd_step(worker: Worker, run: Run) -> Step:
 
 async def _ack(worker: Worker, run: Run, found: list[Delivery], wanted: list[bool]) -> None:
     done = [each for each, yes in zip(found, wanted, strict=True) if yes]
-    for each, status in zip(done, await worker.settle(Verb.ACK, *done), strict=True):
+    for each, status in zip(done, await worker.settle(SettleVerb.ACK, *done), strict=True):
         assert status == "acked", status
         run.acked.add(each.record.value or b"")
 
@@ -158,7 +158,7 @@ def _ackd_read(worker: Worker, run: Run) -> Step:
     async def step() -> bool:
         found = await worker.receive(100, wait_ms=500)
         run.seen.update(each.record.value or b"" for each in found)
-        assert set(await worker.settle(Verb.ACK, *found)) <= {"acked"}
+        assert set(await worker.settle(SettleVerb.ACK, *found)) <= {"acked"}
         waiting = worker.runtime._subscriptions["work"].partitions.leased()
         return bool(found) or waiting > 0
 

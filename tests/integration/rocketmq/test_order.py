@@ -5,7 +5,7 @@ from collections import defaultdict
 
 import pytest
 
-from ackd.api.messages import Delivery, Verb
+from ackd.api.messages import Delivery, SettleVerb
 from ackd.ports import Outgoing, Stored
 from tests.integration.rocketmq.shop import Shop, Worker
 from tests.support.wait import wait_until_async
@@ -49,9 +49,9 @@ class Line:
         key, number = message.record.key or b"", int(message.record.value or b"-1")
         self.came[key].append(number)
         if number == RETRIED and message.attempt == 1:
-            assert await worker.settle(Verb.RETRY, message, delay_ms=200) == ["retrying"]
+            assert await worker.settle(SettleVerb.RETRY, message, delay_ms=200) == ["retrying"]
         else:
-            assert await worker.settle(Verb.ACK, message) == ["acked"]
+            assert await worker.settle(SettleVerb.ACK, message) == ["acked"]
             self.acked[key].append(number)
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ackd.api.messages import Verb
+from ackd.api.messages import SettleVerb
 from ackd.errors import NotSupportedError
 from ackd.ports import Outgoing, Stored
 from ackd_adapters.rocketmq.client import EVERYTHING
@@ -28,7 +28,7 @@ async def test_of_transactions_only_what_was_committed_comes(
         await transact(it, b"committed", commit=True)
         (message,) = await one.collect(1)
         assert message.record.value == b"committed"
-        assert await one.settle(Verb.ACK, message) == ["acked"]
+        assert await one.settle(SettleVerb.ACK, message) == ["acked"]
         assert await one.receive(wait_ms=1_500) == []
 
 
@@ -54,7 +54,7 @@ async def test_the_brokers_own_dead_letters_can_be_read_and_sent_again(
         again = Outgoing(origin, letter.record.key, letter.record.value, letter.record.headers)
         (said,) = await one.runtime._brokers["b"].publish([again])
         assert isinstance(said, Stored)
-        assert await one.settle(Verb.ACK, letter) == ["acked"]
+        assert await one.settle(SettleVerb.ACK, letter) == ["acked"]
         (back,) = await it.take_some(1)
         assert (back.body, back.tag) == (b"poison", "paid")
         assert back.message_id != message.message_id

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ackd.api.messages import Delivery, Verb
+from ackd.api.messages import Delivery, SettleVerb
 from ackd.errors import BrokerError
 from tests.integration.rocketmq.shop import HOLD_MS, Shop, Worker
 from tests.support import rocketmq as rocketmq_support
@@ -66,7 +66,7 @@ async def test_i2_a_killed_proxy_costs_no_lease_and_receiving_goes_on_at_once(
     async with bare(apart) as it:
         it.topic = shop.topic
         broker = apart.broker.pid
-        assert set(await worker.settle(Verb.ACK, *before)) == {"acked"}
+        assert set(await worker.settle(SettleVerb.ACK, *before)) == {"acked"}
         async with _killed(apart) as killed:
             repeated = await _settled_without_proxy(worker, away, longer, again)
             assert not apart.proxy.running
@@ -79,7 +79,7 @@ async def test_i2_a_killed_proxy_costs_no_lease_and_receiving_goes_on_at_once(
     assert apart.broker.running
     assert apart.broker.pid == broker, "the broker was to live"
     # What had its lease all along is settled now, by the tokens that it always had.
-    assert set(await worker.settle(Verb.ACK, *longer, *repeated, *came)) == {"acked"}
+    assert set(await worker.settle(SettleVerb.ACK, *longer, *repeated, *came)) == {"acked"}
     await worker.broker_told()
     seen = Counter(each.record.value for each in came)
     while sent[-1] not in seen:  # one that was sent without an answer may have come before it
@@ -111,9 +111,9 @@ async def _settled_without_proxy(
     worker: Worker, away: list[Delivery], longer: list[Delivery], again: list[Delivery]
 ) -> list[Delivery]:
     """Ack, extend and retry; what is retried is handed out again. Nothing of it asks the broker."""
-    assert set(await worker.settle(Verb.ACK, *away)) == {"acked"}
-    assert set(await worker.settle(Verb.EXTEND, *longer, lease_ms=LEASE_MS)) == {"extended"}
-    assert set(await worker.settle(Verb.RETRY, *again, delay_ms=0)) == {"retrying"}
+    assert set(await worker.settle(SettleVerb.ACK, *away)) == {"acked"}
+    assert set(await worker.settle(SettleVerb.EXTEND, *longer, lease_ms=LEASE_MS)) == {"extended"}
+    assert set(await worker.settle(SettleVerb.RETRY, *again, delay_ms=0)) == {"retrying"}
     repeated = await worker.collect(len(again), lease_ms=LEASE_MS)
     assert {each.id for each in repeated} == {each.id for each in again}
     assert {each.attempt for each in repeated} == {2}

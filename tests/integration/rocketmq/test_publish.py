@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from ackd.api.messages import Verb
+from ackd.api.messages import SettleVerb
 from ackd.ports import Failure, NotStored, Outgoing, Stored
 from tests.integration.rocketmq.shop import Shop
 from tests.support.rocketmq import RocketMQ
@@ -78,7 +78,7 @@ async def test_i1_a_dead_message_lies_in_the_groups_dead_letter_topic(
     async with bare(rocketmq) as it:
         await one.stored(b"poison")
         (message,) = await one.collect(1)
-        assert await one.settle(Verb.DEAD, message, reason="no such account") == ["dead"]
+        assert await one.settle(SettleVerb.DEAD, message, reason="no such account") == ["dead"]
         (it.queue,) = await it.client.route(dead)
 
         async def there() -> bool:

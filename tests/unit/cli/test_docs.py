@@ -4,7 +4,7 @@ import pytest
 
 from ackd.cli.commands.docs import OWN_ADAPTERS, PAGES
 from ackd.cli.main import main
-from ackd.config.fields import Kind, Spec, specs
+from ackd.config.fields import FieldKind, Spec, specs
 from ackd.config.reference import page
 from ackd.config.schema import Settings
 
@@ -39,6 +39,6 @@ def _all(known: tuple[Spec, ...]) -> list[Spec]:
     for spec in known:
         if spec.section is not None:
             found += _all(specs(spec.section))
-        elif spec.kind is not Kind.OPTIONS:
+        elif spec.kind is not FieldKind.OPTIONS:
             found.append(spec)
     return found

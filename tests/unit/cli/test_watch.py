@@ -8,7 +8,7 @@ import pytest
 
 from ackd.cli.client.endpoint import of_address, of_url
 from ackd.cli.top import scrape
-from ackd.cli.top.board import Row, Seen, Told, rows
+from ackd.cli.top.board import BoardRow, SeenBefore, Told, rows
 from ackd.cli.top.columns import COLUMNS, message_line, table, troubles
 from ackd.cli.top.figures import age, clean, count, rate, until
 from ackd.cli.top.words import HISTORY_MAX, History, detail, message_lines, place_of
@@ -39,7 +39,7 @@ def test_what_others_wrote_moves_no_cursor() -> None:
 @pytest.mark.parametrize("width", [60, 79, 80, 100, 120, 160, 250])
 def test_a_row_is_as_wide_as_its_titles_and_fits(width: int) -> None:
     layout = table(width)
-    row = Row("n" * 300, "starting", {"lag": 10**9}, oldest_s=10**7, messages=[])
+    row = BoardRow("n" * 300, "starting", {"lag": 10**9}, oldest_s=10**7, messages=[])
     cells = layout.cells(row)
     assert [len(cell) for cell in cells] == [len(title) for title in layout.titles]
     assert len("".join(cells)) <= max(width, 75)
@@ -85,11 +85,11 @@ def test_the_metrics_are_those_of_a_sidecar() -> None:
     assert used | {scrape.COPIES, scrape.TAKEN} <= known
 
 
-def seen(name: str, at_s: float, out: float, state: str = "running", error: str = "") -> Seen:
+def seen(name: str, at_s: float, out: float, state: str = "running", error: str = "") -> SeenBefore:
     """One look at one sidecar."""
     figures = scrape.Figures({"lag": 10, "in_flight": 1}, out=out, acked=out)
     told = {"s": Told({"state": state}, figures, messages=[message("t/0/1", since_ms=5)])}
-    return Seen(name, at_s=at_s, error=error, subscriptions=told)
+    return SeenBefore(name, at_s=at_s, error=error, subscriptions=told)
 
 
 def message(name: str, **more: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from ackd.config.fields import Kind, Spec, specs
+from ackd.config.fields import FieldKind, Spec, specs
 from ackd.config.schema import Settings
 from tests.support.paths import REPO
 
@@ -16,7 +16,7 @@ def _every(known: tuple[Spec, ...], path: str) -> list[str]:
     for spec in known:
         here = f"{path}.{spec.name}" if path else spec.name
         found.append(here)
-        if spec.section is not None and spec.kind is not Kind.OPTIONS:
+        if spec.section is not None and spec.kind is not FieldKind.OPTIONS:
             found += _every(specs(spec.section), here)
     return found
 

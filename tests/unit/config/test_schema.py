@@ -9,13 +9,13 @@ from typing import Any, Literal
 import pytest
 
 from ackd.config.adapters import find_adapter
-from ackd.config.fields import Kind, Spec, Unit, specs
+from ackd.config.fields import FieldKind, Spec, Unit, specs
 from ackd.config.schema import Settings
 from ackd.config.subscription import RETRY_DELAYS_MS, SubscriptionSettings
 from ackd.config.values import convert
 from ackd.options import setting
 
-SECTIONS = (Kind.SECTION, Kind.SECTIONS, Kind.OPTIONS)
+SECTIONS = (FieldKind.SECTION, FieldKind.SECTIONS, FieldKind.OPTIONS)
 
 
 def every(cls: type[Any]) -> Iterator[tuple[str, Spec]]:
@@ -50,7 +50,7 @@ def test_every_setting_is_documented_and_its_default_is_allowed(name: str, spec:
 def test_numbers_have_bounds() -> None:
     """I8: a setting that is a number can't be set to something that never ends."""
     for name, spec in ALL:
-        if Kind.INT in (spec.kind, spec.item) or spec.kind is Kind.FLOAT:
+        if FieldKind.INT in (spec.kind, spec.item) or spec.kind is FieldKind.FLOAT:
             assert spec.facts.get("min") is not None, name
             assert spec.facts.get("max") is not None, name
 

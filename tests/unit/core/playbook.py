@@ -27,7 +27,7 @@ from ackd.core.ledger.effects import (
     Unpark,
 )
 from ackd.core.ledger.ledger import Ledger
-from ackd.core.ledger.order import Place
+from ackd.core.ledger.order import OrderPosition
 from ackd.core.ledger.repair import Repair
 from ackd.core.record import decide
 from ackd.core.record.operations import (
@@ -40,7 +40,7 @@ from ackd.core.record.operations import (
     ReplayAck,
     Settle,
 )
-from ackd.core.record.protocol import Call, Finish, Open, Reply, Result, Verdict
+from ackd.core.record.protocol import CallStatus, Finish, Open, OpResult, RecordCall, RecordReply
 from ackd.core.record.transitions import Verb
 
 KEY = LedgerKey("cluster", "orders", b"\1" * 16, 0)
@@ -75,7 +75,7 @@ class Owner:
 
 Token = tuple[int, int, int]
 Event = Callable[["Play"], object]
-PlaceOf = Callable[[Letter], Place | None]
+PlaceOf = Callable[[Letter], OrderPosition | None]
 
 
 class Play:
@@ -124,20 +124,20 @@ class Play:
             self.owners[name] = Owner(name, Ledger(place_of=self.place_of))
         return self.owners[name]
 
-    def call(self, *ops: Op, owner: Owner | None) -> Reply:
+    def call(self, *ops: Op, owner: Owner | None) -> RecordReply:
         """One call to the record, as the owner or (None) as somebody who only settles."""
-        call = Call(KEY, list(ops))
+        call = RecordCall(KEY, list(ops))
         if owner is not None:
             owner.seq += 1
             call.term, call.seq, call.incarnation = owner.term, owner.seq, owner.incarnation
             call.journal_from = owner.journal_next
         return decide.apply(self.record, call, self.now_ms * 1000, self.run)
 
-    def as_owner(self, *ops: Op) -> Reply:
+    def as_owner(self, *ops: Op) -> RecordReply:
         """A call of the acting owner; its ledger hears the journal and the watermark."""
         owner = self.owner
         reply = self.call(*ops, owner=owner)
-        if reply.verdict is Verdict.OK:
+        if reply.verdict is CallStatus.OK:
             owner.journal_next = reply.journal_next
             owner.ledger.store_confirmed(reply.watermark)
             owner.ledger.journal(reply.journal or (), reply.now_ms, self.now_ms)
@@ -174,7 +174,7 @@ def opens(name: str, *, grace_ms: int = 0, again: bool = False) -> Event:
     From then on it is the one that acts.
     """
 
-    def event(play: Play) -> Repair | Verdict:
+    def event(play: Play) -> Repair | CallStatus:
         owner = play.sidecar(name)
         play.owner = owner
         request = Open(
@@ -184,7 +184,7 @@ def opens(name: str, *, grace_ms: int = 0, again: bool = False) -> Event:
         snapshot = decide.open_record(
             play.record, request, play.now_ms * 1000, play.run, created=False
         )
-        if snapshot.verdict is not Verdict.OK:
+        if snapshot.verdict is not CallStatus.OK:
             return snapshot.verdict
         owner.term, owner.seq = snapshot.term, snapshot.seq
         owner.incarnation, owner.journal_next = snapshot.incarnation, snapshot.journal_next
@@ -258,7 +258,7 @@ def leases(
     `heard` False: the store decided, its answer was lost (R12).
     """
 
-    def event(play: Play) -> list[int] | Verdict:
+    def event(play: Play) -> list[int] | CallStatus:
         owner = play.owner
         taken = owner.ledger.grants.take(most, bytes_max)
         ops = [Grant.of(offset, lease_ms, 1) for offset in taken]
@@ -266,7 +266,7 @@ def leases(
             play.call(*ops, owner=owner)
             return []
         reply = play.as_owner(*ops)
-        if reply.verdict is not Verdict.OK:
+        if reply.verdict is not CallStatus.OK:
             owner.ledger.grants.not_granted(taken)
             return reply.verdict
         given = []
@@ -331,7 +331,7 @@ def finishes_dead(offset: int) -> Event:
 # --- applications' events
 
 
-def _tell(play: Play, op: Op, result: Result, store_ms: int) -> None:
+def _tell(play: Play, op: Op, result: OpResult, store_ms: int) -> None:
     play.owner.ledger.settled(
         op.offset, result.outcome, result.fence, result.when_ms, store_ms, play.now_ms
     )
@@ -349,7 +349,7 @@ def settles(
     def event(play: Play) -> str | list[str]:
         ops = [Settle(verb, offset, *play.token(offset, nth), arg) for offset in offsets]
         reply = play.call(*ops, owner=None) if elsewhere else play.as_owner(*ops)
-        if reply.verdict is not Verdict.OK:
+        if reply.verdict is not CallStatus.OK:
             return reply.verdict.name.lower()
         said = []
         for op, result in zip(ops, reply.results, strict=True):

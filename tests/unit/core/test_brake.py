@@ -1,13 +1,13 @@
 """The brake: when it is pulled, how trials follow each other, what lets it go."""
 
-from ackd.core.circuit_breaker import Brake, BrakeRules
+from ackd.core.circuit_breaker import BreakerRules, BreakerState
 
-ROW = BrakeRules(failures=3, share=0, window_ms=1_000, trial_ms=100)
-SHARE = BrakeRules(failures=0, share=0.5, window_ms=1_000, trial_ms=100)
+ROW = BreakerRules(failures=3, share=0, window_ms=1_000, trial_ms=100)
+SHARE = BreakerRules(failures=0, share=0.5, window_ms=1_000, trial_ms=100)
 
 
 def test_failures_in_a_row_pull_it_and_an_ack_between_them_does_not() -> None:
-    brake = Brake()
+    brake = BreakerState()
     for _ in range(10):
         assert not brake.saw(0, 2, ROW, 0)
         assert not brake.saw(1, 0, ROW, 0)
@@ -18,7 +18,7 @@ def test_failures_in_a_row_pull_it_and_an_ack_between_them_does_not() -> None:
 
 
 def test_trials_get_rarer_up_to_a_bound_and_an_ack_ends_it() -> None:
-    brake = Brake()
+    brake = BreakerState()
     brake.saw(0, 3, ROW, 0)
     now_ms, waits = 0, []
     for _ in range(9):
@@ -37,20 +37,20 @@ def test_trials_get_rarer_up_to_a_bound_and_an_ack_ends_it() -> None:
 
 
 def test_a_share_counts_over_its_window_and_not_of_a_few() -> None:
-    brake = Brake()
+    brake = BreakerState()
     assert not brake.saw(0, 9, SHARE, 0), "nine say nothing"
-    brake = Brake()
+    brake = BreakerState()
     assert not brake.saw(8, 0, SHARE, 0)
     assert not brake.saw(0, 7, SHARE, 500)
     assert brake.saw(0, 1, SHARE, 500)
     assert brake.why == "8 of the last 16 failed"
-    brake = Brake()
+    brake = BreakerState()
     brake.saw(0, 9, SHARE, 0)
     assert not brake.saw(0, 5, SHARE, 1_100), "the first nine are out of the window"
 
 
 def test_a_brake_that_is_not_wanted_any_more() -> None:
-    brake = Brake()
+    brake = BreakerState()
     assert not brake.release()
     brake.saw(0, 3, ROW, 0)
     assert brake.release()

@@ -2,27 +2,27 @@
 
 from random import Random
 
-from ackd.core.rate_bucket import Bucket, Taken
+from ackd.core.rate_bucket import Bucket, TokensTaken
 
 SECOND_US = 1_000_000
 
 
 def test_a_full_bucket_gives_a_burst_then_the_rate() -> None:
     bucket, taken = Bucket(10, 0).take(100, 5.0, 10, 0)
-    assert taken == Taken(10, 0)
+    assert taken == TokensTaken(10, 0)
     bucket, taken = bucket.take(1, 5.0, 10, 0)
-    assert taken == Taken(0, 200)
+    assert taken == TokensTaken(0, 200)
     bucket, taken = bucket.take(9, 5.0, 10, SECOND_US)
-    assert taken == Taken(5, 0)
+    assert taken == TokensTaken(5, 0)
     bucket, taken = bucket.take(100, 5.0, 10, 3600 * SECOND_US)
-    assert taken == Taken(10, 0)
+    assert taken == TokensTaken(10, 0)
 
 
 def test_a_clock_that_goes_back_gives_nothing_and_takes_nothing() -> None:
     bucket, _ = Bucket(3, 10 * SECOND_US).take(3, 1.0, 3, 10 * SECOND_US)
     bucket, taken = bucket.take(1, 1.0, 3, 0)
-    assert taken == Taken(0, 1000)
-    assert bucket.take(1, 1.0, 3, SECOND_US)[1] == Taken(1, 0)
+    assert taken == TokensTaken(0, 1000)
+    assert bucket.take(1, 1.0, 3, SECOND_US)[1] == TokensTaken(1, 0)
 
 
 def test_never_more_than_burst_and_rate_whatever_is_asked_when() -> None:

@@ -18,7 +18,7 @@ from ackd.core.record.operations import (
     RestoreMoved,
     Settle,
 )
-from ackd.core.record.protocol import Call, Open, Result, Verdict
+from ackd.core.record.protocol import CallStatus, Open, OpResult, RecordCall
 from ackd.core.record.transitions import Outcome, Verb
 
 KEY = LedgerKey("cluster", "orders", b"\1" * 16, 0)
@@ -43,13 +43,13 @@ class _Store:
         request = Open(KEY, "a#1", rterm, incarnation=1, grace_ms=0, create_at=0)
         assert decide.open_record(self.record, request, self.now_us, self.run, created=created).term
 
-    def one(self, op: Op) -> Result:
+    def one(self, op: Op) -> OpResult:
         self.now_us += 1_000
-        reply = decide.apply(self.record, Call(KEY, [op]), self.now_us, self.run)
-        assert reply.verdict is Verdict.OK
+        reply = decide.apply(self.record, RecordCall(KEY, [op]), self.now_us, self.run)
+        assert reply.verdict is CallStatus.OK
         return reply.results[0]
 
-    def ack(self) -> Result:
+    def ack(self) -> OpResult:
         return self.one(Settle(Verb.ACK, 1, self.lease.fence, 1, 1))
 
     def restore(self, *, stored: bool, released: bool) -> None:

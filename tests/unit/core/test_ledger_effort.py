@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from ackd.core.ledger.bitmap import CHUNK_OFFSETS
 from ackd.core.ledger.effects import Effect, FetchFrom
 from ackd.core.ledger.ledger import Ledger
-from ackd.core.record.protocol import SlotView, Snapshot, Verdict
+from ackd.core.record.protocol import CallStatus, SlotView, Snapshot
 from ackd.core.record.transitions import State
 
 OPEN = 3_000
@@ -30,7 +30,7 @@ class Letter:
 def record(*offsets: int, watermark: int = 0, epoch: int = 0) -> Snapshot:
     """A record in which these are leased."""
     slots = [SlotView(o, State.LEASED, 1, 0, 5, 1, 60_000, 1) for o in offsets]
-    return Snapshot(Verdict.OK, now_ms=1_000, watermark=watermark, epoch=epoch, slots=slots)
+    return Snapshot(CallStatus.OK, now_ms=1_000, watermark=watermark, epoch=epoch, slots=slots)
 
 
 def fetched(*offsets: int) -> Ledger[Letter]:

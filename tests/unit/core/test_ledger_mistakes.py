@@ -7,7 +7,7 @@ import pytest
 from ackd.core.ledger.deadlines import LOOKED_AT_A_TICK
 from ackd.core.ledger.effects import Mistaken
 from ackd.core.ledger.ledger import Ledger
-from ackd.core.record.protocol import Result, SlotView, Snapshot, Verdict
+from ackd.core.record.protocol import CallStatus, OpResult, SlotView, Snapshot
 from ackd.core.record.transitions import Outcome, State
 from tests.unit.core.playbook import Letter
 
@@ -18,7 +18,7 @@ def opened(count: int = LEASED) -> Ledger[Letter]:
     """So many leases, of messages that are here."""
     ledger: Ledger[Letter] = Ledger()
     slots = [SlotView(o, State.LEASED, 1, 0, 5, 1, 60_000, 1) for o in range(count)]
-    ledger.opened(Snapshot(Verdict.OK, now_ms=1_000, slots=slots), 0)
+    ledger.opened(Snapshot(CallStatus.OK, now_ms=1_000, slots=slots), 0)
     ledger.intake.fetching(1, 0)
     ledger.intake.fetched(1, [Letter(offset) for offset in range(count)])
     assert ledger.drain() == []
@@ -57,14 +57,14 @@ def test_reading_the_record_again_mends_the_counts_and_compares_them() -> None:
     ledger = opened()
     ledger._entries.leased += 1
     again = SlotView(1, State.LEASED, 1, 0, 5, 1, 60_000, 1)
-    ledger.opened(Snapshot(Verdict.OK, now_ms=1_000, slots=[again]), 0)
+    ledger.opened(Snapshot(CallStatus.OK, now_ms=1_000, slots=[again]), 0)
     assert not ledger.mistakes()
     assert not any(isinstance(each, Mistaken) for each in ledger.drain())
 
 
 def test_an_older_fence_than_the_last_one_of_a_message() -> None:
     ledger = opened()
-    older = Result(Outcome.GRANTED, State.LEASED, 1, 4, 60_000, 1, late=False)
+    older = OpResult(Outcome.GRANTED, State.LEASED, 1, 4, 60_000, 1, late=False)
     ledger.grants.granted(1, older, 1, 1_000, 0)
     assert ledger.drain() == [Mistaken("a fence went down", may_mend=True)]
 
@@ -74,7 +74,7 @@ def test_a_record_of_one_epoch_whose_watermark_is_below_what_it_was() -> None:
     ledger = opened()
     ledger.acked([0])
     ledger.store_confirmed(1)
-    repair = ledger.opened(Snapshot(Verdict.OK, now_ms=1_000), 0)
+    repair = ledger.opened(Snapshot(CallStatus.OK, now_ms=1_000), 0)
     assert (repair.watermark, ledger.watermark) == (1, 1)
     ledger._entries.raise_to(0)
     assert ledger.watermark == 1

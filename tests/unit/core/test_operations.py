@@ -29,7 +29,7 @@ from ackd.core.record.operations import (
     Truncate,
     grants,
 )
-from ackd.core.record.protocol import BlockedBy, Finish, Result
+from ackd.core.record.protocol import BlockedBy, Finish, OpResult
 from ackd.core.record.transitions import Verb
 
 COPY = CopyRef(2, 70)
@@ -90,4 +90,4 @@ def test_the_grants_of_a_receive_share_its_number() -> None:
 @pytest.mark.parametrize("copy", [None, CopyRef(0, 0), CopyRef(3, 70)])
 def test_what_blocks_a_key_is_read_as_it_was_answered(copy: CopyRef | None) -> None:
     first = BlockedBy(5, copy)
-    assert Result.blocked(first).blocked_by == first
+    assert OpResult.blocked(first).blocked_by == first

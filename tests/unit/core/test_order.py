@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from ackd.core.ledger.ledger import Ledger
-from ackd.core.ledger.order import Place
-from ackd.core.record.protocol import SlotView, Snapshot, Verdict
+from ackd.core.ledger.order import OrderPosition
+from ackd.core.record.protocol import CallStatus, SlotView, Snapshot
 from ackd.core.record.transitions import State
 from tests.unit.core.playbook import Letter
 
 KEYS = {0: "a", 1: "b", 2: "a", 3: "b", 4: "a", 5: "c"}
 
 
-def place_of(letter: Letter) -> Place | None:
-    return Place(KEYS[letter.offset], letter.offset)
+def place_of(letter: Letter) -> OrderPosition | None:
+    return OrderPosition(KEYS[letter.offset], letter.offset)
 
 
 def record(*slots: SlotView, watermark: int = 0) -> Snapshot:
-    return Snapshot(Verdict.OK, now_ms=1_000, watermark=watermark, slots=list(slots))
+    return Snapshot(CallStatus.OK, now_ms=1_000, watermark=watermark, slots=list(slots))
 
 
 def leased(offset: int) -> SlotView:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from ackd.core.ledger.claims import BEHIND_AGAIN_MS, IN_LINE_MS
 from ackd.core.ledger.effects import Claim, SendBack, Unpark
 from ackd.core.ledger.ledger import Ledger
-from ackd.core.ledger.order import PARTITION, Place, key_hash
+from ackd.core.ledger.order import PARTITION, OrderPosition, key_hash
 from ackd.core.ledger.send_back import FOLLOWERS_MAX, Rules, Stuck, Why
-from ackd.core.record.protocol import Result, SlotView, Snapshot, Verdict
+from ackd.core.record.protocol import CallStatus, OpResult, SlotView, Snapshot
 from ackd.core.record.transitions import Outcome, State
 
 T0_MS = 1_700_000_000_000
@@ -30,17 +30,17 @@ class Body:
         return 10
 
 
-def place_of(body: Body) -> Place:
+def place_of(body: Body) -> OrderPosition:
     """By its key; a copy says at its end whose copy it was."""
     if body.rank < 0:
-        return Place(body.key, body.offset)
-    return Place(body.key, body.rank, home=f"home of {body.rank}")
+        return OrderPosition(body.key, body.offset)
+    return OrderPosition(body.key, body.rank, home=f"home of {body.rank}")
 
 
 def opened(*slots: SlotView, parked: tuple[int, ...] = (), copies: bool = False) -> Ledger[Body]:
     """A ledger that keeps the order."""
     ledger: Ledger[Body] = Ledger(None if copies else RULES, copies=copies, place_of=place_of)
-    snapshot = Snapshot(Verdict.OK, now_ms=T0_MS, slots=list(slots), parked=list(parked))
+    snapshot = Snapshot(CallStatus.OK, now_ms=T0_MS, slots=list(slots), parked=list(parked))
     ledger.opened(snapshot, T0_MS)
     ledger.intake.fetching(1, 0)
     return ledger
@@ -48,9 +48,9 @@ def opened(*slots: SlotView, parked: tuple[int, ...] = (), copies: bool = False)
 
 def result(
     outcome: Outcome, state: State = State.READY, fence: int = 9, when_ms: int = 0
-) -> Result:
+) -> OpResult:
     """An answer of the store."""
-    return Result(outcome, state, 1, fence, when_ms, T0_MS // 1000, late=False)
+    return OpResult(outcome, state, 1, fence, when_ms, T0_MS // 1000, late=False)
 
 
 def lease(ledger: Ledger[Body], *offsets: int) -> None:
@@ -147,8 +147,8 @@ def test_a_lease_of_an_earlier_owner_is_not_sent_before_its_key_is_known() -> No
 
 
 def test_a_partition_is_one_line_and_nothing_of_it_has_a_key_to_park() -> None:
-    ledger: Ledger[Body] = Ledger(None, place_of=lambda body: Place(PARTITION, body.offset))
-    ledger.opened(Snapshot(Verdict.OK, now_ms=T0_MS), T0_MS)
+    ledger: Ledger[Body] = Ledger(None, place_of=lambda body: OrderPosition(PARTITION, body.offset))
+    ledger.opened(Snapshot(CallStatus.OK, now_ms=T0_MS), T0_MS)
     ledger.intake.fetching(1, 0)
     ledger.intake.fetched(1, [Body(0), Body(1, B)])
     lease(ledger, 0)
@@ -250,7 +250,7 @@ def test_a_line_in_another_order_than_its_copies_comes_to_its_end() -> None:
 
 def test_a_ledger_without_an_order_knows_nothing_of_it() -> None:
     ledger: Ledger[Body] = Ledger(RULES)
-    ledger.opened(Snapshot(Verdict.OK, now_ms=T0_MS, parked=[A]), T0_MS)
+    ledger.opened(Snapshot(CallStatus.OK, now_ms=T0_MS, parked=[A]), T0_MS)
     ledger.intake.fetching(1, 0)
     ledger.intake.fetched(1, [Body(0), Body(1)])
     assert ledger.order is None

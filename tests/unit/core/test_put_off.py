@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ackd.core.ledger.effects import Bury, PutOff
-from ackd.core.ledger.order import Place
+from ackd.core.ledger.order import OrderPosition
 from ackd.core.ledger.send_back import Rules, Stuck, Why
 from ackd.core.record.operations import MarkDead, PlaceCopy, ReplayAck
 from ackd.core.record.transitions import Verb
@@ -175,5 +175,5 @@ def test_i6_with_an_order_it_counts_on_and_does_not_wait() -> None:
     assert told >> passes(1_000) >> leases(9) << [0] >> acks(0) >> leases(9) << [1]
 
 
-def _one_chain(body: Letter) -> Place:
-    return Place(7, body.offset)
+def _one_chain(body: Letter) -> OrderPosition:
+    return OrderPosition(7, body.offset)

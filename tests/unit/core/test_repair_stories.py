@@ -7,7 +7,7 @@ from ackd.core.ledger.repair import Repair
 from ackd.core.record import decide
 from ackd.core.record.maintenance import EXCEPTIONS_KEEP_MS
 from ackd.core.record.operations import Advance, Drop, Gap, Grant, RemakeChunk, ReplayAck, Reset
-from ackd.core.record.protocol import Call, Open, Verdict
+from ackd.core.record.protocol import CallStatus, Open, RecordCall
 from ackd.core.record.transitions import Verb
 from tests.unit.core.playbook import (
     KEY,
@@ -54,12 +54,12 @@ def test_a_grant_that_never_arrived_leaves_no_orphan() -> None:
 def test_a_call_that_arrives_after_the_reread_is_stale() -> None:
     """R12: a late grant can't slip in behind the owner's back."""
     play = Play() >> brings(0)
-    late = Call(KEY, [Grant.of(0, LEASE_MS, 1)])
+    late = RecordCall(KEY, [Grant.of(0, LEASE_MS, 1)])
     owner = play.owner
     owner.seq += 1
     late.term, late.seq, late.incarnation = owner.term, owner.seq, owner.incarnation
     assert play >> opens("a", again=True) << NOTHING
-    assert decide.apply(play.record, late, play.now_ms * 1000, play.run).verdict is Verdict.STALE
+    assert decide.apply(play.record, late, play.now_ms * 1000, play.run).verdict is CallStatus.STALE
     assert play >> leases() << [0]
 
 
@@ -73,7 +73,7 @@ def test_after_a_failover_the_confirmed_acks_are_replayed() -> None:
         >> acks(0, 2) << "acked"
         >> writes() << 1
         >> promotes()
-        >> leases() << Verdict.MOVED
+        >> leases() << CallStatus.MOVED
         >> acks(3) << "moved"
         >> opens("a", again=True)
         >> repairs() << ["done"] * 3  # replay 0 and 2, watermark 1
@@ -187,7 +187,7 @@ def test_the_clock_of_a_new_primary_ends_no_lease_early() -> None:
         play.record, request, (before + 40_005) * 1000, "run-2", created=False
     )
     assert snapshot.now_ms == before + 5
-    reply = decide.apply(play.record, Call(KEY, []), (before + 60_000) * 1000, "run-2")
+    reply = decide.apply(play.record, RecordCall(KEY, []), (before + 60_000) * 1000, "run-2")
     assert reply.now_ms == before + 20_000  # it goes on from there
     # The same run again: its clock did not jump a second time.
     again = decide.open_record(
@@ -212,7 +212,7 @@ def test_clocks_of_several_primaries_add_up_and_take_each_other_back() -> None:
 def test_the_clock_never_goes_back() -> None:
     """R23: a clock that is behind stands until it has caught up."""
     play = Play() >> brings(0) >> leases()
-    early = decide.apply(play.record, Call(KEY, []), (play.now_ms - 5_000) * 1000, play.run)
+    early = decide.apply(play.record, RecordCall(KEY, []), (play.now_ms - 5_000) * 1000, play.run)
     assert early.now_ms == play.now_ms
 
 
@@ -223,7 +223,7 @@ def test_a_lost_chunk_is_noticed_and_made_again() -> None:
     assert play >> acks(2) << "chunk_lost" >> opens("a", again=True)
     assert play.last == Repair([1], 0, [], [])
     made = play.call(RemakeChunk(0), ReplayAck(1), owner=play.owner)
-    assert made.verdict is Verdict.OK
+    assert made.verdict is CallStatus.OK
     assert play >> acks(1) << "already_acked" >> acks(2) << "acked"
 
 

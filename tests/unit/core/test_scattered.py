@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ackd.core.ledger.unordered import UnorderedLedger
-from ackd.core.record.protocol import SlotView, Snapshot, Verdict
+from ackd.core.record.protocol import CallStatus, SlotView, Snapshot
 from ackd.core.record.transitions import State
 
 
@@ -24,7 +24,7 @@ class Body:
 def opened(*slots: SlotView, watermark: int = 0) -> UnorderedLedger[Body]:
     """A ledger on a record with these slots."""
     ledger: UnorderedLedger[Body] = UnorderedLedger()
-    ledger.opened(Snapshot(Verdict.OK, watermark=watermark, slots=list(slots)), 0)
+    ledger.opened(Snapshot(CallStatus.OK, watermark=watermark, slots=list(slots)), 0)
     ledger.intake.fetching(1, watermark)
     return ledger
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ackd.core.ledger.sent_back import KEEP_MS, SENT_MAX, Sent, SentBack, restored
+from ackd.core.ledger.sent_back import KEEP_MS, SENT_MAX, MovedMessages, SentBack, restored
 from ackd.core.record.copies import HOME_KEEP_MS
 from ackd.core.record.operations import ReplayAck
 from ackd.core.record.transitions import Outcome, Verb
@@ -14,7 +14,7 @@ TWO_MINUTES_MS = 120_000
 
 def _sent(count: int = 1, *, due_ms: int = 0) -> SentBack:
     lease = (*LEASE[:3], due_ms) if due_ms else None
-    each = {at: Sent(GENERATION, 1, 2, 0, 0, lease, stored=True) for at in range(count)}
+    each = {at: MovedMessages(GENERATION, 1, 2, 0, 0, lease, stored=True) for at in range(count)}
     return SentBack(each)
 
 

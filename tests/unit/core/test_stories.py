@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ackd.core.record.protocol import Verdict
+from ackd.core.record.protocol import CallStatus
 from ackd.core.record.transitions import Verb
 from tests.unit.core.playbook import (
     LEASE_MS,
@@ -220,7 +220,7 @@ def test_a_zombie_is_refused_and_its_holder_is_not() -> None:
         >> leases() << [0]
         >> opens("b") >> fetches() >> brings(0, 1)
         >> acts("a")
-        >> leases() << Verdict.FENCED
+        >> leases() << CallStatus.FENCED
         >> writes() << 0
         >> acks(0, elsewhere=True) << "acked"
         >> acts("b")

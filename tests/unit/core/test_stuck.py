@@ -9,7 +9,7 @@ from heapq import heappop, heappush
 from ackd.core.ledger.effects import Bury, Claim, CloseHome, FinishRange, SendBack
 from ackd.core.ledger.ledger import Ledger
 from ackd.core.ledger.send_back import Rules, Stuck, Why
-from ackd.core.record.protocol import Result, SlotView, Snapshot, Verdict
+from ackd.core.record.protocol import CallStatus, OpResult, SlotView, Snapshot
 from ackd.core.record.transitions import Outcome, State
 
 T0_MS = 1_700_000_000_000
@@ -32,7 +32,7 @@ def opened(
 ) -> Ledger[Body]:
     """A ledger whose own clock shows the store's time."""
     ledger: Ledger[Body] = Ledger(rules, most, copies=copies)
-    ledger.opened(Snapshot(Verdict.OK, now_ms=T0_MS, slots=list(slots)), T0_MS)
+    ledger.opened(Snapshot(CallStatus.OK, now_ms=T0_MS, slots=list(slots)), T0_MS)
     ledger.intake.fetching(1, 0)
     return ledger
 
@@ -41,16 +41,16 @@ def lease(ledger: Ledger[Body], now_ms: int, lease_ms: int = 30_000, attempt: in
     """Hand the next message out."""
     (offset,) = ledger.grants.take(1, 1)
     first_s = ledger.entries[offset].first_s or now_ms // 1000
-    result = Result(
+    result = OpResult(
         Outcome.GRANTED, State.LEASED, attempt, now_ms, now_ms + lease_ms, first_s, late=False
     )
     ledger.grants.granted(offset, result, 7, now_ms, now_ms)
     return offset
 
 
-def sent(fence: int) -> Result:
+def sent(fence: int) -> OpResult:
     """The store's answer to SEND."""
-    return Result(Outcome.SENT, State.SENDING, 1, fence, 0, 0, late=False)
+    return OpResult(Outcome.SENT, State.SENDING, 1, fence, 0, 0, late=False)
 
 
 def test_a_head_that_was_handed_out_long_ago_is_sent_back_and_its_copy_asked_for() -> None:
@@ -149,7 +149,7 @@ def test_used_up_attempts_are_buried_and_a_late_ack_that_was_first_wins() -> Non
     ledger.tick(T0_MS + 30_000)
     assert ledger.drain() == [Bury(0, T0_MS)]
     assert ledger.grants.take(1, 1) == []
-    over = Result(Outcome.FINISHED, State.FINISHED, 2, 0, 0, 0, late=False)
+    over = OpResult(Outcome.FINISHED, State.FINISHED, 2, 0, 0, 0, late=False)
     assert ledger.buried(0, over, 7, T0_MS, T0_MS + 30_000)
     assert ledger.watermark == 1
 
@@ -161,7 +161,7 @@ def test_a_held_burial_waits_and_an_uncounted_retry_is_not_buried() -> None:
     ledger.tick(T0_MS + 30_000)
     ledger.drain()
     until = T0_MS + 33_000
-    held = Result(Outcome.HELD, State.LEASED, 2, T0_MS, until, T0_MS // 1000, late=False)
+    held = OpResult(Outcome.HELD, State.LEASED, 2, T0_MS, until, T0_MS // 1000, late=False)
     assert ledger.buried(0, held, 7, T0_MS + 30_000, T0_MS + 30_000)
     assert ledger.drain() == []
     ledger.tick(until)
@@ -179,14 +179,14 @@ def test_a_copy_is_handed_out_only_after_its_claim() -> None:
     ledger.intake.fetched(1, [Body(0), Body(1), Body(2)])
     assert ledger.drain() == [Claim(0), Claim(1), CloseHome(2)]
     assert ledger.grants.take(3, 100) == []
-    held = Result(Outcome.HELD, State.LEASED, 1, 9, T0_MS + 90_000, 5, late=False)
+    held = OpResult(Outcome.HELD, State.LEASED, 1, 9, T0_MS + 90_000, 5, late=False)
     ledger.claimed(0, held, 7, T0_MS, T0_MS)
-    placed = Result(Outcome.DONE, State.WAITING, 4, 9, T0_MS, 5, late=False)
+    placed = OpResult(Outcome.DONE, State.WAITING, 4, 9, T0_MS, 5, late=False)
     ledger.claimed(1, placed, 7, T0_MS, T0_MS)
     assert ledger.grants.take(3, 100) == [1]
     ledger.tick(T0_MS + 5_000)
     assert ledger.drain() == [CloseHome(1), Claim(0)]
-    refused = Result(Outcome.REFUSED, State.LEASED, 1, 9, 0, 5, late=False)
+    refused = OpResult(Outcome.REFUSED, State.LEASED, 1, 9, 0, 5, late=False)
     ledger.claimed(0, refused, 7, T0_MS, T0_MS)
     assert ledger.drain() == [FinishRange(0, 1, 0)]
     assert ledger.watermark == 1

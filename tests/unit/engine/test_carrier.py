@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from ackd.core.ids import LedgerKey
 from ackd.core.origin import OFFSET_MAX, PARTITION_MAX, Origin
 from ackd.core.record.operations import ClaimOrigin, CloseOrigin, CopyRef, Op, PlaceCopy
-from ackd.core.record.protocol import Call
+from ackd.core.record.protocol import RecordCall
 from ackd.engine.partition.copy_headers import (
     FIRST_MS_MAX,
     GENERATION_MAX,
     KEY_MAX,
     TEXT_BYTES_MAX,
     TIME_MS_MAX,
-    Carrier,
+    RetryCopy,
     carrier_headers,
     carrier_of,
     original,
@@ -26,7 +26,7 @@ from ackd.ports import Headers, Record
 from ackd.store.codec import encode_call
 
 ORIGIN = Origin("cluster/one", bytes(range(16)), "orders", 3, 2101)
-CARRIER = Carrier(ORIGIN, "work", 1 << 50, 7, 9, 4, 1_000, 900, 800, "age", "first", "last")
+CARRIER = RetryCopy(ORIGIN, "work", 1 << 50, 7, 9, 4, 1_000, 900, 800, "age", "first", "last")
 PLACE = f"c/{'00' * 16}/orders"
 
 WHOLE = replace(
@@ -50,7 +50,7 @@ def test_what_was_written_is_read(
 ) -> None:
     own = [each for each in own if not each[0].startswith("ackd-")]
     error = error.encode("utf-8", "replace").decode()
-    made = Carrier(ORIGIN, "work", generation, 7, 9, attempt, due_ms, 1, 2, "age", error, error)
+    made = RetryCopy(ORIGIN, "work", generation, 7, 9, attempt, due_ms, 1, 2, "age", error, error)
     copy = record(carrier_headers(made, tuple(own)))
     assert carrier_of(copy, "work") == made
     again = original(copy, made)
@@ -126,7 +126,7 @@ def test_a_carrier_says_all_that_is_needed(name: str) -> None:
 
 def test_names_with_slashes_and_times_that_brokers_take_are_read() -> None:
     origin = Origin("cluster/one", bytes(16), "tenant/space/orders", 3, OFFSET_MAX)
-    made = Carrier(origin, "work", 1, 7, 9, 4, 0, 0, -1)
+    made = RetryCopy(origin, "work", 1, 7, 9, 4, 0, 0, -1)
     assert carrier_of(record(carrier_headers(made, ())), "work") == made
 
 
@@ -168,12 +168,12 @@ def test_whatever_the_headers_say_a_carrier_is_within_what_the_store_takes(
             first_s=carrier.first_ms // 1000,
         ),
     ]
-    encode_call(Call(key, ops, incarnation=carrier.incarnation), b"run")
+    encode_call(RecordCall(key, ops, incarnation=carrier.incarnation), b"run")
     assert carrier_of(record(carrier_headers(carrier, ())), "work") == carrier  # one text for each
 
 
 def test_texts_are_cut_at_a_character() -> None:
-    long = Carrier(ORIGIN, "work", 1, 7, 9, 4, 0, 0, 0, "ü" * 5_000)
+    long = RetryCopy(ORIGIN, "work", 1, 7, 9, 4, 0, 0, 0, "ü" * 5_000)
     reason = dict(carrier_headers(long, ()))["ackd-reason"]
     assert reason is not None
     assert len(reason) == TEXT_BYTES_MAX

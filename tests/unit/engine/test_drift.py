@@ -6,8 +6,8 @@ from dataclasses import fields, replace
 import pytest
 
 from ackd.config.subscription import SubscriptionSettings
-from ackd.engine.cluster.members import Note, read_note, write_note
-from ackd.engine.cluster.settings_agreement import SEMANTIC, Drift, settings_marks
+from ackd.engine.cluster.members import MemberNote, read_note, write_note
+from ackd.engine.cluster.settings_agreement import SEMANTIC, SettingsDrift, settings_marks
 
 BASE = SubscriptionSettings(topics=("a", "b"))
 
@@ -49,15 +49,15 @@ def test_every_setting_of_a_subscription_is_on_one_side() -> None:
     ],
 )
 def test_differences_are_named(other: SubscriptionSettings, differ: list[str]) -> None:
-    drift = Drift("work", settings_marks("work", BASE))
-    note = write_note(Note(settings=settings_marks("work", other)))
+    drift = SettingsDrift("work", settings_marks("work", BASE))
+    note = write_note(MemberNote(settings=settings_marks("work", other)))
     drift.look([("pod-2", read_note(note).settings)])
     assert drift.others == ({"pod-2": differ} if differ else {})
     assert all(name in drift.warning() for name in differ)
 
 
 def test_sidecars_of_other_versions_are_compared_on_what_both_know() -> None:
-    drift = Drift("work", settings_marks("work", BASE))
+    drift = SettingsDrift("work", settings_marks("work", BASE))
     marks = settings_marks("work", BASE)
     del marks["attempts_max"]
     drift.look([("newer", {**marks, "of-the-future": "00"}), ("unknown", {})])
@@ -65,7 +65,7 @@ def test_sidecars_of_other_versions_are_compared_on_what_both_know() -> None:
 
 
 def test_a_difference_is_logged_once_and_its_end_too(caplog: pytest.LogCaptureFixture) -> None:
-    drift = Drift("work", settings_marks("work", BASE))
+    drift = SettingsDrift("work", settings_marks("work", BASE))
     other = settings_marks("work", replace(BASE, attempts_max=3))
     with caplog.at_level(logging.INFO, "ackd.engine"):
         for _ in range(3):

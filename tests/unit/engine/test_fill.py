@@ -1,7 +1,7 @@
 """A ledger learns of many leases without holding up everything else (I4)."""
 
 from ackd.core.ledger.ledger import Ledger
-from ackd.core.record.protocol import SlotView, Snapshot, Verdict
+from ackd.core.record.protocol import CallStatus, SlotView, Snapshot
 from ackd.core.record.transitions import State
 from ackd.engine.ownership.recover import SLOTS_BATCH, fill
 from ackd.ports import Record
@@ -17,7 +17,7 @@ def slots(count: int) -> list[SlotView]:
 
 async def test_i4_a_takeover_lets_others_have_their_turn() -> None:
     ledger: Ledger[Record] = Ledger()
-    ledger.opened(Snapshot(Verdict.OK, now_ms=1_000), 0)
+    ledger.opened(Snapshot(CallStatus.OK, now_ms=1_000), 0)
     longest = await longest_turn(fill(ledger, slots(LEASES), 1_000, 0))
     assert ledger.leased == LEASES
     assert longest < 60 * SLOTS_BATCH < 10 * LEASES
@@ -25,9 +25,9 @@ async def test_i4_a_takeover_lets_others_have_their_turn() -> None:
 
 async def test_in_parts_or_at_once_is_the_same() -> None:
     once: Ledger[Record] = Ledger()
-    once.opened(Snapshot(Verdict.OK, now_ms=1_000, slots=slots(1_234)), 7)
+    once.opened(Snapshot(CallStatus.OK, now_ms=1_000, slots=slots(1_234)), 7)
     parts: Ledger[Record] = Ledger()
-    parts.opened(Snapshot(Verdict.OK, now_ms=1_000), 7)
+    parts.opened(Snapshot(CallStatus.OK, now_ms=1_000), 7)
     await fill(parts, slots(1_234), 1_000, 7)
     assert parts.deadlines.next_due_ms() == once.deadlines.next_due_ms() == 59_007
     for ledger in (once, parts):

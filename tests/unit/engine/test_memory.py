@@ -10,14 +10,14 @@ from ackd.core.ids import LedgerKey
 from ackd.core.ledger.bitmap import ChunkedBitmap
 from ackd.core.ledger.sent_back import Lease, LeftOpen, SentBack
 from ackd.core.record.operations import Op, Reset
-from ackd.core.record.protocol import Call, Open, Reply, Verdict
+from ackd.core.record.protocol import CallStatus, Open, RecordCall, RecordReply
 from ackd.core.record.transitions import State
 from ackd.engine.base.replay_log import (
     KEEP_MS,
     LEDGERS_MAX,
     REPLAY_WAIT_MS,
     UNOPENED_WAIT_MS,
-    Memory,
+    ReplayLog,
 )
 from ackd.store.flusher import Flusher, LedgerHandle
 from ackd.store.memory import Data, MemoryStore
@@ -44,7 +44,7 @@ class _World:
         self.clock, self.data = _Clock(), Data()
         self.store = MemoryStore(self.data)
         self.flusher = Flusher(self.store)
-        self.memory = Memory(self.flusher, self.clock, lambda: self.run)
+        self.memory = ReplayLog(self.flusher, self.clock, lambda: self.run)
         self.run = "run-1"
 
     def lets_go(self, *ranges: tuple[int, int], epoch: int = 0, key: LedgerKey = KEY) -> None:
@@ -59,7 +59,7 @@ class _World:
 
     async def _replay(self, before: tuple[Op, ...]) -> list[tuple[int, int]]:
         await self.store.open(Open(KEY, "b#1", 1, 2, 0, create_at=10))
-        await self.store.apply([Call(KEY, list(before))])
+        await self.store.apply([RecordCall(KEY, list(before))])
         self.flusher = self.memory._flusher = Flusher(self.store)  # queues belong to one loop
         async with asyncio.TaskGroup() as group:
             running = group.create_task(self.flusher.run())
@@ -193,9 +193,9 @@ class _Refusing(MemoryStore):
 
     refused = 0
 
-    async def apply(self, calls: Sequence[Call]) -> list[Reply]:
+    async def apply(self, calls: Sequence[RecordCall]) -> list[RecordReply]:
         replies = await super().apply(calls)
-        self.refused += sum(each.verdict is Verdict.MOVED for each in replies)
+        self.refused += sum(each.verdict is CallStatus.MOVED for each in replies)
         return replies
 
 

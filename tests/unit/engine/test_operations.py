@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ackd.api.dead_letters import DeadFilter, DeadRequest, Kind, Progress, To
-from ackd.engine.operations.archive import Document, read_document
+from ackd.engine.operations.archive import RedriveDocument, read_document
 from ackd.engine.retry.dead_letter_reader import read_id
 from ackd.errors import BadParameterError, StoreDataError
 
@@ -27,7 +27,7 @@ requests = st.builds(
     remove_headers=st.lists(texts, max_size=3).map(tuple),
 )
 documents = st.builds(
-    Document,
+    RedriveDocument,
     texts,
     texts,
     requests,
@@ -42,7 +42,7 @@ documents = st.builds(
 
 
 @given(documents)
-def test_what_is_kept_comes_back(document: Document) -> None:
+def test_what_is_kept_comes_back(document: RedriveDocument) -> None:
     assert read_document(document.text()) == document
 
 
@@ -54,7 +54,7 @@ def test_what_is_none_is_told(raw: bytes) -> None:
 
 def test_progress() -> None:
     request = DeadRequest(Kind.REDRIVE, max=9)
-    document = Document("1", "orders", request, "", [10, 0], [30, 5], created_ms=1)
+    document = RedriveDocument("1", "orders", request, "", [10, 0], [30, 5], created_ms=1)
     document.offset, document.moved, document.skipped = 14, 3, 1
     view = document.view(cancelling=True)
     assert (view.total, view.scanned, view.state, view.to) == (25, 4, "cancelling", "group")
@@ -64,7 +64,9 @@ def test_progress() -> None:
     document.partition, document.offset, document.state = 2, 0, Progress.DONE
     view = document.view(cancelling=True)
     assert (view.scanned, view.state) == (25, "done")
-    purge = Document("2", "orders", DeadRequest(Kind.PURGE, ids=("0-1", "0-2")), "", [0], [5], 1)
+    purge = RedriveDocument(
+        "2", "orders", DeadRequest(Kind.PURGE, ids=("0-1", "0-2")), "", [0], [5], 1
+    )
     purge.moved = 1
     view = purge.view()
     assert (view.total, view.scanned, view.to) == (2, 1, None)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from ackd.core.commit_metadata import Progress
+from ackd.core.commit_metadata import CommittedProgress
 from ackd.core.ledger.bitmap import ChunkedBitmap
 from ackd.core.record.operations import Gap, ReplayFinished
-from ackd.core.record.protocol import SlotView, Snapshot, Verdict
+from ackd.core.record.protocol import CallStatus, SlotView, Snapshot
 from ackd.core.record.transitions import State
 from ackd.engine.ownership.recover import lacking, open_below
 
 
-def _commit(*ranges: tuple[int, int], epoch: int = 2, base: int = 10) -> Progress:
-    return Progress("cluster", "topic", epoch, base, 1, ranges)
+def _commit(*ranges: tuple[int, int], epoch: int = 2, base: int = 10) -> CommittedProgress:
+    return CommittedProgress("cluster", "topic", epoch, base, 1, ranges)
 
 
 def _record(*finished: tuple[int, int], leased: tuple[int, ...] = (), mark: int = 10) -> Snapshot:
@@ -20,7 +20,7 @@ def _record(*finished: tuple[int, int], leased: tuple[int, ...] = (), mark: int 
         bits.add_range(start, end)
     slots = [SlotView(each, State.LEASED, 1, 0, 5, 5, 9, 9) for each in leased]
     chunks = {index: bytes(chunk) for index, chunk in bits.chunks.items()}
-    return Snapshot(Verdict.OK, epoch=2, watermark=mark, slots=slots, chunks=chunks)
+    return Snapshot(CallStatus.OK, epoch=2, watermark=mark, slots=slots, chunks=chunks)
 
 
 def _hole(start: int, end: int) -> Gap:

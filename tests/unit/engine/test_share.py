@@ -1,7 +1,7 @@
 """Shares of a bound go by partitions, and never add up to more than the bound."""
 
-from ackd.engine.cluster.in_flight_share import REMEMBER_MS, Share
-from ackd.engine.cluster.members import Note, View, write_note
+from ackd.engine.cluster.in_flight_share import REMEMBER_MS, InFlightShare
+from ackd.engine.cluster.members import MemberNote, View, write_note
 from ackd.ports import Member, Members
 
 
@@ -15,7 +15,7 @@ def view(**others: tuple[int, int, int]) -> View:
             silent,
             "run",
             tuple(f"{name}{n}" for n in range(owned)),
-            write_note(Note(leased=leased)),
+            write_note(MemberNote(leased=leased)),
         )
         for name, (owned, leased, silent) in others.items()
     ]
@@ -24,13 +24,13 @@ def view(**others: tuple[int, int, int]) -> View:
 
 
 def test_alone_it_is_everything() -> None:
-    share = Share()
+    share = InFlightShare()
     share.heard(view(), {"a", "b"}, 0)
     assert share.room(100, 2, 30) == 70
 
 
 def test_it_goes_by_partitions_and_leaves_everybody_one() -> None:
-    share = Share()
+    share = InFlightShare()
     share.heard(view(other=(6, 10, 0)), {"a", "b"}, 0)
     assert share.room(100, 2, 0) == 25
     share.heard(view(other=(6, 0, 0)), {"a", "b"}, 0)
@@ -38,14 +38,14 @@ def test_it_goes_by_partitions_and_leaves_everybody_one() -> None:
 
 
 def test_who_has_more_than_its_share_is_made_room_for() -> None:
-    share = Share()
+    share = InFlightShare()
     share.heard(view(other=(2, 90, 0)), {"a", "b"}, 0)
     assert share.room(100, 2, 0) == 10
     assert share.room(100, 2, 10) == 0
 
 
 def test_what_a_dead_sidecar_left_counts_until_somebody_has_it() -> None:
-    share = Share()
+    share = InFlightShare()
     share.heard(view(dead=(2, 40, 60_000)), {"a", "b"}, 0)
     assert share.room(100, 2, 0) == 50
     share.heard(view(dead=(2, 40, 60_000)), {"a", "b", "dead0", "dead1"}, REMEMBER_MS + 1)
@@ -53,7 +53,7 @@ def test_what_a_dead_sidecar_left_counts_until_somebody_has_it() -> None:
 
 
 def test_a_partition_that_changes_hands_is_never_counted_as_gone() -> None:
-    share = Share()
+    share = InFlightShare()
     share.heard(view(), {"a", "b", "c", "d"}, 0)
     share.heard(view(), {"a", "b"}, 300)
     assert share.room(100, 2, 0) == 50

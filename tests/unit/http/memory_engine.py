@@ -17,7 +17,7 @@ from ackd.api.messages import (
     Accepted,
     Delivery,
     Explanation,
-    Held,
+    HeldPartition,
     InFlight,
     LeaseView,
     PartitionLag,
@@ -28,10 +28,10 @@ from ackd.api.messages import (
     ReceiveRequest,
     SettleItem,
     SettleResult,
+    SettleVerb,
     Status,
     SubscriptionView,
     Unsettled,
-    Verb,
 )
 from ackd.errors import (
     AckdError,
@@ -270,23 +270,23 @@ class MemoryEngine(MemoryControl):
         except BadLeaseTokenError as bad:
             return SettleResult(Status.INVALID, error=bad)
         self._refresh(entry)
-        if entry.state == "acked" and item.do is Verb.ACK:
+        if entry.state == "acked" and item.do is SettleVerb.ACK:
             return SettleResult(Status.ALREADY_ACKED)
         if entry.attempt != attempt or entry.state not in {"leased", "ready"}:
             return SettleResult(Status.LOST, now_state=entry.state, now_attempt=entry.attempt)
         late = entry.state == "ready"
         now_ms = time.time_ns() // 1_000_000
-        if item.do is Verb.ACK:
+        if item.do is SettleVerb.ACK:
             entry.state = "acked"
             return SettleResult(Status.ACKED, late=late)
-        if item.do is Verb.RETRY:
+        if item.do is SettleVerb.RETRY:
             entry.state = "retrying"
             entry.due_ms = now_ms + (item.delay_ms or 0)
             return SettleResult(Status.RETRYING, due_ms=entry.due_ms)
-        if item.do is Verb.EXTEND:
+        if item.do is SettleVerb.EXTEND:
             entry.state, entry.deadline_ms = "leased", now_ms + (item.lease_ms or LEASE_MS)
             return SettleResult(Status.EXTENDED, late=late, deadline_ms=entry.deadline_ms)
-        if item.do is Verb.DEAD:
+        if item.do is SettleVerb.DEAD:
             entry.state = "dead"
             return SettleResult(Status.DEAD)
         entry.state, entry.attempt = "ready", entry.attempt - 1
@@ -341,7 +341,7 @@ class MemoryEngine(MemoryControl):
         """The first unfinished message holds the only partition."""
         open_ones = await self.in_flight(name, 0, 1)
         head = open_ones[0] if open_ones else None
-        return Explanation(name, [Held(name, 0, 0, head, "its deadline")], ["no messages"])
+        return Explanation(name, [HeldPartition(name, 0, 0, head, "its deadline")], ["no messages"])
 
     async def in_flight(self, name: str, older_ms: int, limit: int) -> list[InFlight]:
         """Leased and retrying."""

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ackd.api.messages import Delivery
-from ackd.http.formats.cloudevents import Event, event_of, structured_in
+from ackd.http.formats.cloudevents import EventForm, event_of, structured_in
 from ackd.http.formats.negotiation import CE_BATCH, CE_JSON, OCTETS
 from ackd.ports import Record
 from tests.unit.http.conftest import Running
@@ -237,7 +237,7 @@ def test_any_json_is_taken_or_refused_in_words(
         assert out.attributes["type"] == given_object["type"]
 
 
-def _is_event(out: Event) -> None:
+def _is_event(out: EventForm) -> None:
     members = json.loads(out.structured())
     assert all(isinstance(members[name], str) and members[name] for name in GOOD)
     content_type, pairs = out.binary()

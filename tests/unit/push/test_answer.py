@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from multidict import CIMultiDict
 
-from ackd.api.messages import Verb
+from ackd.api.messages import SettleVerb
 from ackd.errors import ConfigError
 from ackd.push.answer import (
     MISSING,
@@ -34,32 +34,32 @@ PAST = format_datetime(NOW - timedelta(days=1), usegmt=True)
 @pytest.mark.parametrize(
     ("status", "headers", "do", "delay_ms", "count", "outcome"),
     [
-        (200, {}, Verb.ACK, None, True, "ack"),
-        (204, {}, Verb.ACK, None, True, "ack"),
-        (299, {}, Verb.ACK, None, True, "ack"),
+        (200, {}, SettleVerb.ACK, None, True, "ack"),
+        (204, {}, SettleVerb.ACK, None, True, "ack"),
+        (299, {}, SettleVerb.ACK, None, True, "ack"),
         (202, {}, None, None, True, "kept"),
-        (404, {}, Verb.RETRY, None, True, "retry"),
-        (410, {}, Verb.RETRY, None, True, "retry"),
-        (301, {}, Verb.RETRY, None, True, "retry"),
-        (500, {"Retry-After": "3"}, Verb.RETRY, None, True, "retry"),
-        (500, {"Ackd-Delay-Ms": "70"}, Verb.RETRY, 70, True, "retry"),
-        (429, {}, Verb.RETRY, None, True, "retry"),
-        (503, {"Retry-After": "soon"}, Verb.RETRY, None, True, "retry"),
-        (429, {"Retry-After": "3"}, Verb.RETRY, 3000, False, "pressure"),
-        (503, {"Retry-After": DATE}, Verb.RETRY, 30_000, False, "pressure"),
-        (503, {"Retry-After": PAST}, Verb.RETRY, RETRY_AFTER_MS_MIN, False, "pressure"),
-        (503, {"Retry-After": "999999"}, Verb.RETRY, RETRY_AFTER_MS_MAX, False, "pressure"),
-        (503, {"Retry-After": "3", "Ackd-Do": "ack"}, Verb.ACK, None, True, "ack"),
-        (202, {"Ackd-Do": "Retry", "Ackd-Delay-Ms": "5"}, Verb.RETRY, 5, True, "retry"),
-        (200, {"ackd-do": "dead"}, Verb.DEAD, None, True, "dead"),
-        (200, {"Ackd-Do": "explode"}, Verb.ACK, None, True, "ack"),
-        (200, {"Ackd-Do": "retry", "Ackd-Delay-Ms": "-1"}, Verb.RETRY, None, True, "retry"),
+        (404, {}, SettleVerb.RETRY, None, True, "retry"),
+        (410, {}, SettleVerb.RETRY, None, True, "retry"),
+        (301, {}, SettleVerb.RETRY, None, True, "retry"),
+        (500, {"Retry-After": "3"}, SettleVerb.RETRY, None, True, "retry"),
+        (500, {"Ackd-Delay-Ms": "70"}, SettleVerb.RETRY, 70, True, "retry"),
+        (429, {}, SettleVerb.RETRY, None, True, "retry"),
+        (503, {"Retry-After": "soon"}, SettleVerb.RETRY, None, True, "retry"),
+        (429, {"Retry-After": "3"}, SettleVerb.RETRY, 3000, False, "pressure"),
+        (503, {"Retry-After": DATE}, SettleVerb.RETRY, 30_000, False, "pressure"),
+        (503, {"Retry-After": PAST}, SettleVerb.RETRY, RETRY_AFTER_MS_MIN, False, "pressure"),
+        (503, {"Retry-After": "999999"}, SettleVerb.RETRY, RETRY_AFTER_MS_MAX, False, "pressure"),
+        (503, {"Retry-After": "3", "Ackd-Do": "ack"}, SettleVerb.ACK, None, True, "ack"),
+        (202, {"Ackd-Do": "Retry", "Ackd-Delay-Ms": "5"}, SettleVerb.RETRY, 5, True, "retry"),
+        (200, {"ackd-do": "dead"}, SettleVerb.DEAD, None, True, "dead"),
+        (200, {"Ackd-Do": "explode"}, SettleVerb.ACK, None, True, "ack"),
+        (200, {"Ackd-Do": "retry", "Ackd-Delay-Ms": "-1"}, SettleVerb.RETRY, None, True, "retry"),
     ],
 )
 def test_table(
     status: int,
     headers: dict[str, str],
-    do: Verb | None,
+    do: SettleVerb | None,
     delay_ms: int | None,
     count: bool,  # noqa: FBT001
     outcome: str,
@@ -80,8 +80,12 @@ def test_table(
 def test_no_answer_breaks_it(status: int, headers: dict[str, str]) -> None:
     verdict = judge(status, CIMultiDict(headers), NOW_MS)
     assert verdict.pause_ms <= RETRY_AFTER_MS_MAX
-    assert verdict.do in {None, Verb.ACK, Verb.RETRY, Verb.DEAD}
-    assert verdict.do is not Verb.ACK or status // 100 == 2 or "ack" in headers["Ackd-Do"].lower()
+    assert verdict.do in {None, SettleVerb.ACK, SettleVerb.RETRY, SettleVerb.DEAD}
+    assert (
+        verdict.do is not SettleVerb.ACK
+        or status // 100 == 2
+        or "ack" in headers["Ackd-Do"].lower()
+    )
 
 
 def test_items_of_others_do_not_count_and_missing_ones_are_retried() -> None:
@@ -95,15 +99,15 @@ def test_items_of_others_do_not_count_and_missing_ones_are_retried() -> None:
     items, readable = judge_items(json.dumps(body).encode(), ["a", "b", "c"])
     assert readable
     assert [(item.lease, item.do) for item in items] == [
-        ("b", Verb.DEAD),
-        ("a", Verb.ACK),
-        ("c", Verb.RETRY),
+        ("b", SettleVerb.DEAD),
+        ("a", SettleVerb.ACK),
+        ("c", SettleVerb.RETRY),
     ]
     assert items[2].reason == MISSING
     for broken in (b"", b"ok", b'{"items":{}}', b'{"items":[{"lease":"a","do":"fly"}]}', b"\xff"):
         items, readable = judge_items(broken, ["a"])
         assert not readable
-        assert [(item.lease, item.do) for item in items] == [("a", Verb.RETRY)]
+        assert [(item.lease, item.do) for item in items] == [("a", SettleVerb.RETRY)]
 
 
 def test_gate_halves_under_pressure_and_recovers_one_by_one() -> None:

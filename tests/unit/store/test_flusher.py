@@ -8,7 +8,7 @@ import pytest
 
 from ackd.core.ids import LedgerKey
 from ackd.core.record.operations import ClaimOrigin, CopyRef, Grant, LookUp, Op, PlaceCopy, Settle
-from ackd.core.record.protocol import Call, Open, Reply, Said, Verdict
+from ackd.core.record.protocol import CallStatus, FailureTexts, Open, RecordCall, RecordReply
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.errors import StoreCallError, StoreError, StoreUnknownError
 from ackd.store.codec import encode_call, encode_said
@@ -23,12 +23,12 @@ class SlowStore(MemoryStore):
 
     def __init__(self) -> None:
         super().__init__()
-        self.flushes: list[list[Call]] = []
+        self.flushes: list[list[RecordCall]] = []
         self.gate = asyncio.Event()
         self.gate.set()
         self.error: StoreError | None = None
 
-    async def apply(self, calls: Sequence[Call]) -> list[Reply]:
+    async def apply(self, calls: Sequence[RecordCall]) -> list[RecordReply]:
         """Note the flush, wait for the gate, fail if told so."""
         self.flushes.append(list(calls))
         await self.gate.wait()
@@ -41,14 +41,14 @@ class Notes:
     """A listener that writes down what it hears."""
 
     def __init__(self) -> None:
-        self.landings: list[tuple[Call, Reply]] = []
-        self.failures: list[tuple[Call, StoreError]] = []
+        self.landings: list[tuple[RecordCall, RecordReply]] = []
+        self.failures: list[tuple[RecordCall, StoreError]] = []
 
-    def landed(self, call: Call, reply: Reply) -> None:
+    def on_reply(self, call: RecordCall, reply: RecordReply) -> None:
         """Note an answer."""
         self.landings.append((call, reply))
 
-    def failed(self, call: Call, error: StoreError) -> None:
+    def failed(self, call: RecordCall, error: StoreError) -> None:
         """Note a failure."""
         self.failures.append((call, error))
 
@@ -70,7 +70,7 @@ def request(key: LedgerKey, term: int = 0) -> Open:
 async def opened(flusher: Flusher, key: LedgerKey, notes: Notes | None = None) -> LedgerHandle:
     handle = LedgerHandle(key, listener=notes)
     snapshot = await flusher.open(request(key), handle)
-    assert snapshot.verdict is Verdict.OK
+    assert snapshot.verdict is CallStatus.OK
     return handle
 
 
@@ -103,7 +103,7 @@ async def test_what_arrives_meanwhile_becomes_one_call_per_partition() -> None:
 async def test_requests_of_one_turn_are_one_store_call() -> None:
     store = SlowStore()
     flusher = Flusher(store)
-    told: list[tuple[Reply | StoreError, int]] = []
+    told: list[tuple[RecordReply | StoreError, int]] = []
     async with running(flusher):
         handles = [await opened(flusher, key) for key in KEYS]
         store.gate.clear()
@@ -118,7 +118,7 @@ async def test_requests_of_one_turn_are_one_store_call() -> None:
     # Each is told the whole call's reply, and where its own result stands in it.
     each = 32 // len(KEYS) // 2
     assert sorted(start for _, start in told) == sorted([*range(each)] * 2 * len(KEYS))
-    assert {len(a.results) for a, _ in told if isinstance(a, Reply)} == {each}
+    assert {len(a.results) for a, _ in told if isinstance(a, RecordReply)} == {each}
 
 
 async def test_who_is_told_hears_before_anybody_who_waits_goes_on() -> None:
@@ -141,19 +141,19 @@ async def test_who_is_told_hears_before_anybody_who_waits_goes_on() -> None:
 async def test_one_submitters_mistake_is_not_the_others(caplog: pytest.LogCaptureFixture) -> None:
     flusher = Flusher(SlowStore())
 
-    def fails(_: Reply | StoreError, __: int) -> None:
+    def fails(_: RecordReply | StoreError, __: int) -> None:
         raise RuntimeError("a bug")
 
     async with running(flusher):
         handle = await opened(flusher, KEYS[0])
         flusher.tell(handle, [grant(1)], fails)
-        assert (await flusher.submit(handle, [grant(2)])).verdict is Verdict.OK
+        assert (await flusher.submit(handle, [grant(2)])).verdict is CallStatus.OK
     assert "a submitter failed" in caplog.text
 
 
 async def test_told_is_never_called_before_tell_is_back() -> None:
     flusher = Flusher(SlowStore(), queue_max=1)
-    told: list[Reply | StoreError] = []
+    told: list[RecordReply | StoreError] = []
     async with running(flusher):
         handle = await opened(flusher, KEYS[0])
         flusher.tell(handle, [grant(1), grant(2)], lambda answer, _: told.append(answer))
@@ -168,7 +168,7 @@ async def test_sequence_numbers_follow_the_order_of_sending() -> None:
     async with running(flusher):
         handle = await opened(flusher, KEYS[0])
         for offset in range(3):
-            assert (await flusher.submit(handle, [grant(offset)])).verdict is Verdict.OK
+            assert (await flusher.submit(handle, [grant(offset)])).verdict is CallStatus.OK
     sent = [call.seq for calls in store.flushes for call in calls]
     assert sent == sorted(set(sent))
     assert sent[0] == 2  # the open itself had number 1
@@ -244,12 +244,12 @@ async def test_r12_an_unknown_outcome_reaches_every_submitter_and_the_listener()
         assert len({id(error) for error in errors}) == 3
         assert [type(error) for _, error in notes.failures] == [StoreUnknownError]
         store.error = None
-        assert (await flusher.submit(handle, [grant(1)])).verdict is Verdict.OK
+        assert (await flusher.submit(handle, [grant(1)])).verdict is CallStatus.OK
 
 
 async def test_a_flush_that_failed_in_parts_tells_each_its_own() -> None:
     class HalfStore(SlowStore):
-        async def apply(self, calls: Sequence[Call]) -> list[Reply]:
+        async def apply(self, calls: Sequence[RecordCall]) -> list[RecordReply]:
             """The last call's server does not answer."""
             replies = await super().apply(calls)
             raise PartlyError([*replies[:-1], StoreUnknownError("its node is frozen")])
@@ -314,7 +314,7 @@ async def test_open_waits_for_the_partitions_call_and_holds_its_submissions_only
         assert not reading.done()
         store.gate.set()
         replies = await asyncio.gather(flying, held, free)
-        assert [reply.verdict for reply in replies] == [Verdict.OK] * 3
+        assert [reply.verdict for reply in replies] == [CallStatus.OK] * 3
         snapshot = await reading
         assert [slot.offset for slot in snapshot.slots] == [1]
 
@@ -354,7 +354,7 @@ async def test_idle_returns_when_everything_was_answered() -> None:
 class PackingStore(SlowStore):
     """Packs calls as the real stores do, all before anything is sent."""
 
-    async def apply(self, calls: Sequence[Call]) -> list[Reply]:
+    async def apply(self, calls: Sequence[RecordCall]) -> list[RecordReply]:
         """Raise what packing raises."""
         for call in calls:
             encode_call(call, b"run")
@@ -378,7 +378,7 @@ async def test_what_cannot_be_packed_fails_alone(bad: Op) -> None:
     notes = Notes()
     async with running(flusher):
         first, second = [await opened(flusher, key, notes) for key in KEYS[:2]]
-        said = [Said(0, b"", b"no shop")]
+        said = [FailureTexts(0, b"", b"no shop")]
         good = [
             flusher.submit(first, [grant(1)]),
             flusher.submit(second, [grant(2)]),
@@ -393,7 +393,7 @@ async def test_what_cannot_be_packed_fails_alone(bad: Op) -> None:
         )
     outcomes = [each.outcome for reply in replies for each in reply.results]
     assert outcomes == [Outcome.GRANTED] * 3
-    assert later.verdict is Verdict.OK
+    assert later.verdict is CallStatus.OK
     # The partition hears of all items once.
     assert [(call.ops, type(error)) for call, error in notes.failures] == [
         ([bad, grant(3)], StoreCallError)
@@ -411,7 +411,7 @@ async def test_a_handle_whose_calls_cannot_be_packed_fails_alone() -> None:
         told = flusher.submit(good, [grant(1)])
         wrong = [
             flusher.submit(bad, [grant(2)]),
-            flusher.submit(long, [grant(2)], [Said(0, b"", b"x" * 70_000)]),
+            flusher.submit(long, [grant(2)], [FailureTexts(0, b"", b"x" * 70_000)]),
         ]
         assert (await told).results[0].outcome is Outcome.GRANTED
         answers = await asyncio.gather(*wrong, return_exceptions=True)

@@ -7,17 +7,17 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ackd.config.traces import TraceSettings
 from ackd.telemetry.metrics import Metrics
-from ackd.telemetry.spans import Event, Lives, Place, link
+from ackd.telemetry.spans import MessageSpans, SpanEvent, SpanPlace, link
 from ackd.telemetry.traces import Traces
 
-PLACE = Place("kafka", "c", "work", "work", "orders", bytes(16), 0)
-LIVES = Lives(PLACE, 0, "")
+PLACE = SpanPlace("kafka", "c", "work", "work", "orders", bytes(16), 0)
+LIVES = MessageSpans(PLACE, 0, "")
 
 
 def acks(count: int, start: int = 0) -> list[str]:
     parent = link(b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
     return [
-        LIVES.span(Event.ACK, o, 1, 1_000_000, 1_000_000, 2_000, "", parent)
+        LIVES.span(SpanEvent.ACK, o, 1, 1_000_000, 1_000_000, 2_000, "", parent)
         for o in range(start, start + count)
     ]
 

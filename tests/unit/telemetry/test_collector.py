@@ -11,7 +11,7 @@ import pytest
 from google.protobuf.json_format import MessageToJson
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
-from ackd.telemetry.spans import Event
+from ackd.telemetry.spans import SpanEvent
 from tests.support.otlp import read_line, spans
 from tests.support.wait import wait_until, wait_until_async
 from tests.unit.telemetry.acked import acks, hidden, metric, traces
@@ -72,7 +72,7 @@ async def test_a_collector_gets_everything_once(collector: Collector, tmp_path: 
     token.write_text("quite-secret\n")
     made = traces(tmp_path, files=False, otlp_url=collector.url, otlp_token_file=token)
     await made.start()
-    made.add(Event.ACK, acks(200))
+    made.add(SpanEvent.ACK, acks(200))
     await made.stop()
     assert collector.spans.count("process orders") == 200
     assert collector.tokens == {"Bearer quite-secret"}
@@ -84,7 +84,7 @@ async def test_a_collector_that_is_busy_is_asked_again(collector: Collector) -> 
     collector.answers = [(503, b""), (429, b"")]
     made = traces(Path("/nowhere"), files=False, otlp_url=collector.url)
     await made.start()
-    made.add(Event.ACK, acks(10))
+    made.add(SpanEvent.ACK, acks(10))
     made.flush()
     await wait_until_async(lambda: _got(collector, 10), "the spans to arrive")
     await made.stop()
@@ -97,12 +97,12 @@ async def test_a_collector_says_how_long_to_wait(collector: Collector) -> None:
     made = traces(Path("/nowhere"), files=False, otlp_url=collector.url)
     started = time.monotonic()
     await made.start()
-    made.add(Event.ACK, acks(1))
+    made.add(SpanEvent.ACK, acks(1))
     made.flush()
     await wait_until_async(lambda: _got(collector, 1), "the spans to arrive")
     assert time.monotonic() - started >= 2.0
     collector.answers, collector.retry_after = [(429, b"")], "Fri, 31 Dec 1999 23:59:59 GMT"
-    made.add(Event.ACK, acks(1, 1))
+    made.add(SpanEvent.ACK, acks(1, 1))
     made.flush()
     await wait_until_async(lambda: _got(collector, 2), "the others to arrive")
     await made.stop()
@@ -120,7 +120,7 @@ async def test_what_a_collector_refuses_is_counted(collector: Collector) -> None
     made = traces(Path("/nowhere"), files=False, otlp_url=collector.url, flush_ms=60_000)
     await made.start()
     made.flush()
-    made.add(Event.ACK, acks(9))
+    made.add(SpanEvent.ACK, acks(9))
     made.flush()
     await made.stop()
     assert metric(made, "failed", "otlp") == 1 + 3, "the start, and three of nine"
@@ -130,7 +130,7 @@ async def test_without_a_collector_files_are_written_all_the_same(tmp_path: Path
     made = traces(tmp_path, otlp_url="http://127.0.0.1:9/v1/traces", buffer_max=100)
     await made.start()
     for part in range(10):
-        made.add(Event.ACK, acks(50, part * 50))
+        made.add(SpanEvent.ACK, acks(50, part * 50))
         made.flush()
         wait_until(lambda: made.ways[0]._put == made.ways[0]._taken, "the file")
     await made.stop()

@@ -10,7 +10,7 @@ import pytest
 from ackd.engine.cluster.lease_keys import load_keys
 from ackd.hidden import SECRETS_MAX, Hidden
 from ackd.http.server.auth import TokenFile
-from ackd.store.connect import Access
+from ackd.store.connect import StoreAccess
 from ackd.store.memory import MemoryStore
 from ackd.telemetry import log
 from ackd_adapters.kafka import KafkaOptions
@@ -42,7 +42,7 @@ def bearer_token(file: Path) -> object:
 
 def store_password(file: Path) -> object:
     """As it is read for every connection."""
-    return Access(timeout_ms=1, password_file=file).read_password()
+    return StoreAccess(timeout_ms=1, password_file=file).read_password()
 
 
 def lease_key(file: Path) -> object:

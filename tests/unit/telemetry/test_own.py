@@ -14,14 +14,14 @@ from opentelemetry.util.types import AttributeValue
 from ackd.telemetry.caller import CALLER, calling
 from ackd.telemetry.lines import line
 from ackd.telemetry.own import OwnSpans
-from ackd.telemetry.spans import Event, Lives, Place, text
+from ackd.telemetry.spans import MessageSpans, SpanEvent, SpanPlace, text
 from tests.support.otlp import read_line, spans
 from tests.unit.telemetry.acked import acks, traces
 
 NASTY = 'a "quoted" 100%s \\ \n\t name é\u2028'
 PARENT = f"00-{'ab' * 16}-{'cd' * 8}-01"
 RESOURCE = {"service.name": "ackd"}
-LIVES = Lives(Place("kafka", "c", "work", "work", "orders", bytes(16), 3), 0, "till")
+LIVES = MessageSpans(SpanPlace("kafka", "c", "work", "work", "orders", bytes(16), 3), 0, "till")
 
 
 def only(made: list[str]) -> Span:
@@ -135,7 +135,7 @@ async def test_own_spans_leave_by_the_way_of_all_others(tmp_path: Path) -> None:
         made = traces(tmp_path)
         made.own("early")  # before the start there is nowhere to put it
         await made.start()
-        made.add(Event.ACK, acks(2))
+        made.add(SpanEvent.ACK, acks(2))
         made.own("takeover", LIVES.attributes, of="orders", start_us=1_000)
         await made.stop()
     found = spans(tmp_path)
@@ -158,7 +158,7 @@ def test_attributes_are_those_of_message_spans() -> None:
     made: list[str] = []
     OwnSpans(RESOURCE, made.append).tell("takeover", LIVES.attributes, (1, 1), "a")
     own = {each.key: each.value for each in only(made).attributes}
-    span = only([LIVES.span(Event.ACK, 1, 1, 1, 1, 1)])
+    span = only([LIVES.span(SpanEvent.ACK, 1, 1, 1, 1, 1)])
     common = {each.key: each.value for each in span.attributes}
     assert own == {key: common[key] for key in own}
     assert LIVES.common.count('"key"') == len(own)

@@ -15,9 +15,9 @@ from ackd.telemetry.spans import (
     CONSUMER,
     INTERNAL,
     MASK_64,
-    Event,
-    Lives,
-    Place,
+    MessageSpans,
+    SpanEvent,
+    SpanPlace,
     link,
     number,
     ranges,
@@ -27,14 +27,14 @@ from ackd.telemetry.spans import (
 )
 from tests.support.otlp import read_line
 
-SHAPED = [event for event in Event if event < Event.RECEIVE]
+SHAPED = [event for event in SpanEvent if event < SpanEvent.RECEIVE]
 NASTY = 'a "quoted" 100%s \\ \n\t name é\u2028'
 PARENT = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
-def lives(system: str = "kafka", topic: str = "orders", epoch: int = 0) -> Lives:
-    place = Place(system, "c%d", NASTY, NASTY, topic, bytes(range(16)), 3)
-    return Lives(place, epoch, NASTY)
+def lives(system: str = "kafka", topic: str = "orders", epoch: int = 0) -> MessageSpans:
+    place = SpanPlace(system, "c%d", NASTY, NASTY, topic, bytes(range(16)), 3)
+    return MessageSpans(place, epoch, NASTY)
 
 
 def only(data: TracesData) -> Span:
@@ -44,7 +44,7 @@ def only(data: TracesData) -> Span:
 
 @pytest.mark.parametrize("event", SHAPED)
 @pytest.mark.parametrize("system", ["kafka", "local"])
-def test_every_kind_is_read_by_the_official_messages(event: Event, system: str) -> None:
+def test_every_kind_is_read_by_the_official_messages(event: SpanEvent, system: str) -> None:
     more = f",{number('n', -5)},{text('t', NASTY)},{truth('yes')}"
     made = lives(system, NASTY).span(event, 7, 2, 99_000_123, 5, 100_000, more, link(PARENT), 4)
     span = only(read_line(line(text("service.name", NASTY), [made], '{"name":"ackd"}')))
@@ -66,11 +66,11 @@ def test_every_kind_is_read_by_the_official_messages(event: Event, system: str) 
     assert span.links[0].trace_id == b16decode("0AF7651916CD43DD8448EB211C80319C")
     assert span.links[0].span_id == b16decode("B7AD6B7169203331")
     assert NASTY in span.name
-    assert bool(span.status.code) == (event in (Event.EXPIRE, Event.DEAD, Event.LATE))
+    assert bool(span.status.code) == (event in (SpanEvent.EXPIRE, SpanEvent.DEAD, SpanEvent.LATE))
 
 
 def test_a_start_after_the_end_is_the_end() -> None:
-    span = only(read_line(line("", [lives().span(Event.ACK, 1, 1, 9, 5_001, 5)], "{}")))
+    span = only(read_line(line("", [lives().span(SpanEvent.ACK, 1, 1, 9, 5_001, 5)], "{}")))
     assert span.start_time_unix_nano == span.end_time_unix_nano == 5_000_000
 
 
@@ -89,7 +89,7 @@ def test_what_is_written_late_is_what_would_be_written_at_once(
     facts = offset, attempt, fence, end_ms, 5, 6, holder, parent, more
     all_of_it = f"{more}{DEADLINE}5{PUBLISHED}6{END}{holder}"
     at_once = [
-        of.span(Event.ACK, offset, attempt, fence, fence, end_ms, all_of_it, link(parent))
+        of.span(SpanEvent.ACK, offset, attempt, fence, fence, end_ms, all_of_it, link(parent))
         for of in (one, other, one)
     ]
     assert texts([(of, *facts) for of in (one, other, one)]) == at_once
@@ -99,14 +99,14 @@ def test_what_is_written_late_is_what_would_be_written_at_once(
 @pytest.mark.parametrize("acks", [0, 1, 96, 97])
 def test_a_line_has_all_of_both(spans: int, acks: int) -> None:
     of = lives()
-    made = [of.span(Event.RETRY, at, 1, 9, 5, 6) for at in range(spans)]
+    made = [of.span(SpanEvent.RETRY, at, 1, 9, 5, 6) for at in range(spans)]
     late = [(of, at, 1, 9, 5, 6, 7, "", None, "") for at in range(acks)]
     data = read_line(b"".join(line_parts(text("a", "b"), made, "{}", late)))
     assert len(data.resource_spans[0].scope_spans[0].spans) == spans + acks
 
 
 def test_batches_and_own_spans_are_read_too() -> None:
-    batch = lives().batch(Event.RECEIVE, 5, 7, f",{text('ackd.offsets', '1-3')}", 1)
+    batch = lives().batch(SpanEvent.RECEIVE, 5, 7, f",{text('ackd.offsets', '1-3')}", 1)
     own = whole(1 << 127, "start ackd", INTERNAL, (1, 2), text("ackd.event", "start"))
     data = read_line(line(text("a", "b"), [batch, own], '{"name":"ackd","version":"1"}'))
     names = [span.name for span in data.resource_spans[0].scope_spans[0].spans]
@@ -114,7 +114,7 @@ def test_batches_and_own_spans_are_read_too() -> None:
 
 
 def test_the_check_can_fail() -> None:
-    made = lives().span(Event.ACK, 1, 1, 9, 5, 5)
+    made = lives().span(SpanEvent.ACK, 1, 1, 9, 5, 5)
     with pytest.raises(ValueError, match="unknown"):
         read_line(line("", [made.replace('"kind"', '"sort"')], "{}"))
 
@@ -125,18 +125,20 @@ def test_ids_hang_on_what_happened_and_on_nothing_else() -> None:
         return span["traceId"], span["spanId"]
 
     one, other = lives(), lives()
-    assert ids(one.span(Event.ACK, 7, 1, 9, 5, 6)) == ids(other.span(Event.ACK, 7, 1, 9, 8, 9))
-    trace, span = ids(one.span(Event.ACK, 7, 1, 9, 5, 6))
+    assert ids(one.span(SpanEvent.ACK, 7, 1, 9, 5, 6)) == ids(
+        other.span(SpanEvent.ACK, 7, 1, 9, 8, 9)
+    )
+    trace, span = ids(one.span(SpanEvent.ACK, 7, 1, 9, 5, 6))
     for event, offset, fence, ordinal in (
-        (Event.RETRY, 7, 9, 0),
-        (Event.ACK, 7, 10, 0),
-        (Event.ACK, 7, 9, 1),
+        (SpanEvent.RETRY, 7, 9, 0),
+        (SpanEvent.ACK, 7, 10, 0),
+        (SpanEvent.ACK, 7, 9, 1),
     ):
         same, another = ids(one.span(event, offset, 1, fence, 5, 6, ordinal=ordinal))
         assert same == trace
         assert another != span
-    assert ids(one.span(Event.ACK, 8, 1, 9, 5, 6))[0] != trace
-    assert ids(lives(epoch=1).span(Event.ACK, 7, 1, 9, 5, 6))[0] != trace
+    assert ids(one.span(SpanEvent.ACK, 8, 1, 9, 5, 6))[0] != trace
+    assert ids(lives(epoch=1).span(SpanEvent.ACK, 7, 1, 9, 5, 6))[0] != trace
 
 
 def test_samples_are_even_whatever_offsets_exist() -> None:

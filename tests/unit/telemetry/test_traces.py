@@ -15,9 +15,9 @@ import orjson
 import pytest
 
 from ackd.errors import ConfigError
-from ackd.telemetry.spans import Event
+from ackd.telemetry.spans import SpanEvent
 from ackd.telemetry.traces import Traces
-from ackd.telemetry.traceway import Batch, Way
+from ackd.telemetry.traceway import TraceBatch, TraceExporter
 from tests.support.otlp import spans
 from tests.support.wait import wait_until_async
 from tests.unit.telemetry.acked import LIVES, acks, hidden, metric, traces
@@ -34,7 +34,7 @@ async def test_files_have_their_name_when_they_are_whole(tmp_path: Path) -> None
     made = traces(tmp_path, file_bytes_max=8_000)
     await made.start()
     for part in range(12):
-        made.add(Event.ACK, acks(100, part * 100))
+        made.add(SpanEvent.ACK, acks(100, part * 100))
         made.flush()
         for path in named(tmp_path):
             with gzip.open(path) as file:  # whoever looks finds whole lines only
@@ -53,7 +53,7 @@ async def test_files_have_their_name_when_they_are_whole(tmp_path: Path) -> None
 async def test_an_old_file_gets_its_name_without_more_spans(tmp_path: Path) -> None:
     made = traces(tmp_path, file_ms_max=1_000)
     await made.start()
-    made.add(Event.ACK, acks(3))
+    made.add(SpanEvent.ACK, acks(3))
     try:
         await wait_until_async(lambda: _there(tmp_path), "a named file")
     finally:
@@ -72,7 +72,7 @@ async def test_the_oldest_files_go_when_there_are_too_many(tmp_path: Path) -> No
         old = tmp_path / f"ackd-one-20260101T00000{number}-000001.jsonl.gz"
         old.write_bytes(os.urandom(400_000))
     await made.start()
-    made.add(Event.ACK, acks(500))
+    made.add(SpanEvent.ACK, acks(500))
     await made.stop()
     left = [path.name for path in named(tmp_path)]
     assert foreign.name in left, "another sidecar's"
@@ -153,13 +153,13 @@ def test_a_kill_loses_the_last_moment_and_counts_it(tmp_path: Path, *, torn: boo
         for each in found
         if each["boot"] == last.boot and each["ackd.event"] == "ack"
     ]
-    lost = last.lost.get(Event.ACK, 0)
+    lost = last.lost.get(SpanEvent.ACK, 0)
     # A kill can come between an addition and the line that this test reads.
     assert made <= len(kept) + lost <= made + 50
     assert sorted(kept) == list(range(len(kept))), "lost only at the end"
     assert kept, "what is older than a flush is there"
     (status,) = (s for s in found if s["boot"] == last.boot and s["ackd.event"] == "status")
-    assert last.dropped == {Event.EXPIRE: 1}
+    assert last.dropped == {SpanEvent.EXPIRE: 1}
     assert status["ackd.spans.dropped.expire"] == 1, "the killed run had not told of it yet"
     assert status["ackd.spans.dropped"] == sum(last.lost.values()) + 1
     assert status.get("ackd.spans.lost.ack", 0) == lost
@@ -191,7 +191,7 @@ class Stuck:
         self.go = threading.Event()
         self.took = 0
 
-    def put(self, batch: Batch) -> int:
+    def put(self, batch: TraceBatch) -> int:
         self.go.wait(20)
         self.took += len(batch.spans)
         return 0
@@ -206,10 +206,10 @@ class Stuck:
 def test_a_full_buffer_drops_and_counts_and_never_waits() -> None:
     output = Stuck()
     done: list[int] = []
-    way = Way("stuck", output, 1_000, lambda _, refused: done.append(refused))
+    way = TraceExporter("stuck", output, 1_000, lambda _, refused: done.append(refused))
     way.start()
     started = time.monotonic()
-    taken = [way.offer(Batch("", "{}", acks(100), [100])) for _ in range(50)]
+    taken = [way.offer(TraceBatch("", "{}", acks(100), [100])) for _ in range(50)]
     assert time.monotonic() - started < 5
     assert taken == [True] * 10 + [False] * 40
     assert way.full == 4_000
@@ -225,11 +225,11 @@ async def test_a_disk_that_fails_costs_spans_and_is_counted(tmp_path: Path) -> N
     await made.start()
     shutil.rmtree(folder)
     folder.write_text("in the way")
-    made.add(Event.ACK, acks(10))
+    made.add(SpanEvent.ACK, acks(10))
     made.flush()
     await wait_until_async(lambda: _failed(made), "the failure to be counted")
     folder.unlink()
-    made.add(Event.ACK, acks(5, 100))
+    made.add(SpanEvent.ACK, acks(5, 100))
     await made.stop()
     found = spans(folder)
     assert [s["messaging.kafka.offset"] for s in found if s["ackd.event"] == "ack"] == [

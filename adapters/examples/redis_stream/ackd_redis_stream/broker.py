@@ -16,6 +16,7 @@ from redis.exceptions import RedisError
 from ackd.errors import BrokerError
 from ackd.ports import (
     Capabilities,
+    Condition,
     ConsumerSpec,
     Failure,
     NotStored,
@@ -23,7 +24,6 @@ from ackd.ports import (
     PublishResult,
     StartPolicy,
     Stored,
-    Trouble,
     own_topics,
 )
 from ackd_redis_stream import layout
@@ -129,7 +129,7 @@ class RedisStreamBroker:
         """See the port."""
         return own_topics.retry_topic(group)
 
-    def troubles(self) -> list[Trouble]:
+    def troubles(self) -> list[Condition]:
         """Those of the consumers come as their events."""
         return []
 

@@ -13,11 +13,11 @@ from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
 from ackd.ports import (
     Committed,
+    Condition,
     ConsumerEvent,
     ConsumerSpec,
     TopicInfo,
     TopicReplaced,
-    Trouble,
 )
 from ackd.ports.own_topics import is_own_topic
 from ackd_redis_stream.layout import COMMIT, Topic
@@ -181,7 +181,7 @@ class RedisStreamConsumer:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            self._tell(Trouble("task", f"a task ended: {error!r}", fatal=True))
+            self._tell(Condition("task", f"a task ended: {error!r}", fatal=True))
 
     def _tell(self, event: ConsumerEvent) -> None:
         if isinstance(event, TopicReplaced):

@@ -11,7 +11,7 @@ from typing import Final
 
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
-from ackd.ports import ConsumerEvent, Lost, Nominated, Revoked, TopicReplaced, Trouble
+from ackd.ports import Condition, ConsumerEvent, Lost, Nominated, Revoked, TopicReplaced
 from ackd_redis_stream.layout import BEAT, LEAVE, Topic
 from ackd_redis_stream.server import Server, told
 from ackd_redis_stream.share import share
@@ -49,10 +49,10 @@ class Member:
             try:
                 await self._step()
                 if self._away:
-                    self._tell(Trouble("group", "", cleared=True))
+                    self._tell(Condition("group", "", cleared=True))
                 self._away = False
             except BrokerError as error:
-                self._tell(Trouble("group", error.detail, away=True))
+                self._tell(Condition("group", error.detail, away=True))
                 self._away = True
             pause_ms = 50 if self._leaving else self._server.options.beat_ms
             try:

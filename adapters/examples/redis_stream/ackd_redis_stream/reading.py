@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
-from ackd.ports import ConsumerEvent, EndReached, Fetched, OutOfRange, Trouble
+from ackd.ports import Condition, ConsumerEvent, EndReached, Fetched, OutOfRange
 from ackd_redis_stream.layout import record
 from ackd_redis_stream.server import Server, told
 
@@ -74,12 +74,12 @@ class Reading:
                 over = await self._step(log)
                 if self._away:
                     self._away = False
-                    await self._put(Trouble(code, "", cleared=True))
+                    await self._put(Condition(code, "", cleared=True))
                 if over:
                     return
             except BrokerError as error:
                 self._away = True
-                await self._put(Trouble(code, error.detail, away=True))
+                await self._put(Condition(code, error.detail, away=True))
                 await asyncio.sleep(RETRY_S)
 
     async def _step(self, log: str) -> bool:

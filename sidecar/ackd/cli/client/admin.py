@@ -128,7 +128,7 @@ def _reason(problem: Json) -> str:
     return "; ".join([detail, *(fault for fault in faults if fault not in detail)])
 
 
-def _connection(found: endpoint.Place) -> HTTPConnection:
+def _connection(found: endpoint.AdminEndpoint) -> HTTPConnection:
     if found.unix:
         return _UnixConnection(found.unix)
     parts = urlsplit(found.url)

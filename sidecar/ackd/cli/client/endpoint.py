@@ -18,7 +18,7 @@ Port = Literal["data", "admin"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AdminEndpoint:
     """`url` is the base of every address; with `unix` it is spoken over that socket file."""
 
     url: str
@@ -45,12 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser, port: Port, *, several: bool 
     parser.add_argument("--token-file", type=Path, metavar="FILE", help="bearer token for it")
 
 
-def find(arguments: argparse.Namespace, port: Port) -> Place:
+def find(arguments: argparse.Namespace, port: Port) -> AdminEndpoint:
     """The one place that is meant. Raises ConfigError, OSError."""
     return find_all(arguments, port)[0]
 
 
-def find_all(arguments: argparse.Namespace, port: Port) -> list[Place]:
+def find_all(arguments: argparse.Namespace, port: Port) -> list[AdminEndpoint]:
     """All places that are meant, at least one. Raises ConfigError, OSError."""
     given = arguments.url or []
     urls = [given] if isinstance(given, str) else given
@@ -76,10 +76,10 @@ def _token(file: Path | None) -> str:
         raise ConfigError(f"{file} is not a text") from error
 
 
-def of_url(url: str, token: str = "") -> Place:
+def of_url(url: str, token: str = "") -> AdminEndpoint:
     """Raises ConfigError."""
     if url.startswith(UNIX) and len(url) > len(UNIX):
-        return Place("http://localhost", url.removeprefix(UNIX), token)
+        return AdminEndpoint("http://localhost", url.removeprefix(UNIX), token)
     try:
         parts = urlsplit(url)
         known = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
@@ -87,13 +87,15 @@ def of_url(url: str, token: str = "") -> Place:
         known = False
     if not known:
         raise ConfigError(f"--url is like http://127.0.0.1:7081, not {url!r}")
-    return Place(url.rstrip("/"), token=token)
+    return AdminEndpoint(url.rstrip("/"), token=token)
 
 
-def of_address(text: str, token: str = "") -> Place:
+def of_address(text: str, token: str = "") -> AdminEndpoint:
     """From an address that the sidecar listens on."""
     address = parse_address(text)
     if isinstance(address, UnixAddress):
-        return Place("http://localhost", address.path, token)
+        return AdminEndpoint("http://localhost", address.path, token)
     host = address.host if address.host not in ("", "0.0.0.0", "::") else LOOPBACK  # noqa: S104 - not listened on
-    return Place(f"http://{f'[{host}]' if ':' in host else host}:{address.port}", token=token)
+    return AdminEndpoint(
+        f"http://{f'[{host}]' if ':' in host else host}:{address.port}", token=token
+    )

@@ -12,7 +12,7 @@ from ackd.cli import common, exit_codes
 from ackd.cli.kube_access import access_of, add_access
 from ackd.errors import ConfigError
 from ackd.inject.api import Access, Api
-from ackd.inject.old import Sidecar, sidecars
+from ackd.inject.old import InjectedSidecar, sidecars
 from ackd.inject.settings import load, parse
 
 INSTALLED = "ackd-system/ackd-injector"
@@ -57,12 +57,12 @@ def run(arguments: argparse.Namespace) -> int:
     return exit_codes.DONE
 
 
-def _row(each: Sidecar) -> tuple[str, ...]:
+def _row(each: InjectedSidecar) -> tuple[str, ...]:
     state = f"old ({each.hash})" if each.old else "current"
     return each.namespace, each.pod, each.owner or "-", each.version, state
 
 
-async def _find(arguments: argparse.Namespace, access: Access) -> list[Sidecar]:
+async def _find(arguments: argparse.Namespace, access: Access) -> list[InjectedSidecar]:
     async with Api(access) as api:
         hash_now = await _hash_now(arguments, api)
         return [each async for each in sidecars(api, hash_now, arguments.namespace)]

@@ -23,7 +23,7 @@ from ackd.core.commit_metadata import encode
 from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.ledger.bitmap import ChunkedBitmap
 from ackd.engine.partition.copy_headers import own_headers
-from ackd.engine.retry.dead_letter_reader import DeadLog, Letter
+from ackd.engine.retry.dead_letter_reader import DeadLetterLog, Letter
 from ackd.engine.retry.own_topic import retry_topic
 from ackd.errors import BrokerError, StoreDataError
 from ackd.ports import Committed, Outgoing, Stored
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(slots=True)
-class Place:
+class ReleasedPartition:
     """One partition. `position`: what is committed for plain consumers. `finished_above`: ranges
     [first, end) that are finished and come again; `twice`: how many offsets those are.
     """
@@ -97,7 +97,7 @@ class Leaving:
     group: str
     sidecars: list[str]
     members: list[str]
-    partitions: list[Place] = field(default_factory=list)
+    partitions: list[ReleasedPartition] = field(default_factory=list)
     copies: list[Copy] = field(default_factory=list)
     blocked: str = ""
     left: bool = False
@@ -164,20 +164,20 @@ def _blocked(parts: Parts, leaving: Leaving, copies: str) -> str:
 
 async def _place(
     parts: Parts, tp: TopicPartition, key: LedgerKey
-) -> tuple[Place, Committed | None]:
+) -> tuple[ReleasedPartition, Committed | None]:
     """What a plain consumer finds in a partition; None without a record: nothing is changed."""
     _, end = await parts.consumer.log_range(tp)
     record = parts.records.get(key)
     if record is None:
         committed = (await parts.consumer.committed([tp]))[tp]
-        return Place(tp.topic, tp.partition, committed.offset, end), None
+        return ReleasedPartition(tp.topic, tp.partition, committed.offset, end), None
     finished = await parts.survey.finished(record)
     position = finished.first_clear(record.watermark)
     ranges = [(first, min(behind, end)) for first, behind in finished.ranges(position)]
     ranges = [each for each in ranges if each[0] < each[1]]
     if len(ranges) > RANGES_MAX:
         raise StoreDataError(f"{tp}: more than {RANGES_MAX} finished ranges above its position")
-    place = Place(tp.topic, tp.partition, position, end, ranges)
+    place = ReleasedPartition(tp.topic, tp.partition, position, end, ranges)
     place.twice = sum(behind - first for first, behind in ranges)
     chars = parts.broker.capabilities.commit_metadata_chars
     mark = encode(key.cluster, key.topic_id, record.epoch, position, 0, ranges, chars)
@@ -205,13 +205,13 @@ class _Retries:
         self._parts = parts
         self.topic = retry_topic(parts.broker, parts.name, parts.settings).name
         self._consumer = parts.reading(self.topic)
-        self._log: DeadLog | None = None
+        self._log: DeadLetterLog | None = None
 
     async def __aenter__(self) -> Self:
         await self._consumer.start()
         found = await self._consumer.topics()
         info = found[0] if found else None
-        self._log = DeadLog(self._consumer, self._parts.name, self._parts.cluster, info)
+        self._log = DeadLetterLog(self._consumer, self._parts.name, self._parts.cluster, info)
         return self
 
     async def __aexit__(self, *_: object) -> None:

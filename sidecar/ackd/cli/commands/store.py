@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from ackd.cli import common, exit_codes
-from ackd.cli.offline.inventory import Inventory, Row, brokers_say, refused, select, take
+from ackd.cli.offline.inventory import Inventory, StoreRow, brokers_say, refused, select, take
 from ackd.config.schema import Settings
 from ackd.engine.cluster.store_layout import finalize
 from ackd.ports import Member, Store
@@ -119,7 +119,7 @@ async def _ls(store: Store, settings: Settings, arguments: argparse.Namespace) -
     return exit_codes.DONE
 
 
-def _line(row: Row) -> str:
+def _line(row: StoreRow) -> str:
     found = row.found
     key = found.key
     name = "" if key is None else f"{key.cluster} {key.subscription} "

@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     )
 
 
-def _terminal(places: list[endpoint.Place], arguments: argparse.Namespace) -> int:
+def _terminal(places: list[endpoint.AdminEndpoint], arguments: argparse.Namespace) -> int:
     if find_spec("textual") is None:
         print(f"ackd: {MISSING}", file=sys.stderr)
         return exit_codes.CONFIG

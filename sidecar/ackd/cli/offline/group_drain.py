@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from ackd.api.control import Pause
 from ackd.cli.offline.parts import OWNER, Parts
 from ackd.core.ids import LedgerKey
-from ackd.core.record.protocol import Open, Verdict
+from ackd.core.record.protocol import CallStatus, Open
 from ackd.core.record.transitions import State
 from ackd.engine.base.live import Live, read_live, write_live
 from ackd.engine.cluster.members import UNCONFIRMED_MS
@@ -95,7 +95,7 @@ async def _leases(parts: Parts, key: LedgerKey) -> int:
     """Live ones of a record, as it stands now."""
     look = Open(key, OWNER, rterm=0, incarnation=0, grace_ms=0, peek=True)
     snapshot = await parts.store.open(look)
-    if snapshot.verdict is not Verdict.OK:
+    if snapshot.verdict is not CallStatus.OK:
         return 0
     now_ms = snapshot.now_ms
     return sum(slot.state is State.LEASED and slot.when_ms > now_ms for slot in snapshot.slots)

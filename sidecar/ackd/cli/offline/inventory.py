@@ -14,7 +14,7 @@ from ackd.engine.ownership.broadcast import is_broadcast
 from ackd.engine.retry.own_topic import dead_letter_topic, retry_topic
 from ackd.errors import AckdError, BrokerError
 from ackd.ports import Broker, ConsumerSpec, Member
-from ackd.store.survey import Found, Survey
+from ackd.store.survey import FoundKeys, Survey
 
 DEAD_SUFFIX = "!dead"
 """Behind a subscription's name in the records of its dead letters."""
@@ -22,7 +22,7 @@ BROKER_S = 20.0
 
 
 @dataclass(slots=True)
-class Known:
+class KnownNames:
     """What a broker says of one subscription: its cluster, and its topics' names by identity.
 
     `error`: why nothing is known; then nothing is called left over for its topic or cluster.
@@ -34,10 +34,10 @@ class Known:
 
 
 @dataclass(slots=True)
-class Row:
+class StoreRow:
     """A record. `orphan`: why nothing uses it any more; `owner`: a living sidecar that does."""
 
-    found: Found
+    found: FoundKeys
     topic: str = ""
     orphan: str = ""
     owner: str = ""
@@ -63,7 +63,7 @@ class Row:
 
 
 @dataclass(slots=True)
-class Identity:
+class KnownIdentity:
     """A sidecar's name that the store remembers. `state`: living, silent, left or forgotten.
     `layouts`: the oldest and newest layout of records that its build reads, where it said so.
     """
@@ -88,14 +88,14 @@ class Inventory:
     and no sidecar of which lives.
     """
 
-    rows: list[Row]
-    rest: list[Found]
-    identities: list[Identity]
+    rows: list[StoreRow]
+    rest: list[FoundKeys]
+    identities: list[KnownIdentity]
     unknown: dict[str, str]
     orphans: list[str]
 
 
-async def brokers_say(settings: Settings) -> dict[str, Known]:
+async def brokers_say(settings: Settings) -> dict[str, KnownNames]:
     """Ask the brokers of all subscriptions; each for a bounded time. Never raises."""
     brokers: dict[str, Broker | AckdError] = {}
     for name, each in settings.brokers.items():
@@ -114,7 +114,7 @@ async def brokers_say(settings: Settings) -> dict[str, Known]:
                 async with asyncio.timeout(BROKER_S):
                     found[name] = await _known(broker, name, subscription)
             except (AckdError, TimeoutError) as error:
-                found[name] = Known(error=str(error) or "the broker does not answer")
+                found[name] = KnownNames(error=str(error) or "the broker does not answer")
     finally:
         for broker in brokers.values():
             if not isinstance(broker, AckdError):
@@ -122,7 +122,7 @@ async def brokers_say(settings: Settings) -> dict[str, Known]:
     return found
 
 
-async def _known(broker: Broker, name: str, settings: SubscriptionSettings) -> Known:
+async def _known(broker: Broker, name: str, settings: SubscriptionSettings) -> KnownNames:
     await broker.start()
     own = (retry_topic(broker, name, settings).name, dead_letter_topic(broker, name, settings).name)
     topics = {}
@@ -137,10 +137,10 @@ async def _known(broker: Broker, name: str, settings: SubscriptionSettings) -> K
             await consumer.close()
     if not topics:
         raise BrokerError("the broker has none of its topics")
-    return Known(await broker.cluster_id(), topics)
+    return KnownNames(await broker.cluster_id(), topics)
 
 
-async def take(survey: Survey, settings: Settings, known: dict[str, Known]) -> Inventory:
+async def take(survey: Survey, settings: Settings, known: dict[str, KnownNames]) -> Inventory:
     """Look at the whole store. `known` empty: brokers were not asked. Raises StoreError."""
     everything = await survey.everything()
     members = await survey.members()
@@ -151,7 +151,7 @@ async def take(survey: Survey, settings: Settings, known: dict[str, Known]) -> I
         names = {member.name for member in there}
         for name in await survey.boots(subscription):
             if name not in names:
-                identities.append(Identity(subscription, name, "forgotten", None, 0))
+                identities.append(KnownIdentity(subscription, name, "forgotten", None, 0))
     orphans = [
         name
         for name, there in sorted(members.items())
@@ -175,15 +175,18 @@ def is_living(member: Member) -> bool:
 
 
 def _row(
-    found: Found, settings: Settings, known: dict[str, Known], members: dict[str, list[Member]]
-) -> Row:
+    found: FoundKeys,
+    settings: Settings,
+    known: dict[str, KnownNames],
+    members: dict[str, list[Member]],
+) -> StoreRow:
     key = found.key
     assert key is not None  # noqa: S101 -- called for records only
     subscription = key.subscription.removesuffix(DEAD_SUFFIX)
     _, at, identity = key.cluster.partition("@")
     place = f"{subscription}@{identity}" if at else subscription
     living = [each for each in members.get(place, ()) if is_living(each)]
-    row = Row(found, living=len(living))
+    row = StoreRow(found, living=len(living))
     row.owner = next((each.name for each in living if key.text() in each.owned), "")
     if subscription not in settings.subscriptions:
         row.orphan = "its subscription is not in this configuration"
@@ -204,14 +207,14 @@ def _row(
     return row
 
 
-def _identity(subscription: str, member: Member) -> Identity:
+def _identity(subscription: str, member: Member) -> KnownIdentity:
     note = read_note(member.note)
     state = "left" if note.left else "living" if is_living(member) else "silent"
     silent_ms, boot = member.silent_ms, member.boot
-    return Identity(subscription, member.name, state, silent_ms, boot, note.layouts)
+    return KnownIdentity(subscription, member.name, state, silent_ms, boot, note.layouts)
 
 
-def refused(row: Row) -> str:
+def refused(row: StoreRow) -> str:
     """Why a record must not be removed; empty when it may."""
     if row.owner:
         return f"the living sidecar {row.owner} owns it"
@@ -221,8 +224,13 @@ def refused(row: Row) -> str:
 
 
 def select(
-    rows: Sequence[Row], *, orphans: bool, subscription: str | None, topic_id: str, partition: int
-) -> list[Row]:
+    rows: Sequence[StoreRow],
+    *,
+    orphans: bool,
+    subscription: str | None,
+    topic_id: str,
+    partition: int,
+) -> list[StoreRow]:
     """What an operator named: left-over records, or a subscription's. `partition` -1 = all."""
     found = []
     for row in rows:

@@ -21,11 +21,11 @@ from ackd.config.schema import Settings
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import INCARNATION_BITS, RTERM_BITS, LedgerKey, TopicPartition
 from ackd.core.record.operations import Gap
-from ackd.core.record.protocol import Call, Open, Snapshot, Verdict
+from ackd.core.record.protocol import CallStatus, Open, RecordCall, Snapshot
 from ackd.errors import StoreDataError
 from ackd.ports import Broker, Consumer, ConsumerSpec, Groups, Store, TopicInfo
 from ackd.store.build import open_store
-from ackd.store.survey import Found, Survey
+from ackd.store.survey import FoundKeys, Survey
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -46,7 +46,7 @@ class Parts:
     broker: Broker
     consumer: Consumer
     topics: list[TopicInfo]
-    records: dict[LedgerKey, Found]
+    records: dict[LedgerKey, FoundKeys]
 
     @property
     def group(self) -> str:
@@ -90,7 +90,7 @@ class Parts:
             create_at=create_at,
         )
         snapshot = await self.store.open(request)
-        if snapshot.verdict is not Verdict.OK:
+        if snapshot.verdict is not CallStatus.OK:
             raise StoreDataError(f"the record {key.text()} is {snapshot.verdict.name}")
         return snapshot
 
@@ -98,8 +98,10 @@ class Parts:
         """Nobody has to work on this offset any more. Raises StoreError."""
         snapshot = await self.open(key)
         hole = Gap(offset, offset + 1)
-        (reply,) = await self.store.apply([Call(key, [hole], snapshot.term, snapshot.seq + 1)])
-        if reply.verdict is not Verdict.OK:
+        (reply,) = await self.store.apply(
+            [RecordCall(key, [hole], snapshot.term, snapshot.seq + 1)]
+        )
+        if reply.verdict is not CallStatus.OK:
             raise StoreDataError(f"the record {key.text()} is {reply.verdict.name}")
 
     def reading(self, topic: str) -> Consumer:

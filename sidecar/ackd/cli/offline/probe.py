@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ProbeResult:
     """What became of one try."""
 
     part: str
@@ -33,47 +33,50 @@ class Result:
     detail: str
 
 
-async def probe(settings: Settings) -> list[Result]:
+async def probe(settings: Settings) -> list[ProbeResult]:
     """Try everything, side by side; results in the order of the configuration."""
     tries = [_store(settings)]
     tries += [_broker(settings, name, broker) for name, broker in settings.brokers.items()]
     return [result for results in await asyncio.gather(*tries) for result in results]
 
 
-async def _store(settings: Settings) -> list[Result]:
+async def _store(settings: Settings) -> list[ProbeResult]:
     part = f"store {without_user_info(settings.store.url)}"
     try:
         store = open_store(settings.store, settings.state_dir)
     except AckdError as error:
-        return [Result(part, FAILED, str(error))]
+        return [ProbeResult(part, FAILED, str(error))]
     try:
         await _bounded(store.start())
         troubles = [each for each in store.troubles() if not each.cleared]
     except (AckdError, TimeoutError) as error:
-        return [Result(part, FAILED, _said(error))]
+        return [ProbeResult(part, FAILED, _said(error))]
     finally:
         await store.close()
     # As in readiness: what the store itself reports is for the operator, and does not hold it back.
-    return [Result(part, OK, "answers"), *(Result(part, WARN, each.detail) for each in troubles)]
+    return [
+        ProbeResult(part, OK, "answers"),
+        *(ProbeResult(part, WARN, each.detail) for each in troubles),
+    ]
 
 
 def _said(error: AckdError | TimeoutError) -> str:
     return str(error) or f"no answer in {TRY_S_MAX:.0f} s"
 
 
-async def _broker(settings: Settings, name: str, broker: BrokerSettings) -> list[Result]:
+async def _broker(settings: Settings, name: str, broker: BrokerSettings) -> list[ProbeResult]:
     part = f"broker {name} ({broker.adapter})"
     try:
         # Loading a client library reads files.
         adapter = await asyncio.to_thread(find_adapter, broker.adapter)
         opened = adapter.open(name, broker.options)
     except AckdError as error:
-        return [Result(part, FAILED, str(error))]
+        return [ProbeResult(part, FAILED, str(error))]
     try:
         await _bounded(opened.start())
-        results = [Result(part, OK, f"cluster {await _bounded(opened.cluster_id())}")]
+        results = [ProbeResult(part, OK, f"cluster {await _bounded(opened.cluster_id())}")]
         results += [
-            Result(part, FAILED, trouble.detail)
+            ProbeResult(part, FAILED, trouble.detail)
             for trouble in opened.troubles()
             if not trouble.cleared
         ]
@@ -86,24 +89,24 @@ async def _broker(settings: Settings, name: str, broker: BrokerSettings) -> list
         for subscription, topic in topics:
             results.append(await _topic(opened, subscription, topic))
     except (AckdError, TimeoutError) as error:
-        return [Result(part, FAILED, _said(error))]
+        return [ProbeResult(part, FAILED, _said(error))]
     finally:
         await opened.close()
     return results
 
 
-async def _topic(broker: Broker, subscription: str, topic: str) -> Result:
+async def _topic(broker: Broker, subscription: str, topic: str) -> ProbeResult:
     part = f"subscription {subscription}, topic {topic}"
     if topic.startswith("^"):
-        return Result(part, OK, "a regular expression; topics may come and go")
+        return ProbeResult(part, OK, "a regular expression; topics may come and go")
     try:
         count = await _bounded(broker.partitions(topic))
     except AckdError as error:
-        return Result(part, FAILED, str(error))
+        return ProbeResult(part, FAILED, str(error))
     if count is None:
         # Not a failure: a topic may be made later, by its first publisher.
-        return Result(part, WARN, "is not there yet")
-    return Result(part, OK, f"{count} partition{'' if count == 1 else 's'}")
+        return ProbeResult(part, WARN, "is not there yet")
+    return ProbeResult(part, OK, f"{count} partition{'' if count == 1 else 's'}")
 
 
 async def _bounded(work: Awaitable[T]) -> T:

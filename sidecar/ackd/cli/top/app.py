@@ -19,11 +19,11 @@ from textual.events import Resize
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Input, Static
 
-from ackd.cli.client.endpoint import Place
+from ackd.cli.client.endpoint import AdminEndpoint
 from ackd.cli.top import columns
-from ackd.cli.top.board import Row, rows
+from ackd.cli.top.board import BoardRow, rows
 from ackd.cli.top.screens import SubscriptionScreen, now_ms
-from ackd.cli.top.sidecar import Sidecar
+from ackd.cli.top.sidecar import SidecarClient
 from ackd.cli.top.style import STYLE
 from ackd.cli.top.tables import Rows, fill
 
@@ -42,7 +42,7 @@ class BoardScreen(Screen[None]):
     def __init__(self, only: str) -> None:
         super().__init__()
         self._only = only
-        self._rows: dict[str, Row] = {}
+        self._rows: dict[str, BoardRow] = {}
         self._shown_width = 0
 
     def compose(self) -> ComposeResult:
@@ -60,7 +60,7 @@ class BoardScreen(Screen[None]):
         self.query_one("#filter", Input).display = bool(self._only)
         self.query_one("#board").focus()
 
-    def show(self, sidecars: Sequence[Sidecar]) -> None:
+    def show(self, sidecars: Sequence[SidecarClient]) -> None:
         """Draw the last looks."""
         seen = [each.seen for each in sidecars]
         before = {each.name: each.before for each in sidecars if each.before is not None}
@@ -111,7 +111,7 @@ class BoardScreen(Screen[None]):
     def _table(self) -> Rows:
         return self.query_one("#board", Rows)
 
-    def _chosen(self) -> Row | None:
+    def _chosen(self) -> BoardRow | None:
         names = list(self._rows)
         at = self._table().cursor_row
         return self._rows[names[at]] if 0 <= at < len(names) else None
@@ -177,12 +177,12 @@ class TopApp(App[None]):
     ]
 
     def __init__(
-        self, places: Sequence[Place], *, every_s: float, older_ms: int, only: str = ""
+        self, places: Sequence[AdminEndpoint], *, every_s: float, older_ms: int, only: str = ""
     ) -> None:
         super().__init__(ansi_color=True)
         self.theme = THEME
         self.every_s = every_s
-        self.sidecars = [Sidecar(place, older_ms=older_ms) for place in places]
+        self.sidecars = [SidecarClient(place, older_ms=older_ms) for place in places]
         self.board = BoardScreen(only)
 
     async def on_mount(self) -> None:
@@ -191,7 +191,7 @@ class TopApp(App[None]):
         for sidecar in self.sidecars:
             self.run_worker(self._follow(sidecar), name=sidecar.name, exit_on_error=True)
 
-    async def _follow(self, sidecar: Sidecar) -> None:
+    async def _follow(self, sidecar: SidecarClient) -> None:
         """Look, show, wait; until the view ends."""
         async with sidecar:
             while True:

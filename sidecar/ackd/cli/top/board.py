@@ -25,7 +25,7 @@ class Told:
 
 
 @dataclass(slots=True)
-class Seen:
+class SeenBefore:
     """One look at one sidecar; `at_s` is this machine's monotonic time.
 
     `error`: nobody answered, and the rest is of the last time that somebody did.
@@ -43,7 +43,7 @@ class Seen:
 
 
 @dataclass(slots=True)
-class Row:
+class BoardRow:
     """One subscription over all sidecars. None = not known."""
 
     name: str
@@ -63,14 +63,14 @@ class Row:
         return self.gauges.get(gauge)
 
 
-def rows(before: Mapping[str, Seen], now: Mapping[str, Seen]) -> list[Row]:
+def rows(before: Mapping[str, SeenBefore], now: Mapping[str, SeenBefore]) -> list[BoardRow]:
     """Sorted by name. `before`: the looks that rates are counted from, by sidecar."""
-    found: dict[str, Row] = {}
+    found: dict[str, BoardRow] = {}
     states: dict[str, list[str]] = {}
     for where, seen in now.items():
         earlier = before.get(where)
         for name, told in seen.subscriptions.items():
-            row = found.setdefault(name, Row(name))
+            row = found.setdefault(name, BoardRow(name))
             states.setdefault(name, []).append("lost" if seen.error else _state(told))
             if seen.error:
                 continue  # what it said last is no longer so
@@ -106,7 +106,7 @@ def _rank(state: str) -> int:
     return _ORDER.index(state) if state in _ORDER else len(_ORDER)
 
 
-def _add(row: Row, told: Told) -> None:
+def _add(row: BoardRow, told: Told) -> None:
     figures = told.figures
     if figures is not None:
         for name, value in figures.gauges.items():
@@ -120,7 +120,7 @@ def _add(row: Row, told: Told) -> None:
         row.messages += told.messages
 
 
-def _add_rates(row: Row, earlier: Told | None, told: Told, passed_s: float) -> None:
+def _add_rates(row: BoardRow, earlier: Told | None, told: Told, passed_s: float) -> None:
     """Counters that fell began anew with their process: no rate from those."""
     if earlier is None or earlier.figures is None or told.figures is None or passed_s <= 0:
         return

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ackd.cli.top.board import Row, Seen
+from ackd.cli.top.board import BoardRow, SeenBefore
 from ackd.cli.top.figures import UNKNOWN, age, clean, count, cut, cut_head, rate, until
 
 Json = dict[str, Any]
@@ -25,10 +25,10 @@ class Column:
     title: str
     width: int
     rank: int
-    text: Callable[[Row], str]
+    text: Callable[[BoardRow], str]
 
 
-def _gauge(name: str) -> Callable[[Row], str]:
+def _gauge(name: str) -> Callable[[BoardRow], str]:
     return lambda row: count(row.of(name))
 
 
@@ -62,7 +62,7 @@ class Table:
         numbers = [each.title.rjust(each.width) for each in self.columns]
         return ["subscription".ljust(self.name_width), " state".ljust(_STATE_MAX + 1), *numbers]
 
-    def cells(self, row: Row) -> list[str]:
+    def cells(self, row: BoardRow) -> list[str]:
         """One row, padded as the titles are."""
         name = cut(clean(row.name), self.name_width).ljust(self.name_width)
         state = f" {cut(clean(row.state), _STATE_MAX)}".ljust(_STATE_MAX + 1)
@@ -83,7 +83,7 @@ def table(width: int) -> Table:
 # --- lines
 
 
-def headline(sidecars: Sequence[Seen], at_ms: int) -> str:
+def headline(sidecars: Sequence[SeenBefore], at_ms: int) -> str:
     """Who answers."""
     there = sum(not each.error for each in sidecars)
     clock = time.strftime("%H:%M:%S", time.gmtime(at_ms / 1000))
@@ -94,7 +94,7 @@ def headline(sidecars: Sequence[Seen], at_ms: int) -> str:
     return f"ackd top  {clock}Z  {there} of {len(sidecars)} sidecars answer"
 
 
-def troubles(sidecars: Iterable[Seen], now_s: float) -> list[str]:
+def troubles(sidecars: Iterable[SeenBefore], now_s: float) -> list[str]:
     """A line for each sidecar that does not answer, or is not ready."""
     lines = []
     for each in sidecars:
@@ -107,7 +107,7 @@ def troubles(sidecars: Iterable[Seen], now_s: float) -> list[str]:
     return lines
 
 
-def limits(row: Row) -> str:
+def limits(row: BoardRow) -> str:
     """What holds the whole subscription back, in one line."""
     return "; ".join(clean(each) for each in row.limits)
 

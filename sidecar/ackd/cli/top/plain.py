@@ -10,10 +10,10 @@ from contextlib import AsyncExitStack
 from dataclasses import asdict
 
 from ackd.cli import exit_codes
-from ackd.cli.client.endpoint import Place
+from ackd.cli.client.endpoint import AdminEndpoint
 from ackd.cli.top import columns
-from ackd.cli.top.board import Row, rows
-from ackd.cli.top.sidecar import Sidecar
+from ackd.cli.top.board import BoardRow, rows
+from ackd.cli.top.sidecar import SidecarClient
 
 STUCK_SHOWN = 5
 FIRST_S = 1.0
@@ -25,7 +25,7 @@ Write = Callable[[str], None]
 class Plain:
     """Prints looks: text, or one JSON object a look."""
 
-    def __init__(self, sidecars: Sequence[Sidecar], write: Write, *, width: int) -> None:
+    def __init__(self, sidecars: Sequence[SidecarClient], write: Write, *, width: int) -> None:
         self._sidecars = sidecars
         self._write = write
         self._width = width
@@ -39,7 +39,7 @@ class Plain:
         """Whether anybody did."""
         return any(not each.seen.error for each in self._sidecars)
 
-    def board(self, only: str) -> list[Row]:
+    def board(self, only: str) -> list[BoardRow]:
         """The rows whose name contains `only`."""
         before = {each.name: each.before for each in self._sidecars if each.before is not None}
         found = rows(before, {each.name: each.seen for each in self._sidecars})
@@ -80,7 +80,7 @@ class Plain:
 
 
 async def show(
-    places: Sequence[Place],
+    places: Sequence[AdminEndpoint],
     write: Write,
     *,
     every_s: float,
@@ -93,7 +93,8 @@ async def show(
     """Print look after look; with `once` one, behind a first that rates are counted from."""
     async with AsyncExitStack() as stack:
         sidecars = [
-            await stack.enter_async_context(Sidecar(place, older_ms=older_ms)) for place in places
+            await stack.enter_async_context(SidecarClient(place, older_ms=older_ms))
+            for place in places
         ]
         plain = Plain(sidecars, write, width=width)
         show_one = plain.json if as_json else plain.text

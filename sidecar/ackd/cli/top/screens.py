@@ -19,7 +19,7 @@ from textual.widgets import DataTable, Footer, Static
 from ackd.cli.top import words
 from ackd.cli.top.board import Json
 from ackd.cli.top.figures import clean
-from ackd.cli.top.sidecar import AwayError, RefusedError, Sidecar
+from ackd.cli.top.sidecar import AwayError, SidecarClient, SidecarRefusedError
 from ackd.cli.top.tables import Rows, fill
 
 MESSAGES_MAX = 200
@@ -36,7 +36,7 @@ class Top(Protocol):
     """What screens ask of the application that shows them."""
 
     every_s: float
-    sidecars: list[Sidecar]
+    sidecars: list[SidecarClient]
 
     @property
     def screen(self) -> Screen[object]: ...
@@ -98,18 +98,18 @@ class SubscriptionScreen(Screen[None]):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._now.wait(), app.every_s)
 
-    async def _look(self, sidecars: list[Sidecar]) -> None:
+    async def _look(self, sidecars: list[SidecarClient]) -> None:
         name = self.subscription
         self._wrong = []
 
-        async def one(sidecar: Sidecar) -> tuple[Json, list[Json], list[Json]] | None:
+        async def one(sidecar: SidecarClient) -> tuple[Json, list[Json], list[Json]] | None:
             try:
                 return await asyncio.gather(
                     sidecar.explain(name),
                     sidecar.lag(name),
                     sidecar.in_flight(name, 0, MESSAGES_MAX),
                 )
-            except (AwayError, RefusedError) as error:
+            except (AwayError, SidecarRefusedError) as error:
                 self._wrong.append(f"NO ANSWER from {sidecar.name}: {error}; trying on")
                 return None
 
@@ -232,7 +232,7 @@ class DeadScreen(Screen[None]):
         for sidecar in cast("Top", self.app).sidecars:
             try:
                 letters = await sidecar.dead(self._subscription, DEAD_MAX)
-            except (AwayError, RefusedError) as error:
+            except (AwayError, SidecarRefusedError) as error:
                 wrong = str(error)
                 continue
             many = "the first " if len(letters) == DEAD_MAX else ""

@@ -15,9 +15,9 @@ from urllib.parse import quote
 import aiohttp
 import orjson
 
-from ackd.cli.client.endpoint import Place
+from ackd.cli.client.endpoint import AdminEndpoint
 from ackd.cli.top import scrape
-from ackd.cli.top.board import Seen, Told
+from ackd.cli.top.board import SeenBefore, Told
 from ackd.cli.top.figures import clean
 from ackd.cli.top.scrape import Figures
 
@@ -35,7 +35,7 @@ class AwayError(Exception):
     """No answer, or none that a sidecar gives; the message says which, in one line."""
 
 
-class RefusedError(Exception):
+class SidecarRefusedError(Exception):
     """The sidecar answers that it will not, or can not now."""
 
     def __init__(self, status: int, detail: str) -> None:
@@ -43,13 +43,13 @@ class RefusedError(Exception):
         self.status = status
 
 
-class Sidecar:
+class SidecarClient:
     """One sidecar and what was seen of it last. To be used within `async with`."""
 
-    def __init__(self, place: Place, *, older_ms: int) -> None:
+    def __init__(self, place: AdminEndpoint, *, older_ms: int) -> None:
         self.name = place.name
-        self.seen = Seen(self.name, error="not asked yet", since_s=time.monotonic())
-        self.before: Seen | None = None
+        self.seen = SeenBefore(self.name, error="not asked yet", since_s=time.monotonic())
+        self.before: SeenBefore | None = None
         self._place = place
         self._older_ms = older_ms
         self._session: aiohttp.ClientSession | None = None
@@ -84,10 +84,10 @@ class Sidecar:
         now_s = time.monotonic()
         try:
             seen = await self._ask_all(now_s)
-        except (AwayError, RefusedError, KeyError, TypeError) as error:
+        except (AwayError, SidecarRefusedError, KeyError, TypeError) as error:
             last = self.seen
             since_s = last.since_s if last.error else now_s
-            self.seen = Seen(
+            self.seen = SeenBefore(
                 self.name,
                 at_s=now_s,
                 identity=last.identity,
@@ -110,10 +110,10 @@ class Sidecar:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._now.wait(), seconds)
 
-    async def _ask_all(self, now_s: float) -> Seen:
+    async def _ask_all(self, now_s: float) -> SeenBefore:
         views = (await self.get("v1", "subscriptions"))["subscriptions"]
         figures = await self._figures()
-        seen = Seen(self.name, at_s=now_s, since_s=now_s)
+        seen = SeenBefore(self.name, at_s=now_s, since_s=now_s)
         for view in views:
             seen.subscriptions[view["name"]] = Told(view, figures.get(view["name"]))
         if self._metrics:
@@ -130,7 +130,7 @@ class Sidecar:
             return {}
         try:
             return scrape.read((await self._text("metrics")).decode())
-        except RefusedError as error:
+        except SidecarRefusedError as error:
             if error.status != HTTPStatus.NOT_FOUND:
                 raise
             self._metrics = False  # the data port
@@ -150,7 +150,7 @@ class Sidecar:
             told.messages = []
             if told.figures.oldest_s * 1000 >= self._older_ms:
                 told.messages = await self.in_flight(name, self._older_ms, MESSAGES_MAX)
-        except RefusedError as error:
+        except SidecarRefusedError as error:
             told.limits = [str(error)]
 
     async def explain(self, name: str) -> Json:
@@ -181,7 +181,7 @@ class Sidecar:
         """Reasons; 503 is an answer here."""
         try:
             found: list[Json] = (await self.get("readyz", also=503))["reasons"]
-        except RefusedError:
+        except SidecarRefusedError:
             return []
         return found
 
@@ -207,7 +207,7 @@ class Sidecar:
         if answer.status in (HTTPStatus.OK, also):
             return body
         detail = _object(body).get("detail", "")
-        raise RefusedError(answer.status, clean(detail))
+        raise SidecarRefusedError(answer.status, clean(detail))
 
 
 def _reason(error: Exception) -> str:
@@ -229,7 +229,7 @@ def _object(body: bytes) -> Json:
     return found
 
 
-def _worst_first(seen: Seen) -> list[tuple[str, Told]]:
+def _worst_first(seen: SeenBefore) -> list[tuple[str, Told]]:
     def oldest(item: tuple[str, Told]) -> float:
         figures = item[1].figures
         return 0 if figures is None else -figures.oldest_s

@@ -7,7 +7,7 @@ from typing import Generic
 
 from ackd.core.ledger.effects import FetchFrom
 from ackd.core.ledger.entries import Entries
-from ackd.core.ledger.entry import B, Hold
+from ackd.core.ledger.entry import B, EntryStatus
 from ackd.core.ledger.lifecycle import Lifecycle
 
 
@@ -43,7 +43,7 @@ class Bodies(Generic[B]):
         entry = self._entries.by_offset.get(offset)
         if entry is not None and entry.spilled:
             self._entries.replace_body(offset, body, spilled=False)
-            if entry.hold is Hold.READY:
+            if entry.hold is EntryStatus.READY:
                 self._life.make_ready(offset, entry)
 
     def lost(self, offsets: Iterable[int]) -> None:

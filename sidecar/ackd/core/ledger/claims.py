@@ -13,9 +13,9 @@ from typing import Generic
 from ackd.core.ledger.bodies import Bodies
 from ackd.core.ledger.effects import Claim, CloseHome, Unpark
 from ackd.core.ledger.entries import Entries
-from ackd.core.ledger.entry import B, Hold
+from ackd.core.ledger.entry import B, EntryStatus
 from ackd.core.ledger.lifecycle import Lifecycle
-from ackd.core.record.protocol import Result
+from ackd.core.record.protocol import OpResult
 from ackd.core.record.transitions import Outcome, State
 
 CLAIM_AGAIN_MS = 5_000
@@ -48,7 +48,7 @@ class ClaimTracker(Generic[B]):
 
     def arrived(self, offset: int) -> None:
         """A carrier without a slot. One that is not the first of its chain asks later."""
-        self._entries.by_offset[offset].hold = Hold.CLAIMING
+        self._entries.by_offset[offset].hold = EntryStatus.CLAIMING
         order = self._life.order
         if order is None or order.first(offset):
             self._entries.effects.append(Claim(offset))
@@ -71,13 +71,15 @@ class ClaimTracker(Generic[B]):
         if place is None or place.home is None:
             self._entries.effects.append(CloseHome(offset))
 
-    def claimed(self, offset: int, result: Result, rterm: int, store_ms: int, now_ms: int) -> None:
+    def claimed(
+        self, offset: int, result: OpResult, rterm: int, store_ms: int, now_ms: int
+    ) -> None:
         """What the home said (HELD, FINISHED, REFUSED), or what PLACE or BURY made of the carrier.
 
         LOST: no carrier, or nothing is known of it and it was not placed: ready as it is.
         """
         entry = self._entries.by_offset.get(offset)
-        if entry is None or entry.hold is not Hold.CLAIMING:
+        if entry is None or entry.hold is not EntryStatus.CLAIMING:
             return
         match result.outcome:
             case Outcome.HELD:
@@ -105,7 +107,7 @@ class ClaimTracker(Generic[B]):
         """No answer: ask again in `again_ms`."""
         for offset in offsets:
             entry = self._entries.by_offset.get(offset)
-            if entry is not None and entry.hold is Hold.CLAIMING:
+            if entry is not None and entry.hold is EntryStatus.CLAIMING:
                 self._claim_at(offset, now_ms + again_ms)
 
     def _claim_at(self, offset: int, due_ms: int) -> None:
@@ -120,8 +122,8 @@ class ClaimTracker(Generic[B]):
         seen = self.finished_by_commit
         for offset in offsets:
             entry = self._entries.by_offset.get(offset)
-            if entry is not None and entry.hold is Hold.CLAIMING:
-                entry.hold = Hold.READY
+            if entry is not None and entry.hold is EntryStatus.CLAIMING:
+                entry.hold = EntryStatus.READY
             elif entry is None and offset >= self._entries.position:
                 first = min(seen.start, offset) if seen else offset
                 seen = range(first, max(seen.stop, offset + 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Generic, TypeGuard
 
 from ackd.core.ledger.effects import Claim
-from ackd.core.ledger.entry import TIMED, B, Entry, Hold
+from ackd.core.ledger.entry import TIMED, B, Entry, EntryStatus
 from ackd.core.ledger.lifecycle import Lifecycle
 
 LOOKED_AT_A_TICK = 64
@@ -41,15 +41,15 @@ class Deadlines(Generic[B]):
             entry = entries.by_offset.get(offset)
             if not self._waits(entry, due_ms):
                 continue
-            if entry.hold is Hold.READY:
+            if entry.hold is EntryStatus.READY:
                 woken += self._end(offset, entry, now_ms)
                 continue
-            if entry.hold is Hold.CLAIMING:
+            if entry.hold is EntryStatus.CLAIMING:
                 entry.due_ms = 0
                 entries.effects.append(Claim(offset))
                 woken += 1
                 continue
-            if entry.hold is Hold.LEASED:
+            if entry.hold is EntryStatus.LEASED:
                 if now_ms < self._grace_until_ms:
                     entry.due_ms = self._grace_until_ms
                     life.timers.add(entry.due_ms, offset)
@@ -102,7 +102,7 @@ class Deadlines(Generic[B]):
         if entry is None or entry.due_ms != due_ms:
             return False
         return entry.hold in TIMED or (
-            self._life.limits.give_up_ms > 0 and entry.hold is Hold.READY
+            self._life.limits.give_up_ms > 0 and entry.hold is EntryStatus.READY
         )
 
     def _check(self) -> None:

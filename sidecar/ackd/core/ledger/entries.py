@@ -10,7 +10,7 @@ from typing import Generic
 
 from ackd.core.ledger.bitmap import ChunkedBitmap
 from ackd.core.ledger.effects import Effect, FinishRange, Mistaken
-from ackd.core.ledger.entry import B, Entry, Hold
+from ackd.core.ledger.entry import B, Entry, EntryStatus
 from ackd.core.ledger.offset_set import Offsets
 from ackd.core.ledger.timers import TwoClocks
 
@@ -93,9 +93,9 @@ class Entries(Generic[B]):
 
     def uncount(self, entry: Entry[B]) -> None:
         """Before the entry gets another status."""
-        if entry.hold is Hold.LEASED:
+        if entry.hold is EntryStatus.LEASED:
             self.leased -= 1
-        elif entry.hold is Hold.WAITING:
+        elif entry.hold is EntryStatus.WAITING:
             self.waiting -= 1
 
     def renew(self, entry: Entry[B], fence: int, rterm: int, attempt: int) -> None:
@@ -113,7 +113,7 @@ class Entries(Generic[B]):
         if entry is not None:
             if entry.body is None:
                 self.bodiless.discard(offset)
-            if entry.hold is Hold.LEASED:  # as nearly always
+            if entry.hold is EntryStatus.LEASED:  # as nearly always
                 self.leased -= 1
             else:
                 self.uncount(entry)
@@ -150,7 +150,7 @@ class Entries(Generic[B]):
     def mistakes(self) -> list[str]:
         """Every count that does not equal what the entries say. Takes O(entries)."""
         leased = waiting = size = low = bodiless = 0
-        watermark, held, due = self.watermark, Hold.LEASED, Hold.WAITING
+        watermark, held, due = self.watermark, EntryStatus.LEASED, EntryStatus.WAITING
         for offset, entry in self.by_offset.items():
             size += entry.size
             if entry.hold is held:

@@ -8,7 +8,7 @@ from typing import Generic, Protocol, TypeVar
 from ackd.core.record.transitions import Outcome, State
 
 
-class Hold(IntEnum):
+class EntryStatus(IntEnum):
     """Where a message is, for its owner.
 
     CLAIMING: a carrier that may not be handed out before its home record says so. BURYING: the
@@ -26,14 +26,14 @@ class Hold(IntEnum):
     PLACING = 8
 
 
-TIMED = frozenset({Hold.LEASED, Hold.WAITING, Hold.CLAIMING})
+TIMED = frozenset({EntryStatus.LEASED, EntryStatus.WAITING, EntryStatus.CLAIMING})
 """These end, or are looked at again, at `Entry.due_ms`."""
 
 HOLD_OF = {
-    State.LEASED: Hold.LEASED,
-    State.WAITING: Hold.WAITING,
-    State.DEAD: Hold.DEAD,
-    State.SENDING: Hold.SENDING,
+    State.LEASED: EntryStatus.LEASED,
+    State.WAITING: EntryStatus.WAITING,
+    State.DEAD: EntryStatus.DEAD,
+    State.SENDING: EntryStatus.SENDING,
 }
 """Where a message is in each state of its slot; ready in every other one."""
 
@@ -50,7 +50,7 @@ UNKNOWN_RTERM = -1
 """Nothing can be settled for such a lease before its slot was read again."""
 
 
-class Body(Protocol):
+class HeldBody(Protocol):
     """What the ledger must know of a fetched message; the rest is none of its business."""
 
     @property
@@ -61,7 +61,7 @@ class Body(Protocol):
         """Bytes that it holds."""
 
 
-B = TypeVar("B", bound=Body)
+B = TypeVar("B", bound=HeldBody)
 
 
 class Entry(Generic[B]):
@@ -87,7 +87,7 @@ class Entry(Generic[B]):
         "when_ms",
     )
 
-    def __init__(self, body: B | None, hold: Hold = Hold.READY) -> None:
+    def __init__(self, body: B | None, hold: EntryStatus = EntryStatus.READY) -> None:
         self.body = body
         self.size = 0 if body is None else body.size()
         self.hold = hold

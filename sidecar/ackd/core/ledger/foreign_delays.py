@@ -12,12 +12,12 @@ from typing import Generic
 
 from ackd.core.ledger.effects import PutOff
 from ackd.core.ledger.entries import Entries
-from ackd.core.ledger.entry import B, Entry, Hold
+from ackd.core.ledger.entry import B, Entry, EntryStatus
 from ackd.core.ledger.lifecycle import Lifecycle
-from ackd.core.record.protocol import Result
+from ackd.core.record.protocol import OpResult
 from ackd.core.record.transitions import Outcome
 
-_NOT_HAD = frozenset({Hold.READY, Hold.GRANTING, Hold.WAITING})
+_NOT_HAD = frozenset({EntryStatus.READY, EntryStatus.GRANTING, EntryStatus.WAITING})
 
 
 class ForeignDelays(Generic[B]):
@@ -53,7 +53,7 @@ class ForeignDelays(Generic[B]):
         for offset, old in before.items():
             written = old.first_s > 0 and not old.fence and old.hold in _NOT_HAD
             if (
-                (written or old.hold is Hold.PLACING)
+                (written or old.hold is EntryStatus.PLACING)
                 and not entries.over(offset)
                 and offset not in entries.by_offset
             ):
@@ -61,7 +61,7 @@ class ForeignDelays(Generic[B]):
                 again.append(offset)
         self._place(again)
 
-    def placed(self, offset: int, result: Result, rterm: int, store_ms: int, now_ms: int) -> None:
+    def placed(self, offset: int, result: OpResult, rterm: int, store_ms: int, now_ms: int) -> None:
         """The answer to PLACE, of a message whose status is PLACING."""
         if result.outcome is Outcome.FINISHED:
             self._life.finish(offset)
@@ -71,7 +71,7 @@ class ForeignDelays(Generic[B]):
             self._life.decided(offset, entry, result, rterm, store_ms, now_ms)
 
     def _add(self, offset: int, attempts: int, due_ms: int) -> None:
-        entry: Entry[B] = Entry(None, Hold.PLACING)
+        entry: Entry[B] = Entry(None, EntryStatus.PLACING)
         entry.attempt, entry.when_ms = attempts, due_ms
         self._entries.add(offset, entry)
 

@@ -7,13 +7,13 @@ from heapq import heappop
 from typing import Generic, NamedTuple
 
 from ackd.core.ledger.entries import Entries
-from ackd.core.ledger.entry import HOLD_OF, B, Entry, Hold
+from ackd.core.ledger.entry import HOLD_OF, B, Entry, EntryStatus
 from ackd.core.ledger.lifecycle import Lifecycle
-from ackd.core.record.protocol import Result
+from ackd.core.record.protocol import OpResult
 from ackd.core.record.transitions import Outcome, State
 
 
-class _Lease(NamedTuple):
+class _SharedLease(NamedTuple):
     """What leases of one receive have in common: 100,000 open ones take 13 MB less by that."""
 
     fence: int
@@ -30,7 +30,7 @@ class Grants(Generic[B]):
     def __init__(self, entries: Entries[B], life: Lifecycle[B]) -> None:
         self._entries = entries
         self._life = life
-        self._shared = _Lease(0, 0, 0, 0)
+        self._shared = _SharedLease(0, 0, 0, 0)
 
     def take(self, most: int, bytes_max: int) -> list[int]:
         """Choose messages to grant, smallest offset first. The first one is given whatever its
@@ -44,7 +44,12 @@ class Grants(Generic[B]):
         while ready and len(taken) < most:
             offset = ready[0]
             entry = by_offset.get(offset)
-            if entry is None or entry.hold is not Hold.READY or entry.body is None or entry.spilled:
+            if (
+                entry is None
+                or entry.hold is not EntryStatus.READY
+                or entry.body is None
+                or entry.spilled
+            ):
                 heappop(ready)
                 continue
             if limits.give_up_ms and limits.out_of_time(entry):
@@ -59,12 +64,12 @@ class Grants(Generic[B]):
             total += entry.size
             if taken and total > bytes_max:
                 break
-            entry.hold = Hold.GRANTING
+            entry.hold = EntryStatus.GRANTING
             taken.append(heappop(ready))
         return taken
 
     def granted(
-        self, offset: int, result: Result, rterm: int, store_ms: int, now_ms: int
+        self, offset: int, result: OpResult, rterm: int, store_ms: int, now_ms: int
     ) -> Entry[B] | None:
         """The store's answer to a grant. Returns the entry if it is leased now.
 
@@ -73,16 +78,16 @@ class Grants(Generic[B]):
         entries = self._entries
         entry = entries.by_offset.get(offset)
         granted = result.outcome is Outcome.GRANTED
-        if entry is None or (entry.hold is not Hold.GRANTING and not granted):
+        if entry is None or (entry.hold is not EntryStatus.GRANTING and not granted):
             return None
         if granted:
-            if entry.hold is not Hold.GRANTING:
+            if entry.hold is not EntryStatus.GRANTING:
                 entries.uncount(entry)
-            entry.hold = Hold.LEASED
+            entry.hold = EntryStatus.LEASED
             entries.leased += 1
             if result.fence != self._shared[0] or result.when_ms != self._shared[1]:
                 due_ms = now_ms + result.when_ms - store_ms
-                self._shared = _Lease(result.fence, result.when_ms, due_ms, result.first_s)
+                self._shared = _SharedLease(result.fence, result.when_ms, due_ms, result.first_s)
             fence, entry.when_ms, entry.due_ms, first_s = self._shared
             if fence < entry.fence:
                 entries.mistaken("a fence went down")
@@ -113,5 +118,5 @@ class Grants(Generic[B]):
         """The store decided nothing: they are ready as before."""
         for offset in offsets:
             entry = self._entries.by_offset.get(offset)
-            if entry is not None and entry.hold is Hold.GRANTING:
+            if entry is not None and entry.hold is EntryStatus.GRANTING:
                 self._life.make_ready(offset, entry)

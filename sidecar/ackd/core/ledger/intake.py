@@ -10,7 +10,7 @@ from ackd.core.ledger.bodies import Bodies
 from ackd.core.ledger.claims import ClaimTracker
 from ackd.core.ledger.effects import FetchFrom
 from ackd.core.ledger.entries import Entries
-from ackd.core.ledger.entry import B, Entry, Hold
+from ackd.core.ledger.entry import B, Entry, EntryStatus
 from ackd.core.ledger.foreign_delays import ForeignDelays
 from ackd.core.ledger.lifecycle import Lifecycle
 from ackd.core.record.protocol import Finish
@@ -135,13 +135,17 @@ class Intake(Generic[B]):
         elif entry.body is None:
             spilled = before is not None and before.spilled
             entries.fill(offset, entry, record, spilled=spilled)
-            if entry.hold is Hold.READY:
+            if entry.hold is EntryStatus.READY:
                 life.make_ready(offset, entry)
-            elif entry.hold is Hold.DEAD or entry.hold is Hold.SENDING:
+            elif entry.hold is EntryStatus.DEAD or entry.hold is EntryStatus.SENDING:
                 life.copy(offset, entry)
-            elif entry.hold is Hold.WAITING:
+            elif entry.hold is EntryStatus.WAITING:
                 self._bodies.waits(offset)
-            if self._claims is not None and before is None and entry.hold is not Hold.CLAIMING:
+            if (
+                self._claims is not None
+                and before is None
+                and entry.hold is not EntryStatus.CLAIMING
+            ):
                 self._claims.close_home(offset)
 
     def _gap(self, start: int, end: int, reason: int = 0) -> None:
@@ -158,9 +162,9 @@ class Intake(Generic[B]):
             entry.gone = True
             if life.order is not None:
                 life.order.gone(offset, None)
-            if entry.hold is Hold.READY:
+            if entry.hold is EntryStatus.READY:
                 life.vanish(offset)
-            elif entry.hold is Hold.DEAD or entry.hold is Hold.SENDING:
+            elif entry.hold is EntryStatus.DEAD or entry.hold is EntryStatus.SENDING:
                 life.copy(offset, entry)
         entries.finish_range(start, end, reason)
         entries.advance()

@@ -20,15 +20,15 @@ from ackd.core.ledger.claims import ClaimTracker
 from ackd.core.ledger.deadlines import Deadlines
 from ackd.core.ledger.effects import Effect, Unpark
 from ackd.core.ledger.entries import Entries
-from ackd.core.ledger.entry import STATE_AFTER, B, Entry, Hold
+from ackd.core.ledger.entry import STATE_AFTER, B, Entry, EntryStatus
 from ackd.core.ledger.grants import Grants
 from ackd.core.ledger.intake import Intake
 from ackd.core.ledger.lifecycle import Lifecycle
-from ackd.core.ledger.limits import Limits
-from ackd.core.ledger.order import KeyOrder, Place
+from ackd.core.ledger.limits import LedgerLimits
+from ackd.core.ledger.order import KeyOrder, OrderPosition
 from ackd.core.ledger.repair import Before, Repair, compare
 from ackd.core.ledger.send_back import Rules, SendBackTracker
-from ackd.core.record.protocol import JournalEntry, Result, SlotView, Snapshot
+from ackd.core.record.protocol import JournalEntry, OpResult, SlotView, Snapshot
 from ackd.core.record.transitions import Outcome
 
 
@@ -56,10 +56,10 @@ class Ledger(Generic[B]):
         *,
         copies: bool = False,
         give_up_ms: int = 0,
-        place_of: Callable[[B], Place | None] | None = None,
+        place_of: Callable[[B], OrderPosition | None] | None = None,
     ) -> None:
         entries = self._entries = Entries[B]()
-        limits = Limits[B](entries.clock, deliveries_max, give_up_ms)
+        limits = LedgerLimits[B](entries.clock, deliveries_max, give_up_ms)
         self.order = None if place_of is None else KeyOrder(place_of)
         life = self._life = Lifecycle(entries, limits, self.order, self._began_waiting)
         self.bodies = Bodies(entries, life)
@@ -138,7 +138,7 @@ class Ledger(Generic[B]):
         return self._entries.clock.seen_ms
 
     @property
-    def limits(self) -> Limits[B]:
+    def limits(self) -> LedgerLimits[B]:
         """When a message is given up."""
         return self._life.limits
 
@@ -281,9 +281,11 @@ class Ledger(Generic[B]):
         state = STATE_AFTER.get(outcome)
         if entry is None or state is None or fence < entry.fence:
             return
-        if entry.hold is Hold.GRANTING or (entry.hold is Hold.DEAD and fence == entry.fence):
+        if entry.hold is EntryStatus.GRANTING or (
+            entry.hold is EntryStatus.DEAD and fence == entry.fence
+        ):
             return  # the grant's own answer tells; a repeated `dead` sends no second copy
-        if entry.hold is Hold.SENDING:
+        if entry.hold is EntryStatus.SENDING:
             return  # it was settled in its home record, where its copy will see it
         self._life.seen(entry, fence, entry.attempt if attempt is None else attempt)
         if rterm is not None:
@@ -325,15 +327,17 @@ class Ledger(Generic[B]):
 
     # --- other answers of the store
 
-    def claimed(self, offset: int, result: Result, rterm: int, store_ms: int, now_ms: int) -> None:
+    def claimed(
+        self, offset: int, result: OpResult, rterm: int, store_ms: int, now_ms: int
+    ) -> None:
         """What was put off was placed, or what became of a claim (`ClaimTracker.claimed`)."""
         entry = self._entries.by_offset.get(offset)
-        if entry is not None and entry.hold is Hold.PLACING:
+        if entry is not None and entry.hold is EntryStatus.PLACING:
             self.intake.delays.placed(offset, result, rterm, store_ms, now_ms)
         elif self.claims is not None:
             self.claims.claimed(offset, result, rterm, store_ms, now_ms)
 
-    def buried(self, offset: int, result: Result, rterm: int, store_ms: int, now_ms: int) -> bool:
+    def buried(self, offset: int, result: OpResult, rterm: int, store_ms: int, now_ms: int) -> bool:
         """The answer to BURY; False: the record has to be read again."""
         return self._life.buried(offset, result, rterm, store_ms, now_ms)
 

@@ -8,12 +8,12 @@ from typing import Generic
 
 from ackd.core.ledger.effects import Bury, Claim, FinishRange, Restore, SendBack, SendDead, Unpark
 from ackd.core.ledger.entries import Entries
-from ackd.core.ledger.entry import HOLD_OF, UNKNOWN_RTERM, B, Entry, Hold
-from ackd.core.ledger.limits import Limits
+from ackd.core.ledger.entry import HOLD_OF, UNKNOWN_RTERM, B, Entry, EntryStatus
+from ackd.core.ledger.limits import LedgerLimits
 from ackd.core.ledger.order import KeyOrder
 from ackd.core.ledger.repair import unchanged
 from ackd.core.ledger.timers import Timers
-from ackd.core.record.protocol import Finish, Result, SlotView
+from ackd.core.record.protocol import Finish, OpResult, SlotView
 from ackd.core.record.transitions import Outcome, State
 
 
@@ -30,7 +30,7 @@ class Lifecycle(Generic[B]):
     def __init__(
         self,
         entries: Entries[B],
-        limits: Limits[B],
+        limits: LedgerLimits[B],
         order: KeyOrder[B] | None,
         began_waiting: Callable[[int], None],
     ) -> None:
@@ -79,7 +79,7 @@ class Lifecycle(Generic[B]):
             entry = Entry(None)
             entries.add(offset, entry)
         entries.uncount(entry)
-        entry.hold = Hold.LEASED
+        entry.hold = EntryStatus.LEASED
         entries.leased += 1
         entries.renew(entry, fence, rterm, attempt)
         entry.due_ms = due_ms
@@ -88,7 +88,7 @@ class Lifecycle(Generic[B]):
     # --- changes of status
 
     def decided(
-        self, offset: int, entry: Entry[B], result: Result, rterm: int, store_ms: int, now_ms: int
+        self, offset: int, entry: Entry[B], result: OpResult, rterm: int, store_ms: int, now_ms: int
     ) -> None:
         """The store says of a message how often it was delivered, and in which state it is."""
         self.entries.renew(entry, result.fence, rterm, result.attempt)
@@ -108,17 +108,17 @@ class Lifecycle(Generic[B]):
         """Set the status that follows from the store's state of a message."""
         entries, limits = self.entries, self.limits
         entries.uncount(entry)
-        entry.hold = HOLD_OF.get(state, Hold.READY)
+        entry.hold = HOLD_OF.get(state, EntryStatus.READY)
         entry.when_ms = when_ms
         entries.clock.saw(store_ms)
-        if entry.hold is Hold.READY:
+        if entry.hold is EntryStatus.READY:
             self.make_ready(offset, entry)
-        elif entry.hold is Hold.DEAD or entry.hold is Hold.SENDING:
+        elif entry.hold is EntryStatus.DEAD or entry.hold is EntryStatus.SENDING:
             self.copy(offset, entry)
-        elif entry.hold is Hold.WAITING and limits.used_up(entry):
+        elif entry.hold is EntryStatus.WAITING and limits.used_up(entry):
             self.bury(offset, entry)
         else:
-            if limits.give_up_ms and entry.first_s and entry.hold is Hold.WAITING:
+            if limits.give_up_ms and entry.first_s and entry.hold is EntryStatus.WAITING:
                 # Looked at when it is given up, if that is sooner.
                 when_ms = min(when_ms, limits.end_ms(entry))
             self.time(offset, entry, now_ms + when_ms - store_ms)
@@ -126,23 +126,23 @@ class Lifecycle(Generic[B]):
     def time(self, offset: int, entry: Entry[B], due_ms: int) -> None:
         """It is leased or waits until `due_ms`."""
         entries = self.entries
-        entries.leased += entry.hold is Hold.LEASED
-        entries.waiting += entry.hold is Hold.WAITING
+        entries.leased += entry.hold is EntryStatus.LEASED
+        entries.waiting += entry.hold is EntryStatus.WAITING
         entry.due_ms = due_ms
         self.timers.add(due_ms, offset)
-        if entry.hold is Hold.WAITING:
+        if entry.hold is EntryStatus.WAITING:
             self._began_waiting(offset)
 
     def copy(self, offset: int, entry: Entry[B]) -> None:
         """Ask for the copy as soon as there is a body, or certainly none will come."""
         if entry.body is not None or entry.gone:
-            kind = SendDead if entry.hold is Hold.DEAD else SendBack
+            kind = SendDead if entry.hold is EntryStatus.DEAD else SendBack
             self.entries.effects.append(kind(offset, entry.fence, entry.attempt))
 
     def make_ready(self, offset: int, entry: Entry[B]) -> None:
         """Nobody has the message: it can be granted, unless something stands against that."""
         entries, order, limits = self.entries, self.order, self.limits
-        entry.hold = Hold.READY
+        entry.hold = EntryStatus.READY
         if entry.gone:
             self.vanish(offset)
         elif limits.used_up(entry):
@@ -153,7 +153,7 @@ class Lifecycle(Generic[B]):
             entries.effects.append(Restore(offset))
         elif entry.body is not None:
             heappush(entries.ready, offset)
-        if limits.give_up_ms and entry.first_s and entry.hold is Hold.READY:
+        if limits.give_up_ms and entry.first_s and entry.hold is EntryStatus.READY:
             # It may be that nobody asks for it any more.
             entry.due_ms = limits.end_ms(entry) - entries.clock.skew_ms
             self.timers.add(entry.due_ms, offset)
@@ -162,11 +162,11 @@ class Lifecycle(Generic[B]):
         """Its attempts or its time are used up. The store decides: a late ack may have been
         first.
         """
-        entry.hold = Hold.BURYING
+        entry.hold = EntryStatus.BURYING
         out_of_time = self.limits.out_of_time(entry)
         self.entries.effects.append(Bury(offset, entry.fence, out_of_time))
 
-    def buried(self, offset: int, result: Result, rterm: int, store_ms: int, now_ms: int) -> bool:
+    def buried(self, offset: int, result: OpResult, rterm: int, store_ms: int, now_ms: int) -> bool:
         """The answer to BURY; False: the record has to be read again."""
         entries = self.entries
         entry = entries.by_offset.get(offset)
@@ -184,7 +184,7 @@ class Lifecycle(Generic[B]):
             return True
         # Not now. It waits until it may be asked again, without being buried at once.
         entries.uncount(entry)
-        entry.hold = HOLD_OF.get(result.state, Hold.WAITING)
+        entry.hold = HOLD_OF.get(result.state, EntryStatus.WAITING)
         entry.when_ms = result.when_ms
         self.time(offset, entry, now_ms + result.when_ms - store_ms)
         return True
@@ -194,7 +194,7 @@ class Lifecycle(Generic[B]):
 
         It is finished once the store has said that nobody holds it (`Ledger.finish`).
         """
-        self.entries.by_offset[offset].hold = Hold.GRANTING
+        self.entries.by_offset[offset].hold = EntryStatus.GRANTING
         self.entries.effects.append(FinishRange(offset, offset + 1, Finish.VANISHED))
 
     def give_up_after(self, give_up_ms: int, now_ms: int) -> None:
@@ -202,9 +202,9 @@ class Lifecycle(Generic[B]):
         limits, skew_ms = self.limits, self.entries.clock.skew_ms
         limits.give_up_ms = give_up_ms
         for offset, entry in self.entries.by_offset.items() if give_up_ms else ():
-            if entry.first_s and entry.hold in (Hold.READY, Hold.WAITING):
+            if entry.first_s and entry.hold in (EntryStatus.READY, EntryStatus.WAITING):
                 due_ms = max(limits.end_ms(entry) - skew_ms, now_ms)
-                if entry.hold is Hold.READY or due_ms < entry.due_ms:
+                if entry.hold is EntryStatus.READY or due_ms < entry.due_ms:
                     entry.due_ms = due_ms
                     self.timers.add(due_ms, offset)
 
@@ -221,7 +221,7 @@ class Lifecycle(Generic[B]):
     def _left(self, order: KeyOrder[B], offset: int, entry: Entry[B] | None) -> None:
         """Tell the origin record of a copy, unless the copy never claimed it; then the next one."""
         place = order.place(offset)
-        placed = entry is not None and entry.hold is not Hold.CLAIMING
+        placed = entry is not None and entry.hold is not EntryStatus.CLAIMING
         if placed and place is not None and place.home is not None:
             self.entries.effects.append(Unpark(offset, place.home))
         self.next_turn(order.finished(offset))
@@ -231,8 +231,8 @@ class Lifecycle(Generic[B]):
         entry = None if offset is None else self.entries.by_offset.get(offset)
         if offset is None or entry is None:
             return
-        if entry.hold is Hold.READY:
+        if entry.hold is EntryStatus.READY:
             self.make_ready(offset, entry)
-        elif entry.hold is Hold.CLAIMING:
+        elif entry.hold is EntryStatus.CLAIMING:
             entry.due_ms = 0
             self.entries.effects.append(Claim(offset))

@@ -8,7 +8,7 @@ from ackd.core.ledger.entry import B, Entry
 from ackd.core.ledger.timers import TwoClocks
 
 
-class Limits(Generic[B]):
+class LedgerLimits(Generic[B]):
     """`deliveries_max`: a message that was handed out so often is given up. `give_up_ms`: so is one
     that was first handed out so long ago, as soon as nobody works on it. 0 = never.
     """

@@ -27,7 +27,7 @@ def key_hash(key: bytes) -> int:
     return max(int.from_bytes(digest, "big"), PARTITION + 1)
 
 
-class Place(NamedTuple):
+class OrderPosition(NamedTuple):
     """Smaller ranks of a chain go first. `home`: of a copy, what is to be told when it is over."""
 
     chain: Hashable
@@ -52,9 +52,9 @@ class KeyOrder(Generic[B]):
 
     __slots__ = ("_chains", "_places", "_unknown", "following", "parked", "place_of")
 
-    def __init__(self, place_of: Callable[[B], Place | None]) -> None:
+    def __init__(self, place_of: Callable[[B], OrderPosition | None]) -> None:
         self.place_of = place_of
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, OrderPosition] = {}
         self._chains: dict[Hashable, tuple[int, int] | _Chain] = {}
         self._unknown: set[int] = set()
         self.parked: dict[Hashable, None] = {}
@@ -62,7 +62,7 @@ class KeyOrder(Generic[B]):
 
     def restart(
         self, before: Mapping[int, Entry[B]], now: Mapping[int, Entry[B]], parked: Collection[int]
-    ) -> list[tuple[int, Place]]:
+    ) -> list[tuple[int, OrderPosition]]:
         """The record was read again: keep the places that are known, before anything is made ready.
 
         `before`, `now`: the entries. Returns the messages of `before` that had a body and a place,
@@ -91,7 +91,7 @@ class KeyOrder(Generic[B]):
         """How many wait for an earlier one of their chain."""
         return len(self._places) - len(self._chains)
 
-    def place(self, offset: int) -> Place | None:
+    def place(self, offset: int) -> OrderPosition | None:
         """Where a message stands; None without an order, or when it is not here."""
         return self._places.get(offset)
 
@@ -104,14 +104,14 @@ class KeyOrder(Generic[B]):
         """The places of all below this offset are known; `position`: where fetching stands."""
         return min(position, *self._unknown) if self._unknown else position
 
-    def gone(self, offset: int, place: Place | None) -> None:
+    def gone(self, offset: int, place: OrderPosition | None) -> None:
         """An unfinished message that the log does not have any more."""
         if place is not None:
             self.arrived(offset, place)
         elif offset not in self._places:
             self._unknown.add(offset)
 
-    def arrived(self, offset: int, place: Place) -> None:
+    def arrived(self, offset: int, place: OrderPosition) -> None:
         """An unfinished message, in any order; one that is here already stays where it is."""
         if offset in self._places:
             return

@@ -6,8 +6,8 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Generic, NamedTuple
 
 from ackd.core.ledger.bitmap import ChunkedBitmap
-from ackd.core.ledger.entry import UNKNOWN_RTERM, B, Entry, Hold
-from ackd.core.ledger.sent_back import Lease, Sent
+from ackd.core.ledger.entry import UNKNOWN_RTERM, B, Entry, EntryStatus
+from ackd.core.ledger.sent_back import Lease, MovedMessages
 from ackd.core.record.protocol import SlotView
 from ackd.core.record.transitions import State
 
@@ -26,7 +26,7 @@ class Repair(NamedTuple):
     watermark: int
     orphans: list[tuple[int, int, int, int]]
     leases: list[tuple[int, int, int, int, int]]
-    homes: Sequence[tuple[int, Sent]] = ()
+    homes: Sequence[tuple[int, MovedMessages]] = ()
 
 
 class Before(NamedTuple, Generic[B]):
@@ -55,10 +55,10 @@ def compare(
         if offset < watermark or offset in finished:
             continue
         now = entries.get(offset)
-        if old.hold is Hold.GRANTING and now is not None and now.fence > old.fence:
+        if old.hold is EntryStatus.GRANTING and now is not None and now.fence > old.fence:
             orphans.append((offset, now.fence, now.rterm, now.attempt))
         elif (
-            old.hold is Hold.LEASED
+            old.hold is EntryStatus.LEASED
             and old.rterm != UNKNOWN_RTERM
             and (now is None or _forgot(old, now))
         ):
@@ -76,7 +76,7 @@ def held(entries: Mapping[int, Entry[B]]) -> list[Lease]:
     return [
         Lease(o, e.fence, e.rterm, e.attempt, e.due_ms)
         for o, e in entries.items()
-        if e.hold is Hold.LEASED and e.rterm != UNKNOWN_RTERM
+        if e.hold is EntryStatus.LEASED and e.rterm != UNKNOWN_RTERM
     ]
 
 
@@ -92,7 +92,7 @@ def unchanged(old: Entry[B], slot: SlotView) -> bool:
     """
     _, state, attempt, _, fence, rterm, when_ms, first_s = slot
     return (
-        old.hold is Hold.LEASED
+        old.hold is EntryStatus.LEASED
         and state is State.LEASED
         and old.fence == fence
         and old.when_ms == when_ms

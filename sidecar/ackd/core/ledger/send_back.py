@@ -11,12 +11,12 @@ from enum import StrEnum
 from typing import Generic, NamedTuple
 
 from ackd.core.ledger.entries import Entries
-from ackd.core.ledger.entry import UNKNOWN_RTERM, B, Entry, Hold
+from ackd.core.ledger.entry import UNKNOWN_RTERM, B, Entry, EntryStatus
 from ackd.core.ledger.lifecycle import Lifecycle
 from ackd.core.ledger.order import KeyOrder
 from ackd.core.ledger.repair import held
-from ackd.core.ledger.sent_back import LeftOpen, Sent, SentBack
-from ackd.core.record.protocol import Result
+from ackd.core.ledger.sent_back import LeftOpen, MovedMessages, SentBack
+from ackd.core.record.protocol import OpResult
 from ackd.core.record.transitions import Outcome, State
 
 FOLLOWERS_MAX = 256
@@ -56,8 +56,8 @@ class Stuck(NamedTuple):
     key: int = 0
 
 
-_ON_ITS_WAY = frozenset({Hold.SENDING, Hold.DEAD, Hold.BURYING})
-_LEFT = frozenset({Hold.SENDING, Hold.DEAD})
+_ON_ITS_WAY = frozenset({EntryStatus.SENDING, EntryStatus.DEAD, EntryStatus.BURYING})
+_LEFT = frozenset({EntryStatus.SENDING, EntryStatus.DEAD})
 
 
 class SendBackTracker(Generic[B]):
@@ -135,7 +135,7 @@ class SendBackTracker(Generic[B]):
                 entry = self._entries.by_offset.get(offset)
                 if entry is not None and entry.hold in _LEFT:
                     continue
-                ready = entry is not None and entry.hold is Hold.READY and offset < known_to
+                ready = entry is not None and entry.hold is EntryStatus.READY and offset < known_to
                 if not ready or offset in self._asked or len(found) >= FOLLOWERS_MAX:
                     break
                 found.append(Stuck(offset, Why.KEY, self.key(offset)))
@@ -167,7 +167,7 @@ class SendBackTracker(Generic[B]):
                 self._long[offset] = None
             elif (
                 entry is not None
-                and entry.hold is Hold.WAITING
+                and entry.hold is EntryStatus.WAITING
                 and entry.first_s
                 and entry.due_ms - now_ms >= rules.stuck_after_ms
                 and offset not in self._asked
@@ -198,10 +198,10 @@ class SendBackTracker(Generic[B]):
         if not entry.first_s:
             return None
         entries = self._entries
-        if entry.hold is Hold.READY:
+        if entry.hold is EntryStatus.READY:
             if len(entries.by_offset) >= entries.position - entries.watermark:
                 return None
-        elif entry.hold is not Hold.LEASED and entry.hold is not Hold.WAITING:
+        elif entry.hold is not EntryStatus.LEASED and entry.hold is not EntryStatus.WAITING:
             return None
         # `first_s` is cut to seconds: nothing may go too early.
         return now_ms + entries.clock.skew_ms - entry.first_s * 1000 - 999
@@ -237,7 +237,7 @@ class SendBackTracker(Generic[B]):
 
     # --- what the store said
 
-    def sent(self, offset: int, result: Result, rterm: int, store_ms: int, now_ms: int) -> None:
+    def sent(self, offset: int, result: OpResult, rterm: int, store_ms: int, now_ms: int) -> None:
         """The answer to SEND."""
         self._asked.discard(offset)
         entries, life = self._entries, self._life
@@ -249,11 +249,11 @@ class SendBackTracker(Generic[B]):
                 key = self.key(offset)
                 if life.order is not None and key:  # stays parked when the message has left
                     life.order.park(key)
-                if entry.hold is Hold.SENDING and entry.fence == result.fence:
+                if entry.hold is EntryStatus.SENDING and entry.fence == result.fence:
                     return  # asked twice; its copy is on the way
-                known = entry.hold is Hold.LEASED and entry.rterm != UNKNOWN_RTERM
+                known = entry.hold is EntryStatus.LEASED and entry.rterm != UNKNOWN_RTERM
                 lease = entry.fence, entry.rterm, entry.attempt, entry.due_ms
-                self.sent_before[offset] = Sent(
+                self.sent_before[offset] = MovedMessages(
                     *(result.fence, rterm, result.attempt, key, now_ms), lease if known else None
                 )
                 entries.renew(entry, result.fence, rterm, result.attempt)
@@ -288,7 +288,7 @@ class SendBackTracker(Generic[B]):
         if sent is not None:
             sent.stored, sent.since_ms = True, max(sent.since_ms, ticked_ms)
         elif entry is not None:  # an earlier owner had it sent
-            self.sent_before[offset] = Sent(
+            self.sent_before[offset] = MovedMessages(
                 *(entry.fence, entry.rterm, entry.attempt, self.key(offset), ticked_ms),
                 stored=True,
             )
@@ -313,9 +313,9 @@ class SendBackTracker(Generic[B]):
         if not same:
             self.sent_before.clear()
 
-    def reread(self, store_ms: int, now_ms: int) -> Sequence[tuple[int, Sent]]:
+    def reread(self, store_ms: int, now_ms: int) -> Sequence[tuple[int, MovedMessages]]:
         """Send back again what the record that was read does not show to have left the window."""
-        found: list[tuple[int, Sent]] = []
+        found: list[tuple[int, MovedMessages]] = []
         entries, order = self._entries, self._life.order
         for offset, sent in self.sent_before.young(now_ms).items():
             entry = entries.by_offset.get(offset)
@@ -328,9 +328,11 @@ class SendBackTracker(Generic[B]):
             if sent.stored:
                 if entry is not None:
                     entries.uncount(entry)
-                    entry.hold = Hold.SENDING
+                    entry.hold = EntryStatus.SENDING
                 self._life.finish(offset)
-            elif not entries.over(offset) and (entry is None or entry.hold is not Hold.SENDING):
+            elif not entries.over(offset) and (
+                entry is None or entry.hold is not EntryStatus.SENDING
+            ):
                 if entry is None:
                     entry = Entry(None)
                     entries.add(offset, entry)

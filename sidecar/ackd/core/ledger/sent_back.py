@@ -18,7 +18,7 @@ SENT_MAX = 2_000
 
 
 @dataclass(slots=True)
-class Sent:
+class MovedMessages:
     """A message that has a home. `generation`, `rterm`, `attempt`, `key`: as SEND had them.
 
     `lease`: (fence, rterm, attempt, due_ms on the owner's clock) of what was parked, as far as it
@@ -41,10 +41,10 @@ class Sent:
         return lives or self.since_ms >= now_ms - KEEP_MS
 
 
-class SentBack(dict[int, Sent]):
+class SentBack(dict[int, MovedMessages]):
     """By offset, the oldest first."""
 
-    def young(self, now_ms: int) -> dict[int, Sent]:
+    def young(self, now_ms: int) -> dict[int, MovedMessages]:
         """What the store may have forgotten; the rest has been there for long enough."""
         return {o: sent for o, sent in self.items() if sent.matters(now_ms)}
 
@@ -104,7 +104,7 @@ class LeftOpen(NamedTuple):
         return ops + [lease.again(now_ms) for lease in self.leases if lease.due_ms > now_ms]
 
 
-def restored(offset: int, sent: Sent, now_ms: int, *, released: bool = False) -> list[Op]:
+def restored(offset: int, sent: MovedMessages, now_ms: int, *, released: bool = False) -> list[Op]:
     """The home again, and the lease in it. `released`: see `RestoreMoved`."""
     if sent.acked:
         return [ReplayAck(offset, sent.generation)]

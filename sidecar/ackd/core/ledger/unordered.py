@@ -13,7 +13,7 @@ from typing import Final
 
 from ackd.core.ledger.entry import B
 from ackd.core.ledger.ledger import Ledger
-from ackd.core.ledger.order import Place
+from ackd.core.ledger.order import OrderPosition
 from ackd.core.ledger.send_back import Rules
 
 MARKS: Final = 60
@@ -30,7 +30,7 @@ class UnorderedLedger(Ledger[B]):
         *,
         copies: bool = False,
         give_up_ms: int = 0,
-        place_of: Callable[[B], Place | None] | None = None,
+        place_of: Callable[[B], OrderPosition | None] | None = None,
     ) -> None:
         super().__init__(
             rules, deliveries_max, copies=copies, give_up_ms=give_up_ms, place_of=place_of

@@ -30,9 +30,9 @@ from ackd.core.record.operations import (
     RestoreOp,
     Settle,
 )
-from ackd.core.record.protocol import BlockedBy, Finish, Result
+from ackd.core.record.protocol import BlockedBy, Finish, OpResult
 from ackd.core.record.slot import Slot
-from ackd.core.record.state import Fences, Home, Record
+from ackd.core.record.state import Fences, Home, PartitionRecord
 from ackd.core.record.transitions import (
     LATE_PHASE,
     LOST,
@@ -53,7 +53,7 @@ UNKNOWN_AGAIN_MS = 5_000
 """When a carrier asks again for a message that is in the window again, after a rollback."""
 
 
-def decide(record: Record, op: OriginOp, now_ms: int) -> Result:
+def decide(record: PartitionRecord, op: OriginOp, now_ms: int) -> OpResult:
     """Answer an operation about an origin record, or a look."""
     match op:
         case LookUp():
@@ -67,7 +67,7 @@ def decide(record: Record, op: OriginOp, now_ms: int) -> Result:
             return head(record, op.key)
 
 
-def send(record: Record, op: MoveToRetry, slot: Slot, fences: Fences) -> None:
+def send(record: PartitionRecord, op: MoveToRetry, slot: Slot, fences: Fences) -> None:
     """The slot moves into a home; what stays is SENDING, with the generation as its fence."""
     generation = fences.of(op.number)
     before = record.homes.get(op.offset)
@@ -81,7 +81,7 @@ def send(record: Record, op: MoveToRetry, slot: Slot, fences: Fences) -> None:
     slot.fence, slot.rterm = generation, record.rterm
 
 
-def parked(record: Record, offset: int, phase: Phase) -> bool:
+def parked(record: PartitionRecord, offset: int, phase: Phase) -> bool:
     """Settles of it are decided in its home, if there is one."""
     if phase is Phase.GONE:
         odd = record.exceptions.get(offset)
@@ -89,7 +89,7 @@ def parked(record: Record, offset: int, phase: Phase) -> bool:
     return phase is Phase.SENDING
 
 
-def decides(record: Record, op: Settle, phase: Phase, now_ms: int) -> bool:
+def decides(record: PartitionRecord, op: Settle, phase: Phase, now_ms: int) -> bool:
     """Whether a settle is for the home. After a rollback it may be for one that is to be restored
     yet (R10): a commit's word that the message is over says nothing about its lease (I7). An ack is
     kept whatever comes.
@@ -100,7 +100,7 @@ def decides(record: Record, op: Settle, phase: Phase, now_ms: int) -> bool:
     return parked(record, op.offset, phase)
 
 
-def settle(record: Record, op: Settle, now_ms: int) -> Result:
+def settle(record: PartitionRecord, op: Settle, now_ms: int) -> OpResult:
     """A settle of a message that has a home: the same table. A claimed home changes no more."""
     there = State.FINISHED if record.over(op.offset) else State.SENDING
     home = record.homes.get(op.offset)
@@ -132,7 +132,7 @@ def settle(record: Record, op: Settle, now_ms: int) -> Result:
     return slot.result(row.outcome, state=there, late=row.changes and phase is LATE_PHASE)
 
 
-def perhaps_claimed(record: Record, op: Settle, now_ms: int) -> bool:
+def perhaps_claimed(record: PartitionRecord, op: Settle, now_ms: int) -> bool:
     """A lease from before a rollback is over, and its copy had the right to be handed out: whether
     there is one, and it was, is told by who claimed it, within the time for repairs (R10). A repair
     may say before that the lease goes on.
@@ -141,7 +141,7 @@ def perhaps_claimed(record: Record, op: Settle, now_ms: int) -> bool:
     return not repair and op.rterm != record.rterm and now_ms < record.repair_until_ms
 
 
-def look(record: Record, op: LookUp, now_ms: int) -> Result:
+def look(record: PartitionRecord, op: LookUp, now_ms: int) -> OpResult:
     """Where is this lease? ACKED, HELD (live), RETRYING, RELEASED, DEAD, LOST or UNREPAIRED;
     changes nothing.
     """
@@ -161,7 +161,7 @@ def look(record: Record, op: LookUp, now_ms: int) -> Result:
     return slot.result(_LOOKS.get(phase, Outcome.LOST), state=there, late=phase is Phase.EXPIRED)
 
 
-def claim(record: Record, op: ClaimOrigin, now_ms: int) -> Result:
+def claim(record: PartitionRecord, op: ClaimOrigin, now_ms: int) -> OpResult:
     """A carrier asks whether it is the one. CLAIMED is repeated to the same carrier."""
     home = record.homes.get(op.offset)
     if home is None:
@@ -192,15 +192,15 @@ def claim(record: Record, op: ClaimOrigin, now_ms: int) -> Result:
     return _answer(Outcome.CLAIMED, home, home.slot.when_ms if waiting else 0)
 
 
-def _answer(outcome: Outcome, home: Home, when_ms: int = 0) -> Result:
+def _answer(outcome: Outcome, home: Home, when_ms: int = 0) -> OpResult:
     """The state is LEASED also when the lease has ended: a claimed carrier is ready then."""
     slot = home.slot
-    return Result(
+    return OpResult(
         outcome, slot.state, slot.attempt, home.generation, when_ms, slot.first_s, late=False
     )
 
 
-def _unknown(record: Record, op: ClaimOrigin, now_ms: int) -> Result:
+def _unknown(record: PartitionRecord, op: ClaimOrigin, now_ms: int) -> OpResult:
     """No home: of an earlier epoch, dropped since, or forgotten in a rollback."""
     slot = Slot()
     if op.generation <= record.fence_floor:
@@ -220,7 +220,7 @@ def _unknown(record: Record, op: ClaimOrigin, now_ms: int) -> Result:
     return slot.result(Outcome.LOST)
 
 
-def close(record: Record, op: CloseOrigin, now_ms: int) -> None:
+def close(record: PartitionRecord, op: CloseOrigin, now_ms: int) -> None:
     """Its carrier is safe (or was told that it is acked): the home may go after a while.
 
     One that stands in the line of its key goes only when its carrier is finished. A claim that a
@@ -243,7 +243,7 @@ def close(record: Record, op: CloseOrigin, now_ms: int) -> None:
         record.errors.over(op.offset)
 
 
-def prune(record: Record, now_ms: int) -> None:
+def prune(record: PartitionRecord, now_ms: int) -> None:
     """Drop the homes that were closed long ago, oldest first."""
     until_ms = now_ms - HOME_KEEP_MS
     for _ in range(PRUNE_MAX):
@@ -261,7 +261,7 @@ def prune(record: Record, now_ms: int) -> None:
             record.home_count -= 1
 
 
-def acked(record: Record, op: Settle, slot: Slot, now_ms: int) -> Slot:
+def acked(record: PartitionRecord, op: Settle, slot: Slot, now_ms: int) -> Slot:
     """An ack in the window, by a lease from before a rollback that may have forgotten a home (R10).
 
     What is left here tells that home's copy, and whoever restores it, that the message is acked.
@@ -273,7 +273,7 @@ def acked(record: Record, op: Settle, slot: Slot, now_ms: int) -> Slot:
     return replace(slot, fence=op.fence + 1)
 
 
-def acked_as(record: Record, offset: int, generation: int, now_ms: int) -> None:
+def acked_as(record: PartitionRecord, offset: int, generation: int, now_ms: int) -> None:
     """A home that is nothing but the word that its message is acked."""
     before = record.homes.get(offset)
     if before is None:
@@ -285,7 +285,7 @@ def acked_as(record: Record, offset: int, generation: int, now_ms: int) -> None:
     record.errors.over(offset)
 
 
-def replayed(record: Record, op: ReplayAck | ReplayFinished, now_ms: int) -> None:
+def replayed(record: PartitionRecord, op: ReplayAck | ReplayFinished, now_ms: int) -> None:
     """A finish is repeated after a rollback: an ack, or nobody knows what it was.
 
     Who was told that it was acked in its home is right, whatever copy is said to have claimed that
@@ -310,7 +310,7 @@ def replayed(record: Record, op: ReplayAck | ReplayFinished, now_ms: int) -> Non
         leave(record, op.offset, home)
 
 
-def restore(record: Record, op: RestoreOp, now_ms: int) -> int:
+def restore(record: PartitionRecord, op: RestoreOp, now_ms: int) -> int:
     """A home that a rollback may have forgotten, as `op` knows it (R2, R10). Repeated, it changes
     nothing. Returns 1 if the offset is finished by it.
 
@@ -343,7 +343,7 @@ def restore(record: Record, op: RestoreOp, now_ms: int) -> int:
     return 0
 
 
-def _known_of(record: Record, op: RestoreOp, found: Home) -> None:
+def _known_of(record: PartitionRecord, op: RestoreOp, found: Home) -> None:
     """Its line, or who has claimed it. One that was closed has left its line."""
     if isinstance(op, RestoreClaimed):
         found.carrier = found.carrier or op.copy
@@ -352,7 +352,7 @@ def _known_of(record: Record, op: RestoreOp, found: Home) -> None:
         park(record, op.key, op.offset)
 
 
-def _made_again(record: Record, op: RestoreOp, before: Home | None, now_ms: int) -> Home:
+def _made_again(record: PartitionRecord, op: RestoreOp, before: Home | None, now_ms: int) -> Home:
     """Its lease has to be extended (not counted) by who knows it."""
     record.fence = max(record.fence, op.generation)
     if before is not None and before.slot.state is State.FINISHED:
@@ -379,7 +379,7 @@ def _made_again(record: Record, op: RestoreOp, before: Home | None, now_ms: int)
 # --- lines of parked keys
 
 
-def park(record: Record, key: int, offset: int) -> None:
+def park(record: PartitionRecord, key: int, offset: int) -> None:
     """To the end of its line. One from before the first (a rollback forgot its ack) goes first."""
     line = record.parked.setdefault(key, [])
     if line and offset < line[0]:
@@ -388,7 +388,7 @@ def park(record: Record, key: int, offset: int) -> None:
         line.append(offset)
 
 
-def leave(record: Record, offset: int, home: Home) -> None:
+def leave(record: PartitionRecord, offset: int, home: Home) -> None:
     """Its message is over: it holds back no other one."""
     if not home.key:
         return
@@ -399,23 +399,23 @@ def leave(record: Record, offset: int, home: Home) -> None:
     home.key = 0
 
 
-def behind(record: Record, key: int) -> Result:
+def behind(record: PartitionRecord, key: int) -> OpResult:
     """OriginOp the first of a line."""
     first = record.parked[key][0]
-    return Result.blocked(BlockedBy(first, record.homes[first].carrier))
+    return OpResult.blocked(BlockedBy(first, record.homes[first].carrier))
 
 
-def head(record: Record, key: int) -> Result:
+def head(record: PartitionRecord, key: int) -> OpResult:
     """Who holds a key back: BEHIND, or FINISHED when it is free."""
     if key in record.parked:
         return behind(record, key)
-    return Result(Outcome.FINISHED, State.READY, 0, 0, 0, 0, late=False)
+    return OpResult(Outcome.FINISHED, State.READY, 0, 0, 0, 0, late=False)
 
 
 # --- all of them
 
 
-def forget_all(record: Record, rterm: int) -> None:
+def forget_all(record: PartitionRecord, rterm: int) -> None:
     """The homes are gone from the store (R14). The new term makes claims say so."""
     record.homes.clear()
     record.parked.clear()
@@ -425,7 +425,7 @@ def forget_all(record: Record, rterm: int) -> None:
     record.rterm = rterm
 
 
-def reset(record: Record, position: int, now_ms: int) -> dict[int, Slot]:
+def reset(record: PartitionRecord, position: int, now_ms: int) -> dict[int, Slot]:
     """A new epoch from `position` on: those homes go. Returns the live leases that were in them."""
     leases = {}
     for offset in [o for o in record.homes if o >= position]:
@@ -453,4 +453,4 @@ _LOOKS = {
     Phase.RELEASED: Outcome.RELEASED,
     Phase.DEAD: Outcome.DEAD,
 }
-DONE = Result(Outcome.DONE, State.READY, 0, 0, 0, 0, late=False)
+DONE = OpResult(Outcome.DONE, State.READY, 0, 0, 0, 0, late=False)

@@ -1,8 +1,8 @@
 """What a repair says to be finished without saying how (R10, R15, I7).
 
 After a rollback the owner, or its commit, knows which messages were over; whether by an ack or as
-sent back is forgotten. `Record.doubt` bounds such offsets. A lease of before is not told there that
-its message was acked: its ack is made one, which the copy hears of when it claims. A lease that
+sent back is forgotten. `PartitionRecord.doubt` bounds such offsets. A lease of before is not told
+there that its message was acked: its ack is made one, which the copy hears of when it claims. A lease that
 lives in the record goes on in a home, as if it had just been sent back.
 """
 
@@ -12,19 +12,19 @@ from dataclasses import replace
 
 from ackd.core.record import copies
 from ackd.core.record.operations import Settle
-from ackd.core.record.protocol import Result
-from ackd.core.record.state import Home, Record
+from ackd.core.record.protocol import OpResult
+from ackd.core.record.state import Home, PartitionRecord
 from ackd.core.record.transitions import Outcome, Phase, State, Verb
 
 
-def add(record: Record, first: int, end: int) -> None:
+def add(record: PartitionRecord, first: int, end: int) -> None:
     """A repair finishes [first, end)."""
     if first < end:
         before = record.doubt if record.doubt[1] else (first, end)
         record.doubt = min(before[0], first), max(before[1], end)
 
 
-def replayed(record: Record, offset: int, now_ms: int) -> None:
+def replayed(record: PartitionRecord, offset: int, now_ms: int) -> None:
     """A finish is repeated, and nobody knows whether it was an ack."""
     if record.over(offset):
         return
@@ -38,7 +38,7 @@ def replayed(record: Record, offset: int, now_ms: int) -> None:
         record.closing.append((now_ms, offset))
 
 
-def settle(record: Record, op: Settle, phase: Phase, now_ms: int) -> Result | None:
+def settle(record: PartitionRecord, op: Settle, phase: Phase, now_ms: int) -> OpResult | None:
     """The answer to a settle that is decided in a home, or of what is over in an unknown way; None
     for all else.
     """

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ackd.core.record.protocol import Call, Result
+from ackd.core.record.protocol import OpResult, RecordCall
 from ackd.core.record.transitions import Outcome
 
 ERROR_BYTES_MAX = 1_024
@@ -39,7 +39,7 @@ class Errors:
         """The call that is decided forgets them all."""
         self._of.clear()
 
-    def decided(self, call: Call, results: Sequence[Result]) -> None:
+    def decided(self, call: RecordCall, results: Sequence[OpResult]) -> None:
         """At the end of a call: what is over goes, what was said of the rest is kept."""
         for offset in self._over:
             self._of.pop(offset, None)

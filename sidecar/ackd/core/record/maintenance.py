@@ -23,7 +23,7 @@ from ackd.core.record.operations import (
 )
 from ackd.core.record.protocol import Finish
 from ackd.core.record.slot import SLOT_CHUNK_SHIFT
-from ackd.core.record.state import Record
+from ackd.core.record.state import PartitionRecord
 from ackd.core.record.transitions import Phase, Verb
 
 EXCEPTIONS_KEEP_MS = 13 * 3_600_000
@@ -32,7 +32,7 @@ EPOCH_MARKS = 0x7FFF
 SLOT_CHUNK_BITS_BYTES = 1 << (SLOT_CHUNK_SHIFT - 3)
 
 
-def decide(record: Record, op: UpkeepOp, now_ms: int) -> int:
+def decide(record: PartitionRecord, op: UpkeepOp, now_ms: int) -> int:
     """Do it."""
     match op:
         case Gap():
@@ -60,7 +60,7 @@ def decide(record: Record, op: UpkeepOp, now_ms: int) -> int:
     return 0
 
 
-def gap(record: Record, op: Gap, now_ms: int) -> int:
+def gap(record: PartitionRecord, op: Gap, now_ms: int) -> int:
     """Returns how many live leases and pending copies were left out."""
     kept = 0
     if op.repair:
@@ -88,7 +88,7 @@ def gap(record: Record, op: Gap, now_ms: int) -> int:
     return kept
 
 
-def advance(record: Record, offset: int, now_ms: int) -> None:
+def advance(record: PartitionRecord, offset: int, now_ms: int) -> None:
     """Move the watermark (never back); exceptions below it are kept for a while (R15).
 
     One that leads to a home stays as long as that is there.
@@ -102,7 +102,7 @@ def advance(record: Record, offset: int, now_ms: int) -> None:
     copies.prune(record, now_ms)
 
 
-def drop(record: Record, confirmed: int) -> None:
+def drop(record: PartitionRecord, confirmed: int) -> None:
     """Free what lies wholly below a position that the broker has confirmed (R16)."""
     limit = min(confirmed, record.watermark)
     record.finished.drop_below(limit)
@@ -116,7 +116,7 @@ def epoch_mark(epoch: int) -> int:
     return epoch % EPOCH_MARKS + 1
 
 
-def replay(record: Record, op: ReplayAck | ReplayFinished, now_ms: int) -> int:
+def replay(record: PartitionRecord, op: ReplayAck | ReplayFinished, now_ms: int) -> int:
     """A finish that was confirmed before a rollback: merged by union (R10). Returns 1 if it is at
     or above the watermark.
     """
@@ -131,13 +131,13 @@ def replay(record: Record, op: ReplayAck | ReplayFinished, now_ms: int) -> int:
     return 1
 
 
-def remake_chunk(record: Record, index: int) -> None:
+def remake_chunk(record: PartitionRecord, index: int) -> None:
     """A chunk that was lost is there again, empty (R14)."""
     record.finished.chunks.setdefault(index, bytearray(CHUNK_BYTES))
     record.listed.add(index)
 
 
-def reset(record: Record, position: int, now_ms: int) -> None:
+def reset(record: PartitionRecord, position: int, now_ms: int) -> None:
     """An operator moved the group: a new epoch. Live leases survive it (I3)."""
     record.doubt = 0, 0
     record.slots = {
@@ -149,7 +149,7 @@ def reset(record: Record, position: int, now_ms: int) -> None:
     _new_epoch(record, position)
 
 
-def truncate(record: Record, op: Truncate, now_ms: int) -> None:
+def truncate(record: PartitionRecord, op: Truncate, now_ms: int) -> None:
     """The log was truncated: leases and homes of what is gone are gone, too (R1). What is open
     below stays.
     """
@@ -162,7 +162,7 @@ def truncate(record: Record, op: Truncate, now_ms: int) -> None:
     _new_epoch(record, op.watermark)
 
 
-def _new_epoch(record: Record, watermark: int) -> None:
+def _new_epoch(record: PartitionRecord, watermark: int) -> None:
     record.epoch += 1
     record.fence_floor = record.fence
     record.watermark = watermark
@@ -171,7 +171,7 @@ def _new_epoch(record: Record, watermark: int) -> None:
     record.listed.clear()
 
 
-def tidy(record: Record) -> None:
+def tidy(record: PartitionRecord) -> None:
     """Free slots of which all 2^8 offsets are finished, as the store does at the end of a call.
 
     So what is finished above a stuck head costs its bits and nothing else.

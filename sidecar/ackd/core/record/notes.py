@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 
-class Notes:
+class NoteStore:
     """Notes by offset, the oldest first."""
 
     def __init__(self) -> None:

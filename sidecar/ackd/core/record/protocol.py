@@ -15,7 +15,7 @@ from ackd.core.record.operations import CopyRef, Op
 from ackd.core.record.transitions import Outcome, State
 
 
-class Said(NamedTuple):
+class FailureTexts(NamedTuple):
     """What an application said of a failure: with the item of a call that settles (its place in
     `ops`). `first` is empty but with PLACE. UTF-8, at most `errors.ERROR_BYTES_MAX` each.
     """
@@ -32,7 +32,7 @@ class BlockedBy(NamedTuple):
     copy: CopyRef | None
 
 
-class Result(NamedTuple):
+class OpResult(NamedTuple):
     """What became of one item. `when_ms`: deadline or due time, store's clock, 0 if none.
 
     `state` is the slot's state after it (with LOST: where the message is now). `first_s`: when it
@@ -49,7 +49,7 @@ class Result(NamedTuple):
     late: bool
 
     @classmethod
-    def blocked(cls, first: BlockedBy) -> Result:
+    def blocked(cls, first: BlockedBy) -> OpResult:
         """BEHIND: an earlier message of the key has to be finished first."""
         partition, place = first.copy or (0, -1)
         numbers = first.offset, place + 1, partition
@@ -78,7 +78,7 @@ class Finish(IntEnum):
     """An operator moved the group past it."""
 
 
-class Verdict(IntEnum):
+class CallStatus(IntEnum):
     """What became of a whole call. Anything but OK: nothing was changed."""
 
     OK = 0
@@ -97,7 +97,7 @@ class Verdict(IntEnum):
 
 
 @dataclass(slots=True)
-class Call:
+class RecordCall:
     """Operations on one partition. `term` 0: not as the owner. `seq` grows with every call of an
     owner's term.
 
@@ -111,7 +111,7 @@ class Call:
     seq: int = 0
     incarnation: int = 0
     journal_from: int = 0
-    said: Sequence[Said] = ()
+    said: Sequence[FailureTexts] = ()
 
 
 class JournalEntry(NamedTuple):
@@ -125,7 +125,7 @@ class JournalEntry(NamedTuple):
 
 
 @dataclass(slots=True)
-class Reply:
+class RecordReply:
     """The answer to a call. `now_ms`: the store's logical clock. `rterm`: goes into tokens of new
     leases.
 
@@ -133,7 +133,7 @@ class Reply:
     `said`: there are errors in this record.
     """
 
-    verdict: Verdict
+    verdict: CallStatus
     now_ms: int = 0
     version: int = 0
     rterm: int = 0
@@ -141,7 +141,7 @@ class Reply:
     term: int = 0
     watermark: int = 0
     journal_next: int = 0
-    results: list[Result] = field(default_factory=list)
+    results: list[OpResult] = field(default_factory=list)
     journal: list[JournalEntry] | None = field(default_factory=list)
     said: bool = False
 
@@ -188,7 +188,7 @@ class Snapshot:
     watermark. `lost_homes`: homes are gone from the store (R14). `parked`: keys that are parked.
     """
 
-    verdict: Verdict
+    verdict: CallStatus
     created: bool = False
     moved: bool = False
     previous_owner: str = ""

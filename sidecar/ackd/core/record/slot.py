@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ackd.core.record.protocol import Result
+from ackd.core.record.protocol import OpResult
 from ackd.core.record.transitions import Outcome, Phase, State
 
 RELEASES_MAX = 100
@@ -44,9 +44,9 @@ class Slot:
         state: State | None = None,
         when_ms: int | None = None,
         late: bool = False,
-    ) -> Result:
+    ) -> OpResult:
         """What is answered about this message."""
-        return Result(
+        return OpResult(
             outcome,
             self.state if state is None else state,
             self.attempt,

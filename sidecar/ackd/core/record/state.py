@@ -42,7 +42,7 @@ HOME_FIELDS = (
 
 
 @dataclass(slots=True)
-class Record:
+class PartitionRecord:
     """The record of one partition. `run` is the server run that it was last used on."""
 
     layout: int = FIRST
@@ -176,7 +176,7 @@ class FencedOp(Protocol):
 class Fences:
     """Fencing numbers of one call: one per receive or move, each larger than all before (R9)."""
 
-    def __init__(self, record: Record, now_us: int) -> None:
+    def __init__(self, record: PartitionRecord, now_us: int) -> None:
         self._record = record
         self._now_us = now_us
         self._of: dict[int, int] = {}

@@ -99,7 +99,7 @@ class Outcome(IntEnum):
     """An earlier message of the same key must finish first: `Result.blocked_by`."""
 
 
-class Step(NamedTuple):
+class TransitionStep(NamedTuple):
     """A row's right side: the answer, the state after it, and whether anything is written."""
 
     outcome: Outcome
@@ -107,35 +107,35 @@ class Step(NamedTuple):
     changes: bool = True
 
 
-def _same(outcome: Outcome, state: State) -> Step:
-    return Step(outcome, state, changes=False)
+def _same(outcome: Outcome, state: State) -> TransitionStep:
+    return TransitionStep(outcome, state, changes=False)
 
 
-TABLE: dict[tuple[Phase, Verb], Step] = {
+TABLE: dict[tuple[Phase, Verb], TransitionStep] = {
     # Handing out. HELD: not now (the slot says until when).
-    (Phase.READY, Verb.GRANT): Step(Outcome.GRANTED, State.LEASED),
-    (Phase.RELEASED, Verb.GRANT): Step(Outcome.GRANTED, State.LEASED),
-    (Phase.EXPIRED, Verb.GRANT): Step(Outcome.GRANTED, State.LEASED),
+    (Phase.READY, Verb.GRANT): TransitionStep(Outcome.GRANTED, State.LEASED),
+    (Phase.RELEASED, Verb.GRANT): TransitionStep(Outcome.GRANTED, State.LEASED),
+    (Phase.EXPIRED, Verb.GRANT): TransitionStep(Outcome.GRANTED, State.LEASED),
     (Phase.LEASED, Verb.GRANT): _same(Outcome.HELD, State.LEASED),
     # Only when it is due; the record asks for the time first.
-    (Phase.WAITING, Verb.GRANT): Step(Outcome.GRANTED, State.LEASED),
+    (Phase.WAITING, Verb.GRANT): TransitionStep(Outcome.GRANTED, State.LEASED),
     (Phase.DEAD, Verb.GRANT): _same(Outcome.REFUSED, State.DEAD),
     (Phase.SENDING, Verb.GRANT): _same(Outcome.REFUSED, State.SENDING),
     (Phase.ACKED, Verb.GRANT): _same(Outcome.FINISHED, State.FINISHED),
     (Phase.GONE, Verb.GRANT): _same(Outcome.FINISHED, State.FINISHED),
     # A live lease: everything counts.
-    (Phase.LEASED, Verb.ACK): Step(Outcome.ACKED, State.FINISHED),
-    (Phase.LEASED, Verb.RETRY): Step(Outcome.RETRYING, State.WAITING),
-    (Phase.LEASED, Verb.EXTEND): Step(Outcome.EXTENDED, State.LEASED),
-    (Phase.LEASED, Verb.DEAD): Step(Outcome.DEAD, State.DEAD),
-    (Phase.LEASED, Verb.RELEASE): Step(Outcome.RELEASED, State.RELEASED),
+    (Phase.LEASED, Verb.ACK): TransitionStep(Outcome.ACKED, State.FINISHED),
+    (Phase.LEASED, Verb.RETRY): TransitionStep(Outcome.RETRYING, State.WAITING),
+    (Phase.LEASED, Verb.EXTEND): TransitionStep(Outcome.EXTENDED, State.LEASED),
+    (Phase.LEASED, Verb.DEAD): TransitionStep(Outcome.DEAD, State.DEAD),
+    (Phase.LEASED, Verb.RELEASE): TransitionStep(Outcome.RELEASED, State.RELEASED),
     # Past the deadline but not handed on: a late ack counts, a late extend revives (R17).
-    (Phase.EXPIRED, Verb.ACK): Step(Outcome.ACKED, State.FINISHED),
-    (Phase.EXPIRED, Verb.EXTEND): Step(Outcome.EXTENDED, State.LEASED),
+    (Phase.EXPIRED, Verb.ACK): TransitionStep(Outcome.ACKED, State.FINISHED),
+    (Phase.EXPIRED, Verb.EXTEND): TransitionStep(Outcome.EXTENDED, State.LEASED),
     # Its grant was forgotten, and perhaps its deadline too. What is kept whoever repairs the record
     # counts; the rest waits for the repair, which tells whether the lease lives.
-    (Phase.FORGOTTEN, Verb.ACK): Step(Outcome.ACKED, State.FINISHED),
-    (Phase.FORGOTTEN, Verb.EXTEND): Step(Outcome.EXTENDED, State.LEASED),
+    (Phase.FORGOTTEN, Verb.ACK): TransitionStep(Outcome.ACKED, State.FINISHED),
+    (Phase.FORGOTTEN, Verb.EXTEND): TransitionStep(Outcome.EXTENDED, State.LEASED),
     (Phase.FORGOTTEN, Verb.RETRY): _same(Outcome.UNREPAIRED, State.READY),
     (Phase.FORGOTTEN, Verb.DEAD): _same(Outcome.UNREPAIRED, State.READY),
     (Phase.FORGOTTEN, Verb.RELEASE): _same(Outcome.UNREPAIRED, State.READY),
@@ -146,26 +146,26 @@ TABLE: dict[tuple[Phase, Verb], Step] = {
     (Phase.ACKED, Verb.ACK): _same(Outcome.ALREADY_ACKED, State.FINISHED),
     # Its lease or its waiting moves to a home record, whatever it is; settles are decided there.
     # What was never handed out goes only when its key is parked; the record looks first.
-    (Phase.READY, Verb.SEND): Step(Outcome.SENT, State.SENDING),
-    (Phase.LEASED, Verb.SEND): Step(Outcome.SENT, State.SENDING),
-    (Phase.EXPIRED, Verb.SEND): Step(Outcome.SENT, State.SENDING),
-    (Phase.WAITING, Verb.SEND): Step(Outcome.SENT, State.SENDING),
-    (Phase.RELEASED, Verb.SEND): Step(Outcome.SENT, State.SENDING),
+    (Phase.READY, Verb.SEND): TransitionStep(Outcome.SENT, State.SENDING),
+    (Phase.LEASED, Verb.SEND): TransitionStep(Outcome.SENT, State.SENDING),
+    (Phase.EXPIRED, Verb.SEND): TransitionStep(Outcome.SENT, State.SENDING),
+    (Phase.WAITING, Verb.SEND): TransitionStep(Outcome.SENT, State.SENDING),
+    (Phase.RELEASED, Verb.SEND): TransitionStep(Outcome.SENT, State.SENDING),
     (Phase.SENDING, Verb.SEND): _same(Outcome.SENT, State.SENDING),
     (Phase.DEAD, Verb.SEND): _same(Outcome.REFUSED, State.DEAD),
     (Phase.ACKED, Verb.SEND): _same(Outcome.FINISHED, State.FINISHED),
     (Phase.GONE, Verb.SEND): _same(Outcome.FINISHED, State.FINISHED),
     # The attempts are used up: given up, unless somebody works on it or was first.
-    (Phase.EXPIRED, Verb.BURY): Step(Outcome.DEAD, State.DEAD),
-    (Phase.WAITING, Verb.BURY): Step(Outcome.DEAD, State.DEAD),
-    (Phase.RELEASED, Verb.BURY): Step(Outcome.DEAD, State.DEAD),
+    (Phase.EXPIRED, Verb.BURY): TransitionStep(Outcome.DEAD, State.DEAD),
+    (Phase.WAITING, Verb.BURY): TransitionStep(Outcome.DEAD, State.DEAD),
+    (Phase.RELEASED, Verb.BURY): TransitionStep(Outcome.DEAD, State.DEAD),
     (Phase.LEASED, Verb.BURY): _same(Outcome.HELD, State.LEASED),
     (Phase.DEAD, Verb.BURY): _same(Outcome.DEAD, State.DEAD),
     (Phase.SENDING, Verb.BURY): _same(Outcome.REFUSED, State.SENDING),
     (Phase.ACKED, Verb.BURY): _same(Outcome.FINISHED, State.FINISHED),
     (Phase.GONE, Verb.BURY): _same(Outcome.FINISHED, State.FINISHED),
     # A carrier that has claimed its home gets a slot; one that has a slot keeps it.
-    (Phase.READY, Verb.PLACE): Step(Outcome.DONE, State.WAITING),
+    (Phase.READY, Verb.PLACE): TransitionStep(Outcome.DONE, State.WAITING),
     (Phase.LEASED, Verb.PLACE): _same(Outcome.DONE, State.LEASED),
     (Phase.EXPIRED, Verb.PLACE): _same(Outcome.DONE, State.LEASED),
     (Phase.WAITING, Verb.PLACE): _same(Outcome.DONE, State.WAITING),
@@ -174,14 +174,14 @@ TABLE: dict[tuple[Phase, Verb], Step] = {
     (Phase.ACKED, Verb.PLACE): _same(Outcome.FINISHED, State.FINISHED),
     (Phase.GONE, Verb.PLACE): _same(Outcome.FINISHED, State.FINISHED),
     # The copy in the dead-letter or retry topic is durable: the owner finishes the original.
-    (Phase.DEAD, Verb.FINISH): Step(Outcome.DONE, State.FINISHED),
-    (Phase.SENDING, Verb.FINISH): Step(Outcome.DONE, State.FINISHED),
+    (Phase.DEAD, Verb.FINISH): TransitionStep(Outcome.DONE, State.FINISHED),
+    (Phase.SENDING, Verb.FINISH): TransitionStep(Outcome.DONE, State.FINISHED),
     (Phase.ACKED, Verb.FINISH): _same(Outcome.FINISHED, State.FINISHED),
     (Phase.GONE, Verb.FINISH): _same(Outcome.FINISHED, State.FINISHED),
 }
 """Every (phase, verb) that is not listed is `LOST` and changes nothing."""
 
-LOST = Step(Outcome.LOST, State.READY, changes=False)
+LOST = TransitionStep(Outcome.LOST, State.READY, changes=False)
 
 LATE_PHASE = Phase.EXPIRED
 """Settles that succeed in this phase are answered with `late`."""
@@ -190,7 +190,7 @@ SETTLES = (Verb.ACK, Verb.RETRY, Verb.EXTEND, Verb.DEAD, Verb.RELEASE)
 """What a lease token can ask for; while a message has a home record, they are decided there."""
 
 
-def step(phase: Phase, verb: Verb) -> Step:
+def step(phase: Phase, verb: Verb) -> TransitionStep:
     """Look the table up."""
     return TABLE.get((phase, verb), LOST)
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ackd.core.lease import LeaseKeys
-from ackd.engine.base.lease_events import Moves
-from ackd.engine.base.replay_log import Memory
+from ackd.engine.base.lease_events import LeaseEvents
+from ackd.engine.base.replay_log import ReplayLog
 from ackd.engine.base.spill_file import Spill
 from ackd.engine.base.tasks import Vitals
 from ackd.ports import Clock, Store
@@ -45,10 +45,10 @@ class Context:
     identity: str
     keys: LeaseKeys
     metrics: Metrics
-    memory: Memory
+    memory: ReplayLog
     grace_ms: int
     spill: Callable[[str, int], Spill]
     random_bits: Callable[[int], int] = secrets.randbits
-    moves: Moves = field(default_factory=Moves)
+    moves: LeaseEvents = field(default_factory=LeaseEvents)
     traces: Traces | None = None
     vitals: Vitals = field(default_factory=Vitals)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 
 
-class Moves:
+class LeaseEvents:
     """Events and reasons, by subscription. All calls are made from one event loop."""
 
     def __init__(self) -> None:

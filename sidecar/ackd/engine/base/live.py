@@ -12,7 +12,7 @@ import msgspec
 from ackd.api.control import Cancel, Pause
 
 
-class Lengthen(msgspec.Struct, frozen=True):
+class OpenLeaseChange(msgspec.Struct, frozen=True):
     """Leases that were open at this version, at `at_ms`, got the lease time of it; `force`: longer
     ones too.
     """
@@ -38,7 +38,7 @@ class Live(msgspec.Struct, frozen=True, omit_defaults=True):
     version: int = 0
     settings: dict[str, object] = {}
     pause: Pause | None = None
-    open_leases: Lengthen | None = None
+    open_leases: OpenLeaseChange | None = None
     halt: Halt | None = None
     notes: bool = False
     cancels: list[Cancel] = []

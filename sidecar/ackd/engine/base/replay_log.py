@@ -12,7 +12,7 @@ from ackd.core.ledger.bitmap import ChunkedBitmap
 from ackd.core.ledger.sent_back import Lease, LeftOpen
 from ackd.core.record.maintenance import epoch_mark
 from ackd.core.record.operations import Op, ReplayAck, ReplayFinished, Settle
-from ackd.core.record.protocol import Result, Verdict
+from ackd.core.record.protocol import CallStatus, OpResult
 from ackd.core.record.transitions import Outcome
 from ackd.errors import StoreError
 from ackd.ports import Clock
@@ -76,7 +76,7 @@ class _LetGo(NamedTuple):
         return _ops(self.epoch, offsets, acked=False)
 
 
-class Memory:
+class ReplayLog:
     """Acks that were confirmed here, and what a partition's owner knew when it was superseded."""
 
     def __init__(
@@ -236,12 +236,12 @@ class Memory:
         while ops:
             try:
                 reply = await self._flusher.submit(handle, ops)
-                if reply.verdict is Verdict.OK:
+                if reply.verdict is CallStatus.OK:
                     tries -= 1
                     ops = _unrepaired(ops, reply.results) if tries else []
-                elif reply.verdict is Verdict.ABSENT and handle.incarnation:
+                elif reply.verdict is CallStatus.ABSENT and handle.incarnation:
                     return
-                elif reply.verdict is Verdict.MOVED:
+                elif reply.verdict is CallStatus.MOVED:
                     # Its repair begins when it is re-opened (R10), however late that is.
                     end_ms = clock.monotonic_ms() + REPLAY_WAIT_MS
             except StoreError:
@@ -271,7 +271,7 @@ def _ops(epoch: int, offsets: Sequence[int], *, acked: bool = True) -> list[Op]:
     return [ReplayFinished(offset, mark) for offset in offsets]
 
 
-def _unrepaired(ops: list[Op], results: Sequence[Result]) -> list[Op]:
+def _unrepaired(ops: list[Op], results: Sequence[OpResult]) -> list[Op]:
     """Leases whose homes somebody else has to make again first."""
     pairs = zip(ops, results, strict=True)
     return [op for op, result in pairs if result.outcome is Outcome.UNREPAIRED]

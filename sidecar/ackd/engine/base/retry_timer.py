@@ -10,7 +10,7 @@ FIRST_MS = 5_000
 MOST_MS = 60_000
 
 
-class Pauses:
+class RetryTimer:
     """One thing that is tried again and again. `again_ms`: when next, on the monotonic clock."""
 
     __slots__ = ("_clock", "_most_ms", "_pause_ms", "again_ms")

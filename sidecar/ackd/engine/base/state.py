@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ackd.config.subscription import SubscriptionSettings
 from ackd.engine.base.live import Live
 from ackd.errors import AckdError
-from ackd.ports import Broker, Consumer, Trouble
+from ackd.ports import Broker, Condition, Consumer
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class SubscriptionState:
     live: Live = field(default_factory=Live)
     paused: bool = False
     health: Health = field(default_factory=Health)
-    troubles: dict[str, Trouble] = field(default_factory=dict)
+    troubles: dict[str, Condition] = field(default_factory=dict)
     signals: Signals = field(default_factory=Signals)
     settings: SubscriptionSettings = field(init=False)
 

@@ -8,7 +8,7 @@ from ackd.engine.base.context import Context
 from ackd.engine.base.state import SubscriptionState
 from ackd.engine.cluster.members import SILENT_MS, read_note
 from ackd.engine.cluster.membership import Membership
-from ackd.engine.cluster.settings_agreement import Agreement
+from ackd.engine.cluster.settings_agreement import SettingsAgreement
 from ackd.engine.cluster.store_layout import LayoutInForce
 from ackd.engine.partition.owned import OwnedPartitions
 from ackd.errors import SettingsDifferError, StoreLayoutError
@@ -32,7 +32,9 @@ class Admission:
         self._drop_all = drop_all
         self._layout = LayoutInForce(context.store, context.clock)
         self._drift = membership.drift
-        self._agreement = Agreement(context.store, context.identity, state.scope, state.configured)
+        self._agreement = SettingsAgreement(
+            context.store, context.identity, state.scope, state.configured
+        )
 
     async def enter(self, members: Members) -> None:
         """Before joining; `members`: without this sidecar's own word of now.

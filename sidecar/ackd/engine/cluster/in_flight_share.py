@@ -16,7 +16,7 @@ REMEMBER_MS = 2_000
 """A partition that changes hands counts twice for so long, and never not at all."""
 
 
-class Share:
+class InFlightShare:
     """What part of all partitions and leases is this sidecar's."""
 
     def __init__(self) -> None:

@@ -34,7 +34,7 @@ one that ended before this one began.
 """
 
 
-class Note(msgspec.Struct, omit_defaults=True):
+class MemberNote(msgspec.Struct, omit_defaults=True):
     """What a sidecar says of itself. `settings`: hashes of its semantic settings (`drift`).
 
     `run` is the server run on which it has replayed (R10); `left`: it has stopped cleanly, and what
@@ -53,17 +53,17 @@ class Note(msgspec.Struct, omit_defaults=True):
     layouts: tuple[int, int] = (FIRST, FIRST)
 
 
-def write_note(note: Note) -> str:
+def write_note(note: MemberNote) -> str:
     """As it stands in the store."""
     return msgspec.json.encode(note).decode()
 
 
-def read_note(text: str) -> Note:
+def read_note(text: str) -> MemberNote:
     """A note of another version may have more fields; what can't be read is empty."""
     try:
-        return msgspec.json.decode(text.encode(), type=Note)
+        return msgspec.json.decode(text.encode(), type=MemberNote)
     except msgspec.DecodeError:
-        return Note()
+        return MemberNote()
 
 
 def behind(member: Member) -> list[str]:

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 
 from ackd.engine.base.context import Context
 from ackd.engine.base.state import SubscriptionState
-from ackd.engine.cluster.in_flight_share import Share
-from ackd.engine.cluster.members import UNCONFIRMED_MS, Note, View, behind
-from ackd.engine.cluster.settings_agreement import Drift
+from ackd.engine.cluster.in_flight_share import InFlightShare
+from ackd.engine.cluster.members import UNCONFIRMED_MS, MemberNote, View, behind
+from ackd.engine.cluster.settings_agreement import SettingsDrift
 from ackd.engine.cluster.store_clock import StoreClock
 from ackd.ports import Member
 
@@ -27,13 +27,13 @@ class Membership:
     `grace_until_ms` (monotonic): no lease ends before that (R23).
     """
 
-    def __init__(self, state: SubscriptionState, context: Context, note: Note) -> None:
+    def __init__(self, state: SubscriptionState, context: Context, note: MemberNote) -> None:
         self._state = state
         self._context = context
         self.note = note
         self.view = View(context.identity, 0)
-        self.share = Share()
-        self.drift = Drift(state.name, note.settings)
+        self.share = InFlightShare()
+        self.drift = SettingsDrift(state.name, note.settings)
         self.clock = StoreClock()
         self.replayed_run = ""
         self.grace_until_ms = 0

@@ -79,7 +79,7 @@ def settings_marks(name: str, settings: SubscriptionSettings) -> dict[str, str]:
     }
 
 
-class Drift:
+class SettingsDrift:
     """Which living sidecars differ from this one, and in which settings."""
 
     def __init__(self, subscription: str, marks: Mapping[str, str]) -> None:
@@ -128,7 +128,7 @@ class Drift:
         return f"warning: other sidecars have other settings: {'; '.join(told)}"
 
 
-class Agreement:
+class SettingsAgreement:
     """The record of one subscription, as one sidecar deals with it."""
 
     def __init__(
@@ -143,7 +143,7 @@ class Agreement:
         raw = msgspec.json.encode({each: values[each] for each in BINDING})
         self._mine: Values = msgspec.json.decode(raw)
 
-    async def enter(self, drift: Drift) -> None:
+    async def enter(self, drift: SettingsDrift) -> None:
         """Before this sidecar serves. With nobody living that differs, what it has holds from now
         on. Raises SettingsDifferError, StoreError.
         """
@@ -155,7 +155,7 @@ class Agreement:
         if there is None or not drift.contested:
             await self._write(there)
 
-    async def stay(self, drift: Drift, live: Collection[str]) -> None:
+    async def stay(self, drift: SettingsDrift, live: Collection[str]) -> None:
         """While it serves beside another that differs: who agrees with the record goes on.
 
         Raises SettingsDifferError, StoreError.

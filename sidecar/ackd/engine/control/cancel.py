@@ -16,11 +16,11 @@ from msgspec.structs import replace
 from ackd.api.control import Cancel, CancelTo
 from ackd.core.ids import TopicPartition
 from ackd.core.lease import Token
-from ackd.core.ledger.entry import UNKNOWN_RTERM, Entry, Hold
+from ackd.core.ledger.entry import UNKNOWN_RTERM, Entry, EntryStatus
 from ackd.core.origin import Origin
 from ackd.core.record.maintenance import epoch_mark
 from ackd.core.record.operations import LookUp, MarkDead, Op, ReplayAck, Settle
-from ackd.core.record.protocol import Reply, Verdict
+from ackd.core.record.protocol import CallStatus, RecordReply
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.engine.base.context import Context
 from ackd.engine.base.live import Live
@@ -28,12 +28,12 @@ from ackd.engine.base.spill_file import Held
 from ackd.engine.base.state import SubscriptionState
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.control.control import Control
-from ackd.engine.partition.copy_headers import Carrier
+from ackd.engine.partition.copy_headers import RetryCopy
 from ackd.engine.partition.failure_reasons import said_with
 from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.partition.partition import Partition
-from ackd.engine.retry.body_spill import Parking
-from ackd.engine.retry.claims import Claims
+from ackd.engine.retry.body_spill import BodySpill
+from ackd.engine.retry.claims import CopyClaims
 from ackd.errors import NotInFlightError, StoreError
 from ackd.store.flusher import LedgerHandle
 
@@ -55,8 +55,8 @@ class Cancels:
         context: Context,
         control: Control,
         partitions: OwnedPartitions,
-        bodies: Parking,
-        claims: Claims,
+        bodies: BodySpill,
+        claims: CopyClaims,
     ) -> None:
         self._state = state
         self._context = context
@@ -168,7 +168,7 @@ class Cancels:
         topic, number, place = message.rsplit("/", 2)
         partition = owned.get(TopicPartition(topic, int(number)))
         entry = None if partition is None else partition.ledger.entry(int(place))
-        if partition is not None and entry is not None and entry.hold is not Hold.SENDING:
+        if partition is not None and entry is not None and entry.hold is not EntryStatus.SENDING:
             # What was never handed out is nobody's yet.
             return (partition, int(place), entry) if entry.first_s else None
         for copies in owned.values():
@@ -178,7 +178,7 @@ class Cancels:
                         return copies, offset, entry
         return None
 
-    async def _carrier(self, partition: Partition, offset: int) -> Carrier | None:
+    async def _carrier(self, partition: Partition, offset: int) -> RetryCopy | None:
         if not partition.ledger.holds_copies:
             return None
         body = await self._bodies.body(partition, offset)
@@ -189,16 +189,16 @@ class Cancels:
         partition: Partition,
         offset: int,
         entry: Entry[Held],
-        carrier: Carrier | None,
+        carrier: RetryCopy | None,
         wish: Cancel,
     ) -> str | None:
         """What became of it; None when it has to be tried again. Raises StoreError."""
-        if entry.hold is Hold.DEAD:
+        if entry.hold is EntryStatus.DEAD:
             return "dead"
         reason = f"cancelled: {wish.reason}".rstrip(": ")
         if wish.then == "dead":
             partition.copies.failed_with(offset, reason)
-        if entry.hold is Hold.CLAIMING:
+        if entry.hold is EntryStatus.CLAIMING:
             if carrier is None:
                 return None
             return await self._parked(partition, offset, carrier, wish.then, reason)
@@ -206,7 +206,7 @@ class Cancels:
             # On its way to the retry topic it may be in a copy already, which is found next time.
             going = partition.ledger.send_back.may_go(offset)
             return None if going else await self._ack(partition, offset)
-        if entry.hold is Hold.LEASED:
+        if entry.hold is EntryStatus.LEASED:
             if entry.rterm == UNKNOWN_RTERM:
                 partition.reload()
                 return None
@@ -220,7 +220,7 @@ class Cancels:
         """Finish it as an ack would, whoever holds it."""
         op = ReplayAck(offset, mark=epoch_mark(partition.epoch))
         reply = await self._ask(partition.handle, op)
-        if reply.verdict is not Verdict.OK:
+        if reply.verdict is not CallStatus.OK:
             return None
         self._context.memory.acked(partition.key, partition.epoch, [offset])
         now_ms = self._context.clock.monotonic_ms()
@@ -230,7 +230,7 @@ class Cancels:
         return "acked"
 
     async def _parked(
-        self, partition: Partition, offset: int, carrier: Carrier, then: str, reason: str
+        self, partition: Partition, offset: int, carrier: RetryCopy, then: str, reason: str
     ) -> str | None:
         """Its copy waits for the end of the lease, which is in the home record."""
         handle, home = self._claims.handle(carrier), carrier.home
@@ -246,7 +246,7 @@ class Cancels:
         return done
 
     async def _parked_ack(
-        self, handle: LedgerHandle, partition: Partition, offset: int, carrier: Carrier
+        self, handle: LedgerHandle, partition: Partition, offset: int, carrier: RetryCopy
     ) -> bool:
         """Whether it is over. The copy may claim it in this very moment; then the message goes on
         in there, and is ended there as soon as the copy is placed.
@@ -254,7 +254,7 @@ class Cancels:
         claims, home = self._claims, carrier.home
         ops = [ReplayAck(home.offset), claims.question(partition, offset, carrier)]
         reply = await self._context.flusher.submit(handle, ops)
-        if reply.verdict is not Verdict.OK or reply.results[1].outcome is not Outcome.FINISHED:
+        if reply.verdict is not CallStatus.OK or reply.results[1].outcome is not Outcome.FINISHED:
             return False
         told = [(home.offset, carrier.generation)]
         self._context.memory.acked_at_home(handle.key, handle.incarnation, reply.epoch, told)
@@ -263,12 +263,12 @@ class Cancels:
     async def lease_at(self, handle: LedgerHandle, home: Origin) -> Settle:
         """Ends the lease in a home record as dead."""
         reply = await self._ask(handle, LookUp(home.offset))
-        if reply.verdict is not Verdict.OK:
+        if reply.verdict is not CallStatus.OK:
             raise StoreError(f"the record is not open: {reply.verdict.name}")
         result = reply.results[0]
         return Settle(Verb.DEAD, home.offset, result.fence, reply.rterm, result.attempt)
 
-    async def _ask(self, handle: LedgerHandle, op: Op, reason: str = "") -> Reply:
+    async def _ask(self, handle: LedgerHandle, op: Op, reason: str = "") -> RecordReply:
         said = [said_with(0, reason)] if reason else []
         return await self._context.flusher.submit(handle, [op], said)
 
@@ -277,8 +277,8 @@ class Cancels:
         await self._tasks.stop()
 
 
-def _is(reply: Reply, outcome: Outcome) -> bool:
-    return reply.verdict is Verdict.OK and reply.results[0].outcome is outcome
+def _is(reply: RecordReply, outcome: Outcome) -> bool:
+    return reply.verdict is CallStatus.OK and reply.results[0].outcome is outcome
 
 
 def _place(topic_id: bytes, partition: int, offset: int) -> str:

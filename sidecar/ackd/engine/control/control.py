@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ackd.api.control import Pause, Scope
 from ackd.config.live import overlaid, usable
 from ackd.engine.base.context import Context
-from ackd.engine.base.live import Halt, Lengthen, Live, read_live, write_live
+from ackd.engine.base.live import Halt, Live, OpenLeaseChange, read_live, write_live
 from ackd.engine.base.state import SubscriptionState
 from ackd.errors import StoreError
 
@@ -210,7 +210,7 @@ class Control:
             settings = {name: value for name, value in merged.items() if value is not None}
             told = live.open_leases
             if open_leases:
-                told = Lengthen(live.version + 1, self.now_ms(), effective.lease_ms, force)
+                told = OpenLeaseChange(live.version + 1, self.now_ms(), effective.lease_ms, force)
             return replace(live, settings=settings, open_leases=told)
 
         await self.change(edit)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from ackd.core.ledger.entry import UNKNOWN_RTERM, Hold
+from ackd.core.ledger.entry import UNKNOWN_RTERM, EntryStatus
 from ackd.core.record.operations import LookUp, Op, Settle
-from ackd.core.record.protocol import Verdict
+from ackd.core.record.protocol import CallStatus
 from ackd.core.record.transitions import Verb
 from ackd.engine.base.context import Context
-from ackd.engine.base.live import Lengthen, Live
+from ackd.engine.base.live import Live, OpenLeaseChange
 from ackd.engine.base.state import SubscriptionState
 from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.partition.partition import Partition
@@ -26,7 +26,7 @@ and a copy asks for its home record at least every five seconds.
 """
 
 
-class Lengthening:
+class LeaseTimeChange:
     """Asks the store to move deadlines."""
 
     def __init__(
@@ -50,7 +50,7 @@ class Lengthening:
             for partition in self._partitions.owned.values():
                 self.all_of(partition, told)
 
-    def _recent(self, told: Lengthen | None) -> bool:
+    def _recent(self, told: OpenLeaseChange | None) -> bool:
         now_ms = self._store_now_ms()
         return told is not None and now_ms < told.at_ms + HANDOVER_MS
 
@@ -60,18 +60,18 @@ class Lengthening:
         if told is not None and self._recent(told):
             self.all_of(partition, told)
 
-    def all_of(self, partition: Partition, told: Lengthen) -> None:
+    def all_of(self, partition: Partition, told: OpenLeaseChange) -> None:
         """Ask the store to move the deadlines of all open leases."""
         ops = self._extensions(partition, told)
         for start in range(0, len(ops), EXTEND_BATCH):
             partition.tell(*ops[start : start + EXTEND_BATCH])
         if partition.ledger.holds_copies:
             for offset, entry in partition.ledger.entries.items():
-                if entry.hold is Hold.CLAIMING:
+                if entry.hold is EntryStatus.CLAIMING:
                     # The answer says that the lease lives, and leads to `parked`.
                     self._claim(partition, offset)
 
-    def _extensions(self, partition: Partition, told: Lengthen) -> list[Op]:
+    def _extensions(self, partition: Partition, told: OpenLeaseChange) -> list[Op]:
         """An extend that is not counted never shortens; a counted one does."""
         new_ms = self._context.clock.monotonic_ms() + told.lease_ms
         return [
@@ -85,7 +85,7 @@ class Lengthening:
                 counted=told.force and entry.due_ms > new_ms,
             )
             for offset, entry in partition.ledger.entries.items()
-            if entry.hold is Hold.LEASED and entry.rterm != UNKNOWN_RTERM
+            if entry.hold is EntryStatus.LEASED and entry.rterm != UNKNOWN_RTERM
         ]
 
     # --- leases in home records
@@ -106,7 +106,7 @@ class Lengthening:
         flusher = self._context.flusher
         try:
             seen = await flusher.submit(handle, [LookUp(offset) for offset in offsets])
-            if seen.verdict is not Verdict.OK:
+            if seen.verdict is not CallStatus.OK:
                 return  # asked again with the next claim
             new_ms = seen.now_ms + told.lease_ms
             extensions = [

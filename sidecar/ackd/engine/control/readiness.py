@@ -17,7 +17,7 @@ from ackd.engine.retry.own_topic import RetryTopic
 from ackd.ports import Broker, Store
 
 
-class Watched(Protocol):
+class ReadinessParts(Protocol):
     """The parts of a subscription that readiness looks at."""
 
     state: SubscriptionState
@@ -32,7 +32,7 @@ def readiness(
     store: Store,
     brokers: Mapping[str, Broker],
     broker_errors: Mapping[str, str],
-    subscriptions: Mapping[str, Watched],
+    subscriptions: Mapping[str, ReadinessParts],
     failure: str = "",
     *,
     draining: bool,
@@ -53,7 +53,7 @@ def readiness(
     return reasons
 
 
-def _subscription(name: str, subscription: Watched) -> Reason:
+def _subscription(name: str, subscription: ReadinessParts) -> Reason:
     state, partitions = subscription.state, subscription.partitions
     health, growth = state.health, subscription.ownership.growth
     nominated, waiting = partitions.nominated, growth.waiting
@@ -82,7 +82,7 @@ def _subscription(name: str, subscription: Watched) -> Reason:
     return Reason(f"subscription:{name}", ok=not wrong, detail="; ".join(filter(None, told)))
 
 
-def _stands_by(subscription: Watched) -> bool:
+def _stands_by(subscription: ReadinessParts) -> bool:
     """Others own partitions and the group has none for us: it does not tell us so, but that is
     fine.
     """

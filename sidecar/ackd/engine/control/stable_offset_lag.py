@@ -18,7 +18,7 @@ TOLD_MS = 10_000
 
 
 @dataclass(slots=True)
-class Held:
+class HeldEnd:
     """`offset`: the first that can't be read; `behind`: so many offsets with it; since when."""
 
     offset: int
@@ -26,12 +26,12 @@ class Held:
     since_ms: int
 
 
-class HeldEnds:
+class StableOffsetLag:
     """Of one subscription's partitions here."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._held: WeakKeyDictionary[Partition, Held] = WeakKeyDictionary()
+        self._held: WeakKeyDictionary[Partition, HeldEnd] = WeakKeyDictionary()
 
     async def look(self, consumer: Consumer, partition: Partition, end: int) -> None:
         """Ask where the log really ends, unless there is more to be read. Raises BrokerError.
@@ -50,7 +50,7 @@ class HeldEnds:
         elif known is not None and known.offset == end:
             known.behind = behind
         else:
-            self._held[partition] = Held(end, behind, self._clock.monotonic_ms())
+            self._held[partition] = HeldEnd(end, behind, self._clock.monotonic_ms())
 
     def held_ms(self, partition: Partition) -> int:
         """For how long the end has stood there; 0 when it is free."""

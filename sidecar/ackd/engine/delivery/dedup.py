@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from ackd.api.messages import Delivery
-from ackd.core.dedup_window import ORIGIN_BYTES, Ask, Entry
+from ackd.core.dedup_window import ORIGIN_BYTES, Ask, SeenEntry
 from ackd.core.ids import LedgerKey
 from ackd.core.record.operations import Settle
-from ackd.core.record.protocol import Call, Reply
+from ackd.core.record.protocol import RecordCall, RecordReply
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.engine.base.context import Context
 from ackd.engine.base.state import SubscriptionState
@@ -60,7 +60,7 @@ class Dedup:
         self._context = context
         self._key_of = business_key(self._settings.key)
         self._questions: list[_Question] = []
-        self._entries: list[Entry] = []
+        self._entries: list[SeenEntry] = []
         self._asked = asyncio.Event()
         self._told = asyncio.Event()
         self._over = False
@@ -152,7 +152,7 @@ class Dedup:
 
     # --- remembering
 
-    def landed(self, partition: Partition, call: Call, reply: Reply) -> None:
+    def on_reply(self, partition: Partition, call: RecordCall, reply: RecordReply) -> None:
         """The store decided: every ack in here, of whomever, makes an entry."""
         for op, result in zip(call.ops, reply.results, strict=True):
             # The ack of a duplicate makes no entry, so that the window does not slide.
@@ -178,7 +178,7 @@ class Dedup:
             body = original(body, carrier)
         key = self._key_of(body)
         if key is not None:
-            self._entries.append(Entry(key, _origin(place, body.offset), now_ms))
+            self._entries.append(SeenEntry(key, _origin(place, body.offset), now_ms))
             self._told.set()
 
     async def _remember_all(self) -> None:

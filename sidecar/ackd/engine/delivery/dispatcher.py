@@ -14,25 +14,25 @@ from functools import partial
 from ackd.api.control import Pause
 from ackd.api.messages import Delivery, Received, ReceiveRequest
 from ackd.core.record.operations import Settle, grants
-from ackd.core.record.protocol import Reply, Verdict
+from ackd.core.record.protocol import CallStatus, RecordReply
 from ackd.core.record.transitions import Verb
 from ackd.engine.base.context import Context
 from ackd.engine.base.state import SubscriptionState
 from ackd.engine.cluster.membership import Membership
-from ackd.engine.delivery.circuit_breaker import Braking
+from ackd.engine.delivery.circuit_breaker import CircuitBreaker
 from ackd.engine.delivery.dedup import Dedup
-from ackd.engine.delivery.rate_limit import Rate
-from ackd.engine.delivery.waiters import Waiter, WaitingLine
+from ackd.engine.delivery.rate_limit import RateLimit
+from ackd.engine.delivery.waiters import Waiter, WaiterQueue
 from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.partition.partition import Partition
-from ackd.engine.settlement.notes import Notes
+from ackd.engine.settlement.notes import ProgressNotes
 from ackd.errors import DrainingError, PressureError, StoreError, StoreUnknownError
 
 RESUME_SHARE = 2
 """Fetching goes on when buffers have fallen to one part in this many (pausing drops a prefetch)."""
 
 
-class HandOut:
+class Dispatcher:
     """Grants leases to waiting receives of one subscription."""
 
     def __init__(
@@ -41,8 +41,8 @@ class HandOut:
         context: Context,
         partitions: OwnedPartitions,
         membership: Membership,
-        notes: Notes,
-        brake: Braking,
+        notes: ProgressNotes,
+        brake: CircuitBreaker,
         dedup: Dedup | None,
         pauses: Callable[[], Sequence[Pause]],
     ) -> None:
@@ -54,8 +54,8 @@ class HandOut:
         self._brake = brake
         self._dedup = dedup
         self._pauses = pauses
-        self.line = WaitingLine()
-        self.rate = Rate(state, context, membership, self._tokens_came)
+        self.line = WaiterQueue()
+        self.rate = RateLimit(state, context, membership, self._tokens_came)
         self._turn: deque[Partition] = deque()
         self._paused: dict[Partition, int] = {}  # with the fetch session that is paused
         self._granting = 0
@@ -246,7 +246,7 @@ class HandOut:
         offsets: Sequence[int],
         first: int,
         until_ms: int,
-        answer: Reply | StoreError,
+        answer: RecordReply | StoreError,
         start: int,
     ) -> None:
         """A request for leases was answered; the last one of a receive answers that. Its grants
@@ -267,7 +267,7 @@ class HandOut:
         if missing and not isinstance(error, StoreUnknownError):
             self.rate.give_back(missing)
         dedup = self._dedup
-        if dedup is not None and isinstance(answer, Reply) and missing < len(offsets):
+        if dedup is not None and isinstance(answer, RecordReply) and missing < len(offsets):
             before = len(waiter.deliveries) - len(offsets) + missing
             granted = waiter.deliveries[before:]
             del waiter.deliveries[before:]
@@ -309,9 +309,9 @@ class HandOut:
         partition: Partition,
         offsets: Sequence[int],
         first: int,
-        reply: Reply,
+        reply: RecordReply,
     ) -> None:
-        if reply.verdict is not Verdict.OK:
+        if reply.verdict is not CallStatus.OK:
             return
         attempts_max, holder = self._state.settings.attempts_max + 1, waiter.request.holder
         waiter.deliveries += partition.deliveries(offsets, reply, first, attempts_max, holder)

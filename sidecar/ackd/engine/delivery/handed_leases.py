@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ackd.core.ledger.entry import Hold
+from ackd.core.ledger.entry import EntryStatus
 from ackd.engine.partition.partition import Partition
 
 HANDED_MAX = 10_000
@@ -17,7 +17,7 @@ def held_leases(partition: Partition) -> Iterator[str]:
     Those that were open before have no holder: they are of applications of other sidecars.
     """
     for offset, entry in partition.ledger.entries.items():
-        if entry.hold is Hold.LEASED and entry.holder:
+        if entry.hold is EntryStatus.LEASED and entry.holder:
             yield partition.signer.token(offset, entry.fence, entry.rterm, entry.attempt)
 
 

@@ -14,7 +14,7 @@ from itertools import islice
 from typing import Protocol
 
 from ackd.api.messages import Delivery
-from ackd.core.ledger.entry import Hold
+from ackd.core.ledger.entry import EntryStatus
 from ackd.engine.base.context import Context
 from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.settlement.settle import Settler
@@ -26,7 +26,7 @@ LOOKS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
-class _Lease:
+class _OpenLease:
     ledger: tuple[bytes, int]
     offset: int
     fence: int
@@ -47,7 +47,7 @@ class OpenLeases:
         self._subscriptions = subscriptions
         self._settler = settler
         self._context = subscriptions[name].context
-        self._open: dict[str, _Lease] = {}
+        self._open: dict[str, _OpenLease] = {}
         self._moved = self._context.moves.listen(name)
         self._looked_ms = 0
 
@@ -57,7 +57,7 @@ class OpenLeases:
             # Of a copy the token names its place in the retry topic, unlike the message.
             token = self._context.keys.open(message.lease)
             ledger = (token.topic_id, token.partition)
-            self._open[message.lease] = _Lease(ledger, token.offset, token.fence)
+            self._open[message.lease] = _OpenLease(ledger, token.offset, token.fence)
 
     def count(self) -> int:
         """How many are still open."""
@@ -70,12 +70,12 @@ class OpenLeases:
         self.count()
         return list(self._open)
 
-    def _over(self, lease: _Lease) -> bool:
+    def _over(self, lease: _OpenLease) -> bool:
         partition = self._subscriptions[self._name].partitions.by_ledger.get(lease.ledger)
         if partition is None or partition.ledger.dirty:
             return False
         entry = partition.ledger.entry(lease.offset)
-        return entry is None or entry.hold is not Hold.LEASED or entry.fence != lease.fence
+        return entry is None or entry.hold is not EntryStatus.LEASED or entry.fence != lease.fence
 
     async def wait(self, timeout_s: float) -> None:
         """Until leases of the subscription began or ended, or the time is over."""

@@ -27,7 +27,7 @@ PAUSE_MS = 10
 PAUSE_MS_MAX = 1_000
 
 
-class Rate:
+class RateLimit:
     """`came` is called when tokens are there, or when it is known that there are none."""
 
     def __init__(

@@ -15,10 +15,10 @@ from ackd.api.messages import Delivery, Received, ReceiveRequest
 from ackd.core.lease import BadTokenError, UnknownKeyError
 from ackd.engine.base.context import Context
 from ackd.engine.base.state import SubscriptionState
-from ackd.engine.delivery.dispatcher import HandOut
+from ackd.engine.delivery.dispatcher import Dispatcher
 from ackd.engine.delivery.waiters import Waiter
 from ackd.engine.partition.owned import OwnedPartitions
-from ackd.engine.settlement.notes import Notes
+from ackd.engine.settlement.notes import ProgressNotes
 from ackd.engine.settlement.settle import Settler
 from ackd.errors import AttemptMismatchError, StoreError
 from ackd.ports import Record
@@ -27,14 +27,14 @@ BODY_WAIT_MS = 3_000
 BODY_POLL_MS = 20
 
 
-class Remembered(msgspec.Struct):
+class RememberedReceive(msgspec.Struct):
     """What is kept of a receive: its parameters and the tokens that it was given."""
 
     parameters: str
     leases: list[str]
 
 
-class Attempts:
+class ReceiveAttempts:
     """Receives with an `attempt_id` of one subscription."""
 
     def __init__(
@@ -42,8 +42,8 @@ class Attempts:
         state: SubscriptionState,
         context: Context,
         partitions: OwnedPartitions,
-        hand_out: HandOut,
-        notes: Notes,
+        hand_out: Dispatcher,
+        notes: ProgressNotes,
         settler: Settler,
     ) -> None:
         self._state = state
@@ -63,7 +63,7 @@ class Attempts:
         parameters = f"{request.max} {request.lease_ms} {request.bytes_max}"
         stored = await self._context.store.get(name)
         if stored is not None:
-            before = msgspec.json.decode(stored, type=Remembered)
+            before = msgspec.json.decode(stored, type=RememberedReceive)
             if before.parameters != parameters:
                 raise AttemptMismatchError
             messages = await self._replay(before.leases)
@@ -97,7 +97,7 @@ class Attempts:
     async def _remember(
         self, name: str, parameters: str, request: ReceiveRequest, received: Received
     ) -> None:
-        entry = Remembered(parameters, [message.lease for message in received.messages])
+        entry = RememberedReceive(parameters, [message.lease for message in received.messages])
         lease_ms = request.lease_ms or self._state.settings.lease_ms
         try:
             await self._context.store.put(name, msgspec.json.encode(entry), lease_ms)

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from ackd.engine.base.context import Context
 from ackd.engine.base.state import SubscriptionState
 from ackd.engine.cluster.membership import Membership
-from ackd.engine.delivery.circuit_breaker import Braking
-from ackd.engine.delivery.dispatcher import HandOut
-from ackd.engine.delivery.window_pressure import Filling
+from ackd.engine.delivery.circuit_breaker import CircuitBreaker
+from ackd.engine.delivery.dispatcher import Dispatcher
+from ackd.engine.delivery.window_pressure import WindowPressure
 from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.partition.partition import Partition
-from ackd.engine.retry.body_spill import Parking
-from ackd.engine.retry.claims import Claims
+from ackd.engine.retry.body_spill import BodySpill
+from ackd.engine.retry.claims import CopyClaims
 
 JOURNAL_MS = 50
 """With other sidecars alive, an owner asks for their settles at least this often (R16)."""
@@ -24,7 +24,7 @@ UPKEEP_MS = 100
 IDLE_MS = 1_000
 
 
-class Sweeper:
+class DeadlineTimers:
     """Wakes exactly when the next deadline passes (I4); nothing is found by scanning."""
 
     def __init__(
@@ -33,11 +33,11 @@ class Sweeper:
         context: Context,
         partitions: OwnedPartitions,
         membership: Membership,
-        hand_out: HandOut,
-        filling: Filling,
-        brake: Braking,
-        bodies: Parking,
-        claims: Claims,
+        hand_out: Dispatcher,
+        filling: WindowPressure,
+        brake: CircuitBreaker,
+        bodies: BodySpill,
+        claims: CopyClaims,
     ) -> None:
         self._state = state
         self._partitions = partitions

@@ -70,7 +70,7 @@ class Waiter:
             self.future.exception()  # seen: whoever waited may have left
 
 
-class WaitingLine:
+class WaiterQueue:
     """The waiters of one subscription, in the order of their arrival."""
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ AIM_SHARE = 0.9
 """Fetching goes on when so much is held."""
 
 
-class Filling:
+class WindowPressure:
     """Watches the window of one subscription on this sidecar."""
 
     def __init__(

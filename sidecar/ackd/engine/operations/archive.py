@@ -21,7 +21,7 @@ class NoRightError(AckdError):
 
 
 @dataclass(slots=True)
-class Document:
+class RedriveDocument:
     """An operation as it is kept. `ends`: the end of each partition when it began.
 
     (`partition`, `offset`): what is below was looked at. `pending`: offsets of the batch that is
@@ -86,7 +86,7 @@ class Document:
         return json.dumps(asdict(self)).encode()
 
 
-AnyDocument = Document | SeekDocument
+AnyDocument = RedriveDocument | SeekDocument
 
 
 def read_document(raw: bytes) -> AnyDocument:
@@ -106,7 +106,7 @@ def read_document(raw: bytes) -> AnyDocument:
         }
         values["request"] = DeadRequest(**request)
         values["state"] = Progress(values["state"])
-        return Document(**values)
+        return RedriveDocument(**values)
     except (ValueError, KeyError, TypeError) as error:
         raise StoreDataError(f"an operation can't be read: {error}") from error
 

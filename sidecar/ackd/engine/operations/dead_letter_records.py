@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ackd.core.ids import INCARNATION_BITS, RTERM_BITS, LedgerKey, SidecarId
 from ackd.core.record.copies import PRUNE_MAX
 from ackd.core.record.operations import Advance, Drop, ForgetOriginRecords, LookUp, Op, RemakeChunk
-from ackd.core.record.protocol import Open, Reply, SlotView, Snapshot, Verdict
+from ackd.core.record.protocol import CallStatus, Open, RecordReply, SlotView, Snapshot
 from ackd.core.record.transitions import State
 from ackd.engine.base.context import Context
 from ackd.errors import StoreDataError, StoreError
@@ -24,14 +24,14 @@ PRUNES = 16
 
 
 @dataclass(slots=True)
-class Taken:
+class TakenRecord:
     """A record under our term. `slots`: those that were on their way when it was taken."""
 
     handle: LedgerHandle
     slots: dict[int, SlotView]
 
 
-class DeadMarks:
+class DeadLetterRecords:
     """Calls to the records of one subscription's dead letters."""
 
     def __init__(self, context: Context) -> None:
@@ -47,14 +47,14 @@ class DeadMarks:
         handle = LedgerHandle(key)
         ops = [LookUp(offset) for offset in offsets]
         reply = await self._context.flusher.submit(handle, ops)
-        if reply.verdict is Verdict.MOVED:
+        if reply.verdict is CallStatus.MOVED:
             await self.take(key, None)
             reply = await self._context.flusher.submit(handle, ops)
-        if reply.verdict in (Verdict.ABSENT, Verdict.CHUNK_LOST):
+        if reply.verdict in (CallStatus.ABSENT, CallStatus.CHUNK_LOST):
             return [State.READY] * len(offsets)
         return [result.state for result in _decided(reply).results]
 
-    async def take(self, key: LedgerKey, first: int | None) -> Taken:
+    async def take(self, key: LedgerKey, first: int | None) -> TakenRecord:
         """Own a record; made when absent unless `first` (the log's first offset) is None.
 
         What lies below `first` was deleted by retention and is forgotten. Raises StoreError.
@@ -67,7 +67,7 @@ class DeadMarks:
             snapshot = await self._open(handle, None, handle.term)
         if first is not None:
             await self.decide(handle, [*[Advance(first)] * PRUNES, Drop(first)])
-        return Taken(handle, {slot.offset: slot for slot in snapshot.slots})
+        return TakenRecord(handle, {slot.offset: slot for slot in snapshot.slots})
 
     async def prune(self, key: LedgerKey, homes: int) -> None:
         """Drop homes that were closed long ago, about so many. Raises StoreError.
@@ -78,7 +78,7 @@ class DeadMarks:
         for _ in range(homes // (PRUNES * PRUNE_MAX) + 1):
             await self._context.flusher.submit(handle, [Advance(0)] * PRUNES)
 
-    async def decide(self, handle: LedgerHandle, ops: Sequence[Op]) -> Reply:
+    async def decide(self, handle: LedgerHandle, ops: Sequence[Op]) -> RecordReply:
         """One call, as the owner. Raises StoreError when it was not decided."""
         return _decided(await self._context.flusher.submit(handle, ops))
 
@@ -94,7 +94,7 @@ class DeadMarks:
             term=term,
         )
         snapshot = await self._context.flusher.open(request, handle)
-        if snapshot.verdict is not Verdict.OK:
+        if snapshot.verdict is not CallStatus.OK:
             name = snapshot.verdict.name
             raise StoreDataError(f"the record of the dead letters is {name}")
         return snapshot
@@ -110,7 +110,7 @@ class DeadMarks:
         return ops
 
 
-def _decided(reply: Reply) -> Reply:
-    if reply.verdict is not Verdict.OK:
+def _decided(reply: RecordReply) -> RecordReply:
+    if reply.verdict is not CallStatus.OK:
         raise StoreError(f"the record of the dead letters is {reply.verdict.name}")
     return reply

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 from ackd.api.dead_letters import (
     DeadLetter,
@@ -17,9 +16,9 @@ from ackd.api.dead_letters import (
 )
 from ackd.core.record.transitions import State
 from ackd.engine.operations.archive import Archive
-from ackd.engine.operations.operations import Operations
+from ackd.engine.operations.operated import Operated
 from ackd.engine.operations.parts import OperationParts
-from ackd.engine.retry.dead_letter_reader import DeadLog, Letter, open_dead_log, read_id
+from ackd.engine.retry.dead_letter_reader import DeadLetterLog, Letter, open_dead_log, read_id
 from ackd.errors import BadParameterError, PressureError, UnknownDeadLetterError
 from ackd.ports import Clock, Store
 
@@ -28,15 +27,6 @@ LOOK_MS = 10_000
 SHOWN_MAX = 20
 READERS_MAX = 4
 """Each look opens a reader at the broker; so many at once for the whole sidecar."""
-
-
-class Operated(Protocol):
-    """The parts of a subscription that operations work on."""
-
-    @property
-    def operation_parts(self) -> OperationParts: ...
-    @property
-    def operations(self) -> Operations: ...
 
 
 class DeadLetters:
@@ -84,7 +74,9 @@ class DeadLetters:
             topic_id = b"" if log.info is None else log.topic_id
         return await self._of(name).operations.begin(request, topic_id, ranges)
 
-    async def _dry_run(self, parts: OperationParts, log: DeadLog, request: DeadRequest) -> DryRun:
+    async def _dry_run(
+        self, parts: OperationParts, log: DeadLetterLog, request: DeadRequest
+    ) -> DryRun:
         scan = _Scan(parts, log, self._until_ms(), keep=SHOWN_MAX)
         await scan.from_(
             0,
@@ -110,8 +102,8 @@ class DeadLetters:
     def _until_ms(self) -> int:
         return self._clock.monotonic_ms() + LOOK_MS
 
-    def _reader(self) -> _Place:
-        return _Place(self)
+    def _reader(self) -> _ScanPlace:
+        return _ScanPlace(self)
 
     def enter(self) -> None:
         """Take a place of a reader. Raises PressureError."""
@@ -124,7 +116,7 @@ class DeadLetters:
         self._readers -= 1
 
 
-class _Place:
+class _ScanPlace:
     """A reader's place, while it is used."""
 
     def __init__(self, of: DeadLetters) -> None:
@@ -144,7 +136,7 @@ class _Scan:
     """
 
     def __init__(
-        self, parts: OperationParts, log: DeadLog, until_ms: int, keep: int | None = None
+        self, parts: OperationParts, log: DeadLetterLog, until_ms: int, keep: int | None = None
     ) -> None:
         self._parts = parts
         self._log = log
@@ -190,19 +182,19 @@ class _Scan:
 
 
 async def still_there(
-    parts: OperationParts, log: DeadLog, partition: int, letters: Sequence[Letter]
+    parts: OperationParts, log: DeadLetterLog, partition: int, letters: Sequence[Letter]
 ) -> list[tuple[Letter, State]]:
     """Those that were not redriven or purged, with their states. Raises StoreError."""
     if not letters:
         return []
     offsets = [letter.record.offset for letter in letters]
-    states = await parts.dead_marks.states(log.key(partition), offsets)
+    states = await parts.dead_letter_records.states(log.key(partition), offsets)
     pairs = zip(letters, states, strict=True)
     return [(letter, state) for letter, state in pairs if state is not State.FINISHED]
 
 
 async def _named(
-    parts: OperationParts, log: DeadLog, ids: Sequence[str]
+    parts: OperationParts, log: DeadLetterLog, ids: Sequence[str]
 ) -> list[tuple[Letter, State]]:
     """All of these. Raises UnknownDeadLetterError when one is not there."""
     found: list[tuple[Letter, State]] = []

@@ -20,13 +20,13 @@ from ackd.engine.operations.archive import (
     ENDED,
     AnyDocument,
     Archive,
-    Document,
     NoRightError,
+    RedriveDocument,
 )
 from ackd.engine.operations.parts import OperationParts
-from ackd.engine.operations.redrive_job import Work
+from ackd.engine.operations.redrive_job import RedriveJob
 from ackd.engine.operations.seek_document import SeekDocument
-from ackd.engine.operations.seek_job import SeekWork
+from ackd.engine.operations.seek_job import SeekJob
 from ackd.errors import (
     AckdError,
     OperationRunningError,
@@ -58,7 +58,7 @@ class Operations:
         self.archive = Archive(context.store, context.clock)
         self._me = f"{context.identity}#{context.random_bits(ID_BITS):016x}".encode()
         self._wake = asyncio.Event()
-        self._to_prune: deque[tuple[int, Document]] = deque(maxlen=PRUNES_MAX)
+        self._to_prune: deque[tuple[int, RedriveDocument]] = deque(maxlen=PRUNES_MAX)
 
     def _running(self) -> str:
         return f"dead-operation:{self._state.cluster}:{self._state.name}"
@@ -73,7 +73,7 @@ class Operations:
 
         Raises OperationRunningError, StoreError.
         """
-        document = Document(
+        document = RedriveDocument(
             id=self.new_id(),
             subscription=self._state.name,
             request=request,
@@ -182,7 +182,7 @@ class Operations:
         if await self._store.get(self._running()) == document.id.encode():
             await self._store.delete(self._running())
         await self._store.delete(self._right())
-        if isinstance(document, Document) and document.topic_id:
+        if isinstance(document, RedriveDocument) and document.topic_id:
             due_ms = self._context.clock.monotonic_ms() + HOME_KEEP_MS + PRUNE_AFTER_MS
             self._to_prune.append((due_ms, document))
 
@@ -203,17 +203,17 @@ class Operations:
                 await asyncio.sleep(pause_s)
                 await self._after_failure(document)
 
-    def _work(self, document: AnyDocument) -> Work | SeekWork:
+    def _work(self, document: AnyDocument) -> RedriveJob | SeekJob:
         """One try."""
         if isinstance(document, SeekDocument):
-            return SeekWork(self._parts, self, document)
-        return Work(self._parts, self, document)
+            return SeekJob(self._parts, self, document)
+        return RedriveJob(self._parts, self, document)
 
     async def _after_failure(self, document: AnyDocument) -> None:
         """Tell what is wrong, and give up if that is wanted. Raises NoRightError."""
         try:
             await self.keep_right()
-            if isinstance(document, Document) and await self.archive.cancelled(document.id):
+            if isinstance(document, RedriveDocument) and await self.archive.cancelled(document.id):
                 document.state = Progress.CANCELLED
             await self.archive.write(document)
         except StoreError:
@@ -231,4 +231,4 @@ class Operations:
                     bytes.fromhex(document.topic_id),
                     number,
                 )
-                await self._parts.dead_marks.prune(key, document.moved)
+                await self._parts.dead_letter_records.prune(key, document.moved)

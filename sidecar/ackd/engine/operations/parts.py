@@ -8,10 +8,10 @@ from ackd.engine.base.context import Context
 from ackd.engine.base.state import SubscriptionState
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.control.control import Control
-from ackd.engine.operations.dead_letter_records import DeadMarks
+from ackd.engine.operations.dead_letter_records import DeadLetterRecords
 from ackd.engine.ownership.records import Records
 from ackd.engine.retry.own_topic import OwnTopic
-from ackd.engine.tracing.subscription_spans import Tracing
+from ackd.engine.tracing.subscription_spans import SubscriptionSpans
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,6 @@ class OperationParts:
     membership: Membership
     control: Control
     records: Records
-    dead_marks: DeadMarks
+    dead_letter_records: DeadLetterRecords
     retry_topic: OwnTopic
-    tracing: Tracing | None
+    tracing: SubscriptionSpans | None

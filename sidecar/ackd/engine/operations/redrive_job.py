@@ -15,11 +15,11 @@ from ackd.api.dead_letters import DeadRequest, Kind, Progress, To
 from ackd.core.record.operations import Advance, FinishOrigin, Gap, MoveToRetry, Op, PlaceCopy
 from ackd.core.record.protocol import Finish
 from ackd.core.record.transitions import Outcome, State
-from ackd.engine.operations.archive import Document, Runner
-from ackd.engine.operations.dead_letter_records import Taken
+from ackd.engine.operations.archive import RedriveDocument, Runner
+from ackd.engine.operations.dead_letter_records import TakenRecord
 from ackd.engine.operations.parts import OperationParts
 from ackd.engine.partition.copy_headers import (
-    Carrier,
+    RetryCopy,
     carrier_headers,
     own_headers,
     place_of,
@@ -27,7 +27,7 @@ from ackd.engine.partition.copy_headers import (
 )
 from ackd.engine.retry.dead_letter_reader import (
     BYTES_MAX,
-    DeadLog,
+    DeadLetterLog,
     Letter,
     open_dead_log,
     read_id,
@@ -50,24 +50,24 @@ class _Home:
     rterm: int
 
 
-class Work:
+class RedriveJob:
     """One try to bring an operation to its end. Raises StoreError, BrokerError, NoRightError."""
 
     def __init__(
         self,
         parts: OperationParts,
         operations: Runner,
-        document: Document,
+        document: RedriveDocument,
     ) -> None:
         self._parts = parts
         self._state = parts.state
         self._context = parts.context
         self._operations = operations
         self._document = document
-        self._marks = parts.dead_marks
+        self._marks = parts.dead_letter_records
         state = parts.state
         self._reserved = ReservedTopics(state.broker, {state.name: state.settings})
-        self._taken: dict[int, Taken] = {}
+        self._taken: dict[int, TakenRecord] = {}
 
     @property
     def _request(self) -> DeadRequest:
@@ -86,7 +86,7 @@ class Work:
             while document.state is Progress.RUNNING:
                 await self._step(log)
 
-    async def _step(self, log: DeadLog) -> None:
+    async def _step(self, log: DeadLetterLog) -> None:
         document, operations = self._document, self._operations
         await operations.keep_right()
         if document.pending:
@@ -114,7 +114,7 @@ class Work:
 
     # --- which
 
-    async def _next(self, log: DeadLog) -> list[Letter]:
+    async def _next(self, log: DeadLetterLog) -> list[Letter]:
         """The next batch; it is in `pending` then. Without one only the position moves on."""
         document = self._document
         number = document.partition
@@ -139,7 +139,9 @@ class Work:
             self._go_on()
         return letters
 
-    async def _named(self, log: DeadLog, number: int, offset: int) -> tuple[list[Letter], int]:
+    async def _named(
+        self, log: DeadLetterLog, number: int, offset: int
+    ) -> tuple[list[Letter], int]:
         """Those of the request that are in this partition."""
         wanted = sorted(
             at for partition, at in map(read_id, self._request.ids) if partition == number
@@ -156,7 +158,7 @@ class Work:
         return found, self._document.ends[number]
 
     async def _still_there(
-        self, log: DeadLog, number: int, letters: Sequence[Letter]
+        self, log: DeadLetterLog, number: int, letters: Sequence[Letter]
     ) -> list[Letter]:
         offsets = [letter.record.offset for letter in letters]
         states = await self._marks.states(log.key(number), offsets)
@@ -174,7 +176,7 @@ class Work:
 
     # --- one batch
 
-    async def _batch(self, log: DeadLog, letters: list[Letter]) -> None:
+    async def _batch(self, log: DeadLetterLog, letters: list[Letter]) -> None:
         document = self._document
         began_ms = self._context.clock.monotonic_ms()
         taken = await self._take(log, document.partition)
@@ -211,14 +213,14 @@ class Work:
         if left_ms > 0:
             await asyncio.sleep(min(left_ms / 1000, NAP_S))
 
-    async def _take(self, log: DeadLog, number: int) -> Taken:
+    async def _take(self, log: DeadLetterLog, number: int) -> TakenRecord:
         taken = self._taken.get(number)
         if taken is None:
             first, _ = await log.range(number)
             taken = self._taken[number] = await self._marks.take(log.key(number), first)
         return taken
 
-    async def _purge(self, taken: Taken, letters: Sequence[Letter]) -> int:
+    async def _purge(self, taken: TakenRecord, letters: Sequence[Letter]) -> int:
         ops = []
         for letter in letters:
             offset = letter.record.offset
@@ -234,7 +236,7 @@ class Work:
     # --- to the origin topic
 
     async def _to_origin(
-        self, log: DeadLog, taken: Taken, letters: Sequence[Letter]
+        self, log: DeadLetterLog, taken: TakenRecord, letters: Sequence[Letter]
     ) -> tuple[int, int]:
         sent = [each for each in letters if each.record.offset not in taken.slots]
         # Whoever may write dead letters writes where they come from, too.
@@ -260,7 +262,7 @@ class Work:
     # --- to this group
 
     async def _to_group(
-        self, log: DeadLog, taken: Taken, letters: Sequence[Letter]
+        self, log: DeadLetterLog, taken: TakenRecord, letters: Sequence[Letter]
     ) -> tuple[int, int]:
         """Home, copy, finish (R2). Begun anew after a crash it does no harm."""
         partitions = await self._parts.retry_topic.ensure()
@@ -275,14 +277,14 @@ class Work:
             self._parts.retry_topic.doubt()
         return before + len(stored), _refused(results)
 
-    def _tell(self, log: DeadLog, letters: Sequence[Letter]) -> None:
+    def _tell(self, log: DeadLetterLog, letters: Sequence[Letter]) -> None:
         """For the traces, if there are some."""
         tracing = self._parts.tracing
         if tracing is not None:
             told = [(each.carrier, log.home(each).id) for each in letters]
             tracing.redriven(told, self._context.clock.wall_ms())
 
-    async def _send(self, taken: Taken, letters: Sequence[Letter]) -> tuple[list[_Home], int]:
+    async def _send(self, taken: TakenRecord, letters: Sequence[Letter]) -> tuple[list[_Home], int]:
         """Write the homes; also how many were redriven by whoever began with this batch."""
         reply = await self._marks.decide(taken.handle, _send_ops(letters))
         homes: list[_Home] = []
@@ -298,7 +300,7 @@ class Work:
                 raise StoreError(f"a home was answered {result.outcome.name}; trying again")
         return homes, before
 
-    async def _mark(self, taken: Taken, homes: Sequence[_Home]) -> None:
+    async def _mark(self, taken: TakenRecord, homes: Sequence[_Home]) -> None:
         """The copies are durable: the dead letters are gone."""
         ops = [_finish(home.letter.record.offset, home.generation, home.rterm) for home in homes]
         # Two drop as many old homes as this batch has made.
@@ -307,10 +309,12 @@ class Work:
         if any(each.state is not State.FINISHED for each in reply.results[: len(homes)]):
             raise StoreError("a copy could not be marked; trying again")
 
-    def _copy(self, log: DeadLog, taken: Taken, home: _Home, partitions: int) -> Outgoing:
+    def _copy(
+        self, log: DeadLetterLog, taken: TakenRecord, home: _Home, partitions: int
+    ) -> Outgoing:
         letter = home.letter
         old, record = letter.carrier, letter.record
-        carrier = Carrier(
+        carrier = RetryCopy(
             origin=old.origin,
             subscription=old.subscription,
             generation=home.generation,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from ackd.api.dead_letters import OperationView
 from ackd.api.progress import (
@@ -21,9 +20,9 @@ from ackd.core.ids import TopicPartition
 from ackd.core.ledger.bitmap import ChunkedBitmap
 from ackd.core.record.protocol import Snapshot
 from ackd.core.record.transitions import State
-from ackd.engine.operations.operations import Operations
+from ackd.engine.operations.operated import Operated
 from ackd.engine.operations.parts import OperationParts
-from ackd.engine.operations.seek_document import SeekDocument, Target
+from ackd.engine.operations.seek_document import SeekDocument, SeekTarget
 from ackd.engine.ownership import undo
 from ackd.engine.ownership.records import Records
 from ackd.errors import (
@@ -43,7 +42,7 @@ FORM = 1
 
 
 @dataclass(slots=True)
-class _Place:
+class _SeekPlace:
     """A partition of the group: its topic, its log, its record, and where it would go."""
 
     info: TopicInfo
@@ -52,15 +51,6 @@ class _Place:
     end: int = 0
     snapshot: Snapshot | None = None
     to: Position | None = None
-
-
-class Operated(Protocol):
-    """The parts of a subscription that operations work on."""
-
-    @property
-    def operation_parts(self) -> OperationParts: ...
-    @property
-    def operations(self) -> Operations: ...
 
 
 class Seeks:
@@ -106,7 +96,7 @@ class Seeks:
 
     # --- looking
 
-    async def _look(self, parts: OperationParts, request: SeekRequest) -> list[_Place]:
+    async def _look(self, parts: OperationParts, request: SeekRequest) -> list[_SeekPlace]:
         """The partitions that are meant, and where each would go. Raises PressureError."""
         if self._looking >= LOOKS_MAX:
             raise PressureError("too many look at progress at once")
@@ -116,13 +106,13 @@ class Seeks:
         finally:
             self._looking -= 1
 
-    async def _places(self, parts: OperationParts, request: SeekRequest) -> list[_Place]:
+    async def _places(self, parts: OperationParts, request: SeekRequest) -> list[_SeekPlace]:
         if not parts.state.health.joined or not parts.state.cluster:
             raise BrokerError("the broker is not connected yet")
         own = parts.retry_topic.name
         infos = [each for each in await parts.state.consumer.topics() if each.topic != own]
         found = {
-            tp: _Place(info, tp)
+            tp: _SeekPlace(info, tp)
             for info in sorted(infos, key=lambda each: each.topic)
             for tp in (TopicPartition(info.topic, number) for number in range(info.partitions))
         }
@@ -143,7 +133,7 @@ class Seeks:
         records = parts.records
         gate = asyncio.Semaphore(AT_ONCE)
 
-        async def fill(place: _Place) -> None:
+        async def fill(place: _SeekPlace) -> None:
             async with gate:
                 await _fill(parts, records, place, request, wanted.get(place.tp))
 
@@ -158,7 +148,7 @@ class Seeks:
 async def _fill(
     parts: OperationParts,
     records: Records,
-    place: _Place,
+    place: _SeekPlace,
     request: SeekRequest,
     wanted: Position | None,
 ) -> None:
@@ -187,13 +177,13 @@ async def _fill(
     place.to = Position(info.topic, tp.partition, offset, tuple((a, b) for a, b in kept if a < b))
 
 
-def _progress(place: _Place, snapshot: Snapshot) -> PartitionProgress:
+def _progress(place: _SeekPlace, snapshot: Snapshot) -> PartitionProgress:
     window, (topic, number) = undo.window(snapshot), place.tp
     topic_id = place.info.topic_id.hex()
     return PartitionProgress(topic, topic_id, number, window.offset, window.epoch, window.finished)
 
 
-def _plan(place: _Place, request: SeekRequest) -> PartitionPlan:
+def _plan(place: _SeekPlace, request: SeekRequest) -> PartitionPlan:
     """Counts offsets, so a hole of the log counts as a message."""
     to = place.to or Position(place.tp.topic, place.tp.partition, place.end)
     snapshot, end = place.snapshot, place.end
@@ -229,13 +219,13 @@ def _both(one: ChunkedBitmap, other: ChunkedBitmap, start: int, end: int) -> int
     )
 
 
-def _target(place: _Place, offset: int, finished: Sequence[tuple[int, int]] = ()) -> Target:
+def _target(place: _SeekPlace, offset: int, finished: Sequence[tuple[int, int]] = ()) -> SeekTarget:
     topic_id = place.info.topic_id.hex()
-    return Target(place.tp.topic, topic_id, place.tp.partition, offset, list(finished))
+    return SeekTarget(place.tp.topic, topic_id, place.tp.partition, offset, list(finished))
 
 
 def _document(
-    parts: OperationParts, request: SeekRequest, places: Sequence[_Place], operation_id: str
+    parts: OperationParts, request: SeekRequest, places: Sequence[_SeekPlace], operation_id: str
 ) -> SeekDocument:
     context = parts.context
     return SeekDocument(

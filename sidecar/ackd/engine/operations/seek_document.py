@@ -26,7 +26,7 @@ class Stage(StrEnum):
     CHECK = "check"
 
 
-class Target(msgspec.Struct):
+class SeekTarget(msgspec.Struct):
     """One partition and where it goes. `finished`: ranges above that stay finished.
 
     `held`: offsets whose copy is under lease; that copy is all that comes of them. `epoch`: the
@@ -59,7 +59,7 @@ class SeekDocument(msgspec.Struct, kw_only=True):
     subscription: str
     to: str
     increase_only: bool
-    targets: list[Target]
+    targets: list[SeekTarget]
     created_ms: int
     updated_ms: int = 0
     state: Progress = Progress.RUNNING

@@ -19,10 +19,10 @@ from ackd.core.record.transitions import State
 from ackd.engine.cluster.members import UNCONFIRMED_MS
 from ackd.engine.operations.archive import Runner
 from ackd.engine.operations.parts import OperationParts
-from ackd.engine.operations.seek_document import SeekDocument, Stage, Target
+from ackd.engine.operations.seek_document import SeekDocument, SeekTarget, Stage
 from ackd.engine.ownership import undo
 from ackd.engine.ownership.records import OPS_MAX
-from ackd.engine.retry.dead_letter_reader import DeadLog, Letter, open_log
+from ackd.engine.retry.dead_letter_reader import DeadLetterLog, Letter, open_log
 from ackd.errors import StoreError
 from ackd.store.flusher import LedgerHandle
 
@@ -35,7 +35,7 @@ NAP_MS = 100
 _PENDING = frozenset({State.DEAD, State.SENDING})
 
 
-class SeekWork:
+class SeekJob:
     """One try to bring a seek to its end. Raises StoreError, BrokerError, NoRightError."""
 
     def __init__(
@@ -99,11 +99,11 @@ class SeekWork:
 
     # --- copies
 
-    def _retry_key(self, log: DeadLog, number: int) -> LedgerKey:
+    def _retry_key(self, log: DeadLetterLog, number: int) -> LedgerKey:
         return LedgerKey(self._state.cluster, self._state.name, log.topic_id, number)
 
     async def _letters(
-        self, log: DeadLog, number: int, start: int, end: int | None = None
+        self, log: DeadLetterLog, number: int, start: int, end: int | None = None
     ) -> AsyncIterator[list[Letter]]:
         """Copies from `start` on, to the end of the log (or `end`), batch by batch."""
         first, log_end = await log.range(number)
@@ -113,7 +113,7 @@ class SeekWork:
             yield letters
             await self._operations.keep_right()
 
-    def _target_of(self, letter: Letter) -> Target | None:
+    def _target_of(self, letter: Letter) -> SeekTarget | None:
         """Where the message of a copy comes again, if it does."""
         origin = letter.carrier.origin
         if origin.cluster != self._state.cluster:
@@ -199,14 +199,14 @@ class SeekWork:
             target.held.append(offset)
             await self._decide_as_owner(target, [_skip(offset)])
 
-    async def _decide_as_owner(self, target: Target, ops: Sequence[Op]) -> None:
+    async def _decide_as_owner(self, target: SeekTarget, ops: Sequence[Op]) -> None:
         taken = await self._records.take(self._key(target), target.offset)
         if taken is not None:
             await self._records.decide(taken[0], ops)
 
     # --- the partitions
 
-    def _key(self, target: Target) -> LedgerKey:
+    def _key(self, target: SeekTarget) -> LedgerKey:
         return target.key(self._state.cluster, self._state.name)
 
     async def _reset_all(self) -> None:
@@ -224,13 +224,13 @@ class SeekWork:
                 moved = await self._reset(target)
             await self._moved(target, moved=moved)
 
-    async def _moved(self, target: Target, *, moved: bool) -> None:
+    async def _moved(self, target: SeekTarget, *, moved: bool) -> None:
         target.done = True
         self._document.moved += moved
         self._document.skipped += not moved
         await self._save()
 
-    async def _reset(self, target: Target) -> bool:
+    async def _reset(self, target: SeekTarget) -> bool:
         taken = await self._records.take(self._key(target), target.offset)
         if taken is None:
             raise StoreError("a record was made and is gone")
@@ -250,7 +250,7 @@ class SeekWork:
             tracing.sought(handle.key, target.topic, target.epoch + 1, target.offset)
         return True
 
-    async def _increase(self, target: Target) -> bool:
+    async def _increase(self, target: SeekTarget) -> bool:
         """Only forward, and nothing that is finished becomes unfinished."""
         taken = await self._records.take(self._key(target), target.offset)
         if taken is None:
@@ -298,5 +298,5 @@ def _skip(offset: int) -> Op:
     return Gap(offset, offset + 1, Finish.SKIPPED)
 
 
-def _holes(target: Target) -> list[Op]:
+def _holes(target: SeekTarget) -> list[Op]:
     return [Gap(start, end, Finish.SKIPPED) for start, end in target.finished]

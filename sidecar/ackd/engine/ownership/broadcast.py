@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ackd.config.subscription import SubscriptionSettings
-from ackd.core.dedup_window import Ask, Entry
+from ackd.core.dedup_window import Ask, SeenEntry
 from ackd.core.ids import LedgerKey, TopicPartition
-from ackd.core.rate_bucket import Taken
-from ackd.core.record.protocol import Call, Open, Reply, Snapshot
+from ackd.core.rate_bucket import TokensTaken
+from ackd.core.record.protocol import Open, RecordCall, RecordReply, Snapshot
 from ackd.core.store_layout import Layouts
 from ackd.engine.base.context import Context
 from ackd.errors import BrokerError
@@ -24,19 +24,19 @@ from ackd.ports import (
     Broker,
     Clock,
     Committed,
+    Condition,
     Consumer,
     ConsumerEvent,
     ConsumerSpec,
     Members,
     Nominated,
-    Note,
     Outboxes,
     Places,
     SeenKeys,
     Store,
+    StoredNote,
     TopicInfo,
     TopicReplaced,
-    Trouble,
 )
 
 LOG = logging.getLogger("ackd.engine")
@@ -127,12 +127,12 @@ class BroadcastConsumer:
             if self._away:
                 return []
             self._away = True
-            return [Trouble(TROUBLE, error.detail)]
+            return [Condition(TROUBLE, error.detail)]
         self._look_ms = now_ms + REFRESH_MS
         found: list[ConsumerEvent] = []
         if self._away:
             self._away = False
-            found.append(Trouble(TROUBLE, "", cleared=True))
+            found.append(Condition(TROUBLE, "", cleared=True))
         for info in infos:
             before = self._ids.get(info.topic)
             self._ids[info.topic] = info.topic_id
@@ -210,7 +210,7 @@ class ScopedStore:
         """As the port says."""
         await self._store.start()
 
-    async def apply(self, calls: Sequence[Call]) -> list[Reply]:
+    async def apply(self, calls: Sequence[RecordCall]) -> list[RecordReply]:
         """As the port says."""
         return await self._store.apply(calls)
 
@@ -236,7 +236,9 @@ class ScopedStore:
         """Of the own scope."""
         return await self._store.set_live(self._of(subscription), expected, value)
 
-    async def take(self, subscription: str, wanted: int, rate_per_s: float, burst: int) -> Taken:
+    async def take(
+        self, subscription: str, wanted: int, rate_per_s: float, burst: int
+    ) -> TokensTaken:
         """Of the own scope: each sidecar has the whole rate."""
         return await self._store.take(self._of(subscription), wanted, rate_per_s, burst)
 
@@ -249,7 +251,7 @@ class ScopedStore:
         """As the port says."""
         self._store.write_layout(layout)
 
-    async def put_notes(self, key: LedgerKey, notes: Sequence[Note], bytes_max: int) -> int:
+    async def put_notes(self, key: LedgerKey, notes: Sequence[StoredNote], bytes_max: int) -> int:
         """As the port says."""
         return await self._store.put_notes(key, notes, bytes_max)
 
@@ -302,7 +304,7 @@ class ScopedStore:
         """As the port says."""
         await self._store.delete(name)
 
-    def troubles(self) -> list[Trouble]:
+    def troubles(self) -> list[Condition]:
         """As the store says."""
         return self._store.troubles()
 
@@ -328,7 +330,7 @@ class _ScopedKeys:
         return await self._keys.seen(f"{subscription}@{self._identity}", window_ms, ledgers, asks)
 
     async def remember(
-        self, subscription: str, window_ms: int, most: int, entries: Sequence[Entry]
+        self, subscription: str, window_ms: int, most: int, entries: Sequence[SeenEntry]
     ) -> int:
         """In the own scope."""
         own = f"{subscription}@{self._identity}"

@@ -19,7 +19,7 @@ from ackd.engine.cluster.membership import Membership
 from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import Partition
 from ackd.errors import StoreError
-from ackd.ports import Arrived, Nominated, OwnAcks, Place, Record, Revoked
+from ackd.ports import Arrived, AssignedPlace, Nominated, OwnAcks, Record, Revoked
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -34,7 +34,7 @@ LOOK_MS: Final = 5_000
 SHARE_MS: Final = 500
 
 
-class OwnAckFlow:
+class BrokerAckFlow:
     """Between one subscription's partitions and such a broker."""
 
     def __init__(
@@ -114,7 +114,7 @@ class OwnAckFlow:
                 self._take(partition, records)
         self._state.signals.room()
 
-    async def _intern(self, event: Arrived, topic_id: bytes) -> list[Place]:
+    async def _intern(self, event: Arrived, topic_id: bytes) -> list[AssignedPlace]:
         asked = [(each.id, each.place) for each in event.arrivals]
         name, places = self._state.name, self._context.store.places
         while True:
@@ -172,13 +172,15 @@ class OwnAckFlow:
             ):
                 partition.perform()
 
-    def _finish_missed(self, topic: str, held: list[tuple[bytes, Place]]) -> None:
+    def _finish_missed(self, topic: str, held: list[tuple[bytes, AssignedPlace]]) -> None:
         for _, (number, offset) in held:
             partition = self._partitions.owned.get(TopicPartition(topic, number))
             if partition is not None and partition.ledger.over(offset):
                 self._consumer.finished(partition.tp, (offset,))
 
-    async def _remind(self, topic: str, topic_id: bytes, held: list[tuple[bytes, Place]]) -> None:
+    async def _remind(
+        self, topic: str, topic_id: bytes, held: list[tuple[bytes, AssignedPlace]]
+    ) -> None:
         for start in range(0, len(held), REMIND_BATCH):
             try:
                 await self._context.store.places.intern(

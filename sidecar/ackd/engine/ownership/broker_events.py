@@ -10,15 +10,16 @@ from ackd.core.ids import TopicPartition
 from ackd.engine.base.context import Context
 from ackd.engine.base.state import SubscriptionState
 from ackd.engine.cluster.membership import Membership
-from ackd.engine.ownership.broker_acks import OwnAckFlow
+from ackd.engine.ownership.broker_acks import BrokerAckFlow
 from ackd.engine.ownership.ownership import RETRY_MS, Ownership
 from ackd.engine.partition import foreign_delays
 from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.partition.partition import Partition
-from ackd.engine.retry.copy_filter import Sieve
+from ackd.engine.retry.copy_filter import OwnCopyFilter
 from ackd.errors import AckdError, BrokerError, BrokerFatalError, StoreError
 from ackd.ports import (
     Arrived,
+    Condition,
     EndReached,
     Fetched,
     LogEvent,
@@ -27,7 +28,6 @@ from ackd.ports import (
     OutOfRange,
     Revoked,
     TopicReplaced,
-    Trouble,
 )
 
 LOG = logging.getLogger("ackd.engine")
@@ -49,7 +49,7 @@ class BrokerEvents:
         partitions: OwnedPartitions,
         membership: Membership,
         ownership: Ownership,
-        sieve: Sieve,
+        sieve: OwnCopyFilter,
         hand_over: Callable[[Sequence[Partition]], Awaitable[None]],
         fetched: Callable[[], None],
     ) -> None:
@@ -61,7 +61,7 @@ class BrokerEvents:
         self._sieve = sieve
         self._hand_over = hand_over
         self._fetched_some = fetched
-        self.own_acks: OwnAckFlow | None = None
+        self.own_acks: BrokerAckFlow | None = None
 
     async def run(self) -> None:
         """Take events until cancelled. Raises BrokerFatalError."""
@@ -70,7 +70,7 @@ class BrokerEvents:
             try:
                 events = await consumer.events()
             except BrokerError as error:
-                self._state.troubles["consumer"] = Trouble("consumer", error.detail)
+                self._state.troubles["consumer"] = Condition("consumer", error.detail)
                 await asyncio.sleep(RETRY_MS / 1000)
                 continue
             for event in events:
@@ -103,7 +103,7 @@ class BrokerEvents:
             case TopicReplaced(topic, topic_id):
                 LOG.warning("topic %s was deleted and created again", topic)
                 self._ownership.replaced(topic, topic_id)
-            case Trouble():
+            case Condition():
                 self._trouble(event)
 
     async def _fetched(self, event: Fetched) -> None:
@@ -134,7 +134,7 @@ class BrokerEvents:
             return False
         return sound and not partition.closed
 
-    def _trouble(self, event: Trouble) -> None:
+    def _trouble(self, event: Condition) -> None:
         troubles = self._state.troubles
         if event.cleared:
             troubles.pop(event.code, None)

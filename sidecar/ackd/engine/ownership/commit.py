@@ -13,7 +13,7 @@ from ackd.engine.base.state import SubscriptionState
 from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.partition.partition import Partition
 from ackd.errors import BrokerError
-from ackd.ports import Committed, Trouble
+from ackd.ports import Committed, Condition
 
 LOG = logging.getLogger("ackd.engine")
 TROUBLE = "commit"
@@ -84,7 +84,7 @@ class Committer:
                 self._state.broker.capabilities.commit_metadata_chars,
             )
         except ValueError as error:
-            self._state.troubles[TROUBLE] = Trouble(TROUBLE, str(error))
+            self._state.troubles[TROUBLE] = Condition(TROUBLE, str(error))
             raise BrokerError(str(error)) from error
         return Committed(ledger.confirmed, metadata)
 

@@ -17,12 +17,12 @@ import msgspec
 from ackd.core.ids import LedgerKey
 from ackd.core.ledger.bitmap import ChunkedBitmap
 from ackd.core.record.operations import Gap, Op
-from ackd.core.record.protocol import Finish, Snapshot, Verdict
+from ackd.core.record.protocol import CallStatus, Finish, Snapshot
 from ackd.core.record.transitions import State
 from ackd.engine.base.context import Context
 from ackd.engine.base.state import SubscriptionState
 from ackd.engine.ownership.records import Records
-from ackd.engine.retry.dead_letter_reader import DeadLog, Letter, open_log
+from ackd.engine.retry.dead_letter_reader import DeadLetterLog, Letter, open_log
 from ackd.errors import StoreError
 from ackd.store.flusher import LedgerHandle
 
@@ -115,7 +115,7 @@ class ForeignResets:
         self,
         key: LedgerKey,
         snapshot: Snapshot,
-        log: DeadLog,
+        log: DeadLetterLog,
         leased: Mapping[LedgerKey, list[int]],
         wanted: Mapping[LedgerKey, int],
     ) -> None:
@@ -140,7 +140,7 @@ class ForeignResets:
             reply = await self.context.flusher.submit(
                 LedgerHandle(key), [skip(letter.record.offset) for letter, _ in over]
             )
-            if reply.verdict is not Verdict.OK:
+            if reply.verdict is not CallStatus.OK:
                 raise StoreError(f"a record of copies is {reply.verdict.name}; trying again")
             for (letter, whose), result in zip(over, reply.results, strict=True):
                 if not result.when_ms:

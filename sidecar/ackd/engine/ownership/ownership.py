@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.ledger.effects import Effect
 from ackd.core.record.operations import EndRepair, Gap, Op, Truncate
-from ackd.core.record.protocol import Result
+from ackd.core.record.protocol import OpResult
 from ackd.engine.base.context import Context
 from ackd.engine.base.live import Live
 from ackd.engine.base.state import SubscriptionState
@@ -20,7 +20,7 @@ from ackd.engine.base.tasks import Tasks
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.ownership.foreign_reset import ForeignResets
 from ackd.engine.ownership.leader_epochs import LeaderEpochs
-from ackd.engine.ownership.partition_increase import Growth
+from ackd.engine.ownership.partition_increase import PartitionIncrease
 from ackd.engine.ownership.records import Records
 from ackd.engine.ownership.recover import NotYetError, Recovery, Wish
 from ackd.engine.ownership.start_positions import StartPositions
@@ -62,7 +62,7 @@ class PartitionParts:
     performed: tuple[Callable[[Partition], None], ...]
     ready: Callable[[Partition], None]
     due: Callable[[int], None]
-    blocked: Callable[[Partition, Result], None]
+    blocked: Callable[[Partition, OpResult], None]
     on_taken: tuple[Taken, ...]
     on_left: tuple[Dropped, ...]
     on_dropped: tuple[Dropped, ...]
@@ -106,7 +106,7 @@ class Ownership:
         )
         self.leader_epochs = LeaderEpochs(consumer, context.store)
         self._resets = ForeignResets(state, context, records, own)
-        self.growth = Growth(state.scope, state.configured, consumer, context.store, own)
+        self.growth = PartitionIncrease(state.scope, state.configured, consumer, context.store, own)
 
     # --- taking
 

@@ -14,7 +14,7 @@ import msgspec
 
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import LedgerKey, TopicPartition
-from ackd.core.record.protocol import Open, Verdict
+from ackd.core.record.protocol import CallStatus, Open
 from ackd.errors import StoreError
 from ackd.ports import Consumer, Store, TopicInfo
 
@@ -23,7 +23,7 @@ STEPS_MAX = 100
 """So many growths of a topic may be waited for at once; the oldest are forgotten."""
 
 
-class Step(msgspec.Struct, frozen=True):
+class IncreaseStep(msgspec.Struct, frozen=True):
     """Once there were `len(ends)` partitions, with these ends."""
 
     ends: tuple[int, ...]
@@ -33,13 +33,13 @@ class Grown(msgspec.Struct, frozen=True):
     """A topic: how many partitions were seen, and the growths that are not over."""
 
     partitions: int
-    steps: tuple[Step, ...] = ()
+    steps: tuple[IncreaseStep, ...] = ()
 
 
 _decode = msgspec.json.Decoder(Grown).decode
 
 
-class Growth:
+class PartitionIncrease:
     """The growths of one subscription's topics. `name`: of its place in the store."""
 
     def __init__(
@@ -82,7 +82,7 @@ class Growth:
                 return known
             older = [TopicPartition(tp.topic, number) for number in range(known.partitions)]
             ends = tuple([(await self._consumer.log_range(each))[1] for each in older])
-            new = Grown(count, (*known.steps, Step(ends))[-STEPS_MAX:])
+            new = Grown(count, (*known.steps, IncreaseStep(ends))[-STEPS_MAX:])
             data = msgspec.json.encode(new)
             there = await self._store.swap(at, there, data)
             if there == data:
@@ -94,7 +94,7 @@ class Growth:
         encode = msgspec.json.encode
         await self._store.swap(at, encode(before), encode(after))
 
-    async def _over(self, step: Step, info: TopicInfo, key: LedgerKey) -> bool:
+    async def _over(self, step: IncreaseStep, info: TopicInfo, key: LedgerKey) -> bool:
         """All below the ends is finished, and no key of those partitions is parked."""
         for number, end in enumerate(step.ends):
             if not await self._through(key._replace(partition=number), info, end):
@@ -104,10 +104,10 @@ class Growth:
     async def _through(self, key: LedgerKey, info: TopicInfo, end: int) -> bool:
         look = Open(key, "", rterm=0, incarnation=0, grace_ms=0, peek=True)
         snapshot = await self._store.open(look)
-        if snapshot.verdict is Verdict.ABSENT:
+        if snapshot.verdict is CallStatus.ABSENT:
             first, _ = await self._consumer.log_range(TopicPartition(info.topic, key.partition))
             return end <= first
-        if snapshot.verdict is not Verdict.OK:
+        if snapshot.verdict is not CallStatus.OK:
             return False
         return snapshot.watermark >= end and not snapshot.parked
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ackd.core.ids import INCARNATION_BITS, RTERM_BITS, LedgerKey
 from ackd.core.record.operations import ForgetOriginRecords, Op, RemakeChunk
-from ackd.core.record.protocol import Open, Reply, Snapshot, Verdict
+from ackd.core.record.protocol import CallStatus, Open, RecordReply, Snapshot
 from ackd.engine.base.context import Context
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.partition.owned import OwnedPartitions
@@ -29,7 +29,7 @@ class Records:
     async def peek(self, key: LedgerKey) -> Snapshot | None:
         """The record as it is, None without one. Changes nothing. Raises StoreError."""
         snapshot = await self._context.store.open(await self._request(key, None, peek=True))
-        if snapshot.verdict is Verdict.ABSENT:
+        if snapshot.verdict is CallStatus.ABSENT:
             return None
         return _good(snapshot)
 
@@ -43,7 +43,7 @@ class Records:
         handle = LedgerHandle(key)
         flusher = self._context.flusher
         snapshot = await flusher.open(await self._request(key, create_at), handle)
-        if snapshot.verdict is Verdict.ABSENT:
+        if snapshot.verdict is CallStatus.ABSENT:
             return None
         losses = self._losses(_good(snapshot))
         if losses:
@@ -52,10 +52,10 @@ class Records:
             snapshot = _good(await flusher.open(again, handle))
         return handle, snapshot
 
-    async def decide(self, handle: LedgerHandle, ops: Sequence[Op]) -> Reply:
+    async def decide(self, handle: LedgerHandle, ops: Sequence[Op]) -> RecordReply:
         """One call, as the owner. Raises StoreError when it was not decided."""
         reply = await self._context.flusher.submit(handle, ops)
-        if reply.verdict is not Verdict.OK:
+        if reply.verdict is not CallStatus.OK:
             raise StoreError(f"a record is {reply.verdict.name}; trying again")
         return reply
 
@@ -87,6 +87,6 @@ class Records:
 
 
 def _good(snapshot: Snapshot) -> Snapshot:
-    if snapshot.verdict is not Verdict.OK:
+    if snapshot.verdict is not CallStatus.OK:
         raise StoreDataError(f"a record is {snapshot.verdict.name}")
     return snapshot

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ackd.core.commit_metadata import Progress, decode
+from ackd.core.commit_metadata import CommittedProgress, decode
 from ackd.core.ids import INCARNATION_BITS, RTERM_BITS, LedgerKey, SidecarId, TopicPartition
 from ackd.core.ledger.bitmap import ChunkedBitmap
 from ackd.core.ledger.entry import B
@@ -28,7 +28,7 @@ from ackd.core.record.operations import (
     ReplayFinished,
     Reset,
 )
-from ackd.core.record.protocol import Open, SlotView, Snapshot, Verdict
+from ackd.core.record.protocol import CallStatus, Open, SlotView, Snapshot
 from ackd.core.record.transitions import State
 from ackd.engine.base.context import Context
 from ackd.engine.ownership import undo
@@ -61,25 +61,25 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundRecord:
     """What the broker said. `foreign`: somebody else's commit. `ours`: metadata that fits the
     position.
     """
 
     committed: Committed
-    ours: Progress | None
+    ours: CommittedProgress | None
     foreign: bool
 
 
-def judge(key: LedgerKey, committed: Committed) -> Found:
+def judge(key: LedgerKey, committed: Committed) -> FoundRecord:
     """Whose commit is this? Ranges count only if they were written for this very position (R8)."""
     progress = decode(committed.metadata) if committed.offset >= 0 else None
     if progress is not None and progress.of_earlier_topic(key.cluster, key.topic_id):
         # Ours, for a topic that was deleted since: its offsets mean nothing here (R1).
-        return Found(Committed(-1, ""), None, foreign=False)
+        return FoundRecord(Committed(-1, ""), None, foreign=False)
     if progress is not None and not progress.fits(key.cluster, key.topic_id, committed.offset):
         progress = None
-    return Found(committed, progress, committed.offset >= 0 and progress is None)
+    return FoundRecord(committed, progress, committed.offset >= 0 and progress is None)
 
 
 class Recovery:
@@ -141,15 +141,15 @@ class Recovery:
 
     async def _open(self, request: Open) -> Snapshot:
         snapshot = await self._context.flusher.open(request, self._partition.handle)
-        if snapshot.verdict is Verdict.LAYOUT:
+        if snapshot.verdict is CallStatus.LAYOUT:
             raise StoreLayoutError(f"{self._partition.tp}: its record has an unknown layout")
-        if snapshot.verdict is not Verdict.OK:
+        if snapshot.verdict is not CallStatus.OK:
             raise StoreDataError(f"{self._partition.tp}: the record is {snapshot.verdict.name}")
         if snapshot.moved:
             self._context.metrics.possible_rollbacks.at().inc()
         return snapshot
 
-    async def _reconcile(self, wish: Wish, found: Found, snapshot: Snapshot) -> bool:
+    async def _reconcile(self, wish: Wish, found: FoundRecord, snapshot: Snapshot) -> bool:
         """Make the record agree with the committed position. True if it was changed by that."""
         ops: list[Op] = []
         key = self._partition.key
@@ -188,7 +188,7 @@ class Recovery:
         earlier = found.ours is not None and found.ours.epoch != snapshot.epoch
         return bool(ops) or found.foreign or earlier
 
-    async def _end_copies(self, found: Found, snapshot: Snapshot) -> None:
+    async def _end_copies(self, found: FoundRecord, snapshot: Snapshot) -> None:
         """Copies of what comes again are over, also when who moved the record died before that.
 
         `snapshot`: of before the reset, if there was one now.
@@ -200,7 +200,7 @@ class Recovery:
             await self._write(ops)
             await self._resets.finished(key)
 
-    def _hearsay(self, progress: Progress, snapshot: Snapshot) -> None:
+    def _hearsay(self, progress: CommittedProgress, snapshot: Snapshot) -> None:
         """Which copies are over is known from the commit alone: their homes may not know (R19)."""
         claims = self._partition.ledger.claims
         if claims is not None:
@@ -222,7 +222,7 @@ class Recovery:
     async def _write(self, ops: list[Op]) -> None:
         if ops:
             reply = await self._context.flusher.submit(self._partition.handle, ops)
-            if reply.verdict is not Verdict.OK:
+            if reply.verdict is not CallStatus.OK:
                 raise StoreError(f"{self._partition.tp}: {reply.verdict.name}")
 
     def _no_homes(self) -> Op:
@@ -244,17 +244,17 @@ class Recovery:
         request = await self._request(wish, None, handle.term)
         snapshot = await self._context.flusher.open(request, handle)
         ours = wish.owner.text()
-        if snapshot.verdict is Verdict.ABSENT:
+        if snapshot.verdict is CallStatus.ABSENT:
             self._data_lost("the record is gone; rebuilt from memory")
         # Fenced by ourselves: the answer to the rebuilding was lost.
-        again = snapshot.verdict is Verdict.FENCED and snapshot.previous_owner == ours
-        if snapshot.verdict is Verdict.ABSENT or again:
+        again = snapshot.verdict is CallStatus.FENCED and snapshot.previous_owner == ours
+        if snapshot.verdict is CallStatus.ABSENT or again:
             request = await self._request(wish, ledger.watermark)
             snapshot = await self._context.flusher.open(request, handle)
             ledger.rebuilt(snapshot.epoch)
-        if snapshot.verdict is Verdict.FENCED:
+        if snapshot.verdict is CallStatus.FENCED:
             raise NotYetError("another sidecar owns the partition")
-        if snapshot.verdict is not Verdict.OK:
+        if snapshot.verdict is not CallStatus.OK:
             raise StoreDataError(f"{self._partition.tp}: the record is {snapshot.verdict.name}")
         if snapshot.moved:
             self._context.metrics.possible_rollbacks.at().inc()
@@ -277,7 +277,7 @@ async def fill(ledger: Ledger[B], slots: Sequence[SlotView], store_ms: int, now_
         await asyncio.sleep(0)
 
 
-def lacking(progress: Progress, snapshot: Snapshot) -> list[Op]:
+def lacking(progress: CommittedProgress, snapshot: Snapshot) -> list[Op]:
     """What the commit says to be finished and the record does not (R8, R10).
 
     An earlier epoch's commit says nothing about this one. An offset with a slot is replayed: a hole
@@ -310,6 +310,6 @@ def open_below(position: int, snapshot: Snapshot) -> list[Op]:
     ]
 
 
-def _ahead(progress: Progress, snapshot: Snapshot) -> bool:
+def _ahead(progress: CommittedProgress, snapshot: Snapshot) -> bool:
     """The broker has a later position of the same epoch than the store: the store went back."""
     return progress.epoch >= snapshot.epoch and progress.base > snapshot.watermark

@@ -43,7 +43,7 @@ TIMESTAMP_MAX = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Carrier:
+class RetryCopy:
     """What a copy says of its message. Times in Unix ms; `due_ms` by the store's clock, 0 = now.
 
     `generation`, `incarnation`, `rterm`: which home record it may claim. `first_error`: what the
@@ -75,7 +75,7 @@ class Carrier:
         return self.redriven or self.origin
 
 
-def carrier_headers(carrier: Carrier, own: Headers) -> Headers:
+def carrier_headers(carrier: RetryCopy, own: Headers) -> Headers:
     """The headers of a copy: ours, then the message's own."""
     numbers = (
         ("ackd-generation", carrier.generation),
@@ -106,7 +106,7 @@ def carrier_headers(carrier: Carrier, own: Headers) -> Headers:
     return (*ours, *own_headers(own))
 
 
-def carrier_of(record: Record, subscription: str) -> Carrier | None:
+def carrier_of(record: Record, subscription: str) -> RetryCopy | None:
     """What a record of the retry topic says; None when it is no carrier of this subscription, or
     says what no ackd would write.
     """
@@ -117,7 +117,7 @@ def carrier_of(record: Record, subscription: str) -> Carrier | None:
     if found.get("ackd-subscription") != subscription.encode():
         return None
     try:
-        return Carrier(
+        return RetryCopy(
             origin=_origin(found[ORIGIN]),
             subscription=subscription,
             generation=_number(found["ackd-generation"], GENERATION_MAX),
@@ -139,7 +139,7 @@ def carrier_of(record: Record, subscription: str) -> Carrier | None:
         return None
 
 
-def original(record: Record, carrier: Carrier) -> Record:
+def original(record: Record, carrier: RetryCopy) -> Record:
     """The message that a carrier stands for, as it was in its origin."""
     return Record(
         carrier.origin.offset,

@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from ackd.core.ids import LedgerKey, TopicPartition, message_id
-from ackd.core.ledger.entry import Hold
+from ackd.core.ledger.entry import EntryStatus
 from ackd.core.ledger.ledger import Ledger
 from ackd.core.ledger.send_back import Stuck
 from ackd.core.origin import Origin
 from ackd.core.record.operations import MarkDead, Op, PlaceCopy
 from ackd.engine.base.spill_file import Held, Stub
-from ackd.engine.partition.copy_headers import Carrier, carrier_of
+from ackd.engine.partition.copy_headers import RetryCopy, carrier_of
 from ackd.ports import Record
 
 N = TypeVar("N")
@@ -41,7 +41,7 @@ class Copies:
         """The coordinate of a message of this partition that is no copy."""
         return Origin(self._key.cluster, self._key.topic_id, *self._tp, offset)
 
-    def carrier(self, body: Record) -> Carrier | None:
+    def carrier(self, body: Record) -> RetryCopy | None:
         """What a message stands for, if it is a copy."""
         return carrier_of(body, self._key.subscription) if self._ledger.holds_copies else None
 
@@ -54,7 +54,7 @@ class Copies:
         carrier = self.carrier(body) if isinstance(body, Record) else None
         return message_id(*self._tp, offset) if carrier is None else self.id(offset, carrier)
 
-    def named(self, carrier: Carrier) -> bool:
+    def named(self, carrier: RetryCopy) -> bool:
         """Whether a copy is shown under the name of its origin.
 
         Not if a message of this cluster has that name for which it does not stand: of another
@@ -64,7 +64,7 @@ class Copies:
         there = self.topic_ids(origin.topic)
         return origin.cluster == self._key.cluster and there in (None, origin.topic_id)
 
-    def id(self, offset: int, carrier: Carrier) -> str:
+    def id(self, offset: int, carrier: RetryCopy) -> str:
         """The public id of a copy."""
         return carrier.origin.id if self.named(carrier) else message_id(*self._tp, offset)
 
@@ -124,7 +124,7 @@ class Copies:
     def reason(self, offset: int) -> str:
         """Why a message leaves the window, for the copy's header."""
         entry = self._ledger.entry(offset)
-        if entry is None or entry.hold is not Hold.DEAD:
+        if entry is None or entry.hold is not EntryStatus.DEAD:
             return self.why(offset)
         if offset in self._out_of_time:
             return self._out_of_time[offset]

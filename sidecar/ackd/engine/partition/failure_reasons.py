@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ackd.core.record.protocol import Said
+from ackd.core.record.protocol import FailureTexts
 from ackd.engine.partition.copy_headers import bounded
 
 if TYPE_CHECKING:
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from ackd.ports import Store
 
 
-def said_with(item: int, text: str) -> Said:
+def said_with(item: int, text: str) -> FailureTexts:
     """What is said of a failure, with the item of the call that settles."""
-    return Said(item, b"", bounded(text))
+    return FailureTexts(item, b"", bounded(text))
 
 
 async def learn(store: Store, wanted: Mapping[Partition, Sequence[int]]) -> None:

@@ -11,16 +11,16 @@ from typing import NamedTuple
 
 from ackd.config.subscription import Ordering
 from ackd.core.ids import LedgerKey
-from ackd.core.ledger.order import PARTITION, Place, key_hash
+from ackd.core.ledger.order import PARTITION, OrderPosition, key_hash
 from ackd.core.record.operations import CloseOrigin, CopyRef, Op
 from ackd.engine.base.spill_file import Held, Stub
-from ackd.engine.partition.copy_headers import Carrier, carrier_of
+from ackd.engine.partition.copy_headers import RetryCopy, carrier_of
 
 KEYS_MAX = 10_000
-PlaceOf = Callable[[Held], Place | None]
+PlaceOf = Callable[[Held], OrderPosition | None]
 
 
-class HomeRef(NamedTuple):
+class OriginRecordRef(NamedTuple):
     """The home of a copy that stands in the line of its key, for when the copy is over."""
 
     key: LedgerKey
@@ -33,7 +33,7 @@ class HomeRef(NamedTuple):
         return CloseOrigin(self.offset, self.generation, finished=CopyRef(partition, offset))
 
 
-def home_key(carrier: Carrier) -> LedgerKey:
+def home_key(carrier: RetryCopy) -> LedgerKey:
     """The record that has the home of a copy (one that was not redriven)."""
     home = carrier.home
     return LedgerKey(home.cluster, carrier.subscription, home.topic_id, home.partition)
@@ -53,13 +53,13 @@ def place_of(ordering: Ordering, subscription: str, *, carriers: bool) -> PlaceO
     return _of_key if ordering == "key" else _of_partition
 
 
-def _of_key(body: Held) -> Place | None:
+def _of_key(body: Held) -> OrderPosition | None:
     key = None if isinstance(body, Stub) else body.key
-    return None if key is None else Place(key_hash(key), body.offset)
+    return None if key is None else OrderPosition(key_hash(key), body.offset)
 
 
-def _of_partition(body: Held) -> Place | None:
-    return Place(PARTITION, body.offset)
+def _of_partition(body: Held) -> OrderPosition | None:
+    return OrderPosition(PARTITION, body.offset)
 
 
 class _Copies:
@@ -69,7 +69,7 @@ class _Copies:
         self._subscription = subscription
         self._keys: dict[LedgerKey, LedgerKey] = {}
 
-    def place(self, body: Held) -> Place | None:
+    def place(self, body: Held) -> OrderPosition | None:
         """Where a copy stands; None if its message was in no order."""
         carrier = None if isinstance(body, Stub) else carrier_of(body, self._subscription)
         if carrier is None or not carrier.order_key or carrier.redriven is not None:
@@ -78,6 +78,6 @@ class _Copies:
         if len(self._keys) >= KEYS_MAX:
             self._keys.clear()  # forged copies name as many as they like
         key = self._keys.setdefault(key, key)  # one for all: there are few records, many copies
-        home = HomeRef(key, carrier.incarnation, carrier.origin.offset, carrier.generation)
+        home = OriginRecordRef(key, carrier.incarnation, carrier.origin.offset, carrier.generation)
         chain = (key, carrier.incarnation, carrier.order_key)
-        return Place(chain, carrier.origin.offset, home)
+        return OrderPosition(chain, carrier.origin.offset, home)

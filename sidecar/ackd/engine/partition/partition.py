@@ -30,7 +30,15 @@ from ackd.core.record.operations import (
     ReplayFinished,
     Settle,
 )
-from ackd.core.record.protocol import Call, Finish, Reply, Result, Said, Snapshot, Verdict
+from ackd.core.record.protocol import (
+    CallStatus,
+    FailureTexts,
+    Finish,
+    OpResult,
+    RecordCall,
+    RecordReply,
+    Snapshot,
+)
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.engine.base.context import Context
 from ackd.engine.base.spill_file import Held
@@ -40,7 +48,7 @@ from ackd.engine.partition.ordering import PlaceOf
 from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import Consumer, Record
 from ackd.store.flusher import LedgerHandle, shifted
-from ackd.telemetry.spans import Event
+from ackd.telemetry.spans import SpanEvent
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -50,7 +58,7 @@ _Moving: TypeAlias = MoveToRetry | MarkDead | PlaceCopy | AskBlocker
 _ASKED = (Verb.GRANT, Verb.SEND, Verb.PLACE, Verb.BURY)
 
 
-ReplyObserver = Callable[["Partition", Call, Reply], None]
+ReplyObserver = Callable[["Partition", RecordCall, RecordReply], None]
 """Is told of every call of a partition that the store decided, in the order of the wiring."""
 EffectHandler = Callable[["Partition", Any], None]
 """Does what a ledger decided; it gets an effect of the type that it is wired for."""
@@ -74,17 +82,17 @@ class Wiring:
     reload: Callable[[Partition], None]
     lost: Callable[[Partition], None]
     due: Callable[[int], None]
-    blocked: Callable[[Partition, Result], None]
+    blocked: Callable[[Partition, OpResult], None]
     confirmed: Callable[[], bool]
 
 
 class Spans(Protocol):
     """Spans of one partition, when traces are on. `now_ms` is the store's clock."""
 
-    def landed(self, call: Call, reply: Reply) -> None: ...
+    def on_reply(self, call: RecordCall, reply: RecordReply) -> None: ...
     def expired(self, found: Iterable[Sequence[int]], now_ms: int) -> None: ...
     def copied(
-        self, event: Event, offset: int, generation: int, topic: str, now_ms: int
+        self, event: SpanEvent, offset: int, generation: int, topic: str, now_ms: int
     ) -> None: ...
     def committed(self, offset: int, end: int) -> None: ...
 
@@ -202,7 +210,7 @@ class Partition:
         for start in range(0, len(ops), REPAIR_BATCH):
             part = ops[start : start + REPAIR_BATCH]
             reply = await self._context.flusher.submit(self.handle, part)
-            if reply.verdict is not Verdict.OK:
+            if reply.verdict is not CallStatus.OK:
                 raise StoreError(f"repair was refused: {reply.verdict.name}")
 
     # --- granting
@@ -223,11 +231,11 @@ class Partition:
             ops.append(Advance(self._advanced))
         return ops
 
-    def flush(self, *more: Op) -> asyncio.Future[Reply]:
+    def flush(self, *more: Op) -> asyncio.Future[RecordReply]:
         """Tell the store what is to be told. A failure puts it back (`failed`)."""
         return self._context.flusher.submit(self.handle, self._all_upkeep(more))
 
-    def tell(self, *more: Op, said: Sequence[Said] = ()) -> None:
+    def tell(self, *more: Op, said: Sequence[FailureTexts] = ()) -> None:
         """`flush` without waiting: the listener deals with whatever comes of it. `said`: with
         `more`.
         """
@@ -257,7 +265,7 @@ class Partition:
         return bool(self._pending) or self.ledger.watermark > self.ledger.confirmed
 
     def deliveries(
-        self, offsets: Sequence[int], reply: Reply, first: int, attempts_max: int, holder: str
+        self, offsets: Sequence[int], reply: RecordReply, first: int, attempts_max: int, holder: str
     ) -> list[Delivery]:
         """The messages of grants that landed, without those that were not granted.
 
@@ -310,18 +318,18 @@ class Partition:
 
     # --- the flusher's listener
 
-    def landed(self, call: Call, reply: Reply) -> None:
+    def on_reply(self, call: RecordCall, reply: RecordReply) -> None:
         """The store decided (or refused) a call of this partition."""
         if self.closed:
             return
-        if reply.verdict is not Verdict.OK:
+        if reply.verdict is not CallStatus.OK:
             self._refused(call, reply)
             return
         for observer in self._wiring.observers:
             observer(self, call, reply)
         self.perform()
 
-    def apply(self, call: Call, reply: Reply) -> None:
+    def apply(self, call: RecordCall, reply: RecordReply) -> None:
         """Have the ledger take over what the store decided."""
         self.said = reply.said
         now_ms, store_ms, ledger = self._context.clock.monotonic_ms(), reply.now_ms, self.ledger
@@ -357,7 +365,7 @@ class Partition:
             self.version = reply.version
             ledger.journal(reply.journal, store_ms, now_ms)
 
-    def _moved(self, op: _Moving, result: Result, rterm: int, store_ms: int, now_ms: int) -> None:
+    def _moved(self, op: _Moving, result: OpResult, rterm: int, store_ms: int, now_ms: int) -> None:
         """What became of a message that leaves the window, or of a copy that comes into one."""
         told = (op.offset, result, rterm, store_ms, now_ms)
         match op:
@@ -387,7 +395,7 @@ class Partition:
         else:
             self.ledger.finish(op.offset)
 
-    def failed(self, call: Call, error: StoreError) -> None:
+    def failed(self, call: RecordCall, error: StoreError) -> None:
         """No answer. An unknown outcome makes the cache worthless until it is read again (R12)."""
         if self.closed:
             return
@@ -397,15 +405,15 @@ class Partition:
         else:
             self.perform()  # what was put back waits for the next receive
 
-    def _refused(self, call: Call, reply: Reply) -> None:
-        if reply.verdict is Verdict.FENCED:
+    def _refused(self, call: RecordCall, reply: RecordReply) -> None:
+        if reply.verdict is CallStatus.FENCED:
             self._wiring.lost(self)
             return
         self._put_back(call, granted_too=True)
         LOG.info("%s: call refused (%s); reading the record again", self.tp, reply.verdict.name)
         self.reload()
 
-    def _put_back(self, call: Call, *, granted_too: bool) -> None:
+    def _put_back(self, call: RecordCall, *, granted_too: bool) -> None:
         """Holes are told again; messages are ready again if certainly nothing was decided."""
         self._pending += [op for op in call.ops if isinstance(op, Gap)]
         if granted_too:
@@ -473,5 +481,5 @@ class Partition:
         self.tell(*(AskBlocker(key) for key in keys))
 
 
-def _ignore(_: Reply | StoreError, __: int) -> None:
+def _ignore(_: RecordReply | StoreError, __: int) -> None:
     """Nobody waits for the outcome: the listener has dealt with it."""

@@ -27,7 +27,7 @@ RUNNING_EXTRA_MS = 5_000
 IN_OUTBOX = -1
 
 
-class Known(msgspec.Struct, array_like=True):
+class KnownKey(msgspec.Struct, array_like=True):
     """A result: topic, partition and offset, or (in the outbox) broker, `IN_OUTBOX` and number."""
 
     name: str
@@ -36,7 +36,7 @@ class Known(msgspec.Struct, array_like=True):
     due_ms: int = 0
 
 
-class Remembered(msgspec.Struct, omit_defaults=True):
+class RememberedPublish(msgspec.Struct, omit_defaults=True):
     """What is kept under an idempotency key.
 
     `until_ms` (Unix time): a request is running, or its sidecar has died if that is over. `results`
@@ -46,12 +46,12 @@ class Remembered(msgspec.Struct, omit_defaults=True):
 
     fingerprint: bytes
     until_ms: int = 0
-    results: list[Known | None] | None = None
+    results: list[KnownKey | None] | None = None
     boxed: bool = False
 
 
 @dataclass(slots=True)
-class Claim:
+class KeyClaim:
     """The right to publish what has no result yet. `known`: results by message, None = publish."""
 
     name: str
@@ -69,7 +69,7 @@ class Answers:
         self._context = context
         self._kept: deque[int] = deque()
 
-    async def begin(self, request: PublishRequest, *, boxed: bool) -> Published | Claim:
+    async def begin(self, request: PublishRequest, *, boxed: bool) -> Published | KeyClaim:
         """The first answer again, or a claim.
 
         Raises IdempotencyMismatchError, IdempotencyRunningError, OutcomeUnknownError (once, when
@@ -77,19 +77,21 @@ class Answers:
         """
         self._make_room()
         name = f"idem:{self._broker}:{request.idempotency_key}"
-        entry = Remembered(request.fingerprint, self._until_ms(), boxed=boxed)
+        entry = RememberedPublish(request.fingerprint, self._until_ms(), boxed=boxed)
         there = await self._context.store.put_new(name, _write(entry), self._keep_ms)
         if there is not None:
             return await self._again(name, there, request)
-        return Claim(name, request.fingerprint, [None] * len(request.messages), boxed)
+        return KeyClaim(name, request.fingerprint, [None] * len(request.messages), boxed)
 
-    async def _again(self, name: str, there: bytes, request: PublishRequest) -> Published | Claim:
-        entry = msgspec.json.decode(there, type=Remembered)
+    async def _again(
+        self, name: str, there: bytes, request: PublishRequest
+    ) -> Published | KeyClaim:
+        entry = msgspec.json.decode(there, type=RememberedPublish)
         if entry.fingerprint != request.fingerprint:
             raise IdempotencyMismatchError
         known = [_result(each) for each in entry.results or [None] * len(request.messages)]
         if entry.boxed and entry.results is None:
-            return Claim(name, entry.fingerprint, known, boxed=True)
+            return KeyClaim(name, entry.fingerprint, known, boxed=True)
         if entry.until_ms > self._context.clock.wall_ms():
             raise IdempotencyRunningError
         if entry.until_ms:
@@ -102,14 +104,14 @@ class Answers:
         claimed = _write(entry)
         if await self._context.store.swap(name, there, claimed) != claimed:
             raise IdempotencyRunningError
-        return Claim(name, entry.fingerprint, known)
+        return KeyClaim(name, entry.fingerprint, known)
 
-    async def end(self, claim: Claim, results: Sequence[Stored | Accepted | AckdError]) -> None:
+    async def end(self, claim: KeyClaim, results: Sequence[Stored | Accepted | AckdError]) -> None:
         """Remember what went well. What is in doubt was answered 504, and a repeat tries again."""
         known = [None if isinstance(each, AckdError) else each for each in results]
         await self._leave(claim.name, claim.fingerprint, known)
 
-    async def undo(self, claim: Claim) -> None:
+    async def undo(self, claim: KeyClaim) -> None:
         """Nothing was published."""
         await self._leave(claim.name, claim.fingerprint, claim.known)
 
@@ -121,7 +123,7 @@ class Answers:
             await store.delete(name)
             return
         kept = [None if each is None else _known(each) for each in known]
-        await store.put(name, _write(Remembered(fingerprint, results=kept)), self._keep_ms)
+        await store.put(name, _write(RememberedPublish(fingerprint, results=kept)), self._keep_ms)
 
     def _make_room(self) -> None:
         """Bound the keys that this sidecar keeps in the store (I8)."""
@@ -140,17 +142,17 @@ class Answers:
         return self._context.clock.wall_ms() + self._settings.timeout_ms + RUNNING_EXTRA_MS
 
 
-def _write(entry: Remembered) -> bytes:
+def _write(entry: RememberedPublish) -> bytes:
     return msgspec.json.encode(entry)
 
 
-def _known(result: Stored | Accepted) -> Known:
+def _known(result: Stored | Accepted) -> KnownKey:
     if isinstance(result, Stored):
-        return Known(result.topic, result.partition, result.offset)
-    return Known(result.broker, IN_OUTBOX, result.number, result.due_ms)
+        return KnownKey(result.topic, result.partition, result.offset)
+    return KnownKey(result.broker, IN_OUTBOX, result.number, result.due_ms)
 
 
-def _result(known: Known | None) -> Stored | Accepted | None:
+def _result(known: KnownKey | None) -> Stored | Accepted | None:
     if known is None:
         return None
     if known.partition == IN_OUTBOX:

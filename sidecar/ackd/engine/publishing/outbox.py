@@ -36,7 +36,7 @@ BATCH_BYTES_MAX = 8 * 1024 * 1024
 _Asked = tuple[Post, asyncio.Future[Posted]]
 
 
-class Outbox:
+class OutboxService:
     """Accepts for one broker. How much may wait for the store is bounded by who publishes."""
 
     def __init__(
@@ -157,13 +157,13 @@ class Outbox:
         await self._tasks.stop()
 
 
-class Outboxes:
+class OutboxServices:
     """`ackd.api.outbox.OutboxDesk`."""
 
-    def __init__(self, outboxes: Mapping[str, Outbox]) -> None:
+    def __init__(self, outboxes: Mapping[str, OutboxService]) -> None:
         self._outboxes = outboxes
 
-    def _of(self, broker: str) -> Outbox:
+    def _of(self, broker: str) -> OutboxService:
         outbox = self._outboxes.get(broker)
         if outbox is None:
             raise UnknownOutboxMessageError(f"there is no outbox for a broker {broker!r}")

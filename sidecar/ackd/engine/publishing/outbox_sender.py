@@ -17,7 +17,7 @@ import msgspec
 
 from ackd.api.outbox import OutboxView
 from ackd.config.schema import PublishSettings
-from ackd.core.outbox import Asking, Keep, Load, Parcel, Sent
+from ackd.core.outbox import Asking, Keep, SendResult, TakenMessage, TakeResult
 from ackd.engine.base.context import Context
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.publishing.outbox_codec import read_message, write_failed, write_stored
@@ -55,7 +55,7 @@ class _Held:
 
     __slots__ = ("again_ms", "doubtful", "due_ms", "flying", "lanes", "message", "size", "tries")
 
-    def __init__(self, parcel: Parcel, message: Outgoing) -> None:
+    def __init__(self, parcel: TakenMessage, message: Outgoing) -> None:
         self.message = message
         self.size = len(parcel.body)
         self.due_ms = parcel.due_ms
@@ -94,14 +94,14 @@ class OutboxSender:
         self._tasks = Tasks(f"outbox.{name}.send", context.vitals)
         self._wake = asyncio.Event()
         self._held: dict[int, _Held] = {}
-        self._unconfirmed: dict[int, Sent] = {}
+        self._unconfirmed: dict[int, SendResult] = {}
         self._publishes = 0
         self._term = self._questions = 0
         self._valid_until_ms = 0
         self._resync = False
         self._stopping = False
         self._asked_for = 0
-        self._load = Load(0, "", 0, 0, 0, 0, 0, 0)
+        self._load = TakeResult(0, "", 0, 0, 0, 0, 0, 0)
         self._load_at_ms = 0
         self._busy_at_ms = 0
         self._sleeps_until_ms = IN_A_TURN
@@ -327,7 +327,7 @@ class OutboxSender:
         if isinstance(result, Stored):
             del self._held[number]
             written = write_stored(result, doubtful=held.doubtful)
-            self._unconfirmed[number] = Sent(number, written)
+            self._unconfirmed[number] = SendResult(number, written)
             now_ms = self._load.now_ms + self._now_ms() - self._load_at_ms
             metrics.outbox_lateness.at(self._name).observe(max(now_ms - held.due_ms, 0) / 1000)
             metrics.outbox_sent.at(self._name, "sent").inc()
@@ -342,10 +342,10 @@ class OutboxSender:
             held.doubtful |= result.failure is Failure.UNKNOWN
             metrics.outbox_sent.at(self._name, result.failure.value).inc()
 
-    def _failed(self, number: int, error: AckdError) -> Sent:
+    def _failed(self, number: int, error: AckdError) -> SendResult:
         LOG.error("outbox of %s: message %d: %s", self._name, number, error.detail)
         self._context.metrics.outbox_sent.at(self._name, "refused").inc()
-        return Sent(number, write_failed(error), failed=True)
+        return SendResult(number, write_failed(error), failed=True)
 
     def _gauges(self) -> None:
         metrics, load = self._context.metrics, self._load

@@ -21,7 +21,7 @@ from ackd.api.messages import Accepted, Published, PublishRequest
 from ackd.config.schema import PublishSettings
 from ackd.engine.base.context import Context
 from ackd.engine.publishing.idempotency import Answers
-from ackd.engine.publishing.outbox import Outbox
+from ackd.engine.publishing.outbox import OutboxService
 from ackd.engine.retry.own_topic import ReservedTopics
 from ackd.errors import (
     AckdError,
@@ -67,7 +67,7 @@ class Publisher:
         settings: PublishSettings,
         context: Context,
         reserved: ReservedTopics,
-        outbox: Outbox | None = None,
+        outbox: OutboxService | None = None,
     ) -> None:
         self._name = name
         self._broker = broker

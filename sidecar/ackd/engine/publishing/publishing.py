@@ -10,7 +10,7 @@ from ackd.api.messages import Published, PublishRequest
 from ackd.config.schema import Settings
 from ackd.engine.base.context import Context
 from ackd.engine.base.tasks import Tasks
-from ackd.engine.publishing.outbox import Outbox, Outboxes
+from ackd.engine.publishing.outbox import OutboxService, OutboxServices
 from ackd.engine.publishing.outbox_name import OutboxPlace
 from ackd.engine.publishing.publish import Publisher
 from ackd.engine.retry.own_topic import ReservedTopics
@@ -31,8 +31,8 @@ class Publishing:
         self._brokers = brokers
         self._up = up
         self._publishers: dict[str, Publisher] = {}
-        self._outboxes: dict[str, Outbox] = {}
-        self.outbox = Outboxes(self._outboxes)
+        self._outboxes: dict[str, OutboxService] = {}
+        self.outbox = OutboxServices(self._outboxes)
 
     def start(self, context: Context, tasks: Tasks) -> None:
         """Begin, once the store is connected."""
@@ -43,7 +43,7 @@ class Publishing:
                 how = self._settings.brokers[name]
                 place = OutboxPlace(name, how, context.store, self._up[name])
                 away = partial(self._away, name)
-                outbox = Outbox(name, broker, settings, context, place, away)
+                outbox = OutboxService(name, broker, settings, context, place, away)
                 self._outboxes[name] = outbox
                 tasks.start(place.find(broker), f"outbox.{name}.place")
                 tasks.start(outbox.sender.run(), f"outbox.{name}")

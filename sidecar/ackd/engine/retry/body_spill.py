@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import TypeGuard
 
-from ackd.core.ledger.entry import Entry, Hold
+from ackd.core.ledger.entry import Entry, EntryStatus
 from ackd.engine.base.context import Context
 from ackd.engine.base.spill_file import Held, Spill, Stub
 from ackd.engine.base.state import SubscriptionState
@@ -34,7 +34,7 @@ FULL_MS = 100
 FOREVER_MS = 1 << 62
 
 
-class Parking:
+class BodySpill:
     """Puts the bodies of one subscription away and fetches them back."""
 
     def __init__(
@@ -224,7 +224,7 @@ class Parking:
 
 
 def _waits(entry: Entry[Held]) -> bool:
-    return entry.hold in (Hold.WAITING, Hold.CLAIMING)
+    return entry.hold in (EntryStatus.WAITING, EntryStatus.CLAIMING)
 
 
 def _waits_long(entry: Entry[Held] | None, now_ms: int) -> TypeGuard[Entry[Held]]:

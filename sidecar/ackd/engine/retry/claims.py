@@ -15,18 +15,18 @@ from typing import Protocol
 
 from ackd.core.dead_letter_key import dead_key
 from ackd.core.ids import LedgerKey, message_id
-from ackd.core.ledger.entry import Hold
+from ackd.core.ledger.entry import EntryStatus
 from ackd.core.record.operations import ClaimOrigin, CloseOrigin, CopyRef, Op, RestoreClaimed
-from ackd.core.record.protocol import Call, Reply, Result, Said, Verdict
+from ackd.core.record.protocol import CallStatus, FailureTexts, OpResult, RecordCall, RecordReply
 from ackd.core.record.transitions import Outcome, State
 from ackd.engine.base.context import Context
 from ackd.engine.base.state import SubscriptionState
-from ackd.engine.partition.copy_headers import Carrier
-from ackd.engine.partition.ordering import HomeRef
+from ackd.engine.partition.copy_headers import RetryCopy
+from ackd.engine.partition.ordering import OriginRecordRef
 from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import CLAIM_AGAIN_MS, Partition
-from ackd.engine.retry.body_spill import Parking
-from ackd.engine.retry.key_queues import Lines
+from ackd.engine.retry.body_spill import BodySpill
+from ackd.engine.retry.key_queues import KeyQueues
 from ackd.errors import StoreError
 from ackd.store.flusher import LedgerHandle
 
@@ -37,7 +37,7 @@ HANDLES_MAX = 1_000
 CLOSING_MAX = 100_000
 HELD_MAX = 10_000
 """Of one partition; a carrier that is forgotten here asks again in time, as all of them do."""
-STRANGER = Result(Outcome.LOST, State.READY, 0, 0, 0, 0, late=False)
+STRANGER = OpResult(Outcome.LOST, State.READY, 0, 0, 0, 0, late=False)
 _NAMES: Mapping[Outcome, str] = {
     Outcome.CLAIMED: "claimed",
     Outcome.HELD: "held",
@@ -54,7 +54,7 @@ class _Ask:
 
     partition: Partition
     offset: int
-    carrier: Carrier
+    carrier: RetryCopy
 
     @property
     def close(self) -> CloseOrigin:
@@ -62,11 +62,11 @@ class _Ask:
         return CloseOrigin(self.carrier.home.offset, self.carrier.generation)
 
     @property
-    def line(self) -> HomeRef | None:
+    def line(self) -> OriginRecordRef | None:
         """Of its home, if that stands in the line of a key."""
         order = self.partition.ledger.order
         place = None if order is None else order.place(self.offset)
-        return place.home if place is not None and isinstance(place.home, HomeRef) else None
+        return place.home if place is not None and isinstance(place.home, OriginRecordRef) else None
 
     @property
     def claim(self) -> ClaimOrigin:
@@ -88,7 +88,7 @@ class LeaseMover(Protocol):
     async def parked(self, handle: LedgerHandle, offsets: Sequence[int]) -> None: ...
 
 
-class Claims:
+class CopyClaims:
     """The claims of one subscription's carriers, in batches by origin.
 
     `held`: carriers whose home is leased still, by topic id and partition, and by offset of that
@@ -101,8 +101,8 @@ class Claims:
         context: Context,
         partitions: OwnedPartitions,
         topics: Topics,
-        bodies: Parking,
-        lines: Lines,
+        bodies: BodySpill,
+        lines: KeyQueues,
         leases: LeaseMover,
         open_dead: Callable[[LedgerKey], Awaitable[None]],
     ) -> None:
@@ -127,7 +127,7 @@ class Claims:
         self._wanted[partition, offset] = None
         self._wake.set()
 
-    def question(self, partition: Partition, offset: int, carrier: Carrier) -> Op:
+    def question(self, partition: Partition, offset: int, carrier: RetryCopy) -> Op:
         """What a carrier asks its home."""
         return _Ask(partition, offset, carrier).claim
 
@@ -140,7 +140,7 @@ class Claims:
             self._free(key.topic_id, key.partition, offset)
             self.claim(*found[:2])
 
-    def on_reply(self, partition: Partition, _: Call, reply: Reply) -> None:
+    def on_reply(self, partition: Partition, _: RecordCall, reply: RecordReply) -> None:
         """What other sidecars settled in a partition that is owned here."""
         key = partition.key
         if reply.journal and (key.topic_id, key.partition) in self.held:
@@ -171,7 +171,7 @@ class Claims:
             for offset in [o for o, held in homes.items() if held[0] is partition]:
                 self._free(*place, offset)
 
-    def _hold(self, ask: _Ask, result: Result) -> None:
+    def _hold(self, ask: _Ask, result: OpResult) -> None:
         home = ask.carrier.home
         if result.outcome is Outcome.HELD and result.state is State.LEASED:
             homes = self.held.setdefault((home.topic_id, home.partition), {})
@@ -225,7 +225,7 @@ class Claims:
     async def _read(self, partition: Partition, offset: int) -> _Ask | None:
         """What the carrier says of itself; None when there is nothing to ask."""
         entry = partition.ledger.entry(offset)
-        if partition.closed or entry is None or entry.hold is not Hold.CLAIMING:
+        if partition.closed or entry is None or entry.hold is not EntryStatus.CLAIMING:
             return None
         body = await self._bodies.body(partition, offset)
         if body is None:
@@ -233,7 +233,7 @@ class Claims:
         carrier = partition.copies.carrier(body)
         if carrier is None:
             self._stranger(partition, offset, "its headers are none that ackd writes")
-            self._tell(partition, offset, STRANGER, Reply(Verdict.OK))
+            self._tell(partition, offset, STRANGER, RecordReply(CallStatus.OK))
             return None
         return _Ask(partition, offset, carrier)
 
@@ -244,7 +244,7 @@ class Claims:
             found.setdefault(id(handle), (handle, []))[1].append(ask)
         return list(found.values())
 
-    def handle(self, carrier: Carrier) -> LedgerHandle:
+    def handle(self, carrier: RetryCopy) -> LedgerHandle:
         """Of the record that has its home; never as its owner."""
         home, name = carrier.home, self._state.name
         key = LedgerKey(home.cluster, name, home.topic_id, home.partition)
@@ -266,8 +266,8 @@ class Claims:
             self._again(asks)
             return
         results = reply.results
-        if reply.verdict is not Verdict.OK:
-            if reply.verdict is not Verdict.ABSENT and not await self._is_gone(handle.key, asks):
+        if reply.verdict is not CallStatus.OK:
+            if reply.verdict is not CallStatus.ABSENT and not await self._is_gone(handle.key, asks):
                 self._again(asks)
                 return
             results = [STRANGER] * len(asks)
@@ -282,7 +282,7 @@ class Claims:
         await self._lengthen(handle, asks, results)
 
     async def _said(
-        self, key: LedgerKey, asks: Sequence[_Ask], results: Sequence[Result]
+        self, key: LedgerKey, asks: Sequence[_Ask], results: Sequence[OpResult]
     ) -> dict[_Ask, tuple[bytes, bytes]]:
         """What was said of failures under leases in these homes, for the record of the copy."""
         claimed = [
@@ -297,7 +297,7 @@ class Claims:
         return {ask: errors for ask, errors in pairs if errors is not None}
 
     def _remember(
-        self, handle: LedgerHandle, asks: Sequence[_Ask], results: Sequence[Result]
+        self, handle: LedgerHandle, asks: Sequence[_Ask], results: Sequence[OpResult]
     ) -> None:  # fmt: skip
         """A rollback may forget a claim, even the home: who claimed it writes it again (R10)."""
         ops = [
@@ -309,7 +309,7 @@ class Claims:
             self._context.memory.told(handle.key, handle.incarnation, ops)
 
     async def _lengthen(
-        self, handle: LedgerHandle, asks: Sequence[_Ask], results: Sequence[Result]
+        self, handle: LedgerHandle, asks: Sequence[_Ask], results: Sequence[OpResult]
     ) -> None:
         """Leases that are in the way may have to be moved, see `lengthen`."""
         offsets = [
@@ -337,12 +337,12 @@ class Claims:
     def _answered(
         self,
         asks: Sequence[_Ask],
-        reply: Reply,
-        results: Sequence[Result],
+        reply: RecordReply,
+        results: Sequence[OpResult],
         errors: Mapping[_Ask, tuple[bytes, bytes]],
     ) -> None:
         places: dict[Partition, list[Op]] = {}
-        said: dict[Partition, list[Said]] = {}
+        said: dict[Partition, list[FailureTexts]] = {}
         for ask, result in zip(asks, results, strict=True):
             if result.outcome is Outcome.LOST and not ask.partition.copies.named(ask.carrier):
                 why = f"its message {ask.carrier.origin.text()} is not known here"
@@ -354,7 +354,7 @@ class Claims:
             if result.outcome in (Outcome.CLAIMED, Outcome.LOST):
                 ops = places.setdefault(ask.partition, [])
                 if ask in errors:
-                    told = Said(len(ops), *errors[ask])
+                    told = FailureTexts(len(ops), *errors[ask])
                     said.setdefault(ask.partition, []).append(told)
                 ops.extend(_place(ask, result))
                 if result.outcome is Outcome.CLAIMED and ask.line is None:
@@ -370,7 +370,9 @@ class Claims:
             if not partition.closed:
                 partition.tell(*ops, said=said.get(partition, ()))
 
-    def _tell(self, partition: Partition, offset: int, result: Result, reply: Reply) -> None:
+    def _tell(
+        self, partition: Partition, offset: int, result: OpResult, reply: RecordReply
+    ) -> None:
         if not partition.closed:
             now_ms = self._context.clock.monotonic_ms()
             partition.ledger.claimed(offset, result, reply.rterm, reply.now_ms, now_ms)
@@ -412,7 +414,7 @@ class Claims:
             try:
                 ops = [ask.close for ask in some]
                 reply = await self._context.flusher.submit(handle, ops)
-                if reply.verdict is Verdict.OK:
+                if reply.verdict is CallStatus.OK:
                     self._context.memory.told(handle.key, handle.incarnation, ops)
             except StoreError:
                 await asyncio.sleep(CLAIM_AGAIN_MS / 1000)
@@ -426,7 +428,7 @@ class Claims:
         return None if carrier is None else _Ask(partition, offset, carrier)
 
 
-def _place(ask: _Ask, result: Result) -> list[Op]:
+def _place(ask: _Ask, result: OpResult) -> list[Op]:
     """What the carrier's own record is told: the home's word, or the header's if there is none."""
     carrier, copies = ask.carrier, ask.partition.copies
     if result.outcome is not Outcome.CLAIMED:

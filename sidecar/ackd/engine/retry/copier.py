@@ -16,20 +16,20 @@ from dataclasses import dataclass
 from ackd.core.ledger.effects import SendBack, SendDead
 from ackd.core.ledger.entry import UNKNOWN_RTERM, Entry
 from ackd.core.record.operations import FinishOrigin, Op
-from ackd.core.record.protocol import Finish, Result, Verdict
+from ackd.core.record.protocol import CallStatus, Finish, OpResult
 from ackd.core.record.transitions import Outcome
 from ackd.engine.base.context import Context
-from ackd.engine.base.retry_timer import Pauses
+from ackd.engine.base.retry_timer import RetryTimer
 from ackd.engine.base.spill_file import Held
 from ackd.engine.base.state import SubscriptionState
-from ackd.engine.partition.copy_headers import Carrier, carrier_headers, place_of
+from ackd.engine.partition.copy_headers import RetryCopy, carrier_headers, place_of
 from ackd.engine.partition.failure_reasons import learn
 from ackd.engine.partition.partition import Partition
-from ackd.engine.retry.body_spill import Parking
+from ackd.engine.retry.body_spill import BodySpill
 from ackd.engine.retry.own_topic import OwnTopic
 from ackd.errors import BrokerError, StoreError
-from ackd.ports import Outgoing, Record, Stored, Trouble
-from ackd.telemetry.spans import Event
+from ackd.ports import Condition, Outgoing, Record, Stored
+from ackd.telemetry.spans import SpanEvent
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -38,14 +38,14 @@ BATCH_BYTES_MAX = 8 * 1024 * 1024
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class CopyJob:
     """One copy. `stored`: only the original has to be finished."""
 
     partition: Partition
     offset: int
     generation: int
     attempt: int
-    pauses: Pauses
+    pauses: RetryTimer
     stored: bool = False
 
     @property
@@ -56,7 +56,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class CopyTarget:
     """Where copies go, and what becomes of their originals."""
 
     name: str
@@ -64,27 +64,29 @@ class Way:
     done: Callable[[Partition, int], None]
 
 
-RETRY = Way("retry-topic", Finish.SENT, lambda of, offset: of.ledger.send_back.sent_back(offset))
-DEAD = Way("dead-letter-topic", Finish.DEAD, lambda of, offset: of.ledger.finish(offset))
+RETRY = CopyTarget(
+    "retry-topic", Finish.SENT, lambda of, offset: of.ledger.send_back.sent_back(offset)
+)
+DEAD = CopyTarget("dead-letter-topic", Finish.DEAD, lambda of, offset: of.ledger.finish(offset))
 
 
-class Sender:
+class Copier:
     """Sends the copies of one subscription to one topic, in batches, as long as it takes."""
 
     def __init__(
         self,
         state: SubscriptionState,
         context: Context,
-        way: Way,
+        way: CopyTarget,
         topic: OwnTopic,
-        bodies: Parking,
+        bodies: BodySpill,
     ) -> None:
         self._state = state
         self._bodies = bodies
         self._context = context
         self._way = way
         self._topic = topic
-        self._jobs: dict[tuple[Partition, int], Job] = {}
+        self._jobs: dict[tuple[Partition, int], CopyJob] = {}
         self._errors: dict[tuple[Partition, int], str] = {}
         self._wake = asyncio.Event()
 
@@ -94,8 +96,8 @@ class Sender:
         known = self._jobs.get((partition, effect.offset))
         if known is not None and known.generation == generation:
             return
-        pauses = Pauses(self._context.clock)
-        job = Job(partition, effect.offset, generation, effect.attempt, pauses)
+        pauses = RetryTimer(self._context.clock)
+        job = CopyJob(partition, effect.offset, generation, effect.attempt, pauses)
         self._jobs[partition, effect.offset] = job
         self._wake.set()
 
@@ -116,9 +118,9 @@ class Sender:
             else:
                 await self._sleep(now_ms)
 
-    def _batch(self, now_ms: int) -> list[Job]:
+    def _batch(self, now_ms: int) -> list[CopyJob]:
         """What can be tried now. Jobs of messages that went another way are dropped."""
-        batch: list[Job] = []
+        batch: list[CopyJob] = []
         size = 0
         for job in list(self._jobs.values()):
             entry = job.entry
@@ -134,7 +136,7 @@ class Sender:
                     break
         return batch
 
-    def _drop(self, job: Job) -> None:
+    def _drop(self, job: CopyJob) -> None:
         self._jobs.pop((job.partition, job.offset), None)
         if self._errors.pop((job.partition, job.offset), None) is not None:
             self._tell_trouble()
@@ -153,20 +155,20 @@ class Sender:
         name, troubles = self._way.name, self._state.troubles
         if self._errors:
             first = next(iter(self._errors.values()))
-            troubles[name] = Trouble(name, f"{len(self._errors)} copies not stored: {first}")
+            troubles[name] = Condition(name, f"{len(self._errors)} copies not stored: {first}")
         else:
             troubles.pop(name, None)
 
     # --- one batch
 
-    async def _send_all(self, batch: Sequence[Job]) -> None:
+    async def _send_all(self, batch: Sequence[CopyJob]) -> None:
         fresh = [job for job in batch if not job.stored]
         try:
             if fresh:
                 await self._store(fresh)
         except (BrokerError, StoreError) as error:
             self._failed(fresh, error.detail)
-        by_partition: dict[Partition, list[Job]] = {}
+        by_partition: dict[Partition, list[CopyJob]] = {}
         for job in batch:
             if job.stored:
                 by_partition.setdefault(job.partition, []).append(job)
@@ -174,11 +176,11 @@ class Sender:
             for partition, jobs in by_partition.items():
                 group.create_task(self._finish(partition, jobs))
 
-    async def _store(self, jobs: Sequence[Job]) -> None:
+    async def _store(self, jobs: Sequence[CopyJob]) -> None:
         """Copies of all that have a body; those whose body is gone are finished without one."""
         partitions = await self._topic.ensure()
         await self._learn(jobs)
-        copies: list[tuple[Job, Outgoing]] = []
+        copies: list[tuple[CopyJob, Outgoing]] = []
         for job in jobs:
             entry = job.entry
             if entry is not None and entry.body is None:
@@ -197,20 +199,20 @@ class Sender:
                 self._topic.doubt()
                 self._failed([job], f"{result.code}: {result.detail}")
 
-    async def _learn(self, jobs: Sequence[Job]) -> None:
+    async def _learn(self, jobs: Sequence[CopyJob]) -> None:
         """What was said of failures, to whichever sidecar. Raises StoreError."""
         wanted: dict[Partition, list[int]] = {}
         for job in jobs:
             wanted.setdefault(job.partition, []).append(job.offset)
         await learn(self._context.store, wanted)
 
-    def _copy(self, job: Job, entry: Entry[Held], body: Record, partitions: int) -> Outgoing:
+    def _copy(self, job: CopyJob, entry: Entry[Held], body: Record, partitions: int) -> Outgoing:
         partition = job.partition
         copies = partition.copies
         carried = copies.carrier(body)
         origin = carried.origin if carried is not None else copies.origin(job.offset)
         first, last = copies.errors(job.offset)
-        carrier = Carrier(
+        carrier = RetryCopy(
             origin=origin,
             subscription=self._state.name,
             generation=job.generation,
@@ -234,7 +236,7 @@ class Sender:
         headers = carrier_headers(carrier, body.headers)
         return Outgoing(self._topic.name, body.key, body.value, headers, place)
 
-    async def _finish(self, partition: Partition, jobs: Sequence[Job]) -> None:
+    async def _finish(self, partition: Partition, jobs: Sequence[CopyJob]) -> None:
         """The copies are durable: the originals are finished. A repeat of it does no harm."""
         todo = [(job, self._finish_op(job, entry)) for job in jobs if (entry := job.entry)]
         try:
@@ -242,18 +244,18 @@ class Sender:
         except StoreError as error:
             self._failed(jobs, error.detail)
             return
-        if reply.verdict is not Verdict.OK:
+        if reply.verdict is not CallStatus.OK:
             self._failed(jobs, f"the record is {reply.verdict.name}")
             return
         for (job, _), result in zip(todo, reply.results, strict=True):
             self._finished(job, result, reply.now_ms)
         partition.perform()
 
-    def _finish_op(self, job: Job, entry: Entry[Held]) -> Op:
+    def _finish_op(self, job: CopyJob, entry: Entry[Held]) -> Op:
         reason = Finish.VANISHED if entry.body is None else self._way.reason
         return FinishOrigin(job.offset, job.generation, entry.rterm, reason)
 
-    def _finished(self, job: Job, result: Result, now_ms: int) -> None:
+    def _finished(self, job: CopyJob, result: OpResult, now_ms: int) -> None:
         partition, offset = job.partition, job.offset
         self._drop(job)
         if result.outcome not in (Outcome.DONE, Outcome.FINISHED):
@@ -261,13 +263,13 @@ class Sender:
             return
         self._context.metrics.copies.at(self._state.name, self._way.name, "stored").inc()
         if partition.tracing is not None:
-            event = Event.SEND_BACK if self._way is RETRY else Event.DEAD_LETTER
+            event = SpanEvent.SEND_BACK if self._way is RETRY else SpanEvent.DEAD_LETTER
             partition.tracing.copied(event, offset, job.generation, self._topic.name, now_ms)
         self._bodies.free(partition, offset)
         self._way.done(partition, offset)
         partition.copies.forget(offset)
 
-    def _failed(self, jobs: Sequence[Job], detail: str) -> None:
+    def _failed(self, jobs: Sequence[CopyJob], detail: str) -> None:
         for job in jobs:
             self._errors[job.partition, job.offset] = detail
             job.pauses.failed()

@@ -16,7 +16,7 @@ from ackd.telemetry.metrics import Metrics
 LOG = logging.getLogger("ackd.engine")
 
 
-class Sieve:
+class OwnCopyFilter:
     """Of one subscription. `own`: its own topics, in which copies are what is wanted."""
 
     def __init__(

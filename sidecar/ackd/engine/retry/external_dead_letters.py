@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ackd.core.origin import Origin
-from ackd.engine.partition.copy_headers import ORIGIN, Carrier
+from ackd.engine.partition.copy_headers import ORIGIN, RetryCopy
 from ackd.ports import DeadOrigin, ForeignDead, Record
 
 REASON = "a dead letter of another consumer"
 
 
-class Foreign:
+class ExternalDeadLetters:
     """Of one subscription."""
 
     def __init__(self, broker: ForeignDead, cluster: str, subscription: str) -> None:
@@ -25,8 +25,8 @@ class Foreign:
         self._subscription = subscription
 
     async def carriers(
-        self, records: Sequence[Record], known: Sequence[Carrier | None]
-    ) -> list[Carrier | None]:
+        self, records: Sequence[Record], known: Sequence[RetryCopy | None]
+    ) -> list[RetryCopy | None]:
         """`known`, with those that others have put there. Raises BrokerError."""
         found = list(known)
         places = [
@@ -42,12 +42,12 @@ class Foreign:
                 found[place] = self._carrier(origin, records[place])
         return found
 
-    def _carrier(self, said: DeadOrigin, record: Record) -> Carrier | None:
+    def _carrier(self, said: DeadOrigin, record: Record) -> RetryCopy | None:
         """None if no message can come from there."""
         origin = Origin(self._cluster, said.topic_id, said.topic, said.partition, said.offset)
         if not origin.possible:
             return None
-        return Carrier(
+        return RetryCopy(
             origin=origin,
             subscription=self._subscription,
             generation=0,

@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.record.operations import CloseOrigin, CopyRef, LookUp, Op
-from ackd.core.record.protocol import Result, Verdict
+from ackd.core.record.protocol import CallStatus, OpResult
 from ackd.core.record.transitions import State
 from ackd.engine.base.context import Context
 from ackd.engine.base.state import SubscriptionState
-from ackd.engine.partition.ordering import HomeRef
+from ackd.engine.partition.ordering import OriginRecordRef
 from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import Partition
 from ackd.errors import StoreError
@@ -50,7 +50,7 @@ class _Doubt(NamedTuple):
     place: int
 
 
-class Lines:
+class KeyQueues:
     """Belongs to one subscription; does nothing while no key is parked."""
 
     def __init__(
@@ -68,7 +68,7 @@ class Lines:
         self._retry_topic = retry_topic
         self._claim = claim
         self._context = context
-        self._over: dict[tuple[int, int], HomeRef] = {}
+        self._over: dict[tuple[int, int], OriginRecordRef] = {}
         self._doubts: dict[_Doubt, list[tuple[Partition, int]]] = {}
         self._swept: dict[Partition, int] = {}
         self._again_ms = self._sweep_ms = 0
@@ -77,24 +77,26 @@ class Lines:
 
     # --- what is heard
 
-    def over(self, partition: Partition, offset: int, home: HomeRef) -> None:
+    def over(self, partition: Partition, offset: int, home: OriginRecordRef) -> None:
         """A copy is finished."""
         self._over[partition.tp.partition, offset] = home
         if len(self._over) > OVER_MAX:
             self._over.pop(next(iter(self._over)))
         self._wake.set()
 
-    def behind(self, partition: Partition, result: Result) -> None:
+    def behind(self, partition: Partition, result: OpResult) -> None:
         """What an own partition's record says of the first of a parked key."""
         self._doubt(partition.key, partition.handle.incarnation, result)
 
-    def waits(self, partition: Partition, offset: int, home: HomeRef, result: Result) -> None:
+    def waits(
+        self, partition: Partition, offset: int, home: OriginRecordRef, result: OpResult
+    ) -> None:
         """A copy may not be claimed yet, because of another one."""
         doubt = self._doubt(home.key, home.incarnation, result)
         if doubt is not None:
             self._doubts[doubt].append((partition, offset))
 
-    def _doubt(self, home: LedgerKey, incarnation: int, result: Result) -> _Doubt | None:
+    def _doubt(self, home: LedgerKey, incarnation: int, result: OpResult) -> _Doubt | None:
         first = result.blocked_by
         if first.copy is None:
             return None  # it is not claimed, so it will be heard of
@@ -134,13 +136,13 @@ class Lines:
         async with self._telling:
             while self._over and self._again_ms <= self._context.clock.monotonic_ms():
                 some = {key: self._over.pop(key) for key in list(self._over)[:BATCH_MAX]}
-                by_home: dict[tuple[LedgerKey, int], dict[tuple[int, int], HomeRef]] = {}
+                by_home: dict[tuple[LedgerKey, int], dict[tuple[int, int], OriginRecordRef]] = {}
                 for place, home in some.items():
                     by_home.setdefault((home.key, home.incarnation), {})[place] = home
                 await asyncio.gather(*(self._leave(*at, homes) for at, homes in by_home.items()))
 
     async def _leave(
-        self, key: LedgerKey, incarnation: int, homes: dict[tuple[int, int], HomeRef]
+        self, key: LedgerKey, incarnation: int, homes: dict[tuple[int, int], OriginRecordRef]
     ) -> None:
         ops = [home.left(*place) for place, home in homes.items()]
         if await self._close(key, incarnation, ops):
@@ -157,11 +159,11 @@ class Lines:
         except StoreError as error:
             LOG.info("%s: blocked keys not read from the store: %s", self._state.name, error.detail)
             return False
-        if reply.verdict is Verdict.OK:
+        if reply.verdict is CallStatus.OK:
             self._context.memory.told(key, incarnation, ops)
             soon_ms = self._context.clock.monotonic_ms() + SOON_MS
             self._sweep_ms = min(self._sweep_ms, soon_ms)
-        return reply.verdict in (Verdict.OK, Verdict.ABSENT)
+        return reply.verdict in (CallStatus.OK, CallStatus.ABSENT)
 
     async def _resolve(self) -> None:
         """Copies that are finished, but whose home was not told: tell it now."""
@@ -188,7 +190,7 @@ class Lines:
             reply = await self._context.flusher.submit(LedgerHandle(key), look)
         except StoreError:
             return False
-        return reply.verdict is Verdict.OK and reply.results[0].state is State.FINISHED
+        return reply.verdict is CallStatus.OK and reply.results[0].state is State.FINISHED
 
     def _sweep(self) -> None:
         """Ask for parked keys, in turn: nobody else may come to free one that has no more

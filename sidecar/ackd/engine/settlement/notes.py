@@ -23,7 +23,7 @@ from ackd.engine.base.tasks import Tasks
 from ackd.engine.cluster.members import HEARTBEAT_MS
 from ackd.engine.cluster.membership import Membership
 from ackd.errors import StoreError
-from ackd.ports import Note
+from ackd.ports import StoredNote
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -35,14 +35,14 @@ others stay until the bound drops them.
 HEARD_MS = 2 * HEARTBEAT_MS
 
 
-class Place(NamedTuple):
+class NotePlace(NamedTuple):
     """Where a note lies."""
 
     key: LedgerKey
     offset: int
 
 
-class Notes:
+class ProgressNotes:
     """The notes of one subscription."""
 
     def __init__(
@@ -56,7 +56,7 @@ class Notes:
         self._membership = membership
         self._announce = announce
         self._context = context
-        self._known: OrderedDict[Place, tuple[Place, ...]] = OrderedDict()
+        self._known: OrderedDict[NotePlace, tuple[NotePlace, ...]] = OrderedDict()
         self._tasks = Tasks(f"notes.{state.name}")
 
     # --- writing
@@ -64,10 +64,10 @@ class Notes:
     async def write(self, said: Sequence[tuple[Token, bytes]]) -> None:
         """Keep what was said under these leases, which lived. Raises StoreError."""
         await self._begin()
-        by_key: dict[LedgerKey, list[Note]] = {}
+        by_key: dict[LedgerKey, list[StoredNote]] = {}
         for token, text in said:
             place = self._place(token)
-            by_key.setdefault(place.key, []).append(Note(place.offset, token.fence, text))
+            by_key.setdefault(place.key, []).append(StoredNote(place.offset, token.fence, text))
             self._remember(place, place)
         bytes_max = self._state.settings.notes_bytes_max
         store, name = self._context.store, self._state.name
@@ -87,11 +87,11 @@ class Notes:
         if self._membership.view.alive:
             await asyncio.sleep(HEARD_MS / 1000)
 
-    def _place(self, token: Token) -> Place:
+    def _place(self, token: Token) -> NotePlace:
         key = LedgerKey(self._state.cluster, self._state.name, token.topic_id, token.partition)
-        return Place(key, token.offset)
+        return NotePlace(key, token.offset)
 
-    def _remember(self, of: Place, *places: Place) -> None:
+    def _remember(self, of: NotePlace, *places: NotePlace) -> None:
         self._known[of] = tuple(dict.fromkeys((*self._known.pop(of, ()), *places)))
         if len(self._known) > KNOWN_MAX:
             self._known.popitem(last=False)
@@ -112,11 +112,11 @@ class Notes:
                 wanted.setdefault(place.key, []).append(place.offset)
         store = self._context.store
         answers = await asyncio.gather(*(store.notes(*each) for each in wanted.items()))
-        found: dict[Place, bytes] = {}
+        found: dict[NotePlace, bytes] = {}
         for (key, offsets), notes in zip(wanted.items(), answers, strict=True):
             for offset, note in zip(offsets, notes, strict=True):
                 if note is not None:
-                    found[Place(key, offset)] = note
+                    found[NotePlace(key, offset)] = note
         if found:
             for message in messages:
                 there = [place for place in places[message.lease] if place in found]
@@ -124,7 +124,7 @@ class Notes:
                     message.note = found[there[0]].decode(errors="replace")
                     self._remember(places[message.lease][0], *there)
 
-    def _places(self, message: Delivery) -> list[Place]:
+    def _places(self, message: Delivery) -> list[NotePlace]:
         """Where a note of a message may lie, the newest first."""
         token = self._context.keys.open(message.lease)
         places = [self._place(token)]
@@ -132,7 +132,7 @@ class Notes:
         if origin is not None:
             name = self._state.name
             key = LedgerKey(origin.cluster, name, origin.topic_id, origin.partition)
-            places.append(Place(key, origin.offset))
+            places.append(NotePlace(key, origin.offset))
         return places
 
     # --- forgetting

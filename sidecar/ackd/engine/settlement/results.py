@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ackd.api.messages import LeaseView, SettleResult, Status
-from ackd.core.record.protocol import Result
+from ackd.core.record.protocol import OpResult
 from ackd.core.record.transitions import Outcome, State
 from ackd.errors import LeaseLostError, StoreError
 
@@ -34,7 +34,7 @@ _LOOKS: Mapping[Outcome, str] = {
 }
 
 
-def told_of(result: Result) -> SettleResult:
+def told_of(result: OpResult) -> SettleResult:
     """Of a settle."""
     status = STATUSES.get(result.outcome)
     if status is None:
@@ -58,7 +58,7 @@ def unavailable(error: StoreError) -> SettleResult:
     return SettleResult(Status.UNAVAILABLE, error=error)
 
 
-def view_of(result: Result) -> LeaseView:
+def view_of(result: OpResult) -> LeaseView:
     """Of a look."""
     state = _LOOKS.get(result.outcome, "lost")
     return LeaseView(

@@ -16,12 +16,12 @@ from functools import partial
 from typing import Protocol
 
 from ackd.api.control import Cancel
-from ackd.api.messages import ACKED, LeaseView, SettleItem, SettleResult, Status, Verb
+from ackd.api.messages import ACKED, LeaseView, SettleItem, SettleResult, SettleVerb, Status
 from ackd.core.ids import LedgerKey
 from ackd.core.lease import BadTokenError, Token, UnknownKeyError, subscription_hash
 from ackd.core.ledger.sent_back import Lease
 from ackd.core.record.operations import LookUp, Settle
-from ackd.core.record.protocol import Reply, Result, Said, Verdict
+from ackd.core.record.protocol import CallStatus, FailureTexts, OpResult, RecordReply
 from ackd.core.record.transitions import Outcome, State
 from ackd.core.record.transitions import Verb as CoreVerb
 from ackd.engine.base.backoff import retry_delay_ms
@@ -30,7 +30,7 @@ from ackd.engine.base.state import SubscriptionState
 from ackd.engine.partition.failure_reasons import said_with
 from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import Partition
-from ackd.engine.settlement.notes import NOTE_BYTES_MAX, Notes
+from ackd.engine.settlement.notes import NOTE_BYTES_MAX, ProgressNotes
 from ackd.engine.settlement.results import STATUSES, lost, told_of, unavailable, view_of
 from ackd.errors import (
     BadLeaseTokenError,
@@ -46,16 +46,16 @@ TRIES = 40
 """A record that is being re-read or taken over is asked again; about two seconds, then 503."""
 HANDLES_MAX = 10_000
 
-_VERBS: Mapping[Verb, CoreVerb] = {
-    Verb.ACK: CoreVerb.ACK,
-    Verb.RETRY: CoreVerb.RETRY,
-    Verb.EXTEND: CoreVerb.EXTEND,
-    Verb.DEAD: CoreVerb.DEAD,
-    Verb.RELEASE: CoreVerb.RELEASE,
+_VERBS: Mapping[SettleVerb, CoreVerb] = {
+    SettleVerb.ACK: CoreVerb.ACK,
+    SettleVerb.RETRY: CoreVerb.RETRY,
+    SettleVerb.EXTEND: CoreVerb.EXTEND,
+    SettleVerb.DEAD: CoreVerb.DEAD,
+    SettleVerb.RELEASE: CoreVerb.RELEASE,
 }
 _ACKED = (Outcome.ACKED, Outcome.ALREADY_ACKED)
-_API_VERBS: Mapping[CoreVerb, Verb] = {core: verb for verb, core in _VERBS.items()}
-_FAILURES = (Verb.DEAD, Verb.RETRY)
+_API_VERBS: Mapping[CoreVerb, SettleVerb] = {core: verb for verb, core in _VERBS.items()}
+_FAILURES = (SettleVerb.DEAD, SettleVerb.RETRY)
 
 
 class Breaker(Protocol):
@@ -63,16 +63,16 @@ class Breaker(Protocol):
 
     @property
     def on(self) -> bool: ...
-    def settled(self, verb: Verb, status: Status, count: int) -> None: ...
+    def settled(self, verb: SettleVerb, status: Status, count: int) -> None: ...
 
 
-class Cancels(Protocol):
+class CancelLookup(Protocol):
     """Knows which messages an operator has ended."""
 
     def of(self, token: Token) -> Cancel | None: ...
 
 
-class Claims(Protocol):
+class ClaimLookup(Protocol):
     """Copies that wait for the end of a lease in their origin's record."""
 
     @property
@@ -85,11 +85,11 @@ class SettleSpans(Protocol):
     """Writes spans of settles."""
 
     def settled(
-        self, tokens: Sequence[Token], ops: Sequence[Settle], reply: Reply, *, here: bool
+        self, tokens: Sequence[Token], ops: Sequence[Settle], reply: RecordReply, *, here: bool
     ) -> None: ...
 
 
-class Settled(Protocol):
+class SettleParts(Protocol):
     """The parts of a subscription that a settle touches."""
 
     @property
@@ -99,13 +99,13 @@ class Settled(Protocol):
     @property
     def topics(self) -> Topics: ...
     @property
-    def notes(self) -> Notes: ...
+    def notes(self) -> ProgressNotes: ...
     @property
     def brake(self) -> Breaker: ...
     @property
-    def cancels(self) -> Cancels: ...
+    def cancels(self) -> CancelLookup: ...
     @property
-    def claims(self) -> Claims: ...
+    def claims(self) -> ClaimLookup: ...
     @property
     def tracing(self) -> SettleSpans | None: ...
 
@@ -117,14 +117,14 @@ class _Group:
     `indexes`: where they stand in the request. `plain`: nothing but counted acks.
     """
 
-    subscription: Settled
+    subscription: SettleParts
     topic_id: bytes
     partition: int
     indexes: list[int] = field(default_factory=list)
     tokens: list[Token] = field(default_factory=list)
     ops: list[Settle] = field(default_factory=list)
     plain: bool = True
-    said: list[Said] = field(default_factory=list)
+    said: list[FailureTexts] = field(default_factory=list)
 
     def some(self, places: Sequence[int]) -> _Group:
         """A part of them."""
@@ -140,16 +140,16 @@ class _Group:
         return part
 
 
-_Said = tuple[int, Settled, Token, bytes]
+_Said = tuple[int, SettleParts, Token, bytes]
 """A note, with the index of the item that brought it."""
-_Call = tuple[_Group, asyncio.Future[Reply]]
-_Answered = Callable[[_Group, Reply | StoreError | None], None]
+_Call = tuple[_Group, asyncio.Future[RecordReply]]
+_Answered = Callable[[_Group, RecordReply | StoreError | None], None]
 
 
 class Settler:
     """Settles for all subscriptions of this sidecar."""
 
-    def __init__(self, subscriptions: Mapping[str, Settled], context: Context) -> None:
+    def __init__(self, subscriptions: Mapping[str, SettleParts], context: Context) -> None:
         self._names = {subscription_hash(name): name for name in subscriptions}
         self._subscriptions = subscriptions
         self._context = context
@@ -205,7 +205,7 @@ class Settler:
                     continue
                 group = _Group(self._subscriptions[name], token.topic_id, token.partition)
                 groups[whose] = group
-            if item.do is Verb.ACK and item.note is None and item.count:
+            if item.do is SettleVerb.ACK and item.note is None and item.count:
                 op = make(Settle, (ack, *token[3:], 0, False, True))
             else:
                 found = self._op(group.subscription, item, token)
@@ -223,25 +223,25 @@ class Settler:
             group.ops.append(op)
         return [group for group in groups.values() if group.ops], notes
 
-    def _op(self, of: Settled, item: SettleItem, token: Token) -> Settle | BadParameterError:
+    def _op(self, of: SettleParts, item: SettleItem, token: Token) -> Settle | BadParameterError:
         """What one item asks of the store."""
         if item.note is not None and len(item.note.encode()) > NOTE_BYTES_MAX:
             return BadParameterError(f"note must be at most {NOTE_BYTES_MAX} bytes")
         arg = self._argument(item, token, of)
         if isinstance(arg, BadParameterError):
             return arg
-        counted = item.count and not (of.brake.on and item.do is Verb.RETRY)
+        counted = item.count and not (of.brake.on and item.do is SettleVerb.RETRY)
         return Settle(_VERBS[item.do], *token[3:], arg, counted=counted)
 
     @staticmethod
-    def _argument(item: SettleItem, token: Token, of: Settled) -> int | BadParameterError:
+    def _argument(item: SettleItem, token: Token, of: SettleParts) -> int | BadParameterError:
         settings = of.state.settings
-        if item.do is Verb.EXTEND:
+        if item.do is SettleVerb.EXTEND:
             lease_ms = settings.lease_ms if item.lease_ms is None else item.lease_ms
             if not 0 < lease_ms <= settings.lease_ms_max:
                 return BadParameterError(f"lease_ms must be 1 to {settings.lease_ms_max}")
             return lease_ms
-        if item.do is Verb.RETRY:
+        if item.do is SettleVerb.RETRY:
             if item.delay_ms is not None:
                 return item.delay_ms
             return retry_delay_ms(settings, token.attempt)
@@ -260,10 +260,10 @@ class Settler:
                 except StoreError as error:
                     answered(group, error)
                     continue
-                if reply.verdict is Verdict.LAYOUT:
+                if reply.verdict is CallStatus.LAYOUT:
                     answered(group, StoreLayoutError())
                     continue
-                if reply.verdict is not Verdict.OK:
+                if reply.verdict is not CallStatus.OK:
                     again.append(group)
                     continue
                 if Outcome.UNREPAIRED in [result[0] for result in reply.results]:
@@ -299,10 +299,10 @@ class Settler:
         self,
         results: list[SettleResult | None],
         group: _Group,
-        answer: Reply | StoreError | None,
+        answer: RecordReply | StoreError | None,
     ) -> None:
         """Keep what became of the items of one partition."""
-        if not isinstance(answer, Reply):
+        if not isinstance(answer, RecordReply):
             for index in group.indexes:
                 results[index] = lost("deleted") if answer is None else unavailable(answer)
             return
@@ -321,14 +321,14 @@ class Settler:
             self._free(group, answer)
         self._remember(group, answer)
 
-    def _free(self, group: _Group, reply: Reply) -> None:
+    def _free(self, group: _Group, reply: RecordReply) -> None:
         """Copies may wait for the end of these leases."""
         key, claims = self._handle(group).key, group.subscription.claims
         for op, result in zip(group.ops, reply.results, strict=True):
             if result.outcome in STATUSES:
                 claims.settled(key, op.offset, result.outcome, result.when_ms)
 
-    def _submit(self, group: _Group) -> asyncio.Future[Reply]:
+    def _submit(self, group: _Group) -> asyncio.Future[RecordReply]:
         return self._context.flusher.submit(self._handle(group), group.ops, group.said)
 
     def _handle(self, group: _Group) -> LedgerHandle:
@@ -361,16 +361,16 @@ class Settler:
     def _count(self, group: _Group, results: Sequence[SettleResult | None]) -> None:
         metrics, subscription = self._context.metrics, group.subscription
         name, brake = subscription.state.name, subscription.brake
-        counts: dict[tuple[Verb, Status, bool], int] = {}
+        counts: dict[tuple[SettleVerb, Status, bool], int] = {}
         if group.plain and results.count(ACKED) == len(results):
-            counts[Verb.ACK, Status.ACKED, True] = len(results)
+            counts[SettleVerb.ACK, Status.ACKED, True] = len(results)
         else:
             for op, result in zip(group.ops, results, strict=True):
                 verb = _API_VERBS[op.verb]
                 status = Status.UNAVAILABLE if result is None else result.status
                 key = (verb, status, op.counted)
                 counts[key] = counts.get(key, 0) + 1
-                if result is not None and result.late and verb is Verb.ACK:
+                if result is not None and result.late and verb is SettleVerb.ACK:
                     metrics.late_acks.at(name).inc()
         for (verb, status, counted), count in counts.items():
             metrics.settles.at(name, verb.value, status.value).inc(count)
@@ -384,7 +384,7 @@ class Settler:
     async def look(self, text: str) -> LeaseView:
         """Where a lease is. Raises BadLeaseTokenError, UnknownSubscriptionError, StoreError."""
         results: list[SettleResult | None] = [None]
-        groups, _ = self._read([SettleItem(text, Verb.ACK)], results)
+        groups, _ = self._read([SettleItem(text, SettleVerb.ACK)], results)
         for refused in filter(None, results):
             if refused.status is Status.LOST:
                 return LeaseView("lost", 0)
@@ -393,7 +393,7 @@ class Settler:
         (token,) = group.tokens
         look = LookUp(token.offset, token.fence, token.rterm)
         asked = self._context.flusher.submit(self._handle(group), [look])
-        answers: list[Reply | StoreError | None] = []
+        answers: list[RecordReply | StoreError | None] = []
         await self._ask_all([(group, asked)], lambda _, each: answers.append(each))
         (answer,) = answers
         if isinstance(answer, StoreError):
@@ -402,7 +402,7 @@ class Settler:
 
     # --- after a rollback (R10)
 
-    def _remember(self, group: _Group, reply: Reply) -> None:
+    def _remember(self, group: _Group, reply: RecordReply) -> None:
         """Keep confirmed acks, in case the store forgets them; repeated ones too, because whoever
         served them first may not have heard of it.
         """
@@ -423,7 +423,7 @@ class Settler:
         if homes:
             memory.acked_at_home(handle.key, handle.incarnation, reply.epoch, homes)
 
-    def _remember_extended(self, group: _Group, reply: Reply) -> None:
+    def _remember_extended(self, group: _Group, reply: RecordReply) -> None:
         """Keep what the owner of the record may not hear of before the store forgets it: it knows
         the leases of its window, and of homes only those that it made.
         """
@@ -438,7 +438,7 @@ class Settler:
             self._context.memory.extended(self._handle(group).key, leases)
 
 
-def _split(group: _Group, results: Sequence[Result]) -> tuple[_Group, _Group, list[Result]]:
+def _split(group: _Group, results: Sequence[OpResult]) -> tuple[_Group, _Group, list[OpResult]]:
     """Items that have to wait for a repair (R10); those that are decided, with their results."""
     waits: list[int] = []
     decided: list[int] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ackd.telemetry.spans import Event, Lives, number, ranges, text, truth
+from ackd.telemetry.spans import MessageSpans, SpanEvent, number, ranges, text, truth
 
 if TYPE_CHECKING:
     from ackd.telemetry.traces import Traces
@@ -18,7 +18,7 @@ OFFSETS_MAX = 10_000
 """Most offsets in one span."""
 
 
-class Batches:
+class SpanBatches:
     """Collects offsets until the next flush. `copies`: they are of the retry topic, so offsets say
     nothing of the messages and are left out.
     """
@@ -33,43 +33,48 @@ class Batches:
         self._acked_ms = (0, 0)
         self._number = 0
 
-    def granted(self, lives: Lives, offsets: Sequence[int], again: int, fence: int) -> None:
+    def granted(self, lives: MessageSpans, offsets: Sequence[int], again: int, fence: int) -> None:
         """Leases of one reply, `again` of them not the first of their message; `fence`: the last
         one's.
         """
         if not self._acked.isdisjoint(offsets):
             self.flush(lives)  # the order must show
-        self._traces.expect(Event.RECEIVE, len(offsets))
+        self._traces.expect(SpanEvent.RECEIVE, len(offsets))
         self._granted_us = self._granted_us[0] if self._granted else fence, fence
         self._granted += offsets
         self._again += again
         if len(self._granted) >= OFFSETS_MAX:
             self.flush(lives)
 
-    def acked(self, lives: Lives, offsets: Sequence[int], now_ms: int) -> None:
+    def acked(self, lives: MessageSpans, offsets: Sequence[int], now_ms: int) -> None:
         """Acks of one reply."""
-        self._traces.expect(Event.SETTLE, len(offsets))
+        self._traces.expect(SpanEvent.SETTLE, len(offsets))
         self._acked_ms = self._acked_ms[0] if self._acked else now_ms, now_ms
         before = len(self._acked)
         self._acked.update(offsets)
         known = len(offsets) + before - len(self._acked)
         if known:
-            self._traces.put(Event.SETTLE, [], known)
+            self._traces.put(SpanEvent.SETTLE, [], known)
         if len(self._acked) >= OFFSETS_MAX:
             self.flush(lives)
 
-    def flush(self, lives: Lives) -> None:
+    def flush(self, lives: MessageSpans) -> None:
         """Write what was collected."""
         if self._granted:
             more = f",{number('ackd.again', self._again)}" if self._again else ""
-            self._write(lives, Event.RECEIVE, self._granted_us, self._granted, more)
+            self._write(lives, SpanEvent.RECEIVE, self._granted_us, self._granted, more)
         if self._acked:
             times_us = self._acked_ms[0] * 1000, self._acked_ms[1] * 1000
-            self._write(lives, Event.SETTLE, times_us, list(self._acked), "")
+            self._write(lives, SpanEvent.SETTLE, times_us, list(self._acked), "")
         self._granted, self._again, self._acked = [], 0, set()
 
     def _write(
-        self, lives: Lives, event: Event, times_us: tuple[int, int], offsets: list[int], more: str
+        self,
+        lives: MessageSpans,
+        event: SpanEvent,
+        times_us: tuple[int, int],
+        offsets: list[int],
+        more: str,
     ) -> None:
         count = len(offsets)
         what = truth("ackd.copies") if self._copies else text("ackd.offsets", ranges(offsets))

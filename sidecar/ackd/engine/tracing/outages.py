@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ackd.ports import Broker
-from ackd.store.measured import Watched
+from ackd.store.measured import MeasuredStore
 
 if TYPE_CHECKING:
     from ackd.telemetry.traces import Traces
@@ -22,7 +22,7 @@ class Outages:
     def __init__(
         self,
         traces: Traces,
-        store: Watched,
+        store: MeasuredStore,
         brokers: Mapping[str, Broker],
         connected: Mapping[str, asyncio.Event],
     ) -> None:

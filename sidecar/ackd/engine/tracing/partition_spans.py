@@ -16,14 +16,14 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 from ackd.core.ledger.entry import Entry
 from ackd.core.origin import Origin
 from ackd.core.record.operations import MarkDead, MoveToRetry, Settle
-from ackd.core.record.protocol import Call, JournalEntry, Reply, Result
+from ackd.core.record.protocol import JournalEntry, OpResult, RecordCall, RecordReply
 from ackd.core.record.transitions import Outcome, State, Verb
 from ackd.engine.base.spill_file import Held, Stub
 from ackd.engine.partition.partition import Partition
-from ackd.engine.tracing.batches import Batches
+from ackd.engine.tracing.batches import SpanBatches
 from ackd.ports import Record
 from ackd.telemetry.acked import DEADLINE, END, PUBLISHED, Acked
-from ackd.telemetry.spans import MASK_56, Event, Lives, link, number, text, truth
+from ackd.telemetry.spans import MASK_56, MessageSpans, SpanEvent, link, number, text, truth
 from ackd.telemetry.traces import Traces
 
 N = TypeVar("N")
@@ -50,7 +50,7 @@ class _Lapsed(NamedTuple):
 class _Message(NamedTuple):
     """Where a message is at home, and what is known of it as attributes and links."""
 
-    lives: Lives
+    lives: MessageSpans
     offset: int
     more: str
     links: str
@@ -66,32 +66,32 @@ class Whole(Protocol):
 
     traces: Traces
 
-    def lives(self, origin: Origin, epoch: int) -> Lives: ...
+    def lives(self, origin: Origin, epoch: int) -> MessageSpans: ...
     def holder(self, name: str) -> str: ...
     def named(self, identity: str) -> Origin | None: ...
     def now_ms(self) -> int: ...
 
 
-class PartitionTracing:
+class PartitionSpans:
     """Lives as long as the partition is owned."""
 
     def __init__(self, partition: Partition, tracing: Whole) -> None:
         self._partition = partition
         self._tracing = tracing
         self._traces = tracing.traces
-        self._lives: Lives | None = None
+        self._lives: MessageSpans | None = None
         self._carriers = partition.ledger.holds_copies
         self._sampled = bool(self._traces.weight)
         self._extensions: dict[int, tuple[int, int]] = {}
         self._kept: dict[int, None] = {}
         self._lapsed: dict[int, _Lapsed] = {}
-        self._batches = Batches(tracing.traces, copies=partition.ledger.holds_copies)
+        self._batches = SpanBatches(tracing.traces, copies=partition.ledger.holds_copies)
         self._told_commit_ms = -COMMIT_MS
         self._commits = 0
         self._commit: tuple[int, int] | None = None
         self._traces.flushing[self] = self.flush
 
-    def lives(self, epoch: int) -> Lives:
+    def lives(self, epoch: int) -> MessageSpans:
         """Spans of this partition's own messages."""
         lives = self._lives
         if lives is None or lives.epoch != epoch:
@@ -102,7 +102,7 @@ class PartitionTracing:
 
     # --- what the store decided
 
-    def landed(self, call: Call, reply: Reply) -> None:
+    def on_reply(self, call: RecordCall, reply: RecordReply) -> None:
         """A call that was decided; the ledger does not know it yet."""
         lives, now_ms = self.lives(reply.epoch), reply.now_ms
         entries = self._partition.ledger.entries
@@ -141,9 +141,9 @@ class PartitionTracing:
 
     def _ack(
         self,
-        lives: Lives,
+        lives: MessageSpans,
         op: Settle,
-        result: Result,
+        result: OpResult,
         entry: Entry[Held] | None,
         now_ms: int,
         acks: list[Acked],
@@ -165,7 +165,7 @@ class PartitionTracing:
             self._kept.pop(offset, None)
         body = None if entry is None else entry.body
         if entry is None or not isinstance(body, Record) or self._carriers:
-            self._tell(Event.ACK, lives, offset, (attempt, fence, fence, now_ms), entry, more)
+            self._tell(SpanEvent.ACK, lives, offset, (attempt, fence, fence, now_ms), entry, more)
             return
         holder, parent = self._tracing.holder(entry.holder), None
         for name, value in body.headers:
@@ -176,40 +176,50 @@ class PartitionTracing:
         acks.append((lives, offset, attempt, fence, now_ms, *facts))
 
     def _settled(
-        self, lives: Lives, op: Settle, result: Result, entry: Entry[Held] | None, now_ms: int
+        self,
+        lives: MessageSpans,
+        op: Settle,
+        result: OpResult,
+        entry: Entry[Held] | None,
+        now_ms: int,
     ) -> None:
         """A settle that is no ack."""
         outcome, offset = result.outcome, op.offset
         attempt, fence, more = op.attempt, op.fence, ""
         match outcome:
             case Outcome.RETRYING:
-                event = Event.RETRY
+                event = SpanEvent.RETRY
                 more = f",{number('ackd.due.unix_ms', result.when_ms)}"
                 if not op.counted:
                     more += f",{truth('ackd.uncounted')}"
                     self._keep(offset)
             case Outcome.RELEASED:
-                event = Event.RELEASE
+                event = SpanEvent.RELEASE
                 self._keep(offset)
             case Outcome.DEAD:
-                event = Event.DEAD
+                event = SpanEvent.DEAD
             case Outcome.EXTENDED if op.counted:
                 self._extend(lives, op, result, entry, now_ms)
                 return
             case Outcome.ALREADY_ACKED:
                 if self._unsampled(lives, offset, attempt):
                     return
-                event = Event.ACK
+                event = SpanEvent.ACK
                 more = f",{truth('ackd.repeat')}" + self._weight(offset, attempt)
             case _:
                 return
         self._lapsed.pop(offset, None)
-        if self._extensions and event is not Event.ACK:
+        if self._extensions and event is not SpanEvent.ACK:
             more += self._extended(offset, fence)
         self._tell(event, lives, offset, (attempt, fence, fence, now_ms), entry, more)
 
     def _other(
-        self, lives: Lives, op: _Other, result: Result, entry: Entry[Held] | None, now_ms: int
+        self,
+        lives: MessageSpans,
+        op: _Other,
+        result: OpResult,
+        entry: Entry[Held] | None,
+        now_ms: int,
     ) -> None:
         """Anything but a grant and an ack."""
         if isinstance(op, Settle):
@@ -218,7 +228,12 @@ class PartitionTracing:
             self._left(lives, op, result, entry, now_ms)
 
     def _left(
-        self, lives: Lives, op: _Leaving, result: Result, entry: Entry[Held] | None, now_ms: int
+        self,
+        lives: MessageSpans,
+        op: _Leaving,
+        result: OpResult,
+        entry: Entry[Held] | None,
+        now_ms: int,
     ) -> None:
         """The owner took a message out of the window, perhaps because its attempts are used up."""
         offset = op.offset
@@ -231,10 +246,15 @@ class PartitionTracing:
         if self._extensions:
             more += self._extended(offset, fence)
         facts = max(result.attempt, 1), fence, now_ms * 1000, now_ms
-        self._tell(Event.DEAD, lives, offset, facts, entry, more)
+        self._tell(SpanEvent.DEAD, lives, offset, facts, entry, more)
 
     def _extend(
-        self, lives: Lives, op: Settle, result: Result, entry: Entry[Held] | None, now_ms: int
+        self,
+        lives: MessageSpans,
+        op: Settle,
+        result: OpResult,
+        entry: Entry[Held] | None,
+        now_ms: int,
     ) -> None:
         """A lease goes on. Numbered by this owner; the new deadline makes the span's id."""
         offset, attempt, fence = op.offset, op.attempt, op.fence
@@ -246,12 +266,12 @@ class PartitionTracing:
             return
         more = f",{number('ackd.lease.extensions', count)}{self._weight(offset, attempt)}"
         facts = attempt, fence, now_ms * 1000, now_ms
-        self._tell(Event.EXTEND, lives, offset, facts, entry, more, result.when_ms)
+        self._tell(SpanEvent.EXTEND, lives, offset, facts, entry, more, result.when_ms)
 
     def _tell(
         self,
-        event: Event,
-        lives: Lives,
+        event: SpanEvent,
+        lives: MessageSpans,
         offset: int,
         facts: tuple[int, int, int, int],
         entry: Entry[Held] | None,
@@ -275,7 +295,9 @@ class PartitionTracing:
         span = lives.span(event, offset, attempt, fence, start_us, end_ms, more, links, ordinal)
         self._traces.add(event, [span])
 
-    def copied(self, event: Event, offset: int, generation: int, topic: str, now_ms: int) -> None:
+    def copied(
+        self, event: SpanEvent, offset: int, generation: int, topic: str, now_ms: int
+    ) -> None:
         """A copy is durable in the retry or the dead-letter topic; the ledger does not know yet."""
         entry = self._partition.ledger.entry(offset)
         if self._lives is None or entry is None:
@@ -303,8 +325,8 @@ class PartitionTracing:
         if end >= 0:
             more += f",{number('ackd.commit.lag', max(end - offset, 0))}"
         now_us = self._partition.ledger.store_ms * 1000
-        span = self._lives.batch(Event.COMMIT, now_us, now_us, more, self._commits)
-        self._traces.add(Event.COMMIT, [span])
+        span = self._lives.batch(SpanEvent.COMMIT, now_us, now_us, more, self._commits)
+        self._traces.add(SpanEvent.COMMIT, [span])
 
     # --- what is known of a message
 
@@ -345,7 +367,7 @@ class PartitionTracing:
             return ""
         return f",{number('ackd.lease.extensions', known[1])}"
 
-    def _unsampled(self, lives: Lives, offset: int, attempt: int) -> bool:
+    def _unsampled(self, lives: MessageSpans, offset: int, attempt: int) -> bool:
         if not self._sampled or self._carriers or attempt != 1 or offset in self._kept:
             return False
         return lives.trace(offset) & MASK_56 < self._traces.threshold
@@ -371,14 +393,14 @@ class PartitionTracing:
                 lapsed = _Lapsed(entry.fence, entry.attempt, entry.when_ms, now_ms, entry)
                 _note(self._lapsed, offset, lapsed)
 
-    def _went_on(self, lives: Lives, offset: int) -> None:
+    def _went_on(self, lives: MessageSpans, offset: int) -> None:
         """The store has gone on with a message: so its lease had lapsed."""
         lapsed = self._lapsed.pop(offset, None)
         if lapsed is not None:
             fence = lapsed.fence
             more = self._extended(offset, fence) if self._extensions else ""
             facts = (lapsed.attempt, fence, fence, lapsed.deadline_ms)
-            self._tell(Event.EXPIRE, lives, offset, facts, lapsed.entry, more)
+            self._tell(SpanEvent.EXPIRE, lives, offset, facts, lapsed.entry, more)
 
     def flush(self) -> None:
         """Before spans are handed on: batches, and leases that lapsed a while ago."""
@@ -401,7 +423,7 @@ _VERBS = {
     Outcome.RELEASED: Verb.RELEASE,
 }
 """What a settle that another sidecar served was, by its outcome."""
-_NOTHING = Result(Outcome.DONE, State.READY, 0, 0, 0, 0, late=False)
+_NOTHING = OpResult(Outcome.DONE, State.READY, 0, 0, 0, 0, late=False)
 
 
 def _op(told: JournalEntry) -> Settle:

@@ -12,16 +12,16 @@ from ackd.core.ids import LedgerKey
 from ackd.core.lease import Token
 from ackd.core.origin import Origin
 from ackd.core.record.operations import Settle
-from ackd.core.record.protocol import Call, Reply, Result
+from ackd.core.record.protocol import OpResult, RecordCall, RecordReply
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.engine.base.live import Live
 from ackd.engine.base.state import SubscriptionState
-from ackd.engine.partition.copy_headers import Carrier
+from ackd.engine.partition.copy_headers import RetryCopy
 from ackd.engine.partition.owned import OwnedPartitions, Topics
-from ackd.engine.tracing.partition_spans import PartitionTracing
+from ackd.engine.tracing.partition_spans import PartitionSpans
 from ackd.ports import Clock
 from ackd.telemetry.caller import CALLER
-from ackd.telemetry.spans import MASK_56, Event, Lives, Place, number, text, truth
+from ackd.telemetry.spans import MASK_56, MessageSpans, SpanEvent, SpanPlace, number, text, truth
 
 if TYPE_CHECKING:
     from ackd.engine.partition.partition import Partition
@@ -39,13 +39,13 @@ class _Unplaced(NamedTuple):
     """
 
     token: Token
-    ends: Sequence[tuple[Settle, Event, str]]
+    ends: Sequence[tuple[Settle, SpanEvent, str]]
     epoch: int
     now_ms: int
     until_ms: int
 
 
-class Tracing:
+class SubscriptionSpans:
     """Spans of one subscription."""
 
     def __init__(
@@ -63,23 +63,23 @@ class Tracing:
         self._topics = topics
         self._retry_topic = retry_topic
         self.traces = traces
-        self._lives: dict[tuple[bytes, int, int], Lives] = {}
+        self._lives: dict[tuple[bytes, int, int], MessageSpans] = {}
         self._holders: dict[str, str] = {}
         self._unplaced: list[_Unplaced] = []
         traces.flushing[self] = self._place_again
 
-    def on_reply(self, partition: Partition, call: Call, reply: Reply) -> None:
+    def on_reply(self, partition: Partition, call: RecordCall, reply: RecordReply) -> None:
         """A call of an owned partition was decided; its ledger does not know it yet."""
         if partition.tracing is not None:
-            partition.tracing.landed(call, reply)
+            partition.tracing.on_reply(call, reply)
 
-    def lives(self, origin: Origin, epoch: int) -> Lives:
+    def lives(self, origin: Origin, epoch: int) -> MessageSpans:
         """Spans of the messages of one partition; made once."""
         key = (origin.topic_id, origin.partition, epoch)
         known = self._lives.get(key)
         if known is None:
             state = self._state
-            place = Place(
+            place = SpanPlace(
                 state.broker.capabilities.name,
                 origin.cluster,
                 state.name,
@@ -88,7 +88,7 @@ class Tracing:
                 origin.topic_id,
                 origin.partition,
             )
-            known = self._lives[key] = Lives(place, epoch, self.traces.settings.application)
+            known = self._lives[key] = MessageSpans(place, epoch, self.traces.settings.application)
             if len(self._lives) > LIVES_MAX:
                 self._lives.pop(next(iter(self._lives)))
         return known
@@ -124,7 +124,7 @@ class Tracing:
 
     def taken(self, partition: Partition, took_ms: int) -> None:
         """A partition that this sidecar may hand out from now on; `took_ms`: to take it."""
-        partition.tracing = PartitionTracing(partition, self)
+        partition.tracing = PartitionSpans(partition, self)
         lives = self.lives(partition.copies.origin(0), partition.epoch)
         start_us = self._clock.wall_ms() * 1000 - took_ms * 1000
         self.traces.own("takeover", lives.attributes, start_us=start_us, of=lives.place.topic)
@@ -161,19 +161,19 @@ class Tracing:
         }
         self.traces.own("config", more, of=self._state.name, caller=CALLER.get())
 
-    def redriven(self, letters: Sequence[tuple[Carrier, str]], now_ms: int) -> None:
+    def redriven(self, letters: Sequence[tuple[RetryCopy, str]], now_ms: int) -> None:
         """Dead letters that were published again, each with the id that it had as one."""
         for carrier, dead in letters:
             origin = carrier.origin
             lives = self.lives(origin, carrier.reset_epoch)
             more = f",{text('ackd.redriven.from', dead)}"
             place = origin.offset, 1, now_ms * 1000, now_ms * 1000, now_ms
-            self.traces.add(Event.REDRIVE, [lives.span(Event.REDRIVE, *place, more)])
+            self.traces.add(SpanEvent.REDRIVE, [lives.span(SpanEvent.REDRIVE, *place, more)])
 
     # --- leases of others
 
     def settled(
-        self, tokens: Sequence[Token], ops: Sequence[Settle], reply: Reply, *, here: bool
+        self, tokens: Sequence[Token], ops: Sequence[Settle], reply: RecordReply, *, here: bool
     ) -> None:
         """Settles of one partition that this sidecar served. `here`: it owns that partition."""
         for token, op, result in zip(tokens, ops, reply.results, strict=True):
@@ -182,7 +182,7 @@ class Tracing:
         if not here:
             self._foreign(tokens[0], ops, reply)
 
-    def _foreign(self, token: Token, ops: Sequence[Settle], reply: Reply) -> None:
+    def _foreign(self, token: Token, ops: Sequence[Settle], reply: RecordReply) -> None:
         """The owner tells of them too, with what it knows of the message and with the same ids; but
         there may be none at the moment.
         """
@@ -227,17 +227,17 @@ class Tracing:
         self._unplaced.clear()
         self.traces.flushing.pop(self, None)
 
-    def _tell_foreign(self, settles: _Unplaced, lives: Lives) -> None:
+    def _tell_foreign(self, settles: _Unplaced, lives: MessageSpans) -> None:
         for op, event, more in settles.ends:
-            if event is Event.ACK and self.left_out(lives, op):
+            if event is SpanEvent.ACK and self.left_out(lives, op):
                 self.traces.expect(event, -1)
                 continue
-            if event is Event.ACK and op.attempt == 1 and not more:
+            if event is SpanEvent.ACK and op.attempt == 1 and not more:
                 more = self.traces.weight  # noqa: PLW2901
             place = op.offset, op.attempt, op.fence, op.fence, settles.now_ms
             self.traces.put(event, [lives.span(event, *place, more)], 1)
 
-    def left_out(self, lives: Lives, op: Settle) -> bool:
+    def left_out(self, lives: MessageSpans, op: Settle) -> bool:
         """Whether an ack is not sampled."""
         below = lives.trace(op.offset) & MASK_56 < self.traces.threshold
         return op.attempt == 1 and below
@@ -257,7 +257,7 @@ class Tracing:
             more += self.traces.weight
         now_ms = self._clock.wall_ms()
         place = token.offset, token.attempt, token.fence, now_ms * 1000, now_ms
-        self.traces.add(Event.LATE, [lives.span(Event.LATE, *place, more, ordinal=now_ms)])
+        self.traces.add(SpanEvent.LATE, [lives.span(SpanEvent.LATE, *place, more, ordinal=now_ms)])
 
     def _of_copy(self, token: Token) -> bool:
         """Whether a lease is that of a copy in the group's retry topic, as far as is known."""
@@ -275,20 +275,20 @@ class Tracing:
 
 
 _ENDS = {
-    Outcome.ACKED: Event.ACK,
-    Outcome.ALREADY_ACKED: Event.ACK,
-    Outcome.RETRYING: Event.RETRY,
-    Outcome.RELEASED: Event.RELEASE,
-    Outcome.DEAD: Event.DEAD,
+    Outcome.ACKED: SpanEvent.ACK,
+    Outcome.ALREADY_ACKED: SpanEvent.ACK,
+    Outcome.RETRYING: SpanEvent.RETRY,
+    Outcome.RELEASED: SpanEvent.RELEASE,
+    Outcome.DEAD: SpanEvent.DEAD,
 }
 _SETTLES = frozenset({Verb.ACK, Verb.RETRY, Verb.DEAD, Verb.RELEASE})
 
 
-def _event(op: Settle, result: Result) -> tuple[Event | None, str]:
+def _event(op: Settle, result: OpResult) -> tuple[SpanEvent | None, str]:
     """The event that a settle is, and attributes of its own."""
     event = _ENDS.get(result.outcome) if op.verb in _SETTLES else None
     more = f",{truth('ackd.late')}" if result.late else ""
-    if event is Event.RETRY:
+    if event is SpanEvent.RETRY:
         more += f",{number('ackd.due.unix_ms', result.when_ms)}"
         more += "" if op.counted else f",{truth('ackd.uncounted')}"
     elif result.outcome is Outcome.ALREADY_ACKED:

@@ -47,7 +47,7 @@ Faults = list[tuple[str, str]]
 
 
 @dataclass(slots=True)
-class Event:
+class EventForm:
     """`data` are the bytes of the value; `form` says how they stand in JSON: json, text, binary."""
 
     attributes: dict[str, Scalar]
@@ -86,7 +86,7 @@ def _text(value: Scalar) -> str:
 # --- out ------------------------------------------------------------------------------------------
 
 
-def event_of(delivery: Delivery, payload: str) -> Event:
+def event_of(delivery: Delivery, payload: str) -> EventForm:
     """A delivery as an event. `payload` is the subscription's setting, for data that says nothing
     about itself. The lease is in extension attributes, which replace any of the same name.
     """
@@ -102,7 +102,7 @@ def event_of(delivery: Delivery, payload: str) -> Event:
         attributes = attributes or _made_up(delivery)
         if kind is not None and not unsaid:
             attributes["datacontenttype"] = safe(kind)
-        event = Event(attributes, record.value, "json")
+        event = EventForm(attributes, record.value, "json")
         _choose_form(event, payload)
     own = event.attributes
     if record.key is not None and "partitionkey" not in own:
@@ -149,7 +149,7 @@ def _made_up(delivery: Delivery) -> dict[str, Scalar]:
     return attributes
 
 
-def _choose_form(event: Event, payload: str) -> None:
+def _choose_form(event: EventForm, payload: str) -> None:
     """How the value stands in JSON: by what it says that it is, else by the subscription's
     setting; what does not fit is binary.
     """
@@ -186,7 +186,7 @@ def _is_text(raw: bytes) -> bool:
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def _from_structured(raw: bytes) -> Event | None:
+def _from_structured(raw: bytes) -> EventForm | None:
     """What somebody stored as structured JSON; None when it is none."""
     if not is_json(raw):
         return None
@@ -198,7 +198,7 @@ def _from_structured(raw: bytes) -> Event | None:
     return event if all(event.attributes.get(name) for name in _REQUIRED) else None
 
 
-def _event(members: dict[str, msgspec.Raw]) -> Event:
+def _event(members: dict[str, msgspec.Raw]) -> EventForm:
     """An event of its JSON members; what can't be an attribute is left out."""
     attributes: dict[str, Scalar] = {}
     for name, raw in members.items():
@@ -210,17 +210,19 @@ def _event(members: dict[str, msgspec.Raw]) -> Event:
     encoded = members.get("data_base64")
     if encoded is not None:
         try:
-            return Event(attributes, b64decode(msgspec.json.decode(encoded, type=str)), "binary")
+            return EventForm(
+                attributes, b64decode(msgspec.json.decode(encoded, type=str)), "binary"
+            )
         except (ValueError, msgspec.MsgspecError):
-            return Event(attributes, None, "binary")
+            return EventForm(attributes, None, "binary")
     data = members.get("data")
     if data is None:
-        return Event(attributes, None, "json")
+        return EventForm(attributes, None, "json")
     raw_data = bytes(data)
     kind = media_type(str(attributes.get("datacontenttype", "")))
     if kind and not is_json_type(kind) and raw_data[:1] == b'"':
-        return Event(attributes, msgspec.json.decode(raw_data, type=str).encode(), "text")
-    return Event(attributes, raw_data, "json")
+        return EventForm(attributes, msgspec.json.decode(raw_data, type=str).encode(), "text")
+    return EventForm(attributes, raw_data, "json")
 
 
 # --- in -------------------------------------------------------------------------------------------
@@ -305,6 +307,6 @@ def _is_base64(raw: msgspec.Raw) -> bool:
     return True
 
 
-def batch_of(events: Sequence[Event]) -> bytes:
+def batch_of(events: Sequence[EventForm]) -> bytes:
     """The JSON batch format."""
     return b"[%b]" % b",".join([event.structured() for event in events])

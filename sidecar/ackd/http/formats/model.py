@@ -12,7 +12,14 @@ from typing import Annotated
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from ackd.api.messages import InFlight, PartitionLag, Reason, SettleItem, SubscriptionView, Verb
+from ackd.api.messages import (
+    InFlight,
+    PartitionLag,
+    Reason,
+    SettleItem,
+    SettleVerb,
+    SubscriptionView,
+)
 from ackd.config.units import DAY_MS, HOUR_MS
 
 LEASE_MS_MAX = 12 * HOUR_MS
@@ -69,7 +76,7 @@ class AckBody(_Settle, tag="ack", frozen=True, gc=False):
 
     def item(self) -> SettleItem:
         """As the engine takes it."""
-        return SettleItem(self.lease, Verb.ACK)
+        return SettleItem(self.lease, SettleVerb.ACK)
 
 
 class RetryBody(_Settle, tag="retry", frozen=True, gc=False):
@@ -82,7 +89,11 @@ class RetryBody(_Settle, tag="retry", frozen=True, gc=False):
     def item(self) -> SettleItem:
         """As the engine takes it."""
         return SettleItem(
-            self.lease, Verb.RETRY, delay_ms=self.delay_ms, reason=self.reason, count=self.count
+            self.lease,
+            SettleVerb.RETRY,
+            delay_ms=self.delay_ms,
+            reason=self.reason,
+            count=self.count,
         )
 
 
@@ -94,7 +105,7 @@ class ExtendBody(_Settle, tag="extend", frozen=True, gc=False):
 
     def item(self) -> SettleItem:
         """As the engine takes it."""
-        return SettleItem(self.lease, Verb.EXTEND, lease_ms=self.lease_ms, note=self.note)
+        return SettleItem(self.lease, SettleVerb.EXTEND, lease_ms=self.lease_ms, note=self.note)
 
 
 class DeadBody(_Settle, tag="dead", frozen=True, gc=False):
@@ -104,7 +115,7 @@ class DeadBody(_Settle, tag="dead", frozen=True, gc=False):
 
     def item(self) -> SettleItem:
         """As the engine takes it."""
-        return SettleItem(self.lease, Verb.DEAD, reason=self.reason)
+        return SettleItem(self.lease, SettleVerb.DEAD, reason=self.reason)
 
 
 class ReleaseBody(_Settle, tag="release", frozen=True, gc=False):
@@ -112,7 +123,7 @@ class ReleaseBody(_Settle, tag="release", frozen=True, gc=False):
 
     def item(self) -> SettleItem:
         """As the engine takes it."""
-        return SettleItem(self.lease, Verb.RELEASE)
+        return SettleItem(self.lease, SettleVerb.RELEASE)
 
 
 Item = AckBody | RetryBody | ExtendBody | DeadBody | ReleaseBody

@@ -19,7 +19,7 @@ from ackd.http.formats.problems import field_errors
 from ackd.http.handlers.views import as_json
 from ackd.http.server.app import json_only
 from ackd.http.server.reply import Reply
-from ackd.http.server.service import Call, whole
+from ackd.http.server.service import HandlerCall, whole
 from ackd.telemetry.caller import calling
 
 ScopeField = Annotated[
@@ -107,19 +107,19 @@ _CANCEL = BodyDecoder(CancelBody)
 _RESUME = BodyDecoder(ResumeBody)
 
 
-def _body(call: Call) -> bytes:
+def _body(call: HandlerCall) -> bytes:
     if call.body:
         json_only(call)
     return call.body or b"{}"
 
 
-async def drain(call: Call) -> Reply:
+async def drain(call: HandlerCall) -> Reply:
     """POST /v1/drain."""
     call.service.quiesce()
     return as_json({"draining": True})
 
 
-async def pause(call: Call) -> Reply:
+async def pause(call: HandlerCall) -> Reply:
     """POST /v1/subscriptions/{subscription}/pause."""
     body = _PAUSE.decode(_body(call))
     engine = call.service.engine
@@ -128,7 +128,7 @@ async def pause(call: Call) -> Reply:
     return as_json(asdict(view))
 
 
-async def resume(call: Call) -> Reply:
+async def resume(call: HandlerCall) -> Reply:
     """POST /v1/subscriptions/{subscription}/resume."""
     body = _RESUME.decode(_body(call))
     with calling(call.request.headers):
@@ -136,7 +136,7 @@ async def resume(call: Call) -> Reply:
     return as_json(asdict(view))
 
 
-async def cancel(call: Call) -> Reply:
+async def cancel(call: HandlerCall) -> Reply:
     """POST /v1/subscriptions/{subscription}/messages/{topic}/{partition}/{offset}/cancel."""
     body = _CANCEL.decode(_body(call))
     name, topic, *numbers = call.params
@@ -148,7 +148,7 @@ async def cancel(call: Call) -> Reply:
     return as_json({"id": message, "state": done.done})
 
 
-async def configure(call: Call) -> Reply:
+async def configure(call: HandlerCall) -> Reply:
     """PATCH /v1/subscriptions/{subscription}."""
     json_only(call)
     changes = _changes(call.body)

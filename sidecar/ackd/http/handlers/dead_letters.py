@@ -13,7 +13,7 @@ from ackd.http.formats.problems import field_errors
 from ackd.http.handlers.dead_letters_model import IDS_MAX, PurgeBody, RedriveBody
 from ackd.http.server.app import json_only
 from ackd.http.server.reply import Reply
-from ackd.http.server.service import Call, number
+from ackd.http.server.service import HandlerCall, number
 
 PAGE_MAX = 1000
 PAGE_DEFAULT = IDS_MAX
@@ -22,7 +22,7 @@ _REDRIVE = BodyDecoder(RedriveBody)
 _PURGE = BodyDecoder(PurgeBody)
 
 
-async def page(call: Call) -> Reply:
+async def page(call: HandlerCall) -> Reply:
     """GET /v1/subscriptions/{subscription}/dead."""
     fields = call.query("cursor", "max")
     most = number(fields, "max", PAGE_DEFAULT, 1, PAGE_MAX)
@@ -30,7 +30,7 @@ async def page(call: Call) -> Reply:
     return Reply(orjson.dumps(found))
 
 
-async def peek(call: Call) -> Reply:
+async def peek(call: HandlerCall) -> Reply:
     """GET /v1/subscriptions/{subscription}/dead/{dead}."""
     call.query()
     name = call.params[0]
@@ -45,19 +45,19 @@ async def peek(call: Call) -> Reply:
     return Reply(orjson.dumps(members)[:-1] + b"," + value)
 
 
-async def redrive(call: Call) -> Reply:
+async def redrive(call: HandlerCall) -> Reply:
     """POST /v1/subscriptions/{subscription}/dead:redrive."""
     json_only(call)
     return await _begin(call, _REDRIVE.decode(call.body))
 
 
-async def purge(call: Call) -> Reply:
+async def purge(call: HandlerCall) -> Reply:
     """POST /v1/subscriptions/{subscription}/dead:purge."""
     json_only(call)
     return await _begin(call, _PURGE.decode(call.body))
 
 
-async def _begin(call: Call, body: RedriveBody | PurgeBody) -> Reply:
+async def _begin(call: HandlerCall, body: RedriveBody | PurgeBody) -> Reply:
     if body.ids and (body.filter is not None or body.max is not None):
         raise field_errors([("/ids", "Either ids, or filter and max.")])
     request: DeadRequest = body.request()
@@ -68,13 +68,13 @@ async def _begin(call: Call, body: RedriveBody | PurgeBody) -> Reply:
     return Reply(orjson.dumps(found))
 
 
-async def operation(call: Call) -> Reply:
+async def operation(call: HandlerCall) -> Reply:
     """GET /v1/operations/{operation}."""
     call.query()
     return Reply(orjson.dumps(await call.service.engine.dead.operation(call.params[0])))
 
 
-async def cancel(call: Call) -> Reply:
+async def cancel(call: HandlerCall) -> Reply:
     """DELETE /v1/operations/{operation}."""
     call.query()
     return Reply(orjson.dumps(await call.service.engine.dead.cancel(call.params[0])))

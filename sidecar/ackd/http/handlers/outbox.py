@@ -13,7 +13,7 @@ from ackd.api.messages import Accepted
 from ackd.api.outbox import OutboxMessage, OutboxView
 from ackd.errors import UnknownOutboxMessageError
 from ackd.http.server.reply import Reply
-from ackd.http.server.service import Call, whole
+from ackd.http.server.service import HandlerCall, whole
 
 
 class AcceptedMessage(Struct, frozen=True):
@@ -43,25 +43,25 @@ def accepted(result: Accepted, more: Sequence[tuple[str, str]]) -> Reply:
     return Reply(orjson.dumps(members), status=202, headers=headers)
 
 
-async def outboxes(call: Call) -> Reply:
+async def outboxes(call: HandlerCall) -> Reply:
     """GET /v1/outbox."""
     call.query()
     return Reply(orjson.dumps({"outboxes": call.service.engine.outbox.views()}))
 
 
-async def message(call: Call) -> Reply:
+async def message(call: HandlerCall) -> Reply:
     """GET /v1/outbox/{broker}/{number}."""
     call.query()
     return _message(await call.service.engine.outbox.message(*_id(call)))
 
 
-async def again(call: Call) -> Reply:
+async def again(call: HandlerCall) -> Reply:
     """POST /v1/outbox/{broker}/{number}/retry."""
     call.query()
     return _message(await call.service.engine.outbox.again(*_id(call)))
 
 
-def _id(call: Call) -> tuple[str, int]:
+def _id(call: HandlerCall) -> tuple[str, int]:
     number = whole(call.params[1])
     if number is None:
         raise UnknownOutboxMessageError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ackd.api.outbox import OutboxMessage
 from ackd.http.formats.negotiation import JSON
 from ackd.http.handlers import outbox
-from ackd.http.server.router import BOTH, Answer, Content, Param, Route
+from ackd.http.server.router import BOTH, Content, Param, Route, RouteAnswer
 
 PREFER = Param(
     "Prefer",
@@ -14,7 +14,7 @@ PREFER = Param(
     {"type": "string"},
 )
 _MESSAGE = "/v1/outbox/{broker}/{number}"
-_ANSWER = (Answer(200, "The message.", (Content(JSON, OutboxMessage),)),)
+_ANSWER = (RouteAnswer(200, "The message.", (Content(JSON, OutboxMessage),)),)
 
 OUTBOX_ROUTES = (
     Route(
@@ -24,7 +24,7 @@ OUTBOX_ROUTES = (
         "How many messages wait to be published, and which sidecar sends them.",
         outbox.outboxes,
         "publish",
-        (Answer(200, "One entry per broker.", (Content(JSON, outbox.OutboxList),)),),
+        (RouteAnswer(200, "One entry per broker.", (Content(JSON, outbox.OutboxList),)),),
         BOTH,
     ),
     Route(

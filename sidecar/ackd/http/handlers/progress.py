@@ -11,13 +11,13 @@ from ackd.http.formats.problems import field_errors
 from ackd.http.handlers.progress_model import ImportBody, SeekBody, Where
 from ackd.http.server.app import json_only
 from ackd.http.server.reply import Reply
-from ackd.http.server.service import Call
+from ackd.http.server.service import HandlerCall
 
 _SEEK = BodyDecoder(SeekBody)
 _IMPORT = BodyDecoder(ImportBody)
 
 
-async def seek(call: Call) -> Reply:
+async def seek(call: HandlerCall) -> Reply:
     """POST /v1/subscriptions/{subscription}/seek."""
     json_only(call)
     body = _SEEK.decode(call.body)
@@ -26,19 +26,19 @@ async def seek(call: Call) -> Reply:
     return await _begin(call, body.request(), "/to/positions")
 
 
-async def export(call: Call) -> Reply:
+async def export(call: HandlerCall) -> Reply:
     """GET /v1/subscriptions/{subscription}/progress."""
     call.query()
     return Reply(orjson.dumps(await call.service.engine.progress.export(call.params[0])))
 
 
-async def take_in(call: Call) -> Reply:
+async def take_in(call: HandlerCall) -> Reply:
     """POST /v1/subscriptions/{subscription}/progress:import."""
     json_only(call)
     return await _begin(call, _IMPORT.decode(call.body).request(), "/partitions")
 
 
-async def _begin(call: Call, request: SeekRequest, at: str) -> Reply:
+async def _begin(call: HandlerCall, request: SeekRequest, at: str) -> Reply:
     faults: list[tuple[str, str]] = []
     seen: set[tuple[str, int]] = set()
     for index, each in enumerate(request.positions):

@@ -35,7 +35,7 @@ from ackd.http.formats.problems import field_errors, problem
 from ackd.http.handlers import outbox, own_headers
 from ackd.http.server.app import json_only
 from ackd.http.server.reply import Reply, failure
-from ackd.http.server.service import Call, whole
+from ackd.http.server.service import HandlerCall, whole
 from ackd.ports import Headers, Outgoing, Stored
 
 BATCH_MAX = 1000
@@ -58,7 +58,7 @@ _PAIRS = msgspec.json.Decoder(
 )
 
 
-async def one(call: Call) -> Reply:
+async def one(call: HandlerCall) -> Reply:
     """POST /v1/topics/{topic}/messages."""
     broker = call.query("broker").get("broker")
     message = _raw_message(call)
@@ -71,7 +71,7 @@ async def one(call: Call) -> Reply:
     return Reply(orjson.dumps(_stored(result)), status=201, headers=_replayed(published))
 
 
-async def batch(call: Call) -> Reply:
+async def batch(call: HandlerCall) -> Reply:
     """POST /v1/topics/{topic}/messages:batch."""
     broker = call.query("broker").get("broker")
     faults: list[tuple[str, str]] = []
@@ -90,11 +90,11 @@ async def batch(call: Call) -> Reply:
     return Reply(answer, status=202 if later else 200, headers=_replayed(published))
 
 
-def _kind(call: Call) -> str:
+def _kind(call: HandlerCall) -> str:
     return media_type(call.request.headers.get("Content-Type"))
 
 
-def _messages(call: Call) -> list[Outgoing]:
+def _messages(call: HandlerCall) -> list[Outgoing]:
     json_only(call)
     body = _BATCH.decode(call.body)
     _few(len(body.messages), "/messages")
@@ -135,7 +135,7 @@ def _replayed(published: Published) -> Sequence[tuple[str, str]]:
     return (("Idempotent-Replayed", "true"),) if published.replayed else ()
 
 
-def _request(call: Call, messages: Sequence[Outgoing]) -> PublishRequest:
+def _request(call: HandlerCall, messages: Sequence[Outgoing]) -> PublishRequest:
     """With an Idempotency-Key also the fingerprint of everything that the key stands for."""
     given = call.one_header("Idempotency-Key")
     later = prefers_async(call.request.headers.get("Prefer"))
@@ -225,7 +225,7 @@ def _is_utf8(raw: bytes) -> bool:
 # --- CloudEvents in JSON --------------------------------------------------------------------------
 
 
-def _events(call: Call) -> list[Outgoing]:
+def _events(call: HandlerCall) -> list[Outgoing]:
     """A batch of events, each stored as it stands."""
     try:
         raws = _EVENTS.decode(call.body)
@@ -241,7 +241,7 @@ def _events(call: Call) -> list[Outgoing]:
     return messages
 
 
-def _event(call: Call, raw: bytes, at: str, faults: list[tuple[str, str]]) -> Outgoing:
+def _event(call: HandlerCall, raw: bytes, at: str, faults: list[tuple[str, str]]) -> Outgoing:
     key = cloudevents.structured_in(raw, at, faults)
     headers = (("content-type", cloudevents.STRUCTURED_TYPE.encode()),)
     return Outgoing(call.params[0], None if key is None else key.encode(), raw, headers)
@@ -250,7 +250,7 @@ def _event(call: Call, raw: bytes, at: str, faults: list[tuple[str, str]]) -> Ou
 # --- a message as it is ---------------------------------------------------------------------------
 
 
-def _raw_message(call: Call) -> Outgoing:
+def _raw_message(call: HandlerCall) -> Outgoing:
     faults: list[tuple[str, str]] = []
     tombstone = (call.one_header("Ackd-Tombstone") or "false").lower()
     if tombstone not in {"true", "false"}:
@@ -274,7 +274,7 @@ def _raw_message(call: Call) -> Outgoing:
     return Outgoing(call.params[0], key, value, headers, partition, delay_ms or 0)
 
 
-def _key(call: Call, faults: list[tuple[str, str]]) -> bytes | None:
+def _key(call: HandlerCall, faults: list[tuple[str, str]]) -> bytes | None:
     plain = call.one_header("Ackd-Key")
     encoded = call.one_header("Ackd-Key-Base64")
     if plain is not None and encoded is not None:
@@ -289,7 +289,7 @@ def _key(call: Call, faults: list[tuple[str, str]]) -> bytes | None:
     return None if plain is None else plain.encode("utf-8", "surrogateescape")
 
 
-def _number(call: Call, name: str, high: int, faults: list[tuple[str, str]]) -> int | None:
+def _number(call: HandlerCall, name: str, high: int, faults: list[tuple[str, str]]) -> int | None:
     text = call.one_header(name)
     if text is None:
         return None
@@ -300,7 +300,9 @@ def _number(call: Call, name: str, high: int, faults: list[tuple[str, str]]) -> 
     return None
 
 
-def _headers(call: Call, attributes: dict[str, str], faults: list[tuple[str, str]]) -> Headers:
+def _headers(
+    call: HandlerCall, attributes: dict[str, str], faults: list[tuple[str, str]]
+) -> Headers:
     """The message's headers: `Ackd-Headers` (JSON, anything), then `Ackd-Header-*`, tracing, and
     the attributes of a CloudEvent (in the Kafka binding's form).
     """

@@ -34,7 +34,7 @@ from ackd.http.server.app import json_only
 from ackd.http.server.kept import Kept
 from ackd.http.server.limits import ANSWER_BYTES_DEFAULT, ANSWER_BYTES_MAX
 from ackd.http.server.reply import Reply, failure
-from ackd.http.server.service import Call
+from ackd.http.server.service import HandlerCall
 
 FORMS = Negotiator([JSON, OCTETS, MULTIPART, CE_BATCH, CE_JSON])
 # Forms with room for one message only.
@@ -50,7 +50,7 @@ _RECEIVE = BodyDecoder(ReceiveBody)
 _DEFAULTS = ReceiveBody()
 
 
-async def receive(call: Call) -> Reply:
+async def receive(call: HandlerCall) -> Reply:
     """POST /v1/subscriptions/{subscription}/receive."""
     service = call.service
     name = call.params[0]
@@ -78,7 +78,7 @@ async def receive(call: Call) -> Reply:
     return _answer(call, form, encoder, outcome, results)
 
 
-def _check(call: Call, body: ReceiveBody) -> None:
+def _check(call: HandlerCall, body: ReceiveBody) -> None:
     """Raises BadParameterError for what can't work together."""
     if not body.release_on_close:
         return
@@ -91,7 +91,7 @@ def _check(call: Call, body: ReceiveBody) -> None:
         raise field_errors([("/release_on_close", why)])
 
 
-def _keep(call: Call, name: str, body: ReceiveBody, received: Received) -> None:
+def _keep(call: HandlerCall, name: str, body: ReceiveBody, received: Received) -> None:
     """Remember whose leases these are, if they go back when the connection ends."""
     if body.release_on_close and received.messages:
         kept = call.connection.kept
@@ -100,7 +100,7 @@ def _keep(call: Call, name: str, body: ReceiveBody, received: Received) -> None:
         kept.add(name, received.messages)
 
 
-def _request(call: Call, body: ReceiveBody, form: str) -> ReceiveRequest:
+def _request(call: HandlerCall, body: ReceiveBody, form: str) -> ReceiveRequest:
     settings = call.service.settings
     wait_ms = body.wait_ms
     if wait_ms is None:
@@ -115,7 +115,7 @@ def _request(call: Call, body: ReceiveBody, form: str) -> ReceiveRequest:
     )
 
 
-async def _wait(call: Call, name: str, request: ReceiveRequest) -> Received:
+async def _wait(call: HandlerCall, name: str, request: ReceiveRequest) -> Received:
     """Ask the engine for messages."""
     service = call.service
     if service.draining:
@@ -127,7 +127,7 @@ async def _wait(call: Call, name: str, request: ReceiveRequest) -> Received:
 
 
 async def _settle_and_wait(
-    call: Call, items: list[SettleItem], name: str, request: ReceiveRequest
+    call: HandlerCall, items: list[SettleItem], name: str, request: ReceiveRequest
 ) -> tuple[list[SettleResult], Received | AckdError]:
     """The joined call; who does not read answers is not given more to read."""
     engine = call.service.engine
@@ -142,7 +142,7 @@ async def _settle_and_wait(
     return await listening(call, asking, ([], Received([])))
 
 
-async def listening(call: Call, asking: Coroutine[None, None, T], nothing: T) -> T:
+async def listening(call: HandlerCall, asking: Coroutine[None, None, T], nothing: T) -> T:
     """Await the engine; a connection that closes meanwhile cancels that, and only that."""
     connection = call.connection
     task = asyncio.current_task()
@@ -169,7 +169,7 @@ async def listening(call: Call, asking: Coroutine[None, None, T], nothing: T) ->
 
 
 def _answer(
-    call: Call,
+    call: HandlerCall,
     form: str,
     encoder: codec.DeliveryEncoder,
     received: Received,
@@ -188,7 +188,7 @@ def _answer(
 
 
 def _bytes(
-    call: Call,
+    call: HandlerCall,
     form: str,
     encoder: codec.DeliveryEncoder,
     received: Received,
@@ -232,7 +232,7 @@ def _headers(received: Received) -> raw.HeaderPairs:
 
 
 def _settled_only(
-    call: Call,
+    call: HandlerCall,
     form: str,
     encoder: codec.DeliveryEncoder,
     results: Sequence[SettleResult],

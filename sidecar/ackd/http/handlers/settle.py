@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import orjson
 
-from ackd.api.messages import SettleItem, SettleResult, Status, Verb
+from ackd.api.messages import SettleItem, SettleResult, SettleVerb, Status
 from ackd.errors import BadLeaseTokenError, LeaseLostError, StoreError
 from ackd.http.formats import codec
 from ackd.http.formats.decode import BodyDecoder
@@ -27,7 +27,7 @@ from ackd.http.formats.model import (
 from ackd.http.formats.problems import field_errors
 from ackd.http.server.app import json_only
 from ackd.http.server.reply import Reply
-from ackd.http.server.service import Call, Service
+from ackd.http.server.service import HandlerCall, Service
 
 RETRY_AFTER = ("Retry-After", "1")
 
@@ -54,7 +54,7 @@ def raise_if_all_away(results: Sequence[SettleResult]) -> bool:
     return bool(away)
 
 
-async def settle(call: Call) -> Reply:
+async def settle(call: HandlerCall) -> Reply:
     """POST /v1/settle."""
     json_only(call)
     body = _SETTLE.decode(call.body)
@@ -63,7 +63,7 @@ async def settle(call: Call) -> Reply:
     return Reply(codec.results(results), headers=(RETRY_AFTER,) if away else ())
 
 
-async def _one(call: Call, item: SettleItem) -> Reply:
+async def _one(call: HandlerCall, item: SettleItem) -> Reply:
     """Settle one lease: what a batch says per item is the status here."""
     [result] = await call.service.engine.settle([item])
     if result.status is Status.LOST:
@@ -81,9 +81,9 @@ async def _one(call: Call, item: SettleItem) -> Reply:
 
 
 def _form(
-    verb: Verb, read: Callable[[str, bytes], SettleItem]
-) -> Callable[[Call], Awaitable[Reply]]:
-    async def handler(call: Call) -> Reply:
+    verb: SettleVerb, read: Callable[[str, bytes], SettleItem]
+) -> Callable[[HandlerCall], Awaitable[Reply]]:
+    async def handler(call: HandlerCall) -> Reply:
         if call.body:
             json_only(call)
         return await _one(call, read(call.params[0], call.body or b"{}"))
@@ -94,38 +94,38 @@ def _form(
 
 def _ack(lease: str, body: bytes) -> SettleItem:
     _NONE.decode(body)
-    return SettleItem(lease, Verb.ACK)
+    return SettleItem(lease, SettleVerb.ACK)
 
 
 def _release(lease: str, body: bytes) -> SettleItem:
     _NONE.decode(body)
-    return SettleItem(lease, Verb.RELEASE)
+    return SettleItem(lease, SettleVerb.RELEASE)
 
 
 def _retry(lease: str, body: bytes) -> SettleItem:
     read = _RETRY.decode(body)
     return SettleItem(
-        lease, Verb.RETRY, delay_ms=read.delay_ms, reason=read.reason, count=read.count
+        lease, SettleVerb.RETRY, delay_ms=read.delay_ms, reason=read.reason, count=read.count
     )
 
 
 def _extend(lease: str, body: bytes) -> SettleItem:
     read = _EXTEND.decode(body)
-    return SettleItem(lease, Verb.EXTEND, lease_ms=read.lease_ms, note=read.note)
+    return SettleItem(lease, SettleVerb.EXTEND, lease_ms=read.lease_ms, note=read.note)
 
 
 def _dead(lease: str, body: bytes) -> SettleItem:
-    return SettleItem(lease, Verb.DEAD, reason=_DEAD.decode(body).reason)
+    return SettleItem(lease, SettleVerb.DEAD, reason=_DEAD.decode(body).reason)
 
 
-ack = _form(Verb.ACK, _ack)
-retry = _form(Verb.RETRY, _retry)
-extend = _form(Verb.EXTEND, _extend)
-dead = _form(Verb.DEAD, _dead)
-release = _form(Verb.RELEASE, _release)
+ack = _form(SettleVerb.ACK, _ack)
+retry = _form(SettleVerb.RETRY, _retry)
+extend = _form(SettleVerb.EXTEND, _extend)
+dead = _form(SettleVerb.DEAD, _dead)
+release = _form(SettleVerb.RELEASE, _release)
 
 
-async def look(call: Call) -> Reply:
+async def look(call: HandlerCall) -> Reply:
     """GET /v1/leases/{lease}."""
     call.query()
     view = await call.service.engine.lease(call.params[0])

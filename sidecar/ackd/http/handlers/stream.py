@@ -28,7 +28,7 @@ from ackd.http.formats.problems import problem
 from ackd.http.handlers.receive import SLOW_READERS, listening
 from ackd.http.server.reply import Reply
 from ackd.http.server.request import Request
-from ackd.http.server.service import Call, number, truth
+from ackd.http.server.service import HandlerCall, number, truth
 
 FORMS = Negotiator([NDJSON, SSE])
 IN_FLIGHT = 50
@@ -43,7 +43,7 @@ _ONE_LINE = bytes.maketrans(b"\r\n", b"  ")
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class StreamOptions:
     """What the client asked for."""
 
     in_flight: int
@@ -52,10 +52,10 @@ class Options:
     release_on_close: bool
 
 
-def _options(call: Call) -> Options:
+def _options(call: HandlerCall) -> StreamOptions:
     fields = call.query("in_flight", "duration_ms", "lease_ms", "release_on_close")
     lease_ms = number(fields, "lease_ms", 0, 1, LEASE_MS_MAX)
-    return Options(
+    return StreamOptions(
         in_flight=number(fields, "in_flight", IN_FLIGHT, 1, IN_FLIGHT_MAX),
         duration_ms=number(fields, "duration_ms", DURATION_MS, 1, DURATION_MS_MAX),
         lease_ms=lease_ms or None,
@@ -63,7 +63,7 @@ def _options(call: Call) -> Options:
     )
 
 
-async def stream(call: Call) -> Reply:
+async def stream(call: HandlerCall) -> Reply:
     """GET /v1/subscriptions/{subscription}/stream."""
     call.service.encoder(call.params[0])
     form = FORMS.choose(call.header("Accept"))
@@ -104,7 +104,7 @@ class Stream(Reply):
         "_unsettled",
     )
 
-    def __init__(self, call: Call, form: str, options: Options) -> None:
+    def __init__(self, call: HandlerCall, form: str, options: StreamOptions) -> None:
         super().__init__(
             content_type=form,
             headers=(("Cache-Control", "no-store"), ("X-Accel-Buffering", "no")),

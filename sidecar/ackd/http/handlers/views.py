@@ -11,7 +11,7 @@ from ackd.api.messages import Reason
 from ackd.errors import NotFoundError
 from ackd.http.formats import problems
 from ackd.http.server.reply import Reply
-from ackd.http.server.service import Call, number
+from ackd.http.server.service import HandlerCall, number
 
 IN_FLIGHT_MAX = 1000
 IN_FLIGHT_DEFAULT = 100
@@ -31,32 +31,32 @@ def as_json(value: object, status: int = 200) -> Reply:
     return Reply(orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS), status=status)
 
 
-async def subscriptions(call: Call) -> Reply:
+async def subscriptions(call: HandlerCall) -> Reply:
     """GET /v1/subscriptions."""
     call.query()
     found = call.service.engine.subscriptions()
     return as_json({"subscriptions": [asdict(each) for each in found]})
 
 
-async def subscription(call: Call) -> Reply:
+async def subscription(call: HandlerCall) -> Reply:
     """GET /v1/subscriptions/{subscription}."""
     call.query()
     return as_json(asdict(call.service.engine.subscription(call.params[0])))
 
 
-async def explain(call: Call) -> Reply:
+async def explain(call: HandlerCall) -> Reply:
     """GET /v1/subscriptions/{subscription}/explain."""
     call.query()
     return as_json(await call.service.engine.explain(call.params[0]))
 
 
-async def lag(call: Call) -> Reply:
+async def lag(call: HandlerCall) -> Reply:
     """GET /v1/subscriptions/{subscription}/lag."""
     call.query()
     return as_json({"partitions": await call.service.engine.lag(call.params[0])})
 
 
-async def in_flight(call: Call) -> Reply:
+async def in_flight(call: HandlerCall) -> Reply:
     """GET /v1/subscriptions/{subscription}/in-flight."""
     fields = call.query("older_ms", "max")
     older_ms = number(fields, "older_ms", 0, 0, OLDER_MS_MAX)
@@ -65,12 +65,12 @@ async def in_flight(call: Call) -> Reply:
     return as_json({"messages": found})
 
 
-async def livez(_call: Call) -> Reply:
+async def livez(_call: HandlerCall) -> Reply:
     """GET /livez: the process answers."""
     return Reply(b'{"status":"ok"}')
 
 
-async def readyz(call: Call) -> Reply:
+async def readyz(call: HandlerCall) -> Reply:
     """GET /readyz: whether work can be handed out, and what holds it back."""
     service = call.service
     reasons = [] if service.starting else list(service.engine.readiness())
@@ -84,29 +84,29 @@ async def readyz(call: Call) -> Reply:
     return as_json({"ready": ready, "reasons": reasons}, 200 if ready else 503)
 
 
-async def metrics(call: Call) -> Reply:
+async def metrics(call: HandlerCall) -> Reply:
     """GET /metrics."""
     body, content_type = call.service.metrics.render(call.header("Accept"))
     return Reply(body, content_type=content_type)
 
 
-async def info(call: Call) -> Reply:
+async def info(call: HandlerCall) -> Reply:
     """GET /v1/info."""
     call.query()
     return as_json(dict(call.service.engine.info()))
 
 
-async def data_document(call: Call) -> Reply:
+async def data_document(call: HandlerCall) -> Reply:
     """GET /openapi.json on the data port."""
     return Reply(call.service.document("data"))
 
 
-async def admin_document(call: Call) -> Reply:
+async def admin_document(call: HandlerCall) -> Reply:
     """GET /openapi.json on the admin port."""
     return Reply(call.service.document("admin"))
 
 
-async def problem(call: Call) -> Reply:
+async def problem(call: HandlerCall) -> Reply:
     """GET /problems/{type}."""
     text = problems.page(call.params[0])
     if text is None:

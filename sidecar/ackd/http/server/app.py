@@ -27,7 +27,7 @@ from ackd.http.server.reply import Reply, failure
 from ackd.http.server.request import Request
 from ackd.http.server.router import Port, Route, Router
 from ackd.http.server.server import LOG, Server
-from ackd.http.server.service import Call, Service
+from ackd.http.server.service import HandlerCall, Service
 
 # After these the rest of the request may still be on its way; the connection can't go on.
 _CLOSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.REQUEST_ENTITY_TOO_LARGE})
@@ -63,7 +63,7 @@ class App:
         loop = asyncio.get_running_loop()
         start_s = loop.time()
         route: Route | None = None
-        call: Call | None = None
+        call: HandlerCall | None = None
         try:
             if self.token.open:
                 self.pages.check_host(request)
@@ -71,7 +71,7 @@ class App:
             route, params = self.router.find(request.method, path)
             if not route.open:
                 self._admit(request, route)
-            call = Call(self.service, request, params, query)
+            call = HandlerCall(self.service, request, params, query)
             if route.body:
                 if request.body is None:
                     call.body = self._whole(call, request.whole)
@@ -114,7 +114,7 @@ class App:
 
     # --- bodies -----------------------------------------------------------------------------------
 
-    def _whole(self, call: Call, body: bytes) -> bytes:
+    def _whole(self, call: HandlerCall, body: bytes) -> bytes:
         if body:
             _as_is(call.request)
         if len(body) > self.limits.body_bytes_max:
@@ -125,7 +125,7 @@ class App:
         limit = self.limits.body_bytes_max
         return BodyTooLargeError(f"A body may have {limit} bytes here.", bytes_max=limit)
 
-    def _hold(self, call: Call) -> None:
+    def _hold(self, call: HandlerCall) -> None:
         """Look at the announced length before a byte of it is read, and keep room for it."""
         _as_is(call.request)
         size = call.request.length
@@ -135,12 +135,12 @@ class App:
             raise self._too_large()
         self._hold_more(call, size)
 
-    def _hold_more(self, call: Call, size: int) -> None:
+    def _hold_more(self, call: HandlerCall, size: int) -> None:
         if not self.limits.bodies.take(size - call.held):
             raise PressureError("Too many large bodies at once.")
         call.held = size
 
-    async def _read(self, call: Call, body: Body) -> bytes:
+    async def _read(self, call: HandlerCall, body: Body) -> bytes:
         """The body. A chunked one has no length before its end, so its room grows with it."""
         request = call.request
         if request.headers.get("Expect", "").lower() == "100-continue":
@@ -188,7 +188,7 @@ def _as_is(request: Request) -> None:
         raise UnsupportedMediaTypeError("Bodies are read as they are: no Content-Encoding.")
 
 
-def json_only(call: Call) -> None:
+def json_only(call: HandlerCall) -> None:
     """Refuse a body that does not say that it is JSON. Raises UnsupportedMediaTypeError."""
     kind = call.request.headers.get("Content-Type")
     if kind is None or kind == "application/json":

@@ -9,9 +9,9 @@ from urllib.parse import unquote
 
 from ackd.errors import MethodNotAllowedError, NotFoundError
 from ackd.http.server.reply import Reply
-from ackd.http.server.service import Call
+from ackd.http.server.service import HandlerCall
 
-Handler = Callable[[Call], Awaitable[Reply]]
+Handler = Callable[[HandlerCall], Awaitable[Reply]]
 Port = Literal["data", "admin", "health"]
 BOTH: tuple[Port, ...] = ("data", "admin")
 PROBED: tuple[Port, ...] = ("admin", "health")
@@ -36,7 +36,7 @@ class Content:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RouteAnswer:
     """A success. Problems need no entry: `Route.problems` names their statuses."""
 
     status: int
@@ -59,7 +59,7 @@ class Route:
     text: str
     handler: Handler
     tag: str
-    answers: tuple[Answer, ...]
+    answers: tuple[RouteAnswer, ...]
     ports: tuple[Port, ...] = ("data",)
     body: tuple[Content, ...] = ()
     body_required: bool = False

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from urllib.parse import parse_qsl
 
-from ackd.api.messages import Engine, Received, SettleItem, Status, Verb
+from ackd.api.messages import Engine, Received, SettleItem, SettleVerb, Status
 from ackd.config.schema import ServerSettings
 from ackd.errors import AckdError
 from ackd.http.formats.codec import DeliveryEncoder
@@ -72,7 +72,9 @@ class Service:
             self._spawn(self._release(leases))
 
     async def _release(self, leases: Sequence[str]) -> None:
-        results = await self.engine.settle([SettleItem(lease, Verb.RELEASE) for lease in leases])
+        results = await self.engine.settle(
+            [SettleItem(lease, SettleVerb.RELEASE) for lease in leases]
+        )
         away = sum(each.status is Status.UNAVAILABLE for each in results)
         if away:
             LOG.warning("could not release %d leases: they end at their deadlines", away)
@@ -98,7 +100,7 @@ def limits_of(settings: ServerSettings) -> Limits:
     )
 
 
-class Call:
+class HandlerCall:
     """One request on its way. `params` are the variable parts of the path, in order."""
 
     __slots__ = (
