@@ -15,7 +15,7 @@ from ackd.core.record.operations import (
     Reset,
     Settle,
 )
-from ackd.core.record.protocol import Call, Open, Reply, Verdict
+from ackd.core.record.protocol import CallStatus, Open, RecordCall, RecordReply
 from ackd.core.record.state import BrokenRecordError
 from ackd.core.record.transitions import Outcome, State, Verb
 
@@ -34,11 +34,11 @@ class Driver:
         snapshot = decide.open_record(self.record, request, self.now_us, "run", created=True)
         self.term, self.seq = snapshot.term, snapshot.seq
 
-    def call(self, *ops: Op) -> Reply:
+    def call(self, *ops: Op) -> RecordReply:
         """Apply as the owner."""
         self.seq += 1
         return decide.apply(
-            self.record, Call(KEY, list(ops), self.term, self.seq), self.now_us, "run"
+            self.record, RecordCall(KEY, list(ops), self.term, self.seq), self.now_us, "run"
         )
 
 
@@ -59,9 +59,9 @@ def test_r14_a_hole_across_a_lost_chunk_does_not_hide_the_loss() -> None:
     driver = Driver()
     driver.call(Gap(CHUNK, CHUNK + 10))
     del driver.record.finished.chunks[1]
-    assert driver.call(Gap(5, 3 * CHUNK)).verdict is Verdict.CHUNK_LOST
-    assert driver.call(RemakeChunk(1)).verdict is Verdict.OK
-    assert driver.call(Gap(5, 3 * CHUNK)).verdict is Verdict.OK
+    assert driver.call(Gap(5, 3 * CHUNK)).verdict is CallStatus.CHUNK_LOST
+    assert driver.call(RemakeChunk(1)).verdict is CallStatus.OK
+    assert driver.call(Gap(5, 3 * CHUNK)).verdict is CallStatus.OK
 
 
 def test_r14_a_lost_chunk_below_the_watermark_is_no_longer_missed_once_dropped() -> None:
@@ -69,9 +69,9 @@ def test_r14_a_lost_chunk_below_the_watermark_is_no_longer_missed_once_dropped()
     driver.call(Gap(0, CHUNK))
     driver.call(Advance(CHUNK + 5))
     del driver.record.finished.chunks[0]
-    assert driver.call(LookUp(3)).verdict is Verdict.CHUNK_LOST
-    assert driver.call(Drop(CHUNK + 5)).verdict is Verdict.OK
-    assert driver.call(LookUp(3)).verdict is Verdict.OK
+    assert driver.call(LookUp(3)).verdict is CallStatus.CHUNK_LOST
+    assert driver.call(Drop(CHUNK + 5)).verdict is CallStatus.OK
+    assert driver.call(LookUp(3)).verdict is CallStatus.OK
 
 
 def test_a_record_that_breaks_a_rule_of_its_own_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

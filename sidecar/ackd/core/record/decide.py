@@ -26,25 +26,25 @@ from ackd.core.record.operations import (
     Settle,
 )
 from ackd.core.record.protocol import (
-    Call,
+    CallStatus,
     Finish,
     JournalEntry,
     Open,
-    Reply,
-    Result,
+    OpResult,
+    RecordCall,
+    RecordReply,
     SlotView,
     Snapshot,
-    Verdict,
 )
 from ackd.core.record.slot import Slot
-from ackd.core.record.state import SETTLED_PHASES, BrokenRecordError, Fences, Record
+from ackd.core.record.state import SETTLED_PHASES, BrokenRecordError, Fences, PartitionRecord
 from ackd.core.record.transitions import (
     LATE_PHASE,
     LOST,
     Outcome,
     Phase,
     State,
-    Step,
+    TransitionStep,
     Verb,
     step,
 )
@@ -61,19 +61,27 @@ REPAIR_WAIT_MS = 3_000
 # --- opening
 
 
-def create(request: Open, start: int, run: str, written: int = FIRST) -> Record:
+def create(request: Open, start: int, run: str, written: int = FIRST) -> PartitionRecord:
     """Make a record that starts at `start`, in the layout `written`."""
-    return Record(written, request.incarnation, watermark=start, run=run, rterm=request.rterm)
+    return PartitionRecord(
+        written, request.incarnation, watermark=start, run=run, rterm=request.rterm
+    )
 
 
 def open_record(
-    record: Record, request: Open, now_us: int, run: str, *, created: bool, written: int = FIRST
+    record: PartitionRecord,
+    request: Open,
+    now_us: int,
+    run: str,
+    *,
+    created: bool,
+    written: int = FIRST,
 ) -> Snapshot:
     """Take the partition (term + 1), or read it again under the same term. An older layout
     than the one to be `written` is left behind.
     """
     if request.term and request.term != record.term:
-        return Snapshot(Verdict.FENCED, term=record.term, previous_owner=record.owner)
+        return Snapshot(CallStatus.FENCED, term=record.term, previous_owner=record.owner)
     record.layout = max(record.layout, written)
     moved = _rejoin(record, request, now_us, run)
     now_ms = record.clock(now_us)
@@ -89,7 +97,7 @@ def open_record(
     record.seq += 1
     record.version += 1
     return Snapshot(
-        verdict=Verdict.OK,
+        verdict=CallStatus.OK,
         created=created,
         moved=moved,
         previous_owner=previous,
@@ -115,7 +123,7 @@ def open_record(
     )
 
 
-def _rejoin(record: Record, request: Open, now_us: int, run: str) -> bool:
+def _rejoin(record: PartitionRecord, request: Open, now_us: int, run: str) -> bool:
     """A change of the server run is a possible rollback: new term for tokens, grace, wait for
     replays.
     """
@@ -133,11 +141,11 @@ def _rejoin(record: Record, request: Open, now_us: int, run: str) -> bool:
 # --- calls
 
 
-def apply(record: Record, call: Call, now_us: int, run: str) -> Reply:
+def apply(record: PartitionRecord, call: RecordCall, now_us: int, run: str) -> RecordReply:
     """Decide every item in order. Anything but OK means that nothing was changed."""
     verdict = _admit(record, call, run)
-    if verdict is not Verdict.OK:
-        return Reply(verdict, term=record.term, version=record.version)
+    if verdict is not CallStatus.OK:
+        return RecordReply(verdict, term=record.term, version=record.version)
     now_ms = record.clock(now_us)
     if call.term:
         record.seq = call.seq
@@ -149,8 +157,8 @@ def apply(record: Record, call: Call, now_us: int, run: str) -> Reply:
     if call.ops:
         record.version += 1
     journal = _journal(record, call, results)
-    return Reply(
-        verdict=Verdict.OK,
+    return RecordReply(
+        verdict=CallStatus.OK,
         now_ms=now_ms,
         version=record.version,
         rterm=record.rterm,
@@ -164,31 +172,31 @@ def apply(record: Record, call: Call, now_us: int, run: str) -> Reply:
     )
 
 
-def _check(record: Record, epoch: int, watermark: int, fence: int) -> None:
+def _check(record: PartitionRecord, epoch: int, watermark: int, fence: int) -> None:
     """What grows has not shrunk (R9). Only a new epoch moves the watermark back."""
     if record.fence < fence or (record.epoch, record.watermark) < (epoch, watermark):
         now = record.epoch, record.watermark, record.fence
         raise BrokenRecordError(f"epoch, watermark, fence: {(epoch, watermark, fence)} to {now}")
 
 
-def _admit(record: Record, call: Call, run: str) -> Verdict:
+def _admit(record: PartitionRecord, call: RecordCall, run: str) -> CallStatus:
     if call.incarnation and call.incarnation != record.incarnation:
-        return Verdict.ABSENT
+        return CallStatus.ABSENT
     if call.term and call.term != record.term:
-        return Verdict.FENCED
+        return CallStatus.FENCED
     if call.term and call.seq <= record.seq:
-        return Verdict.STALE
+        return CallStatus.STALE
     if record.run != run:
-        return Verdict.MOVED
+        return CallStatus.MOVED
     lost = record.listed - record.finished.chunks.keys()
     if lost and any(_touches(op, lost) for op in call.ops):
-        return Verdict.CHUNK_LOST
+        return CallStatus.CHUNK_LOST
     if record.homes_lost and any(op.verb in _WITH_HOMES for op in call.ops):
-        return Verdict.CHUNK_LOST
-    return Verdict.OK
+        return CallStatus.CHUNK_LOST
+    return CallStatus.OK
 
 
-def _decide(record: Record, op: Op, now_ms: int, fences: Fences) -> Result:
+def _decide(record: PartitionRecord, op: Op, now_ms: int, fences: Fences) -> OpResult:
     match op:
         case Settle():
             return _settle(record, op, now_ms)
@@ -203,7 +211,7 @@ def _decide(record: Record, op: Op, now_ms: int, fences: Fences) -> Result:
 # --- the table's verbs
 
 
-def _settle(record: Record, op: Settle, now_ms: int) -> Result:
+def _settle(record: PartitionRecord, op: Settle, now_ms: int) -> OpResult:
     """What a lease token asks for."""
     offset = op.offset
     phase = record.phase(offset, now_ms)
@@ -226,7 +234,7 @@ def _settle(record: Record, op: Settle, now_ms: int) -> Result:
     return _answered(record, offset, row, slot, late=row.changes and phase is LATE_PHASE)
 
 
-def _own(record: Record, op: Grant | OwnersOp, now_ms: int, fences: Fences) -> Result:
+def _own(record: PartitionRecord, op: Grant | OwnersOp, now_ms: int, fences: Fences) -> OpResult:
     """What an owner does with a message."""
     offset = op.offset
     phase, slot = record.phase(offset, now_ms), record.slot(offset)
@@ -258,13 +266,20 @@ def _own(record: Record, op: Grant | OwnersOp, now_ms: int, fences: Fences) -> R
     return _answered(record, offset, row, slot)
 
 
-def _answered(record: Record, offset: int, row: Step, slot: Slot, *, late: bool = False) -> Result:
+def _answered(
+    record: PartitionRecord, offset: int, row: TransitionStep, slot: Slot, *, late: bool = False
+) -> OpResult:
     over = row.state is State.FINISHED or record.over(offset)
     return slot.result(row.outcome, state=State.FINISHED if over else slot.state, late=late)
 
 
 def _change(
-    record: Record, op: Grant | OwnersOp, state: State, slot: Slot, now_ms: int, fences: Fences
+    record: PartitionRecord,
+    op: Grant | OwnersOp,
+    state: State,
+    slot: Slot,
+    now_ms: int,
+    fences: Fences,
 ) -> None:
     """Write a row of the table."""
     match op:
@@ -292,7 +307,7 @@ def _change(
     record.slots[op.offset] = slot
 
 
-def _follows(record: Record, op: MoveToRetry, now_ms: int) -> bool:
+def _follows(record: PartitionRecord, op: MoveToRetry, now_ms: int) -> bool:
     """What was never handed out is sent back only behind others of its key (R19)."""
     return op.key in record.parked or (op.key > 0 and now_ms < record.repair_until_ms)
 
@@ -300,7 +315,9 @@ def _follows(record: Record, op: MoveToRetry, now_ms: int) -> bool:
 # --- what the owner is told of others' settles (R16)
 
 
-def _journal(record: Record, call: Call, results: list[Result]) -> list[JournalEntry] | None:
+def _journal(
+    record: PartitionRecord, call: RecordCall, results: list[OpResult]
+) -> list[JournalEntry] | None:
     if call.term:
         first = record.journal_next - len(record.journal)
         if not call.journal_from:

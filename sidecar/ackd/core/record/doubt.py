@@ -2,8 +2,8 @@
 
 After a rollback the owner, or its commit, knows which messages were over; whether by an ack or as
 sent back is forgotten. `PartitionRecord.doubt` bounds such offsets. A lease of before is not told
-there that its message was acked: its ack is made one, which the copy hears of when it claims. A lease that
-lives in the record goes on in a home, as if it had just been sent back.
+there that its message was acked: its ack is made one, which the copy hears of when it claims. A
+lease that lives in the record goes on in a home, as if it had just been sent back.
 """
 
 from __future__ import annotations
