@@ -16,7 +16,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 
 from ackd.config import renamed
-from ackd.config.fields import Kind, Spec, specs
+from ackd.config.fields import FieldKind, Spec, specs
 from ackd.config.mistakes import EnvPlace, FilePlace, Mistake, Path, dotted, nearest
 from ackd.config.schema import Settings
 from ackd.config.subscription import SubscriptionSettings
@@ -97,9 +97,9 @@ def _resolve(parts: list[str], tree: Mapping[str, object]) -> tuple[Path | None,
         if spec is None:
             return None, _hint(parts, len(path), names)
         path, node = (*path, spec.name), _below(node, spec.name)
-        if spec.kind is Kind.SECTION and spec.section is not None:
+        if spec.kind is FieldKind.SECTION and spec.section is not None:
             fields = specs(spec.section)
-        elif spec.kind is Kind.SECTIONS and spec.section is not None:
+        elif spec.kind is FieldKind.SECTIONS and spec.section is not None:
             name = next(rest, None)
             if name is None:
                 break
@@ -115,7 +115,7 @@ def _leaf(path: Path, spec: Spec, rest: Iterator[str]) -> tuple[Path | None, str
     more = list(rest)
     if not more:
         return path, None
-    if spec.kind is Kind.OPTIONS and len(more) == 1:
+    if spec.kind is FieldKind.OPTIONS and len(more) == 1:
         return (*path, more[0].lower()), None
     return None, None
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from ackd.config.address import TcpAddress, parse_address
 from ackd.config.mistakes import Path, nearest, shown
-from ackd.config.reader import Reader
+from ackd.config.reader import SettingsReader
 from ackd.config.schema import Settings, StoreSettings
 from ackd.config.store_url import StoreTarget, parse_store_url
 from ackd.config.subscription import SubscriptionSettings
@@ -24,7 +24,7 @@ RETENTION_MARGIN_MS = 7 * DAY_MS
 Parsed = TypeVar("Parsed")
 
 
-def check(settings: Settings, reader: Reader) -> None:
+def check(settings: Settings, reader: SettingsReader) -> None:
     """Note every broken rule with the reader."""
     _listen(settings, reader)
     _store(settings, reader)
@@ -39,7 +39,7 @@ def check(settings: Settings, reader: Reader) -> None:
         _above(reader, paths, publish.backoff_ms, publish.backoff_ms_max)
 
 
-def _above(reader: Reader, paths: tuple[Path, Path], value_ms: int, most_ms: int) -> None:
+def _above(reader: SettingsReader, paths: tuple[Path, Path], value_ms: int, most_ms: int) -> None:
     """One duration is above the other; the report points at the one that was set."""
     at = 0 if reader.given(paths[0]) else 1
     words = (
@@ -49,7 +49,7 @@ def _above(reader: Reader, paths: tuple[Path, Path], value_ms: int, most_ms: int
     reader.mistake(paths[at], words[at])
 
 
-def _listen(settings: Settings, reader: Reader) -> None:
+def _listen(settings: Settings, reader: SettingsReader) -> None:
     server = settings.server
     both = (
         ("listen", server.listen, "token_file", server.token_file),
@@ -76,7 +76,9 @@ def _listen(settings: Settings, reader: Reader) -> None:
             reader.mistake(path, "the same address as `server.listen`", value=shown(str(admin)))
 
 
-def _parsed(reader: Reader, path: Path, text: str, parse: Callable[[str], Parsed]) -> Parsed | None:
+def _parsed(
+    reader: SettingsReader, path: Path, text: str, parse: Callable[[str], Parsed]
+) -> Parsed | None:
     if not reader.clean(path):
         return None
     try:
@@ -86,7 +88,7 @@ def _parsed(reader: Reader, path: Path, text: str, parse: Callable[[str], Parsed
         return None
 
 
-def _store(settings: Settings, reader: Reader) -> None:
+def _store(settings: Settings, reader: SettingsReader) -> None:
     store = settings.store
     target = _parsed(reader, ("store", "url"), store.url, parse_store_url)
     if (store.tls_cert_file is None) is not (store.tls_key_file is None):
@@ -118,7 +120,7 @@ def _without_effect(settings: Settings, target: StoreTarget) -> Iterable[str]:
         yield "replicas_min"
 
 
-def _lease_key(settings: Settings, reader: Reader) -> None:
+def _lease_key(settings: Settings, reader: SettingsReader) -> None:
     file = settings.lease_key_file
     if file is None or not reader.check_files or not reader.clean(("lease_key_file",)):
         return
@@ -130,7 +132,7 @@ def _lease_key(settings: Settings, reader: Reader) -> None:
 
 
 def _subscription(
-    settings: Settings, each: SubscriptionSettings, reader: Reader, path: Path
+    settings: Settings, each: SubscriptionSettings, reader: SettingsReader, path: Path
 ) -> None:
     by_itself(each, reader, path)
     if reader.clean((*path, "start"), (*path, "start_timestamp_ms")):
@@ -145,7 +147,7 @@ def _subscription(
     _topics(each, reader, (*path, "topics"))
 
 
-def _mode(each: SubscriptionSettings, reader: Reader, path: Path) -> None:
+def _mode(each: SubscriptionSettings, reader: SettingsReader, path: Path) -> None:
     """What only one of the modes has."""
     if not reader.clean((*path, "mode")):
         return
@@ -155,7 +157,7 @@ def _mode(each: SubscriptionSettings, reader: Reader, path: Path) -> None:
         reader.mistake((*path, key), f"has no effect with `mode = {shown(each.mode)}`")
 
 
-def by_itself(each: SubscriptionSettings, reader: Reader, path: Path) -> None:
+def by_itself(each: SubscriptionSettings, reader: SettingsReader, path: Path) -> None:
     """The rules between what may be changed live; `path` is where the settings stand."""
     lease: tuple[Path, Path] = ((*path, "lease_ms"), (*path, "lease_ms_max"))
     if reader.clean(*lease) and each.lease_ms > each.lease_ms_max:
@@ -164,7 +166,7 @@ def by_itself(each: SubscriptionSettings, reader: Reader, path: Path) -> None:
     _retry(each, reader, path)
 
 
-def _retry(each: SubscriptionSettings, reader: Reader, path: Path) -> None:
+def _retry(each: SubscriptionSettings, reader: SettingsReader, path: Path) -> None:
     """Copies must outlive the longest wait (R25), and a formula must not shrink."""
     formula: tuple[Path, Path] = ((*path, "retry_backoff_ms"), (*path, "retry_backoff_ms_max"))
     if not reader.clean(*formula):
@@ -184,7 +186,7 @@ def _retry(each: SubscriptionSettings, reader: Reader, path: Path) -> None:
             reader.mistake(kept, problem, value=shown_text, allowed=text)
 
 
-def _push(each: SubscriptionSettings, reader: Reader, path: Path) -> None:
+def _push(each: SubscriptionSettings, reader: SettingsReader, path: Path) -> None:
     """Without extending, a call that outlives its lease works on a message that others get."""
     push = each.push
     paths = ((*path, "push", "timeout_ms"), (*path, "lease_ms"))
@@ -193,7 +195,9 @@ def _push(each: SubscriptionSettings, reader: Reader, path: Path) -> None:
         _above(reader, paths, push.timeout_ms, each.lease_ms)
 
 
-def _broker_of(settings: Settings, each: SubscriptionSettings, reader: Reader, path: Path) -> None:
+def _broker_of(
+    settings: Settings, each: SubscriptionSettings, reader: SettingsReader, path: Path
+) -> None:
     if not reader.clean(path) or each.broker in settings.brokers:
         return
     names = ", ".join(settings.brokers)
@@ -204,7 +208,7 @@ def _broker_of(settings: Settings, each: SubscriptionSettings, reader: Reader, p
     reader.mistake(path, "no such broker", value=shown(each.broker), allowed=names, hint=hint)
 
 
-def _topics(each: SubscriptionSettings, reader: Reader, path: Path) -> None:
+def _topics(each: SubscriptionSettings, reader: SettingsReader, path: Path) -> None:
     if not reader.clean(path):
         return
     seen: set[str] = set()
@@ -220,7 +224,7 @@ def _topics(each: SubscriptionSettings, reader: Reader, path: Path) -> None:
                 reader.mistake((*path, index), problem, value=shown(topic))
 
 
-def _shared_topics(settings: Settings, reader: Reader) -> None:
+def _shared_topics(settings: Settings, reader: SettingsReader) -> None:
     """Two subscriptions of one group on one topic would undo each other's progress."""
     owner: dict[tuple[str, str, str], str] = {}
     for name, each in settings.subscriptions.items():
@@ -234,7 +238,7 @@ def _shared_topics(settings: Settings, reader: Reader) -> None:
                 reader.mistake((*path, "topics", index), problem, value=shown(topic))
 
 
-def _dead_letter_topics(settings: Settings, reader: Reader) -> None:
+def _dead_letter_topics(settings: Settings, reader: SettingsReader) -> None:
     """Dead letters that the subscription itself consumes never end; two that share a topic of
     others' dead letters would each redrive them.
     """

@@ -12,7 +12,7 @@ from ackd.http.handlers.control_routes import CONTROL
 from ackd.http.handlers.dead_letters_routes import DEAD_ROUTES
 from ackd.http.handlers.outbox_routes import OUTBOX_ROUTES, PREFER
 from ackd.http.handlers.progress_routes import PROGRESS_ROUTES
-from ackd.http.server.router import BOTH, PROBED, Answer, Content, Handler, Param, Route
+from ackd.http.server.router import BOTH, PROBED, Content, Handler, Param, Route, RouteAnswer
 
 _TEXT: dict[str, object] = {"type": "string"}
 _SUBSCRIPTION = "/v1/subscriptions/{subscription}"
@@ -49,7 +49,7 @@ RECEIVE = Route(
     consume.receive,
     "receive",
     (
-        Answer(
+        RouteAnswer(
             200,
             "The leased messages. An empty list is a success.",
             (
@@ -61,7 +61,7 @@ RECEIVE = Route(
             ),
             ("Retry-After",),
         ),
-        Answer(204, "There is no message (multipart, and forms for a single message)."),
+        RouteAnswer(204, "There is no message (multipart, and forms for a single message)."),
     ),
     body=(Content(JSON, model.ReceiveBody),),
     params=(_WORKER, _PREFER),
@@ -76,7 +76,7 @@ STREAM = Route(
     stream.stream,
     "receive",
     (
-        Answer(
+        RouteAnswer(
             200,
             "Lines with messages and heartbeats, and a last one that ends the stream.",
             (Content(NDJSON, str), Content(SSE, str)),
@@ -126,7 +126,7 @@ SETTLE = Route(
     settle.settle,
     "settle",
     (
-        Answer(
+        RouteAnswer(
             200,
             "One result per item, in order. `Retry-After` when some are `unavailable`.",
             (Content(JSON, model.Results),),
@@ -147,7 +147,7 @@ def _single(verb: str, text: str, handler: Handler, body: object) -> Route:
         text,
         handler,
         "settle",
-        (Answer(200, "ackd has stored the result durably.", (Content(JSON, model.Result),)),),
+        (RouteAnswer(200, "ackd has stored the result durably.", (Content(JSON, model.Result),)),),
         body=(Content(JSON, body),),
         problems=(410, 503),
     )
@@ -180,11 +180,11 @@ _LOOK = Route(
     "Look at a lease without changing it.",
     settle.look,
     "settle",
-    (Answer(200, "The state of the lease.", (Content(JSON, model.LeaseState),)),),
+    (RouteAnswer(200, "The state of the lease.", (Content(JSON, model.LeaseState),)),),
     problems=(503,),
 )
 
-_ACCEPTED = Answer(
+_ACCEPTED = RouteAnswer(
     202,
     "The message is durable in the outbox; ackd sends it when it is due.",
     (Content(JSON, outbox.AcceptedMessage),),
@@ -200,7 +200,7 @@ _PUBLISH = (
         publish.one,
         "publish",
         (
-            Answer(
+            RouteAnswer(
                 201,
                 "The broker has stored the message.",
                 (Content(JSON, model.Stored),),
@@ -251,13 +251,13 @@ _PUBLISH = (
         publish.batch,
         "publish",
         (
-            Answer(
+            RouteAnswer(
                 200,
                 "The broker has stored at least one. One result per message, in order.",
                 (Content(JSON, model.Batch),),
                 ("Idempotent-Replayed",),
             ),
-            Answer(
+            RouteAnswer(
                 202,
                 "All messages are durable in the outbox.",
                 (Content(JSON, model.Batch),),
@@ -279,7 +279,7 @@ _VIEWS = (
         "All subscriptions: their settings in force, and the source of each setting.",
         views.subscriptions,
         "look",
-        (Answer(200, "The subscriptions.", (Content(JSON, model.Subscriptions),)),),
+        (RouteAnswer(200, "The subscriptions.", (Content(JSON, model.Subscriptions),)),),
         BOTH,
     ),
     Route(
@@ -289,7 +289,7 @@ _VIEWS = (
         "One subscription: its settings in force, its state, and what its broker can do.",
         views.subscription,
         "look",
-        (Answer(200, "The subscription.", (Content(JSON, SubscriptionView),)),),
+        (RouteAnswer(200, "The subscription.", (Content(JSON, SubscriptionView),)),),
         BOTH,
         problems=(404,),
     ),
@@ -300,7 +300,7 @@ _VIEWS = (
         "Explain what holds up each partition's progress, and what limits delivery now.",
         views.explain,
         "look",
-        (Answer(200, "The reasons.", (Content(JSON, Explanation),)),),
+        (RouteAnswer(200, "The reasons.", (Content(JSON, Explanation),)),),
         BOTH,
         problems=(404, 503),
     ),
@@ -311,7 +311,7 @@ _VIEWS = (
         "Progress of each partition.",
         views.lag,
         "look",
-        (Answer(200, "One entry per partition.", (Content(JSON, model.Partitions),)),),
+        (RouteAnswer(200, "One entry per partition.", (Content(JSON, model.Partitions),)),),
         BOTH,
         problems=(404, 503),
     ),
@@ -322,7 +322,7 @@ _VIEWS = (
         "List messages that are leased or wait for a retry, the oldest first.",
         views.in_flight,
         "look",
-        (Answer(200, "The messages.", (Content(JSON, model.InFlightMessages),)),),
+        (RouteAnswer(200, "The messages.", (Content(JSON, model.InFlightMessages),)),),
         BOTH,
         params=(
             Param(
@@ -350,7 +350,7 @@ _HEALTH = (
         "Whether the process answers.",
         views.livez,
         "health",
-        (Answer(200, "The process answers.", (Content(JSON, model.Liveness),)),),
+        (RouteAnswer(200, "The process answers.", (Content(JSON, model.Liveness),)),),
         PROBED,
         open=True,
     ),
@@ -363,8 +363,8 @@ _HEALTH = (
         views.readyz,
         "health",
         (
-            Answer(200, "The sidecar is ready.", (Content(JSON, model.Readiness),)),
-            Answer(
+            RouteAnswer(200, "The sidecar is ready.", (Content(JSON, model.Readiness),)),
+            RouteAnswer(
                 503,
                 "The sidecar is not ready; `reasons` says why.",
                 (Content(JSON, model.Readiness),),
@@ -381,7 +381,7 @@ _HEALTH = (
         views.metrics,
         "health",
         (
-            Answer(
+            RouteAnswer(
                 200,
                 "The metrics.",
                 (Content("text/plain", str), Content("application/openmetrics-text", str)),
@@ -396,7 +396,7 @@ _HEALTH = (
         "Version, identity, uptime, adapters.",
         views.info,
         "health",
-        (Answer(200, "Facts about this process.", (Content(JSON, dict),)),),
+        (RouteAnswer(200, "Facts about this process.", (Content(JSON, dict),)),),
         ("admin",),
     ),
     Route(
@@ -406,7 +406,7 @@ _HEALTH = (
         "This port's part of the OpenAPI 3.1 document.",
         views.data_document,
         "documents",
-        (Answer(200, "The document.", (Content(JSON, dict),)),),
+        (RouteAnswer(200, "The document.", (Content(JSON, dict),)),),
     ),
     Route(
         "GET",
@@ -415,7 +415,7 @@ _HEALTH = (
         "This port's part of the OpenAPI 3.1 document.",
         views.admin_document,
         "documents",
-        (Answer(200, "The document.", (Content(JSON, dict),)),),
+        (RouteAnswer(200, "The document.", (Content(JSON, dict),)),),
         ("admin",),
     ),
     Route(
@@ -425,7 +425,7 @@ _HEALTH = (
         "Explain a problem type.",
         views.problem,
         "documents",
-        (Answer(200, "The explanation.", (Content("text/plain", str),)),),
+        (RouteAnswer(200, "The explanation.", (Content("text/plain", str),)),),
         BOTH,
         problems=(404,),
         open=True,

@@ -26,9 +26,9 @@ if E.any then E.begin(tonumber(texts or 0), failures) end
 E.from, E.to, E.doubted = 0, 0, false
 if doubt then E.from, E.to = unpack_(">I7I7", doubt) end
 
-if not cold then return refuse(Verdict.ABSENT) end
+if not cold then return refuse(CallStatus.ABSENT) end
 if byte(cold) < Layout.OLDEST or byte(cold) > Layout.NEWEST then
-  return refuse(Verdict.LAYOUT)
+  return refuse(CallStatus.LAYOUT)
 end
 local layout, h_incarnation, h_term, shift_ms, home_count
 layout, h_incarnation, h_term, epoch, h_rterm, fence_floor, watermark, shift_ms, grace_until,
@@ -36,11 +36,11 @@ layout, h_incarnation, h_term, epoch, h_rterm, fence_floor, watermark, shift_ms,
 local version, h_seq, clock_ms, journal_next
 version, h_seq, clock_ms, h_fence, journal_next = unpack_(HOT, hot)
 if incarnation ~= 0 and incarnation ~= h_incarnation then
-  return refuse(Verdict.ABSENT, h_term, version)
+  return refuse(CallStatus.ABSENT, h_term, version)
 end
-if term ~= 0 and term ~= h_term then return refuse(Verdict.FENCED, h_term, version) end
-if term ~= 0 and seq <= h_seq then return refuse(Verdict.STALE, h_term, version) end
-if run ~= h_run then return refuse(Verdict.MOVED, h_term, version) end
+if term ~= 0 and term ~= h_term then return refuse(CallStatus.FENCED, h_term, version) end
+if term ~= 0 and seq <= h_seq then return refuse(CallStatus.STALE, h_term, version) end
+if run ~= h_run then return refuse(CallStatus.MOVED, h_term, version) end
 
 clock_ms = max(clock_ms, (now_us - now_us % 1000) / 1000 - shift_ms)
 now = clock_ms
@@ -75,17 +75,17 @@ for item = 0, count - 1 do
     unpack_(OP, ARG, pos + item * Size.OP)
   if verb <= Verbs.SLOT_LAST then
     if not transition(verb, offset, fence, rterm, attempt, arg, group, counted) then
-      return refuse(Verdict.CHUNK_LOST, h_term, version)
+      return refuse(CallStatus.CHUNK_LOST, h_term, version)
     end
   elseif verb <= Verbs.HOME_LAST then
-    if homes().missing then return refuse(Verdict.CHUNK_LOST, h_term, version) end
+    if homes().missing then return refuse(CallStatus.CHUNK_LOST, h_term, version) end
     H[verb](offset, fence, rterm, group, arg, counted, attempt)
   else
     local told = false
     if verb == Verb.REPLAY or verb == Verb.RESTORE or not b_gone[b_page(offset).c] then
       told = upkeep[verb](offset, arg, group, rterm, counted, fence, attempt)
     end
-    if not told then return refuse(Verdict.CHUNK_LOST, h_term, version) end
+    if not told then return refuse(CallStatus.CHUNK_LOST, h_term, version) end
     results[#results + 1] = pack(RESULT, Outcome.DONE, State.READY, 0, 0, told, 0, 0)
   end
 end
@@ -217,7 +217,7 @@ if #journal > 0 then
 end
 if E.any and E.keep(ARG, pos) > 0 then flag = flag + 2 end
 
-return pack(REPLY, Verdict.OK, now, version, h_rterm, epoch, h_term, watermark, journal_next, flag,
+return pack(REPLY, CallStatus.OK, now, version, h_rterm, epoch, h_term, watermark, journal_next, flag,
   count) .. table.concat(results) .. entries
 end
 

@@ -16,18 +16,18 @@ end
 
 local peek = create == 2
 if not cold then
-  if create ~= 1 then return refuse(Verdict.ABSENT) end
+  if create ~= 1 then return refuse(CallStatus.ABSENT) end
   created = 1
   cold = pack(COLD, written, incarnation, 0, 0, rterm, 0, create_at, 0, 0, 0, 0, 0)
   hot, previous, h_run = pack(HOT, 0, 0, 0, 0, 1), "", run
 end
 if byte(cold) < Layout.OLDEST or byte(cold) > Layout.NEWEST then
-  return refuse(Verdict.LAYOUT)
+  return refuse(CallStatus.LAYOUT)
 end
 local layout, h_incarnation, h_term, epoch, h_rterm, fence_floor, watermark, shift_ms, grace_until,
   repair_until, dropped, home_count = unpack_(COLD, cold)
 local version, h_seq, clock_ms, h_fence, journal_next = unpack_(HOT, hot)
-if not peek and term ~= 0 and term ~= h_term then return refuse(Verdict.FENCED, h_term, previous) end
+if not peek and term ~= 0 and term ~= h_term then return refuse(CallStatus.FENCED, h_term, previous) end
 
 -- An older layout is left behind here. What has to be changed for it has its place here as well.
 layout = max(layout, written)
@@ -52,7 +52,7 @@ if not peek then
     "h", pack(HOT, version, h_seq, clock_ms, h_fence, journal_next))
 end
 
-local answer = { pack(OPENED, Verdict.OK, created, moved, clock_ms, version, h_incarnation, h_term,
+local answer = { pack(OPENED, CallStatus.OK, created, moved, clock_ms, version, h_incarnation, h_term,
   h_seq, epoch, h_rterm, watermark, h_fence, journal_next,
   home_count > 0 and 1 - call("EXISTS", BASE .. "p") or 0), previous }
 if home_count > 0 and call("HEXISTS", BASE .. "p", "k") == 1 then

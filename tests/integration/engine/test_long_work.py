@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ackd.api.messages import Verb
-from ackd.core.record.protocol import Result
+from ackd.api.messages import SettleVerb
+from ackd.core.record.protocol import OpResult
 from ackd.core.record.slot import RELEASES_MAX
 from ackd.engine.retry.claims import _Ask
 from tests.integration.engine.shop import NAME, Shop, Worker
@@ -44,15 +44,15 @@ async def test_a_message_is_given_up_by_time_however_few_attempts_it_had(
     worker = await shop.start(message_ttl_ms=1_500, retry_topic=False, attempts_max=100)
     await worker.publish(2)
     held, other = await worker.collect(2, lease_ms=60_000)
-    await worker.settle(other, Verb.ACK)
+    await worker.settle(other, SettleVerb.ACK)
     if how == "expired":
-        await worker.settle(held, Verb.EXTEND, lease_ms=200)
+        await worker.settle(held, SettleVerb.EXTEND, lease_ms=200)
     if how == "waiting":
-        await worker.settle(held, Verb.RETRY, delay_ms=600_000, reason="no disk")
+        await worker.settle(held, SettleVerb.RETRY, delay_ms=600_000, reason="no disk")
     found = [held]
     while how == "released" and found:
         # Fewer than a hundred in that time: further ones would count.
-        await worker.settle(found[0], Verb.RETRY, delay_ms=100, count=False)
+        await worker.settle(found[0], SettleVerb.RETRY, delay_ms=100, count=False)
         found = (await worker.receive(wait_ms=600)).messages
         assert all(each.attempt == 1 for each in found)
     [letter] = await worker.dead(1)
@@ -67,8 +67,8 @@ async def test_i4_a_live_lease_is_never_given_up_and_its_ack_counts(shop: Shop) 
     await worker.publish(2)
     acked, expires = await worker.collect(2, lease_ms=60_000)
     await worker.parked()
-    assert (await worker.settle(acked, Verb.ACK)).status == "acked"
-    shortened = await worker.settle(expires, Verb.EXTEND, lease_ms=1_000)
+    assert (await worker.settle(acked, SettleVerb.ACK)).status == "acked"
+    shortened = await worker.settle(expires, SettleVerb.EXTEND, lease_ms=1_000)
     assert shortened.deadline_ms
     [letter] = await worker.dead(1)
     assert letter.message == expires.id
@@ -80,7 +80,7 @@ async def test_the_time_is_counted_on_by_another_sidecar(shop: Shop) -> None:
     one = await shop.start("one", message_ttl_ms=2_000, retry_topic=False)
     await one.publish(1)
     first = await one.one(lease_ms=60_000)
-    await one.settle(first, Verb.RETRY, delay_ms=400_000)
+    await one.settle(first, SettleVerb.RETRY, delay_ms=400_000)
     await one.runtime.stop()
     two = await shop.start("two", message_ttl_ms=2_000, retry_topic=False)
     [letter] = await two.dead(1)
@@ -94,8 +94,8 @@ async def test_i4_a_change_of_the_time_takes_effect_at_once(shop: Shop) -> None:
     worker = await shop.start(retry_topic=False)
     await worker.publish(3)
     held = await worker.collect(3, lease_ms=60_000)
-    await worker.settle(held[0], Verb.RETRY, delay_ms=400_000)
-    await worker.settle(held[1], Verb.RELEASE)
+    await worker.settle(held[0], SettleVerb.RETRY, delay_ms=400_000)
+    await worker.settle(held[1], SettleVerb.RELEASE)
     changes = {"message_ttl_ms": 1_000}
     await worker.runtime.configure(NAME, changes, open_leases=False, force=False)
     letters = await worker.dead(2)
@@ -103,7 +103,7 @@ async def test_i4_a_change_of_the_time_takes_effect_at_once(shop: Shop) -> None:
     assert {each.reason for each in letters} == {
         "older than message_ttl_ms: 1 s after its first delivery"
     }
-    assert (await worker.settle(held[2], Verb.ACK)).status == "acked"
+    assert (await worker.settle(held[2], SettleVerb.ACK)).status == "acked"
 
 
 async def test_r28_uncounted_give_backs_count_after_a_hundred(shop: Shop) -> None:
@@ -112,12 +112,12 @@ async def test_r28_uncounted_give_backs_count_after_a_hundred(shop: Shop) -> Non
     for _ in range(RELEASES_MAX):
         message = await worker.one(lease_ms=60_000)
         assert message.attempt == 1
-        await worker.settle(message, Verb.RETRY, delay_ms=0, count=False)
+        await worker.settle(message, SettleVerb.RETRY, delay_ms=0, count=False)
     attempts = []
     for _ in range(2):
         message = await worker.one(lease_ms=60_000)
         attempts.append(message.attempt)
-        await worker.settle(message, Verb.RELEASE)
+        await worker.settle(message, SettleVerb.RELEASE)
     assert attempts == [1, 2]
     [letter] = await worker.dead(1)
     assert letter.reason == "no attempt left after 2 deliveries"
@@ -129,7 +129,7 @@ async def test_r28_uncounted_give_backs_count_after_a_hundred(shop: Shop) -> Non
 async def fail(worker: Worker, count: int) -> None:
     """The application fails message after message."""
     for message in await worker.collect(count, lease_ms=60_000):
-        result = await worker.settle(message, Verb.RETRY, delay_ms=0, reason="no database")
+        result = await worker.settle(message, SettleVerb.RETRY, delay_ms=0, reason="no database")
         assert result.status == "retrying"
 
 
@@ -141,7 +141,7 @@ async def test_the_brake_holds_all_but_trials_until_one_is_acked(shop: Shop) -> 
     in_time = await worker.one(lease_ms=60_000)
     # What is given back is no failure.
     for message in await worker.collect(8, lease_ms=60_000):
-        await worker.settle(message, Verb.RETRY, delay_ms=0, count=False)
+        await worker.settle(message, SettleVerb.RETRY, delay_ms=0, count=False)
     begin = time.monotonic()
     await fail(worker, 5)
     held = await worker.receive(wait_ms=0)
@@ -154,11 +154,11 @@ async def test_the_brake_holds_all_but_trials_until_one_is_acked(shop: Shop) -> 
         [trial] = (await worker.receive(most=100)).messages
         assert trial.attempt <= 2
         assert (await worker.receive(most=100, wait_ms=0)).messages == []
-        await worker.settle(trial, Verb.RETRY, delay_ms=0)
+        await worker.settle(trial, SettleVerb.RETRY, delay_ms=0)
     assert time.monotonic() - begin >= 1 + 1.5 + 2.25
-    assert (await worker.settle(in_time, Verb.EXTEND)).status == "extended"
+    assert (await worker.settle(in_time, SettleVerb.EXTEND)).status == "extended"
     assert worker.metric("ackd_circuit_breaker_open") == 1
-    assert (await worker.settle(in_time, Verb.ACK)).status == "acked"
+    assert (await worker.settle(in_time, SettleVerb.ACK)).status == "acked"
     assert len(await worker.collect(19)) == 19
     assert (
         worker.metric("ackd_circuit_breaker_open"),
@@ -173,16 +173,16 @@ async def test_expired_leases_pull_the_brake_and_a_setting_lets_it_go(shop: Shop
         circuit_breaker_share=0.5, circuit_breaker_trial_ms=60_000, retry_topic=False
     )
     await worker.publish(30)
-    assert await worker.all(await worker.collect(9), Verb.ACK) == ["acked"] * 9
+    assert await worker.all(await worker.collect(9), SettleVerb.ACK) == ["acked"] * 9
     held = await worker.collect(8, lease_ms=60_000)
-    assert set(await worker.all(held, Verb.EXTEND, lease_ms=100)) == {"extended"}
+    assert set(await worker.all(held, SettleVerb.EXTEND, lease_ms=100)) == {"extended"}
 
     async def limited() -> bool:
         return worker.metric("ackd_lease_expiries_total") == 8
 
     await wait_until_async(limited, "the leases to run out")
     assert worker.metric("ackd_circuit_breaker_open") == 0, "8 of 17 are less than a half"
-    await worker.all(await worker.collect(1), Verb.DEAD)
+    await worker.all(await worker.collect(1), SettleVerb.DEAD)
     assert (await worker.receive(wait_ms=0)).limited_by == "circuit-breaker"
     await worker.runtime.configure(
         NAME, {"circuit_breaker_share": 0}, open_leases=False, force=False
@@ -207,7 +207,7 @@ async def test_i8_a_full_window_sends_its_oldest_back_and_goes_on(shop: Shop) ->
 
     await wait_until_async(sent_back, "what made room is counted")
     assert worker.metric("ackd_window_warnings_total") >= 1
-    assert set(await worker.all(held, Verb.ACK)) == {"acked"}
+    assert set(await worker.all(held, SettleVerb.ACK)) == {"acked"}
     assert (await worker.receive(wait_ms=500)).messages == []
 
 
@@ -221,7 +221,7 @@ async def test_i8_what_is_left_of_a_full_window_gives_way_when_it_is_old_enough(
     await asyncio.sleep(1.6)  # they are as old as they have to be
     await worker.publish(20, size=100_000)
     held += await worker.collect(20, lease_ms=60_000, wait_ms=15_000)
-    assert set(await worker.all(held, Verb.ACK)) == {"acked"}
+    assert set(await worker.all(held, SettleVerb.ACK)) == {"acked"}
 
 
 # --- parked leases
@@ -231,7 +231,7 @@ async def test_r30_parked_leases_are_lengthened_too_and_cut_by_force(shop: Shop)
     worker = await shop.start(**SOON)
     await worker.publish(2)
     stuck, other = await worker.collect(2, lease_ms=120_000)
-    await worker.settle(other, Verb.ACK)
+    await worker.settle(other, SettleVerb.ACK)
     await worker.parked()
 
     async def deadline() -> int:
@@ -255,7 +255,7 @@ async def test_r30_parked_leases_are_lengthened_too_and_cut_by_force(shop: Shop)
         return await deadline() <= wall_ms() + 10_000
 
     await wait_until_async(cut, "the parked lease to be cut")
-    assert (await worker.settle(stuck, Verb.ACK)).status == "acked"
+    assert (await worker.settle(stuck, SettleVerb.ACK)).status == "acked"
 
 
 # --- streams and connections
@@ -266,14 +266,14 @@ async def test_a_copy_under_lease_counts_as_unsettled_until_it_is_settled(shop: 
     worker = await shop.start(**SOON)
     await worker.publish(2)
     stuck, other = await worker.collect(2, lease_ms=60_000)
-    await worker.settle(other, Verb.ACK)
-    await worker.settle(stuck, Verb.EXTEND, lease_ms=500)
+    await worker.settle(other, SettleVerb.ACK)
+    await worker.settle(stuck, SettleVerb.EXTEND, lease_ms=500)
     copy = await worker.one(lease_ms=60_000)
     assert copy.id == stuck.id
     unsettled = worker.runtime.unsettled(NAME)
     unsettled.add([copy])
     assert (unsettled.count(), unsettled.leases()) == (1, [copy.lease])
-    await worker.settle(copy, Verb.ACK)
+    await worker.settle(copy, SettleVerb.ACK)
     assert unsettled.count() == 0
     unsettled.close()
 
@@ -286,7 +286,7 @@ async def test_what_is_said_of_a_parked_message_goes_with_its_dead_letter(shop: 
     claims = worker.subscription.claims
     hold, seen = claims._hold, []
 
-    def blind(ask: _Ask, result: Result) -> None:
+    def blind(ask: _Ask, result: OpResult) -> None:
         if ask.carrier.origin.offset == 0:
             seen.append(ask)  # as if its copy was still on its way
         else:
@@ -298,13 +298,13 @@ async def test_what_is_said_of_a_parked_message_goes_with_its_dead_letter(shop: 
         return bool(seen) and sum(map(len, claims.held.values())) == 2
 
     await wait_until_async(copies, "the copies of all")
-    await worker.settle(early, Verb.DEAD, reason="said early")
+    await worker.settle(early, SettleVerb.DEAD, reason="said early")
     claims.claim(seen[0].partition, seen[0].offset)
-    await worker.settle(killed, Verb.DEAD, reason="bad order")
-    await worker.settle(failed, Verb.RETRY, delay_ms=1, reason="no disk")
+    await worker.settle(killed, SettleVerb.DEAD, reason="bad order")
+    await worker.settle(failed, SettleVerb.RETRY, delay_ms=1, reason="no disk")
     again = await worker.one()
     assert (again.id, again.attempt) == (failed.id, 2)
-    await worker.settle(again, Verb.DEAD, reason="no shop")
+    await worker.settle(again, SettleVerb.DEAD, reason="no shop")
     letters = {each.message: each for each in await worker.dead(3)}
     said = {k: (v.reason, v.first_error, v.last_error) for k, v in letters.items()}
     assert said == {

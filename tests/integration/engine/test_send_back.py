@@ -19,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its hints l
     ConfigResource,
 )
 
-from ackd.api.messages import Delivery, ReceiveRequest, SettleItem, SettleResult, Status, Verb
+from ackd.api.messages import Delivery, ReceiveRequest, SettleItem, SettleResult, SettleVerb, Status
 from ackd.config.schema import BrokerSettings, Settings
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import TopicPartition
@@ -122,7 +122,7 @@ class Sidecar:
         return found
 
     async def settle(
-        self, messages: Sequence[Delivery], do: Verb, reason: str | None = None, **more: int
+        self, messages: Sequence[Delivery], do: SettleVerb, reason: str | None = None, **more: int
     ) -> list[str]:
         """Statuses."""
         items = [SettleItem(each.lease, do, reason=reason, **more) for each in messages]  # type: ignore[arg-type]
@@ -175,14 +175,14 @@ async def test_i5_the_2101_message_is_sent_back_and_the_watermark_moves(place: P
     messages = await sidecar.collect(2_201, lease_ms=300_000)
     stuck = messages[2_101]
     assert stuck.id == f"{place.topic}/0/2101"
-    await sidecar.settle([m for m in messages if m is not stuck], Verb.ACK)
+    await sidecar.settle([m for m in messages if m is not stuck], SettleVerb.ACK)
     await sidecar.until_watermark(2_201)
     assert sidecar.count("retry_topic_moves", "age") == 1
     # Its lease is as good as ever: it is settled where the message was, and nothing comes back.
-    assert await sidecar.settle([stuck], Verb.EXTEND, lease_ms=60_000) == ["extended"]
+    assert await sidecar.settle([stuck], SettleVerb.EXTEND, lease_ms=60_000) == ["extended"]
     assert await sidecar.receive(wait_ms=500) == []
-    assert await sidecar.settle([stuck], Verb.ACK) == ["acked"]
-    assert await sidecar.settle([stuck], Verb.ACK) == ["already_acked"]
+    assert await sidecar.settle([stuck], SettleVerb.ACK) == ["acked"]
+    assert await sidecar.settle([stuck], SettleVerb.ACK) == ["already_acked"]
     await sidecar.until_count(1, "claims", "finished")
     assert await sidecar.receive(wait_ms=500) == []
     lag = await sidecar.runtime.lag(NAME)
@@ -195,17 +195,17 @@ async def test_r4_a_parked_lease_that_runs_out_comes_again_once_under_its_own_na
     sidecar = await place.start()
     await sidecar.publish(10, headers=(("own", b"yes"),))
     messages = await sidecar.collect(10, lease_ms=60_000)
-    await sidecar.settle(messages[1:], Verb.ACK)
+    await sidecar.settle(messages[1:], SettleVerb.ACK)
     await sidecar.until_watermark(10)
-    assert await sidecar.settle(messages[:1], Verb.EXTEND, lease_ms=1_000) == ["extended"]
+    assert await sidecar.settle(messages[:1], SettleVerb.EXTEND, lease_ms=1_000) == ["extended"]
     (again,) = await sidecar.receive(wait_ms=30_000)
     assert (again.id, again.attempt) == (f"{place.topic}/0/0", 2)
     assert again.record.headers == (("own", b"yes"),)
     assert again.record.value == messages[0].record.value
     assert again.record.timestamp_ms == messages[0].record.timestamp_ms
     assert again.first_seen_ms == messages[0].first_seen_ms
-    assert await sidecar.settle(messages[:1], Verb.ACK) == ["lost"]
-    assert await sidecar.settle([again], Verb.ACK) == ["acked"]
+    assert await sidecar.settle(messages[:1], SettleVerb.ACK) == ["lost"]
+    assert await sidecar.settle([again], SettleVerb.ACK) == ["acked"]
     assert await sidecar.receive(wait_ms=1_000) == []
 
 
@@ -216,18 +216,18 @@ async def test_a_long_retry_leaves_at_once_waits_and_goes_on_counting(place: Pla
     await sidecar.publish(3)
     messages = await sidecar.collect(3)
     due_s = time.monotonic() + 5.5
-    assert await sidecar.settle(messages[:1], Verb.RETRY, delay_ms=5_500) == ["retrying"]
-    await sidecar.settle(messages[1:], Verb.ACK)
+    assert await sidecar.settle(messages[:1], SettleVerb.RETRY, delay_ms=5_500) == ["retrying"]
+    await sidecar.settle(messages[1:], SettleVerb.ACK)
     await sidecar.until_watermark(3)
     assert sidecar.count("retry_topic_moves", "delay") == 1
     (second,) = await sidecar.receive(wait_ms=30_000)
     assert time.monotonic() >= due_s
     assert second.attempt == 2
-    assert await sidecar.settle([second], Verb.RETRY, delay_ms=100) == ["retrying"]
+    assert await sidecar.settle([second], SettleVerb.RETRY, delay_ms=100) == ["retrying"]
     (third,) = await sidecar.receive()
     assert (third.id, third.attempt) == (messages[0].id, 3)
     # The budget: 2 retries. A further one is a dead letter under the name of its origin.
-    assert await sidecar.settle([third], Verb.RETRY, delay_ms=100) == ["retrying"]
+    assert await sidecar.settle([third], SettleVerb.RETRY, delay_ms=100) == ["retrying"]
     await sidecar.until_count(1, "copies", "dead-letter-topic", "stored")
     assert await sidecar.receive(wait_ms=500) == []
 
@@ -236,7 +236,7 @@ async def test_r4_dead_while_parked_goes_to_the_dead_letter_topic(place: Place) 
     sidecar = await place.start()
     await sidecar.publish(2)
     messages = await sidecar.collect(2, lease_ms=60_000)
-    await sidecar.settle(messages[1:], Verb.ACK)
+    await sidecar.settle(messages[1:], SettleVerb.ACK)
     await sidecar.until_watermark(2)
     held = messages[0]
 
@@ -247,7 +247,7 @@ async def test_r4_dead_while_parked_goes_to_the_dead_letter_topic(place: Place) 
         return found == [("waiting_for_lease", held.id, 1, held.first_seen_ms, held.deadline_ms)]
 
     await wait_until_async(told, "the copy to have asked for its message")
-    items = [SettleItem(held.lease, Verb.DEAD, reason="no such order")]
+    items = [SettleItem(held.lease, SettleVerb.DEAD, reason="no such order")]
     (result,) = await sidecar.runtime.settle(items)
     assert result.status is Status.DEAD
     await sidecar.until_count(1, "copies", "dead-letter-topic", "stored")
@@ -258,15 +258,15 @@ async def test_a_new_owner_knows_what_was_sent_back(place: Place) -> None:
     one = await place.start()
     await one.publish(4)
     messages = await one.collect(4, lease_ms=60_000)
-    await one.settle(messages[2:], Verb.ACK)
+    await one.settle(messages[2:], SettleVerb.ACK)
     await one.until_watermark(4)
     await one.runtime.stop()
     two = await place.start("two")
-    assert await two.settle(messages[:1], Verb.EXTEND, lease_ms=1_500) == ["extended"]
-    assert await two.settle(messages[1:2], Verb.ACK) == ["acked"]
+    assert await two.settle(messages[:1], SettleVerb.EXTEND, lease_ms=1_500) == ["extended"]
+    assert await two.settle(messages[1:2], SettleVerb.ACK) == ["acked"]
     (again,) = await two.receive(wait_ms=30_000)
     assert (again.id, again.attempt) == (messages[0].id, 2)
-    await two.settle([again], Verb.ACK)
+    await two.settle([again], SettleVerb.ACK)
     assert await two.receive(wait_ms=1_000) == []
     assert await two.watermark() == 4
 
@@ -294,10 +294,10 @@ async def test_i5_a_partition_that_was_opened_while_the_retry_topic_was_made(
     sidecar = await place.start()
     await sidecar.publish(2)
     messages = await sidecar.collect(2, lease_ms=120_000)
-    await sidecar.settle(messages[1:], Verb.ACK)
+    await sidecar.settle(messages[1:], SettleVerb.ACK)
     await sidecar.until_watermark(2, timeout_s=LOOK_EVERY_MS / 2_000)
     assert sidecar.count("retry_topic_moves", "age") == 1
-    assert await sidecar.settle(messages[:1], Verb.ACK) == ["acked"]
+    assert await sidecar.settle(messages[:1], SettleVerb.ACK) == ["acked"]
 
 
 @pytest.mark.parametrize("harm", ["", "lost"])
@@ -306,11 +306,11 @@ async def test_i8_bodies_of_waiting_messages_lie_on_the_disk(place: Place, harm:
     await sidecar.publish(50, size=1_000)
     messages = await sidecar.collect(50)
     due = time.monotonic() + 8.0
-    assert set(await sidecar.settle(messages, Verb.RETRY, delay_ms=8_000)) == {"retrying"}
+    assert set(await sidecar.settle(messages, SettleVerb.RETRY, delay_ms=8_000)) == {"retrying"}
     subscription = sidecar.runtime._subscriptions[NAME]
 
     async def spilled() -> bool:
-        return subscription.parking.spill.taken > 50 * 1_000
+        return subscription.bodies.spill.taken > 50 * 1_000
 
     await wait_until_async(spilled, "the bodies to be on the disk", timeout_s=60)
     assert subscription.partitions.held()[1] < 50 * 200
@@ -321,7 +321,7 @@ async def test_i8_bodies_of_waiting_messages_lie_on_the_disk(place: Place, harm:
     again = await sidecar.collect(50, wait_ms=30_000)
     assert time.monotonic() >= due
     assert {m.id: m.record.value for m in again} == {m.id: m.record.value for m in messages}
-    assert set(await sidecar.settle(again, Verb.ACK)) == {"acked"}
+    assert set(await sidecar.settle(again, SettleVerb.ACK)) == {"acked"}
     await sidecar.until_watermark(50)
 
 
@@ -336,7 +336,7 @@ async def test_r25_a_retry_topic_that_can_not_be_made_holds_nothing_else_back(
         sidecar = await place.start(ready=False, retry_topic_replication=3)
         await sidecar.publish(3)
         messages = await sidecar.collect(3, lease_ms=60_000, wait_ms=30_000)
-        assert await sidecar.settle(messages[1:], Verb.ACK) == ["acked", "acked"]
+        assert await sidecar.settle(messages[1:], SettleVerb.ACK) == ["acked", "acked"]
         reason = next(r for r in sidecar.runtime.readiness() if r.name.startswith("subscription"))
         assert not reason.ok
         assert "retry-topic: stuck messages can't move to the retry topic" in reason.detail
@@ -347,7 +347,7 @@ async def test_r25_a_retry_topic_that_can_not_be_made_holds_nothing_else_back(
         own = sidecar.runtime._subscriptions[NAME].retry_topic.topic.name
         await asyncio.to_thread(kafka.create_topic, own, partitions=1, config={})
         await sidecar.until_watermark(3, timeout_s=60)
-        assert await sidecar.settle(messages[:1], Verb.ACK) == ["acked"]
+        assert await sidecar.settle(messages[:1], SettleVerb.ACK) == ["acked"]
 
         async def is_ready() -> bool:  # once the topic's own partition is opened
             return all(each.ok for each in sidecar.runtime.readiness())
@@ -393,4 +393,4 @@ async def test_i1_a_copy_that_is_refused_is_tried_again_from_five_seconds_on(
         await asyncio.to_thread(_limit, kafka, own, 1_000_000)
         await sidecar.until_watermark(1, timeout_s=60)
         assert time.monotonic() - failed_s > 2  # the failure was noticed a while later
-        assert await sidecar.settle([message], Verb.ACK) == ["acked"]
+        assert await sidecar.settle([message], SettleVerb.ACK) == ["acked"]

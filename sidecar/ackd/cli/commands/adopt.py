@@ -17,7 +17,7 @@ from ackd.core.commit_metadata import encode
 from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.engine.ownership.recover import judge
 from ackd.ports import Committed
-from ackd.store.survey import Found
+from ackd.store.survey import FoundKeys
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @dataclass(slots=True)
-class Place:
+class AdoptedPartition:
     """What would happen to one partition. `committed` -1: the group has no position there.
 
     `record`: the store's watermark if there is a record, else -1. `start`: where ackd hands out
@@ -62,7 +62,7 @@ class Plan:
     members: list[str]
     sidecars: list[str]
     external_commit: str
-    partitions: list[Place] = field(default_factory=list)
+    partitions: list[AdoptedPartition] = field(default_factory=list)
     blocked: str = ""
     adopted: bool = False
 
@@ -112,7 +112,7 @@ def _blocked(parts: Parts, plan: Plan) -> str:
 
 async def _place(
     parts: Parts, tp: TopicPartition, key: LedgerKey, committed: Committed, *, new: bool
-) -> Place:
+) -> AdoptedPartition:
     first, end = await parts.consumer.log_range(tp)
     found = judge(key, committed)
     record = parts.records.get(key)
@@ -126,7 +126,7 @@ async def _place(
             start, why = committed.offset, "a strange commit moves the group, as a reset does"
     elif record is not None:
         start, why = watermark, "the store's record"
-    place = Place(
+    place = AdoptedPartition(
         topic=tp.topic,
         partition=tp.partition,
         committed=found.committed.offset,
@@ -176,7 +176,7 @@ async def _do(
     """Records first: a commit with the mark and without a record would look like lost data."""
     positions = {}
     for place, (tp, key) in zip(plan.partitions, wanted, strict=True):
-        record: Found | None = parts.records.get(key)
+        record: FoundKeys | None = parts.records.get(key)
         if record is not None:
             continue  # the sidecar judges it at its start, as the plan says
         if judge(key, committed[tp]).ours is not None:

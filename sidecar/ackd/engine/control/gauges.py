@@ -12,17 +12,17 @@ from ackd.api.messages import Reason
 from ackd.engine.base.state import SubscriptionState
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.control.control import Control
-from ackd.engine.control.stable_offset_lag import HeldEnds
-from ackd.engine.delivery.circuit_breaker import Braking
-from ackd.engine.delivery.dispatcher import HandOut
-from ackd.engine.delivery.window_pressure import Filling
+from ackd.engine.control.stable_offset_lag import StableOffsetLag
+from ackd.engine.delivery.circuit_breaker import CircuitBreaker
+from ackd.engine.delivery.dispatcher import Dispatcher
+from ackd.engine.delivery.window_pressure import WindowPressure
 from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.partition.partition import Partition
-from ackd.engine.retry.body_spill import Parking
-from ackd.engine.retry.copier import Sender
+from ackd.engine.retry.body_spill import BodySpill
+from ackd.engine.retry.copier import Copier
 from ackd.errors import BrokerError
 from ackd.ports import Broker, Clock
-from ackd.store.measured import Watched
+from ackd.store.measured import MeasuredStore
 from ackd.telemetry import zeros
 from ackd.telemetry.metrics import Metrics
 
@@ -33,20 +33,20 @@ END_MS = 10_000
 Series = tuple[str, str, str]
 
 
-class Measured(Protocol):
+class GaugeParts(Protocol):
     """The parts of a subscription that gauges read."""
 
     state: SubscriptionState
     partitions: OwnedPartitions
     membership: Membership
     control: Control
-    hand_out: HandOut
-    brake: Braking
-    filling: Filling
-    held_ends: HeldEnds
-    parking: Parking
-    send_back: Sender
-    dead_letters: Sender
+    dispatcher: Dispatcher
+    brake: CircuitBreaker
+    window_pressure: WindowPressure
+    stable_offset_lag: StableOffsetLag
+    bodies: BodySpill
+    send_back: Copier
+    dead_letters: Copier
 
 
 class Gauges:
@@ -56,10 +56,10 @@ class Gauges:
         self,
         metrics: Metrics,
         clock: Clock,
-        store: Watched,
+        store: MeasuredStore,
         brokers: Mapping[str, Broker],
         connected: Mapping[str, asyncio.Event],
-        subscriptions: Mapping[str, Measured],
+        subscriptions: Mapping[str, GaugeParts],
         readiness: Callable[[], Sequence[Reason]],
     ) -> None:
         self._metrics = metrics
@@ -93,7 +93,7 @@ class Gauges:
                 await self._ask_ends(subscription)
             await asyncio.sleep(LOOK_MS / 1000)
 
-    async def _ask_ends(self, subscription: Measured) -> None:
+    async def _ask_ends(self, subscription: GaugeParts) -> None:
         for partition in list(subscription.partitions.owned.values()):
             now_ms = self._clock.monotonic_ms()
             if now_ms < self._end_asked_ms.get(partition, -END_MS) + END_MS:
@@ -101,7 +101,9 @@ class Gauges:
             self._end_asked_ms[partition] = now_ms
             try:
                 _, end = await subscription.state.consumer.log_range(partition.tp)
-                await subscription.held_ends.look(subscription.state.consumer, partition, end)
+                await subscription.stable_offset_lag.look(
+                    subscription.state.consumer, partition, end
+                )
             except BrokerError:
                 return
             partition.end = max(partition.end, end)
@@ -122,7 +124,7 @@ class Gauges:
             self._subscription(name, subscription)
             for partition in subscription.partitions.owned.values():
                 shown.add(series := self._partition(name, partition))
-                held_ms = subscription.held_ends.held_ms(partition)
+                held_ms = subscription.stable_offset_lag.held_ms(partition)
                 self._metrics.transaction_held.at(*series).set(held_ms / 1000)
         for gone in self._shown - shown:
             for family in (
@@ -146,8 +148,8 @@ class Gauges:
             metrics.readiness_warnings.drop(gone)
         self._reasons = names
 
-    def _subscription(self, name: str, subscription: Measured) -> None:
-        metrics, hand_out = self._metrics, subscription.hand_out
+    def _subscription(self, name: str, subscription: GaugeParts) -> None:
+        metrics, hand_out = self._metrics, subscription.dispatcher
         if name not in self._begun:
             self._begun.add(name)
             zeros.begin(metrics, name)
@@ -156,7 +158,7 @@ class Gauges:
         metrics.paused.at(name).set(subscription.state.paused)
         metrics.circuit_breaker_open.at(name).set(subscription.brake.on)
         metrics.window_bytes.at(name).set(size)
-        metrics.window_used_ratio.at(name).set(subscription.filling.share())
+        metrics.window_used_ratio.at(name).set(subscription.window_pressure.share())
         metrics.waiting.at(name).set(hand_out.waiting())
         metrics.in_flight.at(name).set(subscription.partitions.leased())
         metrics.waiters.at(name).set(hand_out.line.waiting())
@@ -170,7 +172,7 @@ class Gauges:
                 if p.ledger.holds_copies
             )
         )
-        metrics.spilled_bytes.at(name).set(subscription.parking.spill.taken)
+        metrics.spilled_bytes.at(name).set(subscription.bodies.spill.taken)
         metrics.partitions_owned.at(name).set(len(subscription.partitions.owned))
         metrics.settings_differ.at(name).set(len(subscription.membership.drift.others))
 

@@ -10,38 +10,38 @@ from heapq import nlargest, nsmallest
 from typing import Protocol
 
 from ackd.api.messages import Explanation, HeldKey, InFlight, PartitionLag
-from ackd.api.messages import Held as HeldUp
-from ackd.core.ledger.entry import Entry, Hold
+from ackd.api.messages import HeldPartition as HeldUp
+from ackd.core.ledger.entry import Entry, EntryStatus
 from ackd.engine.base.context import Context
 from ackd.engine.base.spill_file import Held
 from ackd.engine.base.state import SubscriptionState
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.control.control import Control
-from ackd.engine.control.stable_offset_lag import HeldEnds
+from ackd.engine.control.stable_offset_lag import StableOffsetLag
 from ackd.engine.delivery.dedup import Dedup
-from ackd.engine.delivery.dispatcher import HandOut
+from ackd.engine.delivery.dispatcher import Dispatcher
 from ackd.engine.ownership.ownership import Ownership
 from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import Partition
-from ackd.engine.retry.copier import Sender
+from ackd.engine.retry.copier import Copier
 from ackd.errors import BrokerError
 from ackd.ports import Record
 
 _HOLD_NAMES = {
-    Hold.READY: "ready",
-    Hold.GRANTING: "ready",
-    Hold.LEASED: "leased",
-    Hold.WAITING: "retrying",
-    Hold.DEAD: "dead",
-    Hold.SENDING: "moving",
-    Hold.CLAIMING: "waiting_for_lease",
-    Hold.BURYING: "dead",
-    Hold.PLACING: "retrying",
+    EntryStatus.READY: "ready",
+    EntryStatus.GRANTING: "ready",
+    EntryStatus.LEASED: "leased",
+    EntryStatus.WAITING: "retrying",
+    EntryStatus.DEAD: "dead",
+    EntryStatus.SENDING: "moving",
+    EntryStatus.CLAIMING: "waiting_for_lease",
+    EntryStatus.BURYING: "dead",
+    EntryStatus.PLACING: "retrying",
 }
 KEYS_MAX = 20
 """So many keys are named at most."""
-_LEASED = (Hold.LEASED, Hold.CLAIMING)
-_IN_FLIGHT = frozenset(_HOLD_NAMES) - {Hold.READY, Hold.GRANTING}
+_LEASED = (EntryStatus.LEASED, EntryStatus.CLAIMING)
+_IN_FLIGHT = frozenset(_HOLD_NAMES) - {EntryStatus.READY, EntryStatus.GRANTING}
 
 
 class Inspected(Protocol):
@@ -54,11 +54,11 @@ class Inspected(Protocol):
     membership: Membership
     control: Control
     ownership: Ownership
-    hand_out: HandOut
-    held_ends: HeldEnds
+    dispatcher: Dispatcher
+    stable_offset_lag: StableOffsetLag
     dedup: Dedup | None
-    send_back: Sender
-    dead_letters: Sender
+    send_back: Copier
+    dead_letters: Copier
 
 
 class Inspector:
@@ -93,9 +93,9 @@ class Inspector:
             committed=partition.committed,
             watermark=ledger.watermark,
             done_above=sum(end - start for start, end in ledger.finished.ranges(ledger.watermark)),
-            ready=sum(hold in (Hold.READY, Hold.GRANTING) for hold in holds),
+            ready=sum(hold in (EntryStatus.READY, EntryStatus.GRANTING) for hold in holds),
             leased=ledger.leased,
-            retrying=sum(hold is Hold.WAITING for hold in holds),
+            retrying=sum(hold is EntryStatus.WAITING for hold in holds),
             oldest_age_ms=self._oldest_age_ms(partition),
         )
 
@@ -143,7 +143,7 @@ class Inspector:
             holder=entry.holder,
             since_ms=entry.first_s * 1000,
             deadline_ms=(entry.when_ms or None) if entry.hold in _LEASED else None,
-            due_ms=entry.when_ms if entry.hold is Hold.WAITING else None,
+            due_ms=entry.when_ms if entry.hold is EntryStatus.WAITING else None,
             error=failed or subscription.dead_letters.error_of(partition, offset) or None,
         )
 
@@ -192,13 +192,13 @@ class Inspector:
         if partition.ledger.dirty:
             return "ackd is reading the record of the partition from the store again"
         if entry is None:
-            held = self._subscription.held_ends.words(partition)
+            held = self._subscription.stable_offset_lag.words(partition)
             return held or "nothing holds it: everything fetched so far is finished"
         return f"{_how(entry)}{self._sent_back(partition, entry)}"
 
     def _sent_back(self, partition: Partition, entry: Entry[Held]) -> str:
         """When the head leaves the window whatever becomes of it."""
-        if entry.hold is not Hold.LEASED and entry.hold is not Hold.WAITING:
+        if entry.hold is not EntryStatus.LEASED and entry.hold is not EntryStatus.WAITING:
             return ""
         in_ms = partition.ledger.send_back.head_left_ms(self._context.clock.monotonic_ms())
         if in_ms is not None:
@@ -225,7 +225,7 @@ class Inspector:
         ownership = subscription.ownership
         if growing := ownership.growth.words(list(self._partitions.nominated)):
             limits.append(growing)
-        word = subscription.hand_out.limit()
+        word = subscription.dispatcher.limit()
         if word is not None:
             limits.append(word)
         return limits + self._context.moves.reasons(state.name)
@@ -234,17 +234,17 @@ class Inspector:
 def _how(entry: Entry[Held]) -> str:
     """What will move a message on, in words."""
     match entry.hold:
-        case Hold.LEASED:
+        case EntryStatus.LEASED:
             return "an ack, or the end of its lease"
-        case Hold.WAITING | Hold.PLACING:
+        case EntryStatus.WAITING | EntryStatus.PLACING:
             return "its delay ends, and it is delivered again"
-        case Hold.DEAD | Hold.BURYING:
+        case EntryStatus.DEAD | EntryStatus.BURYING:
             return "it is finished when its copy is stored in the dead-letter topic"
-        case Hold.SENDING:
+        case EntryStatus.SENDING:
             return "it is finished when its copy is stored in the retry topic"
-        case Hold.CLAIMING:
+        case EntryStatus.CLAIMING:
             return "its earlier lease ends: with an ack it is finished, without one it is delivered"
-        case Hold.READY | Hold.GRANTING:
+        case EntryStatus.READY | EntryStatus.GRANTING:
             return (
                 "the next receive gets it"
                 if entry.body is not None

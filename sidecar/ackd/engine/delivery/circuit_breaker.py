@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from ackd.api.messages import Status, Verb
-from ackd.core.circuit_breaker import Brake, BrakeRules
+from ackd.api.messages import SettleVerb, Status
+from ackd.core.circuit_breaker import BreakerRules, BreakerState
 from ackd.engine.base.context import Context
 from ackd.engine.base.live import Live
 from ackd.engine.base.state import SubscriptionState
@@ -17,16 +17,16 @@ from ackd.engine.base.state import SubscriptionState
 LOG = logging.getLogger("ackd.engine")
 
 SOURCE = "circuit-breaker"
-_FAILED = frozenset({(Verb.RETRY, Status.RETRYING), (Verb.DEAD, Status.DEAD)})
+_FAILED = frozenset({(SettleVerb.RETRY, Status.RETRYING), (SettleVerb.DEAD, Status.DEAD)})
 
 
-class Braking:
+class CircuitBreaker:
     """Holds the hand-out, and lets one message through from time to time."""
 
     def __init__(self, state: SubscriptionState, context: Context) -> None:
         self._state = state
         self._context = context
-        self._brake = Brake()
+        self._brake = BreakerState()
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -34,9 +34,9 @@ class Braking:
         """Only trials are handed out."""
         return self._brake.on
 
-    def _rules(self) -> BrakeRules:
+    def _rules(self) -> BreakerRules:
         settings = self._state.settings
-        return BrakeRules(
+        return BreakerRules(
             settings.circuit_breaker_failures,
             settings.circuit_breaker_share,
             settings.circuit_breaker_window_ms,
@@ -45,7 +45,7 @@ class Braking:
 
     # --- what the application does
 
-    def settled(self, verb: Verb, status: Status, count: int) -> None:
+    def settled(self, verb: SettleVerb, status: Status, count: int) -> None:
         """What so many settles came to."""
         if status is Status.ACKED:
             self._saw(count, 0)

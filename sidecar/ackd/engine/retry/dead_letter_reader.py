@@ -15,8 +15,8 @@ from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.origin import Origin
 from ackd.engine.base.context import Context
 from ackd.engine.base.state import SubscriptionState
-from ackd.engine.partition.copy_headers import Carrier, carrier_of, own_headers
-from ackd.engine.retry.external_dead_letters import Foreign
+from ackd.engine.partition.copy_headers import RetryCopy, carrier_of, own_headers
+from ackd.engine.retry.external_dead_letters import ExternalDeadLetters
 from ackd.engine.retry.own_topic import dead_name
 from ackd.errors import BadParameterError, BrokerError
 from ackd.ports import (
@@ -43,7 +43,7 @@ class Letter:
 
     partition: int
     record: Record
-    carrier: Carrier
+    carrier: RetryCopy
 
     @property
     def id(self) -> str:
@@ -96,7 +96,7 @@ def read_id(text: str) -> tuple[int, int]:
     return int(partition), int(offset)
 
 
-class DeadLog:
+class DeadLetterLog:
     """The dead-letter topic, open for reading. `info` None: there is none yet."""
 
     def __init__(
@@ -110,7 +110,7 @@ class DeadLog:
         self._at: tuple[int, int] | None = None
         self._session = 0
         self._ended = -1
-        self.foreign: Foreign | None = None
+        self.foreign: ExternalDeadLetters | None = None
 
     @property
     def partitions(self) -> range:
@@ -235,18 +235,18 @@ class LogParts(Protocol):
 
 
 @asynccontextmanager
-async def open_dead_log(parts: LogParts) -> AsyncIterator[DeadLog]:
+async def open_dead_log(parts: LogParts) -> AsyncIterator[DeadLetterLog]:
     """Open the dead-letter topic of a subscription's group. Raises BrokerError."""
     state = parts.state
     topic = dead_name(state.broker, state.name, state.settings)
     async with open_log(parts, topic, "dead") as log:
         if state.settings.dead_letter_topic and isinstance(state.broker, ForeignDead):
-            log.foreign = Foreign(state.broker, state.cluster, state.name)
+            log.foreign = ExternalDeadLetters(state.broker, state.cluster, state.name)
         yield log
 
 
 @asynccontextmanager
-async def open_log(parts: LogParts, topic: str, what: str) -> AsyncIterator[DeadLog]:
+async def open_log(parts: LogParts, topic: str, what: str) -> AsyncIterator[DeadLetterLog]:
     """Open a topic of ackd's own: of dead letters, or of copies that look the same. `what` stands
     in the client's name. Raises BrokerError.
     """
@@ -262,6 +262,6 @@ async def open_log(parts: LogParts, topic: str, what: str) -> AsyncIterator[Dead
         await consumer.start()
         found = await consumer.topics()
         info = found[0] if found else None
-        yield DeadLog(consumer, state.name, state.cluster, info)
+        yield DeadLetterLog(consumer, state.name, state.cluster, info)
     finally:
         await consumer.close()

@@ -10,11 +10,11 @@ from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ledger.send_back import Rules
 from ackd.engine.base.backoff import longest_delay_ms
 from ackd.engine.base.context import Context
-from ackd.engine.base.retry_timer import FIRST_MS, Pauses
+from ackd.engine.base.retry_timer import FIRST_MS, RetryTimer
 from ackd.engine.base.state import SubscriptionState
 from ackd.engine.retry import own_settings
 from ackd.errors import BrokerError
-from ackd.ports import Broker, TopicLook, Trouble
+from ackd.ports import Broker, Condition, TopicLook
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -149,7 +149,7 @@ class RetryTopic:
     def __init__(self, state: SubscriptionState, context: Context) -> None:
         self._state = state
         # Readiness waits for it, and one question in five seconds hurts no broker.
-        self._pauses = Pauses(context.clock, most_ms=FIRST_MS)
+        self._pauses = RetryTimer(context.clock, most_ms=FIRST_MS)
         self.topic = retry_topic(state.broker, state.name, state.settings)
         self.read = False
 
@@ -182,7 +182,7 @@ class RetryTopic:
             self._may_send(may=False)
             LOG.warning("%s: no retry topic: %s", state.name, error.detail)
             detail = f"stuck messages can't move to the retry topic: {error.detail}"
-            state.troubles[TROUBLE] = Trouble(TROUBLE, detail)
+            state.troubles[TROUBLE] = Condition(TROUBLE, detail)
             return False
         if state.troubles.pop(TROUBLE, None) is None and self.warning:
             LOG.warning("%s: %s", state.name, self.warning)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ackd.api.messages import SubscriptionView
 from ackd.http.formats.negotiation import JSON
 from ackd.http.handlers import control
-from ackd.http.server.router import Answer, Content, Route
+from ackd.http.server.router import Content, Route, RouteAnswer
 
 _SUBSCRIPTION = "/v1/subscriptions/{subscription}"
 _VIEW = (Content(JSON, SubscriptionView),)
@@ -18,7 +18,11 @@ CONTROL = (
         "This sidecar delivers nothing more until its process ends. Settles work as before.",
         control.drain,
         "operate",
-        (Answer(200, "The sidecar delivers nothing more.", (Content(JSON, control.Draining),)),),
+        (
+            RouteAnswer(
+                200, "The sidecar delivers nothing more.", (Content(JSON, control.Draining),)
+            ),
+        ),
         ("admin",),
     ),
     Route(
@@ -28,7 +32,7 @@ CONTROL = (
         "Change settings at every running sidecar. `null` restores the configured value.",
         control.configure,
         "operate",
-        (Answer(200, "The subscription with the settings in force.", _VIEW),),
+        (RouteAnswer(200, "The subscription with the settings in force.", _VIEW),),
         ("admin",),
         body=(Content(JSON, control.SettingsPatch),),
         body_required=True,
@@ -41,7 +45,7 @@ CONTROL = (
         "End a message that is in flight. Its worker learns of it at its next extend.",
         control.cancel,
         "operate",
-        (Answer(200, "The message is ended.", (Content(JSON, control.CancelledMessage),)),),
+        (RouteAnswer(200, "The message is ended.", (Content(JSON, control.CancelledMessage),)),),
         ("admin",),
         body=(Content(JSON, control.CancelBody),),
         problems=(404, 503),
@@ -53,7 +57,7 @@ CONTROL = (
         "Pause delivery, of the group or of this sidecar. Settles work as before.",
         control.pause,
         "operate",
-        (Answer(200, "The subscription, paused.", _VIEW),),
+        (RouteAnswer(200, "The subscription, paused.", _VIEW),),
         ("admin",),
         body=(Content(JSON, control.PauseBody),),
         problems=(404, 503),
@@ -65,7 +69,7 @@ CONTROL = (
         "End the pause of this scope. Without a pause nothing changes.",
         control.resume,
         "operate",
-        (Answer(200, "The subscription; `pauses` lists the pauses that remain.", _VIEW),),
+        (RouteAnswer(200, "The subscription; `pauses` lists the pauses that remain.", _VIEW),),
         ("admin",),
         body=(Content(JSON, control.ResumeBody),),
         problems=(404, 503),

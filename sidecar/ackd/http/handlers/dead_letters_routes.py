@@ -7,7 +7,7 @@ from ackd.http.formats.negotiation import JSON
 from ackd.http.handlers import dead_letters
 from ackd.http.handlers.dead_letters_model import ID_PATTERN, DeadMessage, PurgeBody, RedriveBody
 from ackd.http.handlers.operation_route import begins
-from ackd.http.server.router import BOTH, Answer, Content, Handler, Param, Route
+from ackd.http.server.router import BOTH, Content, Handler, Param, Route, RouteAnswer
 
 _BASE = "/v1/subscriptions/{subscription}/dead"
 _OPERATION = "/v1/operations/{operation}"
@@ -19,7 +19,7 @@ def _begin(verb: str, text: str, handler: Handler, body: object) -> Route:
 
 
 def _operation(method: str, name: str, text: str, handler: Handler) -> Route:
-    answer = Answer(200, "The operation.", (Content(JSON, OperationView),))
+    answer = RouteAnswer(200, "The operation.", (Content(JSON, OperationView),))
     return Route(
         method, _OPERATION, name, text, handler, "dead", (answer,), ("admin",), problems=(404, 503)
     )
@@ -34,7 +34,7 @@ DEAD_ROUTES = (
         dead_letters.page,
         "dead",
         (
-            Answer(
+            RouteAnswer(
                 200,
                 "A page of dead letters; pass its `cursor` to get the next page.",
                 (Content(JSON, DeadPage),),
@@ -64,7 +64,7 @@ DEAD_ROUTES = (
         "Read one dead letter with its content. Nothing changes.",
         dead_letters.peek,
         "dead",
-        (Answer(200, "The dead letter.", (Content(JSON, DeadMessage),)),),
+        (RouteAnswer(200, "The dead letter.", (Content(JSON, DeadMessage),)),),
         BOTH,
         problems=(404, 429, 503),
     ),

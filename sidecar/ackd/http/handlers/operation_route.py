@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ackd.api.dead_letters import OperationView
 from ackd.http.formats.negotiation import JSON
-from ackd.http.server.router import Answer, Content, Handler, Route
+from ackd.http.server.router import Content, Handler, Route, RouteAnswer
 
 
 def begins(
@@ -19,8 +19,8 @@ def begins(
         handler,
         tag,
         (
-            Answer(200, "The plan of a dry run. Nothing was changed.", (Content(JSON, plan),)),
-            Answer(
+            RouteAnswer(200, "The plan of a dry run. Nothing was changed.", (Content(JSON, plan),)),
+            RouteAnswer(
                 202,
                 "The operation has started. `Location` is the address of its progress.",
                 (Content(JSON, OperationView),),

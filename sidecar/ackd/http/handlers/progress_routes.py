@@ -7,7 +7,7 @@ from ackd.http.formats.negotiation import JSON
 from ackd.http.handlers import progress
 from ackd.http.handlers.operation_route import begins
 from ackd.http.handlers.progress_model import ImportBody, SeekBody
-from ackd.http.server.router import BOTH, Answer, Content, Handler, Route
+from ackd.http.server.router import BOTH, Content, Handler, Route, RouteAnswer
 
 _BASE = "/v1/subscriptions/{subscription}"
 
@@ -26,7 +26,7 @@ PROGRESS_ROUTES = (
         progress.export,
         "progress",
         (
-            Answer(
+            RouteAnswer(
                 200, "One entry per partition that has progress.", (Content(JSON, ProgressExport),)
             ),
         ),
