@@ -145,7 +145,10 @@ sys.exit(main(["serve", "--config", sys.argv[5]]))
     [
         (("ackd.store.flusher", "Flusher", "_take"), "runtime.flusher"),
         (("ackd.engine.cluster.heartbeat", "Heartbeat", "_beat"), "runtime.subscription.default"),
-        (("ackd.engine.delivery.timers", "Sweeper", "_upkeep"), "runtime.subscription.default"),
+        (
+            ("ackd.engine.delivery.timers", "DeadlineTimers", "_upkeep"),
+            "runtime.subscription.default",
+        ),
     ],
 )
 def test_a_process_that_cannot_go_on_ends_with_a_failure(
@@ -161,7 +164,7 @@ def test_a_process_that_cannot_go_on_ends_with_a_failure(
             wait_until(lambda: ready(admin), "the sidecar is ready", timeout_s=60)
             published = request(data, "/v1/topics/default/messages", b"1")
             flag.touch()
-            request(data, "/v1/subscriptions/default/receive", b"{}")
+            request(data, "/v1/subscriptions/default/receive", b'{"wait_ms": 5000}')
             assert process.wait(20) == exit_codes.FAILED
         finally:
             process.stop()
