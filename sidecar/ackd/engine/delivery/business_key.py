@@ -1,4 +1,4 @@
-"""What names the business in a message: a header, a part of a JSON value, or the message's key."""
+"""Compute a message's deduplication key from a header, a part of its JSON value, or its key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ Find = Callable[[Record], bytes | None]
 
 
 def business_key(how: str) -> Find:
-    """The digest of a message's business key, None where it has none; `how` as in the settings.
+    """Return the function that digests a message's deduplication key, None where it has none; `how`
+    as in the settings.
 
     A key of one kind never equals one of another: the number 1 is not the text "1".
     """
@@ -28,7 +29,7 @@ def business_key(how: str) -> Find:
 
 
 def _header(record: Record, name: str) -> bytes | None:
-    """The first header of this name that has a value."""
+    """Digest the first header of this name that has a value."""
     for header, value in record.headers:
         if header == name and value is not None:
             return _digest(b"h", value)
@@ -36,7 +37,9 @@ def _header(record: Record, name: str) -> bytes | None:
 
 
 def _pointed(record: Record, steps: tuple[str, ...]) -> bytes | None:
-    """RFC 6901; only a text or a whole number counts. What is no JSON has no key."""
+    """Digest what a JSON pointer (RFC 6901) finds: text or a whole number. A value that is not JSON
+    has no key.
+    """
     try:
         found: object = orjson.loads(record.value or b"")
     except orjson.JSONDecodeError:

@@ -1,6 +1,8 @@
-"""The brake of one subscription on this sidecar: it watches what the application makes of messages.
+"""Circuit breaker of one subscription on this sidecar: it counts which messages the application
+settles and which fail.
 
-It belongs to this sidecar alone: an application that fails here may be well beside another one.
+Each sidecar has its own, because an application that fails here may work well beside another one.
+Names with `brake` mean this breaker.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ _FAILED = frozenset({(SettleVerb.RETRY, Status.RETRYING), (SettleVerb.DEAD, Stat
 
 
 class CircuitBreaker:
-    """Holds the hand-out, and lets one message through from time to time."""
+    """Holds deliveries while it is open, and lets single messages through as trials."""
 
     def __init__(self, state: SubscriptionState, context: Context) -> None:
         self._state = state
@@ -31,7 +33,7 @@ class CircuitBreaker:
 
     @property
     def on(self) -> bool:
-        """Only trials are handed out."""
+        """Whether the breaker is open: only trials are delivered."""
         return self._brake.on
 
     def _rules(self) -> BreakerRules:
@@ -46,14 +48,14 @@ class CircuitBreaker:
     # --- what the application does
 
     def settled(self, verb: SettleVerb, status: Status, count: int) -> None:
-        """What so many settles came to."""
+        """Count `count` settles with this verb and status as successes or failures."""
         if status is Status.ACKED:
             self._saw(count, 0)
         elif (verb, status) in _FAILED:
             self._saw(0, count)
 
     def expired(self, count: int) -> None:
-        """So many leases ran out."""
+        """Count `count` expired leases as failures."""
         self._saw(0, count)
 
     def _saw(self, worked: int, failed: int) -> None:
@@ -65,7 +67,7 @@ class CircuitBreaker:
             self._changed()
 
     def changed(self, _before: Live, _live: Live) -> None:
-        """It may have been switched off."""
+        """Close the breaker if an operator has switched it off."""
         if self.on and not self._rules().used:
             self._brake.release()
             self._changed()
@@ -87,11 +89,11 @@ class CircuitBreaker:
     # --- trials
 
     def room(self, most: int) -> int:
-        """How many of `most` messages may be handed out now."""
+        """Return how many of `most` messages may be delivered now."""
         return min(most, self._brake.room(self._now_ms())) if self.on else most
 
     def tried(self) -> None:
-        """A message is handed out while the brake is on."""
+        """Note that a trial is being delivered, and plan the next one."""
         self._brake.tried(self._rules(), self._now_ms())
         self._wake_at(self._brake.next_ms)
 
@@ -109,7 +111,7 @@ class CircuitBreaker:
         return self._context.clock.monotonic_ms()
 
     def stop(self) -> None:
-        """Wake nobody."""
+        """Cancel the timer of the next trial."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,12 +1,15 @@
-"""Repeats: a message whose business key was acked is settled without delivery (rule R18).
+"""Deduplication: settle a message without delivery when its deduplication key was acked before
+(rule R18).
 
-The ack comes first, its entry second: what dies between them lets a repeat through and loses
-nothing. The entry is written by the owner of the partition, who has the message and hears of every
-ack of it. A message is looked up when its lease is granted and before it is handed out; a repeat is
-acked under that lease. So two messages of a key that are in flight at once are both delivered.
+The ack comes first, the entry of its key second: a sidecar that dies between them lets a repeat
+through and loses nothing. The owner of the partition writes the entry, because it holds the message
+and gets every ack of it. The owner looks a message up after the store grants its lease and before
+the dispatcher delivers it, and acks a repeat under that lease. So two messages of one key that are
+in flight at the same time are both delivered.
 
-What was sent back is not looked up again: its place in the log, and so the reset epoch that counts
-for it, is with another record. A redriven dead letter comes that way, too.
+A retry copy is not looked up again: its origin's coordinate, and so the reset epoch that counts for
+it, belongs to another record. The same holds for a redriven dead letter, which also comes as a
+copy.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ Then = Callable[[list[Delivery]], None]
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """Leases that were granted; `then` gets those that are to be delivered."""
+    """Granted leases to check; `then` gets those that are to be delivered."""
 
     partition: Partition
     epoch: int
@@ -52,7 +55,7 @@ class _Question:
 
 
 class Dedup:
-    """One subscription's. Made only when it is on."""
+    """Finds and remembers repeats for one subscription. Exists only when deduplication is on."""
 
     def __init__(self, state: SubscriptionState, context: Context) -> None:
         self._state = state
@@ -71,9 +74,9 @@ class Dedup:
     def check(
         self, partition: Partition, epoch: int, deliveries: list[Delivery], then: Then
     ) -> None:
-        """Find the repeats among leases that were granted just now; `then` is called later.
+        """Find the repeats among leases that the store has just granted; `then` is called later.
 
-        Questions that come while one is under way travel together in the next.
+        Checks that arrive while a call is under way share the next call.
         """
         if self._over:
             then(deliveries)
@@ -82,7 +85,9 @@ class Dedup:
         self._asked.set()
 
     async def run(self) -> None:
-        """Look up and remember until cancelled; what waits then is delivered."""
+        """Look up and remember until cancelled. Messages that still wait for an answer then are
+        delivered.
+        """
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._look_up())
@@ -107,7 +112,7 @@ class Dedup:
                 self._answer(each, repeats)
 
     async def _repeats(self, questions: Sequence[_Question]) -> frozenset[str]:
-        """The leases of repeats; none when the store does not say."""
+        """Return the leases of repeats; an empty set when the store fails to answer."""
         ledgers: dict[tuple[bytes, int], int] = {}
         leases: list[str] = []
         asks: list[Ask] = []
@@ -153,7 +158,7 @@ class Dedup:
     # --- remembering
 
     def on_reply(self, partition: Partition, call: RecordCall, reply: RecordReply) -> None:
-        """The store decided: every ack in here, of whomever, makes an entry."""
+        """Remember the key of every ack in this reply, whichever sidecar settled it."""
         for op, result in zip(call.ops, reply.results, strict=True):
             # The ack of a duplicate makes no entry, so that the window does not slide.
             duplicate = isinstance(op, Settle) and op.duplicate
@@ -189,7 +194,7 @@ class Dedup:
                 await self._remember()
 
     async def _remember(self) -> None:
-        """One call. What fails is dropped: it may let a repeat through."""
+        """Write one batch of keys. A failed batch is dropped: at worst it lets a repeat through."""
         entries, self._entries = self._entries[:WRITE_MAX], self._entries[WRITE_MAX:]
         seen_keys, name = self._context.store.seen_keys, self._state.name
         settings = self._settings
@@ -209,7 +214,7 @@ class Dedup:
                 skipped.at(name, "full").inc(len(entries) - kept)
 
     async def leave(self) -> None:
-        """Write what is left, bounded."""
+        """Write the remaining keys, for at most `LEAVE_MS`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(LEAVE_MS / 1000):
                 while self._entries:

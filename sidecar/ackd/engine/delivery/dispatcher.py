@@ -1,7 +1,7 @@
-"""Handing out: waiting receives on one side, partitions with ready messages on the other.
+"""Dispatcher: match waiting receives with partitions that have ready messages.
 
-First come, first served on the side of the callers, in turn on the side of the partitions. A lease
-starts when the store grants it, after a caller has asked; nothing that waits in here can expire.
+It serves receives in their order of arrival and partitions in turn. A lease starts when the store
+grants it, which is after a receive has asked for it; so nothing that waits here can expire.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from ackd.engine.settlement.notes import ProgressNotes
 from ackd.errors import DrainingError, PressureError, StoreError, StoreUnknownError
 
 RESUME_SHARE = 2
-"""Fetching goes on when buffers have fallen to one part in this many (pausing drops a prefetch)."""
+"""Fetching resumes when buffers have fallen to one part in this many (a pause drops a prefetch)."""
 
 
 class Dispatcher:
-    """Grants leases to waiting receives of one subscription."""
+    """Asks the store for leases on behalf of the waiting receives of one subscription."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Dispatcher:
     async def receive(
         self, request: ReceiveRequest, started: Callable[[Waiter], None] | None = None
     ) -> Received:
-        """Wait for messages; `started` is told the waiter. Raises DrainingError, StoreError,
+        """Wait for messages; `started` gets the waiter. Raises DrainingError, StoreError,
         PressureError. May be cancelled.
         """
         waiter = self.enter(request, started)
@@ -76,9 +76,11 @@ class Dispatcher:
     def enter(
         self, request: ReceiveRequest, started: Callable[[Waiter], None] | None = None
     ) -> Waiter:
-        """Join the line and ask for leases at once, if there is something; `answer` waits for it.
+        """Join the queue, and ask for leases at once if messages are ready; `answer` waits for the
+        result.
 
-        Raises DrainingError, PressureError. A waiter that nobody awaits has to `leave`.
+        Raises DrainingError, PressureError. A caller that does not await the waiter must call
+        `leave`.
         """
         self._check_open()
         if self.line.full:
@@ -94,7 +96,9 @@ class Dispatcher:
         return waiter
 
     def _waits(self, waiter: Waiter) -> bool:
-        """Whether it can wait for messages still; a timer then ends that."""
+        """Whether the receive has waiting time left; if so, make sure that a timer ends the
+        wait.
+        """
         if waiter.timer is None:
             loop = asyncio.get_running_loop()
             left_s = waiter.end_s - loop.time()
@@ -104,14 +108,16 @@ class Dispatcher:
         return True
 
     def leave(self, waiter: Waiter) -> None:
-        """Nobody wants the answer any more: what was granted, or will be, goes back."""
+        """The caller has gone: release the leases that the store granted or is about to grant
+        it.
+        """
         waiter.gone = True
         if waiter.timer is not None:
             waiter.timer.cancel()
         self.give_back(waiter.deliveries)
 
     async def answer(self, waiter: Waiter) -> Received:
-        """What a waiter that has entered gets. Raises DrainingError, StoreError."""
+        """Return the answer of a waiter that has entered. Raises DrainingError, StoreError."""
         try:
             messages = await waiter.future
         except asyncio.CancelledError:
@@ -129,7 +135,7 @@ class Dispatcher:
         return Received(messages)
 
     async def _annotate(self, waiter: Waiter) -> None:
-        """Nobody gets a message without the note that belongs to it. Raises StoreError."""
+        """Attach progress notes; no message is delivered without its note. Raises StoreError."""
         try:
             await self._notes.attach(waiter.deliveries)
         except (asyncio.CancelledError, StoreError):
@@ -137,7 +143,7 @@ class Dispatcher:
             raise
 
     def _paused_by(self) -> Mapping[str, object] | None:
-        """The pause that holds everything, for the answer."""
+        """Return the pause that holds all deliveries back, for the answer."""
         pauses = self._pauses()
         if not pauses:
             return None
@@ -149,15 +155,15 @@ class Dispatcher:
             raise DrainingError
 
     def _timed_out(self, waiter: Waiter) -> None:
-        """The wait is over; grants that are under way are waited for (the store's time-out bounds
-        it).
+        """The wait is over: answer now, or when the grants that are under way have come (the
+        store's time-out bounds that).
         """
         waiter.timer, waiter.end_s = None, 0
         if not waiter.grants:
             waiter.answer()
 
     def ready(self, partition: Partition) -> None:
-        """A partition has messages to hand out."""
+        """A partition has messages to deliver: give it its turn."""
         if not partition.queued and partition.ledger.ready:
             partition.queued = True
             self._turn.append(partition)
@@ -165,14 +171,14 @@ class Dispatcher:
             self.serve()
 
     def serve(self) -> None:
-        """Ask for leases for as many waiting receives as there are messages for."""
+        """Ask for leases for as many waiting receives as there are ready messages."""
         while not self._state.paused and (waiter := self.line.first()) is not None:
             if not self._grant(waiter):
                 return
             self.line.served()
 
     def _grant(self, waiter: Waiter) -> bool:
-        """Ask for leases for one receive, from partitions in turn; False if there is nothing."""
+        """Ask for leases for one receive, from partitions in turn; False if nothing is ready."""
         request = waiter.request
         room = self._room()
         self.full = room <= 0
@@ -200,13 +206,13 @@ class Dispatcher:
         return waiter.grants > before
 
     def _room(self) -> int:
-        """How many leases more there may be: this sidecar's share of the bound."""
+        """Return how many more leases this sidecar may open: its share of `in_flight_max`."""
         bound = self._state.settings.in_flight_max
         leased, owned = self._granting + self._partitions.leased(), len(self._partitions.owned)
         return self._membership.share.room(bound, owned, leased)
 
     def _by_rate(self, most: int) -> int:
-        """As many as the rate allows now; asks for more when there are messages for it."""
+        """Return how many of `most` the rate allows now; ask for tokens if more are ready."""
         if most <= 0 or not self.rate.limited:
             return most
         left = self.rate.left()
@@ -217,7 +223,7 @@ class Dispatcher:
         return min(most, left)
 
     def _tokens_came(self) -> None:
-        """Serve; who would not wait is answered now with what there is."""
+        """Serve the waiting receives; answer those whose wait is over with what they have."""
         if self.stopped:
             return
         self.serve()
@@ -249,11 +255,11 @@ class Dispatcher:
         answer: RecordReply | StoreError,
         start: int,
     ) -> None:
-        """A request for leases was answered; the last one of a receive answers that. Its grants
-        begin `first` behind `start` in the reply's results.
+        """The store answered a request for leases; the last answer that a receive waits for answers
+        it. The results of its grants begin at `start + first` of the reply.
 
-        At `until_ms` the leases may have ended: a sidecar that was frozen meanwhile must not hand
-        out what another one may have granted since (R21).
+        At `until_ms` the leases may have ended: a sidecar that was frozen meanwhile must not
+        deliver what another sidecar may have granted since (R21).
         """
         error: StoreError | None = None
         waiter.grants -= 1
@@ -279,7 +285,7 @@ class Dispatcher:
     def _checked(
         self, waiter: Waiter, granted: int, until_ms: int, deliveries: list[Delivery]
     ) -> None:
-        """Leases that were looked up; repeats are gone, and count for no rate."""
+        """Dedup answered: duplicates were dropped; return their rate-limit tokens."""
         waiter.grants -= 1
         if len(deliveries) < granted:
             self.rate.give_back(granted - len(deliveries))
@@ -288,7 +294,7 @@ class Dispatcher:
         self._answer_last(waiter, None)
 
     def _answer_last(self, waiter: Waiter, error: StoreError | None) -> None:
-        """Answer a receive if nothing is under way for it any more."""
+        """Answer a receive once no request for leases is under way for it."""
         if waiter.grants:
             return
         if waiter.gone:
@@ -319,8 +325,8 @@ class Dispatcher:
     # --- giving back
 
     def give_back(self, deliveries: Sequence[Delivery]) -> None:
-        """Release leases that nobody holds, uncounted (R21). If that fails, they run out by
-        themselves.
+        """Release leases that no caller holds, without counting an attempt (R21). If that fails,
+        they expire.
         """
         for delivery in deliveries:
             token = self._context.keys.open(delivery.lease)
@@ -335,11 +341,11 @@ class Dispatcher:
 
     @property
     def paused(self) -> bool:
-        """Nothing is fetched until there is room again."""
+        """Whether fetching is paused until there is room again."""
         return bool(self._paused)
 
     def throttle(self) -> None:
-        """Pause fetching when enough is held, resume when half of it is gone (I8)."""
+        """Pause fetching when the buffers are full, resume when half of that is gone (I8)."""
         owned = self._partitions.owned.values()
         size = sum(each.ledger.bytes for each in owned)
         ready = sum(each.ledger.buffered for each in owned)
@@ -354,7 +360,9 @@ class Dispatcher:
             self._pause(owned)
 
     def _pause(self, owned: Iterable[Partition]) -> None:
-        """All of them: what was taken over since, and what was begun anew, is not paused yet."""
+        """Pause every owned partition, including those that were taken, or began a new fetch
+        session, since the last pause.
+        """
         for partition in owned:
             session = partition.ledger.intake.session
             if self._paused.get(partition) != session:
@@ -370,7 +378,7 @@ class Dispatcher:
         self._paused.clear()
 
     def limit(self) -> str | None:
-        """Why nothing was handed out, in a word."""
+        """Return in one word why nothing was delivered; None without a reason."""
         if self.stopped:
             return "draining"
         if self._state.paused or self._brake.on:
@@ -390,11 +398,11 @@ class Dispatcher:
         return "ordering" if behind else "window-bytes" if self._paused else None
 
     def waiting(self) -> int:
-        """Messages that wait for their retry."""
+        """Count the messages that wait for their retry."""
         return sum(each.ledger.waiting for each in self._partitions.owned.values())
 
     def stop(self) -> None:
-        """Hand out nothing new; whoever waits is answered."""
+        """Deliver nothing new, and answer every waiting receive."""
         self.stopped = True
         self.line.end_all()
         self._context.moves.tell(self._state.name)

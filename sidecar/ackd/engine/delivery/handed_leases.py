@@ -1,4 +1,6 @@
-"""Open leases of applications here, also of partitions that other sidecars own by now."""
+"""Open leases of applications here, including those of partitions that other sidecars own by
+now.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +14,9 @@ HANDED_MAX = 10_000
 
 
 def held_leases(partition: Partition) -> Iterator[str]:
-    """Tokens of the open leases that were handed out here, in this time of ownership.
+    """Yield the tokens of open leases that this sidecar granted in this ownership term.
 
-    Those that were open before have no holder: they are of applications of other sidecars.
+    Leases from before the term have no holder here: applications of other sidecars hold them.
     """
     for offset, entry in partition.ledger.entries.items():
         if entry.hold is EntryStatus.LEASED and entry.holder:
@@ -25,19 +27,19 @@ def held_leases(partition: Partition) -> Iterator[str]:
 class HandedLeases:
     """Leases of partitions that went to other sidecars while applications here still held them.
 
-    Kept with `server.stop = "release"` only, and so many: the rest ends at its deadlines.
+    Kept only with `server.stop = "release"`, at most `HANDED_MAX`; the rest ends at its deadlines.
     """
 
     keep: bool = False
     leases: list[str] = field(default_factory=list)
 
     def note(self, partition: Partition) -> None:
-        """A partition is let go."""
+        """Keep the open leases of a partition that this sidecar is letting go."""
         if self.keep:
             self.leases += held_leases(partition)
             del self.leases[:-HANDED_MAX]
 
     def take(self) -> list[str]:
-        """All of them, and forget them."""
+        """Return all leases, and forget them."""
         leases, self.leases = self.leases, []
         return leases

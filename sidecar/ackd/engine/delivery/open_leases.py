@@ -1,7 +1,7 @@
-"""Leases of one consumer that nobody has settled yet: what a stream or push may not exceed.
+"""Count the unsettled leases of one consumer, which a stream or push bounds.
 
-The owner's ledger knows of every end of a lease, whoever settled it and wherever, so counting asks
-nobody. A partition that went to another sidecar takes its ledger with it: its leases are looked up
+The owner's ledger sees every end of a lease, whoever settled it and wherever, so counting needs no
+call. A partition that moves to another sidecar takes its ledger with it: its leases are looked up
 in the store, now and then, until they have ended.
 """
 
@@ -22,7 +22,7 @@ from ackd.errors import AckdError
 
 LOOK_MS = 1_000
 LOOKS_MAX = 100
-"""Leases of partitions that have gone, looked up at once."""
+"""Most leases of partitions owned elsewhere that one round looks up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class _OpenLease:
 
 
 class Leasing(Protocol):
-    """The parts of a subscription that know of its leases."""
+    """The parts of a subscription that know its leases."""
 
     context: Context
     partitions: OwnedPartitions
@@ -52,21 +52,21 @@ class OpenLeases:
         self._looked_ms = 0
 
     def add(self, messages: Sequence[Delivery]) -> None:
-        """These were handed out."""
+        """Count these delivered messages."""
         for message in messages:
-            # Of a copy the token names its place in the retry topic, unlike the message.
+            # A retry copy's token names its offset in the retry topic, the message its origin's.
             token = self._context.keys.open(message.lease)
             ledger = (token.topic_id, token.partition)
             self._open[message.lease] = _OpenLease(ledger, token.offset, token.fence)
 
     def count(self) -> int:
-        """How many are still open."""
+        """Return how many leases are still open."""
         for lease in [lease for lease, each in self._open.items() if self._over(each)]:
             del self._open[lease]
         return len(self._open)
 
     def leases(self) -> list[str]:
-        """Their tokens."""
+        """Return the tokens of the open leases."""
         self.count()
         return list(self._open)
 
@@ -78,7 +78,7 @@ class OpenLeases:
         return entry is None or entry.hold is not EntryStatus.LEASED or entry.fence != lease.fence
 
     async def wait(self, timeout_s: float) -> None:
-        """Until leases of the subscription began or ended, or the time is over."""
+        """Wait until a lease of the subscription begins or ends, or the time is over."""
         try:
             async with asyncio.timeout(min(timeout_s, LOOK_MS / 1000)):
                 await self._moved.wait()
@@ -88,7 +88,7 @@ class OpenLeases:
         await self._look_up()
 
     async def _look_up(self) -> None:
-        """Ask the store about leases of partitions that are not ours any more."""
+        """Ask the store about leases of partitions that this sidecar no longer owns."""
         now_ms = self._context.clock.monotonic_ms()
         if now_ms < self._looked_ms + LOOK_MS:
             return
@@ -106,8 +106,8 @@ class OpenLeases:
         if view.state != "leased" or view.late:
             self._open.pop(lease, None)
         elif lease in self._open:
-            self._open[lease] = self._open.pop(lease)  # the others' turn comes first
+            self._open[lease] = self._open.pop(lease)  # to the end: the others are looked up first
 
     def close(self) -> None:
-        """Listen no more."""
+        """Stop listening for lease events."""
         self._context.moves.forget(self._name, self._moved)

@@ -1,9 +1,11 @@
-"""The rate of a subscription: tokens that this sidecar has taken from the store, one a message.
+"""Rate limit of a subscription: tokens that this sidecar has taken from the store, one for each
+message.
 
-The store's bucket is shared by all sidecars and goes by its clock, so together they never hand out
-more than the burst and what the time has brought. A sidecar takes what its waiting receives can use
-now, or a small slice more, so that not every receive costs a call. What it holds is lost with it,
-and given up when nobody uses it: less may be handed out then, never more.
+All sidecars share the store's bucket, which runs on the store's clock, so together they never
+deliver more than the burst plus what the elapsed time brought. A sidecar takes what its waiting
+receives can use now, or a small slice more, so that not every receive costs a call. Tokens that a
+sidecar holds are lost with it, and lapse when it does not use them: it may then deliver less, never
+more.
 """
 
 from __future__ import annotations
@@ -20,15 +22,15 @@ from ackd.engine.cluster.membership import Membership
 from ackd.errors import StoreError
 
 SLICE_MS = 50
-"""How much of the rate all sidecars together may hold unused."""
+"""How many ms of the rate all sidecars together may hold unused."""
 HOLD_MS = 250
 PAUSE_MS = 10
-"""Least time between two asks when the bucket has no more than trickles in."""
+"""Least time between two asks when the bucket is empty and only trickles."""
 PAUSE_MS_MAX = 1_000
 
 
 class RateLimit:
-    """`came` is called when tokens are there, or when it is known that there are none."""
+    """Calls `came` when tokens have come, or when the store has none."""
 
     def __init__(
         self,
@@ -49,33 +51,35 @@ class RateLimit:
 
     @property
     def limited(self) -> bool:
-        """There is a rate."""
+        """Whether the settings have a rate."""
         return self._state.settings.rate_per_s > 0
 
     def left(self) -> int:
-        """Messages that may be handed out now."""
+        """Return how many messages may be delivered now."""
         if self._tokens and self._context.clock.monotonic_ms() >= self._until_ms:
             self._tokens = 0
         return self._tokens
 
     def spend(self, count: int) -> None:
-        """Leases are asked for so many."""
+        """Use up tokens for `count` leases that are being asked for."""
         if self.limited:
             self._tokens -= count
 
     def give_back(self, count: int) -> None:
-        """So many leases were certainly not granted."""
+        """Return the tokens of `count` leases that the store certainly did not grant."""
         if self.limited and count:
             self._hold(count)
 
     def want(self, count: int) -> None:
-        """Ask the store for tokens for `count` messages, unless that is under way or too early."""
+        """Ask the store for tokens for `count` messages, unless a call is under way or it is too
+        early.
+        """
         if not self.asking and self._timer is None:
             self.asking = True
             self._tasks.start(self._ask(count), "take")
 
     async def stop(self) -> None:
-        """End what is under way."""
+        """Cancel the timer and the call that is under way."""
         if self._timer is not None:
             self._timer.cancel()
         await self._tasks.stop()
@@ -121,5 +125,5 @@ class RateLimit:
 
 
 def burst_of(rate_per_s: float, burst: int) -> int:
-    """How many at once: as set (0: what a second brings), at least what comes between two asks."""
+    """Return the burst: as set (0: one second's rate), and at least what comes between two asks."""
     return max(burst or ceil(rate_per_s), ceil(rate_per_s * SLICE_MS / SECOND_MS), 1)

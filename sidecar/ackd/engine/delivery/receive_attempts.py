@@ -1,8 +1,8 @@
-"""Repeats of a receive whose answer was lost: the same `attempt_id` gets the same leases (rule
+"""Answer a repeated receive whose answer was lost: the same `attempt_id` gets the same leases (rule
 R21).
 
-The id is kept in the store for as long as the leases last; bodies are only here, so a repeat is
-honoured by the sidecar that granted, also after its restart.
+The store keeps the id for as long as the leases last. Bodies are only in this sidecar, so the
+sidecar that granted the leases honours the repeat, also after its restart.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ BODY_POLL_MS = 20
 
 
 class RememberedReceive(msgspec.Struct):
-    """What is kept of a receive: its parameters and the tokens that it was given."""
+    """What the store keeps of a receive: its parameters and the tokens of its leases."""
 
     parameters: str
     leases: list[str]
 
 
 class ReceiveAttempts:
-    """Receives with an `attempt_id` of one subscription."""
+    """Receives with an `attempt_id`, for one subscription."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class ReceiveAttempts:
         self._waiting: dict[str, Waiter] = {}
 
     async def receive(self, attempt_id: str, request: ReceiveRequest) -> Received:
-        """The leases of the first request with this id if they are live, else new ones.
+        """Return the leases of the first request with this id if they are live, else new ones.
 
         Raises AttemptMismatchError, StoreError, DrainingError.
         """
@@ -77,7 +77,7 @@ class ReceiveAttempts:
         return received
 
     async def _fresh(self, attempt_id: str, request: ReceiveRequest) -> Received:
-        """Wait for new messages; an earlier request with this id that still waits is ended."""
+        """Wait for new messages; end an earlier request with this id that still waits."""
         earlier = self._waiting.get(attempt_id)
         if earlier is not None:
             earlier.gone = True
@@ -106,7 +106,7 @@ class ReceiveAttempts:
             raise
 
     async def _replay(self, leases: list[str]) -> list[Delivery]:
-        """Those leases that are still live, with their bodies and the deadlines of now."""
+        """Return those leases that are still live, with their bodies and current deadlines."""
         found = [await self._again(lease) for lease in leases]
         return [delivery for delivery in found if delivery is not None]
 

@@ -1,4 +1,4 @@
-"""One timer for everything that is due: leases that end, waits that are over, news for the
+"""One timer for everything that falls due: expired leases, ended delays, and upkeep calls to the
 store.
 """
 
@@ -19,13 +19,13 @@ from ackd.engine.retry.body_spill import BodySpill
 from ackd.engine.retry.claims import CopyClaims
 
 JOURNAL_MS = 50
-"""With other sidecars alive, an owner asks for their settles at least this often (R16)."""
+"""While other sidecars live, an owner reads their settles at least this often (R16)."""
 UPKEEP_MS = 100
 IDLE_MS = 1_000
 
 
 class DeadlineTimers:
-    """Wakes exactly when the next deadline passes (I4); nothing is found by scanning."""
+    """Wakes exactly when the next deadline passes (I4), and finds nothing by scanning."""
 
     def __init__(
         self,
@@ -53,21 +53,23 @@ class DeadlineTimers:
         self._idle = True
 
     def due(self, due_ms: int) -> None:
-        """Something is due at `due_ms` (monotonic); wake up earlier if that is before the plan."""
+        """Wake earlier if `due_ms` (monotonic) is before the planned wake-up."""
         if due_ms < self._planned_ms:
             self._kick.set()
 
     def wake(self) -> None:
-        """Plan anew."""
+        """Plan the next wake-up anew."""
         self._kick.set()
 
     def stir(self) -> None:
-        """Messages may be open again: somebody else may settle them within the long sleep."""
+        """End a long idle sleep: messages may be open again, and another sidecar may settle
+        them.
+        """
         if self._idle:
             self._kick.set()
 
     async def run(self) -> None:
-        """Sleep, wake, tick, until cancelled."""
+        """Sleep until something is due, then handle it; until cancelled."""
         upkeep_ms = journal_ms = 0
         while True:
             now_ms = self._context.clock.monotonic_ms()
@@ -99,7 +101,7 @@ class DeadlineTimers:
             self._hand_out.ready(partition)
 
     def _measure(self, partition: Partition, now_ms: int) -> None:
-        """Leases that ran out, and how long after their deadline that was found (I4)."""
+        """Count the leases that expired, and how long after its deadline each was found (I4)."""
         lapsed = partition.ledger.deadlines.take_lapsed()
         if lapsed:
             name, metrics = self._state.name, self._context.metrics
@@ -144,5 +146,5 @@ class DeadlineTimers:
             pass
 
     async def flush(self, partitions: Sequence[Partition]) -> None:
-        """Tell the store all that is to be told, and wait. Raises StoreError."""
+        """Send the store all pending upkeep of these partitions, and wait. Raises StoreError."""
         await asyncio.gather(*[p.flush() for p in partitions if p.has_upkeep])

@@ -11,9 +11,11 @@ WAITERS_MAX = 10_000
 
 
 class Waiter:
-    """One receive. `grants`: requests for leases that are under way; it is not answered before they
-    land, not even when its wait is over (`end_s`, of the event loop's clock). `asked`,
-    `asked_bytes`: how many messages, of what size, leases were asked for.
+    """One receive call.
+
+    `grants`: requests for leases that are under way. The call is not answered before the store has
+    answered them, not even when its wait is over (`end_s`, on the event loop's clock). `asked`,
+    `asked_bytes`: number and size of the messages that leases were asked for.
     """
 
     __slots__ = (
@@ -45,29 +47,29 @@ class Waiter:
 
     @property
     def waits(self) -> bool:
-        """Somebody is still there, and without an answer."""
+        """Whether the caller is still there and has no answer."""
         return not self.gone and not self.future.done()
 
     def size(self) -> int:
-        """Bytes of the messages that it got; added up again only if not all were granted."""
+        """Return the bytes of its messages; they are summed again only if some were not granted."""
         if len(self.deliveries) == self.asked:
             return self.asked_bytes
         return sum(delivery.record.size() for delivery in self.deliveries)
 
     def answer(self) -> None:
-        """Give what there is; nothing happens when the caller has gone."""
+        """Answer with the messages there are; does nothing when the caller has gone."""
         if self.timer is not None:
             self.timer.cancel()
         if not self.future.done():
             self.future.set_result(self.deliveries)
 
     def fail(self, error: Exception) -> None:
-        """Tell the caller that nothing could be decided."""
+        """Answer with an error."""
         if self.timer is not None:
             self.timer.cancel()
         if not self.future.done():
             self.future.set_exception(error)
-            self.future.exception()  # seen: whoever waited may have left
+            self.future.exception()  # retrieve it: the caller may have left
 
 
 class WaiterQueue:
@@ -80,24 +82,23 @@ class WaiterQueue:
         return len(self._line)
 
     def waiting(self) -> int:
-        """How many wait now; those who have gone stay in the line until it is their turn."""
+        """Count the callers that wait now; those that have gone stay queued until their turn."""
         return sum(waiter.waits for waiter in self._line)
 
     @property
     def full(self) -> bool:
-        """Too many already (I8)."""
+        """Whether the bound on waiting calls is reached (I8)."""
         return len(self._line) >= WAITERS_MAX
 
     def join(self, waiter: Waiter) -> None:
-        """Go to the end of the line."""
         self._line.append(waiter)
 
     def return_first(self, waiter: Waiter) -> None:
-        """Back to the front: its grants gave nothing."""
+        """Put a waiter back at the front, because its grants gave nothing."""
         self._line.appendleft(waiter)
 
     def first(self) -> Waiter | None:
-        """Who is served next; those who have gone are forgotten."""
+        """Return the next waiter to serve; drop those whose callers have gone."""
         while self._line:
             waiter = self._line[0]
             if waiter.waits:
@@ -106,17 +107,17 @@ class WaiterQueue:
         return None
 
     def served(self) -> None:
-        """The first one has been served."""
+        """Remove the first waiter."""
         self._line.popleft()
 
     def answer_impatient(self, now_s: float) -> None:
-        """Answer those whose time is up and who wait for no lease (`now_s`: the loop's time)."""
+        """Answer those whose time is up and who wait for no grant (`now_s`: the loop's time)."""
         for waiter in self._line:
             if waiter.end_s <= now_s and not waiter.grants:
                 waiter.answer()
 
     def end_all(self) -> None:
-        """Answer everybody with what they have (a drain, say)."""
+        """Answer every waiter with what it has, for example when the sidecar drains."""
         for waiter in self._line:
             if not waiter.grants:
                 waiter.answer()

@@ -1,8 +1,9 @@
-"""How full the memory for bodies is: a warning in time, then the oldest leave for the retry topic.
+"""Window pressure: warn while the memory for bodies fills, then move the oldest messages to the
+retry topic.
 
-Fetching pauses when `window_bytes_max` is reached, and goes on when there is some room. If then
-nothing of what is held can be handed out, only unfinished messages that others work on (or that
-wait) fill it, and it would stay so.
+Fetching pauses at `window_bytes_max` and resumes when there is some room. If then no held message
+can be delivered, only messages that others work on (or that wait) fill the window, and it would
+stay full.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ LOG = logging.getLogger("ackd.engine")
 WARN_SHARE = 0.8
 CALM_SHARE = 0.7
 AIM_SHARE = 0.9
-"""Fetching goes on when so much is held."""
+"""Target fill level after moving old messages out; fetching resumes below it."""
 
 
 class WindowPressure:
@@ -41,12 +42,12 @@ class WindowPressure:
         self._warned = False
 
     def share(self) -> float:
-        """Which part of the bound is used."""
+        """Return which share of `window_bytes_max` is used."""
         _, size = self._partitions.held()
         return size / self._state.settings.window_bytes_max
 
     def look(self) -> None:
-        """Warn, and let the oldest be sent back when nothing else makes room."""
+        """Warn, and move the oldest messages to the retry topic when nothing else makes room."""
         state = self._state
         ready, size = self._partitions.held()
         most = state.settings.window_bytes_max
@@ -64,7 +65,7 @@ class WindowPressure:
             self._make_room(above)
 
     def _make_room(self, size: int) -> None:
-        """The partition whose head is the oldest is asked first."""
+        """Ask the partition whose oldest message is the oldest of all."""
         owned = self._partitions.owned.values()
         parts = [p.ledger.send_back for p in owned if p.ledger.send_back.rules]
         heads = [(e.first_s, i) for i, each in enumerate(parts) if (e := each.head()) is not None]

@@ -1,12 +1,13 @@
-"""Copies of messages: what their headers say of the message that they stand for (rules R2, R25).
+"""Headers of copies: what a copy says of the message that it stands for (rules R2, R25).
 
-A copy in the retry topic is a *carrier*: it is delivered under the name of its origin, and only
-after it has claimed the origin's home record. A dead letter has the same headers but for the claim.
-All names are written once, before the message's own headers; what the reader does not know stays.
+A copy in the retry topic is a *retry copy* (`carrier` in names): it is delivered under the name of
+its origin, and only after it has claimed its origin record (`home` in names). `rterm` is the
+rollback epoch. A dead letter has the same headers but for the claim. ackd writes its own headers
+once, before the message's own; headers that the reader does not know stay.
 
-Whoever may write to the retry or the dead-letter topic may write any header, so `carrier_of` takes
-every field for foreign input: what ackd would not write makes no carrier. Everything behind it (the
-store's records, its 53-bit numbers) relies on that.
+Anybody who may write to the retry or the dead-letter topic may write any header, so `carrier_of`
+treats every field as untrusted input: a record with headers that ackd would not write is no retry
+copy. Everything after it (the store's records, its 53-bit numbers) relies on that.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ ORIGIN = "ackd-origin"
 EPOCH = "ackd-reset-epoch"
 REDRIVEN_FROM = "ackd-redriven-from"
 TEXT_BYTES_MAX = 1_024
-"""Of a reason or an error: headers count against the broker's largest message."""
+"""Bound of a reason or an error: headers count against the broker's largest message."""
 ORIGIN_BYTES_MAX = 4_096
-"""Of a coordinate: it becomes the name of a record in the store."""
+"""Bound of a coordinate: it becomes the name of a record in the store."""
 GENERATION_MAX = (1 << 53) - 1
 ATTEMPT_MAX = (1 << 16) - 1
 RTERM_MAX = (1 << 16) - 1
 INCARNATION_MAX = (1 << 48) - 1
 TIME_MS_MAX = (1 << 48) - 1
-"""Of a due time: six bytes in a slot."""
+"""Bound of a due time: a slot has six bytes for it."""
 FIRST_MS_MAX = (1 << 32) * 1_000 - 1
 """A slot keeps it in seconds, in four bytes."""
 KEY_MAX = (1 << 48) - 1
@@ -46,11 +47,12 @@ TIMESTAMP_MAX = (1 << 63) - 1
 class RetryCopy:
     """What a copy says of its message. Times in Unix ms; `due_ms` by the store's clock, 0 = now.
 
-    `generation`, `incarnation`, `rterm`: which home record it may claim. `first_error`: what the
-    application said when it failed first, `last_error`: last. `redriven`: the coordinate of the
-    dead letter that it comes from. `order_key`: in the line of which key its home stands (R19), 0 =
-    in none; then `first_ms` may be 0, which means that it was never handed out. `reset_epoch`: of
-    the origin when the message left its window, for the traces.
+    `generation`, `incarnation`, `rterm`: which origin record it may claim. `first_error`,
+    `last_error`: the reasons that the application gave with its first and its last failure.
+    `redriven`: the coordinate of the dead letter that it was redriven from. `order_key`: the key in
+    whose queue its origin record is (R19), 0 = none; then `first_ms` may be 0, which means that the
+    message was never delivered. `reset_epoch`: of the origin when the message left its window, for
+    the traces.
     """
 
     origin: Origin
@@ -71,12 +73,12 @@ class RetryCopy:
 
     @property
     def home(self) -> Origin:
-        """Whose home record it has to claim: its own coordinate's, or its dead letter's."""
+        """The coordinate whose origin record it must claim: its own, or that of its dead letter."""
         return self.redriven or self.origin
 
 
 def carrier_headers(carrier: RetryCopy, own: Headers) -> Headers:
-    """The headers of a copy: ours, then the message's own."""
+    """Return the headers of a copy: ackd's, then the message's own."""
     numbers = (
         ("ackd-generation", carrier.generation),
         ("ackd-incarnation", carrier.incarnation),
@@ -107,8 +109,8 @@ def carrier_headers(carrier: RetryCopy, own: Headers) -> Headers:
 
 
 def carrier_of(record: Record, subscription: str) -> RetryCopy | None:
-    """What a record of the retry topic says; None when it is no carrier of this subscription, or
-    says what no ackd would write.
+    """Read the headers of a record in the retry topic; None when it is no retry copy of this
+    subscription, or has headers that no ackd would write.
     """
     found: dict[str, bytes] = {}
     for name, value in record.headers:
@@ -121,7 +123,7 @@ def carrier_of(record: Record, subscription: str) -> RetryCopy | None:
             origin=_origin(found[ORIGIN]),
             subscription=subscription,
             generation=_number(found["ackd-generation"], GENERATION_MAX),
-            # 0 would fit every life of the home's record.
+            # 0 would fit every incarnation of the origin's record.
             incarnation=_number(found["ackd-incarnation"], INCARNATION_MAX, least=1),
             rterm=_number(found["ackd-rollback-epoch"], RTERM_MAX),
             attempt=_number(found["ackd-attempt"], ATTEMPT_MAX),
@@ -140,7 +142,7 @@ def carrier_of(record: Record, subscription: str) -> RetryCopy | None:
 
 
 def original(record: Record, carrier: RetryCopy) -> Record:
-    """The message that a carrier stands for, as it was in its origin."""
+    """Rebuild the message that a retry copy stands for, as it was in its origin."""
     return Record(
         carrier.origin.offset,
         record.key,
@@ -151,23 +153,25 @@ def original(record: Record, carrier: RetryCopy) -> Record:
 
 
 def redriven_headers(dead: Origin | None) -> Headers:
-    """What a redriven message says to applications: which dead letter it was."""
+    """Return the header that names an application the dead letter of a redriven message."""
     return () if dead is None else ((REDRIVEN_FROM, dead.id.encode()),)
 
 
 def own_headers(headers: Headers) -> Headers:
-    """Without those of ackd."""
+    """Leave out ackd's headers."""
     return tuple(each for each in headers if not each[0].startswith(PREFIX))
 
 
 def place_of(record: Record, origin: Origin, partitions: int) -> int:
-    """Which partition of the retry topic a copy goes to: the same for a key, else for an origin."""
+    """Choose the retry topic's partition for a copy: the same for one key, without a key for one
+    origin.
+    """
     name = origin.text().encode() if record.key is None else record.key
     return int.from_bytes(blake2b(name, digest_size=8).digest(), "big") % partitions
 
 
 def bounded(text: str) -> bytes:
-    """A text as a header's value: UTF-8, cut at a character."""
+    """Encode a text as a header's value: UTF-8, cut at a character."""
     return text.encode("utf-8", "replace")[:TEXT_BYTES_MAX].decode("utf-8", "ignore").encode()
 
 
@@ -178,7 +182,7 @@ _INTEGER = re.compile(rb"-?[0-9]{1,19}")
 
 
 def _origin(written: bytes) -> Origin:
-    """Raises ValueError. The names of cluster and topic may hold slashes."""
+    """Parse a coordinate. Raises ValueError. The names of cluster and topic may hold slashes."""
     if len(written) > ORIGIN_BYTES_MAX:
         raise ValueError(len(written))
     text = written.decode()
@@ -193,8 +197,10 @@ def _origin(written: bytes) -> Origin:
 
 
 def _number(written: bytes, most: int, *, least: int = 0) -> int:
-    """Raises ValueError. As ackd writes it: no sign, blank or zero too much (one message would
-    have two names else), and no digits of other scripts.
+    """Parse a number exactly as ackd writes it. Raises ValueError.
+
+    No sign, blank or leading zero is allowed (else one message would have two names), and no digits
+    of other scripts.
     """
     number = int(written) if _INTEGER.fullmatch(written) else least - 1
     if not least <= number <= most or b"%d" % number != written:

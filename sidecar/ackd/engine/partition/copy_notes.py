@@ -1,6 +1,7 @@
-"""What a partition knows of its messages as copies: whose they are, why they go, what failed.
+"""What one partition remembers for the copies of its messages: names, reasons to move, errors.
 
-Only for people and headers; what becomes of a message is decided elsewhere.
+These notes serve people and headers only; other parts decide what happens to a message. `carrier`
+in names is a retry copy.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ NOTES_MAX = 10_000
 
 
 class Copies:
-    """Belongs to one partition. Notes are bounded: of very many failures the oldest are dropped."""
+    """Notes of one partition, bounded: with too many failures the oldest notes are dropped."""
 
     def __init__(self, tp: TopicPartition, key: LedgerKey, ledger: Ledger[Held]) -> None:
         self._tp = tp
@@ -38,15 +39,15 @@ class Copies:
     # --- whose
 
     def origin(self, offset: int) -> Origin:
-        """The coordinate of a message of this partition that is no copy."""
+        """Return the coordinate of a message of this partition that is no copy."""
         return Origin(self._key.cluster, self._key.topic_id, *self._tp, offset)
 
     def carrier(self, body: Record) -> RetryCopy | None:
-        """What a message stands for, if it is a copy."""
+        """Return what a message stands for if it is a retry copy, else None."""
         return carrier_of(body, self._key.subscription) if self._ledger.holds_copies else None
 
     def name_of(self, offset: int) -> str:
-        """The public id of a message: of what it stands for, if it is a copy."""
+        """Return the public id of a message; of a retry copy, that of its origin."""
         entry = self._ledger.entry(offset)
         body = None if entry is None else entry.body
         if isinstance(body, Stub) and body.name:
@@ -57,25 +58,28 @@ class Copies:
     def named(self, carrier: RetryCopy) -> bool:
         """Whether a copy is shown under the name of its origin.
 
-        Not if a message of this cluster has that name for which it does not stand: of another
-        cluster, of a topic that was deleted and made again, or of a topic that there never was.
+        Not if that name belongs to another message of this cluster: when the origin is in another
+        cluster, or in a topic that was deleted and made again, or never existed.
         """
         origin = carrier.origin
         there = self.topic_ids(origin.topic)
         return origin.cluster == self._key.cluster and there in (None, origin.topic_id)
 
     def id(self, offset: int, carrier: RetryCopy) -> str:
-        """The public id of a copy."""
+        """Return the public id of a copy."""
         return carrier.origin.id if self.named(carrier) else message_id(*self._tp, offset)
 
     @staticmethod
     def place(offset: int, generation: int, attempt: int, due_ms: int, first_s: int) -> PlaceCopy:
-        """A copy that has claimed its home: from here on it lives in this partition's record."""
+        """Make the operation for a copy that claimed its origin: now this partition's record keeps
+        it.
+        """
         return PlaceCopy(offset, generation, attempt=attempt, due_ms=due_ms, first_s=first_s)
 
     @staticmethod
     def place_dead(offset: int, generation: int, attempt: int, first_s: int) -> list[Op]:
-        """The same for a message that was given up in its home: given up here at once.
+        """Make the same operations for a message that its origin record has dead-lettered: dead
+        here at once.
 
         Of the two answers only that of `MarkDead` counts.
         """
@@ -85,36 +89,36 @@ class Copies:
     # --- why
 
     def going(self, found: Iterable[Stuck]) -> None:
-        """The store is asked to let these leave the window."""
+        """Note why these messages leave the window: the store is being asked to let them go."""
         for each in found:
             _note(self._why, each.offset, each.why.value)
 
     def why(self, offset: int) -> str:
-        """Why a message was sent back; empty when an earlier owner did it."""
+        """Return why a message moved to the retry topic; empty when an earlier owner moved it."""
         return self._why.get(offset, "")
 
     def failed_with(self, offset: int, error: str) -> None:
-        """What an application said about a failure: the first and the last go with the copy."""
+        """Keep an application's failure reason: the copy carries the first and the last."""
         first, _ = self._errors.get(offset, (error, ""))
         _note(self._errors, offset, (first, error))
 
     def failed_so(self, offset: int, first: str, last: str) -> None:
-        """What the store knows of it; that counts."""
+        """Take over the reasons that the store has; they win over ours."""
         _note(self._errors, offset, (first, last))
 
     def take_errors(self, offset: int, other: Copies, there: int) -> None:
-        """Take over what was said of a message under the lease of its original."""
+        """Take over the reasons that came under the lease of the copy's original."""
         said = other._errors.pop(there, None)
         if said is not None:
             first, _ = self._errors.get(offset, said)
             _note(self._errors, offset, (first, said[1]))
 
     def errors(self, offset: int) -> tuple[str, str]:
-        """(first, last) error, empty where nothing was said here."""
+        """Return the (first, last) error, empty where this sidecar got none."""
         return self._errors.get(offset, ("", ""))
 
     def out_of_time(self, offset: int) -> None:
-        """It is given up because it was first handed out too long ago."""
+        """Note that the message is dead-lettered because its first delivery was too long ago."""
         _note(self._out_of_time, offset, self._too_long())
 
     def _too_long(self) -> str:
@@ -122,7 +126,7 @@ class Copies:
         return f"older than message_ttl_ms: {seconds:g} s after its first delivery"
 
     def reason(self, offset: int) -> str:
-        """Why a message leaves the window, for the copy's header."""
+        """Return why a message leaves the window, for the copy's header."""
         entry = self._ledger.entry(offset)
         if entry is None or entry.hold is not EntryStatus.DEAD:
             return self.why(offset)
@@ -136,7 +140,7 @@ class Copies:
         return self._errors.get(offset, ("", default))[1]
 
     def forget(self, offset: int) -> None:
-        """It has left."""
+        """Drop the notes of a message that has left."""
         self._errors.pop(offset, None)
         self._why.pop(offset, None)
         self._out_of_time.pop(offset, None)

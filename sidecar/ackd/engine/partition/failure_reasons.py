@@ -1,8 +1,10 @@
-"""What applications said of failures, between the store and the copies.
+"""Failure reasons: load the first and last reason of each message from the store before a copy is
+written.
 
-The settle brings it into the record of its message, whoever was told (`Call.said`). Whoever makes a
-copy reads it there, so that neither a restart nor another owner loses it. What this sidecar has
-heard itself (`Copies`) stands in where the store has nothing: after a loss, or beyond its bound.
+The settle writes a reason into its message's record, whichever sidecar serves it (`Call.said`). The
+sidecar that makes a copy reads it there, so neither a restart nor another owner loses it. Where the
+store has nothing, after a loss or beyond its bound, the reasons that this sidecar got itself
+(`Copies`) are used.
 """
 
 from __future__ import annotations
@@ -20,12 +22,12 @@ if TYPE_CHECKING:
 
 
 def said_with(item: int, text: str) -> FailureTexts:
-    """What is said of a failure, with the item of the call that settles."""
+    """Make the reason of a failure, with the index of the call's item that settles."""
     return FailureTexts(item, b"", bounded(text))
 
 
 async def learn(store: Store, wanted: Mapping[Partition, Sequence[int]]) -> None:
-    """Read what was said of these messages, before copies of them are made. Asks only for records
+    """Load the reasons of these messages, before copies of them are made. Asks only for records
     that have errors. Raises StoreError.
     """
     asked = [(partition, offsets) for partition, offsets in wanted.items() if partition.said]

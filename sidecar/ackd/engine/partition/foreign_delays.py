@@ -1,4 +1,6 @@
-"""What others' clients put off (`ackd.ports.Delay`): from the adapter into the record."""
+"""Delays that other clients gave to messages (`ackd.ports.Delay`): from the adapter into the
+record.
+"""
 
 from __future__ import annotations
 
@@ -12,19 +14,21 @@ from ackd.engine.partition.partition import Partition
 from ackd.ports import Delay
 
 DUE_MS_MAX: Final = 0xFFFF_FFFF * 1000
-"""What the record has room for, in 2106."""
+"""The latest time that the record has room for, in 2106."""
 
 
 def told(partition: Partition, session: int, delays: Mapping[int, Delay]) -> None:
-    """The adapter is about to bring these; a copy of ackd's own is never among them."""
+    """Give the ledger the delays of messages that the adapter is about to bring. ackd's own copies
+    have none.
+    """
     if not partition.ledger.holds_copies:
         rows = ((offset, *_bounded(delay)) for offset, delay in sorted(delays.items()))
         partition.ledger.intake.put_off(session, rows)
 
 
 def write(partition: Partition, effect: PutOff) -> None:
-    """Tell the store. They count as first handed out when they are due: what gives a message up by
-    its age must not do so before that.
+    """Write the delays into the record. A delayed message counts as first delivered when it is due:
+    a message TTL must not dead-letter it before that.
     """
     partition.tell(
         *(

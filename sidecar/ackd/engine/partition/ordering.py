@@ -1,7 +1,8 @@
-"""Ordered subscriptions: what must go one after the other (I6, R19).
+"""Ordered subscriptions: the key and the position that order a message (I6, R19).
 
-Who may go is decided in the ledger (`ackd.core.ledger.order`); here is what it cannot
-know: what a key is, and which line of which home a copy stands in.
+The ledger (`ackd.core.ledger.order`) decides which message may go. This file tells it what it
+cannot know: the key of a message, and which key queue of which origin record a retry copy is in.
+`carrier` in names is a retry copy, `home` its origin record.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ PlaceOf = Callable[[Held], OrderPosition | None]
 
 
 class OriginRecordRef(NamedTuple):
-    """The home of a copy that stands in the line of its key, for when the copy is over."""
+    """The origin record of a copy that is in its key's queue, for when the copy is finished."""
 
     key: LedgerKey
     incarnation: int
@@ -29,24 +30,27 @@ class OriginRecordRef(NamedTuple):
     generation: int
 
     def left(self, partition: int, offset: int) -> Op:
-        """The copy at this place of the retry topic is finished: its home leaves the line."""
+        """Make the operation that takes the origin record out of its queue: the copy at this place
+        of the retry topic is finished.
+        """
         return CloseOrigin(self.offset, self.generation, finished=CopyRef(partition, offset))
 
 
 def home_key(carrier: RetryCopy) -> LedgerKey:
-    """The record that has the home of a copy (one that was not redriven)."""
+    """Name the record that holds the origin record of a copy (one that was not redriven)."""
     home = carrier.home
     return LedgerKey(home.cluster, carrier.subscription, home.topic_id, home.partition)
 
 
 def place_of(ordering: Ordering, subscription: str, *, carriers: bool) -> PlaceOf | None:
-    """How messages of a partition are lined up; None = in no order.
+    """Return the function that gives messages of a partition their order position; None =
+    unordered.
 
-    A message without a key is bound to no order by `key`. A body that lies elsewhere was lined up
-    when it came.
+    `ordering = "key"` does not order a message without a key. A spilled body got its position when
+    it came.
     """
     if carriers:
-        # Also when the order was switched off meanwhile: what is parked stays in its line.
+        # Also when the order was switched off meanwhile: a blocked key keeps its queue.
         return _Copies(subscription).place
     if ordering == "none":
         return None
@@ -63,20 +67,20 @@ def _of_partition(body: Held) -> OrderPosition | None:
 
 
 class _Copies:
-    """Copies go in the order of their origins, whatever the order in which they were stored."""
+    """Orders copies by their origins, whatever the order in which they were stored."""
 
     def __init__(self, subscription: str) -> None:
         self._subscription = subscription
         self._keys: dict[LedgerKey, LedgerKey] = {}
 
     def place(self, body: Held) -> OrderPosition | None:
-        """Where a copy stands; None if its message was in no order."""
+        """Return the order position of a copy; None if its message was unordered."""
         carrier = None if isinstance(body, Stub) else carrier_of(body, self._subscription)
         if carrier is None or not carrier.order_key or carrier.redriven is not None:
             return None
         key = home_key(carrier)
         if len(self._keys) >= KEYS_MAX:
-            self._keys.clear()  # forged copies name as many as they like
+            self._keys.clear()  # forged copies can name any number of records
         key = self._keys.setdefault(key, key)  # one for all: there are few records, many copies
         home = OriginRecordRef(key, carrier.incarnation, carrier.origin.offset, carrier.generation)
         chain = (key, carrier.incarnation, carrier.order_key)

@@ -17,11 +17,11 @@ class Topics:
         self.known: dict[str, TopicInfo] = {}
 
     async def read(self) -> None:
-        """Ask the broker. Raises BrokerError."""
+        """Ask the broker for all topics. Raises BrokerError."""
         self.known = {each.topic: each for each in await self._state.consumer.topics()}
 
     async def of(self, topic: str) -> TopicInfo:
-        """One topic; the broker is asked only if it is not known. Raises BrokerError."""
+        """Return one topic; ask the broker only if it is not known. Raises BrokerError."""
         if topic not in self.known:
             await self.read()
         info = self.known.get(topic)
@@ -30,12 +30,14 @@ class Topics:
         return info
 
     def id_of(self, topic: str) -> bytes | None:
-        """The identity that a topic has now; None if this sidecar does not know it."""
+        """Return the current identity of a topic; None if this sidecar does not know it."""
         info = self.known.get(topic)
         return None if info is None else info.topic_id
 
     async def is_gone(self, topic_id: bytes) -> bool:
-        """The broker has no topic of this identity any more: nobody will open its ledgers again."""
+        """Whether the broker has no topic of this identity any more, so that no owner opens its
+        records again.
+        """
         try:
             await self.read()
         except BrokerError:
@@ -44,11 +46,12 @@ class Topics:
 
 
 class OwnedPartitions:
-    """What this sidecar may grant from. The store's term is the right, this is its cache.
+    """The partitions that this sidecar may grant from. The store's term is the right, this is its
+    cache.
 
-    `me`: under which name and boot number. `nominated`: what the group assigned to this sidecar,
-    owned or not. `set_aside`: keys of ledgers that were let go for an operation only; to other
-    sidecars they are owned.
+    `me`: this sidecar's name and boot number. `nominated`: partitions that the broker's group
+    assigned to this sidecar, owned or not. `set_aside`: keys of records that were let go for an
+    operation only; other sidecars still count them as owned.
     """
 
     def __init__(self, identity: str) -> None:
@@ -59,13 +62,15 @@ class OwnedPartitions:
         self.set_aside: tuple[str, ...] = ()
 
     def add(self, partition: Partition) -> None:
-        """This sidecar owns it from now on."""
+        """Note that this sidecar owns the partition from now on."""
         key = partition.key
         self.owned[partition.tp] = partition
         self.by_ledger[key.topic_id, key.partition] = partition
 
     def remove(self, partition: Partition) -> bool:
-        """It does not any more; False if it did not (or not this one)."""
+        """Note that this sidecar lost the partition; False if it did not own it (or not this
+        one).
+        """
         if self.owned.get(partition.tp) is not partition:
             return False
         del self.owned[partition.tp]
@@ -73,22 +78,22 @@ class OwnedPartitions:
         return True
 
     def of(self, key: LedgerKey) -> Partition | None:
-        """The owned partition with this ledger."""
+        """Return the owned partition with this record."""
         return self.by_ledger.get((key.topic_id, key.partition))
 
     def all(self) -> list[Partition]:
-        """A copy, to be walked over while partitions come and go."""
+        """Return a copy, safe to iterate while partitions come and go."""
         return list(self.owned.values())
 
     def leased(self) -> int:
-        """Messages under lease now."""
+        """Count the messages under lease now."""
         return sum([each.ledger.leased for each in self.owned.values()])
 
     def held(self) -> tuple[int, int]:
-        """(messages ready, bytes of bodies held)."""
+        """Return (messages ready, bytes of bodies held)."""
         owned = self.owned.values()
         return sum(each.ledger.ready for each in owned), sum(each.ledger.bytes for each in owned)
 
     def keys(self) -> list[str]:
-        """The owned ledgers, as texts."""
+        """Return the keys of the owned records, as texts."""
         return [partition.key.text() for partition in self.owned.values()]

@@ -1,4 +1,9 @@
-"""An owned partition: its ledger, its place in the flusher, and what the ledger decides, done."""
+"""An owned partition: it carries out what its ledger decides, and feeds the store's replies into
+it.
+
+`rterm` in names is the rollback epoch, `homes` are origin records, `carriers` retry copies,
+`parked` keys are blocked keys; `buried` means dead-lettered.
+"""
 
 from __future__ import annotations
 
@@ -59,20 +64,21 @@ _ASKED = (Verb.GRANT, Verb.SEND, Verb.PLACE, Verb.BURY)
 
 
 ReplyObserver = Callable[["Partition", RecordCall, RecordReply], None]
-"""Is told of every call of a partition that the store decided, in the order of the wiring."""
+"""Gets every call of a partition that the store decided, in the order of the wiring."""
 EffectHandler = Callable[["Partition", Any], None]
-"""Does what a ledger decided; it gets an effect of the type that it is wired for."""
+"""Carries out an effect of the type that it is wired for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """Whom a partition tells, and who does what its ledger decides.
+    """The parts that a partition reports to, and that carry out what its ledger decides.
 
-    `observers`: told of decided calls; `Partition.apply` is one of them. `effects`: who does what
-    the partition does not do itself. `performed`: told when effects were done. `ready`: there are
-    messages to deliver. `reload`: the record has to be read again. `lost`: another sidecar owns it.
-    `due`: something is due at this time (monotonic, ms). `blocked`: what holds the head of a
-    blocked key (R19). `confirmed`: whether this sidecar may grant at all.
+    `observers`: get the calls that the store decided; `Partition.apply` is one of them. `effects`:
+    handle the effects that the partition does not handle itself. `performed`: called after effects
+    were done. `ready`: there are messages to deliver. `reload`: the record must be read again.
+    `lost`: another sidecar owns it. `due`: something is due at this time (monotonic, ms).
+    `blocked`: what holds the head of a blocked key (R19). `confirmed`: whether this sidecar may
+    grant at all.
     """
 
     observers: tuple[ReplyObserver, ...]
@@ -98,10 +104,10 @@ class Spans(Protocol):
 
 
 class Policy(NamedTuple):
-    """What the ledger of a partition goes by; see `ackd.core.ledger.ledger.Ledger`.
+    """The settings of a partition's ledger; see `ackd.core.ledger.ledger.Ledger`.
 
-    `place_of`: how its messages are lined up, None without an order. `scattered`: they arrive in
-    any order.
+    `place_of`: gives messages their order position, None when unordered. `scattered`: messages
+    arrive in any order.
     """
 
     rules: Rules | None
@@ -153,19 +159,21 @@ class Partition:
         self._advanced = self._grants = 0
 
     def sign(self) -> None:
-        """Sign new leases with the key of now."""
+        """Sign new leases with the current key."""
         key = self.key
         self.signer = self._context.keys.signer(key.subscription, key.topic_id, key.partition)
 
     def go_by(self, policy: Policy) -> None:
-        """Take over what a policy may change: it can be another one since this was made."""
+        """Take over the settings of a policy, which may have changed since the partition was
+        made.
+        """
         now_ms = self._context.clock.monotonic_ms()
         self.ledger.go_by(policy.rules, policy.deliveries_max, policy.give_up_ms, now_ms)
 
     # --- opening
 
     def opened(self, snapshot: Snapshot) -> Repair:
-        """Take the record over. Fetching starts with `start_fetching`."""
+        """Load the record's snapshot into the ledger. Fetching starts with `start_fetching`."""
         self.epoch, self.version = snapshot.epoch, snapshot.version
         if snapshot.moved:
             self.repairing = True
@@ -173,16 +181,18 @@ class Partition:
         return self.ledger.opened(snapshot, self._context.clock.monotonic_ms())
 
     def start_fetching(self) -> None:
-        """Fetch from the watermark; what is finished above it is skipped as it comes."""
+        """Fetch from the watermark; the ledger skips finished messages above it as they come."""
         start = self.ledger.intake.start
         self.ledger.intake.fetching(self._consumer.fetch_from(self.tp, start), start)
         self.perform()
 
     async def repair(self, repair: Repair, lost_chunks: Sequence[int] = ()) -> None:
-        """Write back what the store forgot, and release what nobody got. Raises StoreError.
+        """Write back what the store forgot, and release leases that no caller got. Raises
+        StoreError.
 
-        A lost chunk is made again together with what is known of it, never empty before that.
-        A ledger that was let go meanwhile did not hear who got what: it must not release.
+        A lost chunk is made again together with what is known of it, never empty before that. A
+        closed partition does nothing: it no longer learns who got which message, so it must not
+        release.
         """
         if self.closed:
             return
@@ -216,12 +226,12 @@ class Partition:
     # --- granting
 
     def next_grant(self) -> int:
-        """A number for the grants of one receive: they get one fence of their own."""
+        """Number the grants of one receive, so that they share a fence of their own."""
         self._grants = (self._grants + 1) & 0x7FFF
         return self._grants
 
     def upkeep(self) -> list[Op]:
-        """Holes and the watermark, to travel with the next call; each once while it may land."""
+        """Return gaps and the watermark for the next call; each once while its call may succeed."""
         ops: list[Op] = []
         if self._pending:
             ops = [gap for gap in self._pending if gap.end > self.ledger.watermark]
@@ -232,44 +242,44 @@ class Partition:
         return ops
 
     def flush(self, *more: Op) -> asyncio.Future[RecordReply]:
-        """Tell the store what is to be told. A failure puts it back (`failed`)."""
+        """Send the store all upkeep. A failure puts it back (`failed`)."""
         return self._context.flusher.submit(self.handle, self._all_upkeep(more))
 
     def tell(self, *more: Op, said: Sequence[FailureTexts] = ()) -> None:
-        """`flush` without waiting: the listener deals with whatever comes of it. `said`: with
-        `more`.
+        """Like `flush` without waiting: the listener handles the outcome. `said`: failure reasons
+        of `more`.
         """
         ops = self._all_upkeep(more)
         said = shifted(said, len(ops) - len(more)) if said else ()
         self._context.flusher.tell(self.handle, ops, _ignore, said)
 
     def _all_upkeep(self, more: Sequence[Op]) -> list[Op]:
-        """The watermark again, even if a call with it is on its way: that one may be given up."""
+        """Include the watermark even if a call with it is under way: that call may fail."""
         self._advanced = 0
         return [*self.upkeep(), *more]
 
     @property
     def grantable(self) -> bool:
-        """Messages may be handed out now."""
+        """Whether messages may be delivered now."""
         stopped = self.closed or self.repairing or self.behind
         return not stopped and self._wiring.confirmed()
 
     @property
     def behind(self) -> bool:
-        """The record has to be read again, or does not have yet what this owner knows better."""
+        """Whether the record must be read again, or still lacks what this owner is writing back."""
         return self.ledger.dirty or self.mending
 
     @property
     def has_upkeep(self) -> bool:
-        """Something to tell the store even if nobody asks for messages."""
+        """Whether the store must get something even if no caller asks for messages."""
         return bool(self._pending) or self.ledger.watermark > self.ledger.confirmed
 
     def deliveries(
         self, offsets: Sequence[int], reply: RecordReply, first: int, attempts_max: int, holder: str
     ) -> list[Delivery]:
-        """The messages of grants that landed, without those that were not granted.
+        """Return the messages that the store granted, without those that it refused.
 
-        `first`: where their results begin. `holder`: who asked, for `explain`.
+        `first`: the index of their first result. `holder`: the caller, for `explain`.
         """
         handed_to, sign, rterm = self.ledger.grants.handed_to, self.signer.token, reply.rterm
         copies = self.ledger.holds_copies
@@ -302,8 +312,8 @@ class Partition:
         first_seen_ms: int,
         deadline_ms: int,
     ) -> Delivery:
-        """A message under a lease, as the application gets it: a copy under its origin's name, if
-        that is its own.
+        """Build the delivery of a leased message; a copy goes under its origin's name, if that is
+        its own.
         """
         carrier = self.copies.carrier(body)
         if carrier is None:
@@ -330,7 +340,7 @@ class Partition:
         self.perform()
 
     def apply(self, call: RecordCall, reply: RecordReply) -> None:
-        """Have the ledger take over what the store decided."""
+        """Apply the store's decisions to the ledger."""
         self.said = reply.said
         now_ms, store_ms, ledger = self._context.clock.monotonic_ms(), reply.now_ms, self.ledger
         acked: list[int] = []
@@ -366,7 +376,7 @@ class Partition:
             ledger.journal(reply.journal, store_ms, now_ms)
 
     def _moved(self, op: _Moving, result: OpResult, rterm: int, store_ms: int, now_ms: int) -> None:
-        """What became of a message that leaves the window, or of a copy that comes into one."""
+        """Apply the result for a message that leaves the window, or for a copy that enters one."""
         told = (op.offset, result, rterm, store_ms, now_ms)
         match op:
             case MoveToRetry():
@@ -384,19 +394,21 @@ class Partition:
                     self._wiring.blocked(self, result)
             case MarkDead():
                 if op.claimed:
-                    self.ledger.claimed(*told)  # its home is dead: see `copies.place_dead`
+                    self.ledger.claimed(*told)  # its origin record is dead: see `copies.place_dead`
                 elif not self.ledger.buried(*told):
                     self.reload()
 
     def _vanished(self, op: Gap, *, kept: int) -> None:
-        """The log lacks a message; it is over unless somebody revived its lease meanwhile (R7)."""
+        """The log lacks a message; it is finished unless another sidecar revived its lease
+        meanwhile (R7).
+        """
         if kept:
             self.reload()
         else:
             self.ledger.finish(op.offset)
 
     def failed(self, call: RecordCall, error: StoreError) -> None:
-        """No answer. An unknown outcome makes the cache worthless until it is read again (R12)."""
+        """The call got no answer. After an unknown outcome the cache must be read again (R12)."""
         if self.closed:
             return
         self._put_back(call, granted_too=not isinstance(error, StoreUnknownError))
@@ -414,7 +426,9 @@ class Partition:
         self.reload()
 
     def _put_back(self, call: RecordCall, *, granted_too: bool) -> None:
-        """Holes are told again; messages are ready again if certainly nothing was decided."""
+        """Send gaps again later; messages are ready again if the store certainly decided
+        nothing.
+        """
         self._pending += [op for op in call.ops if isinstance(op, Gap)]
         if granted_too:
             now_ms = self._context.clock.monotonic_ms()
@@ -427,7 +441,7 @@ class Partition:
                 self.reload()  # it makes the effect again
 
     def reload(self) -> None:
-        """Nothing is granted from here on until the record was read again."""
+        """Grant nothing until the record was read again."""
         if not self.ledger.dirty:
             self.ledger.must_reread()
             self._wiring.reload(self)
@@ -435,7 +449,7 @@ class Partition:
     # --- effects
 
     def perform(self) -> None:
-        """Do what the ledger decided, then tell the subscription what changed."""
+        """Carry out the ledger's effects, then report what changed."""
         buried: list[Op] = []
         for effect in self.ledger.drain():
             match effect:
@@ -466,20 +480,22 @@ class Partition:
             self._wiring.due(due_ms)
 
     def _mistaken(self, effect: Mistaken) -> None:
-        """The record is the truth, and the ledger begins anew from it."""
+        """The record is the truth: report the mistake, and rebuild the ledger from the record."""
         LOG.error("%s: the ledger is wrong: %s", self.tp, effect.what)
         if effect.may_mend:
             self.reload()
 
     def send_back(self, found: Sequence[Stuck]) -> None:
-        """Ask the store to let these leave the window, in one call: the order counts (R19)."""
+        """Ask the store to move these to the retry topic, in one call: their order counts (R19)."""
         self.copies.going(found)
         self.tell(*(MoveToRetry(o, self.next_grant(), key) for o, _, key in found))
 
     def ask_parked(self, keys: Sequence[int]) -> None:
-        """Ask whether these still are; as the owner, so that it is in order with what parks one."""
+        """Ask whether these keys are still blocked; as the owner, so in order with the call that
+        blocks one.
+        """
         self.tell(*(AskBlocker(key) for key in keys))
 
 
 def _ignore(_: RecordReply | StoreError, __: int) -> None:
-    """Nobody waits for the outcome: the listener has dealt with it."""
+    """Nobody waits for the outcome: the listener handles it."""

@@ -1,9 +1,10 @@
-"""Progress notes: what a worker said with its last extend, for whoever gets the message next.
+"""Progress notes: the text of a worker's last extend, for the application that gets the message
+next.
 
-A note lies beside the record of the lease under which it was said: that of the message, or that of
-its copy in the retry topic. Whoever gets a copy is given the note of the copy, else the one of the
-message. Until somebody writes the first note of a subscription nobody looks for any: that there are
-some is a part of the live value, which every sidecar hears.
+The store keeps a note beside the record of the lease under which the worker wrote it: the record of
+the message, or that of its retry copy. A delivered copy gets its own note, else the note of the
+message. Until a worker writes the first note of a subscription, no sidecar looks for any: the live
+value, which every sidecar reads, says that there are some.
 """
 
 from __future__ import annotations
@@ -29,21 +30,21 @@ LOG = logging.getLogger("ackd.engine")
 
 NOTE_BYTES_MAX = 4096
 KNOWN_MAX = 10_000
-"""Messages with notes that are remembered, so that their notes go when they are acked. The notes of
-others stay until the bound drops them.
+"""Most messages whose notes this sidecar remembers, to drop them with the ack. The notes of other
+messages stay until the store's bound drops them.
 """
 HEARD_MS = 2 * HEARTBEAT_MS
 
 
 class NotePlace(NamedTuple):
-    """Where a note lies."""
+    """Record and offset under which the store keeps a note."""
 
     key: LedgerKey
     offset: int
 
 
 class ProgressNotes:
-    """The notes of one subscription."""
+    """Writes, reads and drops the notes of one subscription."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class ProgressNotes:
     # --- writing
 
     async def write(self, said: Sequence[tuple[Token, bytes]]) -> None:
-        """Keep what was said under these leases, which lived. Raises StoreError."""
+        """Keep the notes that came with live leases. Raises StoreError."""
         await self._begin()
         by_key: dict[LedgerKey, list[StoredNote]] = {}
         for token, text in said:
@@ -80,7 +81,7 @@ class ProgressNotes:
             self._context.metrics.notes_dropped.at(name).inc(sum(dropped))
 
     async def _begin(self) -> None:
-        """With the first note ever, every sidecar learns that there are notes to look for."""
+        """Before the first note ever, tell every sidecar that there are notes to look for."""
         if self._state.live.notes:
             return
         await self._announce()
@@ -100,11 +101,11 @@ class ProgressNotes:
 
     @property
     def used(self) -> bool:
-        """There may be notes."""
+        """Whether the subscription may have notes."""
         return self._state.live.notes
 
     async def attach(self, messages: Sequence[Delivery]) -> None:
-        """Put its note to each message that has one. Raises StoreError."""
+        """Attach its note to each message that has one. Raises StoreError."""
         places = {message.lease: self._places(message) for message in messages}
         wanted: dict[LedgerKey, list[int]] = {}
         for each in places.values():
@@ -125,7 +126,7 @@ class ProgressNotes:
                     self._remember(places[message.lease][0], *there)
 
     def _places(self, message: Delivery) -> list[NotePlace]:
-        """Where a note of a message may lie, the newest first."""
+        """Return where notes of a message may be, the newest first."""
         token = self._context.keys.open(message.lease)
         places = [self._place(token)]
         origin = message.origin
@@ -138,7 +139,7 @@ class ProgressNotes:
     # --- forgetting
 
     def acked(self, tokens: Iterable[Token]) -> None:
-        """Their notes are not needed any more. If that fails, the bound drops them one day."""
+        """Drop the notes of acked leases. If that fails, the store's bound drops them later."""
         if not self._known:
             return
         over: dict[LedgerKey, list[int]] = {}
@@ -156,5 +157,5 @@ class ProgressNotes:
             LOG.debug("%s: notes not dropped: %s", self._state.name, error.detail)
 
     async def stop(self) -> None:
-        """Drop no more."""
+        """Cancel the drops that are under way."""
         await self._tasks.stop()

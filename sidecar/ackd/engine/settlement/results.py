@@ -1,4 +1,4 @@
-"""What the store decided about a lease, as an answer to whoever asked."""
+"""Turn the store's decision about a lease into the answer to the caller."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LOOKS: Mapping[Outcome, str] = {
 
 
 def told_of(result: OpResult) -> SettleResult:
-    """Of a settle."""
+    """Make the result of a settle."""
     status = STATUSES.get(result.outcome)
     if status is None:
         return lost(_STATE_NAMES[result.state], result.attempt or None)
@@ -48,18 +48,20 @@ def told_of(result: OpResult) -> SettleResult:
 
 
 def lost(state: str, attempt: int | None = None) -> SettleResult:
-    """The lease is no more; what there is instead."""
+    """Make the result of a settle that came too late: the lease is gone, the message is in
+    `state`.
+    """
     error = LeaseLostError()
     return SettleResult(Status.LOST, now_state=state, now_attempt=attempt, error=error)
 
 
 def unavailable(error: StoreError) -> SettleResult:
-    """Nothing is known to be durable (I7)."""
+    """Make the result of a settle that is not known to be durable (I7)."""
     return SettleResult(Status.UNAVAILABLE, error=error)
 
 
 def view_of(result: OpResult) -> LeaseView:
-    """Of a look."""
+    """Make the view of a lease that was looked up."""
     state = _LOOKS.get(result.outcome, "lost")
     return LeaseView(
         state,

@@ -1,9 +1,10 @@
-"""Settling leases: tokens in, results out, in order. Any sidecar settles any lease of its
+"""Settle leases: tokens in, results out, in order. Any sidecar settles any lease of its
 subscriptions.
 
-An answer is given only when the store's decision is durable (I7, R11); what could not be decided is
-`unavailable`. A lease of a partition that another sidecar owns is settled in the same record; that
-owner reads it in the record's journal (R16).
+A settle is answered only when the store's decision is durable (I7, R11); otherwise its result is
+`unavailable`. A lease of a partition that another sidecar owns is settled in the same record, and
+that owner reads the settle in the record's journal (R16). Names with `home` mean origin records,
+`rterm` is the rollback epoch.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from ackd.store.flusher import LedgerHandle
 
 RETRY_MS = 50
 TRIES = 40
-"""A record that is being re-read or taken over is asked again; about two seconds, then 503."""
+"""Calls to a record that is being re-read or taken over: for about two seconds, then 503."""
 HANDLES_MAX = 10_000
 
 _VERBS: Mapping[SettleVerb, CoreVerb] = {
@@ -59,7 +60,7 @@ _FAILURES = (SettleVerb.DEAD, SettleVerb.RETRY)
 
 
 class Breaker(Protocol):
-    """Watches what the application makes of messages."""
+    """Counts successes and failures of the application."""
 
     @property
     def on(self) -> bool: ...
@@ -67,13 +68,13 @@ class Breaker(Protocol):
 
 
 class CancelLookup(Protocol):
-    """Knows which messages an operator has ended."""
+    """Knows which messages an operator has cancelled."""
 
     def of(self, token: Token) -> Cancel | None: ...
 
 
 class ClaimLookup(Protocol):
-    """Copies that wait for the end of a lease in their origin's record."""
+    """Retry copies that wait for the end of a forwarded lease in their origin record."""
 
     @property
     def held(self) -> Sized: ...
@@ -112,9 +113,9 @@ class SettleParts(Protocol):
 
 @dataclass(slots=True)
 class _Group:
-    """Items of one partition, which go to the store in one call: a list entry for each.
+    """Items of one partition, which one call settles; each list has one entry for an item.
 
-    `indexes`: where they stand in the request. `plain`: nothing but counted acks.
+    `indexes`: their positions in the request. `plain`: only counted acks.
     """
 
     subscription: SettleParts
@@ -127,7 +128,7 @@ class _Group:
     said: list[FailureTexts] = field(default_factory=list)
 
     def some(self, places: Sequence[int]) -> _Group:
-        """A part of them."""
+        """Return the group of these entries only."""
         indexes, tokens, ops = self.indexes, self.tokens, self.ops
         part = _Group(self.subscription, self.topic_id, self.partition, plain=self.plain)
         for each in places:
@@ -147,7 +148,7 @@ _Answered = Callable[[_Group, RecordReply | StoreError | None], None]
 
 
 class Settler:
-    """Settles for all subscriptions of this sidecar."""
+    """Settles leases of all subscriptions of this sidecar."""
 
     def __init__(self, subscriptions: Mapping[str, SettleParts], context: Context) -> None:
         self._names = {subscription_hash(name): name for name in subscriptions}
@@ -160,10 +161,10 @@ class Settler:
     async def settle(
         self, items: Sequence[SettleItem], submitted: Callable[[], None] = lambda: None
     ) -> list[SettleResult]:
-        """Settle; results in the order of the items. Never raises for an item.
+        """Settle the items; results in their order. Never raises for an item.
 
-        `submitted` is called when the store was asked, before anything is awaited: what it asks of
-        the store travels in the same flush.
+        `submitted` is called after the store was asked and before anything is awaited: calls that
+        it makes to the store join the same flush.
         """
         results: list[SettleResult | None] = [None] * len(items)
         groups, notes = self._read(items, results)
@@ -180,9 +181,10 @@ class Settler:
     def _read(
         self, items: Sequence[SettleItem], results: list[SettleResult | None]
     ) -> tuple[list[_Group], list[_Said]]:
-        """Check the items without the store; what is wrong goes into `results`.
+        """Check the items without the store; the result of an invalid item goes into `results`.
 
-        Most items are plain acks, in large batches: those are read without a call each.
+        Most items are plain acks in large batches: the loop reads those without a function call
+        each.
         """
         groups: dict[tuple[bytes, bytes, int], _Group] = {}
         notes: list[_Said] = []
@@ -224,7 +226,7 @@ class Settler:
         return [group for group in groups.values() if group.ops], notes
 
     def _op(self, of: SettleParts, item: SettleItem, token: Token) -> Settle | BadParameterError:
-        """What one item asks of the store."""
+        """Make the operation that one item asks of the store."""
         if item.note is not None and len(item.note.encode()) > NOTE_BYTES_MAX:
             return BadParameterError(f"note must be at most {NOTE_BYTES_MAX} bytes")
         arg = self._argument(item, token, of)
@@ -248,9 +250,10 @@ class Settler:
         return 0
 
     async def _ask_all(self, pending: Sequence[_Call], answered: _Answered) -> None:
-        """Wait for the store's answers, one per partition; a call that was refused is repeated.
+        """Wait for the store's answers, one per partition; repeat a call that the store refused.
 
-        `answered` is told each as it comes: a reply with a decision, None if the topic is gone.
+        `answered` gets each answer as it comes: a reply with a decision, an error, or None if the
+        topic is gone.
         """
         for _ in range(TRIES):
             again: list[_Group] = []
@@ -281,7 +284,9 @@ class Settler:
             answered(group, None if gone else StoreError("the record is being taken over"))
 
     async def _write(self, notes: Sequence[_Said], results: list[SettleResult | None]) -> None:
-        """Keep the notes of leases that live; one that is not durable is no success (I7)."""
+        """Keep the notes of live leases; a note that is not durable makes its settle unavailable
+        (I7).
+        """
         by_name: dict[str, list[_Said]] = {}
         for said in notes:
             index, subscription, _, _ = said
@@ -301,7 +306,7 @@ class Settler:
         group: _Group,
         answer: RecordReply | StoreError | None,
     ) -> None:
-        """Keep what became of the items of one partition."""
+        """Fill in the results of one partition's items, and pass them on."""
         if not isinstance(answer, RecordReply):
             for index in group.indexes:
                 results[index] = lost("deleted") if answer is None else unavailable(answer)
@@ -322,7 +327,7 @@ class Settler:
         self._remember(group, answer)
 
     def _free(self, group: _Group, reply: RecordReply) -> None:
-        """Copies may wait for the end of these leases."""
+        """Report these settles to copies that may wait for the end of their leases."""
         key, claims = self._handle(group).key, group.subscription.claims
         for op, result in zip(group.ops, reply.results, strict=True):
             if result.outcome in STATUSES:
@@ -332,7 +337,9 @@ class Settler:
         return self._context.flusher.submit(self._handle(group), group.ops, group.said)
 
     def _handle(self, group: _Group) -> LedgerHandle:
-        """The owner's handle if this sidecar owns the partition, else one for foreign settles."""
+        """Return the owner's handle if this sidecar owns the partition, else one for settles
+        only.
+        """
         subscription, topic_id = group.subscription, group.topic_id
         partition = self._owned(group)
         if partition is not None:
@@ -352,7 +359,9 @@ class Settler:
         return group.subscription.partitions.by_ledger.get((group.topic_id, group.partition))
 
     def _told(self, group: _Group, offset: int, reason: str) -> None:
-        """For traces, and headers of copies, where the store has nothing."""
+        """Keep a failure reason for traces, and for headers of copies in case the store loses
+        it.
+        """
         origin, partition = (group.topic_id, group.partition), self._owned(group)
         parked = group.subscription.claims.failed_with(origin, offset, reason)
         if partition is not None and not parked:
@@ -382,7 +391,7 @@ class Settler:
     # --- looking
 
     async def look(self, text: str) -> LeaseView:
-        """Where a lease is. Raises BadLeaseTokenError, UnknownSubscriptionError, StoreError."""
+        """Look a lease up. Raises BadLeaseTokenError, UnknownSubscriptionError, StoreError."""
         results: list[SettleResult | None] = [None]
         groups, _ = self._read([SettleItem(text, SettleVerb.ACK)], results)
         for refused in filter(None, results):
@@ -403,8 +412,9 @@ class Settler:
     # --- after a rollback (R10)
 
     def _remember(self, group: _Group, reply: RecordReply) -> None:
-        """Keep confirmed acks, in case the store forgets them; repeated ones too, because whoever
-        served them first may not have heard of it.
+        """Keep confirmed acks for a replay, in case the store forgets them.
+
+        Repeated acks too: the sidecar that served them first may not have got the store's answer.
         """
         if not group.plain:
             self._remember_extended(group, reply)
@@ -424,8 +434,8 @@ class Settler:
             memory.acked_at_home(handle.key, handle.incarnation, reply.epoch, homes)
 
     def _remember_extended(self, group: _Group, reply: RecordReply) -> None:
-        """Keep what the owner of the record may not hear of before the store forgets it: it knows
-        the leases of its window, and of homes only those that it made.
+        """Keep extensions that the record's owner may not learn of before the store forgets them:
+        it knows the leases of its window, but only those origin records that it made.
         """
         known = self._owned(group) is not None
         later_ms = self._context.clock.monotonic_ms() - reply.now_ms
@@ -439,7 +449,7 @@ class Settler:
 
 
 def _split(group: _Group, results: Sequence[OpResult]) -> tuple[_Group, _Group, list[OpResult]]:
-    """Items that have to wait for a repair (R10); those that are decided, with their results."""
+    """Split off the items that must wait for a repair (R10); return the rest with its results."""
     waits: list[int] = []
     decided: list[int] = []
     for place, result in enumerate(results):
