@@ -1,1 +1,1 @@
-"""What every part of the engine is given. It asks nobody above it."""
+"""What every part of the engine is given. It imports no part of the engine above it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ackd.config.subscription import SubscriptionSettings
 
 GROWTH_MAX = 30
-"""Steps after which a formula's delay stops growing: a power of an attempt could overflow."""
+"""Steps after which a formula's delay stops growing: a larger power could overflow."""
 
 
 def retry_delay_ms(settings: SubscriptionSettings, attempt: int) -> int:
@@ -20,7 +20,7 @@ def retry_delay_ms(settings: SubscriptionSettings, attempt: int) -> int:
 
 
 def longest_delay_ms(settings: SubscriptionSettings) -> int:
-    """The longest that the schedule makes a message wait."""
+    """Return the longest delay of the schedule, in ms."""
     if settings.retry_backoff_ms:
         return settings.retry_backoff_ms_max
     return max(settings.retry_delays_ms)

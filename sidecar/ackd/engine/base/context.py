@@ -22,21 +22,19 @@ if TYPE_CHECKING:
 
 
 class SystemClock:
-    """`ackd.ports.Clock` of this machine."""
+    """Implements `ackd.ports.Clock` with this machine's clock."""
 
     def monotonic_ms(self) -> int:
-        """Milliseconds that never go back."""
         return time.monotonic_ns() // 1_000_000
 
     def wall_ms(self) -> int:
-        """Unix time in milliseconds."""
         return time.time_ns() // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Shared by all subscriptions of a sidecar. `random_bits(n)` gives n random bits,
-    `spill(subscription, bytes_max)` a place for bodies.
+    """Shared by all subscriptions of a sidecar. `random_bits(n)` returns n random bits,
+    `spill(subscription, bytes_max)` a file store for bodies.
     """
 
     store: Store

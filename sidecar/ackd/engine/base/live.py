@@ -1,8 +1,9 @@
-"""What an operator has changed while the subscription runs: one small value in the store.
+"""The live value: what operators have changed while the subscription runs, one small value in the
+store.
 
-Every heartbeat brings it, so that all sidecars know it within half a second. It has a version; the
-newest one wins, and a sidecar that knows a newer one than the store (which was rolled back or lost
-its data) writes that back. Times are the store's.
+Every heartbeat reads it, so all sidecars know it within half a second. It has a version and the
+newest one wins; a sidecar that knows a newer one than the store (which was rolled back or lost its
+data) writes that back. Times are the store's.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from ackd.api.control import Cancel, Pause
 
 
 class OpenLeaseChange(msgspec.Struct, frozen=True):
-    """Leases that were open at this version, at `at_ms`, got the lease time of it; `force`: longer
-    ones too.
+    """Leases that were open at this version, at `at_ms`, get its lease time; `force`: longer ones
+    too.
     """
 
     version: int
@@ -24,15 +25,15 @@ class OpenLeaseChange(msgspec.Struct, frozen=True):
 
 
 class Halt(msgspec.Struct, frozen=True):
-    """An operation that no sidecar may own partitions beside, and since when it runs."""
+    """An operation during which no sidecar may own partitions, and since when it runs."""
 
     operation: str
     since_ms: int
 
 
 class Live(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The whole value. `settings`: changed ones only, as they would stand in the file. `notes`:
-    workers have left progress notes.
+    """The whole value. `settings`: only the changed ones, in the form of the file. `notes`: workers
+    have written progress notes.
     """
 
     version: int = 0
@@ -45,12 +46,12 @@ class Live(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def write_live(live: Live) -> bytes:
-    """As it stands in the store."""
+    """Encode the value for the store."""
     return msgspec.json.encode(live)
 
 
 def read_live(data: bytes) -> Live | None:
-    """None for what is not there, or can't be read (another version may write more)."""
+    """Decode the value; None if it can't be read (another version may write more)."""
     if not data:
         return Live()
     try:

@@ -1,4 +1,8 @@
-"""What this sidecar knows to be finished, kept for a while, in case the store forgets it (R10)."""
+"""Replay log: what this sidecar knows to be finished or leased, kept for a while in case the store
+forgets it (R10).
+
+`homes` in names are origin records; a ledger that was `let go` is that of a released partition.
+"""
 
 from __future__ import annotations
 
@@ -20,29 +24,29 @@ from ackd.store.flusher import Flusher, LedgerHandle
 
 KEEP_MS = 10_000
 OFFSETS_MAX = 100_000
-"""Most acks that are remembered, and most offsets that one let go ledger repeats."""
+"""Most acks that are remembered, and most offsets replayed for one released partition."""
 LEDGERS_MAX = 1_000
 TOLD_KEEP_MS = 540_000
-"""What is about homes is remembered for nearly as long as a home is kept that is over, so that a
-store which was set back by minutes learns it again.
+"""Operations about origin records are remembered for nearly as long as the store keeps a finished
+origin record, so that a store which was set back by minutes gets them again.
 """
 TOLD_MAX = 10_000
-"""Items of that kind."""
+"""Most operations of that kind."""
 EXTENDED_MAX = 100_000
 RETRY_MS = 50
 REPLAY_WAIT_MS = 10_000
 UNOPENED_WAIT_MS = 120_000
-"""So long a record may be without an owner that re-opens it: a group waits 45 s for a dead member,
-and moves its partitions then. Nobody grants anything meanwhile.
+"""How long a replay waits for an owner to re-open the record: a group waits 45 s for a dead member,
+and moves its partitions then. No sidecar grants anything from it meanwhile.
 """
 UNOPENED_RETRY_MS = 500
-"""How often it is tried once `REPLAY_WAIT_MS` are over; much shorter than the wait for replays."""
+"""Pause between tries once `REPLAY_WAIT_MS` are over; much shorter than the wait for replays."""
 UNREPAIRED_TRIES = 10
 REPLAY_BATCH = 1_000
 
 
 _Parts = dict[int, list[Op]]
-"""By incarnation of the record, 0 = whichever there is."""
+"""Operations by incarnation of the record, 0 = whichever there is."""
 
 
 class _Acks(NamedTuple):
@@ -69,7 +73,7 @@ class _LetGo(NamedTuple):
     said: list[str]
 
     def ops(self) -> list[Op]:
-        """As replays; the last ones, if there are too many."""
+        """Return the finished offsets as replays; the last ones, if there are too many."""
         offsets: deque[int] = deque(maxlen=OFFSETS_MAX)
         for start, end in self.finished.ranges(0):
             offsets.extend(range(max(start, end - OFFSETS_MAX), end))
@@ -77,7 +81,7 @@ class _LetGo(NamedTuple):
 
 
 class ReplayLog:
-    """Acks that were confirmed here, and what a partition's owner knew when it was superseded."""
+    """Acks that were confirmed here, and what the former owner of a released partition knew."""
 
     def __init__(
         self, flusher: Flusher, clock: Clock, run: Callable[[], str] = lambda: ""
@@ -92,8 +96,8 @@ class ReplayLog:
         self._extended: OrderedDict[tuple[LedgerKey, int], tuple[int, Lease]] = OrderedDict()
 
     def told(self, key: LedgerKey, incarnation: int, ops: Sequence[Op]) -> None:
-        """What else was confirmed here, and may be repeated as it is: about homes, so it means
-        nothing in a record that was made anew.
+        """Keep other confirmed operations that may be repeated as they are. They are about origin
+        records, so they mean nothing to a record that was made anew.
         """
         now_ms = self._clock.monotonic_ms()
         self._told.append(_Told(now_ms, key, incarnation, ops))
@@ -103,7 +107,7 @@ class ReplayLog:
             self._told_count -= len(self._told.popleft().ops)
 
     def acked(self, key: LedgerKey, epoch: int, offsets: list[int]) -> None:
-        """Confirmed acks, of own partitions too: a rollback may forget the term."""
+        """Keep confirmed acks, of own partitions too: a rollback may forget the ownership term."""
         now_ms = self._clock.monotonic_ms()
         self._acks.append(_Acks(now_ms, key, epoch, offsets))
         self._ack_count += len(offsets)
@@ -113,13 +117,16 @@ class ReplayLog:
     def acked_at_home(
         self, key: LedgerKey, incarnation: int, epoch: int, homes: Sequence[tuple[int, int]]
     ) -> None:  # fmt: skip
-        """Acks of what was sent back: (offset, generation), so that they outlive the home."""
+        """Keep acks of moved messages: (offset, generation), so that they outlive the origin
+        record.
+        """
         mark = epoch_mark(epoch)
         ops = [ReplayAck(offset, fence, mark=mark) for offset, fence in homes]
         self.told(key, incarnation, ops)
 
     def extended(self, key: LedgerKey, leases: Sequence[Lease]) -> None:
-        """Confirmed extensions that the owner of the record may not know: of each lease the last.
+        """Keep confirmed extensions that the owner of the record may not know: of each lease the
+        last.
 
         `due_ms` is on the clock of this sidecar.
         """
@@ -135,14 +142,14 @@ class ReplayLog:
     def let_go(
         self, handle: LedgerHandle, epoch: int, finished: ChunkedBitmap, left: LeftOpen
     ) -> None:  # fmt: skip
-        """A ledger whose partition has another owner now; `finished` must not change any more."""
+        """Keep what a released partition's ledger knew; `finished` must not change any more."""
         now_ms = self._clock.monotonic_ms()
         gone = _LetGo(now_ms, handle.key, handle.incarnation, epoch, finished, left, [])
         self._let_go.append(gone)
         self.purge()
 
     def purge(self) -> None:
-        """Forget ledgers that were let go, and leases that were extended, long ago."""
+        """Forget released partitions and extensions that are older than `KEEP_MS`."""
         self._purge_extended()
         old_ms = self._clock.monotonic_ms() - KEEP_MS
         while self._let_go and (
@@ -156,14 +163,14 @@ class ReplayLog:
             self._extended.popitem(last=False)
 
     def _first(self) -> Iterator[_Told]:
-        """What goes before all acks, of which some are for homes."""
+        """Yield what must be replayed before all acks, because some acks are for origin records."""
         now_ms = self._clock.monotonic_ms()
         yield from self._told
         for each in self._let_go:
             yield _Told(each.since_ms, each.key, each.incarnation, each.open.ops(now_ms))
 
     def known(self, key: LedgerKey, incarnation: int) -> list[Op]:
-        """What is remembered of one partition, as replays."""
+        """Return all that is remembered of one partition, as replays."""
         homes = (each for each in self._first() if each.key == key)
         ops = [op for each in homes if each.incarnation == incarnation for op in each.ops]
         for acks in self._acks:
@@ -179,7 +186,7 @@ class ReplayLog:
     async def replay(self, subscription: str) -> None:
         """Repeat all that the store had confirmed to this sidecar.
 
-        A record takes replays once its owner has re-opened it; that is waited for.
+        A record accepts replays once its owner has re-opened it; the replay waits for that.
         """
         self.purge()
         now_ms = self._clock.monotonic_ms()
@@ -197,8 +204,8 @@ class ReplayLog:
         await self._replay_all(by_key)
 
     async def replay_let_go(self, subscription: str) -> None:
-        """Repeat what was finished in partitions that this sidecar has let go; once for each run
-        of the server, because the next one may have forgotten it again.
+        """Repeat what was finished in released partitions; once for each server run, because the
+        next run may have forgotten it again.
         """
         self.purge()
         by_key: dict[LedgerKey, _Parts] = {}
@@ -206,7 +213,7 @@ class ReplayLog:
         await self._replay_all(by_key)
 
     def _add_let_go(self, by_key: dict[LedgerKey, _Parts], subscription: str) -> None:
-        """What was not repeated to this run of the server yet."""
+        """Add what was not repeated to this server run yet."""
         now_ms = self._clock.monotonic_ms()
         for each in self._let_go:
             if each.key.subscription != subscription or each.said == [self._run()]:
@@ -221,15 +228,18 @@ class ReplayLog:
         await asyncio.gather(*(self._replay(key, parts, now_ms) for key, parts in by_key.items()))
 
     async def _replay(self, key: LedgerKey, parts: _Parts, since_ms: int) -> None:
-        """What is about homes goes first, to the record that had them."""
+        """Replay to one record: operations about origin records first, to the incarnation that had
+        them.
+        """
         for incarnation, ops in sorted(parts.items(), reverse=True):
             for start in range(0, len(ops), REPLAY_BATCH):
                 handle = LedgerHandle(key, incarnation=incarnation)
                 await self._send(handle, ops[start : start + REPLAY_BATCH], since_ms)
 
     async def _send(self, handle: LedgerHandle, ops: list[Op], since_ms: int) -> None:
-        """`ops` as they were at `since_ms`. Ends when the server's run changes once more, as all is
-        repeated to that one, too.
+        """Send `ops`, which are as of `since_ms`, until the record accepts them.
+
+        Ends when the server run changes once more, because all is repeated to the new run, too.
         """
         clock, tries, made_ms, run = self._clock, UNREPAIRED_TRIES, since_ms, self._run()
         end_ms = since_ms + REPLAY_WAIT_MS
@@ -242,10 +252,10 @@ class ReplayLog:
                 elif reply.verdict is CallStatus.ABSENT and handle.incarnation:
                     return
                 elif reply.verdict is CallStatus.MOVED:
-                    # Its repair begins when it is re-opened (R10), however late that is.
+                    # The record's repair begins when its owner re-opens it (R10), however late.
                     end_ms = clock.monotonic_ms() + REPLAY_WAIT_MS
             except StoreError:
-                pass  # away again: the next change of the run, or the end of the wait, decides
+                pass  # the store is away: the next server run, or the end of the wait, decides
             now_ms = clock.monotonic_ms()
             if not ops or now_ms >= min(end_ms, since_ms + UNOPENED_WAIT_MS):
                 return
@@ -272,13 +282,13 @@ def _ops(epoch: int, offsets: Sequence[int], *, acked: bool = True) -> list[Op]:
 
 
 def _unrepaired(ops: list[Op], results: Sequence[OpResult]) -> list[Op]:
-    """Leases whose homes somebody else has to make again first."""
+    """Return the leases whose origin records another sidecar must restore first."""
     pairs = zip(ops, results, strict=True)
     return [op for op, result in pairs if result.outcome is Outcome.UNREPAIRED]
 
 
 def _aged(ops: list[Op], passed_ms: int) -> list[Op]:
-    """A lease that is given back ends when its holder was told that it ends."""
+    """Shorten replayed leases by the time that passed, so each ends when its holder expects."""
     aged: list[Op] = []
     for op in ops:
         if not isinstance(op, Settle):

@@ -1,4 +1,4 @@
-"""Pauses between tries of what failed at the broker: 5 s, then twice as long each, at most 60 s."""
+"""Pauses between tries of a failed broker call: 5 s, then twice as long each time, at most 60 s."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST_MS = 60_000
 
 
 class RetryTimer:
-    """One thing that is tried again and again. `again_ms`: when next, on the monotonic clock."""
+    """Times the tries of one thing. `again_ms`: when to try next, on the monotonic clock."""
 
     __slots__ = ("_clock", "_most_ms", "_pause_ms", "again_ms")
 
@@ -22,12 +22,12 @@ class RetryTimer:
         self.again_ms = 0
 
     def failed(self) -> None:
-        """Put the next try off."""
+        """Postpone the next try."""
         self.again_ms = self._clock.monotonic_ms() + self._pause_ms
         self._pause_ms = min(self._pause_ms * 2, self._most_ms)
 
     async def sleep(self) -> None:
-        """It failed: wait until it may be tried again."""
+        """After a failure: wait until the next try."""
         pause_ms = self._pause_ms
         self.failed()
         await asyncio.sleep(pause_ms / 1000)

@@ -1,8 +1,8 @@
-"""Bodies of messages that wait long, in files of their own: memory keeps a stub of each.
+"""Spill: bodies of messages that wait long, in files of their own; memory keeps a stub of each.
 
-Nothing in here has to survive a restart, the broker has every body: files are deleted at the start,
-and a body that can't be read back is fetched again. All file work is done in one thread, one job
-after the other, so that nothing needs a lock and the event loop never waits for the disk.
+Nothing here has to survive a restart, because the broker has every body: the files are deleted at
+the start, and a body that can't be read back is fetched again. One thread does all file work, one
+job after the other, so nothing needs a lock and the event loop never waits for the disk.
 """
 
 from __future__ import annotations
@@ -22,16 +22,18 @@ from ackd.ports import Headers, Record
 T = TypeVar("T")
 SEGMENT_BYTES = 16 * 1024 * 1024
 STUB_BYTES = 64
-"""What a stub counts in the window's bytes."""
+"""Bytes that a stub counts in the window."""
 FREED_MAX = 1_000
 WASTE_SHARE = 2
-"""Segments are rewritten when less than one part in this many of all bytes is still wanted."""
+"""A segment is rewritten when less than one part in this many of the bytes is still wanted."""
 
 
 class Stub:
-    """Stands for a body in its ledger entry. Where it lies may change: only the spill knows.
+    """Stands for a body in its ledger entry. The spill alone knows where the body is, and may move
+    it.
 
-    `name`: the public id if the body is a copy's, else empty; `epoch`: the carrier's.
+    `name`: the public id if the body is a retry copy's, else empty; `epoch`: the copy's reset
+    epoch.
     """
 
     __slots__ = ("at", "epoch", "length", "name", "offset", "segment", "timestamp_ms")
@@ -43,7 +45,7 @@ class Stub:
         self.segment = self.at = self.length = self.epoch = 0
 
     def size(self) -> int:
-        """Bytes that it takes in memory."""
+        """Return the bytes that the stub counts in the window."""
         return STUB_BYTES
 
 
@@ -52,27 +54,27 @@ Held = Record | Stub
 
 
 class Spill(Protocol):
-    """Where bodies can be put."""
+    """Keeps bodies outside memory."""
 
     @property
     def taken(self) -> int:
-        """Bytes that are taken now."""
+        """Bytes in use now."""
 
     async def write(self, records: Sequence[Record]) -> list[Stub] | None:
-        """Put bodies there; None when there is no room for them. Raises OSError."""
+        """Store bodies; None when there is no room for them. Raises OSError."""
 
     async def read(self, stubs: Sequence[Stub]) -> list[Record]:
-        """Get bodies back; they stay until they are freed. Raises OSError."""
+        """Read bodies back; they stay until they are freed. Raises OSError."""
 
     def free(self, stub: Stub) -> None:
-        """A body is not needed any more."""
+        """Give up a body that is not needed any more."""
 
     async def close(self) -> None:
-        """End, and leave nothing behind. Never raises."""
+        """Stop, and delete everything. Never raises."""
 
 
 class _Body(msgspec.Struct, array_like=True):
-    """A body as it stands in the file."""
+    """A body in the form of the file."""
 
     offset: int
     key: bytes | None
@@ -82,7 +84,7 @@ class _Body(msgspec.Struct, array_like=True):
 
 
 class _Segment:
-    """One file. `live`: stubs whose bodies lie in it and are wanted."""
+    """One file. `live`: stubs whose bodies are in it and still wanted."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -92,7 +94,7 @@ class _Segment:
         self.file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
 
     def append(self, data: bytes) -> int:
-        """Write at the end; returns where. Raises OSError; then nothing of it counts."""
+        """Write at the end; return the position. Raises OSError, and then nothing of it counts."""
         at, view = self.size, memoryview(data)
         while view:
             written = os.pwrite(self.file, view, at + len(data) - len(view))
@@ -101,20 +103,19 @@ class _Segment:
         return at
 
     def read(self, stub: Stub) -> bytes:
-        """One body. Raises OSError."""
+        """Read one body. Raises OSError."""
         data = os.pread(self.file, stub.length, stub.at)
         if len(data) != stub.length:
             raise OSError(f"{self.path}: cut off")
         return data
 
     def remove(self) -> None:
-        """Close and delete."""
         os.close(self.file)
         self.path.unlink(missing_ok=True)
 
 
 class FileSpill:
-    """Implements `Spill` in a folder of its own; at most `bytes_max` bytes."""
+    """Implements `Spill` in a folder of its own, with at most `bytes_max` bytes."""
 
     def __init__(self, folder: Path, bytes_max: int, segment_bytes: int = SEGMENT_BYTES) -> None:
         self._folder = folder
@@ -132,29 +133,25 @@ class FileSpill:
 
     @property
     def taken(self) -> int:
-        """Bytes of all files."""
         return self._total
 
     async def write(self, records: Sequence[Record]) -> list[Stub] | None:
-        """See `Spill`."""
         return await self._run(lambda: self._write(records))
 
     async def read(self, stubs: Sequence[Stub]) -> list[Record]:
-        """See `Spill`."""
         return await self._run(lambda: [self._read(stub) for stub in stubs])
 
     def free(self, stub: Stub) -> None:
-        """See `Spill`. The room is there with the next write."""
+        """Free a body; the next write gets its room."""
         self._freed.append(stub)
         if len(self._freed) == FREED_MAX:
             self._thread.submit(self._let_go)
 
     async def close(self) -> None:
-        """See `Spill`."""
         try:
             await self._run(self._remove_all)
         except OSError:
-            pass  # it is deleted at the next start
+            pass  # the next start deletes the files
         finally:
             self._thread.shutdown(wait=False)
 
@@ -181,7 +178,7 @@ class FileSpill:
         return stubs
 
     def _append(self, stubs: Sequence[Stub], bodies: Sequence[bytes]) -> None:
-        """All of them into one segment, so that a failure leaves nothing half done."""
+        """Write all bodies into one segment, so that a failure leaves nothing half done."""
         segment = self._open_segment()
         data = b"".join(bodies)
         at = segment.append(data)
@@ -232,7 +229,9 @@ class FileSpill:
         segment.remove()
 
     def _tidy(self) -> None:
-        """Rewrite what is still wanted of the emptiest segment: one long wait must not keep it."""
+        """Rewrite what is still wanted of the emptiest segment, so that one long wait does not keep
+        it.
+        """
         closed = [number for number in self._segments if number != self._last]
         if not closed:
             return

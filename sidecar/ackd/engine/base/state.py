@@ -1,4 +1,6 @@
-"""What every part of one subscription knows: a leaf, so that parts need not know each other."""
+"""State that every part of one subscription shares. It imports no part, so parts need not know each
+other.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from ackd.ports import Broker, Condition, Consumer
 
 @dataclass(slots=True)
 class Health:
-    """What readiness asks of a subscription. `refusal`: why this sidecar must not serve it."""
+    """What readiness reports of a subscription. `refusal`: why this sidecar must not serve it."""
 
     joined: bool = False
     nominated_once: bool = False
@@ -24,7 +26,7 @@ class Health:
 
 
 class Signal:
-    """An occasion that lower parts raise and higher parts act on, without knowing each other.
+    """A notification that lower parts send and higher parts act on, without knowing each other.
 
     The subscription connects the listeners once; a signal calls them in that order.
     """
@@ -35,11 +37,10 @@ class Signal:
         self._listeners: tuple[Callable[[], None], ...] = ()
 
     def connect(self, *listeners: Callable[[], None]) -> None:
-        """Have these called, after those that are connected already."""
+        """Call these listeners, too, after those that are connected already."""
         self._listeners += listeners
 
     def __call__(self) -> None:
-        """Call every listener."""
         for listener in self._listeners:
             listener()
 
@@ -48,10 +49,10 @@ class Signal:
 class Signals:
     """The signals of one subscription.
 
-    `deliver`: waiting receives may be served. `room`: what is held in memory has changed, so
-    fetching may have to pause or resume. `timers`: deadlines have to be looked at again. `beat`:
-    other sidecars should hear at once what has changed here. `policies`: the rules that ledgers go
-    by have changed.
+    `deliver`: the dispatcher may serve waiting receives. `room`: the memory in use has changed, so
+    fetching may have to pause or resume. `timers`: deadlines must be checked again. `beat`: other
+    sidecars should learn at once what has changed here. `policies`: the rules of the ledgers have
+    changed.
     """
 
     deliver: Signal = field(default_factory=Signal)
@@ -67,7 +68,8 @@ class SubscriptionState:
 
     `configured`: the settings of the file; `settings`: those in force, with what operators changed.
     `cluster`: of the broker, empty until it is known; `scope`: names the subscription in the store.
-    `live`: what operators have changed. `paused`: a pause holds deliveries back.
+    `live`: what operators have changed. `paused`: a pause holds deliveries back. `troubles`:
+    conditions by code.
     """
 
     name: str

@@ -1,5 +1,5 @@
-"""The one place where a task is started outside a task group: held, named, and its error never
-lost.
+"""Start background tasks outside a task group: held, named, and with no error lost. No other file
+does it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,12 @@ LOG = logging.getLogger("ackd.engine")
 
 
 class Vitals:
-    """Whether all that a sidecar can't work without still runs; `failure` says what does not.
+    """Whether every task that a sidecar needs still runs; `failure` names the first that does not.
 
-    A task that ended by an error that nobody foresaw can't be begun again: what it knew is in a
-    state that nobody knows. Everything that matters is in the store, so a new process is the
-    cure, and `ackd serve` ends with a failure as soon as one is heard of. It does not wait for a
-    liveness probe to find out: ending works under every supervisor, takes no probe's period, and
-    the other sidecars hear of it at once.
+    A task that ended by an unforeseen error can't be restarted, because nobody knows the state that
+    it left. Everything that matters is in the store, so a new process is the cure, and `ackd serve`
+    ends with a failure at the first such error. It does not wait for a liveness probe: ending works
+    under every supervisor, takes no probe's period, and the other sidecars notice at once.
     """
 
     def __init__(self) -> None:
@@ -26,21 +25,21 @@ class Vitals:
         self._failed = asyncio.Event()
 
     def failed(self, name: str, error: BaseException | None) -> None:
-        """A task has ended; the first one counts."""
+        """Report a task that has ended; the first one counts."""
         if not self.failure:
             kind = "cancelled" if error is None else f"{type(error).__name__}: {error}"
             self.failure = f"{name} has ended ({kind})"
         self._failed.set()
 
     async def wait(self) -> None:
-        """Until something has failed."""
+        """Wait until a task has failed."""
         await self._failed.wait()
 
 
 class Tasks:
-    """Background tasks of one owner. They are held until they end; a failure is logged and kept.
+    """Background tasks of one owner, held until they end; a failure is logged and kept.
 
-    With `vitals` it is told there, too.
+    With `vitals` it is reported there, too.
     """
 
     def __init__(self, name: str, vitals: Vitals | None = None) -> None:
@@ -50,7 +49,7 @@ class Tasks:
         self._stopping = False
 
     def start(self, work: Coroutine[None, None, None], name: str, *, vital: bool = True) -> None:
-        """Run `work` in the background of the current loop. Not `vital`: the rest goes on as well
+        """Run `work` in the background of the current loop. Not `vital`: the sidecar works as well
         without it.
         """
         task = asyncio.get_running_loop().create_task(work, name=f"{self._name}.{name}")
@@ -68,7 +67,7 @@ class Tasks:
             self._vitals.failed(task.get_name(), error)
 
     async def stop(self) -> None:
-        """Cancel all and wait until they have ended."""
+        """Cancel all tasks and wait until they have ended."""
         self._stopping = True
         tasks = list(self._tasks)
         for task in tasks:

@@ -1,4 +1,6 @@
-"""Whether this sidecar may serve a subscription: the store's layout, and what the others have."""
+"""Decide whether this sidecar may serve a subscription, by the store's layout and the others'
+settings.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from ackd.ports import Members
 
 
 class Admission:
-    """Asked before a sidecar joins, and with every heartbeat."""
+    """Checks before a sidecar joins, and with every heartbeat."""
 
     def __init__(
         self,
@@ -37,7 +39,7 @@ class Admission:
         )
 
     async def enter(self, members: Members) -> None:
-        """Before joining; `members`: without this sidecar's own word of now.
+        """Check before joining; `members`: without a heartbeat of this sidecar.
 
         Raises StoreLayoutError, SettingsDifferError, StoreError.
         """
@@ -57,17 +59,17 @@ class Admission:
             await self._agreement.enter(self._drift)
         except (StoreLayoutError, SettingsDifferError) as error:
             health.refusal = error
-            # Who asks without a boot number may have made an entry; nobody should count on it.
+            # A heartbeat of boot 0 may have made an entry, which no other sidecar should count on.
             await self._context.store.forget(state.name, identity, 0)
             raise
         health.refusal = None
-        self._layout.again()  # once more, when the first heartbeat has told the others
+        self._layout.again()  # check again after the first heartbeat, when the others know of us
 
     async def stay(self) -> None:
-        """With a heartbeat that the store has taken. `Health.refusal` says that this sidecar has to
-        leave; when the subscription is started again it asks whether it may `enter`.
+        """Check after a heartbeat that the store has taken.
 
-        Raises StoreError.
+        `Health.refusal` says that this sidecar must leave; when the subscription starts again it
+        calls `enter`. Raises StoreError.
         """
         state = self._state
         try:

@@ -1,4 +1,4 @@
-"""This sidecar's heartbeat: it tells the store what it owns, and does what the answer asks for."""
+"""This sidecar's heartbeat: it writes into the store what it owns, and acts on the answer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOG = logging.getLogger("ackd.engine")
 
 
 class Owner(Protocol):
-    """What a heartbeat asks of `ackd.engine.ownership.ownership.Ownership`."""
+    """What a heartbeat calls of `ackd.engine.ownership.ownership.Ownership`."""
 
     def take(self, tp: TopicPartition) -> None: ...
     def drop_all(self) -> None: ...
@@ -35,7 +35,7 @@ class Owner(Protocol):
 
 
 class LiveValue(Protocol):
-    """What a heartbeat asks of `ackd.engine.control.control.Control`."""
+    """What a heartbeat calls of `ackd.engine.control.control.Control`."""
 
     def heard(self, there: bytes, now_ms: int) -> None: ...
     def look(self) -> None: ...
@@ -43,9 +43,9 @@ class LiveValue(Protocol):
 
 
 class Heartbeat:
-    """Registers, beats, takes over from the silent ones, and notices a change of the server run.
+    """Registers, beats, takes over from silent sidecars, and notices a change of the server run.
 
-    `ready` is called for each partition that may be granted from again.
+    `ready` is called for each partition that this sidecar may grant from again.
     """
 
     def __init__(
@@ -78,11 +78,10 @@ class Heartbeat:
         self._rival: Rival | None = None
 
     async def register(self) -> None:
-        """Get a boot number, and what an earlier run of the same name left. Raises StoreError.
+        """Get a boot number, and what an earlier process of the same name left. Raises StoreError.
 
-        Its entry is read before the first own heartbeat replaces it (a beat of boot 0 writes
-        nothing over a newer one), and is carried on in this one's note until somebody owns the
-        ledgers.
+        The earlier entry is read before our first heartbeat replaces it (a heartbeat of boot 0
+        overwrites nothing newer); our note carries it on until a sidecar owns its records.
         """
         name, store = self._context.identity, self._context.store
         boot = await store.register(self._state.name, name)
@@ -96,7 +95,7 @@ class Heartbeat:
         self._state.health.store_ok = True
 
     async def admit(self) -> None:
-        """Find out whether this sidecar may join. Raises StoreError; StoreLayoutError and
+        """Check whether this sidecar may join. Raises StoreError; StoreLayoutError and
         SettingsDifferError when it may not.
         """
         before, self._before = self._before, None
@@ -130,9 +129,9 @@ class Heartbeat:
                     await self._soon.wait()
 
     def _leave_group_if_told(self) -> None:
-        """End the subscription's run when the store is away for too long (R34).
+        """End the subscription's run when the store is away longer than the settings allow (R34).
 
-        The next one joins after it has registered. Raises BrokerFatalError.
+        The next run joins after it has registered. Raises BrokerFatalError.
         """
         most_ms = self._state.settings.leave_without_store_ms
         away_ms = self._membership.silent_ms()
@@ -141,7 +140,7 @@ class Heartbeat:
             raise BrokerFatalError(f"no word from the store for {away_ms} ms: leaving the group")
 
     def beat_soon(self) -> None:
-        """What this sidecar owns has changed: tell it at once, so that a crash finds it written."""
+        """Beat at once: what this sidecar owns has changed, and a crash should find it written."""
         self._soon.set()
 
     def _store_back(self) -> None:
@@ -160,7 +159,7 @@ class Heartbeat:
         state, membership, partitions = self._state, self._membership, self._partitions
         note = membership.note
         if note.left:
-            return  # the last word was what is left behind
+            return  # the last heartbeat says what is left behind
         owned = partitions.keys()
         note.halted = "" if state.live.halt is None else state.live.halt.operation
         note.leased = partitions.leased()
@@ -177,7 +176,7 @@ class Heartbeat:
         if run == self._context.store.run:
             membership.clock.seen(run, members.now_ms, sent_ms, clock.monotonic_ms())
         else:
-            self._soon.set()  # which run answered is not known; the next beat will tell
+            self._soon.set()  # unknown which run answered; the next heartbeat tells
         if members.superseded:
             await self._superseded(members)
             return
@@ -203,8 +202,8 @@ class Heartbeat:
             await self._owner.take_orphans(orphans)
 
     def _rejoin(self) -> None:
-        """After a change of the server run: read every record again and replay; then say so
-        (R10).
+        """After a change of the server run: read every record again and replay; then report it in
+        the note (R10).
         """
         run = self._context.store.run
         if not run or run == self._membership.replayed_run:
@@ -217,19 +216,21 @@ class Heartbeat:
             self._tasks.start(self._replay(run), "replay")
 
     async def _replay(self, run: str) -> None:
-        """Repeat confirmed acks, wait for the own records, then say that this sidecar is done."""
+        """Replay confirmed acks, wait for the own records, then report that this sidecar has
+        replayed.
+        """
         memory, name = self._context.memory, self._state.name
         await memory.replay(name)
         while any(p.behind for p in self._partitions.owned.values()):  # noqa: ASYNC110 - many ends
             await asyncio.sleep(POLL_MS / 1000)
-        await memory.replay_let_go(name)  # others may have taken records before they were read here
+        await memory.replay_let_go(name)  # others may have taken records before we read them
         if run == self._rejoining:
             self._membership.replayed_run = run
             self._owner.settle_repairs()
             self.beat_soon()
 
     async def _check_for_loss(self, members: Members) -> None:
-        """Our last heartbeat is not in the store: its data is gone, and with it the key that signs
+        """If the store lacks our last heartbeat, its data is gone, and with it the key that signs
         leases (R27). Raises StoreError.
         """
         me = self._partitions.me
@@ -245,9 +246,9 @@ class Heartbeat:
             partition.sign()
 
     async def _superseded(self, members: Members) -> None:
-        """A newer process has our name: stop granting, fail readiness, don't fight (R24).
+        """A newer process has our identity: stop granting, fail readiness, don't fight (R24).
 
-        It is waited for until it is silent. Raises StoreError.
+        Register again once it is silent. Raises StoreError.
         """
         health = self._state.health
         if self._rival is None:
@@ -270,7 +271,7 @@ class Heartbeat:
         self.beat_soon()
 
     async def leave(self) -> None:
-        """Say that this sidecar has gone and what it leaves behind. Raises StoreError."""
+        """Write that this sidecar has stopped and what it leaves behind. Raises StoreError."""
         texts = [*self._partitions.keys(), *self._partitions.set_aside]
         self._membership.note.left = True
         me = self._partitions.me
@@ -279,5 +280,5 @@ class Heartbeat:
         )
 
     async def stop(self) -> None:
-        """End what is under way."""
+        """Cancel a replay that is under way."""
         await self._tasks.stop()

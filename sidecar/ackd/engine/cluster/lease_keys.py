@@ -1,4 +1,6 @@
-"""The keys that sign lease tokens: from a file, or made once and kept in the store (rule R27)."""
+"""The keys that sign lease tokens: from a file, or generated once and kept in the store (rule
+R27).
+"""
 
 from __future__ import annotations
 
@@ -16,12 +18,12 @@ KEY_BYTES = 32
 
 
 def key_number(key: bytes) -> int:
-    """A key's id inside tokens: another key almost certainly has another one."""
+    """Return a key's id inside tokens; two keys almost certainly differ in it."""
     return blake2b(key, digest_size=1, person=b"ackd-lease-key").digest()[0]
 
 
 async def load_keys(store: Store, file: Path | None) -> LeaseKeys:
-    """Read the key; the second line of a file is the generation before, which still verifies.
+    """Read the keys; the second line of a file is the previous key, which still verifies.
 
     Raises ConfigError when the file is not usable, StoreError when the store is away.
     """
@@ -35,8 +37,8 @@ async def load_keys(store: Store, file: Path | None) -> LeaseKeys:
 
 
 async def agree(store: Store, keys: LeaseKeys) -> bool:
-    """After a loss of the store's data: publish the key that is in use, unless another sidecar was
-    first; then use that one. True if another key signs from now on. Raises StoreError.
+    """After a loss of the store's data: publish the key in use, unless another sidecar was first;
+    then adopt that sidecar's key. True if another key signs from now on. Raises StoreError.
     """
     if not keys.shared:
         return False

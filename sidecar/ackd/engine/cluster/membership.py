@@ -1,6 +1,6 @@
-"""This sidecar as a member: what it says of itself in heartbeats, and what it has heard of others.
+"""This sidecar as a member: what its heartbeats say, and what it knows of the other sidecars.
 
-The heartbeat keeps this true. Whoever grants, takes over or repairs only reads it.
+The heartbeat keeps this up to date. The parts that grant, take over or repair only read it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HANDED_MAX = 10_000
 class Membership:
     """One subscription's view of its sidecars.
 
-    `replayed_run`: the server run on which this sidecar has repeated all that was confirmed (R10).
+    `replayed_run`: the server run to which this sidecar has replayed all that was confirmed (R10).
     `grace_until_ms` (monotonic): no lease ends before that (R23).
     """
 
@@ -44,8 +44,10 @@ class Membership:
     # --- kept true by the heartbeat
 
     def registered(self, boot: int, earlier: Iterable[Member]) -> None:
-        """This sidecar has a boot number. `earlier`: entries of before, its own name's among them,
-        whose ledgers it carries on until somebody owns them.
+        """Start with a new boot number.
+
+        `earlier`: entries of before; this sidecar carries on the records of those with its own name
+        until a sidecar owns them.
         """
         name = self._context.identity
         self._inherited = dict.fromkeys(
@@ -58,15 +60,15 @@ class Membership:
         self.replayed_run = self._context.store.run
 
     def confirmed_at(self, sent_ms: int) -> bool:
-        """The store took the heartbeat that was sent at `sent_ms`; True if granting begins again
-        with it.
+        """Note that the store took the heartbeat sent at `sent_ms`; True if this sidecar may grant
+        again.
         """
         again = not self.confirmed()
         self._confirmed_ms = self._heard_ms = sent_ms
         return again
 
     def describe(self, owned: Iterable[str]) -> None:
-        """Bring the note up to date: ledgers that were given away, until somebody owns them."""
+        """Update the note: the records that were given away and that no sidecar owns yet."""
         self.note.run = self.replayed_run
         gone = self.view.taken().union(owned)
         for text in gone:
@@ -75,51 +77,53 @@ class Membership:
         self.note.handed = list(dict.fromkeys([*given, *self._inherited]))
 
     def orphans(self) -> list[str]:
-        """Ledgers without a living owner that are for this sidecar to take."""
+        """Return the records without a living owner that this sidecar must take."""
         taken = self.view.taken()
         mine = [text for text in self._inherited if text not in taken]
         return list(dict.fromkeys([*mine, *self.view.orphans()]))
 
     def silent_ms(self) -> int:
-        """For how long the store has not answered."""
+        """Return for how long the store has not answered."""
         return self._context.clock.monotonic_ms() - self._heard_ms
 
-    # --- what others tell it
+    # --- changed by other parts
 
     def inherit(self, texts: Iterable[str]) -> None:
-        """Ledgers that are to be taken here; in the note until somebody owns them."""
+        """Take these records here; the note names them until a sidecar owns them."""
         self._inherited.update(dict.fromkeys(texts))
         self._state.signals.beat()
 
     def handed_over(self, texts: list[str]) -> None:
-        """These ledgers were given away; until somebody owns them, the others should know (R5)."""
+        """Name these given-away records in the note until a sidecar owns them (R5)."""
         self.note.handed = [*self.note.handed, *texts][-HANDED_MAX:]
         self._state.signals.beat()
 
-    # --- what others ask
+    # --- read by other parts
 
     def confirmed(self) -> bool:
-        """The store has heard of this sidecar lately (with failover: a replica of it too, R11)."""
+        """Whether the store confirmed a heartbeat lately (with failover: a replica too, R11)."""
         return self._context.clock.monotonic_ms() - self._confirmed_ms < UNCONFIRMED_MS
 
     def all_halted(self, operation: str, since_ms: int) -> bool:
-        """No other sidecar grants anything, as heartbeats since then (own clock) say.
+        """Whether no other sidecar grants anything, by heartbeats since `since_ms` (own clock).
 
-        One that is not seen yet will hear of the operation before its first grant.
+        A sidecar that is not visible yet reads of the operation before its first grant.
         """
         return self._heard_ms >= since_ms and self.view.all_halted(operation)
 
     def all_replayed(self) -> bool:
-        """This sidecar and every other living one have replayed to the server run of now."""
+        """Whether this sidecar and every other living one have replayed to the current server
+        run.
+        """
         run = self._context.store.run
         return bool(run) and self.replayed_run == run and self.view.all_replayed(run)
 
     def replaying(self) -> bool:
-        """The store's server run changed, and not all that it had confirmed is repeated yet."""
+        """Whether the server run changed and this sidecar has not replayed everything yet."""
         return self._context.store.run not in ("", self.replayed_run)
 
     async def jump_ms(self) -> int:
-        """How far the store's clock jumped with the change to its run of now; waits for a heartbeat
+        """Return how far the store's clock jumped when its current run began; wait for a heartbeat
         that this run answered.
         """
         if not self.clock.knows(self._context.store.run):

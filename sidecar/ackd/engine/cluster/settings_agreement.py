@@ -1,10 +1,10 @@
-"""Sidecars of one subscription that were configured differently in what all must agree on.
+"""Compare settings that all sidecars of a subscription must share, and refuse to serve with others.
 
 Each heartbeat carries a hash of every *semantic* setting, so that a difference can be named without
-showing a value, and so that sidecars of different versions compare the settings that both know.
-What is `BINDING` of them has its values in a record of the subscription in the store: who differs
-from living sidecars there does not serve. The others are told in the log, in readiness and as a
-metric. What was changed live is agreed, whatever the files say.
+showing a value, and sidecars of different versions compare the settings that both know. The store
+has a record of the subscription with the values of the `BINDING` ones: a sidecar that differs from
+living sidecars in those does not serve. Other differences appear in the log, in readiness and as a
+metric. A live change counts as agreed, whatever the files say.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ TOLD = (
     "start_timestamp_ms",
 )
 SEMANTIC = (*BINDING, *TOLD)
-"""What decides which messages come, in whose name, how fast, and what becomes of what fails."""
+"""They decide which messages come, in which group, how fast, and where failed messages go."""
 
 SHOWN_MAX = 100
 Values = dict[str, object]
@@ -64,7 +64,7 @@ class Agreed(msgspec.Struct):
 
 
 def semantic_values(name: str, settings: SubscriptionSettings) -> Values:
-    """Each semantic setting of the subscription `name`, as it is compared."""
+    """Return each semantic setting of the subscription `name`, in the form that is compared."""
     values: Values = {each: getattr(settings, each) for each in SEMANTIC}
     values["topics"] = sorted(settings.topics)
     values["group"] = settings.group or name
@@ -72,7 +72,7 @@ def semantic_values(name: str, settings: SubscriptionSettings) -> Values:
 
 
 def settings_marks(name: str, settings: SubscriptionSettings) -> dict[str, str]:
-    """A short hash of each semantic setting of the subscription `name`."""
+    """Hash each semantic setting of the subscription `name`."""
     return {
         each: blake2b(repr(value).encode(), digest_size=4).hexdigest()
         for each, value in semantic_values(name, settings).items()
@@ -91,9 +91,10 @@ class SettingsDrift:
     def look(
         self, members: Iterable[tuple[str, Mapping[str, str]]], live: Collection[str] = ()
     ) -> None:
-        """(name, marks) of every other living sidecar, as of the last heartbeat. Logs a change.
+        """Compare with (name, marks) of every other living sidecar, as of the last heartbeat; log a
+        change.
 
-        `live`: settings that were changed live. `contested`: somebody living has another binding
+        `live`: settings that were changed live. `contested`: a living sidecar has another binding
         setting, maybe one that was changed live.
         """
         others = {}
@@ -113,7 +114,7 @@ class SettingsDrift:
 
     @property
     def binding(self) -> dict[str, list[str]]:
-        """Those that differ in binding settings, and in which."""
+        """The sidecars that differ in binding settings, and in which."""
         found = {
             name: [each for each in differ if each in BINDING]
             for name, differ in self.others.items()
@@ -129,7 +130,7 @@ class SettingsDrift:
 
 
 class SettingsAgreement:
-    """The record of one subscription, as one sidecar deals with it."""
+    """One sidecar's access to the subscription's record of binding settings."""
 
     def __init__(
         self, store: Store, identity: str, name: str, settings: SubscriptionSettings
@@ -139,13 +140,15 @@ class SettingsAgreement:
         self._key = f"settings:{name}"
         self._strict = settings.settings_drift == "refuse"
         values = semantic_values(name, settings)
-        # Compared as they come back from the store.
+        # Encoded and decoded, so that they compare equal to values from the store.
         raw = msgspec.json.encode({each: values[each] for each in BINDING})
         self._mine: Values = msgspec.json.decode(raw)
 
     async def enter(self, drift: SettingsDrift) -> None:
-        """Before this sidecar serves. With nobody living that differs, what it has holds from now
-        on. Raises SettingsDifferError, StoreError.
+        """Check before this sidecar serves; if no living sidecar differs, write its settings as
+        agreed.
+
+        Raises SettingsDifferError, StoreError.
         """
         there = await self._store.get(self._key)
         if drift.binding:
@@ -156,7 +159,8 @@ class SettingsAgreement:
             await self._write(there)
 
     async def stay(self, drift: SettingsDrift, live: Collection[str]) -> None:
-        """While it serves beside another that differs: who agrees with the record goes on.
+        """Check while another sidecar with other settings serves: only one that agrees with the
+        record goes on.
 
         Raises SettingsDifferError, StoreError.
         """
@@ -181,7 +185,7 @@ class SettingsAgreement:
                 raise SettingsDifferError("another sidecar writes the settings at this moment")
 
     def _differing(self, others: Mapping[str, list[str]], agreed: Agreed | None) -> str:
-        """Setting, both values, and who has the other one."""
+        """Name each setting, both values, and the sidecars with the other one."""
         by_setting: dict[str, list[str]] = {}
         for name, differ in sorted(others.items()):
             for each in differ:
@@ -199,7 +203,7 @@ class SettingsAgreement:
 
 
 def read_agreed(data: bytes | None) -> Agreed | None:
-    """None for what is not there or can't be read."""
+    """Decode the record; None if it is absent or unreadable."""
     if data is None:
         return None
     try:

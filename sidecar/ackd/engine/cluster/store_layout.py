@@ -1,9 +1,9 @@
 """The layout in force: one small value in the store, which every sidecar follows.
 
-A sidecar registers (a heartbeat that says what it reads) and looks at the value *after* that;
-`finalize` announces first and looks at who is registered *after* that. So an older build that comes
-at the same moment is either seen, or sees the announcement, and nobody serves on a store that it
-can't read.
+A sidecar registers (with a heartbeat that says which layouts it reads) and reads the value *after*
+that; `finalize` announces first and reads the registrations *after* that. So `finalize` sees an
+older build that comes at the same moment, or that build sees the announcement, and no sidecar
+serves on a store that it can't read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOOK_EVERY_MS = 5_000
 
 
 def read_in_force(data: bytes | None) -> InForce:
-    """What the value says; without one the first layout is in force. Raises StoreDataError."""
+    """Decode the value; without one the first layout is in force. Raises StoreDataError."""
     if data is None:
         return InForce()
     try:
@@ -36,7 +36,7 @@ def read_in_force(data: bytes | None) -> InForce:
 
 
 class LayoutInForce:
-    """What one sidecar knows of it."""
+    """One sidecar's knowledge of the layout in force."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -45,7 +45,8 @@ class LayoutInForce:
         self._looked_ms: int | None = None
 
     async def look(self) -> bool:
-        """Ask, and write records so from now on; whether records are to be moved to a newer one.
+        """Read the value, and write records in that layout from now on. True if records must be
+        rewritten in it.
 
         Raises StoreError, StoreLayoutError.
         """
@@ -62,19 +63,19 @@ class LayoutInForce:
         return True
 
     def again(self) -> None:
-        """Look at the next chance."""
+        """Make the next check due at once."""
         self._looked_ms = None
 
     @property
     def due(self) -> bool:
-        """It is time to look again."""
+        """Whether it is time to read the value again."""
         now_ms, looked_ms = self._clock.monotonic_ms(), self._looked_ms
         return looked_ms is None or now_ms - looked_ms >= LOOK_EVERY_MS
 
 
 @dataclass(frozen=True, slots=True)
 class Finalized:
-    """What `finalize` has done. `holding`: registered sidecars that can't read the layout, as
+    """The result of `finalize`. `holding`: registered sidecars that can't read the layout, as
     `subscription: name (reads 1 to 1)`; with any, nothing was changed.
     """
 
@@ -89,10 +90,9 @@ Registered = Callable[[], Awaitable[Sequence[tuple[str, Member]]]]
 async def finalize(store: Store, registered: Registered, *, dry_run: bool = False) -> Finalized:
     """Put the newest layout of this build in force, unless an older sidecar is registered.
 
-    `registered`: (subscription, member) of the whole store. Records are moved when sidecars hear of
-    it, or open them. A try that was interrupted is finished, or taken back, by the next one.
-
-    Raises StoreError, StoreLayoutError (this build is too old for the store itself).
+    `registered`: (subscription, member) of the whole store. Sidecars rewrite records when they see
+    the new layout, or when they open them. The next call finishes or undoes one that was
+    interrupted. Raises StoreError, StoreLayoutError (this build is too old for the store itself).
     """
     there = await store.get(KEY)
     now = read_in_force(there)
@@ -120,7 +120,9 @@ async def _write(store: Store, expected: bytes | None, value: InForce) -> bytes:
 
 
 def _older(registered: Sequence[tuple[str, Member]], newest: int) -> tuple[str, ...]:
-    """Who can't read a layout. One that has left, or was silent for an hour, does not count."""
+    """Name sidecars that can't read a layout. One that has left, or was silent for an hour, does
+    not count.
+    """
     found = []
     for subscription, member in registered:
         note = read_note(member.note)

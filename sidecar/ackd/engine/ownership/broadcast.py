@@ -1,8 +1,8 @@
-"""Broadcast: every sidecar gets everything, with progress of its own.
+"""Broadcast mode: every sidecar gets every message and has progress of its own.
 
-To the engine each one is a group that has one member. Its place in the store, its retry topic and
-its dead-letter topic carry its name. No group of the broker is joined and nothing is committed
-there: a reading consumer is told here that all partitions are its own.
+To the engine each sidecar is a group with one member. Its names in the store, its retry topic and
+its dead-letter topic carry its identity. It joins no group of the broker and commits nothing there:
+`BroadcastConsumer` assigns all partitions to it.
 """
 
 from __future__ import annotations
@@ -42,38 +42,40 @@ from ackd.ports import (
 LOG = logging.getLogger("ackd.engine")
 
 REFRESH_MS = 1_000
-"""How often new topics and partitions are looked for."""
+"""How often the consumer looks for new topics and partitions."""
 RETRY_MS = 500
 TROUBLE = "topics"
 NOWHERE = Committed(-1, "")
 
 
 def is_broadcast(settings: SubscriptionSettings) -> bool:
-    """Whether every sidecar gets everything."""
+    """Whether every sidecar gets every message."""
     return settings.mode == "broadcast"
 
 
 def apart(
     name: str, settings: SubscriptionSettings, context: Context
 ) -> tuple[SubscriptionSettings, Context]:
-    """Settings and context of one subscription, in a place of its own when it broadcasts."""
+    """Return settings and context of a subscription; in broadcast mode with group and store of its
+    own.
+    """
     if not is_broadcast(settings):
         return settings, context
     own = settings.broadcast_id or context.identity
     group = settings.group or name
-    if not group.endswith(f"@{own}"):  # made anew after its client died, it has that already
+    if not group.endswith(f"@{own}"):  # has it already when it is made again after its client died
         group = f"{group}@{own}"
     store = ScopedStore(context.store, own)
     return replace(settings, group=group), replace(context, store=store, identity=own)
 
 
 def scope(settings: SubscriptionSettings, text: str, identity: str) -> str:
-    """A name in the store, with the sidecar's where progress is its own."""
+    """Return a name in the store; in broadcast mode with the sidecar's identity."""
     return f"{text}@{identity}" if is_broadcast(settings) else text
 
 
 def open_consumer(broker: Broker, spec: ConsumerSpec, clock: Clock, *, broadcast: bool) -> Consumer:
-    """As a member of the group, or as one who reads everything."""
+    """Open a consumer that joins the group, or one that reads every partition."""
     if not broadcast:
         return broker.consumer(spec)
     reading = replace(spec, joins=False, static_id=None)
@@ -81,7 +83,7 @@ def open_consumer(broker: Broker, spec: ConsumerSpec, clock: Clock, *, broadcast
 
 
 class BroadcastConsumer:
-    """`ackd.ports.Consumer` in front of one that does not join."""
+    """Implements `ackd.ports.Consumer` with a consumer that does not join a group."""
 
     def __init__(self, inner: Consumer, clock: Clock) -> None:
         self._inner = inner
@@ -93,17 +95,17 @@ class BroadcastConsumer:
         self._away = False
 
     async def start(self) -> None:
-        """Ready to fetch; all partitions are nominated."""
+        """Start to fetch; the first events assign all partitions."""
         await self._inner.start()
         self._look_ms = self._clock.monotonic_ms()
 
     async def also(self, topic: str) -> None:
-        """Its partitions come with the next look, which is now."""
+        """Read one more topic; `events` looks for its partitions at once."""
         await self._inner.also(topic)
         self._look_ms = self._clock.monotonic_ms()
 
     async def events(self) -> list[ConsumerEvent]:
-        """What the broker tells, and what is new among topics and partitions."""
+        """Return the broker's events, and assignments of new topics and partitions."""
         while True:
             left_ms = self._look_ms - self._clock.monotonic_ms()
             if left_ms <= 0:
@@ -112,7 +114,7 @@ class BroadcastConsumer:
                     return found
                 continue
             try:
-                # Its wait may be cut off at any time: it takes nothing before it answers.
+                # The wait may be cancelled at any time: `events` takes nothing before it answers.
                 async with asyncio.timeout(min(left_ms, RETRY_MS) / 1000):
                     return await self._inner.events()
             except TimeoutError:
@@ -147,51 +149,44 @@ class BroadcastConsumer:
         return found
 
     def fetch_from(self, partition: TopicPartition, offset: int) -> int:
-        """As the port says."""
         return self._inner.fetch_from(partition, offset)
 
     def stop_fetch(self, partition: TopicPartition) -> None:
-        """As the port says."""
         self._inner.stop_fetch(partition)
 
     def pause(self, partition: TopicPartition) -> None:
-        """As the port says."""
         self._inner.pause(partition)
 
     def resume(self, partition: TopicPartition) -> None:
-        """As the port says."""
         self._inner.resume(partition)
 
     async def topics(self) -> list[TopicInfo]:
-        """As the port says."""
         return await self._inner.topics()
 
     async def committed(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, Committed]:
-        """The broker knows nothing of this progress."""
+        """Return no positions: the broker knows nothing of this progress."""
         return dict.fromkeys(partitions, NOWHERE)
 
     async def commit(self, positions: Mapping[TopicPartition, Committed]) -> None:
-        """Only the store keeps it, and has it already."""
+        """Do nothing: the store alone keeps this progress, and has it already."""
 
     async def log_range(self, partition: TopicPartition) -> tuple[int, int]:
-        """As the port says."""
         return await self._inner.log_range(partition)
 
     async def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
-        """As the port says."""
         return await self._inner.offset_at(partition, timestamp_ms)
 
     async def close(self) -> None:
-        """As the port says."""
         await self._inner.close()
 
 
 class ScopedStore:
-    """`ackd.ports.Store` in which a subscription has other members for each `identity`.
+    """Implements `ackd.ports.Store` so that a subscription has other members for each `identity`.
 
-    Records are told apart by their keys, and small values by their names.
+    Records differ by their keys already, and small values by their names; all other calls pass
+    through.
     """
 
     def __init__(self, store: Store, identity: str) -> None:
@@ -203,117 +198,97 @@ class ScopedStore:
 
     @property
     def run(self) -> str:
-        """As the store says."""
         return self._store.run
 
     async def start(self) -> None:
-        """As the port says."""
         await self._store.start()
 
     async def apply(self, calls: Sequence[RecordCall]) -> list[RecordReply]:
-        """As the port says."""
         return await self._store.apply(calls)
 
     async def open(self, request: Open) -> Snapshot:
-        """As the port says."""
         return await self._store.open(request)
 
     async def register(self, subscription: str, name: str) -> int:
-        """Of the own scope."""
         return await self._store.register(self._of(subscription), name)
 
     async def heartbeat(
         self, subscription: str, name: str, boot: int, owned: Sequence[str], note: str
     ) -> Members:
-        """In the own scope."""
         return await self._store.heartbeat(self._of(subscription), name, boot, owned, note)
 
     async def forget(self, subscription: str, name: str, boot: int) -> None:
-        """Of the own scope."""
         await self._store.forget(self._of(subscription), name, boot)
 
     async def set_live(self, subscription: str, expected: bytes, value: bytes) -> bytes:
-        """Of the own scope."""
         return await self._store.set_live(self._of(subscription), expected, value)
 
     async def take(
         self, subscription: str, wanted: int, rate_per_s: float, burst: int
     ) -> TokensTaken:
-        """Of the own scope: each sidecar has the whole rate."""
+        """Take from this sidecar's own bucket: each sidecar has the whole rate."""
         return await self._store.take(self._of(subscription), wanted, rate_per_s, burst)
 
     @property
     def layouts(self) -> Layouts:
-        """As the store's."""
         return self._store.layouts
 
     def write_layout(self, layout: int) -> None:
-        """As the port says."""
         self._store.write_layout(layout)
 
     async def put_notes(self, key: LedgerKey, notes: Sequence[StoredNote], bytes_max: int) -> int:
-        """As the port says."""
         return await self._store.put_notes(key, notes, bytes_max)
 
     async def notes(self, key: LedgerKey, offsets: Sequence[int]) -> list[bytes | None]:
-        """As the port says."""
         return await self._store.notes(key, offsets)
 
     async def drop_notes(self, key: LedgerKey, offsets: Sequence[int]) -> None:
-        """As the port says."""
         await self._store.drop_notes(key, offsets)
 
     async def errors(
         self, key: LedgerKey, offsets: Sequence[int]
     ) -> list[tuple[bytes, bytes] | None]:
-        """As the port says."""
         return await self._store.errors(key, offsets)
 
     async def swap(self, name: str, expected: bytes | None, value: bytes) -> bytes | None:
-        """As the port says."""
         return await self._store.swap(name, expected, value)
 
     @property
     def outboxes(self) -> Outboxes:
-        """As the store's: they belong to a broker."""
+        """Not scoped: outboxes belong to a broker."""
         return self._store.outboxes
 
     @property
     def seen_keys(self) -> SeenKeys:
-        """Of the own scope: what another sidecar has acked is not a repeat here (I1)."""
+        """Scoped: a message that another sidecar has acked is not a repeat here (I1)."""
         return _ScopedKeys(self._store.seen_keys, self._identity)
 
     @property
     def places(self) -> Places:
-        """As the port says; a broker that has them has no broadcast."""
+        """Not scoped: a broker that needs message-id aliases has no broadcast."""
         return self._store.places
 
     async def get(self, name: str) -> bytes | None:
-        """As the port says."""
         return await self._store.get(name)
 
     async def put(self, name: str, value: bytes, ttl_ms: int | None = None) -> None:
-        """As the port says."""
         await self._store.put(name, value, ttl_ms)
 
     async def put_new(self, name: str, value: bytes, ttl_ms: int | None = None) -> bytes | None:
-        """As the port says."""
         return await self._store.put_new(name, value, ttl_ms)
 
     async def delete(self, name: str) -> None:
-        """As the port says."""
         await self._store.delete(name)
 
     def troubles(self) -> list[Condition]:
-        """As the store says."""
         return self._store.troubles()
 
     async def close(self) -> None:
-        """The store belongs to all subscriptions: whoever opened it closes it."""
+        """Do nothing: all subscriptions share the store, and the part that opened it closes it."""
 
 
 class _ScopedKeys:
-    """`ackd.ports.SeenKeys` of one identity."""
+    """Implements `ackd.ports.SeenKeys` for one identity."""
 
     def __init__(self, keys: SeenKeys, identity: str) -> None:
         self._keys = keys
@@ -326,12 +301,10 @@ class _ScopedKeys:
         ledgers: Sequence[tuple[bytes, int]],
         asks: Sequence[Ask],
     ) -> list[bool]:
-        """Of the own scope."""
         return await self._keys.seen(f"{subscription}@{self._identity}", window_ms, ledgers, asks)
 
     async def remember(
         self, subscription: str, window_ms: int, most: int, entries: Sequence[SeenEntry]
     ) -> int:
-        """In the own scope."""
         own = f"{subscription}@{self._identity}"
         return await self._keys.remember(own, window_ms, most, entries)

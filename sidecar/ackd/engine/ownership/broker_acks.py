@@ -1,7 +1,8 @@
-"""Brokers that keep an ack for each message: what they hand over, and what they are told.
+"""Brokers with individual acks (`own_acks`): what they deliver to us, and which acks they get from
+us.
 
-The store decides as for a log. What comes again although it is finished is settled silently; what
-comes again under a live lease is kept and not granted; the attempts are the record's (R31, R32).
+The store decides as it does for a log. A finished message that the broker delivers again is acked
+silently; one under a live lease is kept and not granted; the record counts the attempts (R31, R32).
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from ackd.ports import Arrived, AssignedPlace, Nominated, OwnAcks, Record, Revok
 LOG = logging.getLogger("ackd.engine")
 
 KEEP_MS: Final = 600_000
-"""A message is known by its place for at least so long after it came, or was last held here."""
+"""Minimum time for which the store remembers the offset assigned to a broker message id, counted
+from its last delivery, or from when this sidecar last held it.
+"""
 LAPSE_MS: Final = 3_600_000
-"""A gap counts as finished when so much time has passed since messages beyond it came, during which
-the broker was not away. What was lost on its way to us comes as a copy far sooner.
+"""A gap counts as finished this long after messages beyond it came, if the broker was not away
+meanwhile. The broker redelivers a message that was lost on its way to us far sooner, as a copy.
 """
 REMIND_BATCH: Final = 1_000
 LOOK_MS: Final = 5_000
@@ -35,7 +38,7 @@ SHARE_MS: Final = 500
 
 
 class BrokerAckFlow:
-    """Between one subscription's partitions and such a broker."""
+    """Passes messages and acks between one subscription's partitions and such a broker."""
 
     def __init__(
         self,
@@ -59,7 +62,7 @@ class BrokerAckFlow:
         self._offered: dict[TopicPartition, None] = {}
 
     async def on(self, event: Arrived | Nominated) -> None:
-        """Messages, or what may be drawn by whoever likes to."""
+        """Take messages, or partitions that any sidecar may draw from."""
         if isinstance(event, Nominated):
             self._offered.update(dict.fromkeys(event.partitions))
             self._state.health.nominated_once = True
@@ -68,11 +71,13 @@ class BrokerAckFlow:
             await self._arrived(event)
 
     async def _share(self) -> None:
-        """The broker gives to whoever asks, of all partitions of a topic at once. So of the
-        sidecars that live one draws a topic, and all of them find out which (R5).
+        """Choose one living sidecar to draw from each topic; every sidecar computes the same choice
+        (R5).
+
+        The broker delivers to any client that asks, from all partitions of a topic at once.
         """
         if not self._membership.confirmed():
-            return  # who else there is will be known after a heartbeat
+            return  # the next heartbeat tells which sidecars live
         me, gone = self._context.identity, []
         for tp in self._offered:
             mine, nominated = (
@@ -89,8 +94,10 @@ class BrokerAckFlow:
             await self._revoked(Revoked(tuple(gone), done))
 
     async def _arrived(self, event: Arrived) -> None:
-        """Messages were handed over. Without the store nobody can tell what they are, so they wait
-        for it, and the broker goes on holding them: it counts those that are given back.
+        """Give messages their offsets and pass them to their ledgers.
+
+        Without the store nobody can tell which messages they are, so they wait for it here while
+        the broker keeps holding them: it counts an attempt for each message that is given back.
         """
         known = self._topics.known.get(event.topic)
         places = [] if known is None else await self._intern(event, known.topic_id)
@@ -136,14 +143,14 @@ class BrokerAckFlow:
         partition.perform()
 
     def over(self, partition: Partition) -> None:
-        """Tell the broker what was finished meanwhile, by whomever."""
+        """Ack at the broker what was finished since the last call, whoever finished it."""
         ledger = partition.ledger
         if isinstance(ledger, UnorderedLedger) and (ended := ledger.take_ended()):
             self._consumer.finished(partition.tp, ended)
 
     async def run(self) -> None:
-        """Keep the places of what is held for longer, and look whether a finish was missed while a
-        record was read again; until cancelled.
+        """Until cancelled: keep the message-id aliases of messages held for long, and ack messages
+        whose finish was missed while a record was re-read.
         """
         looked_ms = reminded_ms = self._context.clock.monotonic_ms()
         while True:

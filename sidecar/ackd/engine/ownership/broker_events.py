@@ -1,4 +1,6 @@
-"""The loop over a broker's events of one subscription."""
+"""The loop over one subscription's broker events: it feeds ledgers, and follows the group's
+assignment.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +38,12 @@ HANDOVER_MS = 2_000
 
 
 class BrokerEvents:
-    """Feeds ledgers with what was fetched, and follows what the group assigns and revokes.
+    """Passes fetched messages to ledgers, and partitions that the group assigns or revokes to
+    `Ownership`.
 
-    `hand_over` tells store and broker the progress of partitions before they are let go. `fetched`
-    is called when messages came. `own_acks`: for brokers that keep an ack for each message.
+    `hand_over` writes the progress of partitions to store and broker before they are let go.
+    `fetched` is called when messages came. `own_acks`: set for brokers with individual acks.
+    `sieve`: the own-copy filter.
     """
 
     def __init__(
@@ -122,9 +126,9 @@ class BrokerEvents:
         self._state.signals.room()
 
     async def _led(self, partition: Partition, event: Fetched) -> bool:
-        """Records of a leader epoch that is new here: whether they may go to the ledger (R1).
+        """Whether records of a leader epoch that is new here may go to the ledger (R1).
 
-        If the store can't be told of it, the partition is taken again.
+        If the store can't record the epoch, the partition is taken again.
         """
         try:
             sound = await self._ownership.leader_epochs.fetched(partition, event)
@@ -150,7 +154,9 @@ class BrokerEvents:
             self._partitions.nominated.pop(tp, None)
 
     async def revoked(self, event: Revoked) -> None:
-        """Hand over in good order, bounded; unflushed is safe too, the store knows (R34)."""
+        """Write the progress and let go, within a time bound; without the last writes it is safe
+        too, because the store has the progress (R34).
+        """
         owned = self._partitions.owned
         gone = [owned[tp] for tp in event.partitions if tp in owned]
         try:

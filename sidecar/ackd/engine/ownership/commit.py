@@ -1,4 +1,6 @@
-"""Progress to the broker: watermarks that the store confirmed, with what is finished above them."""
+"""Commit progress to the broker: watermarks that the store confirmed, with the finished ranges
+above them.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class Committer:
         self._context = context
 
     async def run(self) -> None:
-        """Commit what moved, until cancelled. A failure is tried again next time."""
+        """Commit what moved, until cancelled. A failed commit is tried again at the next
+        interval.
+        """
         interval_s = self._state.settings.commit_interval_ms / 1000
         while True:
             await asyncio.sleep(interval_s)
@@ -42,10 +46,11 @@ class Committer:
     async def commit(
         self, partitions: Sequence[Partition], *, always: bool = False, last: bool = False
     ) -> None:
-        """Commit those that moved (or all); then free what lies below. Raises BrokerError.
+        """Commit partitions that moved (or all), then free the chunks below. Raises BrokerError.
 
-        Only a nominated member may commit; for others the store alone knows, which is enough.
-        `last`: before they are given away, so those too of which only the metadata has changed.
+        Only a member to which the group assigned a partition may commit it; of other partitions the
+        store alone has the progress, which is enough. `last`: they are about to be given away, so
+        commit also those of which only the metadata changed.
         """
         todo = {
             each.tp: self._position(each)
@@ -89,7 +94,7 @@ class Committer:
         return Committed(ledger.confirmed, metadata)
 
     def _committed(self, partition: Partition, offset: int) -> None:
-        """The broker has it: chunks below are dropped here and in the store (R16)."""
+        """The broker has the position: drop the chunks below it, here and in the store (R16)."""
         partition.committed = offset
         if partition.tracing is not None:
             partition.tracing.committed(offset, partition.end)

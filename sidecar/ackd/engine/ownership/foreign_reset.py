@@ -1,9 +1,10 @@
-"""What a reset by somebody else does to copies in the retry topic: those of messages that come
-again are over (rule R8).
+"""External resets: when another client moves the group's position, end the retry copies of messages
+that come again (rule R8).
 
-A copy that has not claimed its home is refused by the home's record. One that has lies in a record
-of its own, which knows nothing of the reset: it is found in the topic. Nothing of the partition is
-handed out before that is done, whoever dies on the way: the wish is written before the reset.
+An origin record (`home`) refuses a copy that has not claimed it yet. A copy that has claimed it is
+in a record of its own, which knows nothing of the reset: this file finds it in the retry topic. The
+reset is noted in the store before it is made, so nothing of the partition is delivered before its
+copies are ended, whichever sidecar dies on the way.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ LOG = logging.getLogger("ackd.engine")
 READ_MAX = 500
 KEEP_MS = 30 * 86_400_000
 PENDING = frozenset({State.DEAD, State.SENDING})
-"""A copy that is on its way to somewhere else goes there, and is no reason to skip its message."""
+"""A copy that is moving to another topic goes on, and is no reason to skip its message."""
 
 
 class Moved(msgspec.Struct):
-    """The group goes to `offset`, by which the record's reset epoch becomes `epoch`."""
+    """The group moves to `offset`, and the record's reset epoch becomes `epoch`."""
 
     epoch: int
     offset: int
@@ -45,7 +46,7 @@ _MOVES = msgspec.json.Decoder(list[Moved])
 
 
 class ForeignResets:
-    """Of the partitions of one subscription. Several that were moved at once share one reading."""
+    """External resets of one subscription's partitions. Several at once share one reading."""
 
     def __init__(
         self, state: SubscriptionState, context: Context, records: Records, retry_topic: str
@@ -59,23 +60,24 @@ class ForeignResets:
         self._reading = asyncio.Lock()
 
     async def begin(self, key: LedgerKey, epoch: int, offset: int) -> None:
-        """The record is about to be reset. Raises StoreError."""
-        # What was written for this epoch before was never done.
+        """Note in the store that the record is about to be reset. Raises StoreError."""
+        # An earlier note of this epoch is of a reset that was never made.
         moves = [each for each in await self._moves(key) if each.epoch < epoch]
         moves.append(Moved(epoch, offset))
         await self.context.store.put(_name(key), msgspec.json.encode(moves), KEEP_MS)
 
     async def finish(self, key: LedgerKey, epoch: int) -> list[Op]:
-        """End the copies of what comes again. What the partition's record has to be told: messages
-        of which a copy is under lease do not come again, that copy is what comes of them (I3).
+        """End the copies of messages that come again; return what the partition's record needs for
+        it.
 
+        A message whose copy is under lease does not come again: that copy stands for it (I3).
         Raises StoreError, BrokerError.
         """
         moves = [each.offset for each in await self._moves(key) if each.epoch <= epoch]
         return [skip(offset) for offset in await self._leased(key, min(moves))] if moves else []
 
     async def finished(self, key: LedgerKey) -> None:
-        """The record was told. Raises StoreError."""
+        """The record has been changed: drop the notes of its resets. Raises StoreError."""
         await self.context.store.delete(_name(key))
 
     async def _moves(self, key: LedgerKey) -> list[Moved]:
@@ -93,21 +95,21 @@ class ForeignResets:
                 try:
                     self._found.update(await self._read(wanted))
                 except BaseException:
-                    # The others try by themselves.
+                    # The others read for themselves.
                     del wanted[key]
                     self._wanted = {**wanted, **self._wanted}
                     raise
             return self._found.pop(key)
 
     async def _read(self, wanted: Mapping[LedgerKey, int]) -> dict[LedgerKey, list[int]]:
-        """Go through all copies that are not over."""
+        """Go through all copies that are not finished; return the leased ones by their origins."""
         leased: dict[LedgerKey, list[int]] = {key: [] for key in wanted}
         state = self.state
         async with open_log(self, self._retry_topic, "reset") as log:
             for number in log.partitions:
                 key = LedgerKey(state.cluster, state.name, log.topic_id, number)
                 snapshot = await self._records.peek(key)
-                if snapshot is not None:  # else every copy still has to ask its home
+                if snapshot is not None:  # else every copy has yet to claim its origin
                     await self._end(key, snapshot, log, leased, wanted)
         return leased
 
@@ -119,7 +121,7 @@ class ForeignResets:
         leased: Mapping[LedgerKey, list[int]],
         wanted: Mapping[LedgerKey, int],
     ) -> None:
-        """End those of one partition of the retry topic."""
+        """End the copies of one partition of the retry topic."""
         finished = ChunkedBitmap.of(snapshot.chunks)
         pending = {slot.offset for slot in snapshot.slots if slot.state in PENDING}
         first, end = await log.range(key.partition)
@@ -156,7 +158,7 @@ class ForeignResets:
 
 
 def skip(offset: int) -> Op:
-    """Finished without delivery, unless it is under lease."""
+    """Finish an offset without delivery, unless it is under lease."""
     return Gap(offset, offset + 1, Finish.SKIPPED)
 
 

@@ -1,8 +1,8 @@
-"""Up to which leader epoch each partition was read: so that a log that was truncated, while this
-sidecar ran or nobody did, is noticed by whoever reads on (rule R1).
+"""Store the leader epoch up to which each partition was read, so that the next reader notices a
+truncated log, whether it was truncated while this sidecar ran or while none did (rule R1).
 
-An epoch is in the store before a message of it is in the window: so what the record says to be
-finished is never of a later epoch than the store knows. It changes only when the leader does.
+The store has an epoch before a message of it enters the window; so nothing that the record calls
+finished is of a later epoch than the store knows. The epoch changes only with the leader.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ LOG = logging.getLogger("ackd.engine")
 
 
 class _Known(msgspec.Struct):
-    """`record`: incarnation and reset epoch. What lies below the position of a record that was made
-    anew, or was reset, nobody may have read.
+    """A partition's epoch as stored. `record`: incarnation and reset epoch.
+
+    Another record of the partition, made anew or reset, does not fit: perhaps nobody has read what
+    is below its position.
     """
 
     record: tuple[int, int]
@@ -27,14 +29,14 @@ class _Known(msgspec.Struct):
 
 
 class LeaderEpochs:
-    """Of the partitions of one subscription."""
+    """Leader epochs of one subscription's partitions."""
 
     def __init__(self, consumer: Consumer, store: Store) -> None:
         self._consumer = consumer
         self._store = store
 
     async def opened(self, partition: Partition) -> None:
-        """Before the first fetch: have the log looked at. Raises StoreError."""
+        """Before the first fetch: have the adapter check the log. Raises StoreError."""
         if not isinstance(self._consumer, SeesTruncation):
             return
         text = await self._store.get(_name(partition))
@@ -48,8 +50,10 @@ class LeaderEpochs:
             self._consumer.expect(partition.tp, 0, -1)
 
     async def fetched(self, partition: Partition, event: Fetched) -> bool:
-        """Before the ledger has the records of a new epoch. False: the log has to be looked at
-        first, and they are fetched again after that. Raises StoreError.
+        """Store a new epoch before the ledger gets its records.
+
+        False: the adapter must check the log first, and fetches the records again after that.
+        Raises StoreError.
         """
         epoch, intake = event.leader_epoch, partition.ledger.intake
         if event.session != intake.session or not isinstance(self._consumer, SeesTruncation):

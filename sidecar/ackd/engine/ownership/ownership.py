@@ -1,5 +1,8 @@
-"""Which partitions this sidecar may grant from: taking them, reading them again, letting them
-go.
+"""Decide which partitions this sidecar may grant from: take them, read their records again, let
+them go.
+
+It asks the store (through `Recovery`) for the term that gives the right. `nominated` in names means
+assigned by the broker's group.
 """
 
 from __future__ import annotations
@@ -44,16 +47,16 @@ RETAKE_MS = 2_500
 
 
 Taken = Callable[[Partition, int], None]
-"""Is told of a partition that is owned from now on, and how long it took to take, in ms."""
+"""Gets a partition that is owned from now on, and how many ms the take took."""
 Dropped = Callable[[Partition], None]
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionParts:
-    """What the partitions of one subscription work with.
+    """The parts that the partitions of one subscription work with.
 
-    `on_taken` and `on_dropped` are told of every partition that comes and goes, in their order;
-    `on_left` only of those whose messages others go on with. `unordered`: messages of the
+    `on_taken` and `on_dropped` are called for every partition that comes and goes, in their order;
+    `on_left` only for those whose messages other sidecars continue. `unordered`: messages of the
     subscription's own topics arrive in any order.
     """
 
@@ -111,13 +114,13 @@ class Ownership:
     # --- taking
 
     def nominate(self, tp: TopicPartition) -> None:
-        """The group assigned it to this sidecar."""
+        """The broker's group assigned the partition to this sidecar: take it."""
         self._partitions.nominated[tp] = None
         self._retake.pop(tp, None)
         self.take(tp)
 
     def take(self, tp: TopicPartition) -> None:
-        """Start taking a partition, unless that is so or under way."""
+        """Start taking a partition, unless it is owned or being taken."""
         if tp in self._partitions.owned or tp in self._opening or self._state.health.superseded:
             return
         if self._held:
@@ -127,13 +130,14 @@ class Ownership:
         self._tasks.start(self._open(tp), f"open.{tp.topic}.{tp.partition}")
 
     def later(self, tp: TopicPartition) -> None:
-        """Try to take a partition (again) after a pause, if it is still ours to take."""
+        """Take a partition after a pause, if it is still assigned to us then."""
         self._retake[tp] = self._context.clock.monotonic_ms() + RETAKE_MS
 
     def hold(self, *, held: bool) -> None:
         """Let go of everything while an operation works on the records, then take it again.
 
-        To the others it is owned meanwhile (`set_aside`), so that it has a heir if this one dies.
+        Other sidecars see the partitions as owned meanwhile (`set_aside`), so that one of them
+        inherits them if this one dies.
         """
         if held and not self._held:
             self._held = True
@@ -149,7 +153,7 @@ class Ownership:
                 self.take(tp)
 
     def retry_takes(self) -> None:
-        """Take what `later` has put off, now that its time has come."""
+        """Take those partitions that `later` postponed and whose time has come."""
         now_ms = self._context.clock.monotonic_ms()
         for tp, at_ms in list(self._retake.items()):
             if at_ms <= now_ms:
@@ -158,7 +162,7 @@ class Ownership:
                     self.take(tp)
 
     async def take_orphans(self, orphans: list[str]) -> None:
-        """Take ledgers (as texts) whose owner is dead. Raises BrokerError."""
+        """Take records (keys as texts) whose owner is dead. Raises BrokerError."""
         if not self._topics.known:
             await self._topics.read()
         by_id = {info.topic_id.hex(): info.topic for info in self._topics.known.values()}
@@ -169,7 +173,7 @@ class Ownership:
                 self.take(TopicPartition(topic, int(number)))
 
     async def _open(self, tp: TopicPartition) -> None:
-        """Take one partition, as often as it needs, unless the wish is over."""
+        """Try to take one partition until it is taken or no longer ours to take."""
         try:
             while not self._held:
                 try:
@@ -180,7 +184,7 @@ class Ownership:
                 except NotYetError as error:
                     LOG.info("%s: %s", tp, error.detail)
                     if tp not in self._partitions.nominated:
-                        return  # else it was nominated meanwhile: try again as that
+                        return  # else the group assigned it meanwhile: try again as its member
                 except (StoreError, BrokerError) as error:
                     self._state.health.detail = f"opening {tp}: {error.detail}"
                     if tp not in self._partitions.nominated:
@@ -222,7 +226,7 @@ class Ownership:
         current = self._topics.known.get(tp.topic)
         if current is None or current.topic_id != info.topic_id:
             raise BrokerError(f"topic {tp.topic!r} was made again meanwhile")
-        # Settings, the retry topic, the key and the grace may be others than when this began.
+        # Settings, retry topic, key and grace may have changed since this take began.
         partition.go_by(self._policy(tp))
         partition.sign()
         partition.ledger.deadlines.keep_until(self._membership.grace_until_ms)
@@ -232,19 +236,19 @@ class Ownership:
             told(partition, took_ms)
         self._context.metrics.takeovers.at(self._state.name).inc()
         partition.start_fetching()
-        self._state.signals.room()  # there may be none for more
+        self._state.signals.room()  # fetching may have to pause for lack of room
         self.settle_repairs()
         self._state.signals.beat()
         self._state.signals.timers()
         self._state.signals.deliver()
 
     def live_changed(self, _before: Live, live: Live) -> None:
-        """Operators have changed something: go by it, and let go of all while one works here."""
+        """Apply what operators have changed; let go of everything while an operation works here."""
         self.policies_changed()
         self.hold(held=live.halt is not None)
 
     def policies_changed(self) -> None:
-        """Have what is owned go by the policy of now."""
+        """Give every owned partition the current policy."""
         for tp, partition in self._partitions.owned.items():
             partition.go_by(self._policy(tp))
 
@@ -285,10 +289,10 @@ class Ownership:
     # --- letting go
 
     def drop(self, partition: Partition, *, over: bool = False) -> None:
-        """Stop granting and fetching; the record stays as it is for whoever comes next.
+        """Stop granting and fetching; the record stays as it is for the next owner.
 
-        What is known to be finished is remembered for a while, unless that is `over`: it means
-        nothing any more. What the record may lack is repeated at once.
+        The replay log keeps what is known to be finished for a while, unless it is `over`: then it
+        means nothing any more. What the record may lack is replayed at once.
         """
         if not (partition.closed or over):
             for told in self._parts.on_left:
@@ -306,12 +310,11 @@ class Ownership:
             self._state.consumer.stop_fetch(partition.tp)
 
     def drop_all(self) -> None:
-        """Let go of everything."""
         for partition in self._partitions.all():
             self.drop(partition)
 
     def replaced(self, topic: str, topic_id: bytes | None) -> None:
-        """A topic was deleted and (if `topic_id`) made again: others (R1)."""
+        """A topic was deleted and (if `topic_id`) made again: its partitions are others (R1)."""
         self._topics.known.pop(topic, None)
         for tp, partition in list(self._partitions.owned.items()):
             if tp.topic == topic and partition.key.topic_id != topic_id:
@@ -321,8 +324,8 @@ class Ownership:
                 partition.start_fetching()  # its sessions have ended with the old topic's
 
     async def truncated(self, partition: Partition, cut: int) -> None:
-        """The log lost its messages from an offset on (unclean election): what is known of these
-        offsets is about other messages than those that have them now (R1).
+        """The log lost its messages from offset `cut` on (unclean election): what the record knows
+        of these offsets is about other messages than those that have them now (R1).
 
         Raises StoreError, BrokerError.
         """
@@ -370,7 +373,7 @@ class Ownership:
                 return
 
     def settle_repairs(self) -> None:
-        """Granting goes on once every living sidecar has replayed, or the wait for it is over
+        """Resume granting once every living sidecar has replayed, or the wait for it is over
         (R10).
         """
         now_ms = self._context.clock.monotonic_ms()
@@ -384,5 +387,5 @@ class Ownership:
                     self._parts.ready(partition)
 
     async def stop(self) -> None:
-        """End what is under way."""
+        """Cancel the takes and reads that are under way."""
         await self._tasks.stop()

@@ -1,9 +1,9 @@
-"""A topic got more partitions: the new ones wait until the older ones are through (R19, I6).
+"""Partition expansion: new partitions of a topic wait until the older ones are drained (R19, I6).
 
 With more partitions a key may move to another one, where its new messages would not wait for the
 old ones. With `on_partition_increase = "drain"` the first sidecar that opens a new partition notes
-where the older ones end, and nobody takes a new one before all of that is over. The note lies in
-the store, so a restart or another sidecar goes on with it.
+where the older ones end, and no sidecar takes a new one before everything below those ends is
+finished. The note is in the store, so it survives restarts and serves every sidecar.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from ackd.ports import Consumer, Store, TopicInfo
 
 TRIES = 10
 STEPS_MAX = 100
-"""So many growths of a topic may be waited for at once; the oldest are forgotten."""
+"""Most expansions of a topic that are waited for at once; the oldest are forgotten."""
 
 
 class IncreaseStep(msgspec.Struct, frozen=True):
-    """Once there were `len(ends)` partitions, with these ends."""
+    """One expansion: before it there were `len(ends)` partitions, with these ends."""
 
     ends: tuple[int, ...]
 
 
 class Grown(msgspec.Struct, frozen=True):
-    """A topic: how many partitions were seen, and the growths that are not over."""
+    """A topic: how many partitions were seen, and the expansions that are not drained."""
 
     partitions: int
     steps: tuple[IncreaseStep, ...] = ()
@@ -40,7 +40,7 @@ _decode = msgspec.json.Decoder(Grown).decode
 
 
 class PartitionIncrease:
-    """The growths of one subscription's topics. `name`: of its place in the store."""
+    """Expansions of one subscription's topics. `name`: of their notes in the store."""
 
     def __init__(
         self, name: str, settings: SubscriptionSettings, consumer: Consumer, store: Store, own: str
@@ -53,7 +53,7 @@ class PartitionIncrease:
         self.waiting: dict[TopicPartition, None] = {}
 
     async def holds(self, tp: TopicPartition, info: TopicInfo, key: LedgerKey) -> bool:
-        """Whether this partition has to wait for older ones. Raises StoreError, BrokerError.
+        """Whether this partition must wait for older ones. Raises StoreError, BrokerError.
 
         `key`: of its record.
         """
@@ -72,7 +72,7 @@ class PartitionIncrease:
         return held
 
     async def _seen(self, at: str, tp: TopicPartition, info: TopicInfo) -> Grown:
-        """What is known of the topic, with a growth that is seen just now."""
+        """Return the topic's note; add an expansion that is seen for the first time."""
         count = max(info.partitions, tp.partition + 1)
         first = Grown(count)
         there = await self._store.put_new(at, msgspec.json.encode(first))
@@ -90,12 +90,14 @@ class PartitionIncrease:
         raise StoreError(f"{tp.topic}: its growth is being noted by others all the time")
 
     async def _keep(self, at: str, before: Grown, after: Grown) -> None:
-        """Somebody else may have been first; then it is found out again."""
+        """Store the note, unless another sidecar changed it first; then the next call finds out
+        again.
+        """
         encode = msgspec.json.encode
         await self._store.swap(at, encode(before), encode(after))
 
     async def _over(self, step: IncreaseStep, info: TopicInfo, key: LedgerKey) -> bool:
-        """All below the ends is finished, and no key of those partitions is parked."""
+        """Whether all below the ends is finished, and no key of those partitions is blocked."""
         for number, end in enumerate(step.ends):
             if not await self._through(key._replace(partition=number), info, end):
                 return False
@@ -112,7 +114,7 @@ class PartitionIncrease:
         return snapshot.watermark >= end and not snapshot.parked
 
     def words(self, partitions: Sequence[TopicPartition]) -> str:
-        """For people; empty when none of these waits."""
+        """Describe the wait for people; empty when none of these partitions waits."""
         count = sum(each in self.waiting for each in partitions)
         if not count:
             return ""

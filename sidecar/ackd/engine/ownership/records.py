@@ -1,4 +1,6 @@
-"""Looking at partitions' records, and taking them, for who is not their ordinary owner."""
+"""Read a partition's record, or take it over, on behalf of an operation (seek, export) rather than
+the partition's owner.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ class Records:
         self._membership = membership
 
     async def peek(self, key: LedgerKey) -> Snapshot | None:
-        """The record as it is, None without one. Changes nothing. Raises StoreError."""
+        """Read the record without a change; None if there is none. Raises StoreError."""
         snapshot = await self._context.store.open(await self._request(key, None, peek=True))
         if snapshot.verdict is CallStatus.ABSENT:
             return None
@@ -36,7 +38,7 @@ class Records:
     async def take(
         self, key: LedgerKey, create_at: int | None
     ) -> tuple[LedgerHandle, Snapshot] | None:
-        """Own a record: who owned it before is fenced. None: it is absent and not to be made.
+        """Own a record, which fences its former owner. None: it is absent and `create_at` is None.
 
         Raises StoreError.
         """
@@ -53,7 +55,7 @@ class Records:
         return handle, snapshot
 
     async def decide(self, handle: LedgerHandle, ops: Sequence[Op]) -> RecordReply:
-        """One call, as the owner. Raises StoreError when it was not decided."""
+        """Make one call as the owner. Raises StoreError when the store did not decide it."""
         reply = await self._context.flusher.submit(handle, ops)
         if reply.verdict is not CallStatus.OK:
             raise StoreError(f"a record is {reply.verdict.name}; trying again")
@@ -76,7 +78,7 @@ class Records:
         )
 
     def _losses(self, snapshot: Snapshot) -> list[Op]:
-        """What the record lists and the store has lost is begun anew (R14)."""
+        """Make operations that begin anew what the record lists and the store has lost (R14)."""
         ops: list[Op] = [RemakeChunk(index) for index in snapshot.lost_chunks]
         if snapshot.lost_homes:
             rterm = self._context.random_bits(RTERM_BITS)

@@ -1,8 +1,10 @@
-"""Taking a partition: what the store, the broker's committed position and the log say, put
-together.
+"""Take a partition: reconcile its record in the store with the broker's committed position and the
+log.
 
-The order of belief: an operator's reset (a commit that ackd did not make) wins over the store, the
-store wins over ackd's own commit, and that wins over the start policy (rules R1, R6, R8).
+Order of trust: an operator's reset (a commit that ackd did not make) wins over the store, the store
+over ackd's own commit, and that over the start policy (rules R1, R6, R8). In names, `foreign` is an
+external commit, `homes` are origin records, `rterm` is the rollback epoch, `nominated` is assigned
+by the group.
 """
 
 from __future__ import annotations
@@ -45,14 +47,16 @@ SLOTS_BATCH = 500
 
 
 class NotYetError(StoreError):
-    """This partition can only be taken by the member that the group nominates."""
+    """Only the member to which the group assigned this partition can take it."""
 
     type = "not-nominated"
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """How to take a partition. `start`: where a new record starts. `nominated`: may commit."""
+    """How to take a partition. `start`: where a new record starts. `nominated`: assigned to us, so
+    we may commit.
+    """
 
     owner: SidecarId
     start: int
@@ -62,8 +66,8 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class FoundRecord:
-    """What the broker said. `foreign`: somebody else's commit. `ours`: metadata that fits the
-    position.
+    """What the broker has committed. `foreign`: an external commit. `ours`: ackd's metadata, if it
+    fits the position.
     """
 
     committed: Committed
@@ -72,10 +76,12 @@ class FoundRecord:
 
 
 def judge(key: LedgerKey, committed: Committed) -> FoundRecord:
-    """Whose commit is this? Ranges count only if they were written for this very position (R8)."""
+    """Decide whose commit this is. Ranges count only if they were written for exactly this position
+    (R8).
+    """
     progress = decode(committed.metadata) if committed.offset >= 0 else None
     if progress is not None and progress.of_earlier_topic(key.cluster, key.topic_id):
-        # Ours, for a topic that was deleted since: its offsets mean nothing here (R1).
+        # Our commit, for a topic that was deleted since: its offsets mean nothing here (R1).
         return FoundRecord(Committed(-1, ""), None, foreign=False)
     if progress is not None and not progress.fits(key.cluster, key.topic_id, committed.offset):
         progress = None
@@ -100,10 +106,9 @@ class Recovery:
         self._partition = partition
 
     async def _request(self, wish: Wish, create_at: int | None, term: int = 0) -> Open:
-        """The store call that takes (term 0) or re-reads the record.
+        """Make the store call that takes (term 0) or re-reads the record.
 
-        Made just before it is sent: the jump of the clock has to be that of the server run which
-        decides.
+        Made just before it is sent: the clock jump must be that of the server run which decides.
         """
         return Open(
             key=self._partition.key,
@@ -117,9 +122,9 @@ class Recovery:
         )
 
     async def take(self, wish: Wish, tp: TopicPartition) -> bool:
-        """Take ownership. True if progress has to be committed before anything is handed out.
+        """Take ownership. True if progress must be committed before anything is delivered.
 
-        Raises StoreError, BrokerError; NotYetError when only a nominated member may decide.
+        Raises StoreError, BrokerError; NotYetError when only the assigned member may decide.
         """
         key = self._partition.key
         found = judge(key, (await self._consumer.committed([tp]))[tp])
@@ -150,13 +155,15 @@ class Recovery:
         return snapshot
 
     async def _reconcile(self, wish: Wish, found: FoundRecord, snapshot: Snapshot) -> bool:
-        """Make the record agree with the committed position. True if it was changed by that."""
+        """Make the record agree with the committed position. True if the position must be committed
+        again.
+        """
         ops: list[Op] = []
         key = self._partition.key
         if snapshot.lost_chunks:
             self._data_lost("chunks of finished offsets are gone")
             ops += [RemakeChunk(index) for index in snapshot.lost_chunks]
-        if snapshot.lost_homes:  # on its own: what is about homes is refused before that
+        if snapshot.lost_homes:  # alone: it must precede operations about homes
             await self._write([self._no_homes()])
         if snapshot.lost_chunks or snapshot.created:
             ops += self._context.memory.known(key, snapshot.incarnation)
@@ -189,9 +196,10 @@ class Recovery:
         return bool(ops) or found.foreign or earlier
 
     async def _end_copies(self, found: FoundRecord, snapshot: Snapshot) -> None:
-        """Copies of what comes again are over, also when who moved the record died before that.
+        """End the copies of messages that come again, also when the sidecar that reset the record
+        died before that.
 
-        `snapshot`: of before the reset, if there was one now.
+        `snapshot`: from before the reset, if there was one now.
         """
         key = self._partition.key
         if not self._partition.ledger.holds_copies:
@@ -201,7 +209,9 @@ class Recovery:
             await self._resets.finished(key)
 
     def _hearsay(self, progress: CommittedProgress, snapshot: Snapshot) -> None:
-        """Which copies are over is known from the commit alone: their homes may not know (R19)."""
+        """Note the range that only the commit calls finished (finished_by_commit): the origin
+        records of copies in it may not know that these are finished (R19).
+        """
         claims = self._partition.ledger.claims
         if claims is not None:
             end = max([progress.base, *(end for _, end in progress.ranges)])
@@ -226,7 +236,7 @@ class Recovery:
                 raise StoreError(f"{self._partition.tp}: {reply.verdict.name}")
 
     def _no_homes(self) -> Op:
-        """The record goes on without them; the new term tells their copies so (R14)."""
+        """Drop lost origin records; the new rollback epoch tells their copies so (R14)."""
         self._data_lost("origin records of moved messages are gone")
         rterm = self._context.random_bits(RTERM_BITS)
         return ForgetOriginRecords(rterm)
@@ -246,7 +256,7 @@ class Recovery:
         ours = wish.owner.text()
         if snapshot.verdict is CallStatus.ABSENT:
             self._data_lost("the record is gone; rebuilt from memory")
-        # Fenced by ourselves: the answer to the rebuilding was lost.
+        # We fenced ourselves: the store's answer to the rebuilding was lost.
         again = snapshot.verdict is CallStatus.FENCED and snapshot.previous_owner == ours
         if snapshot.verdict is CallStatus.ABSENT or again:
             request = await self._request(wish, ledger.watermark)
@@ -268,9 +278,9 @@ class Recovery:
 
 
 async def fill(ledger: Ledger[B], slots: Sequence[SlotView], store_ms: int, now_ms: int) -> None:
-    """Tell a ledger that nobody uses yet of a record's slots; others get their turn in between.
+    """Load a record's slots into a ledger that is not in use yet; yield to other tasks in between.
 
-    100,000 in one go would hold up every deadline of this sidecar for a tenth of a second (I4).
+    100,000 slots in one go would delay every deadline of this sidecar by a tenth of a second (I4).
     """
     for start in range(0, len(slots), SLOTS_BATCH):
         ledger.slots(slots[start : start + SLOTS_BATCH], store_ms, now_ms)
@@ -278,10 +288,10 @@ async def fill(ledger: Ledger[B], slots: Sequence[SlotView], store_ms: int, now_
 
 
 def lacking(progress: CommittedProgress, snapshot: Snapshot) -> list[Op]:
-    """What the commit says to be finished and the record does not (R8, R10).
+    """Return operations for what the commit calls finished and the record does not (R8, R10).
 
-    An earlier epoch's commit says nothing about this one. An offset with a slot is replayed: a hole
-    would leave a lease that is live in there.
+    A commit of an earlier epoch says nothing about this one. An offset with a slot is replayed: a
+    gap would leave a live lease in it.
     """
     if progress.epoch < snapshot.epoch:
         return []
@@ -298,10 +308,10 @@ def lacking(progress: CommittedProgress, snapshot: Snapshot) -> list[Op]:
 
 
 def open_below(position: int, snapshot: Snapshot) -> list[Op]:
-    """What is being sent back, or under lease, and the commit has passed: finished, but its home
-    goes on (R2, R10).
+    """Finish slots below the committed position that are leased or moving; their origin records go
+    on (R2, R10).
 
-    An ADVANCE alone would hide from the holder of its lease that there is a home.
+    An `Advance` alone would hide from the lease's holder that there is an origin record.
     """
     return [
         ReplayFinished(slot.offset)
@@ -311,5 +321,7 @@ def open_below(position: int, snapshot: Snapshot) -> list[Op]:
 
 
 def _ahead(progress: CommittedProgress, snapshot: Snapshot) -> bool:
-    """The broker has a later position of the same epoch than the store: the store went back."""
+    """Whether the broker has a later position of the same epoch than the store, so the store went
+    back.
+    """
     return progress.epoch >= snapshot.epoch and progress.base > snapshot.watermark

@@ -1,4 +1,4 @@
-"""Where a new group starts: decided once, kept in the store, and never asked again (rule R6)."""
+"""Decide where a new group starts: once, kept in the store, and never resolved again (rule R6)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from ackd.ports import Consumer, Store, TopicInfo
 
 
 class StartPositions:
-    """Resolves latest, earliest or a timestamp for all partitions at the group's creation.
+    """Resolves latest, earliest or a timestamp for all partitions when the group is created.
 
-    A partition or topic that appears later starts at its beginning: its messages are new to the
-    group. So does `own`, the group's retry topic, always.
+    A partition or topic that appears later starts at its beginning, because its messages are new to
+    the group. `own`, the group's retry topic, always starts there.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class StartPositions:
         self._known: dict[str, int] | None = None
 
     async def of(self, tp: TopicPartition, info: TopicInfo) -> int:
-        """The start of a partition that has no record yet. Raises StoreError, BrokerError."""
+        """Return the start of a partition without a record. Raises StoreError, BrokerError."""
         if self._known is None:
             self._known = await self._load()
         known = self._known.get(_field(info.topic_id, tp.partition))
@@ -49,7 +49,7 @@ class StartPositions:
         return msgspec.json.decode(stored, type=dict[str, int])
 
     async def _resolve(self) -> dict[str, int]:
-        """Every partition's start. A group that has commits is not new."""
+        """Resolve every partition's start. A group that has commits is not new."""
         fields = {
             TopicPartition(info.topic, number): _field(info.topic_id, number)
             for info in await self._consumer.topics()

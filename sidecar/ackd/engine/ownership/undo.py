@@ -1,4 +1,4 @@
-"""Where a partition was before its progress was moved, kept for a day (rule R8)."""
+"""Keep for a day where a partition was before a reset moved its progress (rule R8)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ackd.ports import Store
 
 KEEP_MS = 86_400_000
 RANGES_MAX = 100_000
-"""What is finished in ranges beyond these comes again after an undo or an import."""
+"""Most ranges that are kept; messages finished beyond them come again after an undo or import."""
 
 
 class Window(msgspec.Struct):
-    """Where a record stands: all below `offset` and in the ranges [start, end) was finished."""
+    """Progress of a record: all below `offset` and in the ranges [start, end) was finished."""
 
     offset: int
     finished: list[tuple[int, int]]
@@ -25,20 +25,20 @@ class Window(msgspec.Struct):
 
 
 def window(snapshot: Snapshot) -> Window:
-    """The window as a record has it."""
+    """Read the progress from a record's snapshot."""
     finished = ChunkedBitmap.of(snapshot.chunks)
-    # The owner moves the stored watermark with its next call only.
+    # The stored watermark lags: the owner moves it with its next call.
     offset = finished.first_clear(snapshot.watermark)
     return Window(offset, list(islice(finished.ranges(offset), RANGES_MAX)), snapshot.epoch)
 
 
 async def keep(store: Store, key: LedgerKey, snapshot: Snapshot) -> None:
-    """Remember the window that is about to be moved. Raises StoreError."""
+    """Remember the progress that a reset is about to move. Raises StoreError."""
     await store.put(_name(key), msgspec.json.encode(window(snapshot)), KEEP_MS)
 
 
 async def kept(store: Store, key: LedgerKey) -> Window | None:
-    """What was remembered in the last day. Raises StoreError."""
+    """Return the progress remembered in the last day. Raises StoreError."""
     raw = await store.get(_name(key))
     if raw is None:
         return None

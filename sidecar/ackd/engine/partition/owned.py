@@ -35,7 +35,7 @@ class Topics:
         return None if info is None else info.topic_id
 
     async def is_gone(self, topic_id: bytes) -> bool:
-        """Whether the broker has no topic of this identity any more, so that no owner opens its
+        """Whether the broker has no topic of this identity any more; then no sidecar opens its
         records again.
         """
         try:
