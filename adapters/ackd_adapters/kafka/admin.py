@@ -1,7 +1,8 @@
-"""Questions to the cluster, without a group and without blocking the loop.
+"""Asks the cluster on behalf of the connection, without a group and without blocking the event
+loop.
 
-The client answers by futures from a thread of its own; `AdminQuestions` waits for them on the loop,
-repeats what is worth repeating (a leader that just moved) inside one bound, and maps the errors.
+The admin client answers with futures from its own thread. `AdminQuestions` awaits them on the loop,
+repeats within one bound what can succeed later (a leader has just moved), and maps errors.
 """
 
 from __future__ import annotations
@@ -39,17 +40,21 @@ EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 VISIBLE_S = 10.0
 ANSWER_S = 5.0
-"""Longer than the client's own time-out, for what it forgets and for threads that have ended."""
+"""Longer than the client's own time-out: covers questions that the client forgets, and dead
+threads.
+"""
 RENEW_S = 20.0
-"""At most so often a client that gets no answer is replaced."""
-# Keys of `ensure_topic`'s settings that are no topic settings of Kafka's.
+"""Minimum time between two replacements of a client that gets no answers."""
+# Keys of `ensure_topic`'s settings that are not Kafka topic settings.
 PARTITIONS_KEY = "partitions"
 REPLICATION_KEY = "replication_factor"
 
 
 @dataclass(slots=True)
 class RangeQuestion:
-    """A question for the two ends of a partition's log, under way. `used` = somebody took it."""
+    """A pending question for both ends of a partition's log. `used`: somebody has taken the
+    answer.
+    """
 
     first: Future[int]
     end: Future[int]
@@ -74,7 +79,7 @@ class AdminQuestions:
         self._client: AdminClient | None = None
         self._before: AdminClient | None = None
         self._renewed_s = 0.0
-        # For the one question that has no future: all topics of the cluster.
+        # For the one question that has no future: the list of all topics.
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="ackd-admin")
 
     async def start(self) -> None:
@@ -91,12 +96,12 @@ class AdminQuestions:
     async def _renew(self) -> None:
         """Replace a client whose questions time out.
 
-        One whose broker froze while it connected was seen to wait for the controller's name for
-        ever, with the broker long back (librdkafka 2.16); a new one asks anew.
+        A client whose broker froze during the connect was seen to wait for the controller's name
+        for ever, although the broker had long been back (librdkafka 2.16). A new client asks again.
         """
         now_s = asyncio.get_running_loop().time()
         old = self._client
-        # Twice the time of a question: the client that goes has none under way.
+        # Twice the time-out of a question: the replaced client has none pending by then.
         if old is None or now_s - self._renewed_s < max(RENEW_S, 2 * self._timeout_s):
             return
         self._renewed_s = now_s
@@ -106,8 +111,8 @@ class AdminQuestions:
         except (KafkaException, ValueError, TypeError, AckdError, RuntimeError, OSError) as error:
             LOG.warning("no new admin client: %r", error)
             return
-        if self._client is old:  # not closed meanwhile
-            # The one before the last has answered everything; it may take time to end.
+        if self._client is old:  # The client was not closed meanwhile.
+            # The client before the last has answered everything; closing it may take a while.
             gone, self._before, self._client = [self._before], old, new
             self._pool.submit(gone.clear)
 
@@ -119,20 +124,20 @@ class AdminQuestions:
         return self._client
 
     def close(self) -> None:
-        """Forget the client; questions under way may get no answer any more."""
+        """Drop the client; pending questions may never be answered."""
         self._client = self._before = None
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def poll(self) -> None:
-        """Let the client forward its log lines; called from a thread now and then."""
+        """Let the client forward its log lines; a thread calls this now and then."""
         if self._client is not None:
             self._client.poll(0)
 
     async def cluster_id(self) -> str:
         """The cluster's own id. Raises `BrokerError`.
 
-        From the metadata: describe_cluster of librdkafka 2.16 aborts the process when the broker
-        that answers counts as dead at the controller, as after a restart or a long stop.
+        Read from the metadata: `describe_cluster` of librdkafka 2.16 aborts the process when the
+        broker that answers counts as dead at the controller, as after a restart or a long stop.
         """
         return str((await self._metadata("cluster id")).cluster_id)
 
@@ -150,7 +155,7 @@ class AdminQuestions:
         return await self.asked(what, ask)
 
     def describe(self, names: Sequence[str]) -> dict[str, Future[TopicInfo]]:
-        """Begin to ask for topics; a future fails with `KafkaException` where there is none."""
+        """Start describing topics; the future of a missing topic fails with `KafkaException`."""
         if not names:
             return {}
         asked = self.client.describe_topics(
@@ -176,9 +181,9 @@ class AdminQuestions:
     async def offset(
         self, partition: TopicPartition, spec: OffsetSpec, *, committed_only: bool = True
     ) -> int:
-        """An offset by `spec`; -1 when there is none. Raises `BrokerError`.
+        """The offset that `spec` asks for; -1 when there is none. Raises `BrokerError`.
 
-        `committed_only`: the end is where readers of this connection's isolation level are held.
+        `committed_only`: the end is where readers of this connection's isolation level stop.
         """
 
         async def ask() -> int:
@@ -187,7 +192,9 @@ class AdminQuestions:
         return await self.asked(f"offset of {partition.topic}/{partition.partition}", ask)
 
     def ask_range(self, partition: TopicPartition) -> RangeQuestion:
-        """Begin to ask for the whole log, open transactions included. Raises `BrokerError`."""
+        """Start asking for both ends of the log, open transactions included. Raises
+        `BrokerError`.
+        """
         return RangeQuestion(
             self._ask_offset(partition, EARLIEST, committed_only=False),
             self._ask_offset(partition, LATEST, committed_only=False),
@@ -214,7 +221,9 @@ class AdminQuestions:
         return first, max(first, end)
 
     async def create(self, topic: str, settings: Mapping[str, str]) -> None:
-        """Create a topic unless it is there; wait until it is seen. Raises `BrokerError`."""
+        """Create the topic unless it exists; wait until the cluster shows it. Raises
+        `BrokerError`.
+        """
         config = dict(settings)
         partitions = int(config.pop(PARTITIONS_KEY, "-1"))
         replication = int(config.pop(REPLICATION_KEY, "-1"))
@@ -237,7 +246,9 @@ class AdminQuestions:
             raise BrokerError(f"create {topic}: made, but not seen in time") from None
 
     async def asked(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
-        """Ask until there is an answer, a final refusal (`BrokerError`), or the time is up."""
+        """Repeat a question until it is answered, refused for good (`BrokerError`), or out of
+        time.
+        """
         loop = asyncio.get_running_loop()
         until = loop.time() + self._timeout_s
         while True:
@@ -261,7 +272,7 @@ def _offset(found: object) -> int:
 
 
 def _topic_info(found: object) -> TopicInfo:
-    """From the client's description."""
+    """Convert the client's description."""
     identity = found.topic_id  # type: ignore[attr-defined]
     parts = (identity.get_most_significant_bits(), identity.get_least_significant_bits())
     raw = b"".join((part & (2**64 - 1)).to_bytes(8, "big") for part in parts)
@@ -269,7 +280,7 @@ def _topic_info(found: object) -> TopicInfo:
 
 
 def _mapped(source: Future[object], change: Callable[[object], T]) -> Future[T]:
-    """A future of the changed result."""
+    """A future with the result of `future`, converted."""
     target: Future[T] = Future()
 
     def relay(done: Future[object]) -> None:

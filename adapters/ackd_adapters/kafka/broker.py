@@ -27,9 +27,9 @@ from ackd_adapters.kafka.publish import Publisher
 
 LOG = logging.getLogger("ackd.kafka")
 
-# 4096 is the broker's default `offset.metadata.max.bytes`; the client adds a NUL of its own.
+# 4096 is the broker's default `offset.metadata.max.bytes`; the client adds a NUL byte.
 COMMIT_METADATA_CHARS = 4095
-# The limit counts a batch's header (61 bytes) and a record's framing too, and key and headers.
+# The limit also counts the batch header (61 bytes), the record's framing, the key and the headers.
 FRAMING_BYTES = 512
 
 CAPABILITIES = Capabilities(
@@ -46,7 +46,9 @@ CAPABILITIES = Capabilities(
 
 
 class KafkaBroker:
-    """See `ackd.ports.Broker`."""
+    """A Kafka connection as `ackd.ports.Broker`: one admin client, one producer, and its
+    consumers.
+    """
 
     def __init__(self, name: str, options: KafkaOptions) -> None:
         self.name = name
@@ -70,10 +72,10 @@ class KafkaBroker:
         self._made = False
 
     async def start(self) -> None:
-        """See the port. Called again when it failed; the clients are made once and reconnect.
+        """The engine calls this again after a failure; the clients are made once and reconnect.
 
-        A second set would be fatal: librdkafka does not survive that a client is destroyed while a
-        thread polls it or a question is under way.
+        A second set would be fatal: librdkafka crashes when a client is destroyed while a thread
+        polls it or a question is pending.
         """
         if not self._made:
             await self._admin.start()
@@ -82,63 +84,53 @@ class KafkaBroker:
         try:
             self._cluster_id = await self._admin.cluster_id()
         except BrokerError as error:
-            # The reason (a wrong password, say) is told to the producer's error callback.
+            # The producer's error callback gets the reason (a wrong password, say).
             reasons = "; ".join(trouble.detail for trouble in self.troubles())
             if not reasons:
                 raise
             raise BrokerError(f"{error.detail} ({reasons})", **error.facts) from error
 
     async def cluster_id(self) -> str:
-        """See the port."""
         if self._cluster_id is None:
             self._cluster_id = await self._admin.cluster_id()
         return self._cluster_id
 
     def consumer(self, spec: ConsumerSpec) -> Consumer:
-        """See the port. Raises `ConfigError` when the spec asks for what can't be."""
+        """Raises `ConfigError` when the spec asks for what Kafka can't do."""
         check_spec(self._options, spec)
         return KafkaConsumer(self._options, spec, self._admin)
 
     async def publish(self, messages: Sequence[Outgoing]) -> list[PublishResult]:
-        """See the port."""
         return await self._publisher.publish(messages)
 
     async def partitions(self, topic: str) -> int | None:
-        """See the port."""
         found = await self._admin.topics([topic])
         return found[0].partitions if found else None
 
     async def ensure_topic(self, topic: str, settings: Mapping[str, str]) -> None:
-        """See the port. `partitions`, `replication_factor`: the broker's defaults if absent."""
+        """`partitions`, `replication_factor`: the broker's defaults if absent."""
         if await self.partitions(topic) is None:
             await self._admin.create(topic, settings)
 
     async def group_members(self, group: str) -> list[str]:
-        """See `ackd.ports.Groups`."""
         return await operator.group_members(self._admin, group, self._timeout_s)
 
     async def move_group(self, group: str, positions: Mapping[TopicPartition, Committed]) -> None:
-        """See `ackd.ports.Groups`."""
         await operator.move_group(self._admin, group, positions, self._timeout_s)
 
     async def topic_settings(self, topic: str) -> Mapping[str, str]:
-        """See `ackd.ports.TopicLook`."""
         return await operator.topic_settings(self._admin, topic, self._timeout_s)
 
     def dead_topic(self, group: str) -> str:
-        """See the port."""
         return own_topics.dead_topic(group)
 
     def retry_topic(self, group: str) -> str:
-        """See the port."""
         return own_topics.retry_topic(group)
 
     def troubles(self) -> list[Condition]:
-        """See the port."""
         return self._troubles.now()
 
     async def close(self) -> None:
-        """See the port."""
         await self._publisher.close()
         self._admin.close()
 

@@ -1,10 +1,10 @@
-"""The log of the fetching client, listened to: which topic it reads under a name (rule R1).
+"""Reads the fetching client's log to learn which topic it reads under a name (rule R1).
 
-librdkafka fetches by the topic's identity (KIP-516), so a record of another topic never comes under
-it. But when its metadata bring another identity for a name it reads on there, at its old position,
-and the only place where it says so is a debug line of its log. With `log.queue`, which the binding
-sets, log lines and messages pass through one queue: the line comes before the first message of the
-other topic. `test_fetch.py` proves both on a real broker.
+librdkafka fetches by topic identity (KIP-516), so it never returns a record of another topic. But
+when its metadata bring another identity for a name, it reads on there from its old position, and
+reports that in one debug line of its log only. With `log.queue`, which the binding sets, log lines
+and messages share one queue: the line arrives before the first message of the other topic.
+`test_fetch.py` proves both on a real broker.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ackd_adapters.kafka.config import CLIENT_LOG, Properties
 
 NO_IDENTITY = bytes(16)
 CONTEXT = "metadata"
-"""The kind of debug lines that tells of identities: a few for each refresh of the metadata."""
+"""The kind of debug lines that name topic identities: a few for each metadata refresh."""
 
 _CHANGED = re.compile(r"Topic (\S+) changed id from (\S+) to (\S+)$")
 
@@ -27,7 +27,7 @@ Adopted = Callable[[str, bytes, bytes], None]
 
 
 class ClientLog:
-    """Stands in for a client's logger. Debug lines that nobody asked for go no further."""
+    """The logger that the client calls. It drops debug lines that nobody asked for."""
 
     def __init__(self, given: Properties, adopted: Adopted) -> None:
         asked = str(given.get("debug") or "")
@@ -39,7 +39,7 @@ class ClientLog:
         }
 
     def log(self, level: int, form: str, *facts: object) -> None:
-        """What the binding calls for each line, in the thread that polls."""
+        """The binding calls this for each line, in the thread that polls."""
         if level <= logging.DEBUG:
             changed = _CHANGED.search(str(facts[-1]) if facts else form)
             if changed is not None:

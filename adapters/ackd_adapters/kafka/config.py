@@ -1,6 +1,6 @@
 """The options of a Kafka connection, and the librdkafka properties made from them.
 
-Passwords are read from files when a client is made and live in its property table only: they are
+Passwords are read from files when a client is made. They are only in that client's property table:
 in no option, no `repr` and no log line.
 """
 
@@ -29,7 +29,7 @@ GroupProtocol = Literal["classic", "consumer"]
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 Properties = dict[str, object]
 
-# What ackd sets itself or builds its promises on; and secrets, which come from files.
+# Properties that ackd sets or relies on, and secrets, which come from files.
 OWNED = frozenset(
     """acks allow.auto.create.topics auto.offset.reset background_event_cb bootstrap.servers
     client.id compacted.topic.retry consume_cb default_topic_conf delivery.report.only.error
@@ -46,7 +46,7 @@ OWNED = frozenset(
     ssl.keystore.password stats_cb throttle_cb topic.blacklist
     topic.metadata.refresh.interval.ms transactional.id""".split()  # noqa: SIM905  one a line is 50
 )
-# The broker decides these under KIP-848; librdkafka refuses them there.
+# Under KIP-848 the broker decides these; librdkafka refuses them.
 CLASSIC_ONLY = ("session.timeout.ms", "heartbeat.interval.ms")
 
 
@@ -129,7 +129,7 @@ class KafkaOptions:
         min=KIB,
         max=256 * MIB,
     )
-    # May hold what only its owner knows; so it is shown nowhere.
+    # May hold secrets that ackd can't recognise, so ackd never shows it.
     properties: Mapping[str, str] = dataclasses.field(
         default_factory=dict,
         repr=False,
@@ -142,7 +142,9 @@ class KafkaOptions:
 
 
 def check(options: KafkaOptions) -> None:
-    """What needs no broker and no file. Raises `ConfigError` with all mistakes in one text."""
+    """Check what needs neither broker nor files. Raises `ConfigError` with all mistakes in one
+    text.
+    """
     wrong = [f"properties: {key} is set by ackd itself" for key in _owned(options.properties)]
     sasl = options.security_protocol.startswith("sasl_")
     if sasl and (options.sasl_username is None or options.sasl_password_file is None):
@@ -162,7 +164,7 @@ def check(options: KafkaOptions) -> None:
 
 
 def check_files(options: KafkaOptions) -> None:
-    """Whether all files can be read; not for the event loop's thread. Raises `ConfigError`."""
+    """Check that all files can be read; blocks. Raises `ConfigError`."""
     wrong = []
     for path in secret_files(options):
         try:
@@ -174,7 +176,7 @@ def check_files(options: KafkaOptions) -> None:
 
 
 def check_spec(options: KafkaOptions, spec: ConsumerSpec) -> None:
-    """The subscription's part. Raises `ConfigError`."""
+    """Check a subscription's part. Raises `ConfigError`."""
     wrong = [f"options: {key} is set by ackd itself" for key in _owned(spec.options)]
     if spec.static_id is not None and options.group_protocol == "consumer":
         wrong.append(
@@ -195,7 +197,7 @@ def _owned(properties: Mapping[str, str]) -> list[str]:
 
 
 def secret_files(options: KafkaOptions) -> list[Path]:
-    """The files that must be there before a client is made."""
+    """The files that must exist before a client is made."""
     files = (
         options.sasl_password_file,
         options.tls_ca_file,
@@ -216,13 +218,13 @@ def _first_line(path: Path) -> str:
 
 
 def common(options: KafkaOptions) -> Properties:
-    """Properties of every client. Reads the secrets' files, so not for the event loop's thread."""
+    """Properties of every client. Reads the secret files, so it must not run on the event loop."""
     made: Properties = {
         "bootstrap.servers": options.bootstrap_servers,
         "client.id": options.client_id,
         "security.protocol": options.security_protocol,
         "logger": CLIENT_LOG,
-        # A frozen broker shows up after this; librdkafka's own default is a minute.
+        # How soon a frozen broker is noticed; librdkafka's own default is a minute.
         "socket.timeout.ms": 10_000,
         "socket.nagle.disable": True,
         "reconnect.backoff.ms": 50,
@@ -256,11 +258,11 @@ def _consumer(options: KafkaOptions, spec: ConsumerSpec) -> Properties:
 
 
 def member_properties(options: KafkaOptions, spec: ConsumerSpec) -> Properties:
-    """The consumer that is a member of the group and never fetches."""
+    """Properties of the consumer that is a member of the group and never fetches."""
     made = _consumer(options, spec) | {"group.protocol": options.group_protocol}
     if options.group_protocol == "classic":
         made["partition.assignment.strategy"] = "cooperative-sticky"
-        # Members hear of a rebalance by their heartbeat: the default of 3 s is how long it takes.
+        # Members learn of a rebalance by their heartbeat; with the default that would take 3 s.
         made.setdefault("heartbeat.interval.ms", 1_000)
     if spec.static_id is not None:
         made["group.instance.id"] = spec.static_id
@@ -268,22 +270,22 @@ def member_properties(options: KafkaOptions, spec: ConsumerSpec) -> Properties:
 
 
 def position_properties(options: KafkaOptions, spec: ConsumerSpec) -> Properties:
-    """The consumer that asks for committed positions and does nothing else."""
+    """Properties of the consumer that only asks for committed positions."""
     extra = {key: value for key, value in spec.options.items() if key not in CLASSIC_ONLY}
     return _consumer(options, spec) | extra
 
 
 def fetch_properties(options: KafkaOptions, spec: ConsumerSpec) -> Properties:
-    """The consumer that fetches and is no member. ADR 3 has figures."""
+    """Properties of the consumer that fetches and is not a member. ADR 3 has figures."""
     extra = {key: value for key, value in spec.options.items() if key not in CLASSIC_ONLY}
     return (
         _consumer(options, spec)
         | {
             "enable.partition.eof": True,
             "isolation.level": options.isolation_level,
-            # A partition that is added waits for the fetch under way: so this bounds a restart.
+            # A newly added partition waits for the pending fetch, so this bounds a restart.
             "fetch.wait.max.ms": 100,
-            # Default 1 s: a partition that filled the queue would rest so long.
+            # The default is 1 s: a partition that filled the queue would pause that long.
             "fetch.queue.backoff.ms": 5,
             "fetch.error.backoff.ms": 200,
             "queued.min.messages": min(options.fetch_records_max, 100_000),
@@ -296,18 +298,19 @@ def fetch_properties(options: KafkaOptions, spec: ConsumerSpec) -> Properties:
 
 
 def producer_properties(options: KafkaOptions) -> Properties:
-    """The idempotent producer."""
+    """Properties of the idempotent producer."""
     return common(options) | {
         "enable.idempotence": True,
         "acks": "all",
         "linger.ms": options.publish_linger_ms,
-        # The same partition for a key as Java's clients choose (rule R20).
+        # Java's clients choose the same partition for a key (rule R20).
         "partitioner": "murmur2_random",
         "message.timeout.ms": options.publish_timeout_ms,
         "message.max.bytes": options.message_bytes_max,
         "queue.buffering.max.messages": options.publish_records_max,
         "queue.buffering.max.kbytes": options.publish_bytes_max // KIB,
-        # How long a topic may be unknown before its messages fail (a new one needs a moment).
+        # How long a topic may be unknown before its messages fail: a new topic takes a moment to
+        # appear.
         "topic.metadata.propagation.max.ms": 2_000,
         "allow.auto.create.topics": False,
     }

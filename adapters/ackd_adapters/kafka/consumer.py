@@ -1,8 +1,9 @@
-"""One subscription's side of Kafka, on the event loop: two clients in two threads, one stream.
+"""One subscription's side of Kafka, on the event loop: two clients in two threads, one event
+stream.
 
-The *member* belongs to the group and only nominates and commits; the *fetcher* reads what the
-engine asks for, nominated or not. So a rebalance never disturbs fetching, and a takeover does not
-wait for the group (rule R5). See ADR 3.
+The *member* belongs to the group; it only receives assignments and commits. The *fetcher* reads
+what the engine asks for, assigned or not. So a rebalance never disturbs fetching, and a takeover
+does not wait for the group (rule R5). See ADR 3.
 """
 
 from __future__ import annotations
@@ -50,14 +51,14 @@ from ackd_adapters.kafka.worker import settled
 RANGE_RETRY_S = 0.5
 IDENTITY_RETRY_S = 0.5
 CUT = re.compile(r"broker end offset is (\d+)")
-"""Where a truncated log differs from what was read; only the client's text has it."""
+"""Where a truncated log differs from what was read; only the client's error text says it."""
 
 
 @dataclass(slots=True)
 class _Lane:
-    """One partition that is fetched. `next` = first offset not handed to the engine yet.
+    """A partition that is being fetched. `next`: first offset that the engine has not got yet.
 
-    `unchecked`: what the log has to have before it is fetched.
+    `unchecked`: what the log must still contain before fetching begins.
     """
 
     session: int
@@ -68,7 +69,9 @@ class _Lane:
 
 
 class KafkaConsumer:
-    """See `ackd.ports.Consumer`. `read_ids`: the topics that the fetching client reads, by name."""
+    """Implements `ackd.ports.Consumer`. `read_ids`: identity of each topic that the fetcher reads,
+    by name.
+    """
 
     def __init__(self, options: KafkaOptions, spec: ConsumerSpec, admin: AdminQuestions) -> None:
         self._options = options
@@ -108,14 +111,12 @@ class KafkaConsumer:
         )
 
     async def start(self) -> None:
-        """See the port."""
         await self._fetcher.start()
         if self._spec.joins:
             await self._member.start()
         self._schedule_check()
 
     async def also(self, topic: str) -> None:
-        """See the port."""
         if topic not in self._topics:
             self._topics = (*self._topics, topic)
             self._member.also(topic)
@@ -125,11 +126,10 @@ class KafkaConsumer:
         return self._troubles.now()
 
     def room(self) -> tuple[int, int]:
-        """Records and bytes that the buffer still takes; 0 or less when full."""
+        """Records and bytes that still fit into the buffer; 0 or less when it is full."""
         return self._mailbox.room()
 
     async def close(self) -> None:
-        """See the port."""
         if self._closed:
             return
         self._closed = True
@@ -146,7 +146,7 @@ class KafkaConsumer:
     # --- events -------------------------------------------------------------------------------
 
     async def events(self) -> list[ConsumerEvent]:
-        """See the port. Raises `BrokerError` once the consumer is closed."""
+        """Raises `BrokerError` once the consumer is closed."""
         while await self._mailbox.wait():
             found = [item.event for item in self._mailbox.take() if self._is_due(item)]
             if found:
@@ -157,7 +157,7 @@ class KafkaConsumer:
         self._mailbox.put([Item(event)])
 
     def _is_due(self, item: Item) -> bool:
-        """Whether an event may be handed out; what an ended stretch left behind may not."""
+        """Whether the engine may get this event; events of an ended `stretch` are dropped."""
         event = item.event
         if item.stretch is None or not isinstance(event, Fetched | EndReached | OutOfRange):
             return True
@@ -173,7 +173,6 @@ class KafkaConsumer:
     # --- fetching -----------------------------------------------------------------------------
 
     def fetch_from(self, partition: TopicPartition, offset: int) -> int:
-        """See the port."""
         self._session += 1
         lane = _Lane(self._session, 0, offset)
         before = self._lanes.get(partition)
@@ -187,7 +186,7 @@ class KafkaConsumer:
         return lane.session
 
     def _check_logs(self) -> None:
-        """Look at the logs of all lanes that wait for it, with one client."""
+        """Check the logs of all lanes that wait for it, with one client."""
         todo = {each: lane.unchecked for each, lane in self._lanes.items() if lane.unchecked}
         if self._closed or self._checking or not todo:
             return
@@ -195,7 +194,7 @@ class KafkaConsumer:
         self._log_check.ask(todo, lambda found: call_loop(self._loop, self._checked, todo, found))
 
     def _checked(self, asked: Mapping[TopicPartition, Tail], found: Mapping[object, str]) -> None:
-        """Begin where the log is what it was. No answer: it is asked again."""
+        """Begin fetching where the log still has what was read. Without an answer, ask again."""
         self._checking = False
         for partition, tail in asked.items():
             lane = self._lanes.get(partition)
@@ -212,26 +211,23 @@ class KafkaConsumer:
             self._loop.call_later(0 if found else RANGE_RETRY_S, self._check_logs)
 
     def expect(self, partition: TopicPartition, end: int, leader_epoch: int) -> None:
-        """See `ackd.ports.SeesTruncation`."""
         if end > 0 and leader_epoch >= 0:
             self._expected[partition] = Tail(end, leader_epoch)
         else:
             self._expected.pop(partition, None)
 
     def stop_fetch(self, partition: TopicPartition) -> None:
-        """See the port."""
         if self._lanes.pop(partition, None) is not None:
             self._fetcher.end(partition)
 
     def pause(self, partition: TopicPartition) -> None:
-        """See the port. What is buffered of it is dropped, and read again after `resume`."""
+        """Drops what is buffered of it; `resume` reads it again."""
         lane = self._lanes.get(partition)
         if lane is not None and not lane.paused:
             lane.paused = True
             self._fetcher.end(partition)
 
     def resume(self, partition: TopicPartition) -> None:
-        """See the port."""
         lane = self._lanes.get(partition)
         if lane is not None and lane.paused:
             lane.paused = False
@@ -247,7 +243,7 @@ class KafkaConsumer:
     def _ask_range(
         self, partition: TopicPartition, stretch: int, position: int, detail: str
     ) -> None:
-        """The fetcher stopped at `position`: find out whether it is really out of the log."""
+        """The fetcher stopped at `position`: find out whether that is really outside the log."""
         lane = self._lanes.get(partition)
         if self._closed or lane is None or lane.stretch != stretch:
             return
@@ -284,7 +280,7 @@ class KafkaConsumer:
                 RANGE_RETRY_S, self._ask_range, partition, stretch, position, detail
             )
             return
-        # When retention has taken all of an epoch, nobody can tell; then nothing of it is left.
+        # If retention has removed a whole epoch, nobody can tell; then nothing of it is left.
         truncated = "truncat" in detail.lower() and position > first
         cut = None
         if truncated:
@@ -294,7 +290,8 @@ class KafkaConsumer:
                 f"fetch/truncated/{partition.topic}/{partition.partition}", detail
             )
         if first <= position <= end and not truncated:
-            # A leader that had not caught up yet, say. Nothing was skipped: go on where it stopped.
+            # For example a leader that had not caught up. Nothing was skipped: go on where it
+            # stopped.
             identity = self._topic_ids.get(partition.topic)
             self._fetcher.begin(partition, position, lane.session, stretch, identity)
             return
@@ -304,7 +301,6 @@ class KafkaConsumer:
     # --- topics and their identity --------------------------------------------------------------
 
     async def topics(self) -> list[TopicInfo]:
-        """See the port."""
         names: Sequence[str] = self._topics
         if any(is_pattern(topic) for topic in names):
             names = matching(self._topics, await self._admin.topic_names())
@@ -314,8 +310,8 @@ class KafkaConsumer:
         return found
 
     def _on_identity(self, topic: str, identity: bytes) -> None:
-        """The fetching client reads this topic now. If it is not the one that the engine knows,
-        ask until the answer has come round: until then nothing of it is handed out.
+        """The fetching client now reads this topic. If it is not the one that the engine knows, ask
+        the cluster until its answer agrees; until then the engine gets nothing of the topic.
         """
         self.read_ids[topic] = identity
         self._compare(topic, identity)
@@ -334,7 +330,7 @@ class KafkaConsumer:
         )
 
     def _check_topics(self) -> None:
-        """Ask for the identity of what is fetched, now and then."""
+        """Ask now and then for the identities of the topics that are fetched."""
         if not self._closed:
             self._schedule_check()
             self._ask_topics(sorted({each.topic for each in self._lanes}))
@@ -363,7 +359,7 @@ class KafkaConsumer:
             self._troubles.clear(*codes)
             self._identify(answer.result())
             return
-        # The fetching client waits in silence for a topic that it can't see.
+        # The fetching client says nothing about a topic that it can't see.
         for code, meant in codes.items():
             if errors.is_code(error, meant):
                 self._troubles.report(code, errors.broker_error(name, error).detail)
@@ -384,7 +380,6 @@ class KafkaConsumer:
     async def committed(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, Committed]:
-        """See the port."""
         if not partitions:
             return {}
 
@@ -395,7 +390,7 @@ class KafkaConsumer:
         return await self._admin.asked("committed positions", ask)
 
     async def _reader(self) -> PositionReader:
-        """The one at work, or a new one."""
+        """The running position reader, or a new one."""
         if self._closed:
             raise BrokerError("the consumer is closed")
         async with self._opening:
@@ -411,7 +406,7 @@ class KafkaConsumer:
             return self._positions
 
     async def commit(self, positions: Mapping[TopicPartition, Committed]) -> None:
-        """See the port. `OutcomeUnknownError` when there is no answer in time."""
+        """Raises `OutcomeUnknownError` when there is no answer in time."""
         if self._closed:
             raise BrokerError("the consumer is closed")
         if not positions:
@@ -429,14 +424,12 @@ class KafkaConsumer:
             raise OutcomeUnknownError("commit: the broker did not answer in time") from None
 
     async def log_range(self, partition: TopicPartition) -> tuple[int, int]:
-        """See the port. With `read_committed` the end is where open transactions begin."""
+        """With `read_committed` the end is where open transactions begin."""
         return await self._admin.log_range(partition)
 
     async def log_end(self, partition: TopicPartition) -> int:
-        """See `ackd.ports.SeesTransactions`."""
         return await self._admin.offset(partition, LATEST, committed_only=False)
 
     async def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
-        """See the port."""
         found = await self._admin.offset(partition, OffsetSpec.for_timestamp(timestamp_ms))
         return found if found >= 0 else (await self.log_range(partition))[1]

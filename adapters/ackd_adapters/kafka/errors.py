@@ -1,5 +1,5 @@
 # ruff: noqa: SLF001  the underscore marks a code of the client's own, not a private name
-"""What librdkafka's error codes mean here: for publish results, for readiness, for retries."""
+"""What librdkafka's error codes mean for publish results, readiness and retries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from confluent_kafka import KafkaError, KafkaException
 from ackd.errors import BrokerError, BrokerFatalError, ConfigError
 from ackd.ports import Failure
 
-# The broker (or the client, before sending) said no for good.
+# The broker (or the client, before sending) refused for good.
 _REFUSED = frozenset(
     {
         KafkaError.MSG_SIZE_TOO_LARGE,
@@ -38,7 +38,7 @@ _NOT_STORED = frozenset(
 )
 _PRESSURE = frozenset({KafkaError._QUEUE_FULL, KafkaError.THROTTLING_QUOTA_EXCEEDED})
 
-# Troubles of the connection as a whole; over as soon as a question is answered again.
+# Conditions of the whole connection; the next answered question ends them.
 CONNECTION = frozenset(
     {
         KafkaError._ALL_BROKERS_DOWN,
@@ -50,7 +50,7 @@ CONNECTION = frozenset(
         KafkaError.ILLEGAL_SASL_STATE,
     }
 )
-# One broken connection is no trouble: librdkafka goes on with others and says when all are gone.
+# One broken connection is not a condition: librdkafka uses others and reports when all are down.
 PASSING = frozenset({KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._DESTROY})
 NO_ANSWER = frozenset({KafkaError._TIMED_OUT})
 
@@ -67,7 +67,7 @@ RETRIABLE = frozenset(
         KafkaError._TRANSPORT,
     }
 )
-# Codes of messages and callbacks that are told apart one by one.
+# Codes of messages and callbacks that are handled one by one.
 END_OF_PARTITION = KafkaError._PARTITION_EOF
 OUT_OF_RANGE = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
 ALL_BROKERS_DOWN = KafkaError._ALL_BROKERS_DOWN
@@ -92,8 +92,8 @@ UNKNOWN_TOPIC = frozenset(
 def failure(code: int) -> Failure:
     """How sure it is that a message which failed with this code is not stored.
 
-    What is in no list is UNKNOWN. A message that timed out or was purged is too: the client does
-    not tell whether it was ever sent.
+    A code in no list is UNKNOWN. So is a message that timed out or was purged: the client does not
+    say whether it was ever sent.
     """
     if code in _REFUSED:
         return Failure.REFUSED
@@ -103,14 +103,14 @@ def failure(code: int) -> Failure:
 
 
 def is_fatal(error: KafkaError) -> bool:
-    """Whether the client can't go on. The flag is missing on errors that come as messages."""
+    """Whether the client can't go on. Errors that arrive as messages lack the flag."""
     return error.fatal() or error.code() == FATAL
 
 
 def code_name(error: KafkaError) -> str:
     """The broker's own name of an error, without librdkafka's leading underscore."""
     if error.code() == FATAL:
-        # The reason stands in the text alone.
+        # The reason is the whole text.
         for reason in _FATAL_REASONS:
             if reason.str() in error.str():
                 return reason.name()
@@ -118,7 +118,7 @@ def code_name(error: KafkaError) -> str:
 
 
 def kafka_error(error: BaseException) -> KafkaError | None:
-    """What a client's exception carries."""
+    """The `KafkaError` in a client's exception."""
     if isinstance(error, KafkaException) and error.args:
         inner = error.args[0]
         return inner if isinstance(inner, KafkaError) else None
@@ -132,13 +132,13 @@ def is_code(error: BaseException, codes: frozenset[int]) -> bool:
 
 
 def config_error(error: BaseException) -> ConfigError:
-    """A client that can't even be made has a property that is wrong."""
+    """A client that can't even be made has a wrong property."""
     inner = kafka_error(error)
     return ConfigError(str(error) if inner is None else inner.str())
 
 
 def broker_error(what: str, error: BaseException) -> BrokerError:
-    """Our own error for a client's exception."""
+    """The `BrokerError` for a client's exception."""
     inner = kafka_error(error)
     if inner is None:
         return BrokerError(f"{what}: {error}")

@@ -1,14 +1,14 @@
-"""The fetching thread: a consumer that is no member of any group and reads what it is told to.
+"""The fetching thread: a consumer that is a member of no group and reads what it is asked to.
 
-Partitions are added and taken away with `incremental_assign` and `incremental_unassign`, which need
-no subscription and leave the other partitions alone (measured in ADR 3). A
-*stretch* is one such assignment; the loop numbers them, so that what an earlier one left in the
-mailbox is told apart. `pause` is no librdkafka pause but the end of a stretch: both throw away what
-was prefetched, and so there is one mechanism to trust.
+Partitions are added and removed with `incremental_assign` and `incremental_unassign`, which need no
+subscription and leave the other partitions alone (measured in ADR 3). A *stretch* is one such fetch
+attempt; the loop numbers them, so that it can recognise what an earlier one left in the mailbox.
+`pause` is not a librdkafka pause but the end of a stretch: both discard what was prefetched, and so
+there is one mechanism to trust.
 
-A stretch reads the topic of one identity. The client reads on in a topic that was made again as
-soon as its metadata tell of it; it says so in its log, in order with the messages (`client_log`).
-What it then has of the other identity is dropped here, before anybody sees it (rule R1).
+A stretch reads the topic of one identity. When a topic was made again, the client goes on in the
+new one as soon as its metadata show it; its log says so, in order with the messages (`client_log`).
+The fetcher drops what then arrives from the other identity (rule R1).
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ ENDS_HELD_S = 0.05
 
 # partition, stretch, position, detail
 OutOfRangeHandler = Callable[[TopicPartition, int, int, str], None]
-# topic, the identity that the client reads from here on
+# topic, the identity that the client reads from now on
 IdentityHandler = Callable[[str, bytes], None]
 
 
 @dataclass(slots=True)
 class _Stretch:
-    """What is being read of one partition. `next` = the least offset that may come.
+    """One fetch attempt of one partition. `next`: the least offset that may come.
 
-    `identity`: of the topic that is meant, None = not known. `mute`: the client reads another.
-    `epoch`: the last leader epoch that was told.
+    `identity`: of the intended topic, None = not known. `mute`: the client reads another topic.
+    `epoch`: the last leader epoch that was reported.
     """
 
     session: int
@@ -62,9 +62,9 @@ class _Stretch:
 
 
 class Fetcher(Worker):
-    """Decodes records into the mailbox as long as there is room in it.
+    """Decodes records into the mailbox as long as it has room.
 
-    `on_out_of_range` and `on_identity` are called from this thread.
+    It calls `on_out_of_range` and `on_identity` from this thread.
     """
 
     def __init__(
@@ -84,17 +84,17 @@ class Fetcher(Worker):
         self._troubles = troubles
         self._on_out_of_range = on_out_of_range
         self._on_identity = on_identity
-        # Which topic the client reads under a name. A broker without identities tells none.
+        # Which topic the client reads under a name. A broker without identities reports none.
         self._identities: dict[str, bytes] = {}
         self._client: Client
         self._stretches: dict[TopicPartition, _Stretch] = {}
         self._polled: list[Message] = []
         self._record_bytes = 1024
-        # Collected from the commands of one turn, so that 1000 partitions are one call.
+        # Collected from the commands of one turn, so that 1000 partitions need one call.
         self._to_start: dict[TopicPartition, _Stretch] = {}
         self._to_stop: set[TopicPartition] = set()
-        # Ends that were reached and not told yet. Records that follow make them old news: at a
-        # trickle each message is the end of its partition, and telling that cost as much again.
+        # Ends that were reached and not reported yet. Records that follow make them obsolete: at a
+        # trickle each message is the end of its partition, and reporting that doubled the cost.
         self._ends: dict[TopicPartition, Item] = {}
         self._ends_since_s = 0.0
         mailbox.on_room = lambda: self.commands.put(lambda: None)
@@ -109,15 +109,15 @@ class Fetcher(Worker):
         stretch: int,
         identity: bytes | None,
     ) -> None:
-        """Read from `offset`; ends what was read of this partition before.
+        """Read from `offset`; ends the earlier fetch attempt of this partition.
 
-        `identity`: the topic that is meant. Nothing comes as long as the client reads another.
+        `identity`: the intended topic. Nothing comes as long as the client reads another.
         """
         made = _Stretch(session, stretch, offset, identity)
         self.commands.put(lambda: self._begin(partition, made))
 
     def end(self, partition: TopicPartition) -> None:
-        """Read this partition no more."""
+        """Stop reading this partition."""
         self.commands.put(lambda: self._end(partition))
 
     def _begin(self, partition: TopicPartition, made: _Stretch) -> None:
@@ -139,16 +139,16 @@ class Fetcher(Worker):
         self._client = Client(properties | log.properties | {"error_cb": self._health.on_error})
 
     def close_client(self) -> None:
-        """Close without any goodbye: there is no membership."""
+        """Close without leaving a group: there is no membership."""
         self._client.close()
 
     def on_crash(self, error: BaseException) -> None:
-        """Tell; the consumer has to be made anew."""
+        """Report the crash; a new consumer has to be made."""
         if not self.closing or self._stretches:
             self._troubles.report("fetch/crash", repr(error), fatal=True)
 
     def step(self) -> None:
-        """Apply commands, consume what there is, hand it over."""
+        """Apply commands, consume what has come, pass it on."""
         self._apply()
         some = next(iter(self._stretches), None)
         self._health.probe(self._client, some.topic if some else None)
@@ -171,7 +171,7 @@ class Fetcher(Worker):
             self._ends.clear()
 
     def _apply(self) -> None:
-        """Do what the commands of this turn come to."""
+        """Apply the net effect of this turn's commands."""
         self.serve_commands()
         if self._to_stop:
             self._client.incremental_unassign([ClientPartition(*each) for each in self._to_stop])
@@ -190,16 +190,18 @@ class Fetcher(Worker):
     # --- which topic it is
 
     def _reads(self, topic: str, stretch: _Stretch) -> bool:
-        """Whether the client reads the topic that a stretch means, as far as either is known."""
+        """Whether the client reads the topic that this fetch attempt means, as far as both are
+        known.
+        """
         known = self._identities.get(topic)
         return known is None or stretch.identity is None or known == stretch.identity
 
     def _adopted(self, topic: str, before: bytes, now: bytes) -> None:
-        """The client goes over to another topic of this name; called within a poll.
+        """The client moves to another topic of this name; called within a poll.
 
-        All that it has fetched of the one before was polled earlier or is in this poll: nobody
-        misses the latter, that topic is gone. A stretch that waited for this one begins again, and
-        is mute until then.
+        What it fetched of the old topic was polled earlier or is in this poll. Dropping the latter
+        loses nothing: that topic is gone. A fetch attempt that waited for the new topic begins
+        again, and is mute until then.
         """
         if now == NO_IDENTITY:
             self._identities.pop(topic, None)
@@ -218,7 +220,7 @@ class Fetcher(Worker):
         self._on_identity(topic, now)
 
     def _deliver(self, messages: list[Message]) -> None:
-        """Sort by partition, keep the order within each, put it all with one wake-up."""
+        """Sort by partition, keep the order within each, and put everything with one wake-up."""
         self._polled = messages
         items: list[Item] = []
         open_: dict[TopicPartition, _Stretch] = {}
@@ -263,7 +265,7 @@ class Fetcher(Worker):
                 size += len(name) + (len(content) if content else 0)
         timestamp_ms = message.timestamp()[1]
         if timestamp_ms == self._timestamp_ms:
-            timestamp_ms = self._timestamp_ms  # one number for all of a millisecond
+            timestamp_ms = self._timestamp_ms  # One number for all records of a millisecond.
         else:
             self._timestamp_ms = timestamp_ms
         stretch.records.append(Record(offset, key, value, headers, timestamp_ms))
@@ -272,10 +274,10 @@ class Fetcher(Worker):
         stretch.last = message
 
     def _flush(self, partition: TopicPartition, stretch: _Stretch, items: list[Item]) -> None:
-        """What is collected of a partition becomes one event; one for each leader epoch."""
+        """Turn what is collected of a partition into one event for each leader epoch."""
         if not stretch.records or stretch.last is None:
             return
-        # They only grow: if the last is what it was before, so are those between.
+        # Epochs only grow: if the last equals the one before the batch, so do those between.
         epoch = _int(stretch.last.leader_epoch())
         parts = [(epoch, stretch.records)]
         if epoch != stretch.epoch:
@@ -291,7 +293,7 @@ class Fetcher(Worker):
     def _by_epoch(
         self, partition: TopicPartition, records: list[Record]
     ) -> list[tuple[int, list[Record]]]:
-        """Records of this poll, each with those of its leader epoch."""
+        """The records of this poll, grouped by leader epoch."""
         epochs = {
             message.offset(): _int(message.leader_epoch())
             for message in self._polled

@@ -1,7 +1,7 @@
-"""Open troubles: told once when they begin and once when they are over.
+"""Open conditions of a connection: reported once when they begin and once when they end.
 
-librdkafka says when something breaks and never when it works again. So while the connection is in
-trouble, the thread that polls a client asks a small question every second; an answer ends it.
+librdkafka reports when something breaks and never when it works again. So while a condition is
+open, the thread that polls a client asks a small question every second; an answer ends it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PROBE_TIMEOUT_S = 1.0
 
 
 class Troubles:
-    """What is wrong now, by code. `tell` hears every beginning and end, from whatever thread."""
+    """What is wrong now, by code. `tell` gets every beginning and end, from any thread."""
 
     def __init__(self, tell: Callable[[Condition], None]) -> None:
         self._tell = tell
@@ -29,7 +29,7 @@ class Troubles:
         self._lock = threading.Lock()
 
     def report(self, code: str, detail: str, *, fatal: bool = False) -> None:
-        """Something is wrong; told only when this code is not open yet."""
+        """Open a condition; reported only when this code is not open yet."""
         trouble = Condition(code, detail, fatal=fatal, away="/connection/" in code)
         with self._lock:
             known = self._open.get(code)
@@ -39,14 +39,14 @@ class Troubles:
         self._tell(trouble)
 
     def clear(self, *codes: str) -> None:
-        """These are over, where they were open."""
+        """End these conditions, where they were open."""
         with self._lock:
             ended = [self._open.pop(code) for code in codes if code in self._open]
         for trouble in ended:
             self._tell(Condition(trouble.code, trouble.detail, fatal=trouble.fatal, cleared=True))
 
     def clear_all(self, prefix: str) -> None:
-        """Everything whose code starts so, but what is fatal, is over."""
+        """End every condition whose code starts so, except fatal ones."""
         with self._lock:
             codes = [
                 code
@@ -56,12 +56,12 @@ class Troubles:
         self.clear(*codes)
 
     def now(self) -> list[Condition]:
-        """All that are open."""
+        """All open conditions."""
         with self._lock:
             return list(self._open.values())
 
     def any(self, prefix: str = "") -> bool:
-        """Whether there is an open one that is not fatal and whose code starts so."""
+        """Whether a non-fatal condition is open whose code starts so."""
         with self._lock:
             return any(
                 code.startswith(prefix) and not trouble.fatal
@@ -84,7 +84,7 @@ class ClientHealth:
         self._last_detail = ""
         self._suspicion: tuple[str, str] | None = None
         self._probed_at = 0.0
-        # Read for every batch of records, so a plain attribute and not a look under the lock.
+        # Read for every batch of records, so a plain attribute without the lock.
         self.topics_in_trouble: set[str] = set()
 
     def on_error(self, error: KafkaError) -> None:
@@ -96,7 +96,8 @@ class ClientHealth:
         elif code in errors.PASSING:
             self._last_detail = error.str()
         elif code == errors.ALL_BROKERS_DOWN:
-            # Also said of connections that are long replaced: believed when a question fails.
+            # Also reported for connections that were replaced long ago: believed when a question
+            # fails.
             detail = f"{error.str()}: {self._last_detail}" if self._last_detail else error.str()
             self._suspicion = (self._code("connection", error), detail)
         elif code in errors.CONNECTION:
@@ -105,12 +106,12 @@ class ClientHealth:
             self.troubles.report(self._code("client", error), error.str())
 
     def on_topic_error(self, topic: str, error: KafkaError) -> None:
-        """A message with an error in it that concerns a topic."""
+        """Report a message that carries an error about a topic."""
         self.topics_in_trouble.add(topic)
         self.troubles.report(self._code("topic", error, topic), error.str())
 
     def topic_works(self, topic: str) -> None:
-        """Something came from this topic."""
+        """This topic delivered something: end its conditions."""
         if topic in self.topics_in_trouble:
             self.topics_in_trouble.discard(topic)
             ended = [
@@ -121,7 +122,7 @@ class ClientHealth:
             self.troubles.clear(*ended)
 
     def probe(self, client: Any, topic: str | None) -> None:
-        """While the connection is in trouble: ask something once a second (blocks <= 1 s)."""
+        """While a condition is open, ask something once a second (blocks <= 1 s)."""
         if self._suspicion is None and not self.troubles.any(self._connection):
             return
         if time.monotonic() < self._probed_at + PROBE_INTERVAL_S:

@@ -1,8 +1,8 @@
-"""Whether logs still have what was read of them: a question to the leader, by a client of its own.
+"""Asks the leader, with a client of its own, whether a log still has what was read of it.
 
 librdkafka asks for the end of a leader epoch (KIP-320) when it learns of a partition's leader
-epoch, and not at an assignment: so a client that knows the topic already would not ask. Hence each
-round of questions has a new client, which looks at all partitions that wait, and ends.
+epoch, and not at an assignment: a client that knows the topic already would not ask. So each round
+of questions has a new client, which checks all waiting partitions and ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ POLL_S = 0.2
 
 
 class Tail(NamedTuple):
-    """An end that was read to, and the leader epoch of the last message before it."""
+    """An offset that was read to, and the leader epoch of the last message before it."""
 
     end: int
     leader_epoch: int
@@ -40,7 +40,7 @@ Answers = dict[TopicPartition, str]
 
 
 class LogCheck:
-    """One round at a time; what has no answer within two seconds is left out."""
+    """One round at a time; it omits partitions that got no answer within two seconds."""
 
     def __init__(self, group: str, properties: Callable[[], Properties]) -> None:
         self._properties = properties
@@ -50,11 +50,11 @@ class LogCheck:
     def ask(
         self, tails: Mapping[TopicPartition, Tail], answered: Callable[[Answers], None]
     ) -> None:
-        """Begin a round; `answered` is called from its thread."""
+        """Begin a round; the round's thread calls `answered`."""
         self._pool.submit(self._round, dict(tails), answered)
 
     def close(self) -> None:
-        """The round under way ends soon."""
+        """End the running round soon."""
         self._closing = True
         self._pool.shutdown(wait=False, cancel_futures=True)
 

@@ -12,7 +12,7 @@ from ackd.ports import ConsumerEvent
 
 @dataclass(slots=True)
 class Item:
-    """An event on its way. `stretch` tells which stretch of fetching it belongs to, None = none."""
+    """An event on its way. `stretch`: the fetch attempt that it belongs to, None = none."""
 
     event: ConsumerEvent
     stretch: int | None = None
@@ -21,10 +21,10 @@ class Item:
 
 
 class Mailbox:
-    """Written by threads, read by the loop. Full = the fetching thread stops consuming.
+    """Threads write, the loop reads. When it is full, the fetching thread stops consuming.
 
-    Bounds: `records_max` and `bytes_max`, overrun by at most one batch that the client had
-    fetched already. Events without records are few (rebalances, ends, troubles) and always fit.
+    Bounds: `records_max` and `bytes_max`, exceeded by at most one batch that the client had fetched
+    already. Events without records are few (rebalances, ends, conditions) and always fit.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, records_max: int, bytes_max: int) -> None:
@@ -38,11 +38,11 @@ class Mailbox:
         self._woken = False
         self._waiter: asyncio.Future[None] | None = None
         self._closed = False
-        # Called by the loop when room is made after the box was full.
+        # The loop calls this when room is made after the box was full.
         self.on_room: Callable[[], None] = lambda: None
 
     def put(self, items: list[Item]) -> None:
-        """Hand over, from any thread. Wakes the loop unless it is already told."""
+        """Put events in, from any thread. Wakes the loop unless a wake-up is pending."""
         with self._lock:
             if self._closed:
                 return
@@ -61,7 +61,7 @@ class Mailbox:
             return self._records_max - self._records, self._bytes_max - self._bytes
 
     def take(self) -> list[Item]:
-        """Everything that waits, on the loop."""
+        """Take everything that waits, on the loop."""
         with self._lock:
             items, self._items = self._items, []
             full = self._records >= self._records_max or self._bytes >= self._bytes_max
@@ -79,12 +79,12 @@ class Mailbox:
                     return True
             if self._waiter is None or self._waiter.done():
                 self._waiter = self._loop.create_future()
-            # Shielded: a caller that is cancelled must not cancel another one's wait.
+            # Shielded: a cancelled caller must not cancel another caller's wait.
             await asyncio.shield(self._waiter)
         return False
 
     def close(self) -> None:
-        """Nothing goes in or out any more; who waits is woken. On the loop."""
+        """Accept and return nothing any more; wake the waiters. On the loop."""
         with self._lock:
             self._closed = True
             self._items = []

@@ -1,8 +1,8 @@
-"""The member's thread: belongs to the group, hears which partitions it is nominated for, commits.
+"""The member's thread: belongs to the group, receives assignments, commits.
 
-It fetches nothing: its partitions stay paused for ever. Regular expressions are resolved here and
-not by librdkafka or the broker, because those read them differently (KIP-848 wants the whole name
-to match, classic a part) and know nothing of ackd's own topics.
+It fetches nothing: its partitions stay paused for ever. It resolves regular expressions itself
+because librdkafka and the broker read them differently (KIP-848 wants the whole name to match,
+classic a part) and do not know ackd's own topics.
 """
 
 from __future__ import annotations
@@ -33,20 +33,22 @@ Positions = list[ClientPartition]
 
 
 class _HandOver:
-    """`Revoked.done()` from the loop; wakes the thread that waits in the rebalance callback."""
+    """`Revoked.done()` calls it on the loop; it wakes the thread that waits in the rebalance
+    callback.
+    """
 
     def __init__(self, wake: Callable[[Command], None]) -> None:
         self.over = False
         self._wake = wake
 
     def set(self) -> None:
-        """The engine has handed over."""
+        """The engine has finished the hand-over."""
         self.over = True
         self._wake(lambda: None)
 
 
 class Member(Worker):
-    """`post` hears nominations, revocations and losses in their order, from this thread."""
+    """`post` gets assignments, revocations and losses in their order, from this thread."""
 
     def __init__(
         self,
@@ -77,10 +79,10 @@ class Member(Worker):
         self.commands.put(self._read_more)
 
     def commit(self, positions: Positions) -> Future[None]:
-        """Put a commit; the future has the broker's answer, however late that comes.
+        """Put a commit; the future gets the broker's answer, however late it comes.
 
-        One at a time: a commit that the client repeats by itself could otherwise land after a newer
-        one and take the group back.
+        One at a time: a commit that the client repeats by itself could otherwise arrive after a
+        newer one and move the group back.
         """
         answer: Future[None] = Future()
         self.commands.put(lambda: self._begin_commit(positions, answer))
@@ -89,7 +91,7 @@ class Member(Worker):
     # --- the thread ---------------------------------------------------------------------------
 
     def open_client(self) -> None:
-        """Make the consumer and subscribe to what is named; patterns follow in the first turn."""
+        """Make the consumer and subscribe to the plain names; patterns follow in the first turn."""
         callbacks = {"error_cb": self._health.on_error, "on_commit": self._on_commit}
         self._client = Client(self._properties() | callbacks)
         if not self._patterns:
@@ -106,17 +108,17 @@ class Member(Worker):
         self._health.probe(self._client, self._subscribed[0] if self._subscribed else None)
 
     def close_client(self) -> None:
-        """Leave the group. A commit under way is answered first, or given up by the client."""
+        """Leave the group. A pending commit is answered first, or the client abandons it."""
         self._client.close()
         if self._commit is not None:
             _fail(self._commit, BrokerError("commit: the consumer was closed"))
 
     def on_crash(self, error: BaseException) -> None:
-        """Tell; the consumer has to be made anew."""
+        """Report the crash; a new consumer has to be made."""
         self._troubles.report("member/crash", repr(error), fatal=True)
 
     def _read_more(self) -> None:
-        """The names have changed; patterns are resolved anew in this turn."""
+        """The names have changed; resolve the patterns again in this turn."""
         if self._patterns:
             self._refresh_at = 0.0
         elif self._subscribed != list(self._topics):
@@ -157,7 +159,9 @@ class Member(Worker):
     # --- rebalances, called inside `poll` -----------------------------------------------------
 
     def _on_assign(self, client: Client, partitions: Positions) -> None:
-        """Take them, paused: with a start of our own, librdkafka asks for no committed offset."""
+        """Take the partitions, paused: librdkafka asks for no committed offset when it gets a start
+        offset.
+        """
         client.incremental_assign([ClientPartition(p.topic, p.partition, 0) for p in partitions])
         client.pause(partitions)
         self._troubles.clear_all("member/group/")
@@ -167,7 +171,9 @@ class Member(Worker):
             self._post(Nominated(_ours(partitions)))
 
     def _on_revoke(self, client: Client, partitions: Positions) -> None:
-        """Let the engine hand over and commit, at most 2 s (rule R34), then give them back."""
+        """Let the engine hand over and commit, at most 2 s (rule R34), then give the partitions
+        back.
+        """
         if partitions and not self.closing:
             done = _HandOver(self.commands.put)
             self._post(Revoked(_ours(partitions), done))
@@ -179,11 +185,11 @@ class Member(Worker):
         client.incremental_unassign(partitions)
 
     def _is_closing(self) -> bool:
-        """`close` may come while the callback waits."""
+        """Whether `close` was called while the callback waits."""
         return self.closing
 
     def _on_lost(self, client: Client, partitions: Positions) -> None:
-        """Gone already: tell, wait for nobody."""
+        """The partitions are gone already: report it and wait for nobody."""
         if partitions and not self.closing:
             self._post(Lost(_ours(partitions)))
         client.incremental_unassign(partitions)
@@ -199,8 +205,8 @@ class Member(Worker):
             return
         try:
             if self._revoking:
-                # `poll` is what would call `on_commit`, and we are inside it. The coordinator was
-                # there a moment ago: it told us to revoke.
+                # `poll` would call `on_commit`, and we are inside it. The coordinator was reachable
+                # a moment ago: it asked us to revoke.
                 done = self._client.commit(offsets=positions, asynchronous=False)
                 _finish(answer, None, done or [])
             else:

@@ -1,4 +1,4 @@
-"""What operators' commands ask of the cluster: groups from outside, and topics' settings."""
+"""What operators' commands ask of the cluster: groups seen from outside, and topic settings."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NO_GROUP = frozenset({KafkaError.GROUP_ID_NOT_FOUND})
 
 
 async def group_members(admin: AdminQuestions, group: str, timeout_s: float) -> list[str]:
-    """Client ids with their hosts. Raises BrokerError."""
+    """Client ids of the group's members with their hosts. Raises BrokerError."""
 
     async def ask() -> list[str]:
         asked = admin.client.describe_consumer_groups([group], request_timeout=timeout_s)
@@ -40,7 +40,7 @@ async def move_group(
     positions: Mapping[TopicPartition, Committed],
     timeout_s: float,
 ) -> None:
-    """Commit for a group that is empty; the broker refuses it otherwise. Raises BrokerError."""
+    """Commit for an empty group; the broker refuses it otherwise. Raises BrokerError."""
     wanted = [
         ClientPartition(tp.topic, tp.partition, each.offset, metadata=each.metadata)
         for tp, each in positions.items()
@@ -60,7 +60,7 @@ async def move_group(
 
 
 async def topic_settings(admin: AdminQuestions, topic: str, timeout_s: float) -> dict[str, str]:
-    """What is in effect. Raises BrokerError."""
+    """The topic's settings in effect. Raises BrokerError."""
     resource = ConfigResource("topic", topic)
 
     async def ask() -> dict[str, str]:

@@ -1,8 +1,8 @@
-"""Reading a group's committed positions, by a client of the group that is no member of it.
+"""Reads a group's committed positions, with a client of the group that is not a member of it.
 
-The admin client could answer, too, but librdkafka 2.16 ends the process (it follows a null pointer)
-when the coordinator answers an admin client's question that it is still loading, as it does for
-moments after a broker's start.
+The admin client could answer too, but librdkafka 2.16 ends the process (it follows a null pointer)
+when the coordinator replies to an admin client that it is still loading, as it does for moments
+after a broker's start.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from ackd_adapters.kafka.worker import Worker
 
 LOG = logging.getLogger("ackd.kafka")
 IDLE_S = 10.0
-"""So long without a question, and the client is closed: it is memory and threads."""
+"""A client that gets no question for this long is closed, because it costs memory and threads."""
 
 Found = dict[TopicPartition, Committed]
 
 
 class PositionReader(Worker):
-    """Answers one question after the other; ends by itself when there are none."""
+    """Answers one question after the other; ends by itself when none are left."""
 
     def __init__(self, group: str, properties: Callable[[], Properties], timeout_s: float) -> None:
         super().__init__(f"ackd-positions-{group}")
@@ -58,11 +58,10 @@ class PositionReader(Worker):
         question()
 
     def close_client(self) -> None:
-        """Close the client."""
         self._client.close()
 
     def on_crash(self, error: BaseException) -> None:
-        """Whoever asked has the error; the next question gets a new reader."""
+        """Whoever asked gets the error; the next question gets a new reader."""
         LOG.warning("reading committed positions: %r", error)
 
     def _answer(self, partitions: Sequence[TopicPartition], answer: Future[Found]) -> None:
@@ -71,7 +70,7 @@ class PositionReader(Worker):
             answer.set_result(_found(self._client.committed(wanted, timeout=self._timeout_s)))
         except KafkaException as error:
             answer.set_exception(error)
-        except RuntimeError as error:  # the client was closed meanwhile
+        except RuntimeError as error:  # The client was closed meanwhile.
             answer.set_exception(BrokerError(f"committed positions: {error}"))
 
 
@@ -80,7 +79,8 @@ def _found(answer: Sequence[ClientPartition]) -> Found:
     for each in answer:
         if each.error is not None:
             raise KafkaException(each.error)
-        # Other clients see a NUL after what this client wrote; who knows what they write.
+        # Other clients see a NUL byte after what this client wrote, and may write such a byte
+        # themselves.
         metadata = (each.metadata or "").removesuffix("\0")
         place = TopicPartition(each.topic, each.partition)
         found[place] = Committed(max(each.offset, -1), metadata)

@@ -1,7 +1,8 @@
-"""Publishing: one idempotent producer and the thread that takes its answers to the loop in batches.
+"""Publishing: one idempotent producer, and the thread that takes its answers to the loop in
+batches.
 
-One `publish` is one try in the engine's eyes; what the producer repeats by itself inside
-`publish_timeout_ms` is hidden by its sequence numbers and stores nothing twice.
+One `publish` is one try for the engine. What the producer repeats by itself within
+`publish_timeout_ms` has a sequence number, so the broker stores nothing twice.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ NO_OFFSET = "NO_OFFSET"
 
 
 class _Call:
-    """One `publish`: its results, and how many are still to come. Touched by the loop only."""
+    """One `publish`: its results, and how many are missing. Touched by the loop only."""
 
     __slots__ = ("done", "left", "results")
 
@@ -37,7 +38,7 @@ class _Call:
         self.done = done
 
     def settle(self, index: int, result: PublishResult) -> None:
-        """One result is there."""
+        """Record one result."""
         self.results[index] = result
         self.left -= 1
         if not self.left and not self.done.done():
@@ -45,7 +46,7 @@ class _Call:
 
 
 class _Delivery:
-    """What the producer calls for one message, in the polling thread."""
+    """The producer calls it for one message, in the polling thread."""
 
     __slots__ = ("answers", "call", "index")
 
@@ -55,7 +56,7 @@ class _Delivery:
         self.index = index
 
     def __call__(self, error: KafkaError | None, message: Message) -> None:
-        """Keep the answer until the poll under way is over."""
+        """Keep the answer until the current poll is over."""
         result = _outcome(message) if error is None else _not_stored(error)
         self.answers.append((self.call, self.index, result))
 
@@ -115,7 +116,7 @@ class _Producer(Worker):
 
 
 class Publisher:
-    """Holds the producer, and replaces it when it had a fatal error."""
+    """Holds the producer, and replaces it after a fatal error."""
 
     def __init__(self, options: KafkaOptions, troubles: Troubles, admin: AdminQuestions) -> None:
         self._options = options
@@ -135,7 +136,7 @@ class Publisher:
         return made
 
     async def publish(self, messages: Sequence[Outgoing]) -> list[PublishResult]:
-        """See `ackd.ports.Broker.publish`. Cancelling it recalls nothing."""
+        """Publish as `ackd.ports.Broker.publish` promises. Cancelling it recalls nothing."""
         producer = self._producer
         if producer is None:
             closed = NotStored(Failure.NOT_STORED, "CLOSED", "the connection is closed")
@@ -153,7 +154,7 @@ class Publisher:
         return [each for each in call.results if each is not None]
 
     async def _replace(self, broken: _Producer) -> _Producer:
-        """A producer with a fatal error takes nothing more: end it, make another."""
+        """A producer with a fatal error accepts nothing more: end it, make another."""
         async with self._making:
             if self._producer is not broken and self._producer is not None:
                 return self._producer
@@ -176,7 +177,7 @@ class Publisher:
 
 
 def _produce(producer: _Producer, message: Outgoing, delivery: _Delivery) -> NotStored | None:
-    """Put one message into the producer's queue; a result when it does not take it."""
+    """Put one message into the producer's queue; returns a result when the producer refuses it."""
     if message.delay_ms:
         return NotStored(Failure.REFUSED, "NOT_SUPPORTED", "Kafka has no delayed messages")
     try:
@@ -195,7 +196,7 @@ def _produce(producer: _Producer, message: Outgoing, delivery: _Delivery) -> Not
         if inner is None:
             return NotStored(Failure.REFUSED, "INVALID", str(error))
         known = errors.failure(inner.code())
-        # It was not even queued; so whatever it is, it is sure.
+        # It was not even queued, so it is certainly not stored.
         sure = Failure.NOT_STORED if known is Failure.UNKNOWN else known
         return NotStored(sure, errors.code_name(inner), inner.str())
     except (TypeError, ValueError) as error:
@@ -204,10 +205,10 @@ def _produce(producer: _Producer, message: Outgoing, delivery: _Delivery) -> Not
 
 
 def _outcome(message: Message) -> PublishResult:
-    """Of a message that the client calls delivered.
+    """The result of a message that the client calls delivered.
 
-    Without an offset the broker never said so: the client concludes it from a later batch that was
-    stored, which is wrong where the broker has no sequence of this producer yet, as in the first
+    Without an offset the broker never confirmed it: the client concludes it from a later batch that
+    was stored. That is wrong where the broker has no sequence of this producer yet, as in the first
     batches of a partition (`rd_kafka_dr_implicit_ack` in librdkafka 2.16).
     """
     offset = message.offset()

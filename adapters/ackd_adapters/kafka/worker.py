@@ -1,8 +1,8 @@
 """A thread that owns one librdkafka client: commands in, events out, never more than one owner.
 
-A client is made, polled and closed by its thread alone. So nothing can close it under another
-thread's feet, and a call that hangs (a commit while the coordinator is gone) delays this client
-and never the event loop: whoever waits for the thread waits with a bound and then leaves it behind.
+Its thread alone makes, polls and closes a client. So nothing can close it while another thread uses
+it, and a call that hangs (a commit while the coordinator is gone) delays this client and never the
+event loop: whoever waits for the thread waits with a bound and then abandons it.
 """
 
 from __future__ import annotations
@@ -55,8 +55,7 @@ class Worker(ABC):
             return
 
     @abstractmethod
-    def open_client(self) -> None:
-        """Make the client."""
+    def open_client(self) -> None: ...
 
     @abstractmethod
     def step(self) -> None:
@@ -68,15 +67,15 @@ class Worker(ABC):
 
     @abstractmethod
     def on_crash(self, error: BaseException) -> None:
-        """The thread ends because of an error nobody expected."""
+        """An unexpected error has ended the thread."""
 
     def serve_commands(self) -> None:
-        """Call what has been put so far."""
+        """Run the commands that were put so far."""
         while not self.commands.empty():
             self.commands.get()()
 
     def wait_command(self, timeout_s: float) -> None:
-        """Wait for a command and call it; for turns that have nothing to poll."""
+        """Wait for a command and run it; for turns that have nothing to poll."""
         try:
             command = self.commands.get(timeout=timeout_s)
         except queue.Empty:
@@ -112,7 +111,7 @@ class Worker(ABC):
 
 
 async def settled(future: Future[T]) -> T:
-    """Wait on the loop for a thread's future. Cancelling the wait leaves the future alone."""
+    """Wait on the loop for a thread's future. Cancelling the wait does not cancel the future."""
     loop = asyncio.get_running_loop()
     waiter: asyncio.Future[None] = loop.create_future()
 

@@ -75,7 +75,6 @@ class LocalBroker:
 
     @property
     def options(self) -> LocalOptions:
-        """As configured."""
         return self._options
 
     @property

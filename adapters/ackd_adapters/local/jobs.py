@@ -22,11 +22,9 @@ class Call:
         self._answer = answer
 
     def run(self, tx: Transaction) -> None:
-        """Do the work."""
         self._work(tx)
 
     def succeed(self) -> None:
-        """It is durable."""
         self._answer(None)
 
     def fail(self, error: BrokerError | BugError) -> None:

@@ -19,8 +19,7 @@ Answer_co = TypeVar("Answer_co", covariant=True)
 class Question(Protocol[Answer_co]):
     """Reads only. Raises BrokerError."""
 
-    def __call__(self, db: sqlite3.Connection) -> Answer_co:
-        """Find the answer."""
+    def __call__(self, db: sqlite3.Connection) -> Answer_co: ...
 
 
 @dataclass(frozen=True, slots=True)

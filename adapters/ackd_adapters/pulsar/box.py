@@ -15,14 +15,14 @@ Sessional = Fetched | EndReached | OutOfRange
 
 @dataclass(slots=True)
 class Load:
-    """What waits of records."""
+    """How many records wait, and their bytes."""
 
     records: int = 0
     size_bytes: int = 0
 
 
 class Box:
-    """Written by threads, emptied by the loop. Bounds are overrun by one batch of each reader."""
+    """Reader threads write, the loop empties it. Each reader may exceed the bounds by one batch."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, records_max: int, bytes_max: int) -> None:
         self._loop = loop
@@ -37,7 +37,7 @@ class Box:
         self.closed = False
 
     def put(self, event: ConsumerEvent, size_bytes: int = 0) -> None:
-        """Hand over, from any thread."""
+        """Put events in, from any thread."""
         with self._room:
             if self.closed:
                 return
@@ -64,7 +64,7 @@ class Box:
         return events
 
     def nudge(self) -> None:
-        """End a `wait`: something that was kept may be handed out. On the loop."""
+        """End a `wait`: the engine may get an event that was kept back. On the loop."""
         self._nudged = True
         self._wake()
 
@@ -76,12 +76,12 @@ class Box:
                 return True
             if self._waiter is None or self._waiter.done():
                 self._waiter = self._loop.create_future()
-            # Shielded: a caller that is cancelled must not cancel another one's wait.
+            # Shielded: a cancelled caller must not cancel another caller's wait.
             await asyncio.shield(self._waiter)
         return False
 
     def close(self) -> None:
-        """Nothing goes in or out any more; who waits is woken. On the loop."""
+        """Accept and return nothing any more; wake the waiters. On the loop."""
         with self._room:
             self.closed = True
             self._events = []

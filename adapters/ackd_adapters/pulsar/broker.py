@@ -39,7 +39,7 @@ CAPABILITIES: Final = Capabilities(
     name="pulsar",
     order_within_partition=True,
     explicit_partition=True,
-    # A reader gets a delayed message at once; ackd's own outbox delays instead.
+    # A reader gets a delayed message at once, so ackd's own outbox delays instead.
     delayed_publish=False,
     delay_max_ms=0,
     start_policies=frozenset(StartPolicy),
@@ -52,7 +52,7 @@ FRAMING_BYTES: Final = 16 * 1024
 
 
 class PulsarBroker:
-    """See `ackd.ports.Broker`."""
+    """A Pulsar connection as `ackd.ports.Broker`."""
 
     def __init__(self, name: str, options: PulsarOptions) -> None:
         self.name = name
@@ -68,13 +68,12 @@ class PulsarBroker:
         self._trouble: Condition | None = None
 
     async def start(self) -> None:
-        """See the port."""
         await asyncio.to_thread(self._connection.open)
         self._cluster = await asyncio.to_thread(self._find_cluster)
         self._publisher.start()
 
     async def cluster_id(self) -> str:
-        """The clusters' names as the instance has them: Pulsar has no id beside them."""
+        """The instance's cluster names: Pulsar has no other id for them."""
         if not self._cluster:
             self._cluster = await asyncio.to_thread(self._find_cluster)
         return self._cluster
@@ -87,26 +86,23 @@ class PulsarBroker:
         return made
 
     async def publish(self, messages: Sequence[Outgoing]) -> list[PublishResult]:
-        """See the port."""
         return await self._publisher.publish(messages)
 
     async def partitions(self, topic: str) -> int | None:
-        """See the port. A topic that is not partitioned has one."""
+        """A topic that is not partitioned counts as one partition."""
         found = await asyncio.to_thread(self._logs.partitions, topic)
         return None if found is None else max(found, 1)
 
     async def ensure_topic(self, topic: str, settings: Mapping[str, str]) -> None:
-        """See the port. Retention is the namespace's business; only ackd writes to this topic, so
-        its offsets leave no room for batches.
+        """Retention is the namespace's business. Only ackd writes to this topic, so its offsets
+        leave no room for batches.
         """
         await asyncio.to_thread(self._ensure_topic, topic, settings)
 
     def dead_topic(self, group: str) -> str:
-        """See the port."""
         return own_topics.dead_topic(group)
 
     async def dead_origins(self, records: Sequence[Record]) -> list[DeadOrigin | None]:
-        """See `ackd.ports.ForeignDead`."""
         return await asyncio.to_thread(self._dead_origins, records)
 
     def _dead_origins(self, records: Sequence[Record]) -> list[DeadOrigin | None]:
@@ -115,15 +111,12 @@ class PulsarBroker:
         return [None if each is None else origin(each, self._logs, names) for each in said]
 
     def retry_topic(self, group: str) -> str:
-        """See the port."""
         return own_topics.retry_topic(group)
 
     def troubles(self) -> list[Condition]:
-        """See the port."""
         return [] if self._trouble is None else [self._trouble]
 
     async def close(self) -> None:
-        """See the port."""
         for consumer in self._consumers:
             await consumer.close()
         self._consumers.clear()

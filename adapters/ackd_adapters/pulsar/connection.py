@@ -1,4 +1,4 @@
-"""One client and the admin interface with the same identity; made and closed in threads.
+"""One client and the admin interface with the same identity; threads make and close them.
 
 Everything here blocks: the client's calls wait for the broker, and files with secrets are read.
 """
@@ -29,7 +29,7 @@ from ackd_adapters.pulsar.rest import Admin, Rest
 
 CLIENT_LOG: Final = logging.getLogger("ackd.pulsar.client")
 RENEW_S: Final = 30.0
-"""A token that ends within so long is asked for anew."""
+"""A token that expires within this time is replaced."""
 
 
 class Connection:
@@ -59,7 +59,7 @@ class Connection:
 
     @property
     def client(self) -> Any:
-        """The client (it has no types). Raises BrokerError before `open` and after `close`."""
+        """The client (it has no type hints). Raises BrokerError before `open` and after `close`."""
         if self._client is None:
             raise BrokerError("not connected")
         return self._client
@@ -73,7 +73,7 @@ class Connection:
 
     @property
     def heads(self) -> Heads:
-        """The same for a question of each message. Raises as `rest`."""
+        """The admin interface for questions about single messages. Raises as `rest`."""
         if self._heads is None:
             raise BrokerError("not connected")
         return self._heads
@@ -142,7 +142,7 @@ def _tls_context(options: PulsarOptions) -> ssl.SSLContext | None:
 
 
 def _token_source(options: PulsarOptions) -> Callable[[], str] | None:
-    """For the admin interface; the client has its own ways to the same identity."""
+    """For the admin interface; the client authenticates as the same identity in its own ways."""
     if options.token_file is not None:
         path = options.token_file
         _first_line(path)
@@ -165,7 +165,7 @@ def _first_line(path: Path) -> str:
 
 
 class Oauth2:
-    """Tokens by client credentials (RFC 6749, 4.4), kept until shortly before their end."""
+    """Tokens by client credentials (RFC 6749, 4.4), kept until shortly before they expire."""
 
     def __init__(self, issuer: str, key_file: Path, options: PulsarOptions) -> None:
         self._issuer = issuer.rstrip("/")
@@ -177,7 +177,7 @@ class Oauth2:
         self._until_s = 0.0
 
     def token(self) -> str:
-        """One that is valid for a while. Raises BrokerError."""
+        """A token that is valid for a while. Raises BrokerError."""
         with self._lock:
             if not self._kept or time.monotonic() > self._until_s - RENEW_S:
                 self._fetch()

@@ -62,20 +62,17 @@ class PulsarConsumer:
         self._joined = False
 
     async def start(self) -> None:
-        """See the port."""
         self._check()
         if self._spec.joins and not self._joined:
             self._joined = True
             self._member.start()
 
     async def also(self, topic: str) -> None:
-        """See the port."""
         if topic not in self._topics:
             self._topics = (*self._topics, topic)
             self._member.look()
 
     async def events(self) -> list[ConsumerEvent]:
-        """See the port."""
         while True:
             found = self._fresh(self._kept)
             self._kept = [each for each in self._kept if self._waits(each)]
@@ -86,7 +83,6 @@ class PulsarConsumer:
             self._kept += self._box.take()
 
     def fetch_from(self, partition: TopicPartition, offset: int) -> int:
-        """See the port."""
         self.stop_fetch(partition)
         self._numbers += 1
         delays = Delays(self._questions, partition.topic, lambda: self._logs.rest_path(partition))
@@ -98,58 +94,51 @@ class PulsarConsumer:
         return reading.session
 
     def stop_fetch(self, partition: TopicPartition) -> None:
-        """See the port."""
         self._paused.discard(partition)
         reading = self._sessions.pop(partition, None)
         if reading is not None:
             reading.stop()
 
     def pause(self, partition: TopicPartition) -> None:
-        """See the port. What was read already is kept until `resume`."""
+        """Keeps what was read already until `resume`."""
         if partition in self._sessions:
             self._paused.add(partition)
             self._sessions[partition].hold()
 
     def resume(self, partition: TopicPartition) -> None:
-        """See the port."""
         self._paused.discard(partition)
         if partition in self._sessions:
             self._sessions[partition].go()
             self._box.nudge()
 
     async def topics(self) -> list[TopicInfo]:
-        """See the port."""
         self._check()
         return await asyncio.to_thread(self._find)
 
     async def committed(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, Committed]:
-        """See the port."""
         self._check()
         return await asyncio.to_thread(
             lambda: {each: self._positions.committed(each) for each in partitions}
         )
 
     async def commit(self, positions: Mapping[TopicPartition, Committed]) -> None:
-        """See the port."""
         self._check()
         if not self._joined:
             raise BrokerError("no member of the group")
         await asyncio.to_thread(self._commit, dict(positions))
 
     async def log_range(self, partition: TopicPartition) -> tuple[int, int]:
-        """See the port."""
         self._check()
         return await asyncio.to_thread(self._logs.range, partition)
 
     async def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
-        """See the port. The time is the one that the producer gave the message."""
+        """Searches by the time that the producer gave the message."""
         self._check()
         return await asyncio.to_thread(self._offset_at, partition, timestamp_ms)
 
     async def close(self) -> None:
-        """See the port."""
         if self._box.closed:
             return
         for partition in list(self._sessions):
@@ -166,7 +155,7 @@ class PulsarConsumer:
             raise BrokerError("the consumer is closed")
 
     def _waits(self, event: ConsumerEvent) -> bool:
-        """Whether an event is of a session that is paused, and not over."""
+        """Whether an event's session is paused and not over."""
         return (
             isinstance(event, Fetched | EndReached | OutOfRange)
             and self._lives(event)
@@ -208,7 +197,7 @@ class PulsarConsumer:
         return found
 
     def _identity(self, topic: str) -> bytes:
-        """Of the first partition's table: it goes with the topic."""
+        """The identity in the first partition's table: it is deleted with the topic."""
         table: Numbering = self._logs.read(TopicPartition(topic, 0))[0]
         return topic_id_of(f"{self._connection.names.path(topic)} {table.anchor}")
 

@@ -31,7 +31,7 @@ _BATCH: Final = 3
 
 
 class Written(NamedTuple):
-    """What the properties say."""
+    """What the properties say about the origin."""
 
     topic: str
     partition: int
@@ -40,8 +40,9 @@ class Written(NamedTuple):
 
 
 def written(record: Record, names: Names) -> Written | None:
-    """None when a consumer's dead letter would look otherwise. Anybody may write there, so no text
-    is too odd to be read.
+    """Read the properties of a dead letter; None when no Pulsar consumer would write them so.
+
+    Anybody may write to the topic, so any text must be readable without an error.
     """
     found = {name: (value or b"").decode("utf-8", "replace") for name, value in record.headers}
     if REAL_TOPIC not in found or ORIGIN_ID not in found:
@@ -65,7 +66,7 @@ def written(record: Record, names: Names) -> Written | None:
 
 
 def origin(said: Written, logs: Logs, names: Names) -> DeadOrigin | None:
-    """By the table of offsets of the topic. None when there is no such message there any more.
+    """The message's position by the topic's offset table. None when the message no longer exists.
     Blocks; raises BrokerError when the broker does not answer.
     """
     count = logs.partitions(said.topic)
@@ -77,7 +78,7 @@ def origin(said: Written, logs: Logs, names: Names) -> DeadOrigin | None:
     try:
         offset = numbering.offset(said.position)
     except BrokerError:
-        return None  # a larger batch than there is room for
+        return None  # The batch is larger than the stride leaves room for.
     head: Numbering = logs.numbering(TopicPartition(said.topic, 0))
     identity = topic_id_of(f"{names.path(said.topic)} {head.anchor}")
     return DeadOrigin(said.topic, identity, said.partition, offset, said.attempts)

@@ -1,8 +1,9 @@
-"""When messages that others put off are due: by their letter, or by a question for each.
+"""Finds out when messages with a client-set delay are due: from their retry letter, or by one
+question to the admin interface for each.
 
 A reader gets a message that was published with `deliverAfter` or `deliverAt` at once, and the
-client does not tell its time. The admin interface tells it of one entry. Only a message that is in
-no batch can have one: the clients send what is delayed by itself.
+client does not report its time. The admin interface reports the time of one entry. Only a message
+outside of a batch can have one: the clients send delayed messages one by one.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ackd_adapters.pulsar.rest import RestError
 
 LOG: Final = logging.getLogger("ackd.pulsar")
 AT_ONCE: Final = 8
-"""So many questions of a connection are under way."""
+"""Questions that a connection may have pending at once."""
 AGAIN_S: Final = 0.2
 NOT_FOUND: Final = 404
 HEADER: Final = "x-pulsar-deliver-at-time"
@@ -37,7 +38,7 @@ Going = Callable[[], bool]
 
 @dataclass(slots=True)
 class _Batch:
-    """Questions that belong together. `failed`: what was said last by one that is not answered."""
+    """Questions that belong together. `failed`: the last error of a question without an answer."""
 
     until: float
     going: Going
@@ -46,16 +47,16 @@ class _Batch:
 
     @property
     def over(self) -> bool:
-        """No more of it is asked."""
+        """Whether the batch needs no further answers."""
         return not self.going() or (bool(self.failed) and time.monotonic() >= self.until)
 
 
 class Questions:
-    """Of one connection: the threads that ask, and whether somebody answers. Blocks; for threads.
+    """A connection's questions: its threads, and whether the admin interface answers. Blocks.
 
-    `ask` gives the headers of an answer, or raises AckdError. `in_vain`: why a batch that was
-    waited for stayed without answers. A later one is not waited for then: it goes on without its
-    times as soon as its first question has failed, too.
+    `ask` returns the headers of an answer, or raises AckdError. `in_vain`: why the last batch that
+    was waited for got no answers. A later batch does not wait then: it goes on without its due
+    times as soon as its first question fails, too.
     """
 
     def __init__(self, options: PulsarOptions, ask: Ask) -> None:
@@ -68,8 +69,8 @@ class Questions:
         self._closed = False
 
     def due(self, paths: Mapping[int, str], going: Going) -> dict[int, int]:
-        """Due times of the messages that have one, by offset. `paths`: of their entries in the
-        admin interface. `going` False ends it soon.
+        """Due times by offset, of the messages that have one. `paths`: their entries in the admin
+        interface. The call ends soon once `going` returns False.
         """
         batch = _Batch(time.monotonic() + self._wait_s, going, {})
         left = dict(paths)
@@ -96,7 +97,7 @@ class Questions:
         return batch.due
 
     def close(self) -> None:
-        """Ask no more; does not wait for what is under way."""
+        """Ask nothing more; does not wait for pending questions."""
         with self._lock:
             pool, self._pool, self._closed = self._pool, None, True
         if pool is not None:
@@ -111,7 +112,7 @@ class Questions:
             return self._pool
 
     def _answered(self, batch: _Batch, message: tuple[int, str]) -> bool:
-        """Whether it is known when one message is due, or that this will never be known."""
+        """Whether the due time of one message is known, or will never be known."""
         offset, path = message
         if batch.over:
             return False
@@ -128,7 +129,7 @@ class Questions:
 
 
 class Delays:
-    """Of one partition: what to tell of its messages."""
+    """When the messages of one partition are due."""
 
     def __init__(self, questions: Questions, topic: str, rest_path: Callable[[], str]) -> None:
         self._questions = questions
@@ -139,14 +140,14 @@ class Delays:
 
     @property
     def in_vain(self) -> str:
-        """Why messages come without their times at present; empty when they do not."""
+        """Why messages come without their due times at present; empty when they have them."""
         return self._questions.in_vain if self._asks else ""
 
     def find(
         self, records: Sequence[Record], entries: Mapping[int, Position], going: Going
     ) -> dict[int, Delay]:
-        """By offset. `entries`: where those lie that are in no batch. Blocks; a question that is
-        not answered in time is none.
+        """Due times by offset. `entries`: positions of the messages outside of batches. Blocks; a
+        message whose question is not answered in time has no due time.
         """
         found: dict[int, Delay] = {}
         if self._letters:
@@ -166,7 +167,9 @@ class Delays:
 
 
 def moment(text: str | None) -> int:
-    """A time as the admin interface writes it (ISO 8601 with an offset), in ms; 0 for none."""
+    """Milliseconds of a time as the admin interface writes it (ISO 8601 with an offset); 0 for
+    none.
+    """
     try:
         found = datetime.fromisoformat(text or "")
     except ValueError:

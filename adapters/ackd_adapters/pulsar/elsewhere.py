@@ -1,5 +1,6 @@
-"""What users of Pulsar's clients look for, and what does it here. Names: the clients for Java and
-Python; case and underscores do not matter.
+"""Settings of Pulsar's own clients, and what does the same in ackd.
+
+Names are those of the clients for Java and Python; case and underscores do not matter.
 """
 
 from __future__ import annotations
@@ -75,4 +76,4 @@ _WORDS: Final = {
 }
 
 KNOWN_ELSEWHERE: Final = {word: said for said, words in _WORDS.items() for word in words}
-"""From a setting of theirs to a sentence, for reports on the configuration."""
+"""From a setting of Pulsar's clients to a sentence, for reports on the configuration."""

@@ -1,4 +1,4 @@
-"""The client's errors in ackd's words."""
+"""Maps the Pulsar client's errors to ackd's."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ def failure(code: str) -> Failure:
 
 
 def opening_failure(code: str) -> Failure:
-    """As `failure` for a producer that could not be made: nothing was sent in any case."""
+    """As `failure`, for a producer that could not be made: nothing was sent in any case."""
     known = failure(code)
     return Failure.NOT_STORED if known is Failure.UNKNOWN else known
 
 
 def code_of(result: Any) -> str:
-    """A result's or an exception's name as the client has it."""
+    """The client's own name of a result or an exception."""
     if isinstance(result, pulsar.PulsarException):
         return type(result).__name__
     return str(getattr(result, "name", result))
 
 
 def broker_error(what: str, error: Exception) -> BrokerError:
-    """Of an exception of the client's."""
+    """The `BrokerError` for an exception of the client."""
     return BrokerError(f"{what}: {code_of(error) if str(error) == '' else error}")

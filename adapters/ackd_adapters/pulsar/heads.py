@@ -1,7 +1,7 @@
 """Many small questions to the admin interface: HEAD requests on connections that stay open.
 
-`Rest` opens a connection for each of its questions, which is right for a few and four times as dear
-as this for one a message.
+`Rest` opens a connection for each question: right for a few, but it costs four times as much as
+this when there is a question for each message.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from urllib.parse import SplitResult, urljoin, urlsplit
 from ackd_adapters.pulsar.rest import Admin, RestError
 
 IDLE_MAX: Final = 16
-"""So many connections to one server are kept."""
+"""Connections that stay open to one server."""
 SERVERS_MAX: Final = 64
 REDIRECTS_MAX: Final = 5
-"""A broker sends the question on to the one that serves the topic."""
+"""A broker redirects the question to the one that serves the topic."""
 _REDIRECTS: Final = (301, 302, 307, 308)
 _FINE: Final = 300
 
@@ -47,11 +47,11 @@ class Heads:
                 raise RestError(f"HEAD {path}: {status}", status)
             address = urljoin(address, found.get("location", ""))
             if urlsplit(address).scheme != self._scheme:
-                break  # a token that goes through TLS never goes without
+                break  # A token that is sent by TLS must never go without TLS.
         raise RestError(f"HEAD {path}: led nowhere, at last to {address}", 0)
 
     def close(self) -> None:
-        """Close what is idle now, and the rest when it is."""
+        """Close idle connections now, and busy ones when they become idle."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, {}
@@ -68,7 +68,7 @@ class Heads:
             try:
                 return self._on(kept, at.netloc, target, headers)
             except (OSError, http.client.HTTPException):
-                pass  # the server has closed it meanwhile
+                pass  # The server has closed it meanwhile.
         return self._on(self._fresh(at), at.netloc, target, headers)
 
     def _on(

@@ -1,5 +1,7 @@
-"""What an id says of its batch. The client tells all but how many messages the batch has, which
-stands in the id's serialized form (protobuf of `MessageIdData` in PulsarApi.proto, field 6).
+"""Reads the batch of a message id.
+
+The client tells all of it but the batch's number of messages, which is in the id's serialized form
+(protobuf of `MessageIdData` in PulsarApi.proto, field 6).
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ BATCH_SIZE_FIELD = 6
 
 
 def batch_of(place: Any) -> tuple[int, int]:
-    """(index, how many) of a message; (-1, 1) for one that is in no batch."""
+    """(index in the batch, messages of the batch); (-1, 1) for a message outside of batches."""
     index = place.batch_index()
     if index < 0:
         return -1, 1
@@ -18,7 +20,7 @@ def batch_of(place: Any) -> tuple[int, int]:
 
 
 def fields(data: bytes) -> dict[int, int]:
-    """The numbers of a message of varints; stops at the first field of another kind."""
+    """The varint fields of a protobuf message; stops at the first field of another kind."""
     found: dict[int, int] = {}
     at = 0
     while at < len(data):

@@ -1,9 +1,9 @@
-"""The `-RETRY` topics of Pulsar's own consumers: which they are, and what a letter in one says.
+"""Recognises the `-RETRY` topics of Pulsar's own consumers, and reads the retry letters in them.
 
 A consumer with `enableRetry` puts a message there with `reconsumeLater`, as a delayed message. Java
 and Go name the topic `<topic>-<subscription>-RETRY` (Java until 2.7: `<subscription>-RETRY`) and
-write down the delay in ms and how often the message was handed out. Properties: `RetryMessageUtil`
-of the Java client.
+note the delay in ms and how often the message was delivered. Properties: `RetryMessageUtil` of the
+Java client.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ DELAY_TIME: Final = "DELAY_TIME"
 RETRY: Final = "-RETRY"
 DEAD: Final = "-DLQ"
 DELAY_MS_MAX: Final = 366 * 24 * 3_600_000
-"""What is put off for longer comes after this."""
+"""A longer client-set delay is cut to this."""
 _DELAY_DIGITS: Final = 18
 _COUNT_DIGITS: Final = 9
 
 
 def holds_letters(topic: str) -> bool:
-    """Whether a topic is one of theirs, by its name; whose does not matter."""
+    """Whether a topic is a retry topic of a Pulsar consumer, by its name; of any group."""
     return topic.endswith(RETRY) and not is_own(topic)
 
 
 def is_own(topic: str) -> bool:
-    """Whether it is one of ackd's, wherever it lies."""
+    """Whether it is one of ackd's topics, in any namespace."""
     return is_own_topic(topic.rpartition("/")[2])
 
 
 def topics_of(topics: Sequence[str], group: str) -> list[str]:
-    """Where a group's consumers may have put letters: the names for each topic, by now and by
-    then. Whether there is such a topic the broker knows.
+    """Where a group's consumers may have put retry letters: the present and the former name for
+    each topic. Only the broker knows which of these topics exist.
     """
     found: dict[str, None] = {}
     for topic in topics:
@@ -49,8 +49,8 @@ def topics_of(topics: Sequence[str], group: str) -> list[str]:
 
 
 def letter(record: Record) -> Delay | None:
-    """What a letter says; None when a consumer's would say something else. A number that can't be
-    read counts as none.
+    """The contents of a retry letter; None when no Pulsar consumer would write it so. An unreadable
+    number counts as absent.
     """
     found = {name: value or b"" for name, value in record.headers}
     if DELAY_TIME not in found and RECONSUMED not in found:
@@ -62,7 +62,7 @@ def letter(record: Record) -> Delay | None:
 
 
 def bounded(due_ms: int) -> int:
-    """A moment that somebody else named, at most `DELAY_MS_MAX` ahead."""
+    """A due time that a client set, at most `DELAY_MS_MAX` ahead."""
     return max(min(due_ms, time.time_ns() // 1_000_000 + DELAY_MS_MAX), 0)
 
 

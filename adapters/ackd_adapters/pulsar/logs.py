@@ -1,7 +1,7 @@
-"""What the broker tells of partitions: how many, their ledgers, and the table that numbers them.
+"""What the broker reports of partitions: their number, their ledgers, and the offset table.
 
-The table is kept in the properties of the topic that holds the partition, so every sidecar and
-every group shares it, and it goes when the topic is deleted. All calls block.
+The table is kept in the properties of the topic that holds the partition. So every sidecar and
+every group shares it, and it is deleted with the topic. All calls block.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ REFUSED = (401, 403)
 
 
 class Logs:
-    """Partitions of topics; tables are kept, and read again when something is not in them."""
+    """Partitions of topics. Tables are cached, and read again when they lack something."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -31,7 +31,8 @@ class Logs:
         self._lock = threading.Lock()
 
     def partitions(self, topic: str) -> int | None:
-        """As the broker says: 0 for a topic that is not partitioned, None when it is not there.
+        """The broker's number of partitions: 0 for a topic that is not partitioned, None for no
+        topic.
 
         Raises BrokerError.
         """
@@ -39,7 +40,7 @@ class Logs:
         try:
             found = number(self._connection.rest.table(f"{rest}/partitions").get("partitions"))
             if found <= 0:
-                # Partitioned or not, only one that exists has properties.
+                # Partitioned or not, only an existing topic has properties.
                 self._connection.rest.ask("GET", f"{rest}/properties")
         except RestError as error:
             if error.status_code != NOT_FOUND:
@@ -60,19 +61,19 @@ class Logs:
         return partition_name(path, partition.partition, count)
 
     def partitioned(self, topic: str) -> bool:
-        """Whether a topic that was asked for before is more than one plain topic."""
+        """Whether a topic that was asked for before is partitioned."""
         return self._partitions.get(topic, 0) > 0
 
     def rest_path(self, partition: TopicPartition) -> str:
-        """The partition in the admin interface."""
+        """The partition's path in the admin interface."""
         return "persistent/" + quote(self.full_name(partition))
 
     def log(self, partition: TopicPartition) -> Log:
-        """The ledgers now. Raises BrokerError."""
+        """The present ledgers. Raises BrokerError."""
         return read_log(self._connection.rest.table(f"{self.rest_path(partition)}/internalStats"))
 
     def numbering(self, partition: TopicPartition, ledger: int | None = None) -> Numbering:
-        """The table, as it is known here; read anew when `ledger` is not in it."""
+        """The table as cached here; read again when it lacks `ledger`."""
         with self._lock:
             known = self._tables.get(partition)
         if known is not None and (ledger is None or known.knows(ledger)):
@@ -82,9 +83,9 @@ class Logs:
     def read(self, partition: TopicPartition, stride: int | None = None) -> tuple[Numbering, Log]:
         """The table and the log now; writes the table where it has to grow. Raises BrokerError.
 
-        `stride`: of a table that is new; default by the options.
+        `stride`: of a new table; default by the options.
 
-        Two who write at the same time write the same: rows follow from what can't change any more.
+        Two writers at the same time write the same: rows follow from what can't change any more.
         """
         rest, path = self._connection.rest, self.rest_path(partition)
         log = self.log(partition)
@@ -115,7 +116,7 @@ class Logs:
             ) from error
 
     def look(self, partition: TopicPartition) -> tuple[Numbering, Log]:
-        """As `read`, with one question to the broker where the table is known and suffices."""
+        """As `read`, with one question to the broker where the cached table suffices."""
         with self._lock:
             known = self._tables.get(partition)
         if known is not None:
@@ -131,22 +132,22 @@ class Logs:
         return found.range(log)
 
     def count(self, topic: str) -> int:
-        """How many partitions were seen last, 0 for a topic that is not partitioned."""
+        """The last number of partitions that was seen, 0 for a topic that is not partitioned."""
         return self._partitions.get(topic, 0)
 
     def offset(self, partition: TopicPartition, position: Position) -> int:
-        """The number of a message. Raises BrokerError."""
+        """The offset of a message. Raises BrokerError."""
         return self.numbering(partition, position.ledger).offset(position)
 
     def forget(self, topic: str) -> None:
-        """The topic was made again."""
+        """Drop what is cached: the topic was made again."""
         with self._lock:
             self._partitions.pop(topic, None)
             self._tables = {at: each for at, each in self._tables.items() if at.topic != topic}
 
 
 def read_log(stats: object) -> Log:
-    """From the broker's internal statistics. Raises BrokerError."""
+    """The log, from the broker's internal statistics. Raises BrokerError."""
     found = table(stats) if isinstance(stats, dict) else {}
     ledger, _, entry = str(found.get("lastConfirmedEntry", "")).partition(":")
     listed = found.get("ledgers")

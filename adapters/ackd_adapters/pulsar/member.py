@@ -1,12 +1,14 @@
 """Membership in a group, by what the broker itself keeps alive: connections.
 
-* A member shows itself by a reader on the first partition of each of its topics; the reader's name
-  says who it is, and the broker forgets it with the connection.
-* A partition is held by an *Exclusive* consumer on the group's subscription. The broker lets nobody
-  else have it meanwhile, so a hand-over takes place when its holder closes it (rule R34), and a
-  killed holder is gone at once. The consumer asks for no message: reading goes past it.
+* A member shows itself by a reader on the first partition of each of its topics. The reader's name
+  identifies the member, and the broker forgets it with the connection.
 
-A thread looks at regular intervals and tells what it found as events.
+* The holder of a partition has an *Exclusive* consumer on the group's subscription. The broker
+  admits nobody else meanwhile, so a hand-over takes place when its holder closes it (rule R34), and
+  the broker releases a killed holder at once. The consumer asks for no message: reading bypasses
+  it.
+
+A thread checks at regular intervals and posts what it found as events.
 """
 
 from __future__ import annotations
@@ -34,15 +36,15 @@ from ackd_adapters.pulsar.share import wanted
 
 ROSTER: Final = "ackd.member."
 READER: Final = "-reader-"
-"""What the client puts between our part of a reader's subscription and its own."""
+"""What the client puts between our part of a reader's subscription name and its own."""
 REFRESH_S: Final = 2.0
-"""How often to look for new topics and for topics that were made again."""
+"""How often to check for new topics and for topics that were made again."""
 HAND_OVER_S: Final = 2.0
-"""Rule R34: so long a hand-over is waited for."""
+"""How long a hand-over may take (rule R34)."""
 
 
 class Member:
-    """One member's thread. `find` says which topics there are to read now; it blocks."""
+    """One member's thread. `find` lists the topics to read now; it blocks."""
 
     def __init__(
         self,
@@ -73,20 +75,20 @@ class Member:
         self._thread = threading.Thread(target=self._run, name="ackd-pulsar-member", daemon=True)
 
     def start(self) -> None:
-        """Join; nominations come as events."""
+        """Join; assignments come as events."""
         self._thread.start()
 
     def look(self) -> None:
-        """Look now: there are other topics."""
+        """Check now: the topics have changed."""
         self._asked = True
         self._look.set()
 
     def holding(self, partition: TopicPartition) -> Any:
-        """The consumer that holds a partition, None when this member does not."""
+        """The consumer that holds a partition, None when this member does not hold it."""
         return self._held.get(partition)
 
     def leave(self, seconds: float) -> None:
-        """Give everything back; blocks for a bounded time."""
+        """Give every partition back; blocks for a bounded time."""
         self._stopped = True
         self._look.set()
         if self._thread.is_alive():
@@ -152,7 +154,7 @@ class Member:
         readers: set[str],
         holders: dict[TopicPartition, str | None],
     ) -> None:
-        """Who reads a topic, and who holds its partitions."""
+        """Find out who reads a topic, and who holds its partitions."""
         names = self._connection.names
         path, count = names.path(info.topic), self._logs.count(info.topic)
         rest = self._connection.rest
@@ -172,7 +174,7 @@ class Member:
             holders[TopicPartition(info.topic, number)] = _holder(consumers)
 
     def _check_held(self, holders: dict[TopicPartition, str | None]) -> None:
-        """Another one holds what was ours: the connection was gone for too long."""
+        """Another member holds what was ours: our connection was gone for too long."""
         lost = [at for at in self._held if holders.get(at) not in (self._name, None)]
         for at in lost:
             _close(self._held.pop(at))
@@ -211,7 +213,7 @@ class Member:
                     initial_position=pulsar.InitialPosition.Earliest,
                 )
             except pulsar.ConsumerBusy:
-                # Somebody was faster.
+                # Another member was faster.
                 continue
             fresh.append(at)
         if fresh:
@@ -238,14 +240,14 @@ class Member:
 
 
 class _Done:
-    """What a `Revoked` calls back."""
+    """What a `Revoked` calls when it is done."""
 
     def __init__(self, look: threading.Event) -> None:
         self.event = threading.Event()
         self._look = look
 
     def set(self) -> None:
-        """Mark as done, and let the member look."""
+        """Note the end of the hand-over, and let the member check."""
         self.event.set()
         self._look.set()
 

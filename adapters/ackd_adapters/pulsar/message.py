@@ -1,8 +1,8 @@
-"""How a key and headers stand in a Pulsar message, which has a text key and a table of texts.
+"""How ackd writes a key and headers to a Pulsar message, which has a text key and a table of texts.
 
-What fits is written plainly, for other clients to read: a key as the partition key, a header as a
-property. What does not fit (bytes that are no UTF-8, repeats, nulls, an order of their own) stands
-whole in one property of ackd's beside it.
+What fits is written plainly for other clients: a key as the partition key, a header as a property.
+What does not fit (bytes that are not UTF-8, repeats, nulls, a significant order) is also stored
+whole, in one property of ackd's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HEADERS: Final = "ackd.headers"
 
 
 def properties(key: bytes | None, headers: Headers) -> dict[str, str]:
-    """Of a message to publish."""
+    """The properties of a message to publish."""
     plain = {name: text for name, value in headers if (text := _text(value)) is not None}
     if list(plain.items()) != [(name, _text(value)) for name, value in headers] or (
         sorted(plain) != list(plain) or not plain.keys().isdisjoint((KEY, HEADERS))
@@ -32,12 +32,12 @@ def properties(key: bytes | None, headers: Headers) -> dict[str, str]:
 
 
 def partition_key(key: bytes | None) -> str | None:
-    """Of a message to publish; None where the message has none that is a text."""
+    """The partition key of a message to publish; None where the message has no key that is text."""
     return _text(key) or (None if not key else _pack(key))
 
 
 def read_key(text: str, found: Mapping[str, str]) -> bytes | None:
-    """The key of a message that was received."""
+    """The key of a received message."""
     packed = found.get(KEY)
     if packed is not None:
         return _unpack(packed)
@@ -45,7 +45,7 @@ def read_key(text: str, found: Mapping[str, str]) -> bytes | None:
 
 
 def read_headers(found: Mapping[str, str]) -> Headers:
-    """The headers of a message that was received."""
+    """The headers of a received message."""
     packed = found.get(HEADERS)
     if packed is not None:
         try:
@@ -54,7 +54,7 @@ def read_headers(found: Mapping[str, str]) -> Headers:
                 for name, value in json.loads(packed)
             )
         except (ValueError, TypeError):
-            # Not of our making after all: then it is a property like any other.
+            # ackd did not write it after all: then it is a property like any other.
             pass
     return tuple((name, value.encode()) for name, value in found.items() if name != KEY)
 

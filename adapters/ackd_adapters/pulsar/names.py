@@ -1,7 +1,7 @@
 """Topic names: `orders` in the connection's namespace, or `tenant/namespace/orders`, or in full.
 
-ackd's name of a topic is short where it lies in the connection's namespace, so that records, ids
-and dead letters read alike on every broker.
+ackd shortens the name of a topic in the connection's namespace, so that records, ids and dead
+letters read alike on every broker.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _PARTITION = re.compile(r"-partition-[0-9]+$")
 
 
 class TopicNameError(BrokerError):
-    """No topic can be called so."""
+    """Not a valid topic name."""
 
 
 class Names:
@@ -28,7 +28,7 @@ class Names:
         self.namespace = namespace
 
     def path(self, topic: str) -> str:
-        """`tenant/namespace/name`. Raises BrokerError for what no topic can be called."""
+        """`tenant/namespace/name`. Raises BrokerError for an invalid topic name."""
         parts = topic.removeprefix(SCHEME).split("/")
         if len(parts) == 1:
             parts = [*self.namespace.split("/"), *parts]
@@ -41,7 +41,7 @@ class Names:
         return full.removeprefix(SCHEME).removeprefix(f"{self.namespace}/")
 
     def rest(self, topic: str) -> str:
-        """The path in the admin interface."""
+        """The topic's path in the admin interface."""
         return "persistent/" + quote(self.path(topic))
 
     def matching(self, topics: tuple[str, ...], existing: list[str]) -> list[str]:

@@ -1,10 +1,10 @@
 """Offsets for a log whose ids are (ledger, entry, batch index): ADR 8.
 
-`offset = base(ledger) + entry * stride + batch index`. A ledger's base is the sum of what lies
+`offset = base(ledger) + entry * stride + batch index`. A ledger's base is the sum of the ledgers
 before it, so the numbers have no gap between ledgers, and the record's bitmap stays as small as on
 a broker that counts its messages. `stride` is the room for one producer batch.
 
-Pure: the table is a value, and every sidecar computes the same from what the broker tells.
+Pure: the table is a value, and every sidecar computes the same from what the broker reports.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from ackd.errors import BrokerError
 
 SLACK = 1 << 24
-"""The table is written anew when the log has grown by so many offsets, whoever looks at it."""
+"""Any sidecar that reads the table writes it again when the log has grown by this many offsets."""
 JUMP = 2 * SLACK
 """Where to go on when the length of the last ledger will never be known, because all that was known
 has been deleted by force: so far behind the last end that was written down. A hole of this width is
@@ -33,7 +33,7 @@ class Ledger(NamedTuple):
 
 
 class Position(NamedTuple):
-    """A place in the log. `batch` is 0 for a message that is no member of a batch."""
+    """A position in the log. `batch` is 0 for a message outside of batches."""
 
     ledger: int
     entry: int
@@ -41,14 +41,14 @@ class Position(NamedTuple):
 
 
 class Log(NamedTuple):
-    """What the broker tells of a topic: its ledgers in order, the last entry that is stored."""
+    """What the broker reports of a topic: its ledgers in order, the last stored entry."""
 
     ledgers: tuple[Ledger, ...]
     last_ledger: int
     last_entry: int
 
     def last(self) -> Position | None:
-        """The last entry that there is; None when there is none."""
+        """The last entry; None when there is none."""
         for ledger in reversed(self.ledgers):
             open_one = ledger.number == self.last_ledger
             entries = self.last_entry + 1 if open_one else ledger.entries
@@ -71,7 +71,7 @@ class Numbering:
 
     @classmethod
     def new(cls, log: Log, stride: int) -> Numbering:
-        """Of a log that nobody has numbered."""
+        """A table for a log that has none."""
         first = log.ledgers[0].number
         return cls(stride, first, 0, (first,), (0,)).extended(log)
 
@@ -92,23 +92,23 @@ class Numbering:
         return found
 
     def text(self) -> str:
-        """As it is kept."""
+        """The text that is stored."""
         rows = ",".join(f"{n}:{b}" for n, b in zip(self.numbers, self.bases, strict=True))
         return f"1,{self.stride},{self.anchor},{self.known}|{rows}"
 
     def knows(self, ledger: int) -> bool:
-        """Whether its messages have numbers."""
+        """Whether this ledger's messages have offsets."""
         return self._row(ledger) >= 0
 
     def extended(self, log: Log) -> Numbering:
-        """With the ledgers that came since; without those that are gone, but for the newest."""
+        """Add the ledgers that came since; remove those that are gone, except the newest."""
         rows = dict(zip(self.numbers, self.bases, strict=True))
         newest = max(rows)
         before: Ledger | None = None
         for ledger in log.ledgers:
             if ledger.number not in rows:
                 if ledger.number < newest:
-                    # Older than what has numbers: there is no room for it any more.
+                    # Older than the numbered ledgers: no numbers are left for it.
                     continue
                 if before is None:
                     rows[ledger.number] = max(rows[newest], self.known) + JUMP
@@ -123,11 +123,11 @@ class Numbering:
         return replace(found, known=max(self.known, found.range(log)[1]))
 
     def to_write(self, written: Numbering) -> bool:
-        """Whether the table that is kept lacks something."""
+        """Whether the stored table lacks something."""
         return not set(self.numbers) <= set(written.numbers) or self.known > written.known + SLACK
 
     def offset(self, position: Position) -> int:
-        """The number of a message. Raises BrokerError for one that has none."""
+        """The offset of a message. Raises BrokerError for one that has none."""
         row = self._row(position.ledger)
         if row < 0:
             raise BrokerError(f"ledger {position.ledger} has no numbers yet")
@@ -139,13 +139,13 @@ class Numbering:
         return self.bases[row] + position.entry * self.stride + max(position.batch, 0)
 
     def position(self, offset: int) -> Position:
-        """Where a number is. Below the first ledger: its start."""
+        """The position of an offset. Below the first ledger: that ledger's start."""
         row = max(bisect_right(self.bases, offset) - 1, 0)
         entry, batch = divmod(max(offset - self.bases[row], 0), self.stride)
         return Position(self.numbers[row], entry, batch)
 
     def after_entry(self, position: Position) -> int:
-        """The first number behind a whole entry."""
+        """The first offset after a whole entry."""
         return self.offset(Position(position.ledger, position.entry, 0)) + self.stride
 
     def range(self, log: Log) -> tuple[int, int]:

@@ -1,10 +1,10 @@
 """A group's committed positions: a Pulsar subscription of the group's name on each partition.
 
-The exact position and its metadata are a property of the subscription, which the broker writes
-down before it answers. The subscription's cursor follows behind it by cumulative acks, for the
-broker's retention and backlog; that those may be forgotten in a crash does no harm, because a
-cursor behind the property means nothing. A cursor *ahead* of it is an operator's doing (skip,
-clear backlog), and wins. All calls block.
+The exact position and its metadata are a property of the subscription, which the broker stores
+before it answers. The subscription's cursor follows by cumulative acks, for the broker's retention
+and backlog. The broker may forget those in a crash; this does no harm, because a cursor before the
+property means nothing. An operator has moved a cursor that is *ahead* of it (skip, clear backlog),
+and it wins. All calls block.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CONFLICT: Final = 409
 
 
 class Positions:
-    """Of one group."""
+    """The positions of one group."""
 
     def __init__(self, connection: Connection, logs: Logs, group: str) -> None:
         self._connection = connection
@@ -37,8 +37,8 @@ class Positions:
         self._group = quote(group, safe="")
 
     def ensure(self, partition: TopicPartition) -> None:
-        """Make the subscription unless it is there; from the first message on, so that nothing is
-        deleted before the group's start is known. Raises BrokerError.
+        """Make the subscription unless it exists; from the first message on, so that the broker
+        deletes nothing before the group's start is known. Raises BrokerError.
         """
         body: Json = {
             "ledgerId": -1,
@@ -96,12 +96,12 @@ class Positions:
             self._move_back(partition, position.offset)
 
     def forget(self, partition: TopicPartition) -> None:
-        """Somebody else may have committed meanwhile."""
+        """Drop the cache: another sidecar may have committed meanwhile."""
         self._last.pop(partition, None)
 
     def behind(self, partition: TopicPartition, offset: int) -> Position | None:
-        """What the cursor may be acked up to: the last whole entry below an offset, but never the
-        last message of the log. So a ledger stays until the table knows how long it became.
+        """Up to where the cursor may be acked: the last whole entry below an offset, but never the
+        log's last message. So a ledger stays until the table knows its final length.
         """
         numbering, log = self._logs.look(partition)
         last = log.last()

@@ -1,7 +1,7 @@
 """Publishing: one producer for each partition, made on first use, without batches.
 
-Without batches an entry is one message, so a topic that only ackd writes to has offsets without
-gaps, and the answer names the place of each message.
+Without batches an entry is one message. So a topic that only ackd writes to has offsets without
+gaps, and the broker's answer names the position of each message.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Publisher:
         self._open = False
 
     def start(self) -> None:
-        """From now on."""
+        """Accept messages from now on."""
         self._open = True
 
     async def publish(self, messages: Sequence[Outgoing]) -> list[PublishResult]:
@@ -73,7 +73,7 @@ class Publisher:
         return await asyncio.to_thread(lambda: [self._stored(each) for each in found])
 
     async def close(self) -> None:
-        """Wait a bounded time for what is under way."""
+        """Wait a bounded time for pending messages."""
         self._open = False
 
         def end() -> None:
@@ -89,7 +89,7 @@ class Publisher:
         self._pool.shutdown(wait=False, cancel_futures=False)
 
     def forget(self, topic: str) -> None:
-        """Topics that were made again need producers of their own."""
+        """Topics that were made again need new producers."""
         with self._making:
             self._counts.pop(topic, None)
             for partition in [each for each in self._producers if each.topic == topic]:
@@ -99,7 +99,7 @@ class Publisher:
         self._bytes -= size
 
     def _send(self, messages: list[Outgoing], call: _Call) -> None:
-        """In a thread: the order of calls is the order in the log."""
+        """Send, in a thread: the order of calls is the order in the log."""
         for index, message in enumerate(messages):
             try:
                 self._send_one(message, index, call)
@@ -182,7 +182,7 @@ class Publisher:
         try:
             offset = self._logs.offset(partition, at)
         except AckdError:
-            # It is stored; the table can't be read now.
+            # The message is stored; only the table can't be read now.
             offset = -1
         return Stored(partition.topic, partition.partition, offset)
 
@@ -191,7 +191,7 @@ _Answer = NotStored | tuple[TopicPartition, Position]
 
 
 class _Call:
-    """Answers of one call, gathered from the client's threads."""
+    """The answers of one call, collected from the client's threads."""
 
     def __init__(self, count: int, loop: asyncio.AbstractEventLoop) -> None:
         self.answer: asyncio.Future[list[_Answer]] = loop.create_future()
@@ -201,7 +201,7 @@ class _Call:
         self._lock = threading.Lock()
 
     def settle(self, index: int, answer: _Answer) -> None:
-        """One answer; from any thread."""
+        """Record one answer; from any thread."""
         with self._lock:
             if self._found[index] is not None:
                 return

@@ -1,6 +1,6 @@
-"""One session: a thread that reads a partition by position, past any subscription of the broker's.
+"""One session: a thread that reads a partition by position, without a subscription of the broker's.
 
-A reader of its own for each session: what an earlier one had under way can't get into a later one,
+Each session has a reader of its own: what an earlier one had pending can't get into a later one,
 nothing that others ack or seek moves it, and the client's `receive` is never cancelled.
 """
 
@@ -30,7 +30,7 @@ BATCH_BYTES: Final = 1024 * 1024
 IDLE_MS: Final = 50
 RETRY_S: Final = 0.5
 ASK_END_S: Final = 5.0
-"""How often to ask for holes at the end of the log."""
+"""How often to ask for gaps at the end of the log."""
 
 
 class _GapError(Exception):
@@ -38,7 +38,7 @@ class _GapError(Exception):
 
 
 class Reading:
-    """A session under way. `stop` is final; `hold` and `go` pause it."""
+    """A running session. `stop` is final; `hold` and `go` pause it."""
 
     def __init__(
         self,
@@ -72,15 +72,13 @@ class Reading:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
     def hold(self) -> None:
-        """Read no further; what was read already stays in the box."""
+        """Stop reading; what was read already stays in the box."""
         self._going.clear()
 
     def go(self) -> None:
-        """End `hold`."""
         self._going.set()
 
     def stop(self) -> None:
@@ -108,7 +106,7 @@ class Reading:
             self._stopped.wait(RETRY_S)
 
     def _read(self) -> bool:
-        """Read until the session ends (True) or has to be begun again where it was."""
+        """Read until the session ends (True) or has to begin again where it was."""
         found, log = self._logs.read(self.partition)
         first, end = found.range(log)
         if not first <= self._next <= end:
@@ -123,8 +121,8 @@ class Reading:
                 reader.close()
 
     def _open(self, start: Position) -> Any:
-        """A reader begins behind the id that it is given. The id names the partition, too: else
-        the client finds the last message greater than itself, and the end is never reached.
+        """Open a reader; it begins after the id that it is given. The id must name the partition:
+        else the client finds the last message greater than itself, and never reaches the end.
         """
         part = self.partition.partition if self._logs.partitioned(self.partition.topic) else -1
         if start.batch:
@@ -149,7 +147,7 @@ class Reading:
         return True
 
     def _batch(self, reader: Any) -> bool:
-        """Read and hand over what is there. True: the session is over."""
+        """Read and pass on what is there. True: the session is over."""
         records: list[Record] = []
         begun = self._next
         over = False
@@ -172,7 +170,7 @@ class Reading:
         return False
 
     def _fill(self, reader: Any, records: list[Record]) -> bool:
-        """True: retention was faster than this session."""
+        """Collect a batch. True: retention was faster than this session."""
         size, wait_ms = 0, IDLE_MS
         while len(records) < BATCH_RECORDS and size < BATCH_BYTES:
             try:
@@ -193,7 +191,7 @@ class Reading:
         return False
 
     def _record(self, message: Any) -> tuple[Record, int]:
-        """The record, and the number that comes next: behind the entry, with its last message."""
+        """The record and the next offset: after the entry, when this is its last message."""
         place = message.message_id()
         batch, count = batch_of(place)
         at = Position(place.ledger_id(), place.entry_id(), max(batch, 0))
@@ -209,8 +207,8 @@ class Reading:
         return Record(offset, key, value, headers, message.publish_timestamp()), after
 
     def _find_delays(self, records: list[Record], begun: int) -> dict[int, Delay]:
-        """When they are due, as far as others put them off; waits for answers. If that fails they
-        are read again, from `begun`: what is not handed over must not count as read (I1).
+        """Find out when messages with client-set delays are due; waits for answers. If that fails,
+        they are read again from `begun`: what the engine did not get must not count as read (I1).
         """
         entries, self._entries = self._entries, {}
         at = {
@@ -229,16 +227,18 @@ class Reading:
         return found
 
     def _look_twice(self) -> None:
-        """A gap is a hole in the log when a second reader finds it, too. Rare: markers, compaction.
+        """A gap is really in the log when a second reader finds it, too. Rare: markers, compaction.
 
-        Whatever a client drops on its way through a reconnection must not count as finished (I1).
+        Whatever a client drops while it reconnects must not count as finished (I1).
         """
         if self._gap != self._next:
             self._gap = self._next
             raise _GapError
 
     def _passed(self) -> bool:
-        """A gap: a hole in the log, or retention was faster than this session (True)."""
+        """Judge a gap: offsets without messages, or retention was faster than this session
+        (True).
+        """
         first, end = self._logs.range(self.partition)
         if first <= self._next:
             return False
@@ -246,8 +246,9 @@ class Reading:
         return True
 
     def _tell_end(self, reader: Any) -> None:
-        """Nothing came for a moment. The end is asked for first: then what is below it was read
-        when there is nothing more to read, be it markers of transactions that no reader gets.
+        """Nothing came for a moment: report the end. The end is asked for first: then everything
+        below it was read once nothing more comes, including transaction markers, which no reader
+        gets.
         """
         now = time.monotonic()
         if now >= self._ask_at:

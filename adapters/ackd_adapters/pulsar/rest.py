@@ -1,7 +1,7 @@
 """The broker's admin interface (REST v2): blocking, for threads.
 
-The right to consume is enough for what is asked; a topic's properties and new topics need an admin
-of the tenant.
+Most questions need only the right to consume; a topic's properties and new topics need an admin of
+the tenant.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ANSWER_BYTES_MAX = 32 * 1024 * 1024
 
 
 class RestError(BrokerError):
-    """The broker refused; `status` is HTTP's, 0 = nobody answered."""
+    """The broker refused; `status` is HTTP's, 0 = no answer."""
 
     def __init__(self, detail: str, status: int) -> None:
         super().__init__(detail)
@@ -30,7 +30,9 @@ class RestError(BrokerError):
 
 @dataclass(frozen=True, slots=True)
 class Admin:
-    """How to ask it. `token` is asked for every time, because it may be renewed."""
+    """Address and credentials. `token` is called for every request, because a token may be
+    renewed.
+    """
 
     url: str
     tls: ssl.SSLContext | None
@@ -38,16 +40,16 @@ class Admin:
     timeout_s: float
 
     def address(self, path: str) -> str:
-        """Where a question goes."""
+        """The full address of a path."""
         return f"{self.url.rstrip('/')}/admin/v2/{path}"
 
     def authorization(self) -> dict[str, str]:
-        """The headers that say who asks."""
+        """The headers that identify the caller."""
         return {} if self.token is None else {"Authorization": f"Bearer {self.token()}"}
 
 
 class Rest:
-    """Asks on a connection of its own each time."""
+    """Opens a connection for each request."""
 
     def __init__(self, admin: Admin) -> None:
         self._admin = admin
@@ -78,7 +80,7 @@ class Rest:
         return found
 
     def table(self, path: str) -> Mapping[str, Json]:
-        """GET of an object. Raises RestError."""
+        """GET a JSON object. Raises RestError."""
         found = self.ask("GET", path)
         if not isinstance(found, dict):
             raise RestError(f"GET {path}: an object was expected", 0)
@@ -86,10 +88,10 @@ class Rest:
 
 
 def table(value: Json) -> Mapping[str, Json]:
-    """What should be an object; empty when it is none."""
+    """The value as a JSON object; empty when it is none."""
     return value if isinstance(value, dict) else {}
 
 
 def number(value: Json) -> int:
-    """What should be a whole number; -1 when it is none."""
+    """The value as a whole number; -1 when it is none."""
     return value if isinstance(value, int) else -1

@@ -77,7 +77,7 @@ CAPABILITIES: Final = Capabilities(
 
 
 class RocketMQBroker:
-    """See `ackd.ports.Broker`."""
+    """A RocketMQ connection as `ackd.ports.Broker`."""
 
     def __init__(self, name: str, options: RocketMQOptions) -> None:
         self.name = name
@@ -93,18 +93,18 @@ class RocketMQBroker:
         self._started = False
 
     async def start(self) -> None:
-        """See the port. Asks for a topic that need not be there."""
+        """Asks for a topic that need not exist, to see that the proxies answer."""
         if not self._started:
             await self._rpc.start()
             self._started = True
         await self._client.route("ackd-no-such-topic")
 
     async def cluster_id(self) -> str:
-        """A cluster does not tell who it is: its name in the options stands for it."""
+        """A cluster does not report an id, so its name in the options serves as one."""
         return self._options.cluster
 
     def consumer(self, spec: ConsumerSpec) -> Consumer:
-        """See the port. Raises `ConfigError` when the spec asks for what can't be."""
+        """Raises `ConfigError` when the spec asks for what RocketMQ can't do."""
         wrong = [topic for topic in spec.topics if topic.startswith("^")]
         if wrong:
             raise ConfigError(f"no patterns of topics on RocketMQ: {', '.join(wrong)}")
@@ -114,7 +114,7 @@ class RocketMQBroker:
         return RocketMQConsumer(self._options, spec, rpc)
 
     async def publish(self, messages: Sequence[Outgoing]) -> list[PublishResult]:
-        """See the port. Those of one key go one after the other, the rest side by side."""
+        """Sends messages of one key one after the other, the rest in parallel."""
         chains: dict[tuple[str, object], list[int]] = {}
         for index, each in enumerate(messages):
             chain = index if each.key is None else each.key
@@ -150,7 +150,7 @@ class RocketMQBroker:
         return Stored(message.topic, 0, sent.offset)
 
     def _refusal(self, message: Outgoing, kinds: set[MessageType], *, known: bool) -> str:
-        """Why this message can never be stored; empty when it may be."""
+        """Why this message can never be stored; empty when it can."""
         if message.partition is not None:
             return "RocketMQ's proxy chooses the queue"
         if message.delay_ms and (known and kinds and MessageType.DELAY not in kinds):
@@ -173,7 +173,7 @@ class RocketMQBroker:
         return NotStored(kind, code, error.detail)
 
     async def _route(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic, as of lately; of one that is not there it is asked anew."""
+        """The queues of a topic, from a short cache; a missing topic is asked for again."""
         now_s = time.monotonic()
         known = self._routes.get(topic)
         if known is not None and now_s - known[0] < ROUTE_S:
@@ -184,11 +184,10 @@ class RocketMQBroker:
         return found
 
     async def partitions(self, topic: str) -> int | None:
-        """See the port."""
         return len(await self._client.route(topic)) or None
 
     async def ensure_topic(self, topic: str, settings: Mapping[str, str]) -> None:
-        """The proxies make no topics: it has to be there. Raises BrokerError."""
+        """The proxies make no topics: it has to exist. Raises BrokerError."""
         if await self.partitions(topic) is None:
             raise BrokerError(
                 f"there is no topic {topic!r}, and only RocketMQ's own tools can make it",
@@ -196,24 +195,20 @@ class RocketMQBroker:
             )
 
     def dead_topic(self, group: str) -> str:
-        """See the port."""
         return _own(DEAD_PREFIX, group)
 
     def retry_topic(self, group: str) -> str:
-        """See the port."""
         return _own(RETRY_PREFIX, group)
 
     def troubles(self) -> list[Condition]:
-        """See the port."""
         return [] if self._trouble is None else [self._trouble]
 
     async def close(self) -> None:
-        """See the port."""
         await self._rpc.close()
 
 
 def _own(prefix: str, group: str) -> str:
-    """What can't stand in a name, is too long or could collide gets a hash."""
+    """A name that is invalid, too long or could collide gets a hash."""
     name = prefix + group
     if _PLAIN.fullmatch(group) and len(name) <= NAME_CHARS_MAX and not group.endswith("-"):
         return name

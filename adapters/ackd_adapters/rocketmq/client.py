@@ -1,7 +1,7 @@
-"""What ackd asks of RocketMQ: receive under a hold, ack, change a hold, give up, send, routes.
+"""What ackd asks of RocketMQ: receive under a hold, ack, change a hold, dead-letter, send, routes.
 
-Nothing here repeats by itself, except what `sender` says. The rules of a handle (the newest alone
-counts, one call at a time) are kept by `holds`.
+Nothing here repeats a call, except as `sender` says. `holds` keeps the rules of a handle (only the
+newest counts, one call at a time).
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ def expression(text: str) -> FilterExpression:
 
 
 def code_of(error: BrokerError) -> str:
-    """The broker's name of what went wrong."""
+    """The broker's name of a failure."""
     return str(error.facts.get("code", ""))
 
 
 class Held(NamedTuple):
-    """What an ack or a change needs of a message."""
+    """What an ack or a change needs to know of a message."""
 
     message_id: str
     handle: str
 
 
 class Client:
-    """One client of one group, or of none, on connections that it does not own."""
+    """One client of one group, or of none, on connections that others own."""
 
     def __init__(self, rpc: Rpc, options: RocketMQOptions, group: str = "") -> None:
         self._rpc = rpc
@@ -68,11 +68,11 @@ class Client:
         self.group = self.resource(group)
 
     def resource(self, name: str) -> Resource:
-        """A topic or group by its name."""
+        """A topic or group as a protocol resource."""
         return Resource(resource_namespace=self._options.namespace, name=name)
 
     async def route(self, topic: str) -> list[MessageQueue]:
-        """The readable queues of a topic by broker and number; empty: there is no such topic.
+        """The readable queues of a topic by broker and number; empty: no such topic.
 
         Raises BrokerError.
         """
@@ -94,11 +94,11 @@ class Client:
         expression: FilterExpression = EVERYTHING,
         attempt_id: str = "",
     ) -> list[Taken]:
-        """Up to 32 messages of the topic on the queue's broker (of all its queues there), each
+        """Up to 32 messages of the topic on the queue's broker (from all its queues there), each
         held for `hold_ms`. Waits for `poll_ms` when there are none. Raises BrokerError.
 
-        Let it end by itself: what a broken-off call had taken comes again after seconds.
-        `attempt_id`: the same id again gets the same messages of an orderly group again.
+        Do not cancel it: what a cancelled call had taken comes again only after seconds.
+        `attempt_id`: the same id again returns the same messages of an orderly group again.
         """
         request = pb.ReceiveMessageRequest(
             group=self.group,
@@ -127,7 +127,7 @@ class Client:
     async def ack(self, topic: str, held: Sequence[Held]) -> list[str]:
         """Settle messages for good in one call. The broker's code for each, `OK` when it is done.
 
-        Raises BrokerError when there was no answer: then nothing is known.
+        Raises BrokerError when there was no answer: then the result is unknown.
         """
         entries = [pb.AckMessageEntry(message_id=one, receipt_handle=two) for one, two in held]
         request = pb.AckMessageRequest(
@@ -142,8 +142,8 @@ class Client:
         return [by_handle.get(one.handle, each) for one, each in zip(held, in_order, strict=True)]
 
     async def change(self, topic: str, held: Held, hold_ms: int) -> str:
-        """Hold it from now on for `hold_ms` (0: it comes again at once). Returns the new handle,
-        the only one that counts from here on. Raises BrokerError.
+        """Hold the message from now on for `hold_ms` (0: it comes again at once). Returns the new
+        handle, the only one that counts from here on. Raises BrokerError.
         """
         answer = await self._rpc.call(
             CHANGE,
@@ -159,7 +159,7 @@ class Client:
         return answer.receipt_handle
 
     async def give_up(self, topic: str, held: Held, attempt: int, attempts_max: int) -> None:
-        """Have the broker move it to the group's own dead-letter topic. Raises BrokerError."""
+        """Let the broker move it to the group's own dead-letter topic. Raises BrokerError."""
         answer = await self._rpc.call(
             TO_DEAD,
             pb.ForwardMessageToDeadLetterQueueRequest(

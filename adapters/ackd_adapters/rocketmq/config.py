@@ -94,7 +94,7 @@ def check(options: RocketMQOptions) -> None:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Secrets:
-    """What stands in the files: the secret key, and the authorities in PEM (None = system's)."""
+    """The contents of the files: the secret key, and the authorities in PEM (None = system's)."""
 
     key: str = dataclasses.field(default="", repr=False)
     authorities: bytes | None = None

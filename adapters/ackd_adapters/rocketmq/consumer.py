@@ -1,8 +1,8 @@
-"""One subscription on RocketMQ: messages are drawn from all queues of a topic at once.
+"""One subscription on RocketMQ: it receives messages from all queues of a topic at once.
 
-A partition is a queue of the topic. A copy that the broker has made for a retry lies in a topic of
-its own; its message id says which message it is. Only when nobody knows that any more it has a
-place of its own, in a partition that stands for the copies.
+A partition is a queue of the topic. The broker stores its retry of a message in another topic; the
+message id says which message it is. Only when the store no longer knows that id, the retry gets an
+offset of its own, in a partition that stands for such retries.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from ackd_adapters.rocketmq.session import Session, consumer_settings
 LOG = logging.getLogger("ackd.rocketmq")
 
 COPIES: Final = 1 << 14
-"""Partitions from here on are for copies whose message is not known any more."""
+"""Partitions from this number on are for broker retries whose message is no longer known."""
 DRAWS: Final = 4
-"""Questions at a time for a topic; each is answered with 32 messages at most. Order wants one."""
+"""Pending receives for a topic; each returns at most 32 messages. An ordered topic needs one."""
 PAUSE_S: Final = 0.2
 READY_S: Final = 10.0
 FLUSH_S: Final = 1.0
@@ -53,7 +53,9 @@ _COPY_FIELD: Final = 4
 
 
 class RocketMQConsumer:
-    """`ackd.ports.Consumer` and `ackd.ports.OwnAcks`."""
+    """Implements `ackd.ports.Consumer` and `ackd.ports.OwnAcks`: the broker keeps individual
+    acks.
+    """
 
     def __init__(self, options: RocketMQOptions, spec: ConsumerSpec, rpc: Rpc) -> None:
         self._options = options
@@ -63,7 +65,7 @@ class RocketMQConsumer:
         self._holds = Holds(self._client, options.invisible_duration_ms)
         self._session: Session | None = None
         self._topics: dict[str, list[MessageQueue]] = {}
-        # Bounded by what is held: `Holds.room`.
+        # `Holds.room` bounds it by the number of held messages.
         self._events: asyncio.Queue[ConsumerEvent] = asyncio.Queue()
         self._fetching: dict[TopicPartition, int] = {}
         self._paused: dict[TopicPartition, None] = {}
@@ -78,7 +80,7 @@ class RocketMQConsumer:
     # --- life
 
     async def start(self) -> None:
-        """Find the topics, tell the broker what we want, begin to draw. Raises BrokerError."""
+        """Find the topics, tell the broker our settings, begin to receive. Raises BrokerError."""
         if self._session is not None:
             return
         await self._rpc.start()
@@ -112,7 +114,7 @@ class RocketMQConsumer:
             task.add_done_callback(self._ended)
 
     def _check_group(self, session: Session) -> None:
-        """What the broker's own settings of the group would do to messages."""
+        """Report settings of the broker's group that would lose or repeat messages."""
         most = session.attempts_max
         if 0 < most <= RETRIES_LEAST:
             detail = (
@@ -123,7 +125,7 @@ class RocketMQConsumer:
             self._events.put_nowait(Condition("rocketmq/retry-max-times", detail, warning=True))
 
     def _check_order(self, session: Session) -> None:
-        """Order is the broker's to give. Raises BrokerError when it does not."""
+        """Only the broker can keep the order. Raises BrokerError when it does not."""
         if not self._spec.ordered:
             return
         if not session.orderly:
@@ -140,7 +142,7 @@ class RocketMQConsumer:
                 )
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Work that ends by itself is a bug: the consumer has to be made anew."""
+        """A task that ends by itself is a bug: the consumer has to be made again."""
         if not task.cancelled():
             error = task.exception()
             LOG.error("the consumer's work has ended", exc_info=error)
@@ -161,9 +163,9 @@ class RocketMQConsumer:
             self._events.put_nowait(Nominated(found))
 
     async def close(self) -> None:
-        """See the port. What is held comes again after `invisible_duration_ms`."""
+        """What is held comes again after `invisible_duration_ms`."""
         self._closed = True
-        self._events.put_nowait(Condition("rocketmq/closed", ""))  # for whoever waits for events
+        self._events.put_nowait(Condition("rocketmq/closed", ""))  # Wakes whoever waits for events.
         if self._tasks:
             await self._holds.flush(FLUSH_S)
         tasks, self._tasks = self._tasks, []
@@ -177,7 +179,7 @@ class RocketMQConsumer:
     # --- drawing
 
     async def _draw(self, topic: str) -> None:
-        # After an answer that was lost the same id gets the same messages of an orderly group.
+        # After a lost answer the same id returns the same messages of an orderly group.
         attempt = ""
         while True:
             while not self._may_draw(topic):
@@ -216,7 +218,7 @@ class RocketMQConsumer:
         await self._events.put(Arrived(topic, arrivals))
 
     def _may_draw(self, topic: str) -> bool:
-        """Everything that may come has an owner here, and there is room."""
+        """Whether every message that may come has an owner here, and there is room."""
         mine = [tp for tp in self._nominated if tp.topic == topic]
         return all(tp in self._fetching and tp not in self._paused for tp in mine)
 
@@ -234,7 +236,6 @@ class RocketMQConsumer:
             await self._events.put(over)
 
     async def events(self) -> list[ConsumerEvent]:
-        """See the port."""
         if self._closed:
             raise BrokerError("the consumer is closed")
         found = [await self._events.get()]
@@ -245,11 +246,13 @@ class RocketMQConsumer:
         return found
 
     async def also(self, topic: str) -> None:
-        """No further topics: nothing is sent back here."""
+        """No further topics: nothing moves to a retry topic here."""
         raise BrokerError(f"{topic!r} can't be added")
 
     def fetch_from(self, partition: TopicPartition, offset: int) -> int:
-        """Nothing can be asked for; from now on it may be drawn."""
+        """RocketMQ can't read from an offset; from now on the partition's messages may be
+        received.
+        """
         self._sessions += 1
         self._fetching[partition] = self._sessions
         self._paused.pop(partition, None)
@@ -257,16 +260,14 @@ class RocketMQConsumer:
         return self._sessions
 
     def stop_fetch(self, partition: TopicPartition) -> None:
-        """See the port."""
         if self._fetching.pop(partition, None) is not None:
             self._holds.let_go(partition)
 
     def pause(self, partition: TopicPartition) -> None:
-        """See the port; it holds up the whole topic."""
+        """Pauses the whole topic."""
         self._paused[partition] = None
 
     def resume(self, partition: TopicPartition) -> None:
-        """See the port."""
         self._paused.pop(partition, None)
         self._look_again()
 
@@ -276,7 +277,7 @@ class RocketMQConsumer:
     # --- positions, of which there are none
 
     async def topics(self) -> list[TopicInfo]:
-        """See the port. RocketMQ gives a topic no identity but its name."""
+        """RocketMQ gives a topic no identity but its name."""
         return [
             TopicInfo(topic, topic_id(self._options.namespace, topic), len(queues))
             for topic, queues in self._topics.items()
@@ -285,46 +286,43 @@ class RocketMQConsumer:
     async def committed(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, Committed]:
-        """The store alone knows."""
+        """No position: only the store knows it."""
         return {each: Committed(-1, "") for each in partitions}
 
     async def commit(self, positions: Mapping[TopicPartition, Committed]) -> None:
-        """The broker has an ack for each message instead."""
+        """Does nothing: the broker has an ack for each message instead."""
 
     async def log_range(self, partition: TopicPartition) -> tuple[int, int]:
-        """Not known; what the group gets is the broker's business."""
+        """Unknown; the broker decides what the group gets."""
         return 0, 0
 
     async def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
-        """As `log_range`."""
         return 0
 
     # --- own acks
 
     def placed(self, topic: str, message: bytes, place: AssignedPlace) -> None:
-        """See `ackd.ports.OwnAcks`."""
         self._holds.placed(topic, message.decode(), place)
 
     def unwanted(self, topic: str, message: bytes) -> None:
-        """See `ackd.ports.OwnAcks`."""
         self._holds.unwanted(topic, message.decode())
 
     def finished(self, partition: TopicPartition, offsets: Sequence[int]) -> None:
-        """See `ackd.ports.OwnAcks`."""
         self._holds.finished(partition, offsets)
 
     def kept(self, topic: str) -> list[tuple[bytes, AssignedPlace]]:
-        """See `ackd.ports.OwnAcks`."""
         return self._holds.kept(topic)
 
 
 def place_of(taken: Taken) -> AssignedPlace:
-    """Where it lies. The fifth word of a handle tells a copy from the message itself."""
+    """The message's position. The fifth word of a handle tells a broker retry from the message
+    itself.
+    """
     words = taken.handle.split(" ")
     copied = len(words) > _COPY_FIELD and words[_COPY_FIELD] not in ("", "0")
     return AssignedPlace(taken.queue + (COPIES if copied else 0), taken.offset)
 
 
 def topic_id(namespace: str, topic: str) -> bytes:
-    """An identity made of the name: one that is deleted and made again can't be told apart."""
+    """An identity made of the name: a topic that was deleted and made again can't be recognised."""
     return blake2b(f"{namespace}%{topic}".encode(), digest_size=TOPIC_ID_BYTES).digest()

@@ -22,7 +22,7 @@ _EMPTY: Final = b"\0"
 
 
 def parcel(message: Outgoing, *, fifo: bool, due_ms: int) -> Parcel:
-    """To send. Raises ValueError with a sentence when it can't be."""
+    """A message to send. Raises ValueError with a sentence when it can't be sent."""
     tag = ""
     properties: dict[str, str] = {}
     packed: dict[str, list[list[str | None]]] = {}
@@ -58,7 +58,7 @@ def parcel(message: Outgoing, *, fifo: bool, due_ms: int) -> Parcel:
 
 
 def record(taken: Taken) -> Record:
-    """As the engine has it."""
+    """The message as the engine's record."""
     properties = dict(taken.properties)
     packed = _unpack(properties.pop(PACKED, ""))
     headers: Headers = tuple((name, value.encode()) for name, value in properties.items())
@@ -77,7 +77,7 @@ def record(taken: Taken) -> Record:
 
 
 def _text(value: bytes | None) -> str | None:
-    """As a property's value; None when it can't be one."""
+    """Bytes as a property's value; None when they can't be one."""
     if value is None:
         return None
     try:
@@ -88,7 +88,7 @@ def _text(value: bytes | None) -> str | None:
 
 
 def _is_name(name: str) -> bool:
-    """Not one of the broker's own, which are in capitals."""
+    """Whether it can be a header's name: the broker's own are in capitals."""
     plain = name.replace("-", "").replace("_", "").replace(".", "")
     return plain.isalnum() and plain.isascii() and not name.isupper() and name != PACKED
 
@@ -98,7 +98,7 @@ def _pack(value: bytes | None) -> str | None:
 
 
 def _unpack(text: str) -> dict[str, list[tuple[str, bytes | None]]]:
-    """What stands in our own property; nothing when somebody else has written there."""
+    """The contents of our own property; nothing when another client has written it."""
     try:
         found = json.loads(text) if text else {}
         return {

@@ -1,9 +1,10 @@
-"""What the broker holds back for us, by handle: renewed while it is wanted, acked when it is over.
+"""What the broker holds back for this consumer, by handle: renewed while wanted, acked when
+finished.
 
-The rules, each for a trap: only the newest handle counts, and an ack by an older one says OK; two
-calls about one handle fork the message; a change after the ack revives it. So there is one call at
-a time for each handle, none after its ack, and a change whose answer was lost leaves no handle: the
-message comes again, and the record says what it is (R32).
+Each rule avoids a trap: only the newest handle counts, and an ack by an older one says OK; two
+calls with one handle fork the message; a change after the ack revives it. So there is one call at a
+time for each handle and none after its ack. A change whose answer was lost leaves no handle: the
+message comes again, and the store's record says what it is (R32).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ CALLS_MAX: Final = 16
 IDLE_S: Final = 0.5
 AGAIN_S: Final = 0.3
 BACK_MS: Final = 1_000
-"""What is not wanted comes again after this; the broker's least is below it."""
+"""An unwanted message comes again after this; the broker's minimum is below it."""
 DELIVERIES_MAX: Final = 8
 HELD_MAX: Final = 10_000
 FLUSH_LOOK_S: Final = 0.02
@@ -40,7 +41,9 @@ def monotonic_ms() -> int:
 
 
 class Delivery:
-    """One handing over. `busy`: a call about it is under way. `gone`: its handle is worthless."""
+    """One delivery by the broker. `busy`: a call about it is pending. `gone`: its handle is
+    worthless.
+    """
 
     __slots__ = ("busy", "due_ms", "gone", "handle")
 
@@ -51,7 +54,7 @@ class Delivery:
 
 
 class Hold:
-    """One message. After a crash of the broker it may have been handed over more than once."""
+    """One message. After a crash the broker may have delivered it more than once."""
 
     __slots__ = ("back", "deliveries", "done", "message", "place", "topic")
 
@@ -64,7 +67,7 @@ class Hold:
 
 
 class Holds:
-    """All of one consumer. `run` does what is to be done."""
+    """All holds of one consumer. `run` makes the calls that they need."""
 
     def __init__(self, client: Client, hold_ms: int) -> None:
         self._client = client
@@ -79,12 +82,12 @@ class Holds:
         return len(self._by_message)
 
     async def room(self) -> None:
-        """Wait until not too many are held (I8)."""
+        """Wait until fewer messages are held than the bound (I8)."""
         while len(self._by_message) >= HELD_MAX:  # noqa: ASYNC110 -- many ends, and nobody hurries
             await asyncio.sleep(AGAIN_S)
 
     async def flush(self, within_s: float) -> None:
-        """Wait until the broker was told all that is to be told, for a bounded time."""
+        """Wait until the broker has got every ack and every return, for a bounded time."""
         end_s = time.monotonic() + within_s
         while any(each.done or each.back for each in self._by_message.values()):
             if time.monotonic() >= end_s:
@@ -94,7 +97,7 @@ class Holds:
     # --- events
 
     def taken(self, messages: Iterable[Taken], asked_ms: int) -> None:
-        """Handed over; `asked_ms`: the holds began no earlier."""
+        """The broker delivered these; `asked_ms`: the holds began no earlier."""
         due_ms = asked_ms + self._hold_ms // 3
         for each in messages:
             key = each.topic, each.message_id
@@ -108,27 +111,27 @@ class Holds:
                 self._do(hold)
 
     def placed(self, topic: str, message: str, place: AssignedPlace) -> None:
-        """It is spoken of by this place."""
+        """The engine knows the message by this position from now on."""
         hold = self._by_message.get((topic, message))
         if hold is not None:
             hold.place = place
             self._by_place[topic, place] = hold
 
     def unwanted(self, topic: str, message: str) -> None:
-        """Let it come again soon."""
+        """Let the broker deliver it again soon."""
         hold = self._by_message.get((topic, message))
         if hold is not None and not hold.done:
             hold.back = True
             self._do(hold)
 
     def let_go(self, partition: TopicPartition) -> None:
-        """Another sidecar owns it now: let all of it come again soon."""
+        """Another sidecar owns the partition now: let the broker deliver all of it again soon."""
         for (topic, place), hold in list(self._by_place.items()):
             if (topic, place.partition) == partition:
                 self.unwanted(topic, hold.message)
 
     def finished(self, partition: TopicPartition, offsets: Sequence[int]) -> None:
-        """Ack them, as often as it takes."""
+        """Ack these offsets, repeating until the broker confirms."""
         for offset in offsets:
             hold = self._by_place.get((partition.topic, AssignedPlace(partition.partition, offset)))
             if hold is not None:
@@ -136,7 +139,7 @@ class Holds:
                 self._do(hold)
 
     def kept(self, topic: str) -> list[tuple[bytes, AssignedPlace]]:
-        """Placed and not finished."""
+        """Messages that have an offset and are not finished."""
         return [
             (hold.message.encode(), hold.place)
             for hold in self._by_message.values()
@@ -150,7 +153,9 @@ class Holds:
     # --- calls
 
     async def run(self) -> None:
-        """Until cancelled. What is under way then is left as it is: it comes again or not."""
+        """Make the calls until cancelled. Pending calls are left as they are: the message comes
+        again or not.
+        """
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._settle())
             while True:
@@ -173,7 +178,7 @@ class Holds:
                 for hold in todo:
                     for each in hold.deliveries:
                         if each.busy or each.gone:
-                            continue  # whoever works on it comes back to it
+                            continue  # The pending call's end comes back to it.
                         each.busy = True
                         if hold.done:
                             acks.setdefault(hold.topic, []).append((hold, each))
@@ -186,7 +191,7 @@ class Holds:
                         tasks.create_task(self._ack(topic, batch))
 
     async def _ack(self, topic: str, batch: list[tuple[Hold, Delivery]]) -> None:
-        """Repeated with the same handles, which is harmless, until there is an answer."""
+        """Repeat with the same handles, which is harmless, until there is an answer."""
         held = [Held(hold.message, each.handle) for hold, each in batch]
         while True:
             try:
@@ -225,7 +230,7 @@ class Holds:
             self._drop(hold)
 
     def _drop(self, hold: Hold) -> None:
-        """Forget it when there is nothing left to do about it."""
+        """Forget the hold when nothing is left to do about it."""
         over = hold.done or hold.back
         if not over or not all(each.gone for each in hold.deliveries):
             return

@@ -1,4 +1,4 @@
-"""A message as the broker handed it over, and one as it is sent."""
+"""A message as the broker delivered it, and one as it is sent."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ _EPOCH_S: Final = 1_609_459_200
 class Taken:
     """One message under a hold of the broker.
 
-    `queue`, `offset`: where it lies, which is not its own topic when the broker has made a copy of
-    it for a retry; `message_id` stays. `attempt`: how often the broker has handed it over, which
-    it forgets at times. Times in Unix milliseconds.
+    `queue`, `offset`: where it is stored, which is another topic when the broker has made a copy of
+    it for a retry; `message_id` stays. `attempt`: how often the broker has delivered it, which it
+    sometimes forgets. Times in Unix milliseconds.
     """
 
     message_id: str
@@ -52,7 +52,7 @@ class Taken:
 
 
 def taken(message: Message, bytes_max: int) -> Taken:
-    """From the wire. Raises BrokerError when the body can't be unpacked or is too large."""
+    """Read the wire message. Raises BrokerError when the body can't be unpacked or is too large."""
     system = message.system_properties
     return Taken(
         system.message_id,
@@ -86,7 +86,7 @@ def _unpack(body: bytes, encoding: Encoding, bytes_max: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Where a message is now; `offset` -1 for one that waits for its time."""
+    """Where a sent message is stored; `offset` -1 for one that waits for its due time."""
 
     message_id: str
     offset: int
@@ -94,7 +94,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Parcel:
-    """A message to send. `group`: of a FIFO topic; `due_ms`: when it is to be delivered."""
+    """A message to send. `group`: of a FIFO topic; `due_ms`: when the broker shall deliver it."""
 
     topic: str
     body: bytes
@@ -109,13 +109,12 @@ class MessageIds:
     """Ids as RocketMQ 5's clients make them: version, host, process, seconds, number; hex."""
 
     def __init__(self) -> None:
-        # Chance instead of a network card's number, which may be the same in many containers.
+        # Random instead of a network card's number, which may be the same in many containers.
         host, process = uuid.uuid4().int & 0xFFFFFFFFFFFF, os.getpid() & 0xFFFF
         self._head = f"01{host:012X}{process:04X}"
         self._numbers = itertools.count()
 
     def make(self, now_ms: int) -> str:
-        """A new one."""
         seconds = (now_ms // 1000 - _EPOCH_S) & 0xFFFFFFFF
         return f"{self._head}{seconds:08X}{next(self._numbers) & 0xFFFFFFFF:08X}"
 
@@ -150,7 +149,7 @@ def wire(parcel: Parcel, namespace: str, message_id: str, now_ms: int, host: str
 
 
 def stamp(unix_ms: int) -> Timestamp:
-    """Milliseconds as the wire has them."""
+    """Milliseconds as a protobuf timestamp."""
     made = Timestamp()
     made.FromMilliseconds(unix_ms)
     return made

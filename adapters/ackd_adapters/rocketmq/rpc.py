@@ -30,18 +30,18 @@ CLIENT_VERSION: Final = "5.0.0"
 _SERVICE: Final = "/apache.rocketmq.v2.MessagingService/"
 _RESPONSE_EXTRA_BYTES: Final = 1024 * 1024
 BATCH_MAX: Final = 32
-"""A broker hands over no more at once."""
+"""The most messages that a broker returns at once."""
 
 UNREACHABLE: Final = "UNREACHABLE"
-"""The code of a call that was not answered for want of a connection."""
+"""The code of a call without an answer because there was no connection."""
 
 NO_ANSWER: Final = "NO_ANSWER"
-"""The code of a call that was sent and not answered in time: it may have been done."""
+"""The code of a call that was sent and not answered in time: it may have taken effect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[Q, A]):
-    """A method of the service, with how its messages become bytes and come from them."""
+    """A method of the service, and how its messages are encoded and decoded."""
 
     name: str
     write: Callable[[Q], bytes]
@@ -96,13 +96,13 @@ class Rpc:
         self._now = 0
 
     async def start(self) -> None:
-        """Make the connections' objects; nothing is sent yet. Raises ConfigError."""
+        """Make the connection objects; nothing is sent yet. Raises ConfigError."""
         _keep_poller()
         self._secrets = await asyncio.to_thread(read_secrets, self._options)
         self._channels = [self._channel(address) for address in addresses(self._options)]
 
     async def close(self) -> None:
-        """Break off what is under way. Never raises."""
+        """Cancel pending calls. Never raises."""
         channels, self._channels = self._channels, []
         for channel in channels:
             await channel.close()
@@ -127,7 +127,7 @@ class Rpc:
         return aio.secure_channel(address, trust, options)
 
     def metadata(self) -> list[tuple[str, str | bytes]]:
-        """What every call carries; the time in it is signed, so it is made for each."""
+        """The metadata of a call; they contain a signed time, so each call needs new ones."""
         stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         made: list[tuple[str, str | bytes]] = [
             ("x-mq-client-id", self.client_id),
@@ -148,7 +148,9 @@ class Rpc:
         return self._channels[self._now % len(self._channels)]
 
     def failed(self, what: str, error: aio.AioRpcError) -> BrokerError:
-        """Our error for a call that the transport ended; the next call tries the next proxy."""
+        """The `BrokerError` for a call that the transport ended; the next call tries the next
+        proxy.
+        """
         code = error.code()
         if code in _LOST:
             self._now += 1
@@ -157,7 +159,7 @@ class Rpc:
         )
 
     async def call(self, method: Method[Q, A], request: Q, timeout_ms: int | None = None) -> A:
-        """One question, one answer, whose status is not looked at."""
+        """One question, one answer; does not check the answer's status."""
         limit = (timeout_ms or self._options.request_timeout_ms) / 1000
         unary = self._current().unary_unary(
             _SERVICE + method.name,
@@ -218,7 +220,7 @@ def code_name(status: Status) -> str:
     """The broker's name of a status."""
     try:
         return Code.Name(status.code)
-    except ValueError:  # one that is newer than our descriptors
+    except ValueError:  # A code that is newer than our descriptors.
         return str(status.code)
 
 

@@ -1,7 +1,7 @@
-"""A client's session with the proxies: settings told and confirmed, and heartbeats.
+"""A client's session with the proxies: settings sent and confirmed, and heartbeats.
 
-The broker hands nothing over to a client whose settings it has not got, and forgets them when it is
-started anew. So the stream that carries them is opened again as soon as it ends.
+The broker delivers nothing to a client whose settings it does not have, and forgets them when it
+restarts. So the stream that carries them is opened again as soon as it ends.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ GOODBYE_MS: Final = 1_000
 
 
 class Session:
-    """Kept by `run` until that is cancelled. `group` None: it only sends."""
+    """`run` keeps it until cancelled. `group` None: it only sends."""
 
     def __init__(self, rpc: Rpc, settings: Settings, group: Resource | None) -> None:
         self.settings = settings
@@ -64,18 +64,18 @@ class Session:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin in the background."""
+        """Start in the background."""
         if self._task is None:
             loop = asyncio.get_running_loop()
             self._task = loop.create_task(self._run(), name="rocketmq.session")
 
     @property
     def open(self) -> bool:
-        """The broker has our settings."""
+        """Whether the broker has our settings."""
         return self._ready.is_set()
 
     async def ready(self, timeout_s: float) -> None:
-        """Wait until the broker has our settings. Raises BrokerError with what it says."""
+        """Wait until the broker has our settings. Raises BrokerError with its reason."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._ready.wait()
@@ -113,7 +113,7 @@ class Session:
             await asyncio.sleep(REOPEN_S)
 
     async def _listen(self) -> None:
-        """Tell the settings, wait for them to come back, then only answer. Ends with an error."""
+        """Send the settings, wait for their confirmation, then only answer. Ends with an error."""
         call = self._rpc.talk(TELEMETRY)
         try:
             await call.write(pb.TelemetryCommand(settings=self.settings))
@@ -126,7 +126,7 @@ class Session:
                     await call.write(_unsupported(command.verify_message_command.nonce))
         except aio.AioRpcError as error:
             raise self._rpc.failed("session", error) from None
-        except asyncio.InvalidStateError:  # the stream ended while we wrote
+        except asyncio.InvalidStateError:  # The stream ended while we wrote.
             raise BrokerError("session: ended", code=UNREACHABLE) from None
         finally:
             call.cancel()
@@ -148,7 +148,7 @@ class Session:
 
 
 def _unsupported(nonce: str) -> pb.TelemetryCommand:
-    """An operator asked to have a message consumed by this very client; that is not possible."""
+    """An operator asked this very client to consume a message; ackd can't do that."""
     made = pb.TelemetryCommand(verify_message_result=pb.VerifyMessageResult(nonce=nonce))
     made.status.code = Code.NOT_IMPLEMENTED
     return made
@@ -157,7 +157,9 @@ def _unsupported(nonce: str) -> pb.TelemetryCommand:
 def consumer_settings(
     group: Resource, filters: Mapping[str, FilterExpression], poll_ms: int
 ) -> Settings:
-    """Of a client that receives. `filters` by topic; the group's namespace counts for them too."""
+    """Settings of a client that receives. `filters` by topic; they are subject to the namespace,
+    too.
+    """
     entries = [
         SubscriptionEntry(
             topic=Resource(resource_namespace=group.resource_namespace, name=topic),
@@ -173,7 +175,7 @@ def consumer_settings(
 
 
 def producer_settings(topics: list[Resource]) -> Settings:
-    """Of a client that sends."""
+    """Settings of a client that only sends."""
     made = _settings(ClientType.PRODUCER)
     made.publishing.CopyFrom(Publishing(topics=topics))
     return made

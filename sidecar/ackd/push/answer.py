@@ -32,8 +32,8 @@ _VERBS = {"ack": SettleVerb.ACK, "retry": SettleVerb.RETRY, "dead": SettleVerb.D
 
 @dataclass(frozen=True, slots=True)
 class PushVerdict:
-    """`do` None: the lease is kept. `pause_ms`: send nothing for so long. `told`: `Ackd-Do` said
-    it. `outcome` is for metrics: ack, kept, retry, dead, pressure.
+    """`do` None: the lease is kept. `pause_ms`: how long to send nothing. `told`: `Ackd-Do` gave
+    the verdict. `outcome` is for metrics: ack, kept, retry, dead, pressure.
     """
 
     do: SettleVerb | None
@@ -54,7 +54,7 @@ class PushVerdict:
 
 
 def judge(status: int, headers: Mapping[str, str], now_ms: int) -> PushVerdict:
-    """The table. `now_ms` is Unix time, for a `Retry-After` that is a date."""
+    """Apply the table. `now_ms` is Unix time, for a `Retry-After` that is a date."""
     delay_ms = _number(headers.get("Ackd-Delay-Ms", ""), DELAY_MS_MAX)
     told = _VERBS.get(headers.get("Ackd-Do", "").strip().lower())
     if told is not None:

@@ -1,4 +1,4 @@
-"""Watching the application beside the sidecar: it gets messages only while it is well."""
+"""Watches the application beside the sidecar, which gets messages only while it is healthy."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ WAITING = "the application is not well yet"
 
 
 class Gated(Protocol):
-    """What a verdict is told to."""
+    """What the health check pauses: the engine."""
 
     def gate(self, why: str | None) -> None:
-        """Hand out nothing, and why; None: go on."""
+        """Deliver nothing, for this reason; None: deliver again."""
 
     async def end_held(self) -> int:
-        """End every lease of applications here, counted; how many. Raises StoreError."""
+        """End every lease of applications here, counted; returns how many. Raises StoreError."""
 
 
 class AppHealth:
-    """Asks the application, and holds the engine back. The gate is shut until it is well."""
+    """Asks the application, and pauses the engine until the application is healthy."""
 
     def __init__(self, settings: AppSettings, engine: Gated) -> None:
         self._settings = settings
@@ -36,7 +36,7 @@ class AppHealth:
         self.well = False
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Ask again and again, until cancelled."""
         self._engine.gate(WAITING)
         timeout = aiohttp.ClientTimeout(total=self._settings.health_timeout_ms / 1000)
         async with aiohttp.ClientSession(timeout=timeout, trust_env=False) as session:
@@ -63,7 +63,9 @@ class AppHealth:
             await self._end()
 
     async def _ask(self, session: aiohttp.ClientSession) -> tuple[str, bool]:
-        """Why it is not well, empty when it is; whether nobody listens there."""
+        """Why the application is not healthy, empty when it is; and whether nobody listens
+        there.
+        """
         try:
             async with session.get(self._settings.health_url, allow_redirects=False) as answer:
                 return ("" if answer.ok and answer.status < 300 else f"HTTP {answer.status}"), False  # noqa: PLR2004 - 2xx

@@ -17,12 +17,14 @@ from ackd.push.form import PushRequest
 
 CONNECT_S = 5.0
 KEEPALIVE_S = 1.0
-"""Servers close idle connections after 2 s and more; a shorter time never loses a call to that."""
+"""Servers close idle connections after 2 s or more; with a shorter time no call is lost to that."""
 ANSWER_BYTES_MAX = 1 << 20
 
 
 class Failed(StrEnum):
-    """No answer. `UNREACHABLE`: nobody was there, the application saw nothing of it."""
+    """No answer. `UNREACHABLE`: there was no connection, so the application saw nothing of the
+    call.
+    """
 
     UNREACHABLE = "unreachable"
     TIMEOUT = "timeout"
@@ -55,7 +57,7 @@ class PushClient:
         self._session: aiohttp.ClientSession | None = None
 
     async def start(self) -> None:
-        """Open nothing yet, but be ready to."""
+        """Prepare the session; no connection is opened yet."""
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -67,12 +69,11 @@ class PushClient:
         )
 
     async def close(self) -> None:
-        """Close every connection."""
         if self._session is not None:
             await self._session.close()
 
     async def post(self, request: PushRequest, bound: asyncio.Timeout) -> PushAnswer | PushFailure:
-        """POST it. `bound` ends it early; redirects are answers like any other."""
+        """POST the request. `bound` ends it early; redirects are answers like any other."""
         session = self._session
         if session is None:
             return PushFailure(Failed.UNREACHABLE, "stopped")
@@ -98,7 +99,7 @@ class PushClient:
             return PushFailure(Failed.BROKEN, _words(error))
 
     async def there(self) -> bool:
-        """Whether somebody takes connections at the address; nothing is sent."""
+        """Whether the address accepts connections; sends nothing."""
         parts = urlsplit(self.url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
         try:
@@ -113,7 +114,7 @@ class PushClient:
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
-    """The body up to its bound; a longer one is cut, and its connection not used again."""
+    """Read the body up to its bound; cut a longer one, and do not reuse its connection."""
     pieces: list[bytes] = []
     size = 0
     async for piece in response.content.iter_any():

@@ -1,4 +1,4 @@
-"""One call with its leases: extended while it lives, settled by what came of it."""
+"""One call with its leases: extends them while the call runs, and settles them by its result."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from ackd.telemetry.metrics import Metrics
 LOG = logging.getLogger("ackd.push")
 
 EXTEND_SHARE = 2
-"""A lease is extended when one part in so many of it has passed."""
+"""A lease is extended when one part in this many of it has passed."""
 AGAIN_SHARE = 8
-"""The store was away: extending is tried again after this part of the lease."""
+"""While the store is away, extending is tried again after this part of the lease."""
 LOOK_S = 1.0
-"""How often it is looked whether the lease time was changed."""
+"""How often to check whether the lease time was changed."""
 SETTLE_PAUSE_S = 0.2
 
 
@@ -48,7 +48,7 @@ class Courier:
         self.kept: Unsettled = engine.unsettled(name)
 
     async def deliver(self, messages: Sequence[Delivery]) -> PushVerdict | PushFailure:
-        """Call, settle; what came of it."""
+        """Make the call and settle its leases; returns what came of it."""
         start_s = self._now()
         result = await self._call(messages)
         self._metrics.push_seconds.at(self._name).observe(self._now() - start_s)
@@ -85,7 +85,7 @@ class Courier:
     # --- the call
 
     def _most_s(self) -> float:
-        """How long a call may live: its lease does not live longer."""
+        """How long a call may run: never longer than its lease."""
         lease_s = self._lease_s
         if self._push.auto_extend:
             lease_s = max(lease_s, self._push.auto_extend_max_ms / 1000 + lease_s / EXTEND_SHARE)
@@ -105,8 +105,8 @@ class Courier:
         return result
 
     async def _extend(self, leases: list[str], bound: asyncio.Timeout, gone: list[str]) -> None:
-        """Extend the leases at half their time. One that somebody else has ends the call (`gone`):
-        its work is for nothing.
+        """Extend the leases at half their time. If all were lost to other consumers (`gone`), end
+        the call: its work is in vain.
         """
         if not self._push.auto_extend:
             return
@@ -127,14 +127,14 @@ class Courier:
                 if result.status in {Status.EXTENDED, Status.UNAVAILABLE}:
                     kept.append(lease)
                 elif result.now_state != "finished" or result.cancelled is not None:
-                    gone.append(lease)  # else the application settled it meanwhile
+                    gone.append(lease)  # Otherwise the application settled it meanwhile.
             if gone and not kept:
                 bound.reschedule(self._now())
                 return
             leases = kept
 
     async def _pass(self, share: int) -> None:
-        """Let this part of a lease pass: of the shortest that there was meanwhile."""
+        """Wait for this part of a lease: of the shortest lease time in force meanwhile."""
         start_s = self._now()
         end_s = start_s + self._lease_s / share
         while (left_s := end_s - self._now()) > 0:
@@ -144,7 +144,7 @@ class Courier:
     # --- settling
 
     async def _settle(self, items: Sequence[SettleItem]) -> None:
-        """Settle; while the store is away, again and again until the leases have ended."""
+        """Settle; while the store is away, repeat until the leases have ended."""
         end_s = self._now() + self._lease_s
         left = list(items)
         while left:
@@ -164,8 +164,8 @@ class Courier:
 
 
 def _after(failure: PushFailure, leases: Sequence[str]) -> list[SettleItem]:
-    """What a call without an answer means. One that reached nobody does not count (R28 bounds
-    that); whatever may have reached the application does.
+    """The verdict of a call without an answer. One that reached nobody does not count (R28 bounds
+    that); one that may have reached the application does.
     """
     match failure.how:
         case Failed.LOST:

@@ -1,4 +1,4 @@
-"""How messages look in a call: headers and body, by the subscription's settings."""
+"""Builds the request of a call: headers and body, by the subscription's settings."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Form:
 
 
 def _trace(message: Delivery) -> HeaderPairs:
-    """The trace context that the message carries, so that the application's spans join it."""
+    """The message's trace context, so that the application's spans join its trace."""
     found: dict[str, str] = {}
     for name, value in message.record.headers:
         lower = name.lower()
@@ -86,6 +86,6 @@ def _trace(message: Delivery) -> HeaderPairs:
 
 
 def _batch_id(messages: Sequence[Delivery]) -> str:
-    """The same messages have the same id, however often they are sent."""
+    """The same messages have the same id, however often ackd sends them."""
     ids = "\n".join(sorted(message.id for message in messages))
     return f"batch-{blake2b(ids.encode('utf-8', 'replace'), digest_size=12).hexdigest()}"

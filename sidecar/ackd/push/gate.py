@@ -1,9 +1,9 @@
 """How much may be sent now: pauses that the application asked for, and the circuit breaker.
 
-Two things hold calls back. An application that says 429 or 503 with `Retry-After` is left alone for
-that time, and then gets half as many calls at once, one more with each that goes well. An
-application that can't be reached opens the breaker: nothing is leased for it, and from time to time
-a connection is tried, without a message. Only when that works one call is made.
+Two things hold calls back. When an application answers 429 or 503 with `Retry-After`, ackd pauses
+for that time; then it makes half as many calls at once, and one more after each success. An
+application that can't be reached opens the breaker: ackd leases nothing for it, and from time to
+time tries a connection, without a message. When that works, ackd makes a single call.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ TRIAL_FACTOR_MAX = 10
 
 
 class Gate:
-    """Decides; knows no clock: `now_s` comes in, in seconds of whatever clock."""
+    """Decides and has no clock: callers pass `now_s`, in seconds of any clock."""
 
     def __init__(self, concurrency: int, trial_s: float) -> None:
         self._concurrency = concurrency
@@ -24,26 +24,26 @@ class Gate:
 
     @property
     def broken(self) -> bool:
-        """The breaker is open: nothing may be leased for the application."""
+        """Whether the breaker is open: then nothing may be leased for the application."""
         return self.open_since_s is not None
 
     def wait_s(self, now_s: float) -> float:
-        """How long the application wants to be left alone yet."""
+        """How long the application still wants a pause, in seconds."""
         return max(self.paused_until_s - now_s, 0.0)
 
     def worked(self) -> None:
-        """A call went well."""
+        """A call succeeded."""
         self._trial_s = self._first_s
         self.limit = min(self.limit + 1, self._concurrency)
 
     def slow_down(self, now_s: float, pause_s: float) -> None:
-        """The application asked for a pause. Calls that were under way together count once."""
+        """The application asked for a pause. Calls that ran at the same time count once."""
         if self.wait_s(now_s) == 0:
             self.limit = max(self.limit // 2, 1)
         self.paused_until_s = max(self.paused_until_s, now_s + pause_s)
 
     def unreachable(self, now_s: float) -> bool:
-        """Nobody is there. Whether that is news."""
+        """Nobody listens there. Returns whether this opened the breaker."""
         self.limit = 1
         if self.open_since_s is not None:
             return False
@@ -51,11 +51,11 @@ class Gate:
         return True
 
     def next_trial_s(self) -> float:
-        """How long to wait before the next trial; each wait is longer than the one before."""
+        """Seconds until the next trial; each wait is longer than the one before."""
         pause_s = self._trial_s
         self._trial_s = min(pause_s * TRIAL_GROWTH, self._first_s * TRIAL_FACTOR_MAX)
         return pause_s
 
     def reachable(self) -> None:
-        """A trial worked: one call may be made."""
+        """A trial worked: allow one call."""
         self.open_since_s = None

@@ -1,4 +1,4 @@
-"""Push delivery of one subscription: lease, call, settle, and nothing while that makes no sense."""
+"""Push delivery of one subscription: lease, call, settle, and pause while that makes no sense."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Pusher:
     # --- the loop
 
     async def run(self) -> None:
-        """Deliver until drained or cancelled; calls that are under way are waited for."""
+        """Deliver until drained or cancelled; waits for running calls."""
         await self._client.start()
         self._metrics.push_breaker_open.at(self._name).set(0)
         try:
@@ -67,7 +67,7 @@ class Pusher:
             self._courier.kept.close()
 
     def drain(self) -> None:
-        """Take nothing new; `run` ends when the last call has."""
+        """Take nothing new; `run` ends when the last call has ended."""
         self._draining = True
         self._changed.set()
 
@@ -122,7 +122,7 @@ class Pusher:
             return Received([])
 
     async def _give_up(self, received: Received) -> None:
-        """They came when nothing may be sent any more: as if they never had been handed out."""
+        """Nothing may be sent any more: return the messages as if they never had been delivered."""
         try:
             await self._engine.abandon(received)
         except AckdError as error:
@@ -139,13 +139,13 @@ class Pusher:
         try:
             self._learn(await self._courier.deliver(messages))
         except Exception:
-            # The leases run out by themselves; the other calls go on.
+            # The leases expire by themselves; the other calls go on.
             LOG.exception("%s: a call failed on a bug of ackd's", self._name)
         finally:
             self._count(-1)
 
     def _learn(self, result: PushVerdict | PushFailure) -> None:
-        """Let the gate know, and people."""
+        """Report the result to the gate, the metrics and the log."""
         gate, now_s = self._gate, self._now()
         if isinstance(result, PushFailure) and result.how is Failed.UNREACHABLE:
             self._nobody_there(result.detail)
@@ -167,14 +167,16 @@ class Pusher:
     # --- the circuit breaker
 
     async def _until_back(self) -> None:
-        """While nobody is there, try a connection from time to time; then one call is made."""
+        """While the application is unreachable, try a connection from time to time; then make one
+        call.
+        """
         while self._gate.broken and not self._draining:
             await self._sleep(self._gate.next_trial_s())
             if await self._client.there():
                 self._gate.reachable()
 
     async def _sleep(self, seconds: float) -> None:
-        """A pause that a drain ends."""
+        """Sleep; a drain ends it early."""
         self._changed.clear()
         try:
             async with asyncio.timeout(seconds):

@@ -39,10 +39,10 @@ class Pushes:
             self._tasks.start(pusher.run(), name)
 
     def drain(self) -> None:
-        """Begin no further call. Leases of those that run keep the engine's drain waiting."""
+        """Begin no further call. The leases of running calls keep the engine's drain waiting."""
         for pusher in self._pushers:
             pusher.drain()
 
     async def stop(self) -> None:
-        """End what still runs: its leases stay with the application to their deadline."""
+        """Cancel running calls: the application keeps their leases until the deadline."""
         await self._tasks.stop()

@@ -1,4 +1,4 @@
-"""Signed calls, as Standard Webhooks 1.0 says: HMAC-SHA256 over id, time and body."""
+"""Signed calls, as Standard Webhooks 1.0 requires: HMAC-SHA256 over id, time and body."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _secret(text: str) -> bytes:
 def signed(
     secrets: Sequence[bytes], message_id: str, now_s: int, body: bytes
 ) -> list[tuple[str, str]]:
-    """The three headers; one signature a secret, so that a receiver may know either."""
+    """The three headers; one signature for each secret, so that a receiver may know either."""
     content = b"%b.%d.%b" % (message_id.encode(), now_s, body)
     signatures = [b64encode(digest(secret, content, sha256)).decode() for secret in secrets]
     return [

@@ -1,7 +1,7 @@
-"""Spans of messages that were acked: facts until the thread that compresses them writes them out.
+"""Spans of acked messages: kept as facts until the thread that compresses them writes them as text.
 
-They are nearly all spans. As text each takes one and a half kilobytes: a second's worth that waits
-for its flush would drive everything else out of the processor's caches.
+Nearly all spans are of this kind. As text each takes one and a half kilobytes: a second's worth
+that waits for its flush would evict everything else from the processor's caches.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ END = '"}}'
 
 
 def texts(acks: Iterable[Acked]) -> list[str]:
-    """Their spans, as `MessageSpans.span` writes them; in one loop, without a call for each."""
+    """The spans' texts, as `MessageSpans.span` writes them; in one loop, without a call for
+    each.
+    """
     found: list[str] = []
     last: MessageSpans | None = None
     a = b = c = d = e = f = g = h = i = j = k = ""

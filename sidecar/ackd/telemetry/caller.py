@@ -1,7 +1,7 @@
-"""Who called, for the sidecar's own spans: the trace context of the request that is being served.
+"""The caller of the request that is being served, for the sidecar's own spans: its trace context.
 
-Only what a request itself does is told under its caller's trace. Tasks that it starts inherit the
-variable, so a span takes it where it says so and nowhere else (`Traces.own`).
+Only the request's own work belongs to its caller's trace. Tasks that the request starts inherit the
+variable, so a span uses it only where it asks for it (`Traces.own`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ CALLER: ContextVar[Mapping[str, str] | None] = ContextVar("CALLER", default=None
 
 @contextmanager
 def calling(headers: Mapping[str, str]) -> Iterator[None]:
-    """The block serves a request with these headers. What is not valid is found where it is used.
+    """The block serves a request with these headers. Whoever uses them checks them.
 
     Field names are looked up in lower case: `headers` ignores the case, or has them so.
     """

@@ -31,7 +31,6 @@ class Counter(Collector):
         return series
 
     def remove(self, *values: str) -> None:
-        """Forget a series."""
         del self._series[values]
 
     def inc(self, times: float = 1) -> None:

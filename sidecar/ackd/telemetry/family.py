@@ -37,7 +37,9 @@ class Family(Generic[Kind]):
         return series
 
     def drop(self, *values: str) -> None:
-        """Forget a series: a gauge of a partition that is no longer ours must not stand still."""
+        """Remove a series: the gauge of a partition that this sidecar no longer owns must not keep
+        its value.
+        """
         if self.labels and self._series.pop(values, None) is not None:
             self._parent.remove(*values)
 

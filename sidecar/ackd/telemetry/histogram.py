@@ -40,7 +40,6 @@ class Histogram(Collector):
         return series
 
     def remove(self, *values: str) -> None:
-        """Forget a series."""
         del self._series[values]
 
     def observe(self, value: float, times: int = 1) -> None:

@@ -12,8 +12,8 @@ PART_SPANS = 48
 def line_parts(
     resource: str, spans: Sequence[str], scope: str, acks: Sequence[Acked] = ()
 ) -> Iterator[bytes]:
-    """In parts whose memory the allocator keeps at hand: a line of megabytes comes fresh from the
-    kernel each time, which cost three times what compressing it does.
+    """The line in parts whose memory the allocator can reuse: a line of megabytes would come fresh
+    from the kernel each time, which cost three times as much as compressing it.
     """
     yield (
         f'{{"resourceSpans":[{{"resource":{{"attributes":[{resource}]}},'
@@ -29,5 +29,5 @@ def line_parts(
 
 
 def line(resource: str, spans: Sequence[str], scope: str) -> bytes:
-    """`line_parts` in one."""
+    """The parts of `line_parts`, joined."""
     return b"".join(line_parts(resource, spans, scope))

@@ -59,7 +59,7 @@ Lines = Queue[logging.LogRecord | None]
 
 
 class Redactor:
-    """Takes secrets out of a text: by their looks, and by value once `ackd.hidden` knows it."""
+    """Removes secrets from a text: by their form, and by value once `ackd.hidden` knows them."""
 
     def __init__(self, hidden: Hidden | None = None) -> None:
         self._hidden = hidden or Hidden()
@@ -87,18 +87,20 @@ class Redactor:
         return self.short(text)
 
     def short(self, text: str) -> str:
-        """As `text`, cut to `FIELD_CHARS_MAX`; secrets are found before a cut can split them."""
+        """As `text`, cut to `FIELD_CHARS_MAX`; looks for secrets first, so that no cut splits
+        one.
+        """
         return self.text(text[: 2 * FIELD_CHARS_MAX])[:FIELD_CHARS_MAX]
 
 
 class Repeats(logging.Filter):
-    """Lets a line that repeats through `BURST` times in `WINDOW_S` seconds."""
+    """Passes a line that repeats `BURST` times in `WINDOW_S` seconds."""
 
     def __init__(self, dropped: Dropped) -> None:
         super().__init__()
         self._dropped = dropped
         self._lock = threading.Lock()
-        # By line: start of the window (s), written in it, left out since the last one written.
+        # By line: start of the window (s), written in it, left out since the last written one.
         self._seen: OrderedDict[tuple[str, int, str], list[float]] = OrderedDict()
 
     def filter(self, record: logging.LogRecord) -> bool:
@@ -189,14 +191,16 @@ class _Queued(logging.Handler):
         self._dropped = dropped
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Only puts in the arguments, while they still hold; the writer does the rest."""
+        """Insert the arguments now, while their values are current; the writer thread does the
+        rest.
+        """
         try:
             record.msg, record.args = record.getMessage(), None
             self._lines.put_nowait(record)
         except Full:
             self._dropped("slow-reader")
         except (TypeError, ValueError, KeyError):
-            # Arguments that do not fit the message: our bug, and no reason to fail the caller.
+            # The arguments do not fit the message: our bug, and no reason to fail the caller.
             self._dropped("malformed")
 
 
@@ -204,7 +208,7 @@ class _Writer(logging.StreamHandler[TextIO]):
     """Writes lines; a reader that is gone must not end the process nor print tracebacks."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  the base's name
-        """Nothing can be said about a broken standard error on standard error."""
+        """A broken standard error can't be reported on standard error."""
 
 
 class LogOutput:

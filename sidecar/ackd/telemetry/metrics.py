@@ -1,8 +1,8 @@
-"""Prometheus metrics: each name with labels and help, once; the reference is made from here.
+"""Prometheus metrics: each name with labels and help, once; the reference page is made from here.
 
-Two rules keep them harmless. Labels are bounded: a family has at most `SERIES_MAX` label sets,
-further ones are counted under `_other` (invariant I8). And a family keeps its series at hand, so
-that the hot path does one dictionary look-up and one addition.
+Two rules keep them cheap. Labels are bounded: a family has at most `SERIES_MAX` label sets, and
+counts further ones under `_other` (invariant I8). And a family caches its series, so that the hot
+path does one dictionary look-up and one addition.
 
 Units are Prometheus' own (seconds, bytes), although ackd counts in integer milliseconds elsewhere.
 """

@@ -1,4 +1,4 @@
-"""Metrics of publishing, of outboxes and of repeats by business key: a part of `metrics`."""
+"""Metrics of publishing, of outboxes and of deduplication: a part of `metrics`."""
 
 from __future__ import annotations
 
@@ -16,19 +16,16 @@ class OutboxMetrics(ABC):
     """Defined by `ackd.telemetry.metrics.Metrics`, which says how a family is made."""
 
     @abstractmethod
-    def _counter(self, name: str, text: str, labels: Sequence[str]) -> Family[Counter]:
-        """A new counter."""
+    def _counter(self, name: str, text: str, labels: Sequence[str]) -> Family[Counter]: ...
 
     @abstractmethod
-    def _gauge(self, name: str, text: str, labels: Sequence[str]) -> Family[Gauge]:
-        """A new gauge."""
+    def _gauge(self, name: str, text: str, labels: Sequence[str]) -> Family[Gauge]: ...
 
     @abstractmethod
-    def _histogram(self, name: str, text: str, labels: Sequence[str]) -> Family[Histogram]:
-        """A new histogram."""
+    def _histogram(self, name: str, text: str, labels: Sequence[str]) -> Family[Histogram]: ...
 
     def define_publishing(self) -> None:
-        """What was published at once."""
+        """Direct publishing, without an outbox."""
         self.published = self._counter(
             "ackd_published",
             "Messages published, by outcome: stored, accepted (into the outbox), refused, "
@@ -43,8 +40,8 @@ class OutboxMetrics(ABC):
         )
 
     def define_outbox(self) -> None:
-        """What was accepted and is sent later. The gauges are of the whole outbox at each sidecar
-        that shares it.
+        """Messages accepted into an outbox. Each sidecar that shares an outbox reports gauges of
+        the whole.
         """
         self.outbox_accepted = self._counter(
             "ackd_outbox_accepted", "Messages accepted into the outbox.", ("broker",)
@@ -83,7 +80,7 @@ class OutboxMetrics(ABC):
         )
 
     def define_dedup(self) -> None:
-        """Repeats that were settled without delivery."""
+        """Repeats that deduplication settled without delivery."""
         of = "subscription"
         self.dedup_repeats = self._counter(
             "ackd_dedup_repeats",

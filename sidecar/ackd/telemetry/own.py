@@ -1,10 +1,10 @@
-"""The sidecar's own few spans, made by the SDK of OpenTelemetry.
+"""The sidecar's own few spans, made by the OpenTelemetry SDK.
 
-Start, stop, takeover, outage and their like are rare, so what the SDK costs does not matter for
-them. It brings parents, limits and whatever the specification adds; a processor turns each finished
-span into the same text that messages' spans have, so both leave by one way, with one bound and one
-count of what was lost. Loaded only when traces are on. Nothing global is set, and no setting of the
-SDK's environment but `OTEL_SDK_DISABLED` counts: a sample would take starts away from reports.
+Start, stop, takeover, outage and the like are rare, so the SDK's cost does not matter for them. It
+brings parents, limits and whatever the specification adds. A processor turns each finished span
+into the same text that messages' spans have, so both leave by one exporter, with one bound and one
+count of losses. Loaded only when traces are on. Nothing global is set, and of the SDK's environment
+only `OTEL_SDK_DISABLED` counts: sampling would remove starts from the reports.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _CONTEXT = TraceContextTextMapPropagator()
 
 
 class OwnSpans:
-    """Spans of one run of a sidecar. `put` gets each as text; called by one thread only."""
+    """Spans of one run of a sidecar. `put` gets each as text. Only one thread calls it."""
 
     def __init__(self, resource: Mapping[str, str], put: Callable[[str], None]) -> None:
         self._ids = _Derived()
@@ -73,8 +73,8 @@ class OwnSpans:
     ) -> None:
         """Make a span and end it.
 
-        `seed`: ids are derived from it, so whoever tells it again writes the same ones. `caller`:
-        headers with a W3C trace context, which becomes the parent if it is valid.
+        `seed`: ids are derived from it, so whoever reports the same event again writes the same
+        ids. `caller`: headers with a W3C trace context, which becomes the parent if it is valid.
         """
         self._ids.seed = seed
         parent = Context()
@@ -105,28 +105,25 @@ class _Derived(IdGenerator):
         return digest("own trace", self.seed, size=16) or 1
 
     def generate_span_id(self) -> int:
-        """For any."""
         return digest("own span", self.seed, size=8) or 1
 
 
 class _Finished(SpanProcessor):
-    """Hands finished spans on, as text."""
+    """Passes finished spans on, as text."""
 
     def __init__(self, put: Callable[[str], None]) -> None:
         self._put = put
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        """Nothing to do: what is not finished does not leave."""
+        """Nothing to do: only finished spans leave."""
 
     def on_end(self, span: ReadableSpan) -> None:
         """One is finished."""
         self._put(encoded(span))
 
-    def shutdown(self) -> None:
-        """Nothing is kept here."""
+    def shutdown(self) -> None: ...
 
     def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        """Nothing is kept here."""
         return True
 
 
@@ -137,7 +134,7 @@ def encoded(span: ReadableSpan) -> str:
         "traceId": f"{context.trace_id:032x}",
         "spanId": f"{context.span_id:016x}",
         "name": span.name,
-        "kind": span.kind.value + 1,  # OTLP has a kind of 0 that is none
+        "kind": span.kind.value + 1,  # OTLP has a kind of 0, which means unspecified.
         "startTimeUnixNano": str(span.start_time),
         "endTimeUnixNano": str(span.end_time),
         "attributes": _attributes(span.attributes),
@@ -161,7 +158,7 @@ def _attributes(values: Mapping[str, AttributeValue] | None) -> list[dict[str, o
 
 
 def _value(value: object) -> dict[str, object]:
-    """One value; what the SDK takes and ackd does not use becomes text."""
+    """One value; what the SDK accepts and ackd does not use becomes text."""
     match value:
         case bool():
             return {"boolValue": value}

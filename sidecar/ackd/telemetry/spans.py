@@ -1,13 +1,13 @@
 """Finished spans of messages as OTLP JSON, made by string formatting (docs/operate/traces.md).
 
-A span of the SDK costs a hundred microseconds until it is on its way, one of these three or four.
-What never changes for a partition is put into a template once. The form is that of OTLP/JSON: ids
-in hexadecimal, 64-bit numbers as strings, enums as numbers (the protobuf JSON mapping but for the
-ids); a test reads each kind with the official messages.
+A span of the SDK costs a hundred microseconds until it leaves, one of these three or four. A
+template holds what never changes for a partition. The form is OTLP/JSON: ids in hexadecimal, 64-bit
+numbers as strings, enums as numbers (the protobuf JSON mapping except for the ids); a test reads
+each kind with the official messages.
 
-Ids are derived and not drawn: the trace from the message's coordinate and reset epoch, the span
-from that, its event, the fencing number of the lease and an ordinal. Whoever tells the same event
-again, this sidecar or another one, writes the same ids.
+Ids are derived, not random: the trace id from the message's coordinate and reset epoch, the span id
+from that, its event, the lease's fencing number and an ordinal. Whichever sidecar reports the same
+event again writes the same ids.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ _NO_TRACE, _NO_SPAN = "0" * 32, "0" * 16
 
 
 class SpanEvent(IntEnum):
-    """What a span tells (`ackd.event` is its name in lower case). Counters are kept by these."""
+    """What a span reports (`ackd.event` is its name in lower case). Counters are indexed by
+    these.
+    """
 
     ACK = 0
     RETRY = 1
@@ -60,7 +62,7 @@ class SpanEvent(IntEnum):
 
 
 class _Shape(NamedTuple):
-    """How spans of an event look: name before the topic, kind, type of the operation, error."""
+    """The form of an event's spans: name before the topic, kind, type of the operation, error."""
 
     name: str
     kind: int
@@ -128,7 +130,7 @@ def link(parent: bytes | None) -> str:
 
 
 def digest(*parts: str, size: int) -> int:
-    """A number of `size` bytes that these texts, and only these in this order, give."""
+    """A number of `size` bytes, derived from these texts in this order."""
     state = blake2b(digest_size=size)
     for part in parts:
         data = part.encode()
@@ -140,9 +142,9 @@ class MessageSpans:
     """Spans of the messages of one partition in one reset epoch.
 
     Times: `start_us` and `fence` in microseconds, the others in milliseconds, all by the store's
-    clock. A fencing number is that clock when the lease was granted, so it says when a lease
-    began to whoever knows its token. `common`: attributes of all of them. `more`: further
-    ones, each with a comma before it. `acks`: template and first ids (`acked.texts`).
+    clock. A fencing number is that clock's time of the grant, so a lease's token tells when the
+    lease began. `common`: attributes of all spans. `more`: further ones, each with a comma before
+    it. `acks`: template and first ids (`acked.texts`).
     """
 
     __slots__ = (
@@ -183,7 +185,7 @@ class MessageSpans:
 
     @property
     def attributes(self) -> dict[str, str | int]:
-        """What `common` has, not yet text."""
+        """The attributes of `common`, before they become text."""
         place = self.place
         found: dict[str, str | int] = {
             "messaging.system": place.system,
@@ -200,8 +202,8 @@ class MessageSpans:
         return found
 
     def _template(self, event: SpanEvent, shape: _Shape) -> tuple[str, ...]:
-        """What stands between trace, span, start (us), end (ms), offset twice, attempt, fence,
-        more and links.
+        """The template: what is between trace, span, start (us), end (ms), offset twice, attempt,
+        fence, more and links.
         """
         place = self.place
         fixed = [

@@ -1,8 +1,8 @@
-"""How many spans were made, written and dropped, by event; kept where a kill can't reach it.
+"""Counts spans made, written and dropped, by event, where a kill can't erase the counts.
 
-The numbers lie in a small file that is mapped into memory: the kernel has them when the process is
-killed, and writing one costs as much as any assignment. The next run reads what was made and never
-written, which is what the crash has lost.
+The numbers are in a small memory-mapped file: the kernel keeps them when the process is killed, and
+writing one costs as much as an assignment. The next run reads what was made and never written,
+which is what the crash lost.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _BYTES = _BOOT_BYTES + 3 * _ROW_BYTES
 
 @dataclass(frozen=True, slots=True)
 class LastRun:
-    """What a run that was killed left, by event: `dropped`, and `lost` is what was made and neither
-    written nor dropped.
+    """What a killed run left, by event: `dropped`, and `lost`, which was made and neither written
+    nor dropped.
     """
 
     boot: str
@@ -39,7 +39,7 @@ class TraceCounts:
     """`made`, `written`, `dropped`: a number for each event, since the start. One writer each."""
 
     def __init__(self, path: Path | None, boot: str) -> None:
-        """Without a path they live in memory only. Raises ConfigError, OSError."""
+        """Without a path the counts are in memory only. Raises ConfigError, OSError."""
         self.last: LastRun | None = None
         self._file: int | None = None
         self._map: mmap.mmap | None = None
@@ -86,7 +86,7 @@ class TraceCounts:
         return LastRun(boot, sum(written), told, lost)
 
     def close(self) -> None:
-        """A clean end: the next run has nothing to tell of this one."""
+        """A clean end: the next run has nothing to report of this one."""
         for row in self._rows:
             row.release()
         if self._map is not None and self._file is not None:

@@ -1,9 +1,9 @@
 """Rotating files of spans: gzip, one member a flush, hidden while they are written.
 
-A file that is being written has a dot before its name, which Spark and others skip; it gets its
-name at once (rename) when it is full, old, or the sidecar stops. What a killed sidecar left is cut
-to its last whole member and named at the next start. A reader of a named file therefore never
-meets half a member.
+An open file has a dot before its name, so Spark and others skip it. It gets its final name
+atomically (rename) when it is full, old, or the sidecar stops. The next start cuts what a killed
+sidecar left to its last whole member and names it. So a reader of a named file never sees half a
+member.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from isal import isal_zlib
 SUFFIX = ".jsonl.gz"
 GZIP_WBITS = 31
 LEVEL = 1
-"""Of ISA-L: a fifth of the time that zlib's level 1 takes, for a little less than its bytes."""
+"""ISA-L's level: a fifth of the time of zlib's level 1, with slightly fewer bytes."""
 READ_BYTES = 1 << 20
 
 
@@ -82,7 +82,7 @@ class TraceFiles:
         self._opened_ms = 0
 
     def recover(self) -> int:
-        """Name what a killed run of this sidecar left. Returns how many files there were."""
+        """Name the files that a killed run of this sidecar left. Returns how many there were."""
         self._folder.mkdir(parents=True, exist_ok=True)
         found = [each for each in self._folder.iterdir() if each.name.startswith(".")]
         left = [each for each in found if self._ours.fullmatch(each.name[1:])]
@@ -147,7 +147,9 @@ class TraceFiles:
             os.close(descriptor)
 
     def _tidy(self, extra: int) -> None:
-        """Delete the oldest while there is too much; a file may just be full when it is closed."""
+        """Delete the oldest files while they exceed the bound; a file may be just full when it is
+        closed.
+        """
         named = [each for each in self._folder.iterdir() if self._ours.fullmatch(each.name)]
         sizes = [(each.name, each.stat().st_size, each) for each in named]
         total, gone = extra + sum(size for _, size, _ in sizes), 0

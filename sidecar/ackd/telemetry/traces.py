@@ -1,4 +1,4 @@
-"""Where spans are collected, and how they leave: bounded, counted, never in a message's way."""
+"""Collects spans and passes them to the exporters: bounded, counted, never delaying a message."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ _ERROR = ',"status":{"code":2}'
 
 
 class Traces:
-    """All spans of one sidecar. Methods are called by the event loop's thread.
+    """All spans of one sidecar. Only the event loop's thread calls the methods.
 
-    `threshold`: a trace whose low 56 bits are below it is not sampled; `weight`: attribute of those
-    that are, with a comma before it, empty with a sample of 1. `flushing`: called before what was
-    collected is handed on, for whoever collects more.
+    `threshold`: a trace whose low 56 bits are below it is not sampled. `weight`: attribute of
+    sampled traces, with a comma before it; empty with a sample of 1. `flushing`: called before a
+    flush, for parts that collect spans of their own.
     """
 
     def __init__(
@@ -98,9 +98,9 @@ class Traces:
             self.ways.append(TraceExporter("otlp", output, settings.buffer_max, told))
 
     async def start(self) -> None:
-        """Start the threads and the timer; tells of the start and of what a crash has lost.
+        """Start the threads and the timer; report the start, and the spans that a crash has lost.
 
-        What a killed run left is named meanwhile. Raises ConfigError, OSError.
+        Names the files of a killed run meanwhile. Raises ConfigError, OSError.
         """
         await asyncio.to_thread(self._open)
         for way in self.ways:
@@ -139,25 +139,25 @@ class Traces:
     # --- spans
 
     def add(self, event: SpanEvent, spans: list[str]) -> None:
-        """Finished spans of one event."""
+        """Add finished spans of one event."""
         self.counts.made[event] += len(spans)
         self.put(event, spans, len(spans))
 
     def expect(self, event: SpanEvent, count: int) -> None:
-        """So many messages will be told of later: lost with a crash, they are counted. A negative
-        number takes it back.
+        """Count spans that will follow for this many messages, so that a crash before that counts
+        them as lost. A negative number takes it back.
         """
         self.counts.made[event] += count
 
     def put(self, event: SpanEvent, spans: list[str], count: int) -> None:
-        """Spans that were expected; they stand for `count`."""
+        """Add spans that were expected; they stand for `count`."""
         self._spans += spans
         self._events[event] += count
         if len(self._spans) >= BATCH_SPANS:
             self.flush()
 
     def acked(self, acks: list[Acked]) -> None:
-        """Messages that are over; their spans are written later."""
+        """Add acked messages; the exporter's thread writes their spans later."""
         self.counts.made[SpanEvent.ACK] += len(acks)
         self._events[SpanEvent.ACK] += len(acks)
         self._acks += acks
@@ -165,12 +165,12 @@ class Traces:
             self.flush()
 
     def lost(self, event: SpanEvent) -> None:
-        """A span that can't be made: its message is not known any more."""
+        """Count a span that can't be made: its message is no longer known."""
         self.counts.made[event] += 1
         self.drop(event)
 
     def drop(self, event: SpanEvent) -> None:
-        """A span that was expected and can't be made."""
+        """Count a span that was expected and can't be made."""
         with self._lock:
             self.counts.dropped[event] += 1
 
@@ -185,10 +185,10 @@ class Traces:
         once: str = "",
         caller: Mapping[str, str] | None = None,
     ) -> None:
-        """A span of the sidecar itself, by this machine's clock. `start_us` 0: it is a moment.
+        """Add a span of the sidecar itself, by this machine's clock. `start_us` 0: it is a moment.
 
-        `once`: what names this event wherever it is told, if it may be told again; `caller`: whose
-        request it was (`ackd.telemetry.caller`).
+        `once`: identifies the event wherever it is reported, if it may be reported again; `caller`:
+        headers of the request that caused it (`ackd.telemetry.caller`).
         """
         if self._own is None:
             return
@@ -204,7 +204,9 @@ class Traces:
         )
 
     def published(self, more: str, start_ms: int, topic: str, *, failed: bool) -> None:
-        """A request that published something; one in so many as the sample says, or all failed."""
+        """Add a span for a request that published something; one in as many as the sample says, or
+        all that failed.
+        """
         self._publishes += 1
         if not failed and self._publishes % round(1 / self.settings.sample):
             return
@@ -216,13 +218,13 @@ class Traces:
         self.add(SpanEvent.PUBLISH, [span])
 
     def flush_all(self) -> None:
-        """Hand on everything, also what others collect."""
+        """Flush everything, also what other parts collect."""
         for collect in list(self.flushing.values()):
             collect()
         self.flush()
 
     def flush(self) -> None:
-        """Hand on what was collected, to each way; what a way has no room for is dropped."""
+        """Pass what was collected to each exporter; what an exporter has no room for is dropped."""
         if not self._spans and not self._acks:
             return
         batch = TraceBatch(self._resource, SCOPE, self._spans, self._events, self._acks)
@@ -232,7 +234,7 @@ class Traces:
                 self._count(batch, len(batch))
 
     def _done(self, batch: TraceBatch, refused: int) -> None:
-        """The first way's thread has written a batch, or could not."""
+        """The first exporter's thread has written a batch, or failed to."""
         self._count(batch, refused)
 
     def _count(self, batch: TraceBatch, refused: int) -> None:
@@ -264,7 +266,7 @@ class Traces:
         self.own("status", more)
 
     def _tell_of(self, last: LastRun) -> None:
-        """What the run before lost when it was killed, in its name."""
+        """Report what the previous run lost when it was killed, under that run's name."""
         from ackd.telemetry.own import OwnSpans  # noqa: PLC0415  only when traces are on
 
         lost = sum(last.lost.values())
@@ -292,7 +294,7 @@ class Traces:
         self._deleted += files
 
     def _scraped(self) -> None:
-        """The threads' numbers, into the metrics."""
+        """Copy the threads' numbers into the metrics."""
         for way in self.ways:
             now = {"written": way.written, "full": way.full, "failed": way.failed}
             for outcome, count in now.items():
@@ -315,12 +317,12 @@ def _as_text(resource: Mapping[str, str]) -> str:
 
 
 def _by_event(fate: str, counts: Mapping[SpanEvent, int]) -> dict[str, int]:
-    """Attributes for what there is any of."""
+    """Attributes for the events with a count above 0."""
     return {f"ackd.spans.{fate}.{e.name.lower()}": count for e, count in counts.items() if count}
 
 
 def _nothing(_: TraceBatch, __: int) -> None:
-    """Counted by the way itself."""
+    """The exporter itself counts its losses."""
 
 
 def _token(path: Path | None) -> str:

@@ -1,7 +1,7 @@
 """The threads that take spans out of the process: into files, and to a collector.
 
-A thread takes batches from a bounded queue. What does not fit is dropped and counted, so a slow
-disk or a collector that is away never holds up a message.
+A thread takes batches from a bounded queue. What does not fit is dropped and counted, so neither a
+slow disk nor an unreachable collector delays a message.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _REPLY_BYTES_MAX = 65_536
 
 
 class ExportError(Exception):
-    """A batch was not taken. `again`: it may be, after `after_s` at the earliest."""
+    """The output did not take a batch. `again`: it may later, after `after_s` at the earliest."""
 
     def __init__(self, detail: str, *, again: bool, after_s: float = 0.0) -> None:
         super().__init__(detail)
@@ -65,13 +65,15 @@ class TraceBatch:
 
 
 class Output(Protocol):
-    """Where a way leads; used by its thread only."""
+    """Where an exporter writes; used by its thread only."""
 
     def open(self) -> None:
         """Called first. Raises OSError."""
 
     def put(self, batch: TraceBatch) -> int:
-        """Take it; how many of its spans were refused. Raises OSError, ExportError."""
+        """Write a batch; returns how many of its spans were refused. Raises OSError,
+        ExportError.
+        """
 
     def look(self) -> None:
         """Called after each batch, and now and then. Raises OSError."""
@@ -81,7 +83,7 @@ class Output(Protocol):
 
 
 Done = Callable[[TraceBatch, int], None]
-"""Told by the way's thread: a batch, and how many of its spans were not written."""
+"""The exporter's thread calls it with a batch and how many of its spans were not written."""
 
 
 class TraceExporter:
@@ -100,11 +102,10 @@ class TraceExporter:
         self._told = False
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def offer(self, batch: TraceBatch) -> bool:
-        """Queue it; False if there is no room, and then it is counted. Never waits."""
+        """Queue a batch; False if there is no room, and then it is counted. Never waits."""
         count = len(batch)
         if self._put - self._taken + count > self._most:
             self.full += count
@@ -114,7 +115,7 @@ class TraceExporter:
         return True
 
     def stop(self) -> None:
-        """Write what waits, within bounds; waits for that."""
+        """Write the queued batches, for a bounded time; waits for that."""
         self._stopping.set()
         self._queue.put(None)
         self._thread.join(JOIN_S)
@@ -163,7 +164,7 @@ class TraceExporter:
             self._tell(error)
 
     def _tell(self, error: Exception) -> None:
-        """Once until it works again."""
+        """Log a failure once, until the output works again."""
         if not self._told:
             self._told = True
             LOG.warning("traces: %s: %s", self.name, error)
@@ -176,7 +177,7 @@ class FileOutput:
         self._files = files
 
     def open(self) -> None:
-        """Name what a killed run left."""
+        """Name the files that a killed run left."""
         self._files.recover()
 
     def put(self, batch: TraceBatch) -> int:
@@ -233,16 +234,14 @@ class OtlpOutput:
             )
         return _refused(data)
 
-    def look(self) -> None:
-        """Nothing to do."""
+    def look(self) -> None: ...
 
     def close(self) -> None:
-        """Hang up."""
         self._connection.close()
 
 
 def _after_s(value: str) -> float:
-    """Of the header `Retry-After`, in seconds and within our bounds; a date is not waited for."""
+    """Seconds of the header `Retry-After`, within our bounds; a date counts as absent."""
     return min(float(value), BACKOFF_S_MAX) if value.isascii() and value.isdigit() else 0.0
 
 

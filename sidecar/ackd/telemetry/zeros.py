@@ -1,7 +1,7 @@
-"""Counters that alert rules watch begin at 0 and not at their first event.
+"""Starts counters that alert rules watch at 0, not at their first event.
 
-Prometheus' `increase()` sees how a series grows, not how it appears: a message that the broker
-deletes once in a year would raise no alert, because its counter appears with the value 1.
+Prometheus' `increase()` sees how a series grows, not how it appears. A message that the broker
+deletes once in a year would raise no alert, because its counter would appear with the value 1.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ VERBS = ("ack", "retry", "extend", "dead", "release")
 
 
 def begin(metrics: Metrics, subscription: str) -> None:
-    """Show the series of one subscription."""
+    """Create the series of one subscription with the value 0."""
     for family in (
         metrics.late_acks,
         metrics.lease_expiries,

@@ -44,7 +44,6 @@ class StoreRow:
     living: int = 0
 
     def as_json(self) -> dict[str, object]:
-        """For `--json`."""
         key = self.found.key
         assert key is not None  # noqa: S101 -- rows are made of records only
         return {

@@ -186,7 +186,6 @@ class TopApp(App[None]):
         self.board = BoardScreen(only)
 
     async def on_mount(self) -> None:
-        """Begin to look."""
         await self.push_screen(self.board)
         for sidecar in self.sidecars:
             self.run_worker(self._follow(sidecar), name=sidecar.name, exit_on_error=True)
@@ -207,7 +206,6 @@ class TopApp(App[None]):
                 screen.show(self.sidecars)
 
     def action_look(self) -> None:
-        """Look at once."""
         for sidecar in self.sidecars:
             sidecar.hurry()
         screen = self.screen

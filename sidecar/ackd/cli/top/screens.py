@@ -75,14 +75,12 @@ class SubscriptionScreen(Screen[None]):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Begin to look."""
         for name, titles in (("#messages", _MESSAGES), ("#partitions", _PARTITIONS)):
             self.query_one(name, DataTable).add_columns(*titles)
         self.query_one("#messages").focus()
         self.run_worker(self._follow(), exclusive=True)
 
     def hurry(self) -> None:
-        """Look at once."""
         self._now.set()
 
     async def _follow(self) -> None:
@@ -184,12 +182,10 @@ class MessageScreen(Screen[None]):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Show what is known."""
         self.query_one("#page").focus()
         self.draw()
 
     def draw(self) -> None:
-        """Once more, after a look."""
         if not self.is_mounted:
             return
         at_ms, found = now_ms(), self.of.detail
@@ -216,7 +212,6 @@ class DeadScreen(Screen[None]):
         yield Footer(show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Look."""
         self.query_one("#dead", DataTable).add_columns(*_DEAD)
         self.query_one("#dead").focus()
         self.action_look()

@@ -75,7 +75,6 @@ class AckBody(_Settle, tag="ack", frozen=True, gc=False):
     """The message is done."""
 
     def item(self) -> SettleItem:
-        """As the engine takes it."""
         return SettleItem(self.lease, SettleVerb.ACK)
 
 
@@ -87,7 +86,6 @@ class RetryBody(_Settle, tag="retry", frozen=True, gc=False):
     count: bool = True
 
     def item(self) -> SettleItem:
-        """As the engine takes it."""
         return SettleItem(
             self.lease,
             SettleVerb.RETRY,
@@ -104,7 +102,6 @@ class ExtendBody(_Settle, tag="extend", frozen=True, gc=False):
     note: NoteText | None = None
 
     def item(self) -> SettleItem:
-        """As the engine takes it."""
         return SettleItem(self.lease, SettleVerb.EXTEND, lease_ms=self.lease_ms, note=self.note)
 
 
@@ -114,7 +111,6 @@ class DeadBody(_Settle, tag="dead", frozen=True, gc=False):
     reason: ReasonText | None = None
 
     def item(self) -> SettleItem:
-        """As the engine takes it."""
         return SettleItem(self.lease, SettleVerb.DEAD, reason=self.reason)
 
 
@@ -122,7 +118,6 @@ class ReleaseBody(_Settle, tag="release", frozen=True, gc=False):
     """Give the message back untouched; the attempt does not count."""
 
     def item(self) -> SettleItem:
-        """As the engine takes it."""
         return SettleItem(self.lease, SettleVerb.RELEASE)
 
 

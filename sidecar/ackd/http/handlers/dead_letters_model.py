@@ -37,7 +37,6 @@ class Filter(Struct, forbid_unknown_fields=True, frozen=True):
     before_ms: TimeMs | None = None
 
     def plain(self) -> DeadFilter:
-        """As the engine takes it."""
         return DeadFilter(
             self.topic, self.key, self.reason, self.error, self.after_ms, self.before_ms
         )
@@ -74,7 +73,6 @@ class RedriveBody(_Selection, frozen=True):
     ] = []
 
     def request(self) -> DeadRequest:
-        """As the engine takes it."""
         return DeadRequest(
             Kind.REDRIVE,
             ids=tuple(dict.fromkeys(self.ids or ())),
@@ -94,7 +92,6 @@ class PurgeBody(_Selection, frozen=True):
     confirm: Annotated[Text, Meta(description="The subscription's name; not for a dry run.")] = ""
 
     def request(self) -> DeadRequest:
-        """As the engine takes it."""
         return DeadRequest(
             Kind.PURGE,
             ids=tuple(dict.fromkeys(self.ids or ())),

@@ -32,7 +32,6 @@ class PositionBody(Struct, forbid_unknown_fields=True, frozen=True):
     finished: Ranges = []
 
     def plain(self) -> Position:
-        """As the engine takes it."""
         return Position(self.topic, self.partition, self.offset, tuple(self.finished))
 
 
@@ -74,7 +73,6 @@ class ImportedPartition(Struct, forbid_unknown_fields=True, frozen=True):
     epoch: Annotated[int, Meta(ge=0, le=NUMBER_MAX * 2)] | None = None
 
     def plain(self) -> Position:
-        """As the engine takes it."""
         finished = tuple(self.finished)
         return Position(self.topic, self.partition, self.offset, finished, self.topic_id)
 
@@ -94,7 +92,6 @@ class ImportBody(Struct, forbid_unknown_fields=True, frozen=True):
     exported_ms: Annotated[int, Meta(ge=0, le=TIME_MS_MAX)] | None = None
 
     def request(self) -> SeekRequest:
-        """As the engine takes it."""
         return SeekRequest(
             SeekTo.POSITIONS,
             positions=tuple(each.plain() for each in self.partitions),

@@ -92,7 +92,7 @@ def _check(call: HandlerCall, body: ReceiveBody) -> None:
 
 
 def _keep(call: HandlerCall, name: str, body: ReceiveBody, received: Received) -> None:
-    """Remember whose leases these are, if they go back when the connection ends."""
+    """Remember these leases, if they are to be released when the connection ends."""
     if body.release_on_close and received.messages:
         kept = call.connection.kept
         if kept is None:
@@ -129,7 +129,7 @@ async def _wait(call: HandlerCall, name: str, request: ReceiveRequest) -> Receiv
 async def _settle_and_wait(
     call: HandlerCall, items: list[SettleItem], name: str, request: ReceiveRequest
 ) -> tuple[list[SettleResult], Received | AckdError]:
-    """The joined call; who does not read answers is not given more to read."""
+    """The joined call; a client that does not read its answers gets no further messages."""
     engine = call.service.engine
     if call.service.draining:
         return await engine.settle(items), DrainingError()
@@ -143,7 +143,7 @@ async def _settle_and_wait(
 
 
 async def listening(call: HandlerCall, asking: Coroutine[None, None, T], nothing: T) -> T:
-    """Await the engine; a connection that closes meanwhile cancels that, and only that."""
+    """Await the engine; a connection that closes meanwhile cancels only this wait."""
     connection = call.connection
     task = asyncio.current_task()
     if task is None or connection.transport is None:
@@ -175,7 +175,7 @@ def _answer(
     received: Received,
     results: Sequence[SettleResult] | None,
 ) -> Reply:
-    """The answer in the form asked for, ready to give the leases back if nobody gets it."""
+    """The answer in the requested form; its leases are released if not one byte is handed over."""
     if form == JSON:
         settled = None if results is None else codec.result_list(results)
         reply = Reply(encoder.received(received, settled))
@@ -194,7 +194,7 @@ def _bytes(
     received: Received,
     results: Sequence[SettleResult] | None,
 ) -> Reply:
-    """Everything but JSON; what that says beside the messages is in headers here."""
+    """Every form but JSON; the other members of JSON's answer are headers here."""
     headers = _headers(received)
     if form == MULTIPART and (received.messages or results is not None):
         settled = None if results is None else codec.result_list(results)

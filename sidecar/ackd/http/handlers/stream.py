@@ -81,7 +81,7 @@ def _ndjson(_event: str, data: bytes) -> bytes:
 
 
 def _sse(event: str, data: bytes) -> bytes:
-    """An event without a name is a `message` for whoever reads it."""
+    """An event without a name is a `message` to its reader."""
     return (b"event: %b\n" % event.encode() if event else b"") + b"data: %b\n\n" % data
 
 
@@ -149,20 +149,20 @@ class Stream(Reply):
     # --- sending
 
     def _write(self, data: bytes) -> None:
-        """Hand bytes to the transport. Raises ConnectionResetError before the first one."""
+        """Write bytes to the transport. Raises ConnectionResetError before the first one."""
         transport = self._call.connection.transport
         if transport is None or transport.is_closing():
             raise ConnectionResetError("The client has gone.")
         transport.write(data)
 
     def _say(self, event: str, data: bytes) -> int:
-        """Send a line as one chunk; how many bytes that were."""
+        """Send a line as one chunk; returns its bytes."""
         line = self._line(event, data)
         self._write(b"%x\r\n%b\r\n" % (len(line), line) if self._chunked else line)
         return len(line)
 
     def _give(self, received: Received) -> int:
-        """Send messages; what can't be sent goes back (R21)."""
+        """Send messages; release those that can't be sent (R21)."""
         # A newline in valid JSON is never part of a string: a space does as well.
         lines = [
             self._line("", self._encoder.one(each).translate(_ONE_LINE))
@@ -180,7 +180,7 @@ class Stream(Reply):
     # --- the loop
 
     async def _run(self) -> None:
-        """Give messages and heartbeats until the end, and say why it ended."""
+        """Send messages and heartbeats until the end, then the reason why it ended."""
         self._beat_s = self._now() + HEARTBEAT_S
         self._end_s = self._now() + self._options.duration_ms / 1000
         service = self._call.service
@@ -203,7 +203,7 @@ class Stream(Reply):
         self._say("end", orjson.dumps(reason, default=str))
 
     def _pause_s(self) -> float:
-        """How long nothing is to be said."""
+        """Seconds until the next heartbeat or the stream's end."""
         return max(min(self._beat_s, self._end_s) - self._now(), 0.001)
 
     def _heartbeat(self) -> None:
@@ -217,7 +217,7 @@ class Stream(Reply):
         self._say("heartbeat", orjson.dumps(members))
 
     async def _more(self, room: int) -> None:
-        """Wait for messages and send them. Raises AckdError that no waiting can mend."""
+        """Wait for messages and send them. Raises AckdError when waiting can't help."""
         call, options = self._call, self._options
         unread = call.connection.limits.unread
         if unread.full:

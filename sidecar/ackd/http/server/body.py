@@ -12,14 +12,14 @@ from ackd.errors import BadBodyError
 UNREAD_BYTES_MAX = 128 * KIB
 """More than this that nobody took pauses the socket."""
 LINE_BYTES_MAX = 1 * KIB
-"""A chunk's size with its extensions, or one trailer field."""
+"""Bound of a chunk's size line with its extensions, or of one trailer field."""
 TRAILERS_BYTES_MAX = 8 * KIB
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,12})[\t ]*(?:;[\t\x20-\x7e\x80-\xff]*)?")
 _TRAILER = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+:[\t\x20-\x7e\x80-\xff]*")
 
 
 class Reading(Protocol):
-    """A connection whose reading can be held up."""
+    """A connection whose reading can be paused."""
 
     def pause(self) -> None: ...
     def resume(self) -> None: ...
@@ -37,16 +37,16 @@ class Body:
         self._waiter: asyncio.Future[None] | None = None
         self._error: BadBodyError | None = None
         self.left = left
-        # Nothing comes any more: it is complete, or broken.
+        # Nothing more comes: the body is complete, or broken.
         self.done = False
 
     @property
     def broken(self) -> bool:
-        """Whether nobody can know where it ends."""
+        """Whether its end can't be found any more."""
         return self._error is not None
 
     def feed(self, data: bytes) -> bytes:
-        """Take in what belongs to it; returns what is behind its end."""
+        """Take the bytes that belong to it; returns those after its end."""
         rest = self._cut(data)
         if self._unread > UNREAD_BYTES_MAX and not self.done:
             self._connection.pause()
@@ -70,7 +70,7 @@ class Body:
             self._unread += len(piece)
 
     def fail(self) -> None:
-        """It broke off, or can't be understood: whoever reads it hears of it."""
+        """The body broke off, or is malformed: its reader gets the error."""
         if not self.done:
             self._error = BadBodyError("The body broke off, or its framing is wrong.")
             self.done = True
@@ -82,7 +82,9 @@ class Body:
             waiter.set_result(None)
 
     async def some(self) -> bytes:
-        """What has come since; waits for it; empty at the end. Raises BadBodyError."""
+        """The bytes that have come since the last call; waits for some; empty at the end. Raises
+        BadBodyError.
+        """
         while not self._pieces and not self.done:
             self._connection.resume()
             self._waiter = asyncio.get_running_loop().create_future()
@@ -106,9 +108,9 @@ class Chunked(Body):
     def __init__(self, connection: Reading) -> None:
         super().__init__(connection)
         self._held = b""
-        # A chunk's last byte was there, and the end of its line is not.
+        # A chunk's last byte was there, but not the end of its line.
         self._ended = False
-        # The last chunk was there: trailers come.
+        # The last chunk was there: trailers follow.
         self._last = False
         self._trailers = 0
 

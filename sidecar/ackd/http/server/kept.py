@@ -1,7 +1,7 @@
-"""Leases that go back when their client's connection dies (`release_on_close`, R21).
+"""Leases that ackd releases when their client's connection dies (`release_on_close`, R21).
 
-Only on a connection that stays open between requests. While it has such leases it is not closed for
-being idle: the worker may be busy.
+Only on a connection that stays open between requests. While it has such leases, the server does not
+close it for being idle: the worker may be busy.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ackd.api.messages import Delivery, Engine, Unsettled
 
 
 class Releasing(Protocol):
-    """Whoever counts open leases, and gives them back."""
+    """What counts open leases, and releases them."""
 
     @property
     def engine(self) -> Engine: ...
@@ -28,18 +28,18 @@ class Kept:
         self._unsettled: dict[str, Unsettled] = {}
 
     def add(self, name: str, messages: Sequence[Delivery]) -> None:
-        """These are being handed over."""
+        """These messages are being delivered on this connection."""
         if name not in self._unsettled:
             self._unsettled[name] = self._service.engine.unsettled(name)
         self._unsettled[name].add(messages)
 
     @property
     def open(self) -> bool:
-        """Some of them are not settled."""
+        """Whether some of the leases are not settled."""
         return any(each.count() for each in self._unsettled.values())
 
     def close(self, *, lost: bool) -> None:
-        """The connection has ended; `lost`: not by us."""
+        """The connection has ended; `lost`: the client or the network ended it."""
         for each in self._unsettled.values():
             if lost:
                 self._service.release(each.leases())

@@ -31,8 +31,8 @@ ANSWER_BYTES_MAX = 32 * MIB
 
 
 class Budget:
-    """Bytes that may be held at once. One that is larger than all of it passes when nothing else is
-    held.
+    """Bytes that may be held at once. A piece larger than the whole budget fits when nothing else
+    is held.
     """
 
     __slots__ = ("_room", "held", "limit")
@@ -51,13 +51,13 @@ class Budget:
         return True
 
     def force(self, size: int) -> None:
-        """Hold bytes that exist already, room or not."""
+        """Hold bytes that exist already, whether they fit or not."""
         self.held += size
         if self.held >= self.limit:
             self._room.clear()
 
     def give(self, size: int) -> None:
-        """Bytes are free again."""
+        """Return bytes to the budget."""
         self.held -= size
         if self.held < self.limit:
             self._room.set()

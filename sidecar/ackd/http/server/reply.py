@@ -98,7 +98,7 @@ class Reply:
         return head.encode("ascii", "replace")
 
     async def send(self, request: Request) -> None:
-        """Hand the answer over, then wait until a slow reader has taken most of it.
+        """Write the answer, then wait until a slow reader has taken most of it.
 
         Raises ConnectionResetError when the connection is gone before the first byte.
         """

@@ -33,9 +33,9 @@ from ackd.http.server.request import Request
 LOG = logging.getLogger("ackd.http")
 
 READ_BYTES = 32 * KIB
-"""One read of a socket. All connections of a port share the buffer for it."""
+"""The most bytes of one read of a socket. All connections of a port share the buffer for it."""
 BEHIND_BYTES = 16 * KIB
-"""More than this behind the request that is being served pauses the socket."""
+"""More bytes than this after the request that is being served pause the socket."""
 LINGER_S = 2.0
 """How long the rest of a refused request is read and dropped, so that its sender can read the
 answer.
@@ -72,16 +72,16 @@ class Connection(asyncio.BufferedProtocol):
         self._handler = server.handler
         self._loop = asyncio.get_running_loop()
         self._peer = ""
-        # Bytes that no request has taken yet, and how many of them hold no end of a head.
+        # Bytes that no request has taken yet, and how many of them contain no end of a head.
         self._rest = b""
         self._looked = 0
-        # The body that comes at present.
+        # The body that is being received.
         self._body: Body | None = None
         # The serving task waits here for a request (None: there will be none).
         self._waiter: asyncio.Future[Request | AckdError | None] | None = None
         self._drain: asyncio.Future[None] | None = None
         self._paused = False
-        # What the port's budget for heads knows of this connection.
+        # How large a head this connection has reported to the port's budget.
         self._weight = 0
         self._asked = False
         self._dropping = False
@@ -104,15 +104,14 @@ class Connection(asyncio.BufferedProtocol):
         self.task = self._loop.create_task(self._serve_all())
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next read goes; `buffer_updated` takes it out before anybody else reads."""
+        """Buffer for the next read; `buffer_updated` empties it before anybody else reads."""
         return self._server.buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes were read."""
         self.data_received(bytes(self._server.buffer[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
-        """Hand bytes to the body that comes, or cut requests out of them."""
+        """Give bytes to the body that is being received, or cut requests out of them."""
         if self._ending or self._dropping:
             return
         body = self._body
@@ -132,7 +131,7 @@ class Connection(asyncio.BufferedProtocol):
             self.pause()
 
     def eof_received(self) -> None:
-        """Who will not send any more counts as gone: the transport closes."""
+        """A client that will send nothing more counts as gone: the transport closes."""
 
     def pause_writing(self) -> None:
         """The reader is slow."""
@@ -145,7 +144,7 @@ class Connection(asyncio.BufferedProtocol):
             self._drain.set_result(None)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Tell a waiting handler first: it gives back what nobody will read."""
+        """Inform a waiting handler first: it gives back what nobody will read."""
         self.transport = None
         self._ending = True
         called, self.on_lost = self.on_lost, None
@@ -174,7 +173,7 @@ class Connection(asyncio.BufferedProtocol):
     # --- requests out of bytes --------------------------------------------------------------------
 
     def _cut(self) -> Request | AckdError | None:
-        """The next request, why it can't be one, or None as long as its head is not complete."""
+        """The next request, why the bytes can't be one, or None while its head is incomplete."""
         data = self._rest
         if data[0] in _NEWLINES:
             data = self._rest = data.lstrip(_NEWLINES)
@@ -197,7 +196,7 @@ class Connection(asyncio.BufferedProtocol):
         return request
 
     def _unfinished(self, data: bytes, most: int) -> AckdError | None:
-        """A head of which only the beginning is there."""
+        """Judge an incomplete head."""
         if len(data) >= most:
             return HeadTooLargeError(f"A head may have {most} bytes here.", bytes_max=most)
         if not data:
@@ -212,7 +211,7 @@ class Connection(asyncio.BufferedProtocol):
         return None
 
     def _take_body(self, request: Request, data: bytes, at: int) -> bytes:
-        """Give a request the part of its body that is there; returns what is behind it."""
+        """Give a request the part of its body that has come; returns what follows it."""
         if self.limits.keepalive_timeout_s <= 0:
             request.should_close = True
         length = request.length
@@ -232,7 +231,9 @@ class Connection(asyncio.BufferedProtocol):
         return rest
 
     def _weigh(self, size: int) -> bool:
-        """Tell the port's budget how large the head is that this holds; False: no room for it."""
+        """Report to the port's budget how large a head this connection holds; False: no room for
+        it.
+        """
         size = size if size > HEAD_FREE_BYTES else 0
         heads, more = self.limits.heads, size - self._weight
         if more > 0 and not heads.take(more):
@@ -250,7 +251,6 @@ class Connection(asyncio.BufferedProtocol):
             wire.pause_reading()
 
     def resume(self) -> None:
-        """Read on."""
         wire = self.transport
         if self._paused and wire is not None and not wire.is_closing():
             self._paused = False
@@ -301,7 +301,7 @@ class Connection(asyncio.BufferedProtocol):
         return not reply.close
 
     async def _linger(self, body: Body) -> bool:
-        """Read and drop the rest of a body that nobody wanted, so that the answer arrives. Whether
+        """Read and drop the rest of an unwanted body, so that the answer arrives. Returns whether
         its end was found.
         """
         with suppress(TimeoutError, AckdError):
@@ -313,15 +313,15 @@ class Connection(asyncio.BufferedProtocol):
         return body.done and not body.broken
 
     async def _refuse(self, error: AckdError) -> None:
-        """Answer what is no request."""
+        """Answer bytes that are not a request."""
         wire = self.transport
         if wire is not None and not wire.is_closing():
             wire.write(_goodbye(error))
             await self._drop()
 
     async def _drop(self) -> None:
-        """Drop what else comes until its sender has read the last answer: bytes that nobody read
-        would turn the end of the connection into a reset.
+        """Drop what else comes until its sender has read the last answer: unread bytes would turn
+        the end of the connection into a reset.
         """
         wire = self.transport
         if wire is None or wire.is_closing() or self._ending:
@@ -343,14 +343,16 @@ class Connection(asyncio.BufferedProtocol):
             waiter.set_result(None)
 
     def end(self) -> None:
-        """Take no further request: closed at once when idle, else behind the answer."""
+        """Take no further request: close at once when idle, else after the answer."""
         self._ending = self._by_us = True
         self._wake()
 
     # --- slow readers -----------------------------------------------------------------------------
 
     async def _drained(self) -> None:
-        """Wait until a slow reader has taken most of what waits. Raises ConnectionResetError."""
+        """Wait until a slow reader has taken most of the waiting bytes. Raises
+        ConnectionResetError.
+        """
         while self.writing_paused and self.transport is not None:
             self._drain = self._loop.create_future()
             await self._drain
@@ -358,9 +360,9 @@ class Connection(asyncio.BufferedProtocol):
             raise ConnectionResetError("The client has gone.")
 
     async def drain(self, size: int) -> None:
-        """Wait for a slow reader, bounded; its connection is cut when it takes too long.
+        """Wait for a slow reader, bounded; cut its connection when it takes too long.
 
-        What it holds back counts against the server's bound for unread answers meanwhile. Raises
+        Meanwhile its unread bytes count against the server's bound for unread answers. Raises
         ConnectionResetError.
         """
         limits = self.limits
@@ -376,8 +378,8 @@ class Connection(asyncio.BufferedProtocol):
             limits.unread.give(size)
 
     async def keep_pace(self, size: int) -> None:
-        """Wait for the reader of a stream, who may be slow for as long as it likes; one that takes
-        nothing at all for the time that an answer has is cut off.
+        """Wait for the reader of a stream, however slow; cut off one that takes nothing at all for
+        the time that an answer has.
         """
         limits = self.limits
         limits.unread.force(size)
@@ -400,8 +402,8 @@ class Connection(asyncio.BufferedProtocol):
     # --- time -------------------------------------------------------------------------------------
 
     def sweep(self, now_s: float) -> None:
-        """End what takes too long: a head that does not come, an answer that nobody reads, a
-        connection that asks for nothing.
+        """End what takes too long: a head that does not come, an answer that nobody reads, an idle
+        connection.
         """
         wire, limits = self.transport, self.limits
         if wire is None:
@@ -420,11 +422,11 @@ class Connection(asyncio.BufferedProtocol):
         elif not self._idle_since:
             self._idle_since = now_s
         elif now_s - self._idle_since > self._idle_s() and not (self.kept and self.kept.open):
-            # With such leases it stays: its end would take them away.
+            # With such leases the connection stays: closing it would release them.
             self.end()
 
     def _idle_s(self) -> float:
-        """How long it may ask for nothing; a new connection as long as for a head at least."""
+        """Seconds that the connection may be idle; a new one as long as for a head at least."""
         limits = self.limits
         keepalive_s = limits.keepalive_timeout_s
         return keepalive_s if self._asked else max(keepalive_s, limits.head_timeout_s)
@@ -471,7 +473,7 @@ class Server:
         self._open.discard(connection)
 
     async def shutdown(self, timeout_s: float) -> None:
-        """Close every connection; those that are being served get so long to finish."""
+        """Close every connection; those with a request get this long to finish."""
         for connection in tuple(self._open):
             connection.end()
         tasks = {each.task for each in self._open if each.task is not None}
@@ -484,7 +486,7 @@ class Server:
             await asyncio.wait(late)
 
     async def sweep(self) -> None:
-        """Look at every connection from time to time, until cancelled."""
+        """Check every connection from time to time, until cancelled."""
         loop = asyncio.get_running_loop()
         limits = self.limits
         keepalive_s = limits.keepalive_timeout_s or limits.head_timeout_s

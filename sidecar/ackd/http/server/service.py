@@ -50,7 +50,7 @@ class Service:
         self._encoders: dict[str, DeliveryEncoder] = {}
 
     def _quiesce(self) -> None:
-        """Receive nothing any more; whoever serves puts in what else has to stop."""
+        """Stop receiving; whoever serves the routes adds what else has to stop."""
         self.draining = True
 
     def encoder(self, subscription: str) -> DeliveryEncoder:
@@ -67,7 +67,7 @@ class Service:
             self._spawn(self._abandon(received))
 
     def release(self, leases: Sequence[str]) -> None:
-        """Give leases back of a client that has left and had asked for that; uncounted."""
+        """Release the leases of a client that has left and had asked for that; uncounted."""
         if leases:
             self._spawn(self._release(leases))
 
@@ -134,14 +134,14 @@ class HandlerCall:
         return self.request.headers.get(name, "")
 
     def one_header(self, name: str) -> str | None:
-        """A header that may stand once only. Raises BadParameterError."""
+        """A header that may occur only once. Raises BadParameterError."""
         values = self.request.headers.getall(name)
         if len(values) > 1:
             raise field_errors([(f"header:{name}", "This header may be sent once only.")])
         return values[0] if values else None
 
     def query(self, *names: str) -> dict[str, str]:
-        """The query's fields; only those named, and once each. Raises BadParameterError."""
+        """The query's fields; only those named, each at most once. Raises BadParameterError."""
         if not self.query_text:
             return {}
         try:
@@ -163,7 +163,7 @@ class HandlerCall:
         return found
 
     def worker(self) -> str:
-        """Who asks, for `explain`: what the header `Ackd-Worker` says, else the address."""
+        """Who asks, for `explain`: the header `Ackd-Worker`, else the address."""
         name = self.request.headers.get("Ackd-Worker")
         if name is not None:
             return name.encode("ascii", "replace").decode()[:WORKER_CHARS_MAX]
