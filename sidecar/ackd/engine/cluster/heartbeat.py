@@ -137,7 +137,7 @@ class Heartbeat:
         away_ms = self._membership.silent_ms()
         if most_ms is not None and away_ms >= most_ms:
             self._owner.drop_all()
-            raise BrokerFatalError(f"no word from the store for {away_ms} ms: leaving the group")
+            raise BrokerFatalError(f"no answer from the store for {away_ms} ms: leaving the group")
 
     def beat_soon(self) -> None:
         """Beat at once: what this sidecar owns has changed, and a crash should find it written."""

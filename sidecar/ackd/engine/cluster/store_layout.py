@@ -115,7 +115,7 @@ async def finalize(store: Store, registered: Registered, *, dry_run: bool = Fals
 async def _write(store: Store, expected: bytes | None, value: InForce) -> bytes:
     data = msgspec.json.encode(value)
     if await store.swap(KEY, expected, data) != data:
-        raise StoreError("somebody else is changing the layout at this moment")
+        raise StoreError("another process is changing the layout at this moment")
     return data
 
 

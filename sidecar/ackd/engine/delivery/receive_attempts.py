@@ -128,4 +128,4 @@ class ReceiveAttempts:
                 first_ms, until_ms = entry.first_s * 1000, view.deadline_ms
                 return partition.message(lease, body, view.attempt, most, first_ms, until_ms)
             await asyncio.sleep(BODY_POLL_MS / 1000)
-        raise StoreError("the leased message is not fetched yet; repeat the request")
+        raise StoreError("this sidecar has not fetched the leased message yet; repeat the request")

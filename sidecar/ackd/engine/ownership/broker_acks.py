@@ -89,7 +89,11 @@ class BrokerAckFlow:
             elif nominated and not mine:
                 gone.append(tp)
         if gone:
-            LOG.info("%s: others draw %d partitions from now on", self._state.name, len(gone))
+            LOG.info(
+                "%s: other sidecars draw from %d partitions from now on",
+                self._state.name,
+                len(gone),
+            )
             done = asyncio.Event()
             await self._revoked(Revoked(tuple(gone), done))
 

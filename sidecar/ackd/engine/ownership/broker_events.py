@@ -163,7 +163,9 @@ class BrokerEvents:
             async with asyncio.timeout(HANDOVER_MS / 1000):
                 await self._hand_over(gone)
         except (AckdError, TimeoutError) as error:
-            LOG.info("%s: revoked without a last commit: %s", self._state.name, error)
+            LOG.info(
+                "%s: partitions were revoked before the last commit: %s", self._state.name, error
+            )
         finally:
             self._forget(event.partitions)
             for partition in gone:

@@ -225,7 +225,7 @@ class Ownership:
             return
         current = self._topics.known.get(tp.topic)
         if current is None or current.topic_id != info.topic_id:
-            raise BrokerError(f"topic {tp.topic!r} was made again meanwhile")
+            raise BrokerError(f"topic {tp.topic!r} was created again meanwhile")
         # Settings, retry topic, key and grace may have changed since this take began.
         partition.go_by(self._policy(tp))
         partition.sign()

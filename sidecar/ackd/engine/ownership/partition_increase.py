@@ -87,7 +87,7 @@ class PartitionIncrease:
             there = await self._store.swap(at, there, data)
             if there == data:
                 return new
-        raise StoreError(f"{tp.topic}: its growth is being noted by others all the time")
+        raise StoreError(f"{tp.topic}: other sidecars keep changing the note of its expansion")
 
     async def _keep(self, at: str, before: Grown, after: Grown) -> None:
         """Store the note, unless another sidecar changed it first; then the next call finds out

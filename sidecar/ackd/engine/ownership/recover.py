@@ -129,7 +129,7 @@ class Recovery:
         key = self._partition.key
         found = judge(key, (await self._consumer.committed([tp]))[tp])
         if found.foreign and not wish.nominated:
-            raise NotYetError("somebody else's commit has to be judged by the nominated member")
+            raise NotYetError("only the assigned member may judge an external commit")
         start = found.committed.offset if found.committed.offset >= 0 else wish.start
         snapshot = await self._open(await self._request(wish, start if wish.nominated else None))
         must_commit = await self._reconcile(wish, found, snapshot)
@@ -222,7 +222,7 @@ class Recovery:
         decision = "accepted" if wish.accept_foreign else "refused"
         metrics.external_commits.at(name, decision).inc()
         LOG.warning(
-            "%s: somebody committed offset %d in this group: %s",
+            "%s: another client committed offset %d in this group: %s",
             self._partition.tp,
             position,
             decision,

@@ -26,7 +26,7 @@ class Topics:
             await self.read()
         info = self.known.get(topic)
         if info is None:
-            raise BrokerError(f"the broker does not tell about topic {topic!r}")
+            raise BrokerError(f"the broker did not describe topic {topic!r}")
         return info
 
     def id_of(self, topic: str) -> bytes | None:

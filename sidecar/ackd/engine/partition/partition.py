@@ -221,7 +221,7 @@ class Partition:
             part = ops[start : start + REPAIR_BATCH]
             reply = await self._context.flusher.submit(self.handle, part)
             if reply.verdict is not CallStatus.OK:
-                raise StoreError(f"repair was refused: {reply.verdict.name}")
+                raise StoreError(f"the store refused the repair: {reply.verdict.name}")
 
     # --- granting
 

@@ -281,7 +281,7 @@ class Settler:
         for group, future in pending:
             future.cancel()
             gone = await group.subscription.topics.is_gone(group.topic_id)
-            answered(group, None if gone else StoreError("the record is being taken over"))
+            answered(group, None if gone else StoreError("a sidecar is taking the record over"))
 
     async def _write(self, notes: Sequence[_Said], results: list[SettleResult | None]) -> None:
         """Keep the notes of live leases; a note that is not durable makes its settle unavailable
