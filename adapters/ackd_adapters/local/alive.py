@@ -1,10 +1,10 @@
-"""Whether the processes that share a queue are alive, without a clock of their own in common.
+"""Finds out whether the processes that share a queue are alive, without a common clock.
 
-Each open queue holds a lock on a file in `members/`. The kernel drops the lock when the process
-ends, however it ends, so a killed member is noticed at the next look. A *frozen* process keeps its
-lock; therefore it also writes a growing number into the file, and whoever sees the same number for
-`session_ms` of its **own** time takes the process for gone. Time during which the observer itself
-stood still doesn't count: a process that wakes from a freeze must not declare the others dead.
+Each open queue holds a lock on a file in `members/`. The kernel releases the lock when the process
+ends, however it ends, so the next check notices a killed member. A *frozen* process keeps its lock;
+so each process also writes a growing number into its file, and whoever sees the same number for
+`session_ms` of its **own** time considers that process gone. Time during which the observer itself
+stood still doesn't count: a process that wakes from a freeze must not declare others dead.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Final
 
 FOLDER: Final = "members"
 LOOK_MS: Final = 200
-"""How often the others are looked at, and how often the own number grows."""
+"""How often to check the others, and how often the own number grows."""
 _BEAT_BYTES: Final = 8
 
 
@@ -30,7 +30,7 @@ class _Seen:
 
 
 class Instance:
-    """This process's own sign of life. Made and used in the writer's thread."""
+    """This process's own heartbeat file. Made and used in the writer's thread."""
 
     def __init__(self, queue: Path) -> None:
         self._folder = queue / FOLDER
@@ -41,7 +41,8 @@ class Instance:
         self._handle = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._handle, fcntl.LOCK_EX)
         self.beat()
-        # Under its real name the file is locked from the first moment on: nobody takes it for dead.
+        # The file is locked before it gets its real name, so no other process considers this one
+        # dead.
         draft.rename(self._folder / self.name)
         self._remove_dead_files()
 
@@ -51,7 +52,7 @@ class Instance:
         os.pwrite(self._handle, self._beat.to_bytes(_BEAT_BYTES, "big"), 0)
 
     def close(self) -> None:
-        """Take the sign of life away."""
+        """Remove the heartbeat file."""
         (self._folder / self.name).unlink(missing_ok=True)
         os.close(self._handle)
 
@@ -62,7 +63,7 @@ class Instance:
 
 
 def look(path: Path) -> bytes | None:
-    """What the process behind this file wrote last; None when it has ended."""
+    """What the process of this file wrote last; None when it has ended."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -78,7 +79,9 @@ def look(path: Path) -> bytes | None:
 
 
 class Watch:
-    """What one process knows of the others. `session_ms`: how long a frozen one is waited for."""
+    """What one process knows of the others. `session_ms`: how long a frozen process keeps its
+    membership.
+    """
 
     def __init__(self, queue: Path, own: str, session_ms: int) -> None:
         self._folder = queue / FOLDER

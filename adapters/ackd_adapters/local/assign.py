@@ -37,7 +37,7 @@ def _balance(
     for log in logs:
         mine = held.get(claims.get(log, ""))
         (free if mine is None else mine).append(log)
-    # Who holds most gets the larger share: it has to give less away.
+    # The member with most partitions gets the larger share: it then gives fewer away.
     order = sorted(held, key=lambda member: (-len(held[member]), member))
     least, extra = divmod(len(logs), len(order))
     shares: dict[str, set[int]] = {}

@@ -35,8 +35,8 @@ METADATA_CHARS_MAX: Final = 32_768
 class Session:
     """A partition that the engine fetches. `next`: where the engine goes on reading.
 
-    `run` changes with every start of reading (a seek, a resume): what an earlier one still has
-    under way is dropped when it arrives.
+    `run` changes with every start of reading (a seek, a resume): what an earlier run still has
+    pending is dropped when it arrives.
     """
 
     number: int
@@ -81,7 +81,8 @@ class LocalConsumer:
         self._closed = False
 
     async def start(self) -> None:
-        """Join the group. Topics named in full are made, where publishing would make them too.
+        """Join the group, and make the topics that are named in full, where publishing would make
+        them too.
 
         So a subscription is ready, and has a start position, before anything was published to it.
         """
@@ -102,7 +103,7 @@ class LocalConsumer:
         self._member_id = self._member_id or member.id
 
     async def also(self, topic: str) -> None:
-        """One more topic; a member that has joined tells the others with its next transaction."""
+        """Read one more topic; a member that has joined reports it with its next transaction."""
         if topic in self._topics:
             return
         member, names = self._member, (*self._topics, topic)
@@ -114,7 +115,7 @@ class LocalConsumer:
         self._topics = names
 
     async def events(self) -> list[ConsumerEvent]:
-        """What has happened, in order; records only as many as the buffer holds."""
+        """The events in their order; records only as many as the buffer holds."""
         found: list[ConsumerEvent] = []
         while not found:
             await self._ready.wait()
@@ -135,7 +136,7 @@ class LocalConsumer:
         return found
 
     def fetch_from(self, partition: TopicPartition, offset: int) -> int:
-        """A new session; nothing of the one before comes any more."""
+        """Begin a new session; nothing of the previous one comes any more."""
         self._numbers += 1
         self._drop_buffered(partition)
         self._begin(partition, Session(self._numbers, 0, offset))
@@ -148,7 +149,7 @@ class LocalConsumer:
             self._drop_buffered(partition)
 
     def pause(self, partition: TopicPartition) -> None:
-        """Stop reading. What is buffered is dropped now and read again: the disk is near."""
+        """Stop reading. Drops what is buffered and reads it again later: the disk is near."""
         session = self._sessions.get(partition)
         if session is None or session.paused:
             return
@@ -175,7 +176,7 @@ class LocalConsumer:
         return await self._broker.ask(questions.Positions(self._spec.group, tuple(partitions)))
 
     async def commit(self, positions: Mapping[TopicPartition, Committed]) -> None:
-        """Write positions down, as a member."""
+        """Store positions, as a member of the group."""
         for position in positions.values():
             if len(position.metadata) > METADATA_CHARS_MAX:
                 raise BrokerError(f"commit metadata has more than {METADATA_CHARS_MAX} characters")
@@ -224,12 +225,12 @@ class LocalConsumer:
             async with asyncio.timeout(LEAVE_S):
                 await self._broker.call(leave)
         except (BrokerError, BugError, TimeoutError):
-            # The others notice that this member is silent.
+            # The other processes notice that this member is silent.
             pass
         self._broker.forget(self)
 
     def deliver(self, batch: list[Delivery]) -> None:
-        """From the reader's thread."""
+        """Take events from the reader's thread."""
         self._broker.call_loop(lambda: self._take(list(batch)))
 
     def _from_writer(self, events: list[ConsumerEvent], member_id: str) -> None:
@@ -254,7 +255,7 @@ class LocalConsumer:
             self._ready.set()
 
     def _hand_out(self, delivery: Delivery, found: list[ConsumerEvent]) -> None:
-        """The engine takes it: from here on `next` is behind it."""
+        """The engine takes the event: from here on `next` is after it."""
         event = delivery.event
         session = self._sessions[event.partition]
         if isinstance(event, Fetched):

@@ -1,11 +1,11 @@
 """Membership of groups, shared by all processes on one queue (tables `members` and `claims`).
 
-A partition changes hands in two steps, so that it is nominated to one member at a time: its holder
+A partition changes hands in two steps, so that it is assigned to one member at a time: its holder
 gets `Revoked` and gives its claim up (`done()`, or 2 s later, rule R34); only a partition that
-nobody claims, or whose holder's process is gone, is claimed anew. There is no leader: each process
+nobody claims, or whose holder's process is gone, is claimed again. There is no leader: each process
 applies the same pure function (`assign`) to the same table, inside a transaction.
 
-What a member has been told is changed only after the transaction that decided it is durable.
+What a process has reported to a member changes only after the deciding transaction is durable.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ackd_adapters.local.log import Transaction
 from ackd_adapters.local.topics import Topic
 
 REVOKE_MS: Final = 2_000
-"""How long `Revoked` is waited for (rule R34)."""
+"""How long `done()` of a `Revoked` may take (rule R34)."""
 
 Emit = Callable[[list[ConsumerEvent], str], None]
 
@@ -62,7 +62,7 @@ class Member:
 
 @dataclass(slots=True)
 class Plan:
-    """What is to be told to a member once the transaction is durable."""
+    """What to report to a member once the transaction is durable."""
 
     member_id: str
     events: list[ConsumerEvent] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Plan:
 
 
 class Release:
-    """`Revoked.done()`: gives the claims up. Also the job that does it."""
+    """`Revoked.done()`: gives the claims up. It is also the job that does it."""
 
     weight = 0
 
@@ -86,13 +86,13 @@ class Release:
         self._fired = False
 
     def set(self) -> None:
-        """The hand-over is finished."""
+        """Note that the hand-over is finished."""
         if not self._fired:
             self._fired = True
             self._submit(self)
 
     def run(self, tx: Transaction) -> None:
-        """Delete the claims, unless they are somebody else's by now."""
+        """Delete the claims, unless another member has them by now."""
         removed = tx.db.executemany(
             "DELETE FROM claims WHERE log = ? AND member = ?",
             [(log, self._member) for log in self._logs],
@@ -101,7 +101,7 @@ class Release:
             schema.bump(tx.db)
 
     def succeed(self) -> None:
-        """The next look at the tables tells the member."""
+        """The member learns it at the next check of the tables."""
 
     def fail(self, error: BrokerError | BugError) -> None:
         """The claims end by themselves when the time for the hand-over is up."""
@@ -126,7 +126,8 @@ class Groups:
             self._inherit(tx.db, member)
         self._insert(tx.db, member, member.id)
         schema.bump(tx.db)
-        # From now on it may fetch: a topic made again before the first look has to be told, too.
+        # From now on it may fetch: it must also learn of a topic that is made again before the
+        # first check.
         member.known = {
             topic.name: topic.identity
             for topic in topics.every(tx.db)
@@ -135,13 +136,13 @@ class Groups:
         tx.after.append(lambda: self._joined(member))
 
     def read(self, tx: Transaction, member: Member, names: tuple[str, ...]) -> None:
-        """Change what a member reads, whether it has joined already or will."""
+        """Change what a member reads, whether it has joined already or not."""
         tx.db.execute("UPDATE members SET topics = ? WHERE id = ?", (json.dumps(names), member.id))
         schema.bump(tx.db)
         tx.after.append(lambda: setattr(member, "topics", names))
 
     def leave(self, tx: Transaction, member: Member) -> None:
-        """Remove a consumer and everything that it holds; tried again by `look` if it fails."""
+        """Remove a consumer and everything that it holds; `look` tries again if it fails."""
         member.leaving = True
         tx.db.execute("DELETE FROM claims WHERE grp = ? AND member = ?", (member.group, member.id))
         tx.db.execute("DELETE FROM members WHERE id = ?", (member.id,))
@@ -172,11 +173,11 @@ class Groups:
         return min((at for each in self._members for at in each.revoking.values()), default=None)
 
     def forget(self) -> None:
-        """The transaction was rolled back: look again."""
+        """The transaction was rolled back: check again."""
         self._seen = -1
 
     def look(self, tx: Transaction, now_ms: int) -> None:
-        """Bring claims and members into line with who is alive."""
+        """Update claims and members to match the processes that are alive."""
         before = schema.version(tx.db)
         # A member that joins in this very transaction is not among ours yet: it sets this anew.
         self._new = False
@@ -193,7 +194,7 @@ class Groups:
                 self.leave(tx, member)
             else:
                 self._sync(tx, member, every, now_ms)
-        # Changed in here: look once more, members of this process may be concerned as well.
+        # Changed in here: check once more, because it may concern members of this process as well.
         seen = before if schema.version(tx.db) == before else -1
         tx.after.append(lambda: self._looked(seen))
 
@@ -229,7 +230,9 @@ class Groups:
         tx.after.append(lambda: self._tell(member, plan, now_ms))
 
     def _rejoin(self, db: sqlite3.Connection, member: Member, plan: Plan) -> None:
-        """Others took this process for dead (it was frozen), or its static id is used again."""
+        """Other processes considered this one dead (it was frozen), or its static id is used
+        again.
+        """
         if member.static_id is not None:
             other = db.execute(
                 "SELECT 1 FROM members WHERE grp = ? AND static_id = ?",
@@ -243,7 +246,7 @@ class Groups:
         schema.bump(db)
 
     def _match(self, member: Member, plan: Plan, every: list[Topic]) -> None:
-        """Topics that were made again, and topics that aren't there."""
+        """Find topics that were made again, and topics that do not exist."""
         mine = [topic for topic in every if matches(member.topics, topic.name)]
         for topic in mine:
             if member.known.get(topic.name, topic.identity) != topic.identity:
@@ -294,7 +297,7 @@ class Groups:
             plan.events.append(Nominated(tuple(sorted(plan.fresh.values()))))
 
     def _tell(self, member: Member, plan: Plan, now_ms: int) -> None:
-        """The transaction is durable: now it counts."""
+        """The transaction is durable: report it to the members."""
         for log in plan.gone:
             del member.held[log]
             member.revoking.pop(log, None)

@@ -1,4 +1,4 @@
-"""How headers stand in the queue's file: length-prefixed pairs; order and repeats are kept.
+"""The form of headers in the queue's file: length-prefixed pairs; order and repeats are kept.
 
 Layout: for each header a 16-bit length and the name in UTF-8, then a 32-bit length (-1 = null) and
 the value. No header at all is stored as NULL.
@@ -17,7 +17,7 @@ NAME_BYTES_MAX: Final = 0xFFFF
 
 
 def encode(headers: Headers) -> bytes | None:
-    """Raises ValueError for a name that is too long or is no proper text."""
+    """The headers as bytes. Raises ValueError for a name that is too long or not valid text."""
     if not headers:
         return None
     parts: list[bytes] = []

@@ -1,4 +1,4 @@
-"""Publishing: what is checked before, which partition a message goes to, and the writer's job."""
+"""Publishing: the checks before it, the choice of the partition, and the writer's job."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class PublishJob:
                 self.weight += weight(message) + len(ready.headers or b"")
 
     def run(self, tx: Transaction) -> None:
-        """Give each message its place."""
+        """Give each message its offset."""
         for place, ready in enumerate(self._ready):
             if ready is not None:
                 self._results[place] = self._put(tx, ready)
@@ -64,7 +64,7 @@ class PublishJob:
         self._answer([each for each in self._results if each is not None])
 
     def fail(self, error: BrokerError | BugError) -> None:
-        """Nothing was stored, or (a commit that failed) perhaps."""
+        """Nothing was stored; after a failed commit, that is uncertain."""
         why = failure_of(error)
         self._answer(
             [
@@ -139,12 +139,12 @@ def partition_of(message: Outgoing, partitions: int) -> int:
 
 
 def refuse(code: str, detail: str) -> NotStored:
-    """A message that no retry makes storable."""
+    """The result for a message that no retry makes storable."""
     return NotStored(Failure.REFUSED, code, detail)
 
 
 def failure_of(error: BrokerError | BugError) -> NotStored:
-    """What a failed transaction means for a message in it."""
+    """What a failed transaction means for one of its messages."""
     if isinstance(error, OutcomeUnknownError):
         return NotStored(Failure.UNKNOWN, "commit-failed", error.detail)
     if isinstance(error, QueueBusyError):

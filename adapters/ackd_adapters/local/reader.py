@@ -68,7 +68,7 @@ class Fetch:
 
 @dataclass(slots=True)
 class Lane:
-    """A consumer's fetches and the room that its buffer has."""
+    """A consumer's fetches, and the free room of its buffer."""
 
     room: int
     records: int = BUFFER_RECORDS
@@ -123,7 +123,7 @@ class Reader:
         self._inbox.put(begin)
 
     def stop_fetch(self, sink: Sink, partition: TopicPartition) -> None:
-        """No longer read this partition."""
+        """Stop reading this partition."""
 
         def end() -> None:
             lane = self._lanes.get(sink)
@@ -133,7 +133,7 @@ class Reader:
         self._inbox.put(end)
 
     def credit(self, sink: Sink, size: int, records: int) -> None:
-        """Give room back."""
+        """Give room back to a consumer."""
 
         def add() -> None:
             lane = self._lanes.get(sink)
@@ -249,7 +249,8 @@ class Reader:
                     self._data_version = -1
                 busy = busy or not fetch.idle
             if batch:
-                # What was read last goes to the end of the line, so that a lack of room is shared.
+                # What was read last is read last in the next pass, so that fetches share a lack of
+                # room.
                 for delivery in batch:
                     partition = delivery.event.partition
                     again = lane.fetches.pop(partition, None)
@@ -276,7 +277,7 @@ class Reader:
             return
         records, size = self._records(lane, fetch)
         if records and records[0].offset != fetch.next:
-            return  # Retention was faster; the next pass says so.
+            return  # Retention was faster; the next pass reports it.
         if records:
             event = Fetched(fetch.partition, fetch.session, records)
             batch.append(Delivery(event, fetch.run, size, len(records)))
@@ -318,4 +319,4 @@ class Reader:
 
 
 def _nothing() -> None:
-    """Only wakes the thread up."""
+    """Does nothing: putting it into the inbox wakes the thread."""

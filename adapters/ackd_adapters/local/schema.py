@@ -95,7 +95,7 @@ def version(db: sqlite3.Connection) -> int:
 
 
 def bump(db: sqlite3.Connection) -> None:
-    """Tell the other processes that topics, members or claims have changed."""
+    """Show the other processes that topics, members or claims have changed."""
     db.execute("UPDATE meta SET value = value + 1 WHERE key = 'version'")
 
 

@@ -1,11 +1,11 @@
 """The one thread of a process that writes to the queue: group commit, delays, groups, retention.
 
-Whatever waits in the inbox goes into one transaction, and every answer is given after its commit,
-so that `Stored` is never said of something that a crash could take back. A job checks everything
-before it writes anything; so a job that fails has changed nothing and the rest of its group goes
-on. An error of the database itself rolls the whole group back and fails all of it.
+All waiting jobs go into one transaction, and every answer is given after its commit, so `Stored`
+never names a message that a crash could take back. A job checks everything before it writes
+anything; so a failed job has changed nothing and the rest of its group goes on. An error of the
+database itself rolls the whole group back and fails all of it.
 
-The thread sleeps exactly until the next job, the next due time or the next look at the members.
+The thread sleeps exactly until the next job, the next due time or the next check of the members.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from ackd_adapters.local.log import Retention, Transaction
 from ackd_adapters.local.topics import Topic
 
 GROUP_WEIGHT: Final = 8 << 20
-"""Bytes of messages that go into one transaction; what is above waits for the next one."""
+"""Bytes of messages in one transaction; further messages wait for the next one."""
 SWEEP_MS_MAX: Final = 30_000
 SWEEP_MS_MIN: Final = 100
 SWEEP_BYTES_MS: Final = 1_000
 RETRY_MS: Final = 100
-"""Pause after a failed transaction before the thread's own duties are tried again."""
+"""Pause after a failed transaction before the thread tries its own duties again."""
 
 
 PROBE_MS: Final = 500
-"""How often a queue that could not be written to is tried, so that readiness comes back."""
+"""How often to try a queue that could not be written to, so that readiness comes back."""
 
 
 class Job(Protocol):
@@ -53,29 +53,29 @@ class Job(Protocol):
         """The transaction is durable."""
 
     def fail(self, error: BrokerError | BugError) -> None:
-        """Nothing of this job has an effect (`OutcomeUnknownError`: it may have one)."""
+        """This job has no effect (`OutcomeUnknownError`: it may have one)."""
 
 
 class Probe:
-    """Writes what needs room, and takes it back: only to see whether that works again."""
+    """Writes what needs room and takes it back, only to see whether writing works again."""
 
     weight = 0
 
     def run(self, tx: Transaction) -> None:
-        """Two pages, for the length of the transaction."""
+        """Write two pages, for the length of the transaction."""
         tx.db.execute("INSERT OR REPLACE INTO meta VALUES('probe', ZEROBLOB(8192))")
         tx.db.execute("DELETE FROM meta WHERE key = 'probe'")
 
     def succeed(self) -> None:
-        """The transaction's success is reported by itself."""
+        """Nothing to do: the transaction's success is reported by itself."""
 
     def fail(self, error: BrokerError | BugError) -> None:
-        """Still broken."""
+        """Nothing to do: writing still fails."""
 
 
 @dataclass(slots=True)
 class Signals:
-    """What the writer tells the rest. Called in its thread."""
+    """What the writer reports to the rest. Called in its thread."""
 
     committed: Callable[[], None]
     broke: Callable[[BrokerError | None], None]
@@ -110,15 +110,15 @@ class Writer:
         self._thread.start()
 
     def submit(self, job: Job) -> None:
-        """Hand a job in; never blocks."""
+        """Put a job into the inbox; never blocks."""
         self._inbox.put(job)
 
     def poke(self) -> None:
-        """Look at the members and topics now."""
+        """Check the members and topics now."""
         self._inbox.put(None)
 
     def stop(self, on_end: Callable[[], None]) -> None:
-        """End when everything in the inbox is done; `on_end` is called from the thread."""
+        """End when everything in the inbox is done; the thread calls `on_end`."""
         self._on_end = on_end
         self._stopping = True
         self._inbox.put(None)
@@ -164,7 +164,7 @@ class Writer:
                 self._transact(jobs, look=look, sweep=sweep)
 
     def _look_around(self, now_ms: int) -> bool:
-        """Show a sign of life, look at the others' and at what is due; True = groups have work."""
+        """Write the own heartbeat, check the others' and due times; True = groups have work."""
         try:
             if now_ms >= self._look_ms:
                 self._look_ms = now_ms + LOOK_MS
@@ -217,7 +217,7 @@ class Writer:
         return self._due_ms is not None and self._due_ms <= log.wall_ms()
 
     def _transact(self, jobs: list[Job], *, look: bool, sweep: bool) -> None:
-        """One transaction with everything that is to be done now."""
+        """Run one transaction with everything that is to be done now."""
         going = list(jobs)
         committing = False
         try:
@@ -286,7 +286,7 @@ class Writer:
         self._sweep_ms = _monotonic_ms() + (SWEEP_MS_MIN if more else pause_ms)
 
     def _refresh(self) -> None:
-        """Forget cached topics when any process has changed topics."""
+        """Drop cached topics when any process has changed topics."""
         version = schema.version(self._db)
         if version != self._version:
             self._version = version

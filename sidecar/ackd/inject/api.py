@@ -1,4 +1,4 @@
-"""A small client of the Kubernetes API: where it is, who we are, and one request at a time.
+"""A small client of the Kubernetes API: its address, our credentials, and one request at a time.
 
 Inside a pod both come from the service account's mount, which is read again for every request: its
 token is replaced hourly. Outside: a kubeconfig file, or an address and files.
@@ -40,7 +40,7 @@ class ApiError(AckdError):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """An address and the way in. `token_file` is read again for each request."""
+    """The API's address and our credentials. `token_file` is read again for each request."""
 
     url: str
     tls: ssl.SSLContext | bool
@@ -62,7 +62,7 @@ class Access:
 
 
 def in_pod(environ: Mapping[str, str], mount: Path = MOUNT) -> Access | None:
-    """By the service account; None outside of a pod."""
+    """The service account's access; None outside of a pod."""
     host = environ.get("KUBERNETES_SERVICE_HOST")
     token = mount / "token"
     if not host or not token.exists():
@@ -104,7 +104,7 @@ def by_kubeconfig(file: Path, context: str = "") -> Access:
         cluster = _named(tree["clusters"], chosen["cluster"])["cluster"]
         user = _named(tree["users"], chosen["user"])["user"]
         return _access(cluster, user, file.parent)
-    except OSError as error:  # an error of TLS is one, without a file's number
+    except OSError as error:  # A TLS error is an OSError too, without a file's number.
         raise ConfigError(f"{file}: can't be used as a kubeconfig: {error}") from error
     except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{file}: can't be used as a kubeconfig: {error!r}") from error
@@ -139,7 +139,7 @@ def _access(cluster: Json, user: Json, folder: Path) -> Access:
 
 
 def _load_data(tls: ssl.SSLContext, cert: str, key: str) -> None:
-    """Python's interface to OpenSSL reads files only; this one is gone right after."""
+    """Python's interface to OpenSSL reads files only; this one is deleted right after."""
     with TemporaryDirectory(prefix="ackd-kubeconfig-") as folder:
         both = Path(folder) / "both.pem"
         both.touch(mode=0o600)
@@ -158,7 +158,7 @@ def find(
     kubeconfig: Path | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Access:
-    """The way that was named, else that of a pod, else the kubeconfig. Raises ConfigError."""
+    """The access that was named, else a pod's, else the kubeconfig's. Raises ConfigError."""
     if url is not None:
         return by_files(url, token_file, ca_file, insecure=insecure)
     if kubeconfig is None and (access := in_pod(environ)) is not None:

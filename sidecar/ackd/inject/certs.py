@@ -24,7 +24,7 @@ _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """PEM texts of a server and its authority, and from when to when they hold."""
+    """PEM texts of a server and its authority, and the times between which they are valid."""
 
     ca: str
     cert: str
@@ -33,7 +33,7 @@ class Identity:
     end: datetime
 
     def renew_at(self) -> datetime:
-        """When two thirds of its time are over."""
+        """The time to renew: after two thirds of the validity."""
         return self.start + (self.end - self.start) * 2 / 3
 
 
@@ -106,10 +106,10 @@ def _pem(cert: x509.Certificate) -> str:
 
 
 def merged(bundle: str, ours: list[str], now: datetime, most: int) -> str:
-    """The bundle with our authorities in it, without those that are over or can't be read.
+    """The bundle with our authorities, without those that have expired or can't be read.
 
-    Beyond `most` the oldest of the others go: they belong to processes that are gone. The order is
-    that of their making, so that all replicas come to the same text.
+    Beyond `most` the oldest of the others are removed: they belong to processes that are gone. The
+    order is by creation, so that all replicas produce the same text.
     """
     wanted = {each.strip() for each in ours}
     alive = [
@@ -129,7 +129,7 @@ def _split(bundle: str) -> list[str]:
 
 
 def _alive(pem: str, now: datetime) -> datetime | None:
-    """When it began to hold; None when it does not any more."""
+    """When its validity began; None when it has expired."""
     try:
         cert = x509.load_pem_x509_certificate(pem.encode())
     except ValueError:

@@ -1,7 +1,7 @@
-"""Events on what owns an injected or refused pod (its ReplicaSet, Job ...): people look there.
+"""Events on the owner of an injected or refused pod (its ReplicaSet, Job ...): people look there.
 
-Best effort and bounded: the pod's creation waits for none of it, the same is not told again soon,
-and when the API is slow events are dropped and counted.
+Best effort and bounded: the pod's creation waits for none of it, the same event is not sent again
+soon, and when the API is slow, events are dropped and counted.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Events:
         self.dropped = 0
 
     def tell(self, pod: Json, namespace: str, decision: Decision) -> None:
-        """Queue an event about this decision, if there is an owner and it is news."""
+        """Queue an event about this decision, if the pod has an owner and the event is new."""
         owner = next(
             (
                 o

@@ -1,4 +1,4 @@
-"""Pods whose sidecar is not the one that a new pod would get: they wait for a restart."""
+"""Finds pods whose sidecar is not the one that a new pod would get: they wait for a restart."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ ENDED = ("Succeeded", "Failed")
 
 @dataclass(frozen=True, slots=True)
 class InjectedSidecar:
-    """One pod's. `owner` as `Kind/name`, empty for a bare pod; `old` against the hash of now."""
+    """The sidecar of one pod. `owner` as `Kind/name`, empty for a bare pod; `old`: it differs from
+    the present hash.
+    """
 
     namespace: str
     pod: str
@@ -30,7 +32,7 @@ class InjectedSidecar:
 
 
 async def sidecars(api: Api, hash_now: str, namespace: str = "") -> AsyncIterator[InjectedSidecar]:
-    """Of all pods that were injected and have not ended. Raises ApiError, ConfigError."""
+    """The sidecars of all injected pods that have not ended. Raises ApiError, ConfigError."""
     path = f"/api/v1/namespaces/{namespace}/pods" if namespace else "/api/v1/pods"
     async for pod in api.all(path):
         found = sidecar_of(pod, hash_now)
@@ -58,7 +60,7 @@ def sidecar_of(pod: Json, hash_now: str) -> InjectedSidecar | None:
 
 
 async def count_old(api: Api, hash_now: str, metrics: InjectMetrics, every_s: float) -> None:
-    """Keep the gauge, until cancelled."""
+    """Update the gauge, until cancelled."""
     while True:
         try:
             old = [each async for each in sidecars(api, hash_now) if each.old]

@@ -18,7 +18,7 @@ REFUSED = 403
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True):
-    """What is used of a request; the rest is passed over, as later versions may add to it."""
+    """The fields that the injector uses; it ignores the rest, as later versions may add to it."""
 
     uid: str
     object: Json
@@ -36,7 +36,7 @@ class Review(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The answer, and what the answer came from, for counting and telling."""
+    """The answer, and the facts behind it, for metrics and events."""
 
     answer: bytes
     decision: Decision
@@ -47,7 +47,7 @@ _DECODER = msgspec.json.Decoder(Review)
 
 
 def judge(body: bytes, settings: InjectSettings, *, by_namespace: bool) -> Judged:
-    """Answer one review. Raises BadBodyError for what is none of a pod."""
+    """Answer one review. Raises BadBodyError when the body is not a review of a pod."""
     try:
         review = _DECODER.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -26,14 +26,14 @@ LOG = logging.getLogger("ackd.inject")
 PATH = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 LOOK_S = 5.0
 HEARD_S = 5.0
-"""After a change of the bundle every API server has heard of it."""
+"""By this time after a change of the bundle every API server has read it."""
 AUTHORITIES_MAX = 16
 TRIES = 5
 CONFLICT = (409, 422)
 
 
 class Trust:
-    """An identity, renewed before its end, and the bundle that vouches for it."""
+    """An identity, renewed before it expires, and the bundle that vouches for it."""
 
     def __init__(self, api: Api, webhook: str, hosts: list[str], life: timedelta) -> None:
         self._api = api
@@ -48,7 +48,7 @@ class Trust:
         _load(self.tls, self.identity)
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Renew the identity and keep the bundle, until cancelled."""
         while True:
             try:
                 if datetime.now(UTC) >= self.identity.renew_at():
@@ -60,7 +60,9 @@ class Trust:
             await asyncio.sleep(LOOK_S)
 
     async def renew(self) -> None:
-        """A new identity: known to the API server, then used. Raises ApiError, ConfigError."""
+        """Make a new identity: publish it to the API server, then use it. Raises ApiError,
+        ConfigError.
+        """
         before, after = self.identity, certs.make(self._hosts, self._life)
         await self._ensure([before.ca, after.ca])
         await asyncio.sleep(HEARD_S)
@@ -69,7 +71,7 @@ class Trust:
         LOG.info("a new certificate, valid until %s", after.end.isoformat(timespec="seconds"))
 
     async def keep(self) -> None:
-        """Put our authority where it is missing. Raises ApiError, ConfigError."""
+        """Add our authority where it is missing. Raises ApiError, ConfigError."""
         await self._ensure([self.identity.ca])
         if not self.established:
             LOG.info("trusted by the API server as %s", self._hosts[0])
@@ -88,13 +90,13 @@ class Trust:
             except ApiError as error:
                 if error.code not in CONFLICT:
                     raise
-                continue  # another replica was faster
+                continue  # Another replica was faster.
             return
         raise ApiError(f"{self._webhook} is being changed by others all the time")
 
 
 def bundle_changes(configuration: Json, authorities: list[str], now: datetime) -> list[Json]:
-    """A JSON patch that puts the authorities into each entry's bundle; empty if they are there."""
+    """A JSON patch that adds the authorities to each entry's bundle; empty if they are there."""
     changes: list[Json] = []
     for index, each in enumerate(configuration.get("webhooks") or []):
         there = each["clientConfig"].get("caBundle") or ""
@@ -111,10 +113,12 @@ def bundle_changes(configuration: Json, authorities: list[str], now: datetime) -
 
 
 class Files:
-    """Instead of an identity of our own: files that somebody (cert-manager) writes and renews."""
+    """Instead of an identity of our own: files that somebody else (cert-manager) writes and
+    renews.
+    """
 
     def __init__(self, cert: Path, key: Path) -> None:
-        """Raises OSError, ssl.SSLError when they can't be used."""
+        """Raises OSError, ssl.SSLError for unusable files."""
         self._cert, self._key = cert, key
         self.tls = server_context()
         self.tls.load_cert_chain(cert, key)
@@ -126,21 +130,23 @@ class Files:
         return self._cert.stat().st_mtime_ns, self._key.stat().st_mtime_ns
 
     async def run(self) -> None:
-        """Read them again when they change, until cancelled. Broken ones keep the old."""
+        """Read the files again when they change, until cancelled. Broken files keep the old
+        identity.
+        """
         while True:
             await asyncio.sleep(LOOK_S)
             await asyncio.to_thread(self.look)
 
     def look(self) -> None:
-        """Read them if they have changed."""
+        """Read the files if they have changed."""
         try:
             mark = self._mark()
             if mark == self._seen:
                 return
-            # Tried apart first: half of a new pair must not take the old one away.
+            # Tried separately first: half of a new pair must not replace the old one.
             server_context().load_cert_chain(self._cert, self._key)
             self.tls.load_cert_chain(self._cert, self._key)
-        except OSError as error:  # SSLError is one
+        except OSError as error:  # SSLError is an OSError.
             self.errors += 1
             LOG.warning("the certificate can't be read again, the old one stays: %s", error)
             return
@@ -156,7 +162,7 @@ def server_context() -> ssl.SSLContext:
 
 
 def _load(tls: ssl.SSLContext, identity: certs.Identity) -> None:
-    """OpenSSL's interface in Python reads files only; they are gone right after."""
+    """OpenSSL's interface in Python reads files only; these are deleted right after."""
     with TemporaryDirectory(prefix="ackd-inject-") as folder:
         file = Path(folder) / "both.pem"
         file.touch(mode=0o600)

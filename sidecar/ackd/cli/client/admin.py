@@ -25,7 +25,9 @@ Json = dict[str, Any]
 
 
 class RefusedError(AckdError):
-    """The sidecar refuses. `away`: it, its store or its broker is; another try may help."""
+    """The sidecar refuses. `away`: it, its store or its broker is unreachable; another try may
+    help.
+    """
 
     def __init__(self, detail: str, *, away: bool = False) -> None:
         super().__init__(detail)
@@ -33,21 +35,21 @@ class RefusedError(AckdError):
 
 
 class _UnixConnection(HTTPConnection):
-    """To a socket file."""
+    """An HTTP connection to a socket file."""
 
     def __init__(self, path: str) -> None:
         super().__init__("localhost", timeout=TIMEOUT_S)
         self._path = path
 
     def connect(self) -> None:
-        """Instead of a name and a port."""
+        """Connect to the socket file instead of a host and a port."""
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
 
 
 class Admin:
-    """One connection; paths are given in parts. OSError when nobody is there."""
+    """One connection; paths are given in parts. OSError when nobody listens."""
 
     def __init__(self, connection: HTTPConnection, token: str, name: str = "") -> None:
         self._connection = connection
@@ -58,7 +60,9 @@ class Admin:
 
     @classmethod
     def of(cls, arguments: argparse.Namespace, port: endpoint.Port = "admin") -> Admin:
-        """By `--url` and `--token-file`, else by the configuration. Raises ConfigError, OSError."""
+        """Connect by `--url` and `--token-file`, else by the configuration. Raises ConfigError,
+        OSError.
+        """
         found = endpoint.find(arguments, port)
         return cls(_connection(found), found.token, found.name)
 

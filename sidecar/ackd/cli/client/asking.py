@@ -1,4 +1,4 @@
-"""What the commands share that ask a running sidecar once: arguments, refusals, printing."""
+"""What commands share that ask a running sidecar once: arguments, refusals, printing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def add_arguments(parser: argparse.ArgumentParser, text: str) -> None:
 def run(
     arguments: argparse.Namespace, do: Callable[[Admin], int], port: endpoint.Port = "admin"
 ) -> int:
-    """What `do` returns; 2 when the sidecar refuses, 3 when it or what it needs is away."""
+    """Return what `do` returns; 2 when the sidecar refuses, 3 when it or what it needs is
+    unreachable.
+    """
     with Admin.of(arguments, port) as admin:
         try:
             return do(admin)
@@ -39,10 +41,10 @@ def each(
     named: Callable[[str], str],
     told: Callable[[Json], str],
 ) -> int:
-    """Ask for one thing after the other and print what came of it; 2 when one was refused.
+    """Ask for one thing after the other and print each result; 2 when one was refused.
 
-    `named`: how a refused one is called, `told`: an answer's line. Raises RefusedError when the
-    sidecar or what it needs is away: then nothing is known of this one and of those behind it.
+    `named`: how a refused item is called; `told`: an answer's line. Raises RefusedError when the
+    sidecar or what it needs is unreachable: then this item's result and all later ones are unknown.
     """
     code = exit_codes.DONE
     for thing in things:
@@ -69,7 +71,7 @@ def one_line(answer: Json) -> str:
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Columns as wide as their content; the first is text, the others are put to the right."""
+    """Columns as wide as their content; the first is text, the others are right-aligned."""
     lines = [list(titles), *(list(row) for row in rows)]
     widths = [max(len(line[index]) for line in lines) for index in range(len(titles))]
     for first, *rest in lines:

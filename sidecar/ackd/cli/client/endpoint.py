@@ -46,12 +46,16 @@ def add_arguments(parser: argparse.ArgumentParser, port: Port, *, several: bool 
 
 
 def find(arguments: argparse.Namespace, port: Port) -> AdminEndpoint:
-    """The one place that is meant. Raises ConfigError, OSError."""
+    """The first endpoint of `--url`, else that of the configuration. Raises ConfigError,
+    OSError.
+    """
     return find_all(arguments, port)[0]
 
 
 def find_all(arguments: argparse.Namespace, port: Port) -> list[AdminEndpoint]:
-    """All places that are meant, at least one. Raises ConfigError, OSError."""
+    """Every endpoint of `--url`, else that of the configuration; at least one. Raises ConfigError,
+    OSError.
+    """
     given = arguments.url or []
     urls = [given] if isinstance(given, str) else given
     token_file = arguments.token_file

@@ -1,7 +1,7 @@
-"""Bringing a subscription to rest from outside: nothing new is handed out, open leases end.
+"""Drains a subscription from outside: sidecars deliver nothing new, open leases end.
 
-The pause is that of the group (`ackd.engine.base.live`): every sidecar hears of it, also
-one that starts later. It is written straight into the store, so nobody's admin port is needed.
+The pause is the group's (`ackd.engine.base.live`): every sidecar learns of it, also one that starts
+later. The command writes it straight into the store, so it needs nobody's admin port.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ackd.errors import StoreError
 REASON = "ackd release-group"
 TRIES = 10
 HEARD_MS = UNCONFIRMED_MS + 500
-"""By then every sidecar has heard of the pause, or may not hand out any more (R11)."""
+"""By then every sidecar knows of the pause, or may not deliver any more (R11)."""
 POLL_MS = 500
 _NEVER_THERE = b"?"
 
@@ -33,10 +33,10 @@ Say = Callable[[str], None]
 
 
 async def drain(parts: Parts, most_ms: int, say: Say) -> str:
-    """Pause the group and wait until no lease is open, then until its sidecars have stopped; why
-    that was not so in time, else empty. Then, or when it is interrupted, the pause is taken back.
+    """Pause the group and wait until no lease is open, then until its sidecars have stopped.
 
-    Raises StoreError, BrokerError.
+    Returns why that was not so in time, else empty. Then, or when it is interrupted, it ends the
+    pause. Raises StoreError, BrokerError.
     """
     if not await parts.sidecars():
         return ""
@@ -57,7 +57,7 @@ async def drain(parts: Parts, most_ms: int, say: Say) -> str:
 
 
 async def _rest(parts: Parts, from_ms: int, end_ms: int) -> str:
-    """Wait for the leases; why not, else empty."""
+    """Wait until no lease is open; returns why some are, else empty."""
     keys = await _keys(parts)
     while True:
         await asyncio.sleep(POLL_MS / 1000)
@@ -69,7 +69,7 @@ async def _rest(parts: Parts, from_ms: int, end_ms: int) -> str:
 
 
 async def _stopped(parts: Parts, end_ms: int, say: Say) -> str:
-    """Wait for the sidecars to end; who is still there, else empty."""
+    """Wait for the sidecars to stop; returns which still run, else empty."""
     say("no lease is open any more: stop the sidecars now (SIGTERM)")
     while sidecars := await parts.sidecars() or await parts.members():
         if _now_ms() >= end_ms:
@@ -79,7 +79,7 @@ async def _stopped(parts: Parts, end_ms: int, say: Say) -> str:
 
 
 async def _keys(parts: Parts) -> list[LedgerKey]:
-    """Records in which leases may be: the topics', and those of the retry topic."""
+    """Keys of records that may have leases: the topics', and those of the retry topic."""
     keys = [key for _, key in parts.partitions()]
     consumer = parts.reading(retry_topic(parts.broker, parts.name, parts.settings).name)
     await consumer.start()
@@ -92,7 +92,7 @@ async def _keys(parts: Parts) -> list[LedgerKey]:
 
 
 async def _leases(parts: Parts, key: LedgerKey) -> int:
-    """Live ones of a record, as it stands now."""
+    """Live leases of a record in its present state."""
     look = Open(key, OWNER, rterm=0, incarnation=0, grace_ms=0, peek=True)
     snapshot = await parts.store.open(look)
     if snapshot.verdict is not CallStatus.OK:
@@ -102,7 +102,7 @@ async def _leases(parts: Parts, key: LedgerKey) -> int:
 
 
 async def _pause(parts: Parts) -> bool:
-    """Whether it is ours; False: somebody else had paused it without an end."""
+    """Pause the group. False: somebody else had paused it already, without an end."""
     made = False
 
     def edit(live: Live) -> Live:

@@ -1,4 +1,4 @@
-"""For commands that work on one subscription while no sidecar does: its store and its broker."""
+"""Store and broker for commands that work on one subscription while no sidecar does."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ T = TypeVar("T", bound="DataclassInstance")
 
 @dataclass(slots=True)
 class Parts:
-    """All connected. `groups` None: the broker can't look at groups from outside."""
+    """Connected store and broker. `groups` None: the broker can't look at groups from outside."""
 
     name: str
     settings: SubscriptionSettings
@@ -67,11 +67,11 @@ class Parts:
         ]
 
     def key(self, info: TopicInfo, partition: int) -> LedgerKey:
-        """Of a partition's record."""
+        """The key of a partition's record."""
         return LedgerKey(self.cluster, self.name, info.topic_id, partition)
 
     async def members(self) -> list[str]:
-        """Who is in the broker's group. Raises BrokerError."""
+        """The members of the broker's group. Raises BrokerError."""
         return [] if self.groups is None else await self.groups.group_members(self.group)
 
     async def sidecars(self) -> list[str]:
@@ -80,7 +80,7 @@ class Parts:
         return [each.name for each in there if is_living(each)]
 
     async def open(self, key: LedgerKey, create_at: int | None = None) -> Snapshot:
-        """Take a record. Raises StoreError."""
+        """Take a record over. Raises StoreError."""
         request = Open(
             key,
             OWNER,
@@ -95,7 +95,7 @@ class Parts:
         return snapshot
 
     async def finish(self, key: LedgerKey, offset: int) -> None:
-        """Nobody has to work on this offset any more. Raises StoreError."""
+        """Finish an offset: nobody has to work on its message any more. Raises StoreError."""
         snapshot = await self.open(key)
         hole = Gap(offset, offset + 1)
         (reply,) = await self.store.apply(
@@ -154,7 +154,7 @@ def answer(
     work: Callable[[Settings], Coroutine[None, None, T]],
     done: Callable[[T], bool],
 ) -> int:
-    """Print what `work` finds as JSON; 2 when it is refused, or not `done`."""
+    """Print the result of `work` as JSON; 2 when it is refused, or not `done`."""
     settings = common.settings_of(arguments)
     logging.getLogger().addHandler(logging.NullHandler())
     try:

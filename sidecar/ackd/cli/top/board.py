@@ -1,4 +1,4 @@
-"""PURE: what several sidecars said, added up to one row a subscription."""
+"""PURE: adds up what several sidecars reported, to one row for each subscription."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 @dataclass(slots=True)
 class Told:
-    """One subscription as one sidecar told it in one look.
+    """One subscription as one sidecar reported it in one look.
 
     `messages`: in flight for longer than asked for, oldest first; None when nobody asked.
     """
@@ -28,8 +28,8 @@ class Told:
 class SeenBefore:
     """One look at one sidecar; `at_s` is this machine's monotonic time.
 
-    `error`: nobody answered, and the rest is of the last time that somebody did.
-    `reasons`: what readiness says against it.
+    `error`: nobody answered, and the rest is from the last answer. `reasons`: why the sidecar is
+    not ready.
     """
 
     name: str
@@ -59,7 +59,7 @@ class BoardRow:
     messages: list[Json] = field(default_factory=list)
 
     def of(self, gauge: str) -> float | None:
-        """A gauge's sum; None when no sidecar tells it."""
+        """A gauge's sum; None when no sidecar reports it."""
         return self.gauges.get(gauge)
 
 
@@ -73,7 +73,7 @@ def rows(before: Mapping[str, SeenBefore], now: Mapping[str, SeenBefore]) -> lis
             row = found.setdefault(name, BoardRow(name))
             states.setdefault(name, []).append("lost" if seen.error else _state(told))
             if seen.error:
-                continue  # what it said last is no longer so
+                continue  # Its last report is no longer current.
             _add(row, told)
             if earlier is not None and not earlier.error:
                 _add_rates(row, earlier.subscriptions.get(name), told, seen.at_s - earlier.at_s)
@@ -92,7 +92,9 @@ _ORDER = ("running", "idle", "paused", "breaker")
 
 
 def _worst(states: Iterable[str]) -> str:
-    """One that runs beside idle ones is the rule; anything else is worth more than that."""
+    """The most notable state. One running sidecar beside idle ones is normal; any other state
+    outranks it.
+    """
     known = set(states)
     if known <= {"running", "idle"}:
         return "running" if "running" in known else "idle"
@@ -121,7 +123,7 @@ def _add(row: BoardRow, told: Told) -> None:
 
 
 def _add_rates(row: BoardRow, earlier: Told | None, told: Told, passed_s: float) -> None:
-    """Counters that fell began anew with their process: no rate from those."""
+    """Counters that fell began anew with their process: they give no rate."""
     if earlier is None or earlier.figures is None or told.figures is None or passed_s <= 0:
         return
     old, new = earlier.figures, told.figures

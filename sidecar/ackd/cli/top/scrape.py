@@ -35,8 +35,8 @@ _FAILED = frozenset({"retry", "dead"})
 class Figures:
     """One subscription at one sidecar. Counters count since that process began.
 
-    `dead`: given up, less what operations took away. `counted` False: the data port was asked,
-    which tells gauges only.
+    `dead`: dead-lettered, less what operations removed. `counted` False: the figures are from the
+    data port, which reports gauges only.
     """
 
     gauges: dict[str, float] = field(default_factory=dict)
@@ -82,7 +82,7 @@ def _add(figures: Figures, name: str, labels: Mapping[str, str], value: float) -
 
 
 def of_lag(partitions: Iterable[Mapping[str, Any]], oldest_s: float) -> Figures:
-    """The same from the answers of the data port, which has no metrics."""
+    """The same figures from the answers of the data port, which has no metrics."""
     owned = [each for each in partitions if each["watermark"] >= 0]
     gauges = {
         "lag": sum(max(each["end"] - each["watermark"], 0) for each in owned),

@@ -1,4 +1,4 @@
-"""Asks one sidecar, again and again; a silent one is asked on."""
+"""Asks one sidecar, again and again, even while it is silent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ackd.cli.top.scrape import Figures
 
 TIMEOUT_S = 5.0
 ASKED_MAX = 50
-"""So many subscriptions are asked for details in one look, those with the oldest messages first."""
+"""Subscriptions whose details one look asks for: those with the oldest messages first."""
 MESSAGES_MAX = 1000
 AT_ONCE = 4
 NOBODY = "something answers there that is no sidecar"
@@ -36,7 +36,7 @@ class AwayError(Exception):
 
 
 class SidecarRefusedError(Exception):
-    """The sidecar answers that it will not, or can not now."""
+    """The sidecar answers that it refuses, or can't do it now."""
 
     def __init__(self, status: int, detail: str) -> None:
         super().__init__(f"{status} {detail}".strip())
@@ -101,7 +101,7 @@ class SidecarClient:
         self.seen = seen
 
     def hurry(self) -> None:
-        """End the pause."""
+        """End the pause early."""
         self._now.set()
 
     async def pause(self, seconds: float) -> None:
@@ -139,7 +139,7 @@ class SidecarClient:
             raise AwayError(NOBODY) from error
 
     async def _details(self, name: str, told: Told) -> None:
-        """What limits it and what is in flight for long; a sidecar that starts knows neither."""
+        """Limits, and what is in flight for long; a sidecar that is starting knows neither."""
         try:
             told.limits = [clean(each) for each in (await self.explain(name))["limits"]]
             if told.figures is None:
@@ -188,7 +188,7 @@ class SidecarClient:
     async def get(
         self, *path: str, query: Mapping[str, str] | None = None, also: int = 200
     ) -> Json:
-        """A JSON object. `also`: a further status that is none of refusal."""
+        """A JSON object. `also`: a further status that does not mean a refusal."""
         return _object(await self._text(*path, query=query, also=also))
 
     async def _text(
@@ -219,7 +219,7 @@ def _reason(error: Exception) -> str:
 
 
 def _object(body: bytes) -> Json:
-    """Raises AwayError: something else than a sidecar answers."""
+    """Raises AwayError: something other than a sidecar answers."""
     try:
         found = orjson.loads(body)
     except ValueError as error:
