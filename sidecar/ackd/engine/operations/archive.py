@@ -1,4 +1,4 @@
-"""The documents of operations, as the store keeps them."""
+"""The documents of operations as the store keeps them: their form, and reading and writing them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ from ackd.errors import AckdError, StoreDataError, UnknownOperationError
 from ackd.ports import Clock, Store
 
 KEEP_MS = 7 * 86_400_000
-"""How long the result of an operation can be asked for."""
+"""How long after its end an operation's result can be read."""
 ENDED = (Progress.DONE, Progress.CANCELLED, Progress.FAILED)
 
 
 class NoRightError(AckdError):
-    """Another sidecar carries out this operation."""
+    """Another sidecar has the right to run this operation."""
 
 
 @dataclass(slots=True)
 class RedriveDocument:
-    """An operation as it is kept. `ends`: the end of each partition when it began.
+    """A redrive or purge as the store keeps it. `ends`: the end offset of each partition when it
+    began.
 
-    (`partition`, `offset`): what is below was looked at. `pending`: offsets of the batch that is
-    under way, `behind`: where it goes on after that.
+    Everything below (`partition`, `offset`) has been looked at. `pending`: offsets of the batch
+    that is under way, `behind`: the offset to go on at after that batch.
     """
 
     id: str
@@ -48,12 +49,12 @@ class RedriveDocument:
 
     @property
     def left(self) -> int | None:
-        """How many more may be taken; None = any number."""
+        """How many more dead letters it may take; None = any number."""
         most = self.request.max
         return None if most is None else most - self.moved - self.failed - self.skipped
 
     def view(self, *, cancelling: bool = False) -> OperationView:
-        """As it is told."""
+        """The values that the API shows."""
         request = self.request
         state = self.state
         if cancelling and state is Progress.RUNNING:
@@ -82,7 +83,7 @@ class RedriveDocument:
         )
 
     def text(self) -> bytes:
-        """For the store."""
+        """The document as JSON, for the store."""
         return json.dumps(asdict(self)).encode()
 
 
@@ -90,7 +91,7 @@ AnyDocument = RedriveDocument | SeekDocument
 
 
 def read_document(raw: bytes) -> AnyDocument:
-    """Back from the store. Raises StoreDataError."""
+    """Parse a document from the store. Raises StoreDataError."""
     if is_seek(raw):
         return read_seek(raw)
     try:
@@ -112,7 +113,7 @@ def read_document(raw: bytes) -> AnyDocument:
 
 
 class Archive:
-    """The documents, by id; any sidecar may ask."""
+    """Reads and writes the documents by id, on any sidecar."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -136,11 +137,11 @@ class Archive:
         await self._store.delete(_name(operation_id))
 
     async def cancelled(self, operation_id: str) -> bool:
-        """Whether somebody wants it to stop. Raises StoreError."""
+        """Whether an operator wants it to stop. Raises StoreError."""
         return await self._store.get(f"{_name(operation_id)}:cancel") is not None
 
     async def cancel(self, operation_id: str) -> None:
-        """Ask for it to stop. Raises StoreError."""
+        """Ask the sidecar that runs it to stop. Raises StoreError."""
         await self._store.put(f"{_name(operation_id)}:cancel", b"1", KEEP_MS)
 
     async def view(self, operation_id: str) -> OperationView:
@@ -150,7 +151,9 @@ class Archive:
 
 
 class Runner(Protocol):
-    """Whoever carries out an operation: it has the right to run it for as long as it renews it."""
+    """The sidecar that carries out an operation: it has the right to run while it renews that
+    right.
+    """
 
     @property
     def archive(self) -> Archive: ...

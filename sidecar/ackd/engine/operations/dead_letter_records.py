@@ -1,8 +1,10 @@
-"""Which dead letters are gone, and the homes of those on their way: in the store (rules R2, R29).
+"""Keeps in the store which dead letters are gone, and origin records of those being redriven (R2,
+R29).
 
-A topic can't give up single messages, so "removed" is a bit. Each partition of the dead-letter
-topic has a record like any other, under a name of its own; what is redriven has its home there.
-Whoever carries out an operation owns the record by term; a claim may have to rejoin it.
+A topic can't give up single messages, so "removed" is a bit in a record. Each partition of the
+dead-letter topic has a record like any other, under a name of its own; a redriven dead letter has
+its origin record (`home`) there. The sidecar that carries out an operation owns the record by term;
+a claim may have to rejoin it.
 """
 
 from __future__ import annotations
@@ -20,27 +22,27 @@ from ackd.errors import StoreDataError, StoreError
 from ackd.store.flusher import LedgerHandle
 
 PRUNES = 16
-"""ADVANCE drops a few old homes each (`PRUNE_MAX`); so many go into one call."""
+"""An `Advance` drops only a few old origin records (`PRUNE_MAX`); one call carries this many."""
 
 
 @dataclass(slots=True)
 class TakenRecord:
-    """A record under our term. `slots`: those that were on their way when it was taken."""
+    """A record that this sidecar owns. `slots`: the slots under way when it took the record."""
 
     handle: LedgerHandle
     slots: dict[int, SlotView]
 
 
 class DeadLetterRecords:
-    """Calls to the records of one subscription's dead letters."""
+    """Calls the records of one subscription's dead letters."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
 
     async def states(self, key: LedgerKey, offsets: Sequence[int]) -> list[State]:
-        """READY (dead), SENDING (on its way) or FINISHED (gone) of each. Raises StoreError.
+        """READY (dead), SENDING (on its way) or FINISHED (gone) for each offset. Raises StoreError.
 
-        Changes nothing. What the store has lost counts as dead.
+        Changes nothing. A dead letter whose state the store has lost counts as dead.
         """
         if not offsets:
             return []
@@ -55,9 +57,9 @@ class DeadLetterRecords:
         return [result.state for result in _decided(reply).results]
 
     async def take(self, key: LedgerKey, first: int | None) -> TakenRecord:
-        """Own a record; made when absent unless `first` (the log's first offset) is None.
+        """Own a record; create it when absent unless `first` (the log's first offset) is None.
 
-        What lies below `first` was deleted by retention and is forgotten. Raises StoreError.
+        Forgets everything below `first`, which retention deleted. Raises StoreError.
         """
         handle = LedgerHandle(key)
         snapshot = await self._open(handle, first, 0)
@@ -70,16 +72,16 @@ class DeadLetterRecords:
         return TakenRecord(handle, {slot.offset: slot for slot in snapshot.slots})
 
     async def prune(self, key: LedgerKey, homes: int) -> None:
-        """Drop homes that were closed long ago, about so many. Raises StoreError.
+        """Drop about `homes` origin records that were closed long ago. Raises StoreError.
 
-        Nobody needs to own the record for that. One that is gone or was moved has time.
+        The caller need not own the record. If the record is absent or moved, a later prune does.
         """
         handle = LedgerHandle(key)
         for _ in range(homes // (PRUNES * PRUNE_MAX) + 1):
             await self._context.flusher.submit(handle, [Advance(0)] * PRUNES)
 
     async def decide(self, handle: LedgerHandle, ops: Sequence[Op]) -> RecordReply:
-        """One call, as the owner. Raises StoreError when it was not decided."""
+        """Send one call as the owner. Raises StoreError when the store did not decide it."""
         return _decided(await self._context.flusher.submit(handle, ops))
 
     async def _open(self, handle: LedgerHandle, first: int | None, term: int) -> Snapshot:
@@ -100,7 +102,7 @@ class DeadLetterRecords:
         return snapshot
 
     def _losses(self, snapshot: Snapshot) -> list[Op]:
-        """What the record lists and the store has lost is begun anew (R14)."""
+        """Operations that begin anew whatever the record lists but the store has lost (R14)."""
         ops: list[Op] = [RemakeChunk(index) for index in snapshot.lost_chunks]
         if snapshot.lost_homes:
             rterm = self._context.random_bits(RTERM_BITS)

@@ -1,4 +1,4 @@
-"""Looking at dead letters, and starting operations on them (`ackd.api.dead_letters.DeadDesk`)."""
+"""Reads dead letters and starts operations on them (`ackd.api.dead_letters.DeadLetterApi`)."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ READ_MAX = 500
 LOOK_MS = 10_000
 SHOWN_MAX = 20
 READERS_MAX = 4
-"""Each look opens a reader at the broker; so many at once for the whole sidecar."""
+"""Most concurrent readers of one sidecar: each request opens one at the broker."""
 
 
 class DeadLetters:
-    """Implements `DeadDesk`. `subscription` finds one or raises UnknownSubscriptionError."""
+    """Implements `DeadLetterApi`. `subscription` finds one or raises UnknownSubscriptionError."""
 
     def __init__(self, subscription: Callable[[str], Operated], store: Store, clock: Clock) -> None:
         self._of = subscription
@@ -41,7 +41,7 @@ class DeadLetters:
     # --- looking
 
     async def page(self, name: str, cursor: str | None, limit: int) -> DeadPage:
-        """See the protocol. A page may be short, or empty, and have a cursor: the time was up."""
+        """A page may be short or empty and still have a cursor, when the time was up."""
         parts = self._of(name).operation_parts
         partition, offset = (0, 0) if cursor is None else read_id(cursor)
         async with self._reader(), open_dead_log(parts) as log:
@@ -50,7 +50,6 @@ class DeadLetters:
         return DeadPage(scan.found, scan.cursor)
 
     async def peek(self, name: str, dead_id: str) -> DeadLetter:
-        """See the protocol."""
         parts = self._of(name).operation_parts
         read_id(dead_id)
         async with self._reader(), open_dead_log(parts) as log:
@@ -60,7 +59,6 @@ class DeadLetters:
     # --- operations
 
     async def begin(self, name: str, request: DeadRequest) -> DryRun | OperationView:
-        """See the protocol."""
         parts = self._of(name).operation_parts
         _check(parts, request)
         async with self._reader(), open_dead_log(parts) as log:
@@ -88,11 +86,9 @@ class DeadLetters:
         return DryRun(scan.matched, scan.scanned, complete, scan.found)
 
     async def operation(self, operation_id: str) -> OperationView:
-        """See the protocol."""
         return await self._archive.view(operation_id)
 
     async def cancel(self, operation_id: str) -> OperationView:
-        """See the protocol."""
         await self._archive.read(operation_id)
         await self._archive.cancel(operation_id)
         return await self._archive.view(operation_id)
@@ -106,18 +102,17 @@ class DeadLetters:
         return _ScanPlace(self)
 
     def enter(self) -> None:
-        """Take a place of a reader. Raises PressureError."""
+        """Count one more reader. Raises PressureError when there are too many."""
         if self._readers >= READERS_MAX:
             raise PressureError("too many look at dead letters at once")
         self._readers += 1
 
     def leave(self) -> None:
-        """Give it back."""
         self._readers -= 1
 
 
 class _ScanPlace:
-    """A reader's place, while it is used."""
+    """Counts as one reader while it is entered."""
 
     def __init__(self, of: DeadLetters) -> None:
         self._of = of
@@ -130,9 +125,9 @@ class _ScanPlace:
 
 
 class _Scan:
-    """Reads on through the partitions until there is enough, or the time is up.
+    """Reads through the partitions until it has enough letters, or the time is up.
 
-    `cursor`: where it stopped, None at the end. `keep`: how many letters are kept at most.
+    `cursor`: where it stopped, None at the end. `keep`: how many letters it keeps at most.
     """
 
     def __init__(
@@ -184,7 +179,7 @@ class _Scan:
 async def still_there(
     parts: OperationParts, log: DeadLetterLog, partition: int, letters: Sequence[Letter]
 ) -> list[tuple[Letter, State]]:
-    """Those that were not redriven or purged, with their states. Raises StoreError."""
+    """The letters that were neither redriven nor purged, with their states. Raises StoreError."""
     if not letters:
         return []
     offsets = [letter.record.offset for letter in letters]
@@ -196,7 +191,7 @@ async def still_there(
 async def _named(
     parts: OperationParts, log: DeadLetterLog, ids: Sequence[str]
 ) -> list[tuple[Letter, State]]:
-    """All of these. Raises UnknownDeadLetterError when one is not there."""
+    """Read exactly these letters. Raises UnknownDeadLetterError when one is gone."""
     found: list[tuple[Letter, State]] = []
     for dead_id in ids:
         partition, offset = read_id(dead_id)

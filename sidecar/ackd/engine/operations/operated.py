@@ -1,4 +1,4 @@
-"""What the views on operations find by the name of a subscription."""
+"""What the APIs of dead letters and progress look up by the name of a subscription."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Operations on dead letters and progress: kept in the store, carried out by one sidecar at a time.
 
-The document of an operation says how far it is. Whoever of the subscription's sidecars holds the
-*right to run* (a value with a short life) carries it out; dies that one, then another goes on where
-the document says. Nothing depends on there being one only: what must not happen twice is decided by
-the records (`dead_marks`, reset epochs) and the claims.
+The document of an operation says how far it is. The sidecar that holds the *right to run* (a value
+with a short time to live) carries the operation out. If that sidecar dies, another one goes on
+where the document says. Correctness does not depend on a single runner: records
+(`DeadLetterRecords`, reset epochs) and claims prevent what must not happen twice.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ POLL_S = 2.0
 RIGHT_MS = 10_000
 AGAIN_S = 1.0
 AGAIN_S_MAX = 8.0
-"""Less than `RIGHT_MS`: who waits for the broker keeps the right."""
+"""Less than `RIGHT_MS`, so that a sidecar that waits for the broker keeps the right."""
 PRUNE_AFTER_MS = 60_000
 PRUNES_MAX = 100
 ID_BITS = 64
@@ -69,7 +69,7 @@ class Operations:
     async def begin(
         self, request: DeadRequest, topic_id: bytes, ranges: list[tuple[int, int]]
     ) -> OperationView:
-        """Write a new operation down; a sidecar begins with it at once.
+        """Store a new redrive or purge; a sidecar begins with it at once.
 
         Raises OperationRunningError, StoreError.
         """
@@ -85,15 +85,15 @@ class Operations:
         return await self.start(document)
 
     def new_id(self) -> str:
-        """For an operation."""
+        """A random id for a new operation."""
         return f"{self._context.random_bits(ID_BITS):016x}"
 
     async def start(self, document: AnyDocument) -> OperationView:
-        """Write it down as the operation that runs.
+        """Store the document as the operation that runs now.
 
         Raises OperationRunningError, StoreError.
         """
-        # First the document: a name that leads to none would be taken for an old one.
+        # Write the document first: a running id without a document counts as ended.
         await self.archive.write(document)
         other = await self._store.put_new(self._running(), document.id.encode())
         if other is not None and await self._current() is None:
@@ -108,7 +108,7 @@ class Operations:
         return view
 
     async def run(self) -> None:
-        """Carry out what there is, or what another sidecar has left, until cancelled."""
+        """Carry out new operations, and those that another sidecar left, until cancelled."""
         while True:
             try:
                 document = await self._current()
@@ -133,7 +133,7 @@ class Operations:
         )
 
     async def _end_halt(self) -> None:
-        """Whoever halted the group may have died behind the last step of its operation."""
+        """End a halt whose operation has ended: its runner may have died right after its end."""
         halt = self._state.live.halt
         if halt is None:
             return
@@ -145,7 +145,7 @@ class Operations:
             await self._parts.control.end_halt(halt.operation)
 
     async def _current(self) -> AnyDocument | None:
-        """The operation that has not ended; a name that leads to none is removed."""
+        """The operation that has not ended; a running id without a document is removed."""
         raw = await self._store.get(self._running())
         if raw is None:
             return None
@@ -163,7 +163,7 @@ class Operations:
         return holder is None or holder == self._me
 
     async def keep_right(self) -> None:
-        """Go on holding the right to run. Raises NoRightError when another sidecar has it."""
+        """Renew the right to run. Raises NoRightError when another sidecar has it."""
         if not await self._take_right():
             raise NoRightError
         await self._store.put(self._right(), self._me, RIGHT_MS)
@@ -187,7 +187,7 @@ class Operations:
             self._to_prune.append((due_ms, document))
 
     async def _until_ended(self, document: AnyDocument) -> None:
-        """Work; what fails is tried again, until it is cancelled."""
+        """Work until the operation ends; after a failure try again, unless it is cancelled."""
         pause_s, moved = AGAIN_S, document.moved
         while document.state is Progress.RUNNING:
             try:
@@ -204,13 +204,13 @@ class Operations:
                 await self._after_failure(document)
 
     def _work(self, document: AnyDocument) -> RedriveJob | SeekJob:
-        """One try."""
+        """The job for one attempt at this document."""
         if isinstance(document, SeekDocument):
             return SeekJob(self._parts, self, document)
         return RedriveJob(self._parts, self, document)
 
     async def _after_failure(self, document: AnyDocument) -> None:
-        """Tell what is wrong, and give up if that is wanted. Raises NoRightError."""
+        """Store the error, and stop if an operator cancelled it. Raises NoRightError."""
         try:
             await self.keep_right()
             if isinstance(document, RedriveDocument) and await self.archive.cancelled(document.id):
@@ -220,7 +220,7 @@ class Operations:
             document.state = Progress.RUNNING
 
     async def _prune(self) -> None:
-        """Homes of an earlier operation are not needed any more: drop them (I8)."""
+        """Drop origin records of earlier operations, which no claim needs any more (I8)."""
         now_ms = self._context.clock.monotonic_ms()
         while self._to_prune and self._to_prune[0][0] <= now_ms:
             _, document = self._to_prune.popleft()

@@ -1,4 +1,4 @@
-"""What operations need of one subscription."""
+"""The parts of one subscription that operations work on."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ackd.engine.tracing.subscription_spans import SubscriptionSpans
 
 @dataclass(frozen=True, slots=True)
 class OperationParts:
-    """Handed to every operation of a subscription; `retry_topic`: where redriven messages go."""
+    """Passed to every operation of a subscription. `retry_topic`: where redriven messages go."""
 
     state: SubscriptionState
     context: Context

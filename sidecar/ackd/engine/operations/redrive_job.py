@@ -1,8 +1,10 @@
-"""Carrying out an operation on dead letters: batch by batch, each written down before it begins.
+"""Carries out a redrive or purge batch by batch; stores each batch in the document before it
+begins.
 
-To the group: home record, copy into the retry topic, finish, as for any message that is sent back
-(R2, R29), so that however often it is begun anew exactly one copy is delivered. To the origin topic
-there are no claims: a sidecar that dies between copy and mark leaves one batch twice.
+To the group: origin record, copy in the retry topic, finish, as for any message that moves to the
+retry topic (R2, R29). However often a batch is begun anew, the group gets exactly one copy of each
+message. To the origin topic there are no claims: if the sidecar dies between copy and mark, one
+batch is published twice. `home` names an origin record.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ NAP_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _Home:
-    """A dead letter on its way, and what its home record and its slot say."""
+    """A dead letter on its way, with the generation and rollback epoch (`rterm`) of its slot."""
 
     letter: Letter
     generation: int
@@ -51,7 +53,7 @@ class _Home:
 
 
 class RedriveJob:
-    """One try to bring an operation to its end. Raises StoreError, BrokerError, NoRightError."""
+    """One attempt to finish an operation. Raises StoreError, BrokerError, NoRightError."""
 
     def __init__(
         self,
@@ -74,7 +76,7 @@ class RedriveJob:
         return self._document.request
 
     async def run(self) -> None:
-        """Until it is done, or to be cancelled."""
+        """Work until the operation is done or cancelled."""
         document = self._document
         async with open_dead_log(self._parts) as log:
             there = "" if log.info is None else log.info.topic_id.hex()
@@ -112,10 +114,12 @@ class RedriveJob:
     async def _save(self) -> None:
         await self._operations.archive.write(self._document)
 
-    # --- which
+    # --- which letters
 
     async def _next(self, log: DeadLetterLog) -> list[Letter]:
-        """The next batch; it is in `pending` then. Without one only the position moves on."""
+        """Read the next batch and put it into `pending`. If nothing matches, only the position
+        moves.
+        """
         document = self._document
         number = document.partition
         first, _ = await log.range(number)
@@ -142,7 +146,7 @@ class RedriveJob:
     async def _named(
         self, log: DeadLetterLog, number: int, offset: int
     ) -> tuple[list[Letter], int]:
-        """Those of the request that are in this partition."""
+        """The letters in this partition that the request names."""
         wanted = sorted(
             at for partition, at in map(read_id, self._request.ids) if partition == number
         )
@@ -166,7 +170,7 @@ class RedriveJob:
         return [letter for letter, state in pairs if state is not State.FINISHED]
 
     def _go_on(self) -> None:
-        """Behind the batch: the next offset, or the next partition."""
+        """After the batch: move to the next offset, or to the next partition."""
         document = self._document
         document.pending = []
         document.offset = document.behind
@@ -204,7 +208,7 @@ class RedriveJob:
         metrics.dead_letters.at(name, "failed").inc(failed)
 
     async def _rest(self, count: int, began_ms: int) -> None:
-        """Wait as long as the rate asks for."""
+        """Wait as long as the requested rate demands."""
         rate = self._request.rate_per_s
         if rate is None or self._document.partition == len(self._document.ends):
             return
@@ -239,7 +243,7 @@ class RedriveJob:
         self, log: DeadLetterLog, taken: TakenRecord, letters: Sequence[Letter]
     ) -> tuple[int, int]:
         sent = [each for each in letters if each.record.offset not in taken.slots]
-        # Whoever may write dead letters writes where they come from, too.
+        # Origins may be forged: whoever can write dead letters also writes their origin.
         free = [each for each in sent if each.carrier.origin.topic not in self._reserved]
         copies = [
             Outgoing(
@@ -264,7 +268,7 @@ class RedriveJob:
     async def _to_group(
         self, log: DeadLetterLog, taken: TakenRecord, letters: Sequence[Letter]
     ) -> tuple[int, int]:
-        """Home, copy, finish (R2). Begun anew after a crash it does no harm."""
+        """Origin record, copy, finish (R2). Beginning anew after a crash is harmless."""
         partitions = await self._parts.retry_topic.ensure()
         homes, before = await self._send(taken, letters)
         copies = [self._copy(log, taken, home, partitions) for home in homes]
@@ -278,14 +282,16 @@ class RedriveJob:
         return before + len(stored), _refused(results)
 
     def _tell(self, log: DeadLetterLog, letters: Sequence[Letter]) -> None:
-        """For the traces, if there are some."""
+        """Write spans for these letters, if traces are on."""
         tracing = self._parts.tracing
         if tracing is not None:
             told = [(each.carrier, log.home(each).id) for each in letters]
             tracing.redriven(told, self._context.clock.wall_ms())
 
     async def _send(self, taken: TakenRecord, letters: Sequence[Letter]) -> tuple[list[_Home], int]:
-        """Write the homes; also how many were redriven by whoever began with this batch."""
+        """Write the origin records; also counts the letters that an earlier attempt at this batch
+        redrove.
+        """
         reply = await self._marks.decide(taken.handle, _send_ops(letters))
         homes: list[_Home] = []
         before = 0
@@ -301,9 +307,9 @@ class RedriveJob:
         return homes, before
 
     async def _mark(self, taken: TakenRecord, homes: Sequence[_Home]) -> None:
-        """The copies are durable: the dead letters are gone."""
+        """The copies are durable: mark the dead letters as gone."""
         ops = [_finish(home.letter.record.offset, home.generation, home.rterm) for home in homes]
-        # Two drop as many old homes as this batch has made.
+        # Two drop as many old origin records as this batch made.
         ops += [Advance(0)] * 2
         reply = await self._marks.decide(taken.handle, ops)
         if any(each.state is not State.FINISHED for each in reply.results[: len(homes)]):
@@ -335,7 +341,7 @@ class RedriveJob:
         return Outgoing(name, record.key, record.value, headers, place)
 
     def _headers(self, letter: Letter) -> Headers:
-        """The message's own, edited as wanted."""
+        """The message's own headers, edited as the request asks."""
         request = self._request
         gone = {*request.remove_headers, *(name for name, _ in request.set_headers)}
         kept = tuple(each for each in own_headers(letter.record.headers) if each[0] not in gone)
@@ -343,7 +349,9 @@ class RedriveJob:
 
 
 def _send_ops(letters: Sequence[Letter]) -> list[Op]:
-    """A slot with a fresh budget, and then its home; on a repeat the home is only told again."""
+    """For each letter: a slot with a fresh budget of attempts, then its origin record; a repeat
+    changes nothing and gets the same answer.
+    """
     ops: list[Op] = []
     for number, letter in enumerate(letters, 1):
         ops.append(PlaceCopy(letter.record.offset))
@@ -360,7 +368,7 @@ def _bad(result: PublishResult) -> bool:
 
 
 def _refused(results: Sequence[PublishResult]) -> int:
-    """How many the broker will never take. Raises BrokerError when another try may help."""
+    """How many the broker will never take. Raises BrokerError when another attempt may succeed."""
     refused = 0
     for result in results:
         if isinstance(result, NotStored):

@@ -1,4 +1,4 @@
-"""Where a group stands, and moving it (`ackd.api.progress.ProgressDesk`)."""
+"""Shows a group's progress and starts seeks (`ackd.api.progress.ProgressApi`)."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from ackd.errors import (
 from ackd.ports import TopicInfo
 
 AT_ONCE = 16
-"""Partitions that are asked about at the same time."""
+"""Partitions that are queried at the same time."""
 LOOKS_MAX = 2
-"""Exports and dry runs that may run at once: each reads the whole progress of a group."""
+"""Most exports and dry runs at a time: each reads the whole progress of a group."""
 FORM = 1
 
 
 @dataclass(slots=True)
 class _SeekPlace:
-    """A partition of the group: its topic, its log, its record, and where it would go."""
+    """A partition of the group: its topic, its log, its record, and where the seek would put it."""
 
     info: TopicInfo
     tp: TopicPartition
@@ -54,14 +54,13 @@ class _SeekPlace:
 
 
 class Seeks:
-    """See the protocol."""
+    """Implements `ProgressApi`. `of` finds the parts of a subscription by its name."""
 
     def __init__(self, of: Callable[[str], Operated]) -> None:
         self._of = of
         self._looking = 0
 
     async def export(self, name: str) -> ProgressExport:
-        """See the protocol."""
         parts = self._of(name).operation_parts
         places = await self._look(parts, SeekRequest(SeekTo.EARLIEST))
         return ProgressExport(
@@ -73,7 +72,6 @@ class Seeks:
         )
 
     async def seek(self, name: str, request: SeekRequest) -> SeekPlan | OperationView:
-        """See the protocol."""
         parts = self._of(name).operation_parts
         if not request.dry_run:
             await parts.control.ask()
@@ -97,7 +95,7 @@ class Seeks:
     # --- looking
 
     async def _look(self, parts: OperationParts, request: SeekRequest) -> list[_SeekPlace]:
-        """The partitions that are meant, and where each would go. Raises PressureError."""
+        """Read the requested partitions, and where each would go. Raises PressureError."""
         if self._looking >= LOOKS_MAX:
             raise PressureError("too many look at progress at once")
         self._looking += 1
@@ -184,7 +182,9 @@ def _progress(place: _SeekPlace, snapshot: Snapshot) -> PartitionProgress:
 
 
 def _plan(place: _SeekPlace, request: SeekRequest) -> PartitionPlan:
-    """Counts offsets, so a hole of the log counts as a message."""
+    """What would happen to one partition. It counts offsets, so a gap in the log counts as
+    messages.
+    """
     to = place.to or Position(place.tp.topic, place.tp.partition, place.end)
     snapshot, end = place.snapshot, place.end
     if snapshot is None:
@@ -197,7 +197,7 @@ def _plan(place: _SeekPlace, request: SeekRequest) -> PartitionPlan:
     if request.increase_only:
         again = 0
     else:
-        # Finished now, at or above the target, and not finished after it.
+        # Finished now, at or above the target, and not finished after the seek.
         again = max(min(mark, end) - target, 0) - stays.count_between(target, max(mark, target))
         first = max(mark, target)
         again += finished.count_between(first, end)
@@ -213,7 +213,7 @@ def _plan(place: _SeekPlace, request: SeekRequest) -> PartitionPlan:
 
 
 def _both(one: ChunkedBitmap, other: ChunkedBitmap, start: int, end: int) -> int:
-    """How many offsets of [start, end) are in both."""
+    """How many offsets of [start, end) are in both bitmaps."""
     return sum(
         one.count_between(max(a, start), min(b, end)) for a, b in other.ranges(start) if a < end
     )

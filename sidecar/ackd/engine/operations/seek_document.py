@@ -1,4 +1,4 @@
-"""A move of a group as it is kept in the store while it is carried out."""
+"""The document of a seek or import: what the store keeps while a sidecar carries it out."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ackd.errors import StoreDataError
 
 
 class Stage(StrEnum):
-    """How far it is; each one can be begun anew after a crash.
+    """How far the seek is; each stage can be begun anew after a crash.
 
-    HALT: all sidecars stop granting and let go. COPIES: which copies are under lease. RESET: the
-    partitions are moved. FINISH: other copies of what comes again are finished. CHECK: the store
-    still has it all.
+    HALT: all sidecars stop granting and let their partitions go. COPIES: find the copies under
+    lease. RESET: move the partitions. FINISH: finish the other copies of messages that come again.
+    CHECK: make sure that the store still has every reset.
     """
 
     HALT = "halt"
@@ -29,8 +29,8 @@ class Stage(StrEnum):
 class SeekTarget(msgspec.Struct):
     """One partition and where it goes. `finished`: ranges above that stay finished.
 
-    `held`: offsets whose copy is under lease; that copy is all that comes of them. `epoch`: the
-    reset epoch before, None = not looked at yet.
+    `held`: offsets whose copy is under lease; only that copy is delivered, not the message itself.
+    `epoch`: the reset epoch before the seek, None = not read yet.
     """
 
     topic: str
@@ -43,14 +43,15 @@ class SeekTarget(msgspec.Struct):
     done: bool = False
 
     def key(self, cluster: str, subscription: str) -> LedgerKey:
-        """Of its record."""
+        """Key of the partition's record."""
         return LedgerKey(cluster, subscription, bytes.fromhex(self.topic_id), self.partition)
 
 
 class SeekDocument(msgspec.Struct, kw_only=True):
-    """The operation. `keep`: (partition, offset) of copies that stay, `copies`: finished ones.
+    """The operation. `keep`: (partition, offset) of copies that stay, `copies`: how many were
+    finished.
 
-    `kind` is `seek` or `import`; it tells this document from one about dead letters.
+    `kind` is `seek` or `import`; `seek` tells this document from one about dead letters.
     """
 
     seek: bool = True
@@ -73,11 +74,11 @@ class SeekDocument(msgspec.Struct, kw_only=True):
 
     @property
     def topic_id(self) -> str:
-        """Of dead letters: it has none."""
+        """Empty: a seek has no dead-letter topic."""
         return ""
 
     def view(self, *, cancelling: bool = False) -> OperationView:
-        """As it is told: in partitions."""
+        """The values that the API shows, counted in partitions."""
         state = self.state
         if cancelling and state is Progress.RUNNING:
             state = Progress.CANCELLING
@@ -98,7 +99,7 @@ class SeekDocument(msgspec.Struct, kw_only=True):
         )
 
     def text(self) -> bytes:
-        """For the store."""
+        """The document as JSON, for the store."""
         return msgspec.json.encode(self)
 
 
@@ -107,7 +108,7 @@ class _Kind(msgspec.Struct):
 
 
 def is_seek(raw: bytes) -> bool:
-    """Whether a document of the store is one of these."""
+    """Whether a stored document is a `SeekDocument`."""
     try:
         return msgspec.json.decode(raw, type=_Kind).seek
     except msgspec.DecodeError:
@@ -115,7 +116,7 @@ def is_seek(raw: bytes) -> bool:
 
 
 def read_seek(raw: bytes) -> SeekDocument:
-    """Back from the store. Raises StoreDataError."""
+    """Parse a document from the store. Raises StoreDataError."""
     try:
         return msgspec.json.decode(raw, type=SeekDocument)
     except msgspec.DecodeError as error:

@@ -1,8 +1,9 @@
-"""Carrying out a move of a group, so that a kill at any moment leaves a state to go on from.
+"""Carries out a seek, so that a kill at any moment leaves a state to go on from.
 
-While it runs, the live value halts every sidecar: none owns a partition, so nothing is handed out
-and nothing is sent back. Then each partition's record is reset by one atomic call, under a term
-that fences whoever owned it. A reset is done once: the record's epoch tells (rules R2, R8, I3).
+While it runs, the live value halts every sidecar: none owns a partition, so none delivers a message
+or moves one to the retry topic. Then one atomic call resets each partition's record, under a term
+that fences its former owner. A reset is done once: the record's reset epoch shows whether it is
+(rules R2, R8, I3).
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from ackd.store.flusher import LedgerHandle
 
 READ_MAX = 500
 HEARD_MS = UNCONFIRMED_MS + 200
-"""After so long no sidecar grants that has not heard of the halt, even if none says so: a
-heartbeat's answer brings it, and who has had none for `UNCONFIRMED_MS` grants nothing.
+"""By now every sidecar has either seen the halt in a heartbeat reply or stopped granting because it
+got no reply for `UNCONFIRMED_MS`; so go on even if none confirms the halt.
 """
 NAP_MS = 100
 _PENDING = frozenset({State.DEAD, State.SENDING})
 
 
 class SeekJob:
-    """One try to bring a seek to its end. Raises StoreError, BrokerError, NoRightError."""
+    """One attempt to finish a seek. Raises StoreError, BrokerError, NoRightError."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class SeekJob:
         self._targets = {(each.topic_id, each.partition): each for each in document.targets}
 
     async def run(self) -> None:
-        """Until it is done, or cancelled."""
+        """Work until the seek is done or cancelled."""
         document = self._document
         while document.state is Progress.RUNNING:
             await self._operations.keep_right()
@@ -82,7 +83,7 @@ class SeekJob:
     # --- nobody else works on the records
 
     async def _halt(self) -> None:
-        """Hold every sidecar, also again when the store has forgotten the halt."""
+        """Halt every sidecar, also again when the store has forgotten the halt."""
         control, document = self._parts.control, self._document
         if control.halted_for == document.id and document.stage is not Stage.HALT:
             return
@@ -105,7 +106,7 @@ class SeekJob:
     async def _letters(
         self, log: DeadLetterLog, number: int, start: int, end: int | None = None
     ) -> AsyncIterator[list[Letter]]:
-        """Copies from `start` on, to the end of the log (or `end`), batch by batch."""
+        """Read copies from `start` to the end of the log (or `end`), batch by batch."""
         first, log_end = await log.range(number)
         at, stop = max(first, start), log_end if end is None else min(end, log_end)
         while at < stop:
@@ -114,7 +115,7 @@ class SeekJob:
             await self._operations.keep_right()
 
     def _target_of(self, letter: Letter) -> SeekTarget | None:
-        """Where the message of a copy comes again, if it does."""
+        """The target whose seek brings the message of this copy again; None if none does."""
         origin = letter.carrier.origin
         if origin.cluster != self._state.cluster:
             return None
@@ -122,7 +123,7 @@ class SeekJob:
         return None if target is None or origin.offset < target.offset else target
 
     async def _find_held(self) -> None:
-        """Copies under lease stay what comes of their messages: one holder (I3)."""
+        """A message whose copy is under lease is delivered as that copy only: one holder (I3)."""
         document = self._document
         document.keep = []
         for target in document.targets:
@@ -141,7 +142,7 @@ class SeekJob:
                             self._keep(number, letter)
 
     def _keep(self, number: int, letter: Letter) -> None:
-        """This copy is all that comes of its message."""
+        """Keep this copy in place of its message."""
         target = self._target_of(letter)
         if target is not None:
             target.held.append(letter.carrier.origin.offset)
@@ -152,7 +153,7 @@ class SeekJob:
         return self._parts.retry_topic.name
 
     async def _finish_copies(self) -> None:
-        """All other copies of what comes again: silently over (R8)."""
+        """Finish all other copies of messages that come again, without delivery (R8)."""
         document = self._document
         if document.increase_only or not any(target.done for target in document.targets):
             return
@@ -160,7 +161,7 @@ class SeekJob:
             for number in log.partitions:
                 taken = await self._records.take(self._retry_key(log, number), None)
                 if taken is None:
-                    continue  # nobody has read it, so every copy still has to ask its home
+                    continue  # no sidecar read it yet: every copy still has to claim
                 handle, snapshot = taken
                 finished = ChunkedBitmap.of(snapshot.chunks)
                 states = {slot.offset: slot.state for slot in snapshot.slots}
@@ -183,7 +184,7 @@ class SeekJob:
     async def _finish(
         self, handle: LedgerHandle, over: Sequence[Letter], states: Mapping[int, State]
     ) -> None:
-        """`states`: those of the slots when the record was taken."""
+        """Finish copies. `states`: of the slots when this sidecar took the record."""
         ops = [_skip(letter.record.offset) for letter in over]
         reply = await self._records.decide(handle, ops)
         self._document.copies += len(ops)
@@ -192,7 +193,9 @@ class SeekJob:
                 await self._revived(letter)
 
     async def _revived(self, letter: Letter) -> None:
-        """A late extend gave this copy a holder since `_find_held`: it stays, its origin not."""
+        """A late extend gave this copy a holder since `_find_held`: keep the copy, finish its
+        origin.
+        """
         target = self._target_of(letter)
         if target is not None:
             offset = letter.carrier.origin.offset
@@ -251,14 +254,14 @@ class SeekJob:
         return True
 
     async def _increase(self, target: SeekTarget) -> bool:
-        """Only forward, and nothing that is finished becomes unfinished."""
+        """Move forward only: nothing that is finished becomes unfinished."""
         taken = await self._records.take(self._key(target), target.offset)
         if taken is None:
             raise StoreError("a record was made and is gone")
         handle, snapshot = taken
         if snapshot.watermark > target.offset and not target.finished:
             return False
-        # What is under lease or on its way stays, and so does the window from the first of it on.
+        # Keep messages under lease or on their way, so the window begins at the first of them.
         pending = {slot.offset for slot in snapshot.slots if slot.state in _PENDING}
         floor = min([target.offset, *pending, *_live(snapshot)])
         ops: list[Op] = [Advance(floor)]
@@ -270,7 +273,7 @@ class SeekJob:
         return True
 
     async def _check(self) -> None:
-        """A store that was set back meanwhile may have forgotten a reset: then once more."""
+        """If the store rolled back meanwhile and forgot a reset, repeat that reset."""
         document = self._document
         if not document.increase_only:
             for target in document.targets:
@@ -294,7 +297,7 @@ def _live(snapshot: Snapshot) -> set[int]:
 
 
 def _skip(offset: int) -> Op:
-    """Finished without delivery, unless it is under lease."""
+    """Finish a message without delivery, unless it is under lease."""
     return Gap(offset, offset + 1, Finish.SKIPPED)
 
 

@@ -1,6 +1,6 @@
-"""Answers that are remembered by idempotency key (draft-ietf-httpapi-idempotency-key-header-07).
+"""Remembers answers by idempotency key (draft-ietf-httpapi-idempotency-key-header-07).
 
-A batch may go well in part: what is known of it stays, and a repeat publishes only the rest.
+A batch may succeed in part: the known results are kept, and a repeat publishes only the rest.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class KnownKey(msgspec.Struct, array_like=True):
 
 
 class RememberedPublish(msgspec.Struct, omit_defaults=True):
-    """What is kept under an idempotency key.
+    """What the store keeps under an idempotency key.
 
-    `until_ms` (Unix time): a request is running, or its sidecar has died if that is over. `results`
-    of all messages, None for those that are not published. `boxed`: the whole request goes into the
-    outbox, which itself knows repeats of it.
+    `until_ms` (Unix time): a request is running until then; after it, its sidecar has died.
+    `results`: one for each message, None = not published. `boxed`: the whole request goes into the
+    outbox, which recognizes repeats of it by itself.
     """
 
     fingerprint: bytes
@@ -52,7 +52,9 @@ class RememberedPublish(msgspec.Struct, omit_defaults=True):
 
 @dataclass(slots=True)
 class KeyClaim:
-    """The right to publish what has no result yet. `known`: results by message, None = publish."""
+    """The right to publish the messages without a result. `known`: results by message, None =
+    publish.
+    """
 
     name: str
     fingerprint: bytes
@@ -61,7 +63,7 @@ class KeyClaim:
 
 
 class Answers:
-    """What one sidecar keeps in the store for one broker."""
+    """The answers that one sidecar keeps in the store for one broker."""
 
     def __init__(self, broker: str, settings: PublishSettings, context: Context) -> None:
         self._broker = broker
@@ -73,7 +75,7 @@ class Answers:
         """The first answer again, or a claim.
 
         Raises IdempotencyMismatchError, IdempotencyRunningError, OutcomeUnknownError (once, when
-        the first one's sidecar died), PressureError, StoreError.
+        the sidecar of the first request died), PressureError, StoreError.
         """
         self._make_room()
         name = f"idem:{self._broker}:{request.idempotency_key}"
@@ -107,12 +109,14 @@ class Answers:
         return KeyClaim(name, entry.fingerprint, known)
 
     async def end(self, claim: KeyClaim, results: Sequence[Stored | Accepted | AckdError]) -> None:
-        """Remember what went well. What is in doubt was answered 504, and a repeat tries again."""
+        """Store the successful results. What is in doubt was answered 504, and a repeat tries it
+        again.
+        """
         known = [None if isinstance(each, AckdError) else each for each in results]
         await self._leave(claim.name, claim.fingerprint, known)
 
     async def undo(self, claim: KeyClaim) -> None:
-        """Nothing was published."""
+        """Give the claim up: nothing was published."""
         await self._leave(claim.name, claim.fingerprint, claim.known)
 
     async def _leave(

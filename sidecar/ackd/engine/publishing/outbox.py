@@ -1,7 +1,7 @@
-"""The outbox of one broker: messages are accepted into the store and sent in the background.
+"""The outbox of one broker: accepts messages into the store, and sends them in the background.
 
-Durable when `accept` returns. All sidecars of a store share the outbox of a broker (see
-`outbox_place`); `outbox_sender` sends, at the one that holds the lease.
+Messages are durable when `accept` returns. All sidecars of a store share a broker's outbox (see
+`outbox_name`); the sidecar that holds its lease sends (`outbox_sender`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _Asked = tuple[Post, asyncio.Future[Posted]]
 
 
 class OutboxService:
-    """Accepts for one broker. How much may wait for the store is bounded by who publishes."""
+    """Accepts messages for one broker. `Publisher` bounds how much waits for the store."""
 
     def __init__(
         self,
@@ -66,7 +66,8 @@ class OutboxService:
     async def accept(
         self, messages: Sequence[Outgoing], ticket: bytes
     ) -> tuple[list[Accepted], bool]:
-        """Make all durable, or none; and whether this is a repeat with the same ticket.
+        """Make all messages durable, or none. Also returns whether this repeats a request with the
+        same ticket.
 
         Raises PressureError (the outbox is full), BodyTooLargeError, StoreError.
         """
@@ -92,7 +93,7 @@ class OutboxService:
         return accepted, posted.replayed
 
     async def _post(self, post: Post) -> Posted:
-        """Requests that come while a call is under way travel in the next one together."""
+        """Requests that arrive during a call to the store share the next call."""
         future: asyncio.Future[Posted] = asyncio.get_running_loop().create_future()
         self._asked.append((post, future))
         if not self._asking:
@@ -132,14 +133,14 @@ class OutboxService:
     # --- looking
 
     async def look(self, number: int) -> OutboxMessage:
-        """One message. Raises UnknownOutboxMessageError, StoreError."""
+        """Read one message's state. Raises UnknownOutboxMessageError, StoreError."""
         found = await self._context.store.outboxes.look(self._place.name, number)
         if not found.state:
             raise UnknownOutboxMessageError
         return read_look(self.name, number, found)
 
     async def again(self, number: int) -> OutboxMessage:
-        """Send a failed one again. Raises NotFailedError and as `look`."""
+        """Send a failed message again. Raises NotFailedError, and what `look` raises."""
         if not await self._context.store.outboxes.again(self._place.name, number):
             found = await self.look(number)
             raise NotFailedError(f"{found.id} is {found.state}")
@@ -148,17 +149,17 @@ class OutboxService:
 
     @property
     def backlog(self) -> bool:
-        """Messages that are due wait here, as far as this sidecar knows."""
+        """Whether due messages wait here, as far as this sidecar knows."""
         return self.sender.backlog
 
     async def stop(self) -> None:
-        """Finish what is under way, bounded, and let another sidecar send."""
+        """Finish what is under way, for a bounded time, and let another sidecar send."""
         await self.sender.stop()
         await self._tasks.stop()
 
 
 class OutboxServices:
-    """`ackd.api.outbox.OutboxDesk`."""
+    """Implements `ackd.api.outbox.OutboxApi`."""
 
     def __init__(self, outboxes: Mapping[str, OutboxService]) -> None:
         self._outboxes = outboxes
@@ -170,15 +171,12 @@ class OutboxServices:
         return outbox
 
     def views(self) -> list[OutboxView]:
-        """All of them."""
         return [each.sender.view() for each in self._outboxes.values()]
 
     async def message(self, broker: str, number: int) -> OutboxMessage:
-        """One message."""
         return await self._of(broker).look(number)
 
     async def again(self, broker: str, number: int) -> OutboxMessage:
-        """Send a failed message again."""
         return await self._of(broker).again(number)
 
 
@@ -186,4 +184,4 @@ def _fail(asked: Sequence[_Asked] | deque[_Asked], error: StoreError | BrokerErr
     for _, future in asked:
         if not future.done():
             future.set_exception(type(error)(error.detail, **error.facts))
-            future.exception()  # seen: whoever waited may be gone
+            future.exception()  # mark as retrieved: the waiting caller may be gone

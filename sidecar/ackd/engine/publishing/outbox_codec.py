@@ -20,7 +20,9 @@ class _Entry(msgspec.Struct, array_like=True):
 
 
 class _Result(msgspec.Struct, array_like=True):
-    """`offset` -1: not known. `doubtful`: it may be there twice. `error`: it is not there."""
+    """`offset` -1: not known. `doubtful`: the broker may have it twice. `error`: the broker refused
+    it.
+    """
 
     topic: str = ""
     partition: int = 0
@@ -35,29 +37,29 @@ _result = msgspec.msgpack.Decoder(_Result).decode
 
 
 def write_message(message: Outgoing) -> bytes:
-    """All but the delay, which the outbox keeps itself."""
+    """Encode all but the delay, which the outbox keeps itself."""
     headers, partition = message.headers, message.partition
     return _encode(_Entry(message.topic, message.key, message.value, headers, partition))
 
 
 def read_message(body: bytes) -> Outgoing:
-    """Raises msgspec.DecodeError for what no version of ackd has written."""
+    """Raises msgspec.DecodeError for bytes that no version of ackd has written."""
     entry = _entry(body)
     return Outgoing(entry.topic, entry.key, entry.value, entry.headers, entry.partition)
 
 
 def write_stored(stored: Stored, *, doubtful: bool) -> bytes:
-    """The result of a message that was sent."""
+    """Encode the result of a message that was sent."""
     return _encode(_Result(stored.topic, stored.partition, stored.offset, doubtful))
 
 
 def write_failed(error: AckdError) -> bytes:
-    """The result of a message that was refused."""
+    """Encode the result of a message that the broker refused."""
     return _encode(_Result(error=f"{error.type}: {error.detail}"))
 
 
 def read_look(broker: str, number: int, look: Look) -> OutboxMessage:
-    """What the store says, for people."""
+    """Decode the store's answer into what the API shows."""
     name = f"{broker}/{number}"
     if look.state not in ("sent", "failed"):
         return OutboxMessage(name, look.state, look.due_ms, look.doubtful)

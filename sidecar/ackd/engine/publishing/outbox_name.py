@@ -1,8 +1,8 @@
-"""Which outbox a broker has: one for its name in the configuration and the cluster behind it (R1).
+"""Decides the name of a broker's outbox: its configured name and the cluster behind it (R1).
 
-Two services that share a store may both call their broker `main` and mean different clusters. The
-cluster is asked for when the broker is there, and kept in the store beside a digest of how it is
-reached, for a sidecar that starts while the broker is away.
+Two services that share a store may both call their broker `main` and mean different clusters. This
+file asks the broker for its cluster once it is up. It keeps the answer in the store, beside a
+digest of the connection settings, for a sidecar that starts while the broker is away.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class OutboxPlace:
 
     @property
     def name(self) -> str:
-        """Raises BrokerError while nobody knows the cluster."""
+        """Raises BrokerError until the cluster is known."""
         if not self._name:
             raise BrokerError(f"{self._broker} was never reached: its cluster is not known yet")
         return self._name
@@ -46,7 +46,7 @@ class OutboxPlace:
         self.known.set()
 
     async def find(self, broker: Broker) -> None:
-        """Learn the name: from what is kept, then from the broker itself."""
+        """Learn the name: first from the store, then from the broker itself."""
         while not self._up.is_set():
             try:
                 kept = await self._store.get(self._value)

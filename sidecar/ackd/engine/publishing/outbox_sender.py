@@ -1,9 +1,10 @@
-"""Sending what an outbox holds: at the sidecar with the lease, in order per key and partition.
+"""Sends the messages of an outbox, at the sidecar with the lease, in order per key and partition.
 
-Two messages of a topic with the same key, or for the same explicit partition, are never on their
-way together: the later one waits until the earlier one is stored or refused for good. What has no
-key goes in batches. A message is removed from the outbox only after the broker has it (I1); what
-may have been sent without an answer is sent again and says so (`in_doubt`).
+Two messages of a topic with the same key, or for the same explicit partition, are never in flight
+together: the later one waits until the broker has stored the earlier one or refused it for good.
+Messages without a key are sent in batches. A message is removed from the outbox only after the
+broker has it (I1). A message that may have been sent without an answer is sent again and marked
+`in_doubt`.
 """
 
 from __future__ import annotations
@@ -30,9 +31,11 @@ LOG = logging.getLogger("ackd.engine")
 LEASE_MS = 3_000
 POLL_MS = 100
 TURN_MS = 10
-"""Least time between two questions to the store: what comes meanwhile goes together."""
+"""Least time between two calls to the store: messages that come meanwhile go together."""
 IDLE_POLL_MS = 1_000
-"""Who does not hold the lease looks this often; a dead holder is replaced LEASE_MS + this later."""
+"""A sidecar without the lease tries this often to get it; a dead holder is replaced after
+`LEASE_MS` + this.
+"""
 IDLE_RELEASE_MS = 30_000
 HELD_MAX = 1_000
 HELD_BYTES_MAX = 16 * 1024 * 1024
@@ -44,14 +47,14 @@ AGAIN_MS_MAX = 5_000
 GROWTH = 1.6
 STOP_MS = 2_000
 IN_A_TURN = 1 << 62
-"""Not asleep: what is accepted now may be missed by the question that is under way."""
+"""Not asleep: the running call to the store may miss what is accepted now, so wake it."""
 _DRAIN_POLL_S = 0.02
 
 Lane = tuple[str, bytes | int]
 
 
 class _Held:
-    """A message that this sidecar has taken."""
+    """A message that this sidecar has taken from the outbox."""
 
     __slots__ = ("again_ms", "doubtful", "due_ms", "flying", "lanes", "message", "size", "tries")
 
@@ -71,7 +74,7 @@ class _Held:
 
 
 class OutboxSender:
-    """One broker's. `away`: the broker can't be reached now."""
+    """Sends for one broker. `away` tells whether the broker is unreachable now."""
 
     def __init__(
         self,
@@ -110,7 +113,7 @@ class OutboxSender:
     # --- what others ask
 
     def accepted(self, delay_ms: int) -> None:
-        """A message was accepted here that is due in so long."""
+        """This sidecar accepted a message that is due in `delay_ms`."""
         if self._now_ms() + delay_ms < self._sleeps_until_ms:
             self._wake.set()
         if not delay_ms:
@@ -118,11 +121,11 @@ class OutboxSender:
 
     @property
     def backlog(self) -> bool:
-        """Something is due and not sent, as far as is known here."""
+        """Whether something is due and not sent, as far as this sidecar knows."""
         return bool(self._held or self._load.due)
 
     def view(self) -> OutboxView:
-        """For people."""
+        """The values that the API shows."""
         load = self._load
         holder = load.holder.partition("#")[0]
         counts = (load.waiting, load.due, len(self._held), load.failed, load.size)
@@ -131,7 +134,6 @@ class OutboxSender:
     # --- life
 
     async def run(self) -> None:
-        """Send until cancelled."""
         self._detail = "the broker was never reached"
         await self._place.known.wait()
         while True:
@@ -155,7 +157,7 @@ class OutboxSender:
                 await asyncio.sleep(early_ms / 1000)
 
     async def drain(self) -> None:
-        """Wait until what is due is sent, as long as that goes well."""
+        """Wait until all due messages are sent, as long as sending succeeds."""
         while self._term and self._going_well():  # noqa: ASYNC110 - ends in `run`, which is awaited by nobody
             await asyncio.sleep(_DRAIN_POLL_S)
 
@@ -163,7 +165,7 @@ class OutboxSender:
         return self.backlog and not self._away() and not any(h.tries for h in self._held.values())
 
     async def stop(self) -> None:
-        """Take nothing more, hear what is under way (bounded), give the lease back."""
+        """Take nothing more, wait for sends under way (bounded), give the lease back."""
         self._stopping = True
         try:
             async with asyncio.timeout(STOP_MS / 1000):
@@ -188,7 +190,7 @@ class OutboxSender:
     # --- a turn
 
     async def _turn(self) -> int:
-        """Confirm, take, send; returns how long there is nothing to do, in ms."""
+        """Confirm, take, send; returns for how long there is nothing to do, in ms."""
         await self._confirm()
         if self._stopping:
             return IDLE_POLL_MS
@@ -241,7 +243,7 @@ class OutboxSender:
         self._valid_until_ms = begin_ms + LEASE_MS
         for parcel in load.parcels:
             if parcel.number in self._held or parcel.number in self._unconfirmed:
-                continue  # a failover has forgotten that it was taken
+                continue  # a failover of the store lost that it was taken
             try:
                 self._held[parcel.number] = _Held(parcel, read_message(parcel.body))
             except msgspec.DecodeError as error:
@@ -249,7 +251,7 @@ class OutboxSender:
                 self._unconfirmed[parcel.number] = self._failed(parcel.number, refused)
 
     def _fenced(self) -> None:
-        """What was taken under the last term is somebody else's now."""
+        """Another sidecar has the lease: drop what was taken under the last term."""
         if self._held or self._unconfirmed:
             LOG.warning("outbox of %s: another sidecar sends now", self._name)
         self._held.clear()
@@ -257,7 +259,7 @@ class OutboxSender:
         self._term = 0
 
     async def _confirm(self) -> None:
-        """Tell the store what was sent; repeated until it is told, or the lease is lost."""
+        """Report what was sent to the store; repeated until it answers or the lease is lost."""
         if not self._unconfirmed or not self._term:
             return
         begin_ms, told = self._now_ms(), list(self._unconfirmed.values())
@@ -274,11 +276,11 @@ class OutboxSender:
     # --- publishing
 
     def _send(self) -> None:
-        """Start publishing what may go now."""
+        """Start publishing the messages that may go now."""
         while self._publishes < PUBLISHES_MAX and not self._stopping:
             now_ms = self._now_ms()
             if not self._term or now_ms >= self._valid_until_ms or self._away():
-                return  # a sidecar that was frozen meanwhile must not send
+                return  # the lease is over: a sidecar that was frozen must not send
             chosen = self._choose(now_ms)
             if not chosen:
                 return
@@ -288,7 +290,7 @@ class OutboxSender:
             self._tasks.start(self._publish(self._term, chosen), "publish")
 
     def _choose(self, now_ms: int) -> dict[int, _Held]:
-        """In order; of each lane the first one only."""
+        """Pick messages in order, and only the first one of each lane."""
         busy: set[Lane] = {
             lane for held in self._held.values() if held.flying for lane in held.lanes
         }
@@ -317,12 +319,12 @@ class OutboxSender:
             return  # fenced meanwhile: the successor sends these again
         for (number, held), result in zip(chosen.items(), results, strict=True):
             self._answered(number, held, result)
-        self._send()  # what has waited for these need not wait for the store
+        self._send()  # later messages of these lanes need not wait for the store
 
     def _answered(self, number: int, held: _Held, result: PublishResult) -> None:
         metrics = self._context.metrics
         if self._held.get(number) is not held:
-            return  # the lease was lost meanwhile, and this is somebody else's
+            return  # the lease was lost meanwhile: another sidecar has it
         held.flying = False
         if isinstance(result, Stored):
             del self._held[number]

@@ -1,8 +1,8 @@
-"""Publishing: tries, pauses under pressure, the outbox, and repeats under an idempotency key.
+"""Publishing: attempts, pauses under pressure, the outbox, and repeats under an idempotency key.
 
-After RocketMQ's documented client rules: a first try and two more at once for what was certainly
-not stored, on another partition only where nobody chose one (R20); under pressure exponential
-pauses.
+Follows RocketMQ's documented client rules. A message that was certainly not stored gets a first
+attempt and two more at once, on another partition only where the application chose none (R20).
+Under pressure the pauses grow exponentially.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ TICKET_BYTES = 16
 
 
 class Backoff(wait_base):
-    """1 s, then 1.6 times longer each, with 20 % of chance, never above the limit."""
+    """1 s, then 1.6 times longer each time, with 20 % of jitter, never above the limit."""
 
     def __init__(self, settings: PublishSettings) -> None:
         self._settings = settings
@@ -81,7 +81,9 @@ class Publisher:
         self._bytes = 0
 
     async def publish(self, request: PublishRequest) -> Published:
-        """Publish all; per message a result. Raises PressureError and the idempotency errors."""
+        """Publish all messages; one result for each. Raises PressureError and the idempotency
+        errors.
+        """
         nothing: list[Stored | Accepted | None] = [None] * len(request.messages)
         if request.idempotency_key is None:
             return await self._bounded(request, nothing)
@@ -102,7 +104,7 @@ class Publisher:
     async def _bounded(
         self, request: PublishRequest, known: Sequence[Stored | Accepted | None]
     ) -> Published:
-        """Refuse at once what would exceed the bounds (I8)."""
+        """Refuse at once a request that would exceed the bounds (I8)."""
         messages = request.messages
         size = sum(len(m.value or b"") + len(m.key or b"") for m in messages)
         if (
@@ -124,7 +126,7 @@ class Publisher:
             self._bytes -= size
 
     def _trace(self, traces: Traces, published: Published, start_ms: int, topic: str) -> None:
-        """One span a request; those that went well are sampled."""
+        """Write one span for each request; successful ones are sampled."""
         failed = sum(isinstance(each, AckdError) for each in published.results)
         more = (
             f",{text('messaging.destination.name', topic)},{text('ackd.broker', self._name)}"
@@ -161,7 +163,7 @@ class Publisher:
     # --- the outbox
 
     def _boxed(self, message: Outgoing, request: PublishRequest) -> bool:
-        """Whether it goes into the outbox and not to the broker now."""
+        """Whether the message goes into the outbox instead of to the broker now."""
         outbox = self._outbox
         if outbox is None:
             return False
@@ -169,7 +171,7 @@ class Publisher:
             return True
         if message.delay_ms and not self._broker.capabilities.delayed_publish:
             return True
-        # What waits there was accepted before: nothing may overtake it.
+        # The outbox accepted its messages earlier: nothing may overtake them.
         return self._when_away and (outbox.away() or outbox.backlog)
 
     async def _accept(
@@ -178,7 +180,7 @@ class Publisher:
         which: Sequence[int],
         results: list[Stored | Accepted | AckdError | None],
     ) -> bool:
-        """Put these into the outbox together; whether it is a repeat."""
+        """Put these into the outbox together; returns whether it is a repeat."""
         if self._outbox is None:
             return False
         try:
@@ -212,7 +214,7 @@ class Publisher:
         return None
 
     async def _tries(self, messages: list[Outgoing]) -> list[PublishResult]:
-        """Try, try again at once what was certainly not stored, then pause under pressure."""
+        """Publish, try again at once what was certainly not stored, then pause under pressure."""
         results: list[PublishResult] = await self._again(messages, [], _first)
         for _ in range(self._settings.retries_max):
             results = await self._again(messages, results, _not_stored)
@@ -241,8 +243,8 @@ class Publisher:
         before: list[PublishResult],
         wanted: Callable[[PublishResult], bool],
     ) -> list[PublishResult]:
-        """Publish once more what `wanted` says, in the old order; the broker chooses partitions
-        anew.
+        """Publish again the messages whose result `wanted` selects, in the old order; the broker
+        chooses partitions anew.
         """
         if not before:
             return await self._broker.publish(messages)
@@ -265,9 +267,9 @@ class Publisher:
 
 
 def _ticket(request: PublishRequest, which: Sequence[int]) -> bytes:
-    """Names these messages of a request that has an idempotency key, the same for each repeat.
+    """Identifies these messages of a request with an idempotency key, the same for each repeat.
 
-    With other ones of its messages a repeat is no repeat for the outbox.
+    A repeat with other messages of the request is no repeat for the outbox.
     """
     if request.idempotency_key is None:
         return b""

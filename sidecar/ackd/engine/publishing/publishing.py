@@ -1,4 +1,4 @@
-"""Publishing to all brokers of this sidecar, at once or through their outboxes."""
+"""Publishing to all brokers of this sidecar, directly or through their outboxes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from ackd.ports import Broker
 
 
 class Publishing:
-    """A publisher and (unless it is off) an outbox per broker. `up`: which brokers have started."""
+    """A publisher for each broker and, unless it is off, an outbox. `up`: which brokers have
+    started.
+    """
 
     def __init__(
         self,
@@ -35,7 +37,7 @@ class Publishing:
         self.outbox = OutboxServices(self._outboxes)
 
     def start(self, context: Context, tasks: Tasks) -> None:
-        """Begin, once the store is connected."""
+        """Start publishers and outboxes, once the store is connected."""
         settings = self._settings.publish
         for name, broker in self._brokers.items():
             outbox = None
@@ -60,7 +62,9 @@ class Publishing:
         return any(trouble.away for trouble in self._brokers[name].troubles())
 
     async def publish(self, broker: str | None, request: PublishRequest) -> Published:
-        """To the named broker, the only one, or the one that has the topic subscribed."""
+        """Publish to the named broker, to the only one, or to the one whose subscription has the
+        topic.
+        """
         publisher = self._publishers.get(broker or self._broker_for(request))
         if publisher is None:
             raise BadParameterError(f"there is no broker {broker!r}")
@@ -76,9 +80,9 @@ class Publishing:
         return names.pop()
 
     async def drain(self) -> None:
-        """Wait until what is due is sent, where that goes well."""
+        """Wait until due messages are sent, as long as sending succeeds."""
         await asyncio.gather(*(each.sender.drain() for each in self._outboxes.values()))
 
     async def stop(self) -> None:
-        """Hear what is under way, and let other sidecars send."""
+        """Wait for what is under way, and let other sidecars send."""
         await asyncio.gather(*(each.stop() for each in self._outboxes.values()))

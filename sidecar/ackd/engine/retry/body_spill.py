@@ -1,6 +1,6 @@
-"""Which bodies wait on the disk: those of messages that are not due soon, until shortly before.
+"""Decides which bodies wait on disk: those of messages that are not due soon, until shortly before.
 
-Spilling is only about memory. When there is no room, bodies stay where they are and count in
+Spilling only saves memory. When the disk has no room, bodies stay in memory and count towards
 `window_bytes_max`, which holds back fetching.
 """
 
@@ -24,18 +24,18 @@ from ackd.ports import Record
 LOG = logging.getLogger("ackd.engine")
 
 WAIT_MIN_MS = 2_000
-"""Who is due sooner stays in memory."""
+"""A message that is due sooner keeps its body in memory."""
 AHEAD_MS = 500
-"""So long before it is due a body is read back."""
+"""A body is read back this long before its message is due."""
 BATCH_MAX = 500
 BATCH_BYTES_MAX = 4 * 1024 * 1024
 FULL_MS = 100
-"""While the window is full of bodies, those that are due are asked for again after this."""
+"""While the window is full, the sidecar tries again after this to read back bodies that are due."""
 FOREVER_MS = 1 << 62
 
 
 class BodySpill:
-    """Puts the bodies of one subscription away and fetches them back."""
+    """Writes the bodies of one subscription to disk and reads them back."""
 
     def __init__(
         self,
@@ -53,15 +53,15 @@ class BodySpill:
         self._number = 0
         self._wake = asyncio.Event()
 
-    # --- who
+    # --- which bodies
 
     def look(self, partition: Partition, now_ms: int) -> None:
-        """See who has begun to wait."""
+        """Queue the bodies of messages that have begun to wait."""
         ledger = partition.ledger
         waiting = ledger.bodies.take_waiting()
         if not waiting:
             return
-        # Who waits so long that it is sent back now does not wait here.
+        # A message that waits this long moves to the retry topic at once, so it is not spilled.
         rules = ledger.send_back.rules
         most_ms = FOREVER_MS if rules is None else rules.stuck_after_ms
         for offset in waiting:
@@ -72,14 +72,14 @@ class BodySpill:
             self._wake.set()
 
     def restore(self, partition: Partition, offset: int) -> None:
-        """It is ready already: its body is wanted now."""
+        """The message is ready already: read its body back now."""
         entry = partition.ledger.entry(offset)
         if entry is not None and isinstance(entry.body, Stub):
             self._later(0, partition, entry.body)
             self._wake.set()
 
     async def body(self, partition: Partition, offset: int) -> Record | None:
-        """The body of a message wherever it is; None when it has to be fetched again."""
+        """The body of a message, from memory or disk; None when it has to be fetched again."""
         entry = partition.ledger.entry(offset)
         held = None if entry is None else entry.body
         if not isinstance(held, Stub):
@@ -91,19 +91,18 @@ class BodySpill:
             return None
 
     def free(self, partition: Partition, offset: int) -> None:
-        """It is finished here: its body need not lie on the disk until it would have been due."""
+        """The message is finished: free its space on disk now instead of when it would be due."""
         entry = partition.ledger.entry(offset)
         if entry is not None and isinstance(entry.body, Stub):
             self.spill.free(entry.body)
 
     async def close(self) -> None:
-        """Leave nothing behind."""
+        """Delete everything on disk."""
         await self.spill.close()
 
     # --- the task
 
     async def run(self) -> None:
-        """Write and read until cancelled."""
         while True:
             now_ms = self._context.clock.monotonic_ms()
             if self._back and self._back[0][0] <= now_ms:
@@ -156,7 +155,7 @@ class BodySpill:
         if partition.closed or entry is None or entry.body is not body:
             self.spill.free(stub)
         elif not _waits(entry) or entry.due_ms - now_ms <= AHEAD_MS:
-            self.spill.free(stub)  # it became due while it was written
+            self.spill.free(stub)  # it became due during the write
         else:
             carrier = partition.copies.carrier(body)
             if carrier is not None:
@@ -178,7 +177,7 @@ class BodySpill:
             if partition.closed or entry is None or entry.body is not stub:
                 self.spill.free(stub)
             elif _waits_long(entry, now_ms):
-                self._later(entry.due_ms - AHEAD_MS, partition, stub)  # put off meanwhile
+                self._later(entry.due_ms - AHEAD_MS, partition, stub)  # it was delayed further
             else:
                 some.append((partition, stub))
                 size += stub.length
@@ -189,7 +188,7 @@ class BodySpill:
             await self._restore(some)
 
     def _full(self) -> bool:
-        """Enough bodies are ready: more of them would only take memory (I8)."""
+        """Enough bodies are ready in memory: reading back more would only take memory (I8)."""
         ready, size = self._partitions.held()
         return ready > 0 and size >= self._state.settings.window_bytes_max
 
@@ -210,7 +209,7 @@ class BodySpill:
             partition.perform()
 
     def _unreadable(self, some: Sequence[tuple[Partition, Stub]], error: OSError) -> None:
-        """The broker has them still."""
+        """Drop these stubs and fetch the messages again: the broker still has them."""
         LOG.warning("%s: spilled bodies are fetched again: %s", self._state.name, error)
         lost: dict[Partition, list[int]] = {}
         for partition, stub in some:
@@ -228,5 +227,5 @@ def _waits(entry: Entry[Held]) -> bool:
 
 
 def _waits_long(entry: Entry[Held] | None, now_ms: int) -> TypeGuard[Entry[Held]]:
-    """It is not handed out, nor asked about, for a good while."""
+    """Whether it will neither be delivered nor claimed for at least `WAIT_MIN_MS`."""
     return entry is not None and _waits(entry) and entry.due_ms - now_ms > WAIT_MIN_MS

@@ -1,7 +1,8 @@
-"""Carriers ask their home records whether they may be delivered (rule R2).
+"""Retry copies ask their origin records whether they may be delivered (rule R2).
 
-A claim is a call to the origin's record, by whoever owns the carrier. What the home confirmed is
-written into the carrier's own record (PLACE); then the home may be closed.
+The owner of a retry copy sends the claim to the record of the message's origin partition. It writes
+what the origin record confirmed into the record of the copy's own partition (`PlaceCopy`); then the
+origin record may be closed. In names here `carrier` is a retry copy and `home` its origin record.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ BATCH_MAX = 500
 HANDLES_MAX = 1_000
 CLOSING_MAX = 100_000
 HELD_MAX = 10_000
-"""Of one partition; a carrier that is forgotten here asks again in time, as all of them do."""
+"""Most copies remembered in `held` per partition. A copy that is dropped from it claims again by
+its timer, as all copies do.
+"""
 STRANGER = OpResult(Outcome.LOST, State.READY, 0, 0, 0, 0, late=False)
 _NAMES: Mapping[Outcome, str] = {
     Outcome.CLAIMED: "claimed",
@@ -50,7 +53,7 @@ _NAMES: Mapping[Outcome, str] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Ask:
-    """One carrier that asks."""
+    """One retry copy that claims, or whose origin record is to be closed."""
 
     partition: Partition
     offset: int
@@ -58,19 +61,19 @@ class _Ask:
 
     @property
     def close(self) -> CloseOrigin:
-        """The home is not needed any more."""
+        """The operation that removes the origin record, which is no longer needed."""
         return CloseOrigin(self.carrier.home.offset, self.carrier.generation)
 
     @property
     def line(self) -> OriginRecordRef | None:
-        """Of its home, if that stands in the line of a key."""
+        """The origin record's place in the queue of its key; None if it is in none."""
         order = self.partition.ledger.order
         place = None if order is None else order.place(self.offset)
         return place.home if place is not None and isinstance(place.home, OriginRecordRef) else None
 
     @property
     def claim(self) -> ClaimOrigin:
-        """The question whether it may be delivered."""
+        """The claim, which asks whether this copy may be delivered."""
         carrier, partition = self.carrier, self.partition
         return ClaimOrigin(
             carrier.home.offset,
@@ -82,17 +85,18 @@ class _Ask:
 
 
 class LeaseMover(Protocol):
-    """Moves the deadlines of open leases when an operator has asked for it."""
+    """Moves the deadlines of open leases after an operator changed the lease time."""
 
     def wanted(self, deadline_ms: int) -> bool: ...
     async def parked(self, handle: LedgerHandle, offsets: Sequence[int]) -> None: ...
 
 
 class CopyClaims:
-    """The claims of one subscription's carriers, in batches by origin.
+    """Sends the claims of one subscription's retry copies, in batches by origin partition.
 
-    `held`: carriers whose home is leased still, by topic id and partition, and by offset of that
-    home, with the lease's deadline (store's clock).
+    `held`: copies that wait because the message is still leased in its origin record, by topic id
+    and partition, then by offset of that record: the copy's partition and offset, and the lease's
+    deadline (store's clock).
     """
 
     def __init__(
@@ -123,17 +127,17 @@ class CopyClaims:
         self._told = False
 
     def claim(self, partition: Partition, offset: int) -> None:
-        """A carrier wants to be delivered."""
+        """Queue a claim for a copy that wants to be delivered."""
         self._wanted[partition, offset] = None
         self._wake.set()
 
     def question(self, partition: Partition, offset: int, carrier: RetryCopy) -> Op:
-        """What a carrier asks its home."""
+        """The claim of one copy, for callers that send it themselves."""
         return _Ask(partition, offset, carrier).claim
 
     def settled(self, key: LedgerKey, offset: int, outcome: Outcome, when_ms: int) -> None:
-        """What became of a lease. If it was in the way of a carrier that is here, and ended or will
-        end sooner than it seemed, that one need not wait for its deadline (R4, I4).
+        """A lease ended or got another deadline. If a copy here waits for that lease, and it ended
+        or now ends earlier, the copy claims now instead of at the old deadline (R4, I4).
         """
         found = self.held.get((key.topic_id, key.partition), {}).get(offset)
         if found is not None and (outcome is not Outcome.EXTENDED or when_ms < found[2]):
@@ -141,15 +145,15 @@ class CopyClaims:
             self.claim(*found[:2])
 
     def on_reply(self, partition: Partition, _: RecordCall, reply: RecordReply) -> None:
-        """What other sidecars settled in a partition that is owned here."""
+        """Read from the journal what other sidecars settled in a partition owned here."""
         key = partition.key
         if reply.journal and (key.topic_id, key.partition) in self.held:
             for each in reply.journal:
                 self.settled(key, each.offset, each.outcome, each.when_ms)
 
     def failed_with(self, origin: tuple[bytes, int], offset: int, error: str) -> bool:
-        """What an application said of a message under the lease of its original, for the headers
-        of the next copy. Whether the carrier in whose way that lease is is here.
+        """Keep the reason that an application reported under the lease of the original, for the
+        headers of the next copy. Returns whether the copy that waits for this lease is here.
         """
         found = self.held.get(origin, {}).get(offset)
         if found is not None:
@@ -157,14 +161,14 @@ class CopyClaims:
         return found is not None
 
     def _take_errors(self, ask: _Ask) -> None:
-        """What was said before the carrier was known here lies with the original."""
+        """Take the reasons that the original kept while this sidecar did not know the copy."""
         home = ask.carrier.home
         origin = self._partitions.by_ledger.get((home.topic_id, home.partition))
         if origin is not None:
             ask.partition.copies.take_errors(ask.offset, origin.copies, home.offset)
 
     def forget(self, partition: Partition) -> None:
-        """Its carriers are somebody else's now."""
+        """Another sidecar owns this partition now: stop tracking its copies."""
         if not partition.ledger.holds_copies:
             return
         for place, homes in list(self.held.items()):
@@ -189,8 +193,8 @@ class CopyClaims:
                 del self.held[topic_id, partition]
 
     def close(self, partition: Partition, offset: int) -> None:
-        """A carrier is in its own record: its home may go. Lost with this process, done again by
-        the next owner.
+        """A copy is in its own partition's record: close its origin record. If this process dies
+        first, the next owner does it.
         """
         self._closing[partition, offset] = self._claimed.pop((partition, offset), None)
         if len(self._closing) > CLOSING_MAX:
@@ -198,7 +202,6 @@ class CopyClaims:
         self._wake.set()
 
     async def run(self) -> None:
-        """Ask until cancelled."""
         while True:
             self._wake.clear()
             if not (self._wanted or self._closing):
@@ -223,7 +226,7 @@ class CopyClaims:
                 group.create_task(self._ask(handle, some))
 
     async def _read(self, partition: Partition, offset: int) -> _Ask | None:
-        """What the carrier says of itself; None when there is nothing to ask."""
+        """Read the copy's headers; None when there is nothing to claim."""
         entry = partition.ledger.entry(offset)
         if partition.closed or entry is None or entry.hold is not EntryStatus.CLAIMING:
             return None
@@ -245,7 +248,7 @@ class CopyClaims:
         return list(found.values())
 
     def handle(self, carrier: RetryCopy) -> LedgerHandle:
-        """Of the record that has its home; never as its owner."""
+        """Handle to the record that has the copy's origin record; used without owning it."""
         home, name = carrier.home, self._state.name
         key = LedgerKey(home.cluster, name, home.topic_id, home.partition)
         if carrier.redriven is not None:
@@ -284,7 +287,9 @@ class CopyClaims:
     async def _said(
         self, key: LedgerKey, asks: Sequence[_Ask], results: Sequence[OpResult]
     ) -> dict[_Ask, tuple[bytes, bytes]]:
-        """What was said of failures under leases in these homes, for the record of the copy."""
+        """Load the failure reasons reported under leases in these origin records, for the copies'
+        own records.
+        """
         claimed = [
             ask
             for ask, result in zip(asks, results, strict=True)
@@ -299,7 +304,9 @@ class CopyClaims:
     def _remember(
         self, handle: LedgerHandle, asks: Sequence[_Ask], results: Sequence[OpResult]
     ) -> None:  # fmt: skip
-        """A rollback may forget a claim, even the home: who claimed it writes it again (R10)."""
+        """Keep these claims for replay: a rollback may erase a claim, or the whole origin record,
+        and then the sidecar that claimed writes it again (R10).
+        """
         ops = [
             RestoreClaimed(claim.offset, claim.generation, claim.rterm, result.attempt, claim.copy)
             for ask, claim, result in zip(asks, [ask.claim for ask in asks], results, strict=True)
@@ -311,7 +318,9 @@ class CopyClaims:
     async def _lengthen(
         self, handle: LedgerHandle, asks: Sequence[_Ask], results: Sequence[OpResult]
     ) -> None:
-        """Leases that are in the way may have to be moved, see `lengthen`."""
+        """Extend the leases that block these copies if an operator asked for it
+        (`LeaseTimeChange`).
+        """
         offsets = [
             ask.carrier.home.offset
             for ask, result in zip(asks, results, strict=True)
@@ -323,8 +332,8 @@ class CopyClaims:
             await self._leases.parked(handle, offsets)
 
     async def _is_gone(self, key: LedgerKey, asks: Sequence[_Ask]) -> bool:
-        """The record will never be opened again. That of dead letters has no owner: it is opened
-        here.
+        """True if no sidecar will ever open this record again. A record of dead letters has no
+        owner: open it here and claim again.
         """
         if asks[0].carrier.redriven is None:
             return await self._topics.is_gone(key.topic_id)
@@ -387,7 +396,9 @@ class CopyClaims:
                 ask.partition.perform()
 
     def _stranger(self, partition: Partition, offset: int, why: str) -> None:
-        """A record that is no copy of ours, or of nothing that is here: it comes as itself."""
+        """The record is no copy of ours, or a copy of a message that is unknown here: deliver it as
+        a message of its own.
+        """
         self._count("foreign")
         if not self._told:
             self._told = True
@@ -429,16 +440,18 @@ class CopyClaims:
 
 
 def _place(ask: _Ask, result: OpResult) -> list[Op]:
-    """What the carrier's own record is told: the home's word, or the header's if there is none."""
+    """What the copy's own record stores: what the origin record answered, or what the copy's
+    headers say if there is no origin record.
+    """
     carrier, copies = ask.carrier, ask.partition.copies
     if result.outcome is not Outcome.CLAIMED:
         first_s = carrier.first_ms // 1000
         attempt, due_ms = carrier.attempt, carrier.due_ms
-        # Nobody confirmed the generation, and the fences of this record go on behind it.
+        # No origin record confirmed the generation, and this record's fences continue after it.
         return [copies.place(ask.offset, 0, attempt, due_ms, first_s)]
     if result.state is State.DEAD:
         return copies.place_dead(ask.offset, carrier.generation, result.attempt, result.first_s)
-    # A home that was made again knows of no delay, and not when the message was handed out first.
+    # A recreated origin record has lost the delay and the time of the first delivery.
     delayed = {State.WAITING: result.when_ms, State.READY: carrier.due_ms}
     due_ms = delayed.get(result.state, 0)
     attempt, first_s = result.attempt, result.first_s or carrier.first_ms // 1000

@@ -1,9 +1,10 @@
-"""Copies into ackd's own topics: first the copy, durable, then the original is finished (I1, R2).
+"""Copies messages into the retry or dead-letter topic: store the copy, then finish the original
+(I1, R2).
 
-The slot's state (SENDING, DEAD) is the commit point, whoever crashes: from there on the message is
-where its copy will be. The copy carries (origin, generation), and a repeat after a lost answer has
-the same ones. What fails is tried again from 5 s on and stays unfinished meanwhile; the rest goes
-on.
+The slot's state (SENDING, DEAD) is the commit point: once it is set, the message is wherever its
+copy will be, whichever process crashes. A copy carries (origin, generation), and a repeat after a
+lost answer carries the same. A copy that fails is tried again after 5 s or more and its original
+stays unfinished meanwhile; other copies go on.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ BATCH_BYTES_MAX = 8 * 1024 * 1024
 
 @dataclass(slots=True, eq=False)
 class CopyJob:
-    """One copy. `stored`: only the original has to be finished."""
+    """One copy to make. `stored`: the copy is durable, only the original is left to finish."""
 
     partition: Partition
     offset: int
@@ -50,14 +51,17 @@ class CopyJob:
 
     @property
     def entry(self) -> Entry[Held] | None:
-        """The message, if it is still to be copied."""
+        """The message's entry; None if it is no longer to be copied."""
         entry = None if self.partition.closed else self.partition.ledger.entry(self.offset)
         return entry if entry is not None and entry.fence == self.generation else None
 
 
 @dataclass(frozen=True, slots=True)
 class CopyTarget:
-    """Where copies go, and what becomes of their originals."""
+    """The topic that copies go to, and what to do with their originals.
+
+    `reason` is what the store notes at the original, `done` tells the ledger.
+    """
 
     name: str
     reason: Finish
@@ -71,7 +75,7 @@ DEAD = CopyTarget("dead-letter-topic", Finish.DEAD, lambda of, offset: of.ledger
 
 
 class Copier:
-    """Sends the copies of one subscription to one topic, in batches, as long as it takes."""
+    """Sends the copies of one subscription to one topic, in batches, until all are stored."""
 
     def __init__(
         self,
@@ -105,11 +109,10 @@ class Copier:
         return len(self._jobs)
 
     def error_of(self, partition: Partition, offset: int) -> str:
-        """Why the last try to copy a message failed; empty without one."""
+        """Why the last attempt to copy this message failed; empty if none failed."""
         return self._errors.get((partition, offset), "")
 
     async def run(self) -> None:
-        """Send until cancelled."""
         while True:
             now_ms = self._context.clock.monotonic_ms()
             batch = self._batch(now_ms)
@@ -119,7 +122,7 @@ class Copier:
                 await self._sleep(now_ms)
 
     def _batch(self, now_ms: int) -> list[CopyJob]:
-        """What can be tried now. Jobs of messages that went another way are dropped."""
+        """Collect the jobs to try now; drop those whose message no longer needs a copy."""
         batch: list[CopyJob] = []
         size = 0
         for job in list(self._jobs.values()):
@@ -128,7 +131,7 @@ class Copier:
                 self._drop(job)
             elif entry.rterm == UNKNOWN_RTERM:
                 self._drop(job)
-                job.partition.reload()  # it tells of the copy again, and of the term
+                job.partition.reload()  # its snapshot names the copy and the rollback epoch
             elif job.pauses.again_ms <= now_ms:
                 batch.append(job)
                 size += 0 if job.stored else entry.size
@@ -177,7 +180,7 @@ class Copier:
                 group.create_task(self._finish(partition, jobs))
 
     async def _store(self, jobs: Sequence[CopyJob]) -> None:
-        """Copies of all that have a body; those whose body is gone are finished without one."""
+        """Publish the messages that have a body. Without a body a message is finished uncopied."""
         partitions = await self._topic.ensure()
         await self._learn(jobs)
         copies: list[tuple[CopyJob, Outgoing]] = []
@@ -189,7 +192,7 @@ class Copier:
             elif entry is not None:
                 body = await self._bodies.body(job.partition, job.offset)
                 if body is None:
-                    self._drop(job)  # it is fetched again, and then told of again
+                    self._drop(job)  # the ledger fetches it again and asks again
                 else:
                     copies.append((job, self._copy(job, entry, body, partitions)))
         results = await self._state.broker.publish([copy for _, copy in copies])
@@ -200,7 +203,7 @@ class Copier:
                 self._failed([job], f"{result.code}: {result.detail}")
 
     async def _learn(self, jobs: Sequence[CopyJob]) -> None:
-        """What was said of failures, to whichever sidecar. Raises StoreError."""
+        """Load the reasons that any sidecar reported for these failures. Raises StoreError."""
         wanted: dict[Partition, list[int]] = {}
         for job in jobs:
             wanted.setdefault(job.partition, []).append(job.offset)
@@ -229,7 +232,7 @@ class Copier:
             order_key=partition.ledger.send_back.key(job.offset) if self._way is RETRY else 0,
             reset_epoch=carried.reset_epoch if carried is not None else partition.epoch,
         )
-        # Dead letters spread as the broker likes; a key's carriers stay together, in their order.
+        # The broker spreads dead letters as it likes; retry copies of one key stay in order.
         place = None
         if self._way is RETRY and self._state.broker.capabilities.explicit_partition:
             place = place_of(body, origin, partitions)
@@ -237,7 +240,7 @@ class Copier:
         return Outgoing(self._topic.name, body.key, body.value, headers, place)
 
     async def _finish(self, partition: Partition, jobs: Sequence[CopyJob]) -> None:
-        """The copies are durable: the originals are finished. A repeat of it does no harm."""
+        """The copies are durable: finish their originals. Repeating this is harmless."""
         todo = [(job, self._finish_op(job, entry)) for job in jobs if (entry := job.entry)]
         try:
             reply = await self._context.flusher.submit(partition.handle, [op for _, op in todo])
@@ -259,7 +262,7 @@ class Copier:
         partition, offset = job.partition, job.offset
         self._drop(job)
         if result.outcome not in (Outcome.DONE, Outcome.FINISHED):
-            partition.reload()  # a rejoin gave the slot another term meanwhile: see what it is now
+            partition.reload()  # a rejoin changed the slot's rollback epoch: read it again
             return
         self._context.metrics.copies.at(self._state.name, self._way.name, "stored").inc()
         if partition.tracing is not None:

@@ -1,7 +1,8 @@
-"""Copies of ackd's in topics that a pattern took in: reading them would be a loop (rule R25).
+"""Drops ackd's own copies from topics that a pattern matched: reading them would be a loop (rule
+R25).
 
-By name a pattern never takes in ackd's own topics. A mirror may give them other names (a prefix for
-the cluster they come from, say), so copies are also known by their header.
+No pattern matches the names of ackd's own topics. A mirror may rename them (with a prefix for the
+source cluster, say), so this file recognizes copies by their header as well.
 """
 
 from __future__ import annotations
@@ -17,20 +18,22 @@ LOG = logging.getLogger("ackd.engine")
 
 
 class OwnCopyFilter:
-    """Of one subscription. `own`: its own topics, in which copies are what is wanted."""
+    """The filter of one subscription. `own`: its own topics, whose copies it reads on purpose."""
 
     def __init__(
         self, name: str, topics: Collection[str], own: Collection[str], metrics: Metrics
     ) -> None:
         self._name = name
         self._metrics = metrics
-        # What is named in full is wanted as it is.
+        # The configuration names these topics in full, so their records are wanted as they are.
         self._trusted = frozenset((*topics, *own))
         self._patterns = any(each.startswith("^") for each in topics)
         self._told: set[str] = set()
 
     def sift(self, event: Fetched) -> Sequence[Record]:
-        """The records without copies; what is left out is a hole like a compacted record."""
+        """The event's records without copies; each dropped copy leaves a gap, as a compacted record
+        does.
+        """
         topic = event.partition.topic
         if not self._patterns or topic in self._trusted:
             return event.records
@@ -47,5 +50,5 @@ class OwnCopyFilter:
 
 
 def is_copy(record: Record) -> bool:
-    """Whether ackd has made it to carry another message."""
+    """Whether ackd wrote this record to carry another message."""
     return any(name == ORIGIN for name, _ in record.headers)

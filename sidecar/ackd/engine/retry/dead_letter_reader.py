@@ -1,4 +1,4 @@
-"""Reading a group's dead-letter topic, as a member of no group: nothing is consumed by a look."""
+"""Reads a group's dead-letter topic without joining a group, so reading consumes nothing."""
 
 from __future__ import annotations
 
@@ -33,13 +33,15 @@ from ackd.ports import (
 READ_S = 10.0
 BYTES_MAX = 8 * 1024 * 1024
 NEAR = 500
-"""Offsets that are so few ahead are read on to instead of sought: a seek costs a round trip."""
+"""To an offset at most this far ahead the reader reads on instead of seeking: a seek costs a round
+trip.
+"""
 DIGITS_MAX = 18
 
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A dead letter of this subscription as read."""
+    """A dead letter of this subscription as read from the topic."""
 
     partition: int
     record: Record
@@ -51,7 +53,7 @@ class Letter:
         return f"{self.partition}-{self.record.offset}"
 
     def view(self, state: str) -> DeadView:
-        """As it is listed."""
+        """The values that a listing shows."""
         carrier = self.carrier
         return DeadView(
             id=self.id,
@@ -68,11 +70,11 @@ class Letter:
         )
 
     def whole(self, state: str) -> DeadLetter:
-        """With its content."""
+        """The values of the listing, and the content."""
         return DeadLetter(self.view(state), self.record, own_headers(self.record.headers))
 
     def fits(self, wanted: DeadFilter) -> bool:
-        """Whether a filter lets it through."""
+        """Whether it matches the filter."""
         carrier, record = self.carrier, self.record
         key = None if wanted.key is None else wanted.key.encode()
         return (
@@ -97,7 +99,7 @@ def read_id(text: str) -> tuple[int, int]:
 
 
 class DeadLetterLog:
-    """The dead-letter topic, open for reading. `info` None: there is none yet."""
+    """The dead-letter topic, open for reading. `info` None: the topic does not exist yet."""
 
     def __init__(
         self, consumer: Consumer, subscription: str, cluster: str, info: TopicInfo | None
@@ -114,22 +116,21 @@ class DeadLetterLog:
 
     @property
     def partitions(self) -> range:
-        """The numbers of its partitions."""
         return range(0 if self.info is None else self.info.partitions)
 
     @property
     def topic_id(self) -> bytes:
-        """Its identity. Raises BrokerError when there is no topic."""
+        """The topic's identity. Raises BrokerError when the topic does not exist."""
         if self.info is None:
             raise BrokerError("there is no dead-letter topic")
         return self.info.topic_id
 
     def key(self, partition: int) -> LedgerKey:
-        """The record of what was removed from a partition."""
+        """Key of the record that keeps which dead letters of a partition were removed."""
         return dead_key(self._cluster, self._subscription, self.topic_id, partition)
 
     def home(self, letter: Letter) -> Origin:
-        """The coordinate of a dead letter itself."""
+        """The coordinate of the dead letter itself, not of its message."""
         topic = "" if self.info is None else self.info.topic
         offset = letter.record.offset
         return Origin(self._cluster, self.topic_id, topic, letter.partition, offset)
@@ -141,8 +142,8 @@ class DeadLetterLog:
     async def read(
         self, partition: int, offset: int, end: int, most: int
     ) -> tuple[list[Letter], int]:
-        """Letters of this subscription from `offset` on, below `end`, of at most `most` records;
-        and the offset behind what was read. `end` <= the log's end. Raises BrokerError.
+        """Read letters of this subscription in [`offset`, `end`), from at most `most` records. Also
+        returns the offset after the last record read. `end` <= the log's end. Raises BrokerError.
         """
         try:
             async with asyncio.timeout(READ_S):
@@ -161,7 +162,7 @@ class DeadLetterLog:
         return letters, behind
 
     async def one(self, partition: int, offset: int) -> Letter | None:
-        """The letter at an offset; None without one. Raises BrokerError."""
+        """The letter at an offset; None if there is none. Raises BrokerError."""
         if partition not in self.partitions:
             return None
         first, end = await self.range(partition)
@@ -188,7 +189,7 @@ class DeadLetterLog:
         self, partition: int, offset: int, end: int, most: int
     ) -> tuple[list[Record], int]:
         self._seek(partition, offset)
-        self._at = None  # until it is known again
+        self._at = None  # unknown until this read succeeds
         found: list[Record] = []
         size = 0
         while offset < end and len(found) < most and size < BYTES_MAX:
@@ -210,7 +211,7 @@ class DeadLetterLog:
         return found, offset
 
     async def _more(self) -> int:
-        """Wait for events; returns an offset below which there is nothing any more."""
+        """Wait for events; returns an offset below which no more records will come."""
         floor = 0
         for event in await self._consumer.events():
             match event:
@@ -219,14 +220,14 @@ class DeadLetterLog:
                 case EndReached(tp, session, offset) if session == self._session:
                     self._ended = offset
                 case OutOfRange(tp, session, log_start) if session == self._session:
-                    # Retention was faster.
+                    # Retention deleted the records before they were read.
                     floor = log_start
                     self._session = self._consumer.fetch_from(tp, log_start)
         return floor
 
 
 class LogParts(Protocol):
-    """What is needed of a subscription to read one of its own topics."""
+    """The parts of a subscription that reading one of its own topics needs."""
 
     @property
     def state(self) -> SubscriptionState: ...
@@ -247,8 +248,8 @@ async def open_dead_log(parts: LogParts) -> AsyncIterator[DeadLetterLog]:
 
 @asynccontextmanager
 async def open_log(parts: LogParts, topic: str, what: str) -> AsyncIterator[DeadLetterLog]:
-    """Open a topic of ackd's own: of dead letters, or of copies that look the same. `what` stands
-    in the client's name. Raises BrokerError.
+    """Open one of ackd's own topics: dead letters, or retry copies, which have the same form.
+    `what` becomes part of the client's name. Raises BrokerError.
     """
     state = parts.state
     if not state.cluster:

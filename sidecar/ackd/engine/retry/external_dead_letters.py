@@ -1,8 +1,9 @@
-"""Dead letters of others' consumers in the topic that `dead_letter_topic` names, as if ackd had
-made them.
+"""Shows dead letters that other consumers wrote into `dead_letter_topic` as if ackd had written
+them.
 
-They have no home record: nothing of ackd's waits for them. What a redrive needs is where they came
-from; that they are redriven once is kept by the marks at their own place, as for ackd's own.
+They have no origin record, as nothing in ackd waits for them. A redrive only needs to know where
+they came from. The marks at their own coordinate keep them from being redriven twice, as for ackd's
+own dead letters.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ REASON = "a dead letter of another consumer"
 
 
 class ExternalDeadLetters:
-    """Of one subscription."""
+    """Reads the external dead letters of one subscription."""
 
     def __init__(self, broker: ForeignDead, cluster: str, subscription: str) -> None:
         self._broker = broker
@@ -27,7 +28,7 @@ class ExternalDeadLetters:
     async def carriers(
         self, records: Sequence[Record], known: Sequence[RetryCopy | None]
     ) -> list[RetryCopy | None]:
-        """`known`, with those that others have put there. Raises BrokerError."""
+        """`known`, completed with the letters that other clients wrote. Raises BrokerError."""
         found = list(known)
         places = [
             place
@@ -43,7 +44,7 @@ class ExternalDeadLetters:
         return found
 
     def _carrier(self, said: DeadOrigin, record: Record) -> RetryCopy | None:
-        """None if no message can come from there."""
+        """None if no message can have this origin."""
         origin = Origin(self._cluster, said.topic_id, said.topic, said.partition, said.offset)
         if not origin.possible:
             return None
@@ -62,5 +63,5 @@ class ExternalDeadLetters:
 
 
 def _of_ackd(record: Record) -> bool:
-    """A dead letter of another subscription."""
+    """Whether ackd wrote it, for another subscription."""
     return any(name == ORIGIN for name, _ in record.headers)

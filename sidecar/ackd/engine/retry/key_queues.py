@@ -1,9 +1,9 @@
-"""The lines of parked keys: who has left, and whether a key is free again (R19, I6).
+"""Maintains the queues of blocked keys: removes finished copies and unblocks empty keys (R19, I6).
 
-A copy that is over leaves the line of its key, so that the next one may be claimed (CLOSE). If the
-process dies before it could say so, whoever is behind that copy finds out that it is finished
-and says it instead; and so does the owner of the origin, which asks for its parked keys from time
-to time (HEAD).
+A finished copy leaves the queue of its key, so that the next one may be claimed (`CloseOrigin`). If
+the process dies before it reports that, either the owner of the next copy finds out that the
+earlier one is finished and reports it instead, or the owner of the origin does, which asks for its
+blocked keys periodically (`AskBlocker`).
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ LOG = logging.getLogger("ackd.engine")
 
 SWEEP_MS = 5_000
 SOON_MS = 250
-"""When a line has just become shorter, its key may be free."""
+"""A queue just became shorter, so its key may be free: the next sweep comes this soon."""
 SWEEP_MAX = 100
-"""So many parked keys of a partition are asked for in one go."""
+"""Most blocked keys of a partition to ask for in one sweep."""
 AGAIN_MS = 1_000
 BATCH_MAX = 500
 OVER_MAX = 100_000
-"""What does not fit is found again by `behind`."""
+"""Most finished copies to remember. `behind` finds those that do not fit again."""
 
 
 class _Doubt(NamedTuple):
-    """Is the copy at (`partition`, `place`) of the retry topic over? It has the home at `offset`,
-    the first of a line of the record `home`.
+    """Is the copy at (`partition`, `place`) of the retry topic finished? Its origin record is at
+    `offset` of the record `home` and is the first of its key's queue.
     """
 
     home: LedgerKey
@@ -51,7 +51,7 @@ class _Doubt(NamedTuple):
 
 
 class KeyQueues:
-    """Belongs to one subscription; does nothing while no key is parked."""
+    """The key queues of one subscription; does nothing while no key is blocked."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class KeyQueues:
         self._telling = asyncio.Lock()
         self._wake = asyncio.Event()
 
-    # --- what is heard
+    # --- events
 
     def over(self, partition: Partition, offset: int, home: OriginRecordRef) -> None:
         """A copy is finished."""
@@ -85,13 +85,13 @@ class KeyQueues:
         self._wake.set()
 
     def behind(self, partition: Partition, result: OpResult) -> None:
-        """What an own partition's record says of the first of a parked key."""
+        """The record of an own partition named the first message of a blocked key."""
         self._doubt(partition.key, partition.handle.incarnation, result)
 
     def waits(
         self, partition: Partition, offset: int, home: OriginRecordRef, result: OpResult
     ) -> None:
-        """A copy may not be claimed yet, because of another one."""
+        """A copy may not be claimed yet, because an earlier copy blocks it."""
         doubt = self._doubt(home.key, home.incarnation, result)
         if doubt is not None:
             self._doubts[doubt].append((partition, offset))
@@ -99,16 +99,15 @@ class KeyQueues:
     def _doubt(self, home: LedgerKey, incarnation: int, result: OpResult) -> _Doubt | None:
         first = result.blocked_by
         if first.copy is None:
-            return None  # it is not claimed, so it will be heard of
+            return None  # no copy has claimed it yet; that claim will report itself
         doubt = _Doubt(home, incarnation, first.offset, *first.copy)
         self._doubts.setdefault(doubt, [])
         self._wake.set()
         return doubt
 
-    # --- what is done
+    # --- the task
 
     async def run(self) -> None:
-        """Work until cancelled."""
         while True:
             now_ms = self._context.clock.monotonic_ms()
             if now_ms >= self._sweep_ms:
@@ -132,7 +131,7 @@ class KeyQueues:
             pass
 
     async def tell(self) -> None:
-        """Say who has left. Claims wait for it, so that they find their line as it is."""
+        """Report finished copies. Claims wait for this, so that they meet an up-to-date queue."""
         async with self._telling:
             while self._over and self._again_ms <= self._context.clock.monotonic_ms():
                 some = {key: self._over.pop(key) for key in list(self._over)[:BATCH_MAX]}
@@ -152,7 +151,9 @@ class KeyQueues:
         self._again_ms = self._context.clock.monotonic_ms() + AGAIN_MS
 
     async def _close(self, key: LedgerKey, incarnation: int, ops: Sequence[Op]) -> bool:
-        """Tell a record; False: try again later. A record that is gone has no lines either."""
+        """Send these operations to a record; False: try again later. An absent record has no
+        queues.
+        """
         handle = LedgerHandle(key, incarnation=incarnation)
         try:
             reply = await self._context.flusher.submit(handle, ops)
@@ -166,7 +167,7 @@ class KeyQueues:
         return reply.verdict in (CallStatus.OK, CallStatus.ABSENT)
 
     async def _resolve(self) -> None:
-        """Copies that are finished, but whose home was not told: tell it now."""
+        """Copies that are finished without their origin record knowing it: report them now."""
         doubts, self._doubts = self._doubts, {}
         for doubt, waiting in doubts.items():
             if not await self._is_over(doubt):
@@ -193,8 +194,8 @@ class KeyQueues:
         return reply.verdict is CallStatus.OK and reply.results[0].state is State.FINISHED
 
     def _sweep(self) -> None:
-        """Ask for parked keys, in turn: nobody else may come to free one that has no more
-        messages.
+        """Ask for some blocked keys, in turn: when a key gets no more messages, nothing else
+        unblocks it.
         """
         swept: dict[Partition, int] = {}
         for partition in self._partitions.owned.values():

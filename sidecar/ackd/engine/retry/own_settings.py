@@ -1,4 +1,4 @@
-"""Whether copies are safe in a topic as it is configured, whoever made it (rule R25)."""
+"""Judges whether copies are safe in a topic as it is configured, whoever created it (rule R25)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ POLICY, AGE, BYTES, SIZE = (
     "max.message.bytes",
 )
 ADDED_BYTES = 64 * 1024
-"""What ackd's headers may add to a message."""
+"""Most bytes that ackd's headers add to a message."""
 
 
 def refusal(topic: str, actual: Mapping[str, str]) -> str:
-    """Why nothing may be stored there; empty when it may."""
+    """Why nothing may be stored in the topic; empty when it is fit."""
     policy = actual.get(POLICY, "delete")
     if "compact" in policy:
         return f"{POLICY} of {topic} is {policy}: it has to be delete, compaction eats copies"
@@ -26,8 +26,8 @@ def refusal(topic: str, actual: Mapping[str, str]) -> str:
 
 
 def warnings(topic: str, actual: Mapping[str, str], waits_ms: int, origin_bytes: int) -> list[str]:
-    """What may lose copies, or refuse them. `waits_ms`: the longest that a copy waits there;
-    `origin_bytes`: the largest message of the topics that are copied, 0 = not known.
+    """Settings that may lose or refuse copies. `waits_ms`: the longest time that a copy waits in
+    the topic; `origin_bytes`: the largest message of the topics that are copied, 0 = not known.
     """
     found = []
     least_ms = waits_ms + RETENTION_MARGIN_MS

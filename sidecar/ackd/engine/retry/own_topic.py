@@ -1,4 +1,6 @@
-"""Topics that ackd makes for a group: retry copies and dead letters (rule R25)."""
+"""Creates and checks the topics that ackd keeps for a group: retry copies and dead letters (rule
+R25).
+"""
 
 from __future__ import annotations
 
@@ -22,12 +24,12 @@ DEAD_RETENTION_MS = 14 * 86_400_000
 TROUBLE = "retry-topic"
 LOOK_EVERY_MS = 60_000
 ORIGINS_MAX = 20
-"""Of so many topics at most it is asked how large messages may be."""
+"""Of at most this many origin topics ackd asks how large messages may be."""
 
 
 class OwnTopic:
-    """One such topic: made when it is first needed, and again when it is gone. `origins`: whose
-    messages are copied to it.
+    """One such topic: ackd creates it when it is first needed, and again when it is gone.
+    `origins`: the topics whose messages are copied into it.
     """
 
     def __init__(
@@ -46,8 +48,8 @@ class OwnTopic:
         self.warnings: list[str] = []
 
     async def ensure(self) -> int:
-        """Make it unless it is there; how many partitions it has. Raises BrokerError, also when
-        copies would not be safe in it.
+        """Create the topic unless it exists; returns how many partitions it has. Raises
+        BrokerError, also when copies would not be safe in it.
         """
         partitions = await self.made()
         if not self._fit:
@@ -56,7 +58,7 @@ class OwnTopic:
         return partitions
 
     async def made(self) -> int:
-        """As `ensure`, whatever its settings are."""
+        """Like `ensure`, but whatever the topic's settings are."""
         if not self._partitions:
             wanted, size = dict(self._settings), await self._message_bytes()
             if size:
@@ -66,8 +68,8 @@ class OwnTopic:
         return self._partitions
 
     async def look(self, waits_ms: int = 0) -> None:
-        """Compare the topic as it is, who knows who made it, with what copies need; `waits_ms`:
-        the longest that one waits there. Raises BrokerError.
+        """Compare the topic's settings with what copies need: anybody may have created it.
+        `waits_ms`: the longest time that a copy waits in it. Raises BrokerError.
         """
         if not isinstance(self._broker, TopicLook):
             return
@@ -79,31 +81,33 @@ class OwnTopic:
         self.warnings = own_settings.warnings(self.name, actual, waits_ms, size)
 
     async def _message_bytes(self) -> int:
-        """The largest message that an origin topic takes; 0 where that is not known."""
+        """The largest message that an origin topic takes; 0 if not known."""
         if not isinstance(self._broker, TopicLook):
             return 0
         found = [await self._broker.topic_settings(each) for each in self._origins]
         return max((int(each.get(own_settings.SIZE, 0)) for each in found), default=0)
 
     def doubt(self) -> None:
-        """Something could not be stored there: look again before the next try."""
+        """A copy could not be stored: check the topic again before the next attempt."""
         self._partitions = 0
         self._fit = False
 
 
 def dead_name(broker: Broker, name: str, settings: SubscriptionSettings) -> str:
-    """The topic of a subscription's dead letters."""
+    """The name of a subscription's dead-letter topic."""
     return settings.dead_letter_topic or broker.dead_topic(settings.group or name)
 
 
 def dead_letter_topic(broker: Broker, name: str, settings: SubscriptionSettings) -> OwnTopic:
-    """Never compacted (it eats copies of one key), kept for two weeks."""
+    """The dead-letter topic: never compacted (that would delete copies of one key), kept for two
+    weeks.
+    """
     topic = dead_name(broker, name, settings)
     return OwnTopic(broker, topic, _delete_after(DEAD_RETENTION_MS), settings.topics)
 
 
 def retry_topic(broker: Broker, name: str, settings: SubscriptionSettings) -> OwnTopic:
-    """Subscriptions of one group keep separate ledgers, so they get separate topics too."""
+    """The retry topic. Subscriptions of one group keep separate records, so each has its own."""
     group = settings.group or name
     topic = broker.retry_topic(group if group == name else f"{group}~{name}")
     wanted = {
@@ -116,9 +120,9 @@ def retry_topic(broker: Broker, name: str, settings: SubscriptionSettings) -> Ow
 
 
 class ReservedTopics:
-    """Topics of a broker into which nobody writes but ackd, or the broker itself.
+    """Topics of a broker into which only ackd or the broker itself writes.
 
-    What stands in a retry or a dead-letter topic is taken for copies of messages; an application
+    ackd takes every record in a retry or dead-letter topic for a copy of a message. An application
     that writes there by mistake would get its record back under a name that it does not expect.
     """
 
@@ -131,7 +135,7 @@ class ReservedTopics:
         )
 
     def __contains__(self, topic: str) -> bool:
-        """Whether it is one of them, in full or by the name that it has in its namespace."""
+        """Whether the topic is reserved, by its full name or by its name within its namespace."""
         short = topic.rpartition("/")[2]
         return topic in self._names or short.startswith(self._beginnings)
 
@@ -141,21 +145,22 @@ def _delete_after(retention_ms: int) -> dict[str, str]:
 
 
 class RetryTopic:
-    """The retry topic of one subscription: made, and read like any other topic of it.
+    """The retry topic of one subscription: ackd creates it and reads it like any other topic.
 
-    While it can't be made nothing is sent back, readiness says why, and all else goes on.
+    While it can't be created, no message moves to it, readiness says why, and all else goes on.
     """
 
     def __init__(self, state: SubscriptionState, context: Context) -> None:
         self._state = state
-        # Readiness waits for it, and one question in five seconds hurts no broker.
+        # Readiness waits for it, and one request in five seconds hurts no broker.
         self._pauses = RetryTimer(context.clock, most_ms=FIRST_MS)
         self.topic = retry_topic(state.broker, state.name, state.settings)
         self.read = False
 
     def rules(self, topic: str) -> Rules | None:
-        """When messages of a topic are sent back; None = never. Copies are not copied again, and
-        with the order of a whole partition its head blocks (R19).
+        """When messages of a topic move to the retry topic; None = never. Copies are not copied
+        again. When the order covers a whole partition, its first unfinished message blocks it
+        instead (R19).
         """
         settings = self._state.settings
         wanted = self.read and settings.retry_topic and settings.ordering != "partition"
@@ -165,11 +170,13 @@ class RetryTopic:
         return Rules(settings.stuck_after_ms, least_ms, settings.span_max)
 
     async def _prepare(self) -> bool:
-        """Try once. Copies of a time when it was switched on are still read. Never raises."""
+        """Try once to create and read it. If it is switched off now, older copies are still read.
+        Never raises.
+        """
         topic, state = self.topic, self._state
         settings = state.settings
         if state.broker.capabilities.own_acks:
-            return True  # nothing is held up there that a copy would set free
+            return True  # a stuck message holds up nothing there, so no copy is needed
         try:
             if settings.retry_topic:
                 await topic.made()
@@ -195,17 +202,17 @@ class RetryTopic:
 
     @property
     def warning(self) -> str:
-        """What an operator should change about it; empty if there is nothing."""
+        """What an operator should change about the topic; empty if nothing."""
         return "; ".join(f"warning: {each}" for each in self.topic.warnings)
 
     async def run(self) -> None:
-        """Make it, however many tries that takes."""
+        """Create the topic, however many attempts that takes."""
         while not await self._prepare():
             await self._pauses.sleep()
 
     async def watch(self) -> None:
-        """Look now and then whether somebody has changed it, or removed it. Until cancelled, where
-        the broker tells such things.
+        """Check regularly whether somebody changed or removed the topic. Until cancelled, if the
+        broker can tell.
         """
         while isinstance(self._state.broker, TopicLook):
             await asyncio.sleep(LOOK_EVERY_MS / 1000)
