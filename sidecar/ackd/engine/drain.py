@@ -1,7 +1,7 @@
-"""Stopping: hand out nothing new, then wait for settles, or give back what the application held.
+"""Stopping: deliver nothing new, then wait for settles, or release the application's leases.
 
-`server.stop` says which. Beside an application in one pod the sidecar is stopped after it: nobody
-is left who could settle, so waiting would only cost the messages their time, and an attempt.
+`server.stop` decides which. In a pod, the sidecar stops after its application: nobody is left who
+could settle, so waiting would only delay the messages and cost them an attempt.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ BATCH = 500
 
 
 class Drain:
-    """Ends the work of all subscriptions of a sidecar. `settler` raises StoreError without one."""
+    """Ends the work of all subscriptions of a sidecar. `settler` raises StoreError without a
+    store.
+    """
 
     def __init__(
         self,
@@ -36,27 +38,31 @@ class Drain:
         self.begun = False
 
     def quiesce(self) -> None:
-        """Hand out nothing new, for good; settles go on."""
+        """Deliver nothing new, for good; settles go on."""
         self.begun = True
         for subscription in self._subscriptions.values():
             subscription.dispatcher.stop()
 
     async def drain(self) -> None:
-        """Hand out nothing new; returns when nothing is leased any more. Settles go on."""
+        """Deliver nothing new; return when no message is leased any more. Settles go on."""
         self.quiesce()
         while any(s.partitions.leased() for s in self._subscriptions.values()):  # noqa: ASYNC110 - by settles of any sidecar
             await asyncio.sleep(DRAIN_POLL_MS / 1000)
         await self._publishing.drain()
 
     async def give_back(self) -> int:
-        """End every lease that applications here hold, uncounted; how many. Raises StoreError."""
+        """Release every lease of applications here, uncounted; returns how many. Raises
+        StoreError.
+        """
         self.quiesce()
         ended = await self._end(SettleVerb.RELEASE)
         await self._publishing.drain()
         return ended
 
     async def end_held(self) -> int:
-        """The same, counted: who held them is gone, perhaps by one of them. Raises StoreError."""
+        """The same, but counted: the application is gone, and a message may be the cause. Raises
+        StoreError.
+        """
         return await self._end(SettleVerb.RETRY)
 
     async def _end(self, do: SettleVerb) -> int:

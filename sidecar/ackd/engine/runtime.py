@@ -129,8 +129,8 @@ class Runtime:  # tidy: attributes -- the facade over the whole sidecar
     async def start(self) -> None:
         """Connect the store (waiting for it if it is away) and start everything else.
 
-        Brokers and groups are joined in the background: `readiness` says how far they are.
-        Raises StoreSetupError, ConfigError.
+        Brokers and groups connect in the background; `readiness` reports their state. Raises
+        StoreSetupError, ConfigError.
         """
         if self.settings.traces.on:
             # Some 2 MiB that a sidecar without traces need not load.
@@ -210,7 +210,7 @@ class Runtime:  # tidy: attributes -- the facade over the whole sidecar
                 self._up[name].set()
 
     async def _run(self, name: str, context: Context) -> None:
-        """Keep one subscription running; one whose broker client died is made anew."""
+        """Keep one subscription running; build it again when its broker client died."""
         while True:
             subscription = self._subscriptions[name]
             await self._up[subscription.state.configured.broker].wait()
@@ -256,7 +256,6 @@ class Runtime:  # tidy: attributes -- the facade over the whole sidecar
         return self._settler
 
     async def receive(self, name: str, request: ReceiveRequest) -> Received:
-        """Lease messages."""
         subscription = self._of(name)
         self._check_lease(subscription, request.lease_ms)
         try:
@@ -292,12 +291,11 @@ class Runtime:  # tidy: attributes -- the facade over the whole sidecar
                 metrics.deliveries.at(name, "again").inc(again)
 
     async def abandon(self, received: Received) -> None:
-        """Give leases back of an answer that was not sent (R21)."""
+        """Release the leases of an answer that was not sent (R21)."""
         for subscription in self._subscriptions.values():
             subscription.dispatcher.give_back(received.messages)
 
     async def settle(self, items: Sequence[SettleItem]) -> list[SettleResult]:
-        """Settle leases."""
         return await self._settling().settle(items)
 
     async def settle_and_receive(
@@ -349,16 +347,13 @@ class Runtime:  # tidy: attributes -- the facade over the whole sidecar
             return results, error
 
     async def lease(self, token: str) -> LeaseView:
-        """Look at a lease."""
         return await self._settling().look(token)
 
     async def publish(self, broker: str | None, request: PublishRequest) -> Published:
-        """Publish, now or through the outbox."""
         return await self._publishing.publish(broker, request)
 
     @property
     def outbox(self) -> OutboxApi:
-        """What was accepted and is sent later."""
         return self._publishing.outbox
 
     # --- streams and push
@@ -373,7 +368,7 @@ class Runtime:  # tidy: attributes -- the facade over the whole sidecar
         return self._of(name).state.settings.lease_ms
 
     def hold_back(self, name: str, source: str, why: str | None) -> None:
-        """Why `source` delivers nothing now; None when it does."""
+        """Note why `source` delivers nothing now; None when it delivers."""
         self._of(name).context.moves.hold_back(name, source, why)
 
     # --- stopping
@@ -383,34 +378,35 @@ class Runtime:  # tidy: attributes -- the facade over the whole sidecar
         self._drain.quiesce()
 
     async def drain(self) -> None:
-        """Deliver nothing new; returns when nothing is leased any more. Settles go on."""
+        """Deliver nothing new; return when no message is leased any more. Settles go on."""
         await self._drain.drain()
 
     async def give_back(self) -> int:
-        """End every lease that applications here hold, uncounted; how many. Raises StoreError."""
+        """Release every lease of applications here, uncounted; returns how many. Raises
+        StoreError.
+        """
         return await self._drain.give_back()
 
     async def end_held(self) -> int:
-        """The same, counted: who held them is gone, perhaps by one of them. Raises StoreError."""
+        """The same, but counted: the application is gone, and a message may be the cause. Raises
+        StoreError.
+        """
         return await self._drain.end_held()
 
     def gate(self, why: str | None) -> None:
-        """Deliver nothing while the application is not well, and why; None: go on."""
+        """Deliver nothing while the application is unhealthy, for this reason; None: go on."""
         for subscription in self._subscriptions.values():
             subscription.control.gate(why)
 
     # --- operators
 
     async def explain(self, name: str) -> Explanation:
-        """What holds each partition's progress."""
         return Inspector(self._of(name)).explain()
 
     async def in_flight(self, name: str, older_ms: int, limit: int) -> list[InFlight]:
-        """Leased and waiting messages, oldest first."""
         return Inspector(self._of(name)).in_flight(older_ms, limit)
 
     async def lag(self, name: str) -> list[PartitionLag]:
-        """Progress per partition."""
         return await Inspector(self._of(name)).lag()
 
     async def pause(
@@ -421,7 +417,6 @@ class Runtime:  # tidy: attributes -- the facade over the whole sidecar
         return self.subscription(name)
 
     async def resume(self, name: str, scope: Scope) -> SubscriptionView:
-        """End a pause."""
         await self._of(name).control.resume(scope)
         return self.subscription(name)
 
@@ -437,11 +432,9 @@ class Runtime:  # tidy: attributes -- the facade over the whole sidecar
         return self.subscription(name)
 
     def subscriptions(self) -> list[SubscriptionView]:
-        """All subscriptions."""
         return [self.subscription(name) for name in self.settings.subscriptions]
 
     def subscription(self, name: str) -> SubscriptionView:
-        """One subscription as configured."""
         settings = self.settings.subscriptions.get(name)
         if settings is None:
             raise UnknownSubscriptionError(f"there is no subscription {name!r} here")
@@ -461,7 +454,6 @@ class Runtime:  # tidy: attributes -- the facade over the whole sidecar
         return "running" if subscription.partitions.owned else "idle"
 
     def readiness(self) -> list[Reason]:
-        """Store, brokers, subscriptions."""
         return readiness(
             self._store,
             self._brokers,
@@ -472,7 +464,6 @@ class Runtime:  # tidy: attributes -- the facade over the whole sidecar
         )
 
     def info(self) -> Mapping[str, object]:
-        """Version, identity, uptime, adapters."""
         return {
             "version": __version__,
             "identity": self.settings.identity,

@@ -1,6 +1,6 @@
-"""One subscription on this sidecar: its parts are put together here, started and stopped.
+"""Builds, starts and stops the parts of one subscription on this sidecar.
 
-Only this file knows all parts. Each gets what it needs as arguments; what has to go upwards goes
+Only this file knows all parts. Each gets what it needs as arguments; calls to higher layers go
 through the signals of `SubscriptionState`, which are connected here.
 """
 
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("ackd.engine")
 
 RETRY_TOPIC_MS = 200
-"""How long joining the group waits for the retry topic, which may come later as well."""
+"""How long joining the group waits for the retry topic, which may also come later."""
 
 
 class Subscription:  # tidy: attributes -- the composition root has one for each part
@@ -140,7 +140,7 @@ class Subscription:  # tidy: attributes -- the composition root has one for each
         )
 
     def _claim(self, partition: Partition, offset: int) -> None:
-        """For those that are built before `claims`, which needs them."""
+        """For parts that are built before `claims` and need it."""
         self.claims.claim(partition, offset)
 
     async def _open_dead(self, key: LedgerKey) -> None:
@@ -228,8 +228,8 @@ class Subscription:  # tidy: attributes -- the composition root has one for each
             )
 
     def _partition_parts(self, handed: HandedLeases) -> PartitionParts:
-        """What a partition works with. The order of the observers counts: spans and dedup look at
-        the ledger as it was before a reply, claims at what it made of it.
+        """The parts that a partition calls. The order of the observers counts: spans and dedup read
+        the ledger as it was before a reply, claims read it as the reply left it.
         """
         spans, dedup = self.tracing, self.dedup
         return PartitionParts(
@@ -262,7 +262,9 @@ class Subscription:  # tidy: attributes -- the composition root has one for each
             self.events.own_acks.over(partition)
 
     def _effects(self) -> Mapping[type[Effect], EffectHandler]:
-        """Who does what a ledger decides, but for what its partition does itself."""
+        """The handler of each effect of a ledger, except those that the partition handles
+        itself.
+        """
 
         def unpark(partition: Partition, effect: Unpark) -> None:
             if isinstance(effect.home, OriginRecordRef):
@@ -296,7 +298,7 @@ class Subscription:  # tidy: attributes -- the composition root has one for each
         self.operations = Operations(self.operation_parts)
 
     def _connect(self) -> None:
-        """Who acts on what lower parts signal."""
+        """Connect the signals of lower parts to their handlers."""
         signals = self.state.signals
         signals.deliver.connect(self.dispatcher.serve)
         signals.room.connect(self.dispatcher.throttle)
@@ -313,7 +315,7 @@ class Subscription:  # tidy: attributes -- the composition root has one for each
             self.control.connect_writer(self.tracing.changed)
 
     def cluster_scope(self, cluster: str) -> str:
-        """What stands for the cluster in the names of this subscription's records."""
+        """What stands for the cluster in the keys of this subscription's records."""
         return scope(self.state.configured, cluster, self.context.identity)
 
     # --- life
@@ -324,7 +326,7 @@ class Subscription:  # tidy: attributes -- the composition root has one for each
             await self._until_done(self.heartbeat.register)
             await self._until_done(self.heartbeat.admit)
             async with asyncio.TaskGroup() as group:
-                # One rebalance fewer if it is quick; but nobody waits for it.
+                # Saves one rebalance if it is quick; joining does not wait any longer for it.
                 making = group.create_task(self.retry_topic.run())
                 await asyncio.wait({making}, timeout=RETRY_TOPIC_MS / 1000)
                 await self._until_done(self.state.consumer.start)
@@ -335,7 +337,7 @@ class Subscription:  # tidy: attributes -- the composition root has one for each
             await self._stop()
 
     def _loops(self) -> Sequence[Callable[[], Coroutine[Any, Any, None]]]:
-        """What runs for as long as the subscription does."""
+        """Tasks that run for as long as the subscription does."""
         loops = [
             self.events.run,
             self.heartbeat.run,
@@ -367,7 +369,9 @@ class Subscription:  # tidy: attributes -- the composition root has one for each
         await self.notes.stop()
 
     async def _until_done(self, step: Callable[[], Awaitable[None]]) -> None:
-        """Try a step of the start until it works; readiness says meanwhile why it does not."""
+        """Repeat a step of the start until it succeeds; readiness reports meanwhile why it
+        fails.
+        """
         health = self.state.health
         while True:
             try:
@@ -380,7 +384,7 @@ class Subscription:  # tidy: attributes -- the composition root has one for each
                 return
 
     async def leave(self) -> None:
-        """A clean stop: progress told to store and broker, then others are told that we go."""
+        """A clean stop: report progress to store and broker, then tell the other sidecars."""
         self.dispatcher.stop()
         try:
             async with asyncio.timeout(HANDOVER_MS / 1000):
@@ -401,9 +405,9 @@ class Subscription:  # tidy: attributes -- the composition root has one for each
             )
 
     async def _hand_over(self, partitions: Sequence[Partition]) -> None:
-        """Tell store and broker all that is known of these, as this sidecar lets them go."""
+        """Report all that is known of these partitions to store and broker, and let them go."""
         if self.tracing is not None:
-            # What others settled last is told of by the owner, or by nobody.
+            # Only the owner learns what other sidecars settled last, and can report it.
             await asyncio.gather(*(each.flush() for each in partitions))
         await self.timers.flush(partitions)
         await self.committer.commit(partitions, last=True)

@@ -1,9 +1,9 @@
-"""An operator cancels one message: it is over, and its worker hears of it at its next extend.
+"""An operator cancels one message: it is finished, and its worker learns that at its next extend.
 
-The wish is a part of the live value, so every sidecar hears it, and the one that has the message
-carries it out: as an ack, or as `dead`, decided by the store like a settle of the worker's own.
-What became of it is written beside the wish, and kept for a while: so a settle that comes too late
-can say that the message was cancelled.
+The wish is part of the live value, so every sidecar sees it. The sidecar that has the message
+carries it out: as an ack, or as `dead`, decided by the store like a settle of the worker. It writes
+the outcome beside the wish, where it stays for a while, so that the answer to a late settle can say
+that the message was cancelled. `home` names an origin record.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from ackd.store.flusher import LedgerHandle
 LOG = logging.getLogger("ackd.engine")
 
 KEPT_MAX = 100
-"""So many cancels are kept, the newest; each takes about 300 bytes of the live value."""
+"""Most cancels to keep, the newest; each takes about 300 bytes of the live value."""
 WAIT_MS = 5_000
 AGAIN_MS = 50
 POLL_MS = 10
@@ -71,7 +71,7 @@ class Cancels:
     # --- asking
 
     async def cancel(self, message: str, then: CancelTo, reason: str) -> Cancel:
-        """Wait until it is done, by whichever sidecar. Raises NotInFlightError, StoreError."""
+        """Wait until some sidecar has done it. Raises NotInFlightError, StoreError."""
         control = self._control
         wish = Cancel(message, then, reason, control.now_ms())
 
@@ -92,10 +92,10 @@ class Cancels:
         raise NotInFlightError(f"nobody works on {message}, and it does not wait for a retry")
 
     def of(self, token: Token) -> Cancel | None:
-        """The cancel of a message, for the answer to a lease that is lost.
+        """The cancel of a message, for the answer to a settle whose lease is lost.
 
-        A lease that was granted later (fences are at least the time in microseconds) is another
-        story: the group was reset to a time before the cancel.
+        A lease that was granted after the cancel (fences are at least the time in microseconds) is
+        not affected: the group was reset to a time before the cancel.
         """
         place = _place(token.topic_id, token.partition, token.offset)
         for each in self._state.live.cancels:
@@ -106,13 +106,13 @@ class Cancels:
     # --- doing
 
     def changed(self, _before: Live, _live: Live) -> None:
-        """See whether there is something to be done."""
+        """Check whether this sidecar has a cancel to carry out."""
         if self._open() and not self._trying:
             self._trying = True
             self._tasks.start(self._try_all(), "try")
 
     def _open(self) -> list[Cancel]:
-        """Not done yet, and somebody may still wait for it."""
+        """Cancels that are not done and whose caller may still wait."""
         control = self._control
         since_ms = control.now_ms() - WAIT_MS
         return [
@@ -136,7 +136,7 @@ class Cancels:
         end = self._ends.get(wish) or await self._end(wish)
         if end is None:
             return
-        # Kept until the others know it, because it can't be done twice.
+        # Keep the outcome until the other sidecars know it: the cancel can't be done twice.
         self._ends[wish] = end
         await self._control.change(
             lambda live: replace(live, cancels=[end if e == wish else e for e in live.cancels])
@@ -144,7 +144,7 @@ class Cancels:
         del self._ends[wish]
 
     async def _end(self, wish: Cancel) -> Cancel | None:
-        """Do it, if the message is here: what became of it."""
+        """Carry the cancel out if the message is here; returns the cancel with its outcome."""
         found = self._find(wish.message)
         if found is None:
             return None
@@ -163,13 +163,13 @@ class Cancels:
         return replace(wish, done=done, places=tuple(dict.fromkeys(places)))
 
     def _find(self, message: str) -> tuple[Partition, int, Entry[Held]] | None:
-        """Where this sidecar has it: in its own partition, or as a copy."""
+        """Find the message here: in a partition of its own topic, or as a retry copy."""
         owned = self._partitions.owned
         topic, number, place = message.rsplit("/", 2)
         partition = owned.get(TopicPartition(topic, int(number)))
         entry = None if partition is None else partition.ledger.entry(int(place))
         if partition is not None and entry is not None and entry.hold is not EntryStatus.SENDING:
-            # What was never handed out is nobody's yet.
+            # A message that was never delivered has no worker yet.
             return (partition, int(place), entry) if entry.first_s else None
         for copies in owned.values():
             if copies.ledger.holds_copies:
@@ -192,7 +192,7 @@ class Cancels:
         carrier: RetryCopy | None,
         wish: Cancel,
     ) -> str | None:
-        """What became of it; None when it has to be tried again. Raises StoreError."""
+        """Returns the outcome; None when it has to be tried again. Raises StoreError."""
         if entry.hold is EntryStatus.DEAD:
             return "dead"
         reason = f"cancelled: {wish.reason}".rstrip(": ")
@@ -203,7 +203,7 @@ class Cancels:
                 return None
             return await self._parked(partition, offset, carrier, wish.then, reason)
         if wish.then == "ack":
-            # On its way to the retry topic it may be in a copy already, which is found next time.
+            # A moving message may have a copy already, which the next attempt finds.
             going = partition.ledger.send_back.may_go(offset)
             return None if going else await self._ack(partition, offset)
         if entry.hold is EntryStatus.LEASED:
@@ -217,7 +217,7 @@ class Cancels:
         return "dead" if _is(reply, Outcome.DEAD) else None
 
     async def _ack(self, partition: Partition, offset: int) -> str | None:
-        """Finish it as an ack would, whoever holds it."""
+        """Finish it as an ack would, whoever holds its lease."""
         op = ReplayAck(offset, mark=epoch_mark(partition.epoch))
         reply = await self._ask(partition.handle, op)
         if reply.verdict is not CallStatus.OK:
@@ -232,7 +232,7 @@ class Cancels:
     async def _parked(
         self, partition: Partition, offset: int, carrier: RetryCopy, then: str, reason: str
     ) -> str | None:
-        """Its copy waits for the end of the lease, which is in the home record."""
+        """End a message whose copy waits for the end of the lease in the origin record."""
         handle, home = self._claims.handle(carrier), carrier.home
         if then == "ack":
             over = await self._parked_ack(handle, partition, offset, carrier)
@@ -248,8 +248,9 @@ class Cancels:
     async def _parked_ack(
         self, handle: LedgerHandle, partition: Partition, offset: int, carrier: RetryCopy
     ) -> bool:
-        """Whether it is over. The copy may claim it in this very moment; then the message goes on
-        in there, and is ended there as soon as the copy is placed.
+        """Finish the message in its origin record; returns whether it is finished. If the copy
+        claims it at this very moment, the message goes on in the copy; a later attempt ends it
+        there, as soon as the copy is placed.
         """
         claims, home = self._claims, carrier.home
         ops = [ReplayAck(home.offset), claims.question(partition, offset, carrier)]
@@ -261,7 +262,7 @@ class Cancels:
         return True
 
     async def lease_at(self, handle: LedgerHandle, home: Origin) -> Settle:
-        """Ends the lease in a home record as dead."""
+        """The operation that ends the lease in an origin record as dead."""
         reply = await self._ask(handle, LookUp(home.offset))
         if reply.verdict is not CallStatus.OK:
             raise StoreError(f"the record is not open: {reply.verdict.name}")
@@ -273,7 +274,6 @@ class Cancels:
         return await self._context.flusher.submit(handle, [op], said)
 
     async def stop(self) -> None:
-        """Try no more."""
         await self._tasks.stop()
 
 

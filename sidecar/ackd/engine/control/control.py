@@ -1,7 +1,7 @@
-"""An operator's hand on a running subscription: pause, resume, change of settings.
+"""What operators change while a subscription runs: pause, resume, settings.
 
-The live value is shared through the store; each sidecar does what it says as soon as it hears it.
-A pause of this sidecar alone (`pod`) is kept in memory: it ends with the process.
+All sidecars share the live value through the store; each sidecar applies it as soon as a heartbeat
+reply brings it. A pause of this sidecar alone (`pod`) is kept in memory and ends with the process.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _NEVER_THERE = b"?"
 
 
 LiveObserver = Callable[[Live, Live], None]
-"""Is called with the live value before and after a change."""
+"""Called with the live value before and after a change."""
 
 
 class Control:
-    """The live value as this sidecar knows it, and what it does about it."""
+    """The live value as this sidecar knows it; applies it and writes new versions."""
 
     def __init__(self, state: SubscriptionState, context: Context) -> None:
         self._state = state
@@ -42,23 +42,23 @@ class Control:
         self._writers: tuple[LiveObserver, ...] = ()
 
     def connect(self, *observers: LiveObserver) -> None:
-        """Have these act on every new version, in this order."""
+        """Call these on every new version, in this order."""
         self._observers += observers
 
     def connect_writer(self, *observers: LiveObserver) -> None:
-        """Have these hear of the versions that this sidecar itself has written."""
+        """Call these on the versions that this sidecar itself has written."""
         self._writers += observers
 
     def inherit(self, before: Control) -> None:
-        """Go on where the run of the subscription before this one was."""
+        """Take over the state of the previous run of the subscription."""
         self._pod, self._ahead_ms = before._pod, before._ahead_ms
         self._gate = before._gate
         self._adopt(before._state.live)
 
-    # --- hearing
+    # --- receiving
 
     def heard(self, there: bytes, now_ms: int) -> None:
-        """A heartbeat's answer: the live value, and the store's time."""
+        """A heartbeat's reply brought the live value and the store's time."""
         self._ahead_ms = now_ms - self._context.clock.monotonic_ms()
         self._see(there)
         self.look()
@@ -74,19 +74,19 @@ class Control:
             self._adopt(live)
 
     async def ask(self) -> None:
-        """Hear the newest value now, not with the next heartbeat. Raises StoreError."""
+        """Read the newest value now instead of with the next heartbeat. Raises StoreError."""
         name, store = self._state.name, self._context.store
         self._see(await store.set_live(name, _NEVER_THERE, b""))
 
     async def repair(self) -> None:
-        """Write back what the store has forgotten. Raises StoreError."""
+        """Write the live value back if the store forgot it. Raises StoreError."""
         there = read_live(self._there)
         if there is not None and there.version < self._state.live.version:
             LOG.warning("%s: the store forgot the live settings", self._state.name)
             await self._write(self._state.live)
 
     def _adopt(self, live: Live) -> None:
-        """Do what the newest version says."""
+        """Apply the newest version."""
         state, before = self._state, self._state.live
         kept = usable(state.configured, live.settings)
         if left_out := sorted(live.settings.keys() - kept.keys()):
@@ -102,13 +102,13 @@ class Control:
         state.signals.deliver()
 
     def sources(self) -> dict[str, str]:
-        """`live` for each setting that is not as configured."""
+        """`live` for each setting that differs from the configuration."""
         return dict.fromkeys(usable(self._state.configured, self._state.live.settings), "live")
 
     # --- pausing
 
     def pauses(self) -> list[Pause]:
-        """Those that hold now, the group's first."""
+        """Pauses in force now, the group's first."""
         now_ms = self.now_ms()
         all_of_them = (self._state.live.pause, self._pod, self._gate, self._halted())
         return [
@@ -116,7 +116,7 @@ class Control:
         ]
 
     def look(self) -> None:
-        """Serve those who wait when a pause has ended."""
+        """When a pause has ended, serve the waiting requests."""
         held = bool(self.pauses())
         if self._state.paused and not held:
             self._state.paused = False
@@ -127,7 +127,7 @@ class Control:
             LOG.warning("%s: paused: %s", self._state.name, self.pauses()[0].reason)
 
     async def pause(self, scope: Scope, reason: str, for_ms: int | None) -> None:
-        """Hand out nothing. A pause of the same scope is replaced. Raises StoreError (`group`)."""
+        """Deliver nothing. Replaces a pause of the same scope. Raises StoreError (`group`)."""
         now_ms = self.now_ms()
         until_ms = None if for_ms is None else now_ms + for_ms
         pause = Pause(scope, reason, now_ms, until_ms)
@@ -138,14 +138,16 @@ class Control:
         self.look()
 
     def gate(self, why: str | None) -> None:
-        """Hand out nothing at this sidecar as its application is not well; None: it is."""
+        """Deliver nothing at this sidecar because its application is unhealthy; None: it is
+        healthy.
+        """
         self._gate = None if why is None else Pause("pod", why, self.now_ms())
         self.look()
 
     async def resume(self, scope: Scope) -> None:
-        """End the pause of this scope; nothing to do without one. Raises StoreError (`group`).
+        """End the pause of this scope, if there is one. Raises StoreError (`group`).
 
-        Another sidecar may have paused a moment ago: the store knows.
+        Asks the store first: another sidecar may have paused a moment ago.
         """
         if scope == "pod":
             self._pod = None
@@ -157,7 +159,7 @@ class Control:
 
     @property
     def halted_for(self) -> str:
-        """The operation that this sidecar has let go of everything for."""
+        """The operation for which this sidecar has let all its partitions go."""
         return self._state.live.halt.operation if self._state.live.halt is not None else ""
 
     def _halted(self) -> Pause | None:
@@ -168,15 +170,15 @@ class Control:
 
     @property
     def group_paused(self) -> bool:
-        """A pause of the group holds."""
+        """Whether a pause of the group is in force."""
         return any(p is self._state.live.pause for p in self.pauses())
 
     async def halt(self, operation: str) -> None:
-        """Every sidecar lets its partitions go until `end_halt`. Raises StoreError."""
+        """Make every sidecar let its partitions go until `end_halt`. Raises StoreError."""
         await self.change(lambda live: replace(live, halt=Halt(operation, self.now_ms())))
 
     async def end_halt(self, operation: str) -> None:
-        """End that halt, unless it is of another operation. Raises StoreError."""
+        """End that halt, unless another operation made it. Raises StoreError."""
 
         def edit(live: Live) -> Live:
             mine = live.halt is not None and live.halt.operation == operation
@@ -185,11 +187,11 @@ class Control:
         await self.change(edit)
 
     def now_ms(self) -> int:
-        """The store's time as of the last heartbeat, carried on by the own clock."""
+        """The store's time: that of the last heartbeat plus the time since by the local clock."""
         return self._context.clock.monotonic_ms() + self._ahead_ms
 
     def skew_ms(self) -> int:
-        """How far the store's clock is ahead of this machine's; behind it: below 0."""
+        """How far the store's clock is ahead of this machine's; negative when it is behind."""
         return self.now_ms() - self._context.clock.wall_ms()
 
     # --- settings
@@ -197,8 +199,8 @@ class Control:
     async def configure(
         self, changes: Mapping[str, object], *, open_leases: bool, force: bool
     ) -> None:
-        """Change settings; None takes a change back. `open_leases`: leases that are open get the
-        new lease time, counted from now, unless that would shorten them; `force`: even then.
+        """Change settings; None takes a change back. `open_leases`: open leases get the new lease
+        time, counted from now, unless that would shorten them; `force`: even then.
 
         Raises MistakesError, StoreError.
         """
@@ -216,11 +218,11 @@ class Control:
         await self.change(edit)
 
     async def use_notes(self) -> None:
-        """Let every sidecar look for notes from here on. Raises StoreError."""
+        """Make every sidecar look for notes from now on. Raises StoreError."""
         await self.change(lambda live: replace(live, notes=True))
 
     async def change(self, edit: Callable[[Live], Live]) -> None:
-        """Write a new version on top of the newest one that is known, and do what it says.
+        """Write a new version on top of the newest known one, and apply it.
 
         Raises StoreError.
         """
@@ -235,7 +237,7 @@ class Control:
         raise StoreError("the live settings are being changed by others all the time")
 
     async def _write(self, live: Live) -> bool:
-        """Whether the store has taken it; else it has told what others wrote."""
+        """Whether the store took it; otherwise the store returned what another sidecar wrote."""
         data, store = write_live(live), self._context.store
         there = await store.set_live(self._state.name, self._there, data)
         if there == data:

@@ -28,7 +28,9 @@ def describe(
     subscription: Described | None,
     state: str,
 ) -> SubscriptionView:
-    """`subscription` None: it has not been built yet, so it is as configured."""
+    """The values for the API. `subscription` None: it is not built yet, so show its
+    configuration.
+    """
     settings, live_version = configured, 0
     if subscription is not None:
         settings, live_version = subscription.state.settings, subscription.state.live.version

@@ -1,4 +1,4 @@
-"""Gauges: what is cheaper to read at a scrape than to keep up to date, read then."""
+"""Gauges: values that are cheaper to read at each scrape than to keep up to date."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ from ackd.telemetry.metrics import Metrics
 
 LOOK_MS = 1_000
 END_MS = 10_000
-"""How old the end of a log may be in `ackd_lag_messages`; without a backlog fetching tells it."""
+"""How old the end of a log may be in `ackd_lag_messages`; without a backlog, fetching reports
+it.
+"""
 
 Series = tuple[str, str, str]
 
@@ -75,7 +77,7 @@ class Gauges:
         self._end_asked_ms: WeakKeyDictionary[Partition, int] = WeakKeyDictionary()
 
     def attach(self, identity: str) -> None:
-        """Be asked before each scrape, for as long as this object lives."""
+        """Be called before each scrape, for as long as this object lives."""
         self._metrics.info.at(__version__, identity).set(1)
         fill = WeakMethod(self.fill)
 
@@ -87,7 +89,9 @@ class Gauges:
         self._metrics.before_scrape(before)
 
     async def run(self) -> None:
-        """Ask now and then where the logs end, until cancelled: a backlog is not fetched yet."""
+        """Ask the broker regularly where the logs end, as a backlog is not fetched yet. Until
+        cancelled.
+        """
         while True:
             for subscription in list(self._subscriptions.values()):
                 await self._ask_ends(subscription)
@@ -137,7 +141,7 @@ class Gauges:
         self._shown = shown
 
     def _tell_readiness(self) -> None:
-        """Parts that come and go (`draining`) leave no series behind."""
+        """Set readiness; parts that come and go (`draining`) leave no series behind."""
         metrics, told = self._metrics, self._readiness()
         for reason in told:
             metrics.readiness.at(reason.name).set(reason.ok)

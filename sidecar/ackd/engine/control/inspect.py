@@ -1,6 +1,4 @@
-"""Looking at a subscription: progress, what is in flight, what holds it up and why. Changes
-nothing.
-"""
+"""Shows a subscription's progress, what is in flight, what holds it up and why. Changes nothing."""
 
 from __future__ import annotations
 
@@ -39,13 +37,13 @@ _HOLD_NAMES = {
     EntryStatus.PLACING: "retrying",
 }
 KEYS_MAX = 20
-"""So many keys are named at most."""
+"""Most keys to name."""
 _LEASED = (EntryStatus.LEASED, EntryStatus.CLAIMING)
 _IN_FLIGHT = frozenset(_HOLD_NAMES) - {EntryStatus.READY, EntryStatus.GRANTING}
 
 
 class Inspected(Protocol):
-    """The parts of a subscription that are looked at."""
+    """The parts of a subscription that the inspector reads."""
 
     state: SubscriptionState
     context: Context
@@ -62,7 +60,7 @@ class Inspected(Protocol):
 
 
 class Inspector:
-    """Reads what the owner knows; partitions of other sidecars are named with their owner only."""
+    """Shows what the owner knows; of partitions of other sidecars it only names the owner."""
 
     def __init__(self, subscription: Inspected) -> None:
         self._subscription = subscription
@@ -121,9 +119,9 @@ class Inspector:
     # --- messages
 
     def in_flight(self, older_ms: int, limit: int) -> list[InFlight]:
-        """What was first handed out at least `older_ms` ago and is not finished."""
+        """Messages first delivered at least `older_ms` ago and not finished."""
         now_ms = self._context.clock.wall_ms()
-        before_ms = now_ms - older_ms  # of what others put off, `first_s` may be ahead
+        before_ms = now_ms - older_ms  # with client-set delays, `first_s` may be in the future
         found = [
             (entry.first_s, offset, partition, entry)
             for partition in self._partitions.owned.values()
@@ -150,7 +148,7 @@ class Inspector:
     # --- explaining
 
     def explain(self) -> Explanation:
-        """What holds each partition's progress, and what limits handing out now."""
+        """What holds each partition's progress, and what limits deliveries now."""
         name = self._state.name
         partitions = [self._held(p) for _, p in sorted(self._partitions.owned.items())]
         dedup = self._subscription.dedup
@@ -197,7 +195,9 @@ class Inspector:
         return f"{_how(entry)}{self._sent_back(partition, entry)}"
 
     def _sent_back(self, partition: Partition, entry: Entry[Held]) -> str:
-        """When the head leaves the window whatever becomes of it."""
+        """When the message that holds the watermark moves to the retry topic, whatever happens to
+        its lease.
+        """
         if entry.hold is not EntryStatus.LEASED and entry.hold is not EntryStatus.WAITING:
             return ""
         in_ms = partition.ledger.send_back.head_left_ms(self._context.clock.monotonic_ms())

@@ -1,4 +1,4 @@
-"""Open leases get the lease time that an operator has set, those in home records too (R30)."""
+"""Gives open leases the lease time that an operator has set, also those in origin records (R30)."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ LOG = logging.getLogger("ackd.engine")
 
 EXTEND_BATCH = 1_000
 HANDOVER_MS = 10_000
-"""So long after a change leases are still looked for: a sidecar may have died instead of doing it,
-and a copy asks for its home record at least every five seconds.
+"""How long after a change sidecars still look for leases to move: a sidecar may have died before it
+did so, and a copy asks its origin record at least every five seconds.
 """
 
 
@@ -44,7 +44,9 @@ class LeaseTimeChange:
         self._claim = claim
 
     def changed(self, before: Live, live: Live) -> None:
-        """A new version of the live value: do what it asks of open leases, once."""
+        """A new version of the live value: change open leases if it asks for that, once for each
+        version.
+        """
         told = live.open_leases
         if told is not None and before.version < told.version:
             for partition in self._partitions.owned.values():
@@ -55,7 +57,7 @@ class LeaseTimeChange:
         return told is not None and now_ms < told.at_ms + HANDOVER_MS
 
     def opened(self, partition: Partition) -> None:
-        """Its owner before may have died between a change for open leases and doing it."""
+        """The previous owner may have died before it changed the open leases: do it now."""
         told = self._state.live.open_leases
         if told is not None and self._recent(told):
             self.all_of(partition, told)
@@ -68,11 +70,11 @@ class LeaseTimeChange:
         if partition.ledger.holds_copies:
             for offset, entry in partition.ledger.entries.items():
                 if entry.hold is EntryStatus.CLAIMING:
-                    # The answer says that the lease lives, and leads to `parked`.
+                    # The answer shows that the lease is open, and leads to `parked`.
                     self._claim(partition, offset)
 
     def _extensions(self, partition: Partition, told: OpenLeaseChange) -> list[Op]:
-        """An extend that is not counted never shortens; a counted one does."""
+        """An uncounted extend never shortens a lease; a counted one does."""
         new_ms = self._context.clock.monotonic_ms() + told.lease_ms
         return [
             Settle(
@@ -88,10 +90,10 @@ class LeaseTimeChange:
             if entry.hold is EntryStatus.LEASED and entry.rterm != UNKNOWN_RTERM
         ]
 
-    # --- leases in home records
+    # --- leases in origin records
 
     def wanted(self, deadline_ms: int) -> bool:
-        """Whether a lease in a home record, as a claim has just met it, has to be moved."""
+        """Whether a lease that a claim met in an origin record has to be moved."""
         told = self._state.live.open_leases
         if told is None or not self._recent(told):
             return False
@@ -99,7 +101,7 @@ class LeaseTimeChange:
         return deadline_ms < new_ms or (told.force and deadline_ms > new_ms + HANDOVER_MS)
 
     async def parked(self, handle: LedgerHandle, offsets: Sequence[int]) -> None:
-        """Move the deadlines of leases in the home records of these messages."""
+        """Move the deadlines of leases in the origin records of these messages."""
         told = self._state.live.open_leases
         if told is None:
             return
@@ -107,7 +109,7 @@ class LeaseTimeChange:
         try:
             seen = await flusher.submit(handle, [LookUp(offset) for offset in offsets])
             if seen.verdict is not CallStatus.OK:
-                return  # asked again with the next claim
+                return  # the next claim tries again
             new_ms = seen.now_ms + told.lease_ms
             extensions = [
                 Settle(

@@ -1,6 +1,4 @@
-"""Readiness: one line per store, broker and subscription, with the reason why it is not there
-yet.
-"""
+"""Readiness: one line per store, broker and subscription, with the reason why it is not ready."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from ackd.ports import Broker, Store
 
 
 class ReadinessParts(Protocol):
-    """The parts of a subscription that readiness looks at."""
+    """The parts of a subscription that readiness reads."""
 
     state: SubscriptionState
     partitions: OwnedPartitions
@@ -37,7 +35,9 @@ def readiness(
     *,
     draining: bool,
 ) -> list[Reason]:
-    """All reasons; ready means that every one is ok. `failure`: what can't go on (`Vitals`)."""
+    """All reasons; the sidecar is ready when every one is ok. `failure`: what can't go on
+    (`Vitals`).
+    """
     reasons = [Reason("draining", ok=False, detail="stopping")] if draining else []
     if failure:
         reasons.append(Reason("tasks", ok=False, detail=failure))
@@ -66,7 +66,7 @@ def _subscription(name: str, subscription: ReadinessParts) -> Reason:
     elif not (health.nominated_once or partitions.owned or _stands_by(subscription)):
         wrong.append("no answer from the group yet")
     elif subscription.control.halted_for:
-        pass  # an operation works on the records; leases can be settled meanwhile
+        pass  # an operation holds the records; applications can still settle leases
     elif missing := [tp for tp in nominated if tp not in partitions.owned and tp not in waiting]:
         wrong.append(f"{len(missing)} partitions are being opened")
     elif any(not partition.grantable for partition in partitions.owned.values()):
@@ -83,7 +83,7 @@ def _subscription(name: str, subscription: ReadinessParts) -> Reason:
 
 
 def _stands_by(subscription: ReadinessParts) -> bool:
-    """Others own partitions and the group has none for us: it does not tell us so, but that is
-    fine.
+    """The group assigned no partition to this sidecar and others own them all. The broker does not
+    report that, but it is fine.
     """
     return any(member.owned for member in subscription.membership.view.alive)

@@ -1,8 +1,8 @@
-"""Ends of logs that open transactions hold back (R33).
+"""Measures how far open transactions hold readers back from the ends of logs (R33).
 
-With `read_committed` nothing behind the first offset of an open transaction can be read, whoever
-wrote it. The broker tells where readers are held and where the log ends; who holds it is known to
-its own tools only.
+With `read_committed` nobody can read past the first offset of an open transaction, whoever wrote
+it. The broker reports where it holds readers and where the log ends; only the broker's own tools
+name the transaction that holds them.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from ackd.engine.partition.partition import Partition
 from ackd.ports import Clock, Consumer, SeesTransactions
 
 TOLD_MS = 10_000
-"""Shorter ones are the usual traffic of producers with transactions."""
+"""Shorter holds are normal traffic of transactional producers and are not reported."""
 
 
 @dataclass(slots=True)
 class HeldEnd:
-    """`offset`: the first that can't be read; `behind`: so many offsets with it; since when."""
+    """`offset`: the first that can't be read; `behind`: how many offsets from it on are held; since
+    when.
+    """
 
     offset: int
     behind: int
@@ -27,16 +29,16 @@ class HeldEnd:
 
 
 class StableOffsetLag:
-    """Of one subscription's partitions here."""
+    """Tracks the partitions of one subscription on this sidecar."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._held: WeakKeyDictionary[Partition, HeldEnd] = WeakKeyDictionary()
 
     async def look(self, consumer: Consumer, partition: Partition, end: int) -> None:
-        """Ask where the log really ends, unless there is more to be read. Raises BrokerError.
+        """Ask where the log really ends, unless there is more to read first. Raises BrokerError.
 
-        `end`: where readers are held.
+        `end`: the offset at which the broker holds readers.
         """
         if not isinstance(consumer, SeesTransactions):
             return
@@ -53,12 +55,12 @@ class StableOffsetLag:
             self._held[partition] = HeldEnd(end, behind, self._clock.monotonic_ms())
 
     def held_ms(self, partition: Partition) -> int:
-        """For how long the end has stood there; 0 when it is free."""
+        """How long the broker has held readers at this offset; 0 when it does not."""
         held = self._held.get(partition)
         return 0 if held is None else self._clock.monotonic_ms() - held.since_ms
 
     def words(self, partition: Partition) -> str:
-        """For people; empty when nothing is held, or not for long."""
+        """A sentence for people; empty when nothing is held, or not for long."""
         held, ms = self._held.get(partition), self.held_ms(partition)
         if held is None or ms < TOLD_MS:
             return ""
