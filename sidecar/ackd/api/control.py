@@ -13,9 +13,9 @@ CancelTo = Literal["dead", "ack"]
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Nothing is handed out until `until_ms` (Unix time; None = until it is resumed).
+    """No message is delivered until `until_ms` (Unix time; None = until an operator resumes).
 
-    `group`: of all sidecars of the subscription; `pod`: of this one, as long as its process lives.
+    `group`: for all sidecars of the subscription; `pod`: for this one, while its process lives.
     """
 
     scope: Scope
@@ -25,8 +25,8 @@ class Pause:
 
 
 class Cancel(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A wish to end one message (its public id), said at `at_ms`. `done`: what became of it, acked
-    or dead; empty before that. `places`: topic id, partition and offset of it and its copies.
+    """A wish to end one message (its public id), made at `at_ms`. `done`: the outcome, acked or
+    dead; empty before that. `places`: topic id, partition and offset of the message and its copies.
     """
 
     message: str

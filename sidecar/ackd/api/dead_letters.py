@@ -73,7 +73,7 @@ class DeadRequest:
     confirm: str = ""
 
     def plain(self) -> dict[str, object]:
-        """As it is kept in the store."""
+        """The form in which the store keeps it."""
         return asdict(self)
 
 
@@ -100,7 +100,7 @@ class DeadView:
 
 @dataclass(slots=True)
 class DeadPage:
-    """A part of the list. `cursor` None = there is nothing behind it."""
+    """A part of the list. `cursor` None = it ends here."""
 
     messages: list[DeadView]
     cursor: str | None = None
@@ -171,4 +171,4 @@ class DeadLetterApi(Protocol):
         """How an operation stands. Raises UnknownOperationError."""
 
     async def cancel(self, operation_id: str) -> OperationView:
-        """Stop an operation behind the batch that it is at. Raises UnknownOperationError."""
+        """Stop an operation after its current batch. Raises UnknownOperationError."""

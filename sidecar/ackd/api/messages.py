@@ -279,7 +279,7 @@ class HeldKey:
 
 @dataclass(slots=True)
 class Explanation:
-    """`limits`: what keeps messages from being handed out now, in words, the strongest first.
+    """`limits`: what keeps messages from being delivered now, in words, the strongest first.
     `ordered`: the keys behind which most messages wait.
 
     `repeats`: messages settled without delivery, by this sidecar since it joined.
@@ -296,7 +296,7 @@ class Unsettled(Protocol):
     """Leases of one consumer, and which of them nobody has settled yet (AMQP's word)."""
 
     def add(self, messages: Sequence[Delivery]) -> None:
-        """These were handed out."""
+        """Count these deliveries."""
 
     def count(self) -> int:
         """How many of them are still open: not settled by anyone, and not run out."""
@@ -308,7 +308,7 @@ class Unsettled(Protocol):
         """Return when leases may have ended, when a drain begins, or when the time is over."""
 
     def close(self) -> None:
-        """Not counted any more."""
+        """Stop counting."""
 
 
 class Engine(Protocol):
@@ -336,7 +336,7 @@ class Engine(Protocol):
         """Lease messages. Cancelling the call gives back what it had been granted."""
 
     async def abandon(self, received: Received) -> None:
-        """Give leases back, uncounted, of an answer of which not one byte was handed over (R21)."""
+        """Release, uncounted, the leases of an answer of which not one byte was sent (R21)."""
 
     async def settle(self, items: Sequence[SettleItem]) -> list[SettleResult]:
         """Settle leases of any subscription; one result per item, never raises for a single
@@ -359,7 +359,7 @@ class Engine(Protocol):
     async def pause(
         self, name: str, scope: Scope, reason: str, for_ms: int | None
     ) -> SubscriptionView:
-        """Hand out nothing, here (`pod`) or at every sidecar (`group`). Settles go on."""
+        """Deliver nothing, here (`pod`) or at every sidecar (`group`). Settles go on."""
 
     async def resume(self, name: str, scope: Scope) -> SubscriptionView:
         """End such a pause."""
@@ -379,7 +379,7 @@ class Engine(Protocol):
         """The lease time in force now: it may be changed live."""
 
     def hold_back(self, name: str, source: str, why: str | None) -> None:
-        """Whoever delivers says why it does not, for `explain`; None when it does."""
+        """Note for `explain` why `source` delivers nothing now; None when it delivers."""
 
     async def explain(self, name: str) -> Explanation:
         """What holds each partition's progress."""

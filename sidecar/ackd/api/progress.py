@@ -54,7 +54,7 @@ class SeekRequest:
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
-    """What would become of one partition. Offsets; those that the log does not have count, too.
+    """What would happen to one partition. Offsets that the log does not have count, too.
 
     `from_offset`: the watermark, -1 = no progress yet. `again`: finished ones that come again,
     `skipped`: unfinished ones that do not come. `leases_kept`: messages under lease that stay so.

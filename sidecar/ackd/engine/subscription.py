@@ -405,7 +405,9 @@ class Subscription:  # tidy: attributes -- the composition root has one for each
             )
 
     async def _hand_over(self, partitions: Sequence[Partition]) -> None:
-        """Report all that is known of these partitions to store and broker, and let them go."""
+        """Report all that is known of these partitions to store and broker before letting
+        them go.
+        """
         if self.tracing is not None:
             # Only the owner learns what other sidecars settled last, and can report it.
             await asyncio.gather(*(each.flush() for each in partitions))

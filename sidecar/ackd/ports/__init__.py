@@ -2,10 +2,10 @@
 
 Two rules hold for every implementation:
 
-* **Nomination is not ownership.** A broker's assignment (a consumer group's, say) only *nominates*
-  a sidecar for a partition. The right to hand out messages is the store's ownership term (rule R5).
+* **Assignment is not ownership.** A broker (its consumer group, say) only *assigns* partitions to
+  a sidecar. The right to deliver messages is the store's ownership term (rule R5).
   So the fetching side (`Consumer.fetch_from`, `Consumer.stop_fetch`) works for every partition,
-  nominated or not.
+  assigned or not.
 * **One stream of events.** Everything that the consumer has to say comes in order through
   `Consumer.events()`, so that the engine can be run under a simulator.
 """

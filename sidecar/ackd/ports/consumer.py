@@ -42,11 +42,11 @@ class StartPolicy(Enum):
 class ConsumerSpec:
     """What to consume. A topic that starts with `^` is a regular expression.
 
-    `ordered`: messages are wanted in the order of their partitions. `filter`: which messages of a
-    topic, in the broker's own words, "" = all.
+    `ordered`: the application wants messages in the order of their partitions. `filter`: which
+    messages of a topic, in the broker's own words, "" = all.
 
-    `joins` False: it only reads. It is a member of no group, so nothing is nominated, nothing may
-    be committed, and whoever is in the group notices nothing.
+    `joins` False: it only reads. It is a member of no group, so the broker assigns it nothing, it
+    may commit nothing, and the group's members notice nothing.
     """
 
     group: str
@@ -63,15 +63,15 @@ class Consumer(Protocol):
     """One subscription's side of the broker. All calls are made from one event loop."""
 
     async def start(self) -> None:
-        """Join the group; returns at once, nominations come as events. Raises BrokerError.
+        """Join the group; returns at once, assignments come as events. Raises BrokerError.
 
-        One that does not join can fetch from here on.
+        A consumer that does not join can fetch from here on.
         """
 
     async def also(self, topic: str) -> None:
-        """Read one more topic of this name, a group's own retry topic; before `start` or after it.
+        """Also read this topic, a group's own retry topic; call it before `start` or after it.
 
-        Its partitions are nominated in the same stream of events. Raises BrokerError.
+        The broker assigns its partitions in the same stream of events. Raises BrokerError.
         """
 
     async def events(self) -> list[ConsumerEvent]:

@@ -1,4 +1,4 @@
-"""Messages as they are fetched, and what a consumer says, in the order in which it happened."""
+"""Messages as they are fetched, and a consumer's events in the order in which they happened."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ class Lost:
 
 
 class Delay(NamedTuple):
-    """Another client than ackd put a message off before it came here.
+    """A client-set delay: another client than ackd delayed a message before it came here.
 
-    `due_ms`: not to be handed out before (Unix time), 0 = now. `attempts`: how often it was handed
-    out elsewhere; its first delivery here is the next one.
+    `due_ms`: not to be delivered before (Unix time), 0 = now. `attempts`: how often it was
+    delivered elsewhere; its first delivery here is the next one.
     """
 
     due_ms: int
@@ -89,11 +89,11 @@ class Delay(NamedTuple):
 class Fetched:
     """Records of one partition in offset order, from one uninterrupted fetch `session`.
 
-    `session` is the number that `fetch_from` returned; it changes with every seek or re-assignment,
-    and holes between offsets are only holes within one session (rule R7). The first record of a
-    session is the first existing one at or after the offset that was asked for.
+    `session` is the number that `fetch_from` returned; it changes with every seek or re-assignment.
+    A gap between offsets is only a gap within one session (rule R7). The first record of a session
+    is the first existing one at or after the offset that was asked for.
 
-    `delays`: of those records that were put off, by offset; the same each time a record comes.
+    `delays`: client-set delays of these records, by offset; the same each time a record comes.
 
     `leader_epoch`: of the leader that wrote these records, -1 = not known (see `SeesTruncation`).
     """
@@ -107,7 +107,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class EndReached:
-    """The session has read everything below `offset` (holes up to there included)."""
+    """The session has read everything below `offset` (gaps up to there included)."""
 
     partition: TopicPartition
     session: int
@@ -131,8 +131,8 @@ class OutOfRange:
 
 @dataclass(frozen=True, slots=True)
 class TopicReplaced:
-    """The topic was deleted and made again under its name: another identity, another ledger (rule
-    R1).
+    """Somebody deleted the topic and made it again under its name: another identity, another record
+    (rule R1).
 
     All its sessions have ended and their buffered records are dropped; `topics()` knows the new
     one.
@@ -143,7 +143,7 @@ class TopicReplaced:
 
 
 class AssignedPlace(NamedTuple):
-    """Where a message is in the eyes of the engine, for ever."""
+    """The offset under which the engine knows a message, for ever."""
 
     partition: int
     offset: int
@@ -151,9 +151,11 @@ class AssignedPlace(NamedTuple):
 
 @dataclass(slots=True)
 class Arrival:
-    """A message that was handed over. `id`: the broker's name of it, the same each time it comes.
+    """A message that the broker delivered to ackd. `id`: the broker's name of it, the same each
+    time it comes.
 
-    `place`: where it lies; it is known by this only if it never came under another one.
+    `place`: where it is stored; the engine knows it by this place only if it never came under
+    another one.
     """
 
     id: bytes

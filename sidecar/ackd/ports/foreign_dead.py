@@ -1,4 +1,4 @@
-"""Dead letters that another client has put into a topic, in the way of its own library."""
+"""External dead letters: what another client put into a topic, in the way of its own library."""
 
 from __future__ import annotations
 

@@ -38,20 +38,20 @@ class Outboxes(Protocol):
         sent: Sequence[SendResult],
         keep: Keep,
     ) -> bool:
-        """What became of messages; False: the lease is somebody else's. May be repeated."""
+        """Report results of messages; False: another sidecar has the lease. May be repeated."""
 
     async def release(self, name: str, owner: str, term: int, unsent: Sequence[int]) -> bool:
         """Give the lease back; `unsent`: taken and surely not sent."""
 
     async def look(self, name: str, number: int) -> Look:
-        """Where a message is."""
+        """Read a message's state."""
 
     async def again(self, name: str, number: int) -> bool:
         """Send a failed message again; False: it is none."""
 
 
 class SeenKeys(Protocol):
-    """Acked business keys by subscription; see `ackd.core.dedup_window`."""
+    """Deduplication keys that were acked, by subscription; see `ackd.core.dedup_window`."""
 
     async def seen(
         self,

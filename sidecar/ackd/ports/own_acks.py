@@ -1,8 +1,8 @@
 """What is different about brokers that keep an ack for each message themselves (RocketMQ, Pulsar).
 
-Such a broker hands messages over in any order, holds them back for a while, and brings back what it
-was not told to be finished: also what was, when it forgot that in a crash. To the engine it is a
-log whose records arrive in any order. The store decides as ever; the broker is told afterwards.
+Such a broker delivers messages in any order, holds them back for a while, and delivers again every
+message whose ack it does not have, or forgot in a crash. To the engine it is a log whose records
+arrive in any order. The store decides as ever; the broker learns the result afterwards.
 """
 
 from __future__ import annotations
@@ -16,23 +16,25 @@ from ackd.ports.events import AssignedPlace
 
 @runtime_checkable
 class OwnAcks(Protocol):
-    """A `Consumer` of such a broker is this too. Nothing here waits or raises."""
+    """A `Consumer` of such a broker implements this too. No method waits or raises."""
 
     def placed(self, topic: str, message: bytes, place: AssignedPlace) -> None:
-        """By this place it will be spoken of: an arrival that the engine keeps."""
+        """The engine keeps this arrival and will refer to it by this place."""
 
     def unwanted(self, topic: str, message: bytes) -> None:
-        """Not kept: it may come again."""
+        """The engine does not keep this arrival: it may come again."""
 
     def finished(self, partition: TopicPartition, offsets: Sequence[int]) -> None:
-        """The store has it: the broker may forget these. It is told until it has understood."""
+        """The store has finished these: the broker may forget them. The adapter repeats the acks
+        until the broker has confirmed them.
+        """
 
     def kept(self, topic: str) -> list[tuple[bytes, AssignedPlace]]:
-        """What was handed over and is not finished."""
+        """Arrivals that the engine keeps and has not finished."""
 
 
 class Places(Protocol):
-    """Where messages are that come again under another place; kept by the store."""
+    """Places of messages that come again under another place; kept by the store."""
 
     async def intern(
         self,
@@ -41,6 +43,6 @@ class Places(Protocol):
         keep_ms: int,
         arrivals: Sequence[tuple[bytes, AssignedPlace]],
     ) -> list[AssignedPlace]:
-        """The place under which each is known; one that is not known is known by this from now on,
-        for at least `keep_ms` after it was last asked for. Raises StoreError.
+        """The place under which each message is known; an unknown message gets this one, for at
+        least `keep_ms` after it was last asked for. Raises StoreError.
         """

@@ -69,7 +69,7 @@ class Store(Protocol):
 
     @property
     def layouts(self) -> Layouts:
-        """Layouts of records that this build reads. Others are refused (`Verdict.LAYOUT`)."""
+        """Layouts of records that this build reads; it refuses others (`CallStatus.LAYOUT`)."""
 
     def write_layout(self, layout: int) -> None:
         """Records that are opened from now on are made in this layout, or moved to it."""
@@ -120,8 +120,8 @@ class Store(Protocol):
     async def errors(
         self, key: LedgerKey, offsets: Sequence[int]
     ) -> list[tuple[bytes, bytes] | None]:
-        """(first, last) of what applications said of failures of these messages (`Call.said`),
-        None where nothing was. At least one offset.
+        """(first, last) failure reason that applications reported for each message
+        (`FailureTexts`), None where there is none. At least one offset.
         """
 
     async def get(self, name: str) -> bytes | None:

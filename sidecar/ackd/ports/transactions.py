@@ -1,4 +1,4 @@
-"""What a broker with transactions tells beside what serving needs. An adapter may lack it."""
+"""What a broker with transactions reports beside what serving needs. An adapter may lack it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ class SeesTransactions(Protocol):
     """A consumer that knows what open transactions hide."""
 
     async def log_end(self, partition: TopicPartition) -> int:
-        """The end of the log with everything in it; that of `log_range` is where this consumer is
-        held. Raises BrokerError.
+        """The end of the log with open transactions; `log_range` returns where the broker holds
+        this consumer. Raises BrokerError.
         """

@@ -1,4 +1,4 @@
-"""What an operator should read: every port tells of it in the same words."""
+"""Conditions that an operator should read: every port reports them in the same form."""
 
 from __future__ import annotations
 

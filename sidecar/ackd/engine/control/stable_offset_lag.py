@@ -19,8 +19,8 @@ TOLD_MS = 10_000
 
 @dataclass(slots=True)
 class HeldEnd:
-    """`offset`: the first that can't be read; `behind`: how many offsets from it on are held; since
-    when.
+    """`offset`: the first that can't be read; `behind`: how many offsets from it on are held;
+    `since_ms`: since when.
     """
 
     offset: int

@@ -1,7 +1,8 @@
-"""Spans about many messages of one partition: what was handed out, and what was acked.
+"""Spans about many messages of one partition: which ones were delivered, and which were acked.
 
-One of each at every flush, with counts and offsets. They are never sampled, so that deliveries and
-acks can be counted, and whatever was acked and then handed out again can be found, at any sample.
+Each flush writes at most one of each, with counts and offsets. They are never sampled. So
+deliveries and acks can be counted, and every message that was delivered again after its ack can be
+found, whatever the sampling.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ OFFSETS_MAX = 10_000
 
 
 class SpanBatches:
-    """Collects offsets until the next flush. `copies`: they are of the retry topic, so offsets say
-    nothing of the messages and are left out.
+    """Collects offsets until the next flush. `copies`: they are of the retry topic, so the offsets
+    say nothing about the messages and are left out.
     """
 
     def __init__(self, traces: Traces, *, copies: bool) -> None:
@@ -34,11 +35,11 @@ class SpanBatches:
         self._number = 0
 
     def granted(self, lives: MessageSpans, offsets: Sequence[int], again: int, fence: int) -> None:
-        """Leases of one reply, `again` of them not the first of their message; `fence`: the last
-        one's.
+        """Leases of one reply; `again` of them are not the first of their message; `fence`: that of
+        the last lease.
         """
         if not self._acked.isdisjoint(offsets):
-            self.flush(lives)  # the order must show
+            self.flush(lives)  # the spans must show the order
         self._traces.expect(SpanEvent.RECEIVE, len(offsets))
         self._granted_us = self._granted_us[0] if self._granted else fence, fence
         self._granted += offsets

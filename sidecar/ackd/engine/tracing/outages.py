@@ -1,4 +1,4 @@
-"""When the store or a broker was away, as spans: written when it is back, or at the stop."""
+"""Spans of outages of the store or a broker: written when it is back, or at the stop."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 class Outages:
-    """Looks at each flush. The shortest ones of the store are found by the metric that counts them,
-    and told of as moments.
+    """Checks at each flush. Shorter outages of the store show in the metric that counts them; they
+    become spans without duration.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Outages:
         traces.flushing[self] = self.look
 
     def look(self) -> None:
-        """See what has changed."""
+        """Compare with the last check."""
         known = ("store", "") in self._away
         self._note(("store", ""), "store-unavailable", up=self._store.up)
         missed = self._store.outages - self._counted
@@ -50,7 +50,7 @@ class Outages:
             self._note(("broker", name), why, up=up)
 
     def end(self) -> None:
-        """Tell of those that last still; nothing is looked at any more."""
+        """Write spans of outages that still last, and check no more."""
         self._traces.flushing.pop(self, None)
         for part, (since_us, why) in self._away.items():
             self._tell(part, since_us, why)

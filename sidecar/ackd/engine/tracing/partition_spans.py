@@ -1,10 +1,10 @@
 """Spans of the messages of one owned partition.
 
-The owner hears of every decision about its record, settles that others served included: it writes
-spans from a call and its reply, in one pass, before the ledger moves on. Messages that succeed at
-the first attempt cost one span and are sampled; what else happens is always kept. Receives, and
-acks of whatever attempt, are also told of in batches with their offsets, which are never sampled:
-so it can always be shown whether what was acked came again.
+The owner sees every decision about its record, including settles that other sidecars served. This
+file writes spans from a call and its reply in one pass, before the ledger applies the reply. A
+message that succeeds at its first attempt costs one span, which is sampled; everything else is
+kept. Deliveries, and acks of any attempt, also appear in batches with their offsets, which are
+never sampled, so that a delivery after an ack always shows.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ N = TypeVar("N")
 CONTEXT = "traceparent"
 NOTED_MAX = 100_000
 COMMIT_MS = 10_000
-"""A partition's commits are told of at most so often."""
+"""Least time between two commit spans of a partition."""
 LAPSED_MS = 2_000
-"""A lease that has lapsed is told of when the message goes on, or after this: a settle in time
-that another sidecar served is heard of until then.
+"""A lapsed lease gets its span when its message goes on, or after this: until then the owner may
+still learn of a settle that came in time at another sidecar.
 """
 
 
 class _Lapsed(NamedTuple):
-    """A lease that ended by itself. `noticed_ms`: by the monotonic clock."""
+    """A lease that nobody settled. `noticed_ms`: by the monotonic clock."""
 
     fence: int
     attempt: int
@@ -48,7 +48,7 @@ class _Lapsed(NamedTuple):
 
 
 class _Message(NamedTuple):
-    """Where a message is at home, and what is known of it as attributes and links."""
+    """A message's own partition, and what is known of the message as attributes and links."""
 
     lives: MessageSpans
     offset: int
@@ -62,7 +62,7 @@ _OTHERS = (Settle, MarkDead, MoveToRetry)
 
 
 class Whole(Protocol):
-    """What is asked of the spans of the whole subscription."""
+    """What partitions ask of the spans of the whole subscription."""
 
     traces: Traces
 
@@ -100,10 +100,10 @@ class PartitionSpans:
             lives = self._lives = self._tracing.lives(self._partition.copies.origin(0), epoch)
         return lives
 
-    # --- what the store decided
+    # --- decisions of the store
 
     def on_reply(self, call: RecordCall, reply: RecordReply) -> None:
-        """A call that was decided; the ledger does not know it yet."""
+        """The store decided a call; the ledger has not applied it yet."""
         lives, now_ms = self.lives(reply.epoch), reply.now_ms
         entries = self._partition.ledger.entries
         granted: list[int] = []
@@ -148,7 +148,9 @@ class PartitionSpans:
         now_ms: int,
         acks: list[Acked],
     ) -> None:
-        """A message is over: what its span will say, into `acks`, unless it is not sampled."""
+        """A message is finished: append what its span says to `acks`, unless sampling leaves it
+        out.
+        """
         offset, attempt, fence = op.offset, op.attempt, op.fence
         more = ""
         if self._sampled and attempt == 1 and entry is not None and not result.late:
@@ -183,7 +185,7 @@ class PartitionSpans:
         entry: Entry[Held] | None,
         now_ms: int,
     ) -> None:
-        """A settle that is no ack."""
+        """A settle other than an ack."""
         outcome, offset = result.outcome, op.offset
         attempt, fence, more = op.attempt, op.fence, ""
         match outcome:
@@ -221,7 +223,7 @@ class PartitionSpans:
         entry: Entry[Held] | None,
         now_ms: int,
     ) -> None:
-        """Anything but a grant and an ack."""
+        """An operation other than a grant or an ack."""
         if isinstance(op, Settle):
             self._settled(lives, op, result, entry, now_ms)
         else:
@@ -256,7 +258,7 @@ class PartitionSpans:
         entry: Entry[Held] | None,
         now_ms: int,
     ) -> None:
-        """A lease goes on. Numbered by this owner; the new deadline makes the span's id."""
+        """A lease goes on. This owner numbers it; the new deadline makes the span's id."""
         offset, attempt, fence = op.offset, op.attempt, op.fence
         before = self._extensions.get(offset, (fence, 0))
         count = before[1] + 1 if before[0] == fence else 1
@@ -298,7 +300,7 @@ class PartitionSpans:
     def copied(
         self, event: SpanEvent, offset: int, generation: int, topic: str, now_ms: int
     ) -> None:
-        """A copy is durable in the retry or the dead-letter topic; the ledger does not know yet."""
+        """A copy is durable in the retry or dead-letter topic; the ledger does not know it yet."""
         entry = self._partition.ledger.entry(offset)
         if self._lives is None or entry is None:
             return
@@ -308,13 +310,13 @@ class PartitionSpans:
         self._tell(event, self._lives, offset, facts, entry, more)
 
     def committed(self, offset: int, end: int) -> None:
-        """Progress is at the broker; told of once in a while. `end` -1: not known."""
+        """The broker has the progress; written at most every `COMMIT_MS`. `end` -1: not known."""
         self._commit = offset, end
         if self._tracing.now_ms() - self._told_commit_ms >= COMMIT_MS:
             self._tell_commit()
 
     def _tell_commit(self) -> None:
-        """The last one, unless it was told of."""
+        """Write the last commit, unless it has a span already."""
         if self._lives is None or self._commit is None:
             return
         offset, end = self._commit
@@ -339,9 +341,10 @@ class PartitionSpans:
         return more, _links(body) if isinstance(body, Record) and body.headers else ""
 
     def _home(self, entry: Entry[Held], deadline_ms: int) -> _Message | None:
-        """Of a copy: the message that it stands for. None if that can't be told.
+        """The message that a copy stands for; None if that is unknown.
 
-        In the epoch in which it left its window: what a seek brings back is another life.
+        It is identified by the reset epoch in which it left its window: after a seek the message
+        starts another life.
         """
         body, links, epoch = entry.body, "", 0
         more = f"{DEADLINE}{deadline_ms}{END}{self._tracing.holder(entry.holder)}"
@@ -373,19 +376,21 @@ class PartitionSpans:
         return lives.trace(offset) & MASK_56 < self._traces.threshold
 
     def _weight(self, offset: int, attempt: int) -> str:
-        """Of a span that sampling has left in."""
+        """The sampling weight of a span that was kept."""
         always = self._carriers or attempt != 1 or offset in self._kept
         return "" if always else self._traces.weight
 
     def _keep(self, offset: int) -> None:
-        """Something of it is kept, though its attempt does not show it: then its ack must be."""
+        """Spans of this message are kept although its attempt does not show it, so keep its ack
+        too.
+        """
         if self._sampled:
             _note(self._kept, offset, None)
 
-    # --- leases that end by themselves
+    # --- leases that nobody settled
 
     def expired(self, found: Iterable[Sequence[int]], now_ms: int) -> None:
-        """The ledger has found such ones (`Window.lapsed`)."""
+        """The ledger found lapsed leases (`take_lapsed`)."""
         entries = self._partition.ledger.entries
         for offset in chain.from_iterable(found):
             entry = entries.get(offset)
@@ -394,7 +399,7 @@ class PartitionSpans:
                 _note(self._lapsed, offset, lapsed)
 
     def _went_on(self, lives: MessageSpans, offset: int) -> None:
-        """The store has gone on with a message: so its lease had lapsed."""
+        """The store went on with a message, so its lease had lapsed."""
         lapsed = self._lapsed.pop(offset, None)
         if lapsed is not None:
             fence = lapsed.fence
@@ -403,7 +408,9 @@ class PartitionSpans:
             self._tell(SpanEvent.EXPIRE, lives, offset, facts, lapsed.entry, more)
 
     def flush(self) -> None:
-        """Before spans are handed on: batches, and leases that lapsed a while ago."""
+        """Write what waits before spans are exported: batches, and leases that lapsed a while
+        ago.
+        """
         if self._lives is not None:
             now_ms = self._tracing.now_ms()
             old = [o for o, each in self._lapsed.items() if each.noticed_ms + LAPSED_MS <= now_ms]
@@ -427,14 +434,14 @@ _NOTHING = OpResult(Outcome.DONE, State.READY, 0, 0, 0, 0, late=False)
 
 
 def _op(told: JournalEntry) -> Settle:
-    """What another sidecar asked for. A release has taken its attempt back."""
+    """The settle that another sidecar served. A release has given its attempt back."""
     attempt = max(told.attempt, 1) + (told.outcome is Outcome.RELEASED and told.attempt > 0)
     verb = _VERBS.get(told.outcome, Verb.ACK)
     return Settle(verb, told.offset, told.fence, attempt=attempt)
 
 
 def _links(body: Record) -> str:
-    """The context of who published it (`traceparent`)."""
+    """The trace context of the publisher (`traceparent`)."""
     for name, value in body.headers:
         if name == CONTEXT:
             return link(value)

@@ -1,6 +1,6 @@
 """Spans of one subscription: what its partitions share, and settles of leases of other owners.
 
-Nothing of this exists when traces are off. docs/operate/traces.md tells what the spans say.
+Nothing of this exists when traces are off. docs/operate/traces.md explains the spans.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class SubscriptionSpans:
         traces.flushing[self] = self._place_again
 
     def on_reply(self, partition: Partition, call: RecordCall, reply: RecordReply) -> None:
-        """A call of an owned partition was decided; its ledger does not know it yet."""
+        """The store decided a call of an owned partition; its ledger has not applied it yet."""
         if partition.tracing is not None:
             partition.tracing.on_reply(call, reply)
 
@@ -109,7 +109,7 @@ class SubscriptionSpans:
         return Origin(cluster, info.topic_id, topic, int(partition), int(offset))
 
     def holder(self, name: str) -> str:
-        """Who received, as an attribute with a comma before it."""
+        """The receiver of the lease, as an attribute after a comma."""
         known = self._holders.get(name)
         if known is None:
             known = f",{text('ackd.holder', name)}" if name else ""
@@ -123,17 +123,19 @@ class SubscriptionSpans:
         return self._clock.monotonic_ms()
 
     def taken(self, partition: Partition, took_ms: int) -> None:
-        """A partition that this sidecar may hand out from now on; `took_ms`: to take it."""
+        """This sidecar took a partition and may deliver from now on; `took_ms`: how long that
+        took.
+        """
         partition.tracing = PartitionSpans(partition, self)
         lives = self.lives(partition.copies.origin(0), partition.epoch)
         start_us = self._clock.wall_ms() * 1000 - took_ms * 1000
         self.traces.own("takeover", lives.attributes, start_us=start_us, of=lives.place.topic)
 
     def sought(self, key: LedgerKey, topic: str, epoch: int, offset: int) -> None:
-        """A partition was reset: what comes from here on is another life."""
+        """A seek reset a partition: its messages start another life from here on."""
         origin = Origin(key.cluster, key.topic_id, topic, key.partition, 0)
         lives = self.lives(origin, epoch)
-        # Whoever ends the operation after a kill tells of it again.
+        # A sidecar that goes on with the operation after a kill reports it again.
         self.traces.own(
             "seek",
             {**lives.attributes, "ackd.seek.offset": offset},
@@ -142,7 +144,7 @@ class SubscriptionSpans:
         )
 
     def changed(self, before: Live, after: Live) -> None:
-        """Live settings that this sidecar has written, for the request that it serves."""
+        """Live settings that this sidecar wrote, for the request that it serves."""
         names = [
             name
             for name in Live.__struct_fields__
@@ -162,7 +164,7 @@ class SubscriptionSpans:
         self.traces.own("config", more, of=self._state.name, caller=CALLER.get())
 
     def redriven(self, letters: Sequence[tuple[RetryCopy, str]], now_ms: int) -> None:
-        """Dead letters that were published again, each with the id that it had as one."""
+        """Dead letters that a redrive published, each with the id that it had as a dead letter."""
         for carrier, dead in letters:
             origin = carrier.origin
             lives = self.lives(origin, carrier.reset_epoch)
@@ -183,8 +185,8 @@ class SubscriptionSpans:
             self._foreign(tokens[0], ops, reply)
 
     def _foreign(self, token: Token, ops: Sequence[Settle], reply: RecordReply) -> None:
-        """The owner tells of them too, with what it knows of the message and with the same ids; but
-        there may be none at the moment.
+        """Settles of another owner's partition. The owner reports them too, with what it knows of
+        the message and with the same ids; but at the moment there may be no owner.
         """
         told = [(op, *_event(op, result)) for op, result in zip(ops, reply.results, strict=True)]
         ends = [(op, event, more) for op, event, more in told if event is not None]
@@ -196,8 +198,8 @@ class SubscriptionSpans:
         self._place(_Unplaced(token, ends, reply.epoch, reply.now_ms, until_ms))
 
     def _place(self, settles: _Unplaced) -> None:
-        """Tell of foreign settles whose topic is known. A sidecar that has just started may serve
-        some before it has asked the broker; what stays unknown is counted as dropped.
+        """Write the external settles whose topic is known. A sidecar that has just started may
+        serve some before it has asked the broker; what stays unknown counts as dropped.
         """
         origin = self._origin(settles.token)
         if origin is not None:
@@ -220,7 +222,7 @@ class SubscriptionSpans:
             self.traces.drop(event)
 
     def close(self) -> None:
-        """The subscription is left: what it can't tell of by now is counted as dropped."""
+        """The subscription stops: settles whose topic is still unknown count as dropped."""
         self._place_again()
         for each in self._unplaced:
             self._drop(each)
@@ -243,8 +245,8 @@ class SubscriptionSpans:
         return op.attempt == 1 and below
 
     def _late(self, token: Token, op: Settle, attempt: int) -> None:
-        """A settle whose lease was over. `attempt`: of the message now; the first one's are sampled
-        as its ack is.
+        """A settle whose lease was lost. `attempt`: the message's attempt now; a first attempt is
+        sampled as its ack is.
         """
         origin = self._origin(token)
         if origin is None:
@@ -285,7 +287,7 @@ _SETTLES = frozenset({Verb.ACK, Verb.RETRY, Verb.DEAD, Verb.RELEASE})
 
 
 def _event(op: Settle, result: OpResult) -> tuple[SpanEvent | None, str]:
-    """The event that a settle is, and attributes of its own."""
+    """The event of a settle, and attributes of its own."""
     event = _ENDS.get(result.outcome) if op.verb in _SETTLES else None
     more = f",{truth('ackd.late')}" if result.late else ""
     if event is SpanEvent.RETRY:
