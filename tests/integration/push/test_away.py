@@ -40,8 +40,8 @@ async def test_breaker_opens_without_costing_an_attempt(start: StartWorld) -> No
     assert await world.metric(OPEN) == 0
     assert not any(each.startswith("push: ") for each in await world.limits())
     log = world.sidecar.process.log()
-    assert "the application is not there" in log
-    assert "the application is there again" in log
+    assert "push stops, the application can't be reached" in log
+    assert "push goes on, the application answers again" in log
 
 
 async def test_killed_application_gets_its_message_again(start: StartWorld) -> None:

@@ -98,16 +98,16 @@ async def test_two_sidecars_of_one_identity_are_told(tmp_path: Path) -> None:
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from ackd.telemetry.spans import Event
+from ackd.telemetry.spans import SpanEvent
 from tests.unit.telemetry.test_traces import acks, traces
 
 async def main():
     made = traces(Path(sys.argv[1]), flush_ms=50, file_bytes_max=int(sys.argv[2]))
     await made.start()
-    made.lost(Event.EXPIRE)
+    made.lost(SpanEvent.EXPIRE)
     number = 0
     while True:
-        made.add(Event.ACK, acks(50, number))
+        made.add(SpanEvent.ACK, acks(50, number))
         number += 50
         print(number, flush=True)
         await asyncio.sleep(0.01)
