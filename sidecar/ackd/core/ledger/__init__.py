@@ -1,1 +1,1 @@
-"""The owner's half: what a sidecar knows of a partition whose messages it grants."""
+"""The owner's half of the core: what a sidecar knows about a partition that it owns."""

@@ -15,7 +15,7 @@ CHUNK_BYTES = CHUNK_OFFSETS >> 3
 _MASK = CHUNK_OFFSETS - 1
 _FULL = b"\xff"
 _FULL_CHUNK = bytearray(_FULL * CHUNK_BYTES)
-"""Stands for every chunk that a hole fills: a bit that is set stays set, so nobody changes it."""
+"""Shared by all chunks that a gap fills: a bit that is set stays set, so nobody changes it."""
 
 
 class ChunkedBitmap:
@@ -28,7 +28,7 @@ class ChunkedBitmap:
 
     @classmethod
     def of(cls, chunks: Mapping[int, bytes]) -> ChunkedBitmap:
-        """What a snapshot says, by the index of the chunk."""
+        """Make one from a snapshot's chunks, by index."""
         found = cls()
         for index, data in chunks.items():
             found.load(index, data)
@@ -50,7 +50,7 @@ class ChunkedBitmap:
         chunk[low >> 3] |= 0x80 >> (low & 7)
 
     def add_range(self, start: int, end: int) -> None:
-        """Mark [start, end). A wide hole costs a dictionary entry for each chunk, and no more."""
+        """Mark [start, end). A wide gap costs one dictionary entry for each chunk, no more."""
         while start < end:
             index = start >> CHUNK_SHIFT
             stop = min(end, (index + 1) << CHUNK_SHIFT)
@@ -73,8 +73,8 @@ class ChunkedBitmap:
         return chunk is not None and chunk[first : first + count] == _FULL * count
 
     def empty(self, start: int, end: int) -> bool:
-        """Whether surely none of [start, end) is marked; bytes at its ends count as a whole, and a
-        range wider than a chunk is not looked at.
+        """True only if none of [start, end) is marked. May be False without need: it checks whole
+        bytes at both ends, and gives False for any range wider than a chunk.
         """
         if end - start > CHUNK_OFFSETS:
             return False
@@ -105,7 +105,7 @@ class ChunkedBitmap:
             offset = ((offset >> 3) + 1 + full) << 3
 
     def load(self, index: int, data: bytes) -> None:
-        """Merge a chunk as the store holds it (shorter than 4 KiB = the rest is clear)."""
+        """Merge a chunk as the store has it (shorter than 4 KiB = the rest is clear)."""
         chunk = self.chunks.get(index)
         padded = data.ljust(CHUNK_BYTES, b"\0")
         if padded == _FULL_CHUNK:
@@ -117,7 +117,7 @@ class ChunkedBitmap:
             chunk[:] = merged.to_bytes(CHUNK_BYTES, "big")
 
     def drop_below(self, offset: int) -> list[int]:
-        """Forget chunks that lie wholly below `offset`; returns their indices."""
+        """Remove the chunks that are wholly below `offset`; returns their indices."""
         dead = sorted(index for index in self.chunks if (index + 1) << CHUNK_SHIFT <= offset)
         for index in dead:
             del self.chunks[index]
@@ -139,7 +139,6 @@ class ChunkedBitmap:
         return [offset for offset in missing if offset >= start]
 
     def clear(self) -> None:
-        """Forget everything."""
         self.chunks.clear()
 
     def ranges(self, start: int) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""Bodies that are kept elsewhere for a while, because their messages wait."""
+"""Bodies that the engine stores elsewhere (on disk) while their messages wait."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from ackd.core.ledger.lifecycle import Lifecycle
 
 
 class Bodies(Generic[B]):
-    """Whoever keeps bodies elsewhere takes the offsets that began to wait, puts a stub in the place
-    of a body (`spilled`), and brings it back (`restored`).
+    """The engine takes the offsets that began to wait, replaces a body by a stub (`spilled`), and
+    brings the body back later (`restored`).
     """
 
     __slots__ = ("_entries", "_life", "_waits")
@@ -24,22 +24,22 @@ class Bodies(Generic[B]):
         self._waits: dict[int, None] = {}
 
     def waits(self, offset: int) -> None:
-        """This one began to wait, or got a body meanwhile."""
+        """Note a message that began to wait, or that got its body while it waits."""
         self._waits[offset] = None
 
     def take_waiting(self) -> Collection[int]:
-        """The offsets of `waits` since this was last asked."""
+        """The offsets that were passed to `waits` since the last call."""
         taken = self._waits
         if taken:
             self._waits = {}
         return taken
 
     def spilled(self, offset: int, stub: B) -> None:
-        """`stub` stands for the body, which can be read back."""
+        """Replace the body by `stub`, with which it can be read back."""
         self._entries.replace_body(offset, stub, spilled=True)
 
     def restored(self, offset: int, body: B) -> None:
-        """The body is here again; what is ready can be handed out."""
+        """Put the body back. A ready message can be granted again."""
         entry = self._entries.by_offset.get(offset)
         if entry is not None and entry.spilled:
             self._entries.replace_body(offset, body, spilled=False)
@@ -47,7 +47,7 @@ class Bodies(Generic[B]):
                 self._life.make_ready(offset, entry)
 
     def lost(self, offsets: Iterable[int]) -> None:
-        """These can't be read back: they are fetched again."""
+        """These bodies can't be read back: drop the stubs and fetch the messages again."""
         entries = self._entries
         found = [o for o in offsets if (e := entries.by_offset.get(o)) is not None and e.spilled]
         for offset in found:

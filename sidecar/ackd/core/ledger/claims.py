@@ -1,8 +1,8 @@
-"""Copies in a retry topic, as the owner of their partition sees them (rule R2).
+"""Retry copies, as the owner of their partition of the retry topic sees them (rule R2).
 
-A carrier is not handed out before it has claimed its home record. A claim that the home confirmed
-is written into the carrier's own record (PLACE), so a carrier that has a slot was claimed; only
-then may the home go (CLOSE).
+The owner delivers a retry copy only after the copy has claimed its origin record (`home` in names).
+It then writes the confirmed claim into the copy's own record (PLACE), so a copy that has a slot has
+claimed. Only after that may the origin record be closed (CLOSE).
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ from ackd.core.record.protocol import OpResult
 from ackd.core.record.transitions import Outcome, State
 
 CLAIM_AGAIN_MS = 5_000
-"""A home whose lease is live is asked again at least this often: it may be acked or released."""
+"""While the forwarded lease is live, the owner claims again at least this often: the lease may have
+been acked or released."""
 BEHIND_AGAIN_MS = 1_000
-"""A carrier that is behind another one, which is not here, asks again after this."""
+"""When to claim again if the copy must wait for an earlier one that another owner has."""
 IN_LINE_MS = 60_000
-"""One that waits for a carrier that is here is told when that is over, and asks after this."""
+"""When to claim again, at the latest, if the copy must wait for an earlier one of this partition.
+The end of that one triggers the claim sooner."""
 
 
 class ClaimTracker(Generic[B]):
-    """Whoever has a partition of a retry topic has one of these.
+    """Claims origin records for the retry copies of one partition of a retry topic.
 
-    `finished_by_commit`: where copies were finished that this owner did not see, by a commit's word
-    or before they were fetched. It is read over to tell the lines of their homes, which a rollback
-    may have put back to before the claim.
+    `finished_by_commit`: the range of copies that finished without being seen by this owner: a
+    commit reported them, or they were acked before they were fetched. The owner fetches the range
+    again to remove them from their key queues, because a rollback may have erased their claims.
     """
 
     __slots__ = ("_bodies", "_entries", "_life", "finished_by_commit")
@@ -43,11 +45,11 @@ class ClaimTracker(Generic[B]):
         self.finished_by_commit = range(0)
 
     def read_over(self, start: int, end: int) -> None:
-        """A commit says that copies of [start, end) are finished: see `finished_by_commit`."""
+        """A commit reported copies of [start, end) as finished: see `finished_by_commit`."""
         self.finished_by_commit = range(start, end)
 
     def arrived(self, offset: int) -> None:
-        """A carrier without a slot. One that is not the first of its chain asks later."""
+        """A copy without a slot was fetched. One that is not the first of its key claims later."""
         self._entries.by_offset[offset].hold = EntryStatus.CLAIMING
         order = self._life.order
         if order is None or order.first(offset):
@@ -56,7 +58,7 @@ class ClaimTracker(Generic[B]):
             self._claim_at(offset, self._entries.clock.ticked_ms + IN_LINE_MS)
 
     def fetched_again(self, body: B) -> None:
-        """A copy that is over: nobody else may tell the line of its home."""
+        """A finished copy was fetched: remove it from its key queue, as nobody else may do so."""
         order = self._life.order
         if order is None or body.offset not in self.finished_by_commit:
             return
@@ -65,7 +67,9 @@ class ClaimTracker(Generic[B]):
             self._entries.effects.append(Unpark(body.offset, place.home))
 
     def close_home(self, offset: int) -> None:
-        """A home that stands in a line goes when its carrier is finished (`Unpark`)."""
+        """Close the origin record of a claimed copy. One in a key queue has to wait until the copy
+        is finished (`Unpark`).
+        """
         order = self._life.order
         place = None if order is None else order.place(offset)
         if place is None or place.home is None:
@@ -74,16 +78,17 @@ class ClaimTracker(Generic[B]):
     def claimed(
         self, offset: int, result: OpResult, rterm: int, store_ms: int, now_ms: int
     ) -> None:
-        """What the home said (HELD, FINISHED, REFUSED), or what PLACE or BURY made of the carrier.
+        """Apply the origin record's answer (HELD, FINISHED, REFUSED), or that of PLACE or BURY.
 
-        LOST: no carrier, or nothing is known of it and it was not placed: ready as it is.
+        LOST: not a retry copy, or the store knows nothing of it and did not place it. It becomes
+        ready as it is.
         """
         entry = self._entries.by_offset.get(offset)
         if entry is None or entry.hold is not EntryStatus.CLAIMING:
             return
         match result.outcome:
             case Outcome.HELD:
-                # For people who ask: the message itself says it again when it is claimed.
+                # Shown to operators only; the claim will bring these values again.
                 entry.attempt, entry.first_s = result.attempt, result.first_s
                 entry.when_ms = result.when_ms
                 again_ms = max(result.when_ms - store_ms, 1)
@@ -91,7 +96,7 @@ class ClaimTracker(Generic[B]):
                     again_ms = min(again_ms, CLAIM_AGAIN_MS)
                 self._claim_at(offset, now_ms + again_ms)
             case Outcome.BEHIND:
-                # Somebody else's carrier, or one that is not stored yet.
+                # The earlier copy is another owner's, or not stored yet.
                 self._claim_at(offset, now_ms + BEHIND_AGAIN_MS)
             case Outcome.FINISHED | Outcome.REFUSED:
                 self._life.finish(offset)
@@ -104,7 +109,7 @@ class ClaimTracker(Generic[B]):
                 self.close_home(offset)
 
     def not_claimed(self, offsets: Iterable[int], again_ms: int, now_ms: int) -> None:
-        """No answer: ask again in `again_ms`."""
+        """The store did not answer: claim again in `again_ms`."""
         for offset in offsets:
             entry = self._entries.by_offset.get(offset)
             if entry is not None and entry.hold is EntryStatus.CLAIMING:
@@ -116,8 +121,8 @@ class ClaimTracker(Generic[B]):
         self._bodies.waits(offset)
 
     def acked(self, offsets: Iterable[int]) -> None:
-        """An acked copy must have claimed its home, even if a rollback erased the claim. Its line
-        has to hear that it is over, now or when it is fetched: call this before `finish`.
+        """An acked copy must have claimed its origin record, even if a rollback erased the claim.
+        Remove it from its key queue, now or when it is fetched again. Call this before `finish`.
         """
         seen = self.finished_by_commit
         for offset in offsets:

@@ -1,4 +1,4 @@
-"""What becomes of messages by the passing of time alone."""
+"""What happens to messages by the passing of time alone."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from ackd.core.ledger.entry import TIMED, B, Entry, EntryStatus
 from ackd.core.ledger.lifecycle import Lifecycle
 
 LOOKED_AT_A_TICK = 64
-"""`tick` compares the ledger's counts with its entries as soon as it was called once for so many
-of them: each tick pays for that many."""
+"""Each tick adds this to a count. When the count reaches the number of entries, `tick` compares the
+ledger's counts with its entries, so that a tick pays for this many on average."""
 
 
 class Deadlines(Generic[B]):
-    """Ends leases and waits, lets copies claim again, gives up what nobody asks for."""
+    """Ends leases and delays, lets retry copies claim again, dead-letters messages that no
+    application asks for.
+    """
 
     __slots__ = ("_grace_until_ms", "_lapsed", "_life", "_unchecked")
 
@@ -25,14 +27,12 @@ class Deadlines(Generic[B]):
         self._unchecked = 0
 
     def keep_until(self, grace_until_ms: int) -> None:
-        """No lease ends before this: the store was away, and its holder may have been told 503
-        (R23).
-        """
+        """End no lease before this: the store was away, and the holder may have got a 503 (R23)."""
         self._grace_until_ms = grace_until_ms
 
     def tick(self, now_ms: int) -> int:
-        """Leases that ended and waits that are over become ready, copies claim again. Returns how
-        many.
+        """Make expired leases and due messages ready, and let retry copies claim again. Returns how
+        many there were.
         """
         life, woken = self._life, 0
         entries = life.entries
@@ -62,18 +62,18 @@ class Deadlines(Generic[B]):
         return woken
 
     def take_lapsed(self) -> dict[int, list[int]]:
-        """Whose leases ended at each moment, since this was last asked."""
+        """The offsets whose leases ended, by moment, since the last call."""
         lapsed = self._lapsed
         if lapsed:
             self._lapsed = {}
         return lapsed
 
     def newly_due_ms(self) -> int | None:
-        """The earliest moment that came up since this was last asked."""
+        """The earliest moment that was added since the last call."""
         return self._life.timers.news()
 
     def next_due_ms(self) -> int | None:
-        """When `tick` has something to do next. Each offset that is over is passed once."""
+        """When `tick` next has something to do. Drops stale timers as it looks."""
         by_offset, timers = self._life.entries.by_offset, self._life.timers
         while (first := timers.first()) is not None:
             due_ms, offsets = first
@@ -84,7 +84,9 @@ class Deadlines(Generic[B]):
         return None
 
     def _end(self, offset: int, entry: Entry[B], now_ms: int) -> bool:
-        """Nobody has asked for it in its time; whether that is over."""
+        """A ready message's time may be over. Dead-letters it and returns True if so; else sets its
+        timer again.
+        """
         life = self._life
         clock, limits = life.entries.clock, life.limits
         clock.saw(now_ms + clock.skew_ms)
@@ -96,8 +98,8 @@ class Deadlines(Generic[B]):
         return False
 
     def _waits(self, entry: Entry[B] | None, due_ms: int) -> TypeGuard[Entry[B]]:
-        """It is leased, delayed or kept until just then (a timer that was overtaken is not taken
-        back).
+        """Whether the entry still waits for this very moment. Timers are never removed, so a timer
+        may be stale.
         """
         if entry is None or entry.due_ms != due_ms:
             return False

@@ -1,5 +1,6 @@
-"""What a ledger decides and the engine does: plain values, in the order in which they were
-decided.
+"""What a ledger decides and the engine carries out: plain values, in the order of decision.
+
+`home` in names is an origin record.
 """
 
 from __future__ import annotations
@@ -9,16 +10,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FetchFrom:
-    """Fetch this partition anew, from `offset` (a long finished stretch is skipped)."""
+    """Start a new fetch of this partition at `offset`, to read again or to skip a finished range.
+    """
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class SendDead:
-    """The message was given up: store its copy in the dead-letter topic, then finish it.
+    """Store a copy of this message in the dead-letter topic, then finish the message.
 
-    `fence` names the lease that ended so; it is the generation of the copy (rule R2).
+    `fence` is that of its last lease, and the generation of the copy (rule R2).
     """
 
     offset: int
@@ -28,9 +30,9 @@ class SendDead:
 
 @dataclass(frozen=True, slots=True)
 class SendBack:
-    """The message has a home record now: store its copy in the retry topic, then finish it (R2).
+    """The message has an origin record: store its copy in the retry topic, then finish it (R2).
 
-    The body is there, or certainly none will come (`Entry.gone`).
+    It has a body, or none can come any more (`Entry.gone`).
     """
 
     offset: int
@@ -40,9 +42,9 @@ class SendBack:
 
 @dataclass(frozen=True, slots=True)
 class Bury:
-    """Its attempts are used up: ask the store to give it up (BURY), unless it was settled.
+    """Its attempts are used up: ask the store to dead-letter it (BURY), unless it was settled.
 
-    `out_of_time`: however few deliveries it had, because the first one was so long ago.
+    `out_of_time`: whatever its number of deliveries, because the first one was too long ago.
     """
 
     offset: int
@@ -52,23 +54,24 @@ class Bury:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A carrier whose body is there: ask its home record whether it may be delivered."""
+    """Ask the origin record of a fetched retry copy whether the copy may be delivered."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class CloseHome:
-    """A carrier that has a slot, and so was claimed: its home record may go (CLOSE)."""
+    """Close the origin record of a retry copy (CLOSE): the copy has a slot, so it has claimed."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
 class Unpark:
-    """A carrier of an ordered message is finished: its home leaves the line of its key (R19).
+    """A retry copy of an ordered message is finished: take its origin record out of the key queue
+    (R19).
 
-    `home`: what came with its place. Tell it before the claims that follow.
+    `home`: `OrderPosition.home` of the copy. Carry this out before the claims that follow.
     """
 
     offset: int
@@ -77,8 +80,8 @@ class Unpark:
 
 @dataclass(frozen=True, slots=True)
 class PutOff:
-    """Write into the record that these were put off (PLACE): (offset, attempt, due time by the
-    store's clock, 0 = now) of each.
+    """Write client-set delays into the record (PLACE): (offset, attempt, due time in ms on the
+    store's clock, 0 = now) of each message.
     """
 
     messages: tuple[tuple[int, int, int], ...]
@@ -95,8 +98,8 @@ class Restore:
 class FinishRange:
     """[start, end) is not in the log: write it into the record.
 
-    `reason` (`ackd.core.record.protocol.Finish`, 0 = a plain hole) is for messages that had been
-    handed out.
+    `reason` (`ackd.core.record.protocol.Finish`, 0 = a plain gap) is for messages that had been
+    delivered.
     """
 
     start: int
@@ -106,9 +109,9 @@ class FinishRange:
 
 @dataclass(frozen=True, slots=True)
 class Mistaken:
-    """The ledger found that one of its own invariants does not hold.
+    """The ledger found one of its own invariants broken.
 
-    `what`: in words, for the log. `may_mend`: read the record again, the counts begin anew by that.
+    `what`: a text for the log. `may_mend`: read the record again, which resets the counts.
     """
 
     what: str

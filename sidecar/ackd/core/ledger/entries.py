@@ -1,6 +1,6 @@
-"""The unfinished messages of one partition, the finished offsets above its watermark, and what is
-counted of both. Every other part of the ledger holds these `Entries` and changes them through its
-methods.
+"""The unfinished messages of one partition, the finished offsets above its watermark, and the
+counts of both. Every other part of the ledger holds this `Entries` object and changes it through
+its methods.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ackd.core.ledger.timers import TwoClocks
 class Entries(Generic[B]):
     """`watermark` is the smallest unfinished offset, `position` the next one to be fetched.
 
-    `ready` is a heap of offsets that can be granted; those that changed since are weeded out late.
-    `bodiless` are the entries whose body is not here. `dirty`: the record has to be read again
-    before anything is decided by what stands here. `leased`, `waiting` and `bytes` always equal
-    what the entries say (`mistakes`).
+    `ready` is a heap of offsets that can be granted; stale ones are removed when they reach its
+    top. `bodiless` are the entries without a body in memory. `dirty`: the owner must read the
+    record again before it decides anything by these entries. `leased`, `waiting` and `bytes` always
+    equal the sums over the entries (`mistakes`).
     """
 
     __slots__ = (
@@ -54,7 +54,7 @@ class Entries(Generic[B]):
         self.dirty = False
 
     def restart(self, watermark: int, chunks: Mapping[int, bytes]) -> None:
-        """Begin anew from a record. Effects that nobody has taken yet stay, and the position."""
+        """Start again from a record. Keeps the position, and the effects nobody has taken yet."""
         self.by_offset, self.bodiless, self.ready = {}, Offsets(), []
         self.leased = self.waiting = self.bytes = 0
         self.watermark, self.finished = watermark, ChunkedBitmap.of(chunks)
@@ -66,18 +66,18 @@ class Entries(Generic[B]):
     # --- entries
 
     def add(self, offset: int, entry: Entry[B]) -> None:
-        """Add a message whose body is not here."""
+        """Add a message without a body."""
         self.by_offset[offset] = entry
         self.bodiless.add(offset)
 
     def fill(self, offset: int, entry: Entry[B], body: B, *, spilled: bool) -> None:
-        """The body of a message that had none is here."""
+        """Give a message without a body its body."""
         self.bodiless.discard(offset)
         entry.body, entry.size, entry.spilled = body, body.size(), spilled
         self.bytes += entry.size
 
     def replace_body(self, offset: int, body: B, *, spilled: bool) -> None:
-        """Put `body` in the place of the one that is here, if one is."""
+        """Replace a message's body; no effect on a message without one."""
         entry = self.by_offset.get(offset)
         if entry is None or entry.body is None:
             return
@@ -86,20 +86,20 @@ class Entries(Generic[B]):
         entry.body, entry.size, entry.spilled = body, size, spilled
 
     def lose_body(self, offset: int, entry: Entry[B]) -> None:
-        """The body is gone; it can be fetched again."""
+        """Drop the body; the broker can deliver it again."""
         self.bytes -= entry.size
         entry.body, entry.size, entry.spilled = None, 0, False
         self.bodiless.add(offset)
 
     def uncount(self, entry: Entry[B]) -> None:
-        """Before the entry gets another status."""
+        """Take the entry out of the counts; call this before its status changes."""
         if entry.hold is EntryStatus.LEASED:
             self.leased -= 1
         elif entry.hold is EntryStatus.WAITING:
             self.waiting -= 1
 
     def renew(self, entry: Entry[B], fence: int, rterm: int, attempt: int) -> None:
-        """The store gave the message a newer fence. It never gives an older one."""
+        """Store the newer fence that the store gave the message. It never gives an older one."""
         if fence < entry.fence:
             self.mistaken("a fence went down")
         entry.fence, entry.rterm, entry.attempt = fence, rterm, attempt
@@ -107,7 +107,7 @@ class Entries(Generic[B]):
     # --- finished offsets
 
     def finish(self, offset: int) -> Entry[B] | None:
-        """Mark one offset. Returns the entry that goes with it; `advance` after the last one."""
+        """Mark one offset finished and return its entry. Call `advance` after the last one."""
         self.finished.add(offset)
         entry = self.by_offset.pop(offset, None)
         if entry is not None:
@@ -121,19 +121,20 @@ class Entries(Generic[B]):
         return entry
 
     def finish_range(self, start: int, end: int, reason: int) -> None:
-        """Mark [start, end), in which no entry is, and write that into the record."""
+        """Mark [start, end), which has no entries, and write that into the record."""
         if start < end:
             self.finished.add_range(start, end)
             self.effects.append(FinishRange(start, end, reason))
 
     def advance(self) -> None:
-        """Move the watermark over what is finished."""
-        # Bits beyond the position are true finishes of earlier fetches, so it may pass over it.
+        """Move the watermark to the first unfinished offset."""
+        # Bits above the position come from earlier fetches and are true, so the watermark may pass
+        # the position.
         if self.watermark in self.finished:
             self.raise_to(self.finished.first_clear(self.watermark))
 
     def raise_to(self, watermark: int) -> None:
-        """Nothing below is unfinished. The watermark never goes back but by `restart`."""
+        """Set the watermark: all below it is finished. Only `restart` may move it back."""
         if watermark < self.watermark:
             self.mistaken("the watermark went back")
         else:
@@ -142,13 +143,13 @@ class Entries(Generic[B]):
     # --- assertions
 
     def mistaken(self, what: str, *, may_mend: bool = True) -> None:
-        """An invariant does not hold. The engine says so and reads the record again, unless that
-        is where it came from.
+        """Report a broken invariant. The engine logs it and reads the record again, unless that
+        read is what found it (`may_mend` False).
         """
         self.effects.append(Mistaken(what, may_mend))
 
     def mistakes(self) -> list[str]:
-        """Every count that does not equal what the entries say. Takes O(entries)."""
+        """Every count that differs from the sum over the entries. Takes O(entries)."""
         leased = waiting = size = low = bodiless = 0
         watermark, held, due = self.watermark, EntryStatus.LEASED, EntryStatus.WAITING
         for offset, entry in self.by_offset.items():

@@ -1,4 +1,7 @@
-"""An unfinished message as its owner sees it."""
+"""An unfinished message as its owner sees it.
+
+`rterm` in names here is the rollback epoch under which the store granted a lease.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,11 @@ from ackd.core.record.transitions import Outcome, State
 
 
 class EntryStatus(IntEnum):
-    """Where a message is, for its owner.
+    """What the owner is doing with a message.
 
-    CLAIMING: a carrier that may not be handed out before its home record says so. BURYING: the
-    store is asked to give it up. PLACING: others put it off, and the store is told so.
+    CLAIMING: a retry copy that waits until its origin record allows its delivery. BURYING: the
+    owner has asked the store to dead-letter it. PLACING: another client delayed it, and the owner
+    is writing that delay into the record.
     """
 
     READY = 0
@@ -27,7 +31,7 @@ class EntryStatus(IntEnum):
 
 
 TIMED = frozenset({EntryStatus.LEASED, EntryStatus.WAITING, EntryStatus.CLAIMING})
-"""These end, or are looked at again, at `Entry.due_ms`."""
+"""An entry with one of these statuses ends, or is checked again, at `Entry.due_ms`."""
 
 HOLD_OF = {
     State.LEASED: EntryStatus.LEASED,
@@ -35,7 +39,7 @@ HOLD_OF = {
     State.DEAD: EntryStatus.DEAD,
     State.SENDING: EntryStatus.SENDING,
 }
-"""Where a message is in each state of its slot; ready in every other one."""
+"""The status of a message for each state of its slot; READY for every other state."""
 
 STATE_AFTER = {
     Outcome.RETRYING: State.WAITING,
@@ -47,18 +51,18 @@ STATE_AFTER = {
 
 
 UNKNOWN_RTERM = -1
-"""Nothing can be settled for such a lease before its slot was read again."""
+"""The owner does not know this lease's rollback epoch. It must read the slot again before it can
+settle the lease."""
 
 
 class HeldBody(Protocol):
-    """What the ledger must know of a fetched message; the rest is none of its business."""
+    """What the ledger needs to know about a fetched message."""
 
     @property
-    def offset(self) -> int:
-        """Its place in the partition."""
+    def offset(self) -> int: ...
 
     def size(self) -> int:
-        """Bytes that it holds."""
+        """Bytes of memory that the message takes."""
 
 
 B = TypeVar("B", bound=HeldBody)
@@ -67,9 +71,9 @@ B = TypeVar("B", bound=HeldBody)
 class Entry(Generic[B]):
     """One message above the watermark.
 
-    `due_ms`: end of its lease or its waiting on the owner's clock, `when_ms`: the same on the
-    store's. `body` None: not fetched, so it can't be handed out. `gone`: the log does not have it
-    any more. `spilled`: `body` only says where the body is kept.
+    `due_ms`: end of its lease or its delay on the owner's clock. `when_ms`: the same on the store's
+    clock. `body` None: not fetched, so it can't be delivered. `gone`: the log no longer has it.
+    `spilled`: `body` is a stub that says where the body is stored.
     """
 
     __slots__ = (

@@ -1,8 +1,8 @@
-"""Messages that come with a delay or with attempts of their own: others' clients put them off.
+"""Client-set delays: messages to which another client gave a delay, or attempts, of their own.
 
-The broker's adapter tells of them (`ackd.ports.Delay`); the log has them as any other message. What
-was told is written into the record (PLACE) before anybody may have the message. From then on the
-record counts: the same message may be told of again, after a restart, and nothing comes of it.
+The broker's adapter reports them (`ackd.ports.Delay`); in the log they look like any other message.
+The owner writes each delay into the record (PLACE) before it delivers the message. From then on the
+record counts: if the adapter reports the same message again, after a restart, that has no effect.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NOT_HAD = frozenset({EntryStatus.READY, EntryStatus.GRANTING, EntryStatus.WAITI
 
 
 class ForeignDelays(Generic[B]):
-    """What is put off before its first hand-out here."""
+    """Holds delayed messages back before their first delivery here."""
 
     __slots__ = ("_entries", "_life")
 
@@ -30,10 +30,10 @@ class ForeignDelays(Generic[B]):
         self._life = life
 
     def put_off(self, told: Iterable[tuple[int, int, int]]) -> None:
-        """(offset, due time by the store's clock, deliveries elsewhere) of messages that are about
-        to be fetched. What has a slot already keeps it.
+        """Take (offset, due time in ms on the store's clock, deliveries elsewhere) of messages that
+        will be fetched next. A message that has a slot already keeps it.
 
-        In an ordered subscription nothing waits for its time: the order counts (I6).
+        An ordered subscription ignores the delays: the order counts (I6).
         """
         entries, news = self._entries, []
         for offset, due_ms, attempts in told:
@@ -45,9 +45,10 @@ class ForeignDelays(Generic[B]):
         self._place(news)
 
     def reread(self, before: dict[int, Entry[B]]) -> None:
-        """The record was read again. What it does not have of this was on its way to it, or a
-        rollback forgot it. A fence of 0 says that nobody had the message since. What seems to be
-        due is written again, too: the store's clock decides, and the attempts count.
+        """The record was read again: write the delays again that it lacks. They had not reached it
+        yet, or a rollback erased them. A fence of 0 shows that nobody got the message since. A
+        delay that seems over is written again, too: the store's clock decides, and its attempts
+        count.
         """
         entries, again = self._entries, []
         for offset, old in before.items():
@@ -62,7 +63,7 @@ class ForeignDelays(Generic[B]):
         self._place(again)
 
     def placed(self, offset: int, result: OpResult, rterm: int, store_ms: int, now_ms: int) -> None:
-        """The answer to PLACE, of a message whose status is PLACING."""
+        """Apply the answer to PLACE for a message whose status is PLACING."""
         if result.outcome is Outcome.FINISHED:
             self._life.finish(offset)
             self._entries.advance()

@@ -1,4 +1,4 @@
-"""What the broker's log holds: bodies that arrive, and offsets that it does not have (rule R7)."""
+"""Takes in what the broker's log holds: bodies that arrive, and gaps between them (rule R7)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ackd.core.ledger.lifecycle import Lifecycle
 from ackd.core.record.protocol import Finish
 
 SKIP_MIN_OFFSETS = 1_000
-"""A finished stretch at least this long is skipped by a new fetch; a shorter one is read over."""
+"""A new fetch skips a finished range of at least this length; a shorter one is read and ignored."""
 
 
 class Intake(Generic[B]):
-    """Follows a fetch session through the log. `session`: the number of the one that counts.
+    """Follows a fetch session through the log. `session`: the number of the current one.
 
-    A body that arrives is told to the order first, because all that follows asks whose turn it is;
-    then to its entry; then to the claims, if this is a retry topic.
+    A body that arrives goes to the order first, because the later steps ask the order which message
+    is next; then to its entry; then to the claims, if this is a retry topic.
     """
 
     __slots__ = ("_bodies", "_claims", "_entries", "_life", "delays", "session")
@@ -44,7 +44,7 @@ class Intake(Generic[B]):
 
     @property
     def start(self) -> int:
-        """Where a new session has to start: what is finished above that is read over."""
+        """The offset at which a new session has to start. It ignores finished messages above."""
         entries, claims = self._entries, self._claims
         first = entries.finished.first_clear(entries.watermark)
         if claims is not None and claims.finished_by_commit:
@@ -52,24 +52,24 @@ class Intake(Generic[B]):
         return first
 
     def known_end(self) -> int:
-        """Nothing is known of this offset and of all above it, as far as the record says."""
+        """The first offset from which on the record knows nothing."""
         entries = self._entries
         highest = entries.finished.highest()
         seen = [entries.watermark, *(each + 1 for each in entries.by_offset)]
         return max(seen if highest is None else [*seen, highest + 1])
 
     def fetching(self, session: int, offset: int) -> None:
-        """A new fetch session starts at `offset`; records of earlier ones don't count any more."""
+        """A new fetch session starts at `offset`. Records of earlier ones are ignored from now."""
         self.session = session
         self._entries.position = offset
 
     def put_off(self, session: int, told: Iterable[tuple[int, int, int]]) -> None:
-        """Delays of messages that the session is about to bring: see `ForeignDelays`."""
+        """Client-set delays of messages that the session will bring next: see `ForeignDelays`."""
         if session == self.session:
             self.delays.put_off(told)
 
     def fetched(self, session: int, records: Sequence[B]) -> int:
-        """Records of the current session, in offset order. Returns how many became ready."""
+        """Take records of the current session, in offset order. Returns how many became ready."""
         if session != self.session:
             return 0
         entries, claims = self._entries, self._claims
@@ -91,17 +91,17 @@ class Intake(Generic[B]):
         return len(entries.ready) - before
 
     def end_reached(self, session: int, offset: int) -> None:
-        """Nothing more below `offset`: what was not seen of it is a gap (a transaction marker,
-        say).
+        """The log has nothing more below `offset`: unseen offsets are a gap (such as a transaction
+        marker).
         """
         if session == self.session and offset > self._entries.position:
             self._gap(self._entries.position, offset)
             self._entries.position = offset
 
     def expired(self, log_start: int) -> int:
-        """Retention removed all below `log_start`; bodies that are held can still be handed out.
+        """Retention removed all below `log_start`. Bodies in memory can still be delivered.
 
-        Returns how many unfinished messages are lost by it.
+        Returns how many unfinished messages are lost.
         """
         entries = self._entries
         start = max(entries.position, entries.watermark)
@@ -117,7 +117,7 @@ class Intake(Generic[B]):
         return log_start - start - known
 
     def arrived(self, offset: int, record: B, before: Entry[B] | None = None) -> None:
-        """A body is there, fetched or kept from `before` the record was read again."""
+        """Take a body: a fetched one, or one kept from `before` the record was read again."""
         entries, life, order = self._entries, self._life, self._life.order
         if order is not None:
             order.line_up(record)
@@ -149,9 +149,9 @@ class Intake(Generic[B]):
                 self._claims.close_home(offset)
 
     def _gap(self, start: int, end: int, reason: int = 0) -> None:
-        """The log does not have [start, end). A lease in it is kept until it ends (rule R7).
+        """The log does not have [start, end). A lease in that range lasts until it ends (rule R7).
 
-        At or above the position only messages without a body are known: leases of earlier owners.
+        At or above the position all entries lack a body: they are leases of earlier owners.
         """
         entries, life = self._entries, self._life
         start = max(start, entries.watermark)
@@ -170,7 +170,7 @@ class Intake(Generic[B]):
         entries.advance()
 
     def _skip(self) -> None:
-        """Don't fetch a long finished stretch again."""
+        """Skip a long finished range instead of fetching it."""
         entries, claims = self._entries, self._claims
         if claims is not None and entries.position < claims.finished_by_commit.stop:
             return
@@ -181,7 +181,7 @@ class Intake(Generic[B]):
     # --- after the record was read again
 
     def fetch_again(self) -> None:
-        """What was passed and is unfinished again, without a body here, has to be fetched anew."""
+        """Fetch again what the position has passed, is unfinished again and has no body here."""
         entries = self._entries
         passed = entries.bodiless.between(entries.watermark, entries.position)
         lacking = next((o for o in passed if not entries.by_offset[o].gone), entries.position)
@@ -194,8 +194,8 @@ class Intake(Generic[B]):
             entries.effects.append(FetchFrom(lacking))
 
     def _unknown(self) -> bool:
-        """Whether an offset was passed that is neither finished nor an entry (counting tells, so
-        that nobody walks over 100,000 open ones at each re-read).
+        """Whether the position has passed an offset that is neither finished nor an entry. Counts
+        instead of walking over up to 100,000 open ones at each re-read.
         """
         entries = self._entries
         span = max(entries.position - entries.watermark, 0)

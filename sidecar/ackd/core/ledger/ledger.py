@@ -1,12 +1,12 @@
 """The owner's view of one partition: what is fetched, ready, leased, waiting, finished.
 
-The record in the store is the truth about leases and finished offsets; this is the cache that
-decides what to ask the store for. It alone knows the log: bodies, gaps (rule R7), where fetching
-stands.
+The record in the store is the truth about leases and finished offsets. The ledger is the owner's
+cache of it and decides what to ask the store for. Only the ledger knows the log: bodies, gaps (rule
+R7) and the fetch position.
 
-Every method is an event; what has to be done comes out of `drain()`. `now_ms` is the owner's
-monotonic clock. A store time is translated with the pair (now_ms, store_ms) of the reply that
-brought it.
+Every method is an event; `drain()` returns the effects that the engine has to carry out. `now_ms`
+is the owner's monotonic clock. The pair (now_ms, store_ms) of a reply translates the store times
+in it. `rterm` is the rollback epoch, `parked` keys are blocked ones.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from ackd.core.record.transitions import Outcome
 
 
 class Ledger(Generic[B]):
-    """One partition. The engine makes this and reaches the rest through it. It reads what it likes,
-    and changes nothing but by an event.
+    """One partition. The engine creates this and reaches the parts through it. The engine may read
+    everything, and changes state only by calling an event.
 
-    - here: the record that was read, settles, other answers of the store, time;
-    - `grants`: what is handed out;
+    - here: the record as read, settles, other answers of the store, time;
+    - `grants`: which messages are granted;
     - `intake`: what the broker's log holds;
     - `send_back`: what leaves the window for the retry topic;
-    - `bodies`: what is kept on disk meanwhile;
-    - `deadlines`: when time has to be looked at;
-    - `claims`: copies and their origin records, None but in a retry topic;
-    - `order`: whose turn it is, None without an order (I6).
+    - `bodies`: which bodies are on disk for a while;
+    - `deadlines`: what ends by time, and when;
+    - `claims`: retry copies and their origin records; None unless in a retry topic;
+    - `order`: which message of a key is next; None without an order (I6).
 
-    The parts share one `Entries`, and change it through one `Lifecycle`. Where an event is the
-    business of several parts, the order in which they hear of it is written here and in `Intake`.
+    The parts share one `Entries` and change it through one `Lifecycle`. For an event that concerns
+    several parts, this class and `Intake` set the order in which they get it.
     """
 
     def __init__(
@@ -76,21 +76,20 @@ class Ledger(Generic[B]):
         self.send_back.began_waiting(offset)
 
     def go_by(self, rules: Rules | None, deliveries_max: int, give_up_ms: int, now_ms: int) -> None:
-        """Settings may change while the partition is owned."""
+        """Apply changed settings while the partition is owned."""
         self.send_back.rules, limits = rules, self._life.limits
         limits.deliveries_max = deliveries_max
         if limits.give_up_ms != give_up_ms:
             self._life.give_up_after(give_up_ms, now_ms)
 
-    # --- to look at
+    # --- to read
 
     @property
     def entries(self) -> Mapping[int, Entry[B]]:
-        """The unfinished messages that are here or have a lease, by offset."""
+        """The unfinished messages that are in memory or have a slot, by offset."""
         return self._entries.by_offset
 
     def entry(self, offset: int) -> Entry[B] | None:
-        """One of them."""
         return self._entries.by_offset.get(offset)
 
     def over(self, offset: int) -> bool:
@@ -99,12 +98,12 @@ class Ledger(Generic[B]):
 
     @property
     def finished(self) -> ChunkedBitmap:
-        """Finished offsets; above the watermark, this is all of them."""
+        """The finished offsets: above the watermark all of them."""
         return self._entries.finished
 
     @property
     def watermark(self) -> int:
-        """The smallest unfinished offset; `confirmed` is what the store has of it."""
+        """The smallest unfinished offset. `confirmed` is the watermark that the store has."""
         return self._entries.watermark
 
     @property
@@ -114,42 +113,42 @@ class Ledger(Generic[B]):
 
     @property
     def dirty(self) -> bool:
-        """Nothing is decided before the record was read again."""
+        """The owner must read the record again before it decides anything."""
         return self._entries.dirty
 
     @property
     def leased(self) -> int:
-        """How many leases are open."""
+        """Number of open leases."""
         return self._entries.leased
 
     @property
     def waiting(self) -> int:
-        """How many messages wait for their time."""
+        """Number of delayed messages."""
         return self._entries.waiting
 
     @property
     def bytes(self) -> int:
-        """What the bodies here take."""
+        """Bytes that the bodies in memory take."""
         return self._entries.bytes
 
     @property
     def store_ms(self) -> int:
-        """The latest time of the store's clock that is known."""
+        """The latest known time of the store's clock."""
         return self._entries.clock.seen_ms
 
     @property
     def limits(self) -> LedgerLimits[B]:
-        """When a message is given up."""
+        """When a message is dead-lettered."""
         return self._life.limits
 
     def mistakes(self) -> list[str]:
-        """Invariants that do not hold: see `Entries.mistakes`."""
+        """Broken invariants: see `Entries.mistakes`."""
         return self._entries.mistakes()
 
     @property
     def ready(self) -> int:
-        """At most so many can be handed out now (an upper bound: entries that changed are weeded
-        out late).
+        """Upper bound of the messages that can be granted now. It still counts stale entries, which
+        `Grants.take` removes.
         """
         ready, order = self._entries.ready, self.order
         if order is not None and ready and ready[0] >= order.end(self._entries.position):
@@ -158,42 +157,44 @@ class Ledger(Generic[B]):
 
     @property
     def buffered(self) -> int:
-        """As `ready`, with what waits for an earlier one of its chain: fetched, not handed out.
+        """`ready` plus the messages that wait for an earlier one of their chain: fetched but not
+        delivered.
 
-        Carriers in line are not counted: the first of them may be stored behind the others, and a
-        fetch that waits for them would wait for ever.
+        Waiting retry copies don't count: the first of them may be stored behind the others, and a
+        fetch that waits for them would wait forever.
         """
         in_line = 0 if self.order is None or self.claims is not None else self.order.behind
         return len(self._entries.ready) + in_line
 
     @property
     def must_fetch(self) -> bool:
-        """Nothing of what is here may go before something below it was fetched (again)."""
+        """No message here can be granted until an earlier one has been fetched (again)."""
         ready = self._entries.ready
         return self.order is not None and bool(ready) and ready[0] >= self._entries.position
 
     @property
     def holds_copies(self) -> bool:
-        """This is a partition of a retry topic: there are `claims`."""
+        """Whether this is a partition of a retry topic, and so has `claims`."""
         return self.claims is not None
 
     # --- from the store: the whole record
 
     def must_reread(self) -> None:
-        """What is known here may be wrong: nothing is decided by it until `opened`."""
+        """The state here may be wrong: decide nothing by it until `opened`."""
         self._entries.dirty = True
 
     def rebuilt(self, epoch: int) -> None:
-        """The store lost the record, and it was made anew with this epoch: what is known here goes
-        over into it, when it is `opened`.
+        """The store lost the record, and it was created again with this epoch. The next `opened`
+        merges this owner's state into it.
         """
         self._opened_epoch = epoch
 
     def opened(self, snapshot: Snapshot, now_ms: int) -> Repair:
-        """Take over what the store says; bodies that are held stay, if their offset is unfinished.
+        """Take over the record. Bodies in memory stay if their offset is unfinished.
 
-        If this ledger was open before, in the same epoch, then what the store had confirmed to it
-        and does not have any more (rollback, R9, R10) is merged back: the answer says how.
+        If this ledger was open before in the same epoch, it merges back what the store had
+        confirmed and has lost since (rollback: R9, R10). The returned `Repair` says what the owner
+        has to write for that.
         """
         entries = self._entries
         before = Before(entries.by_offset, entries.finished, self.confirmed)
@@ -225,7 +226,7 @@ class Ledger(Generic[B]):
         return repair
 
     def slots(self, slots: Iterable[SlotView], store_ms: int, now_ms: int) -> None:
-        """More of the slots of the record that `opened` was told of."""
+        """Take over more slots of the record that `opened` took over."""
         self._life.slots(slots, store_ms, now_ms, {})
 
     def _fetch_again(self) -> None:
@@ -242,7 +243,8 @@ class Ledger(Generic[B]):
                 entries.effects.append(Unpark(offset, place.home))
 
     def _merge(self, before: Before[B]) -> Repair:
-        # What was sent back is not merely finished: see `SendBackTracker.reread`.
+        # A message that moved to the retry topic is not merely finished: see
+        # `SendBackTracker.reread`.
         entries, sent = self._entries, self.send_back.sent_before
         known = entries.by_offset, entries.finished, entries.watermark
         repair = compare(before, *known, sent)
@@ -256,7 +258,7 @@ class Ledger(Generic[B]):
                 self._life.finish(offset)
         return repair
 
-    # --- settles, own and others'
+    # --- settles through this sidecar and through others
 
     def settled(
         self,
@@ -269,8 +271,8 @@ class Ledger(Generic[B]):
         rterm: int | None = None,
         attempt: int | None = None,
     ) -> None:
-        """A settle that the store confirmed. `fence` (and `rterm`, if known) is that of the lease,
-        `attempt` what counts after it.
+        """Apply a settle that the store confirmed. `fence` (and `rterm`, if known) are those of the
+        lease, `attempt` is the number after it.
         """
         if outcome is Outcome.ACKED or outcome is Outcome.ALREADY_ACKED:
             self.send_back.sent_before.settled(offset, outcome, fence, 0)
@@ -284,16 +286,16 @@ class Ledger(Generic[B]):
         if entry.hold is EntryStatus.GRANTING or (
             entry.hold is EntryStatus.DEAD and fence == entry.fence
         ):
-            return  # the grant's own answer tells; a repeated `dead` sends no second copy
+            return  # the grant's own answer decides; a repeated `dead` stores no second copy
         if entry.hold is EntryStatus.SENDING:
-            return  # it was settled in its home record, where its copy will see it
+            return  # settled in its origin record, where its retry copy will find that
         self._life.seen(entry, fence, entry.attempt if attempt is None else attempt)
         if rterm is not None:
             entry.rterm = rterm
         self._life.hold(offset, entry, state, when_ms, store_ms, now_ms)
 
     def acked(self, offsets: Sequence[int]) -> None:
-        """Acks that the store confirmed in one call: the watermark is looked for once."""
+        """Apply the acks that the store confirmed in one call, and advance the watermark once."""
         if self.claims is not None:
             self.claims.acked(offsets)
         if self.send_back.sent_before:
@@ -303,13 +305,13 @@ class Ledger(Generic[B]):
         self._entries.advance()
 
     def finish(self, offset: int) -> None:
-        """The record says finished: its dead-letter copy is durable, or the log lacks it."""
+        """The record has it as finished: its dead letter is durable, or the log lacks it."""
         self._life.finish(offset)
         self._entries.advance()
 
     def journal(self, entries: Iterable[JournalEntry], store_ms: int, now_ms: int) -> None:
-        """Settles that other sidecars served (rule R16). Comes with every reply, so it also shows
-        the clock.
+        """Apply settles that other sidecars served (rule R16). Every reply brings them, so this
+        also updates the clock.
         """
         clock = self._entries.clock
         clock.skew_ms = store_ms - now_ms
@@ -330,7 +332,9 @@ class Ledger(Generic[B]):
     def claimed(
         self, offset: int, result: OpResult, rterm: int, store_ms: int, now_ms: int
     ) -> None:
-        """What was put off was placed, or what became of a claim (`ClaimTracker.claimed`)."""
+        """Apply the answer to PLACE for a client-set delay, or that to a claim
+        (`ClaimTracker.claimed`).
+        """
         entry = self._entries.by_offset.get(offset)
         if entry is not None and entry.hold is EntryStatus.PLACING:
             self.intake.delays.placed(offset, result, rterm, store_ms, now_ms)
@@ -338,32 +342,32 @@ class Ledger(Generic[B]):
             self.claims.claimed(offset, result, rterm, store_ms, now_ms)
 
     def buried(self, offset: int, result: OpResult, rterm: int, store_ms: int, now_ms: int) -> bool:
-        """The answer to BURY; False: the record has to be read again."""
+        """Apply the answer to BURY. False: the record has to be read again."""
         return self._life.buried(offset, result, rterm, store_ms, now_ms)
 
     # --- progress
 
     def store_confirmed(self, watermark: int) -> None:
-        """A reply's watermark: only this may be committed to the broker (R16)."""
+        """Take a reply's watermark. Only a confirmed one may be committed to the broker (R16)."""
         self.confirmed = max(self.confirmed, watermark)
 
     def dropped(self, committed: int) -> None:
-        """The broker has `committed`: bits below it are not needed any more."""
+        """The broker has committed this offset: free the bits below it."""
         entries = self._entries
         entries.finished.drop_below(min(committed, entries.watermark))
         self.send_back.sent_before.drop(committed, entries.clock.ticked_ms)
 
     def tick(self, now_ms: int) -> int:
-        """Time has passed: see `Deadlines.tick`."""
+        """Apply the passing of time: see `Deadlines.tick`."""
         return self.deadlines.tick(now_ms)
 
     @property
     def undone(self) -> bool:
-        """There is something to do."""
+        """Whether `drain` would return anything."""
         return bool(self._entries.effects)
 
     def drain(self) -> list[Effect]:
-        """What has to be done now, in order; empty after it."""
+        """Take the effects that have to be carried out now, in order."""
         entries = self._entries
         effects, entries.effects = entries.effects, []
         return effects

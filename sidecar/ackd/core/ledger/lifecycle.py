@@ -1,4 +1,6 @@
-"""Which status a message has, and what follows from each change of it."""
+"""The status of each message, and what follows from each change of it. `rterm` is the rollback
+epoch.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +20,11 @@ from ackd.core.record.transitions import Outcome, State
 
 
 class Lifecycle(Generic[B]):
-    """Changes the status of single entries; every other part of the ledger does it through this.
+    """Changes the status of single entries. Every other part of the ledger changes it through this.
 
-    `order`: None without an order. `ended`: offsets that were finished, for a ledger that has to
-    tell the broker of each; None for one that commits a watermark. `began_waiting` is called with
-    each offset that begins to wait.
+    `order`: None without an order. `ended`: finished offsets, for a ledger that acks each one at
+    the broker; None for one that commits a watermark. `began_waiting` is called with each offset
+    that begins to wait.
     """
 
     __slots__ = ("_began_waiting", "ended", "entries", "limits", "order", "timers")
@@ -50,8 +52,8 @@ class Lifecycle(Generic[B]):
         now_ms: int,
         known: dict[int, Entry[B]],
     ) -> None:
-        """Take over leases and attempts from a record. `known`: the entries of before; a lease that
-        is the same goes over from there as it is, because a record with many is soon read again.
+        """Take over leases and attempts from a record. `known`: the entries from before the read.
+        An unchanged lease keeps its entry, which makes re-reading a record with many leases fast.
         """
         entries, plain, timers = self.entries, self.order is None, self.timers
         later_ms = now_ms - store_ms
@@ -72,7 +74,7 @@ class Lifecycle(Generic[B]):
             self.hold(offset, entry, slot.state, slot.when_ms, store_ms, now_ms)
 
     def keep_lease(self, offset: int, fence: int, rterm: int, attempt: int, due_ms: int) -> None:
-        """A lease that the store forgot is a lease until its holder's deadline (I3, I4)."""
+        """Keep a lease that the store lost until its holder's deadline (I3, I4)."""
         entries = self.entries
         entry = entries.by_offset.get(offset)
         if entry is None:
@@ -90,7 +92,7 @@ class Lifecycle(Generic[B]):
     def decided(
         self, offset: int, entry: Entry[B], result: OpResult, rterm: int, store_ms: int, now_ms: int
     ) -> None:
-        """The store says of a message how often it was delivered, and in which state it is."""
+        """Apply the attempts and the state that the store reported for a message."""
         self.entries.renew(entry, result.fence, rterm, result.attempt)
         entry.first_s = result.first_s
         due = result.state is State.WAITING and result.when_ms <= store_ms
@@ -98,7 +100,7 @@ class Lifecycle(Generic[B]):
         self.hold(offset, entry, state, result.when_ms, store_ms, now_ms)
 
     def seen(self, entry: Entry[B], fence: int, attempt: int) -> None:
-        """A lease that this owner did not grant: its rollback term is not known here."""
+        """Note a lease that this owner did not grant: its rollback epoch is not known here."""
         same = entry.fence == fence
         self.entries.renew(entry, fence, entry.rterm if same else UNKNOWN_RTERM, attempt)
 
@@ -119,12 +121,12 @@ class Lifecycle(Generic[B]):
             self.bury(offset, entry)
         else:
             if limits.give_up_ms and entry.first_s and entry.hold is EntryStatus.WAITING:
-                # Looked at when it is given up, if that is sooner.
+                # Check it when its time is up, if that is sooner.
                 when_ms = min(when_ms, limits.end_ms(entry))
             self.time(offset, entry, now_ms + when_ms - store_ms)
 
     def time(self, offset: int, entry: Entry[B], due_ms: int) -> None:
-        """It is leased or waits until `due_ms`."""
+        """Count a message that is leased or waits, and set its timer to `due_ms`."""
         entries = self.entries
         entries.leased += entry.hold is EntryStatus.LEASED
         entries.waiting += entry.hold is EntryStatus.WAITING
@@ -134,13 +136,13 @@ class Lifecycle(Generic[B]):
             self._began_waiting(offset)
 
     def copy(self, offset: int, entry: Entry[B]) -> None:
-        """Ask for the copy as soon as there is a body, or certainly none will come."""
+        """Ask for the copy once there is a body, or none can come any more."""
         if entry.body is not None or entry.gone:
             kind = SendDead if entry.hold is EntryStatus.DEAD else SendBack
             self.entries.effects.append(kind(offset, entry.fence, entry.attempt))
 
     def make_ready(self, offset: int, entry: Entry[B]) -> None:
-        """Nobody has the message: it can be granted, unless something stands against that."""
+        """Nobody holds the message: make it grantable, unless a limit or the order prevents it."""
         entries, order, limits = self.entries, self.order, self.limits
         entry.hold = EntryStatus.READY
         if entry.gone:
@@ -148,26 +150,26 @@ class Lifecycle(Generic[B]):
         elif limits.used_up(entry):
             self.bury(offset, entry)
         elif order is not None and not order.free(offset):
-            order.follow(offset)  # else it comes again when the one before it is over
+            order.follow(offset)  # if not blocked: `next_turn` when the one before it is finished
         elif entry.spilled:
             entries.effects.append(Restore(offset))
         elif entry.body is not None:
             heappush(entries.ready, offset)
         if limits.give_up_ms and entry.first_s and entry.hold is EntryStatus.READY:
-            # It may be that nobody asks for it any more.
+            # Perhaps no application asks for it again.
             entry.due_ms = limits.end_ms(entry) - entries.clock.skew_ms
             self.timers.add(entry.due_ms, offset)
 
     def bury(self, offset: int, entry: Entry[B]) -> None:
-        """Its attempts or its time are used up. The store decides: a late ack may have been
-        first.
+        """Its attempts or its time are used up: ask the store to dead-letter it. The store decides,
+        because a late ack may have come first.
         """
         entry.hold = EntryStatus.BURYING
         out_of_time = self.limits.out_of_time(entry)
         self.entries.effects.append(Bury(offset, entry.fence, out_of_time))
 
     def buried(self, offset: int, result: OpResult, rterm: int, store_ms: int, now_ms: int) -> bool:
-        """The answer to BURY; False: the record has to be read again."""
+        """Apply the answer to BURY. False: the record has to be read again."""
         entries = self.entries
         entry = entries.by_offset.get(offset)
         if entry is None:
@@ -182,7 +184,7 @@ class Lifecycle(Generic[B]):
         if result.outcome is not Outcome.HELD:
             self.hold(offset, entry, result.state, result.when_ms, store_ms, now_ms)
             return True
-        # Not now. It waits until it may be asked again, without being buried at once.
+        # Not now: ask again when the store says so. `hold` would ask at once.
         entries.uncount(entry)
         entry.hold = HOLD_OF.get(result.state, EntryStatus.WAITING)
         entry.when_ms = result.when_ms
@@ -190,15 +192,15 @@ class Lifecycle(Generic[B]):
         return True
 
     def vanish(self, offset: int) -> None:
-        """A message that was handed out before, whose record compaction has removed.
+        """Finish a message that was delivered before and that the log no longer has (compaction).
 
-        It is finished once the store has said that nobody holds it (`Ledger.finish`).
+        It is finished here once the store has confirmed that nobody holds it (`Ledger.finish`).
         """
         self.entries.by_offset[offset].hold = EntryStatus.GRANTING
         self.entries.effects.append(FinishRange(offset, offset + 1, Finish.VANISHED))
 
     def give_up_after(self, give_up_ms: int, now_ms: int) -> None:
-        """Set it while messages wait: who is out of time by it goes now."""
+        """Change the limit while messages wait. A message that is out of time by it ends now."""
         limits, skew_ms = self.limits, self.entries.clock.skew_ms
         limits.give_up_ms = give_up_ms
         for offset, entry in self.entries.by_offset.items() if give_up_ms else ():
@@ -211,7 +213,7 @@ class Lifecycle(Generic[B]):
     # --- the end
 
     def finish(self, offset: int) -> None:
-        """It is over: the next message of its key may go."""
+        """Finish a message, and unblock the next one of its key."""
         entry = self.entries.finish(offset)
         if self.order is not None:
             self._left(self.order, offset, entry)
@@ -219,7 +221,9 @@ class Lifecycle(Generic[B]):
             self.ended.append(offset)
 
     def _left(self, order: KeyOrder[B], offset: int, entry: Entry[B] | None) -> None:
-        """Tell the origin record of a copy, unless the copy never claimed it; then the next one."""
+        """Unblock the next message of this key. If this is a retry copy, first take its origin
+        record out of the key queue, unless the copy never claimed it.
+        """
         place = order.place(offset)
         placed = entry is not None and entry.hold is not EntryStatus.CLAIMING
         if placed and place is not None and place.home is not None:
@@ -227,7 +231,7 @@ class Lifecycle(Generic[B]):
         self.next_turn(order.finished(offset))
 
     def next_turn(self, offset: int | None) -> None:
-        """The one before it of its chain is over."""
+        """The message before this one in its chain is finished: make it ready, or let it claim."""
         entry = None if offset is None else self.entries.by_offset.get(offset)
         if offset is None or entry is None:
             return

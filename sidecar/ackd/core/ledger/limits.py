@@ -1,4 +1,4 @@
-"""When a message is given up: it was handed out too often, or too long ago."""
+"""When a message is dead-lettered: after too many deliveries, or too long after the first one."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from ackd.core.ledger.timers import TwoClocks
 
 
 class LedgerLimits(Generic[B]):
-    """`deliveries_max`: a message that was handed out so often is given up. `give_up_ms`: so is one
-    that was first handed out so long ago, as soon as nobody works on it. 0 = never.
+    """`deliveries_max`: the deliveries after which a message is dead-lettered. `give_up_ms`: the ms
+    since its first delivery after which it is, as soon as nobody works on it. 0 = never.
     """
 
     __slots__ = ("_clock", "deliveries_max", "give_up_ms")
@@ -21,15 +21,17 @@ class LedgerLimits(Generic[B]):
         self._clock = clock
 
     def used_up(self, entry: Entry[B]) -> bool:
-        """Nobody may have the message any more."""
+        """Whether the message may not be delivered again."""
         return 0 < self.deliveries_max <= entry.attempt or self.out_of_time(entry)
 
     def out_of_time(self, entry: Entry[B]) -> bool:
-        """It was first handed out so long ago that it is given up."""
+        """Whether its first delivery was more than `give_up_ms` ago."""
         return (
             self.give_up_ms > 0 and entry.first_s > 0 and self.end_ms(entry) <= self._clock.seen_ms
         )
 
     def end_ms(self, entry: Entry[B]) -> int:
-        """When it is given up (store's clock). `first_s` is cut to seconds: never too early."""
+        """When its time is up (store's clock). `first_s` is rounded down, so this adds 999 ms:
+        never too early.
+        """
         return entry.first_s * 1000 + 999 + self.give_up_ms

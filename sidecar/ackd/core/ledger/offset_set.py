@@ -1,4 +1,4 @@
-"""A set of offsets that is asked for those of a range, whatever its size."""
+"""A set of offsets that quickly finds its members in a range."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bisect import bisect_left
 
 
 class Offsets:
-    """Adding in order and taking out are O(1), a range is O(log n + what is or was in it)."""
+    """Adding in order and removing are O(1); a range is O(log n + members it has or had)."""
 
     __slots__ = ("_in_order", "_members", "_order")
 
@@ -22,7 +22,6 @@ class Offsets:
         return len(self._members)
 
     def add(self, offset: int) -> None:
-        """Put one in."""
         if offset in self._members:
             return
         self._members[offset] = None
@@ -31,11 +30,11 @@ class Offsets:
         self._order.append(offset)
 
     def discard(self, offset: int) -> None:
-        """Take one out, if it is there."""
+        """Remove an offset, if it is a member."""
         self._members.pop(offset, None)
 
     def between(self, start: int, end: int) -> list[int]:
-        """Those of [start, end), in order."""
+        """The members in [start, end), in order."""
         if not self._in_order:
             self._order = sorted(self._members)
             self._in_order = True

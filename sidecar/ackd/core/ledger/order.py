@@ -1,9 +1,11 @@
-"""Whose turn it is: of the unfinished messages of one key only the first may be handed out (I6).
+"""The order of messages of one key: only the first unfinished one may be delivered (I6).
 
-A *place* is (what must be kept in order, rank in it): for `ordering = "key"` the message's key and
-its offset, for `"partition"` one name for all, for a copy in the retry topic that of its origin. A
-message without a place is bound to no order. Only messages of the window are known here, so the
-memory that it takes is bounded by the window, however many keys there are.
+A message's *place* (`OrderPosition`) is its chain, which is what must be kept in order, and its
+rank in that chain. For `ordering = "key"` these are the hash of its key and its offset; for
+`"partition"` all messages share one chain; a retry copy has the place of its origin. A message
+without a place has no order. Only messages of the window are stored here, so the window bounds the
+memory, however many keys there are. `parked` means blocked: earlier messages of the key are in the
+retry topic.
 """
 
 from __future__ import annotations
@@ -16,19 +18,21 @@ from typing import Generic, NamedTuple
 from ackd.core.ledger.entry import B, Entry
 
 PARTITION = 1
-"""The chain of all messages of a partition that is handed out in order as a whole."""
+"""The one chain of a partition that is delivered in order as a whole."""
 KEY_BYTES = 6
-"""Two keys of one hash are kept in one order, which does no harm."""
+"""Two keys with the same hash share one order, which does no harm."""
 
 
 def key_hash(key: bytes) -> int:
-    """The chain of a key, as the store knows it: 2 to 2^48 - 1."""
+    """The chain of a key, which is also its number in the store: 2 to 2^48 - 1."""
     digest = blake2b(key, digest_size=KEY_BYTES).digest()
     return max(int.from_bytes(digest, "big"), PARTITION + 1)
 
 
 class OrderPosition(NamedTuple):
-    """Smaller ranks of a chain go first. `home`: of a copy, what is to be told when it is over."""
+    """Smaller ranks of a chain go first. `home`: for a retry copy, the origin record whose key
+    queue it leaves when it is finished.
+    """
 
     chain: Hashable
     rank: int
@@ -41,13 +45,14 @@ _Chain = list[tuple[int, int]]
 class KeyOrder(Generic[B]):
     """The places of one window. A chain is a heap of (rank, offset), or one such pair alone.
 
-    Every method is O(log n) in the length of a chain. Finished ones are taken out of a heap when
-    they come to its top. `unknown` are unfinished messages whose place nobody can tell: their
-    record is gone from the log, so they may stand before any later one.
+    Every method is O(log n) in the length of a chain. A finished message is taken out of its heap
+    when it reaches the top. `unknown` are unfinished messages without a known place: the log no
+    longer has them, so any later message may have to wait for them.
 
-    `place_of` is asked once a message. `parked`: chains of which earlier messages were sent back,
-    so that no other one may be handed out here before the store says that they are over (R19).
-    `following`: those of them that may have messages here which have to be sent after them.
+    `place_of` is called once for each message. `parked`: blocked chains, whose earlier messages
+    moved to the retry topic. None of their messages may be delivered from here until the store
+    reports the chain as free (R19). `following`: the blocked chains that may have messages here,
+    which have to follow into the retry topic.
     """
 
     __slots__ = ("_chains", "_places", "_unknown", "following", "parked", "place_of")
@@ -63,10 +68,10 @@ class KeyOrder(Generic[B]):
     def restart(
         self, before: Mapping[int, Entry[B]], now: Mapping[int, Entry[B]], parked: Collection[int]
     ) -> list[tuple[int, OrderPosition]]:
-        """The record was read again: keep the places that are known, before anything is made ready.
+        """Start again from a re-read record, before any message becomes ready.
 
         `before`, `now`: the entries. Returns the messages of `before` that had a body and a place,
-        with it: `arrived` those that are not over.
+        with the place. The caller passes the unfinished ones to `arrived`.
         """
         places = self._places
         self._places, self._chains, self._unknown = {}, {}, set()
@@ -81,38 +86,38 @@ class KeyOrder(Generic[B]):
         ]
 
     def line_up(self, body: B) -> None:
-        """A message was fetched."""
+        """Give a fetched message its place."""
         place = self.place_of(body)
         if place is not None:
             self.arrived(body.offset, place)
 
     @property
     def behind(self) -> int:
-        """How many wait for an earlier one of their chain."""
+        """How many messages wait for an earlier one of their chain."""
         return len(self._places) - len(self._chains)
 
     def place(self, offset: int) -> OrderPosition | None:
-        """Where a message stands; None without an order, or when it is not here."""
+        """A message's place; None if it has none or is not in the window."""
         return self._places.get(offset)
 
     def key(self, offset: int) -> int:
-        """The key of a message as the store knows it, 0 = none."""
+        """The hash of a message's key as the store knows it, 0 = none."""
         place = self._places.get(offset)
         return place.chain if place is not None and isinstance(place.chain, int) else 0
 
     def end(self, position: int) -> int:
-        """The places of all below this offset are known; `position`: where fetching stands."""
+        """The offset below which all places are known. `position`: the next offset to fetch."""
         return min(position, *self._unknown) if self._unknown else position
 
     def gone(self, offset: int, place: OrderPosition | None) -> None:
-        """An unfinished message that the log does not have any more."""
+        """Register an unfinished message that the log no longer has."""
         if place is not None:
             self.arrived(offset, place)
         elif offset not in self._places:
             self._unknown.add(offset)
 
     def arrived(self, offset: int, place: OrderPosition) -> None:
-        """An unfinished message, in any order; one that is here already stays where it is."""
+        """Register an unfinished message. One that is registered already keeps its place."""
         if offset in self._places:
             return
         self._places[offset] = place
@@ -127,15 +132,16 @@ class KeyOrder(Generic[B]):
             self._chains[chain] = sorted((found, (rank, offset)))
 
     def first(self, offset: int) -> bool:
-        """Whether it is the first of its chain; always true of a message without a place."""
+        """Whether it is the first of its chain. Always true for a message without a place."""
         place = self._places.get(offset)
         return place is None or self._head(place.chain) == offset
 
     def free(self, offset: int) -> bool:
-        """Whether it may be handed out: the first of its chain, which is not parked.
+        """Whether it may be delivered: it is the first of its chain, which is not blocked.
 
-        A copy that is ready was claimed, so its home has decided that. After a loss of data a line
-        may stand in another order than its copies here; it must come to its end all the same.
+        Always true for a retry copy: a copy that is ready has claimed its origin record, and the
+        store checked the order then. After a loss of data a key queue may have another order than
+        its copies here, and it must still be worked off.
         """
         place = self._places.get(offset)
         if place is None or place.home is not None:
@@ -143,20 +149,20 @@ class KeyOrder(Generic[B]):
         return place.chain not in self.parked and self._head(place.chain) == offset
 
     def follow(self, offset: int) -> None:
-        """A message that would be ready has to be sent after its parked chain, if it is parked."""
+        """If its chain is blocked, this message, ready otherwise, must follow it (R19)."""
         place = self._places.get(offset)
         if place is not None and place.chain in self.parked:
             self.following[place.chain] = None
 
     def chain(self, chain: Hashable) -> Iterator[int]:
-        """All of a chain, in order."""
+        """The messages of a chain, in order."""
         found = self._chains.get(chain)
         for _, offset in sorted(found) if isinstance(found, list) else (found,) if found else ():
             if offset in self._places:
                 yield offset
 
     def longest(self, most: int) -> list[tuple[int, int]]:
-        """(first message, how many wait for it) of the chains in which most wait; for people."""
+        """(first message, how many wait for it) of the longest chains; shown to operators."""
         lengths = (
             (len(found) - 1, found[0][1])
             for found in self._chains.values()
@@ -165,22 +171,23 @@ class KeyOrder(Generic[B]):
         return [(first, behind) for behind, first in nlargest(most, lengths) if behind]
 
     def before(self, offset: int) -> int | None:
-        """Which message it waits for; None when it is its turn."""
+        """The first message of its chain, for which it waits; None if it is the first itself."""
         place = self._places.get(offset)
         head = None if place is None else self._head(place.chain)
         return None if head == offset else head
 
     def blocked_by(self, offset: int) -> int | None:
-        """The earlier message that this one waits for; itself if it has to follow a parked key."""
+        """The earlier message that this one waits for; itself if it must follow a blocked key."""
         before = self.before(offset)
         return offset if before is None and not self.free(offset) else before
 
     def park(self, chain: Hashable) -> None:
-        """A message of this chain was sent back: what is here of it has to follow (R19)."""
+        """Block a chain: one of its messages moved to the retry topic, the rest must follow (R19).
+        """
         self.parked[chain] = self.following[chain] = None
 
     def release(self, chain: Hashable) -> int | None:
-        """The chain is not parked any more. Returns its first message, if it was and has one."""
+        """Unblock a chain. Returns its first message, if it was blocked and has one."""
         if chain not in self.parked:
             return None
         del self.parked[chain]
@@ -188,7 +195,7 @@ class KeyOrder(Generic[B]):
         return next(self.chain(chain), None)
 
     def finished(self, offset: int) -> int | None:
-        """It is over. Returns the message whose turn it is now because of that."""
+        """Remove a finished message. Returns the message that is the first of the chain by that."""
         place = self._places.pop(offset, None)
         if place is None:
             self._unknown.discard(offset)

@@ -1,4 +1,6 @@
-"""What an owner's memory says against a record that was read again (rules R9, R10, R12)."""
+"""Compares a re-read record with what its owner remembers, after a possible rollback (rules R9,
+R10, R12). `rterm` is the rollback epoch.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +15,13 @@ from ackd.core.record.transitions import State
 
 
 class Repair(NamedTuple):
-    """What a re-read record lacks or has too much, from the memory of its owner.
+    """What the owner has to write into a re-read record, from its memory.
 
-    `finished`: offsets to replay. `watermark`: to advance to, 0 = it is right. `orphans`: (offset,
-    fence, rterm, attempt) of leases whose grant was never answered, so nobody holds their tokens:
-    to be released (R12). `leases`: (offset, fence, rterm, attempt, due_ms) that the store forgot
-    while their holders work on: to be extended. `homes`: what was sent back lately, by offset:
-    to be restored before anything else.
+    `finished`: offsets to replay. `watermark`: to advance to, 0 = the record's is right. `orphans`:
+    (offset, fence, rterm, attempt) of leases to release: the owner never got the answer to their
+    grant, so nobody holds their tokens (R12). `leases`: (offset, fence, rterm, attempt, due_ms) to
+    extend: the store lost them while their holders work on. `homes`: origin records of recently
+    moved messages, by offset, to restore before anything else.
     """
 
     finished: list[int]
@@ -30,8 +32,8 @@ class Repair(NamedTuple):
 
 
 class Before(NamedTuple, Generic[B]):
-    """What an owner knew before it read the record again; `entries` without leases that are the
-    same now.
+    """What an owner knew before it read the record again. `entries` lacks leases that are the same
+    in the record.
     """
 
     entries: dict[int, Entry[B]]
@@ -46,9 +48,9 @@ def compare(
     watermark: int,
     sent: Collection[int] = (),
 ) -> Repair:
-    """What the record of now (`entries`, `finished`, `watermark`) lacks or has too much.
+    """The differences between the re-read record (`entries`, `finished`, `watermark`) and `before`.
 
-    `sent`: what was sent back, which is not repeated.
+    `sent`: messages that moved to the retry topic; their finish is not replayed.
     """
     orphans, leases = [], []
     for offset, old in before.entries.items():
@@ -65,14 +67,14 @@ def compare(
             leases.append((offset, old.fence, old.rterm, old.attempt, old.due_ms))
     behind = before.confirmed if before.confirmed > watermark else 0
     missing = [o for o in before.finished.minus(finished, watermark) if o not in sent]
-    # An ADVANCE alone would tell the holder of a lease that was parked since that it is acked.
+    # After an ADVANCE alone, the holder of a lease that was forwarded since would get "acked".
     told = {*missing, *sent}
     missing += [offset for offset in entries if offset < behind and offset not in told]
     return Repair(missing, behind, orphans, leases)
 
 
 def held(entries: Mapping[int, Entry[B]]) -> list[Lease]:
-    """Leases that are known."""
+    """The open leases whose rollback epoch this owner knows."""
     return [
         Lease(o, e.fence, e.rterm, e.attempt, e.due_ms)
         for o, e in entries.items()
@@ -81,14 +83,14 @@ def held(entries: Mapping[int, Entry[B]]) -> list[Lease]:
 
 
 def _forgot(old: Entry[B], now: Entry[B]) -> bool:
-    """The record shows an earlier lease, or this one before it was extended."""
+    """Whether the record shows an earlier lease, or this one before its extension."""
     return now.fence < old.fence or (now.fence == old.fence and now.when_ms < old.when_ms)
 
 
 def unchanged(old: Entry[B], slot: SlotView) -> bool:
-    """The record shows the very lease that its owner knows, of a message that it has.
+    """Whether the record shows exactly the lease that its owner knows, of a message in memory.
 
-    Nothing has to be compared or repaired then, and nearly all of many open leases are like that.
+    Such a lease needs no comparison and no repair. Nearly all of many open leases are like that.
     """
     _, state, attempt, _, fence, rterm, when_ms, first_s = slot
     return (

@@ -1,7 +1,8 @@
-"""What holds the watermark for too long, and how it leaves the window (rules R2-R4, I5).
+"""Which messages hold the watermark for too long, and how they leave the window (R2-R4, I5).
 
-The owner asks `stuck` from time to time, has each answer decided by the store (SEND), and the copy
-is stored in the retry topic (`SendBack`).
+The owner polls `stuck` and asks the store to move each of those messages to the retry topic (SEND).
+If the store agrees, a `SendBack` effect asks the engine to store the retry copy. `parked` in names
+here means blocked: the key's earlier messages are in the retry topic.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ from ackd.core.record.protocol import OpResult
 from ackd.core.record.transitions import Outcome, State
 
 FOLLOWERS_MAX = 256
-"""So many messages of parked keys are named in one go."""
+"""`stuck` returns at most this many messages of blocked keys at a time."""
 STEPS_MAX = 500
-"""So many messages from the watermark on are looked at in one go."""
+"""`stuck` examines at most this many messages, from the watermark on, at a time."""
 
 
 class Rules(NamedTuple):
-    """When a message is sent back; times in ms.
+    """When to move a message to the retry topic; times in ms.
 
-    `min_age_ms`: the longer of the usual lease and `stuck_min_age_ms`; a span larger than
-    `span_max` counts only for a head that is older (R3).
+    `min_age_ms`: the longer of the usual lease and `stuck_min_age_ms`. A span larger than
+    `span_max` counts only once the head is older than that (R3).
     """
 
     stuck_after_ms: int
@@ -38,18 +39,18 @@ class Rules(NamedTuple):
 
 
 class Why(StrEnum):
-    """Why a message is sent back."""
+    """Why a message moves to the retry topic."""
 
     AGE = "age"
     SPAN = "span"
     DELAY = "delay"
     BYTES = "bytes"
     KEY = "key"
-    """Earlier messages of its key were (R19)."""
+    """Earlier messages of its key have moved (R19)."""
 
 
 class Stuck(NamedTuple):
-    """A message to be sent back. `key`: what is parked with it, 0 = nothing."""
+    """A message to move to the retry topic. `key`: the key that this blocks, 0 = none."""
 
     offset: int
     why: Why
@@ -61,10 +62,10 @@ _LEFT = frozenset({EntryStatus.SENDING, EntryStatus.DEAD})
 
 
 class SendBackTracker(Generic[B]):
-    """What a message goes through when its window can't wait for it any more.
+    """Moves messages to the retry topic when the window can't wait for them any longer.
 
-    `rules` None: nothing new is sent back. What was, before that or by an earlier owner, is still
-    answered for.
+    `rules` None: nothing new moves. Moves that were started before, or by an earlier owner, are
+    still completed.
     """
 
     __slots__ = ("_asked", "_entries", "_excess", "_life", "_long", "rules", "sent_before")
@@ -79,12 +80,12 @@ class SendBackTracker(Generic[B]):
         self._long: dict[int, None] = {}
 
     def began_waiting(self, offset: int) -> None:
-        """It may wait for so long that it is stuck."""
+        """Check this message's delay at the next `stuck`: it may be long enough to count."""
         if self.rules is not None:
             self._long[offset] = None
 
     def relieve(self, excess_bytes: int) -> None:
-        """So many bytes have to leave the memory, though only with messages that are older than
+        """Free this many bytes of memory, but only by moving messages that are older than
         `Rules.min_age_ms`.
         """
         self._excess = excess_bytes
@@ -92,10 +93,10 @@ class SendBackTracker(Generic[B]):
     # --- who is stuck
 
     def stuck(self, now_ms: int) -> list[Stuck]:
-        """Messages to be sent back now; each is named again only after it was answered for.
+        """Messages to move now. Returns each one again only after the store answered for it.
 
-        What waits for so long that it would be stuck is named at once, the rest only as the
-        smallest unfinished offset (or behind such that go already).
+        Returns a message at once if its delay alone would make it stuck. Returns any other message
+        only when it is the smallest unfinished offset, or all before it are moving already.
         """
         entries = self._entries
         entries.clock.saw(now_ms + entries.clock.skew_ms)
@@ -121,9 +122,10 @@ class SendBackTracker(Generic[B]):
         return found
 
     def _followers(self, order: KeyOrder[B]) -> list[Stuck]:
-        """What has to go after its parked key: in order, the next ones when these were answered.
+        """Messages that must follow their blocked key, in order. The next ones come when the store
+        has answered for these.
 
-        All of them are decided by one call of the store, so either each is sent or none (R19).
+        One call of the store decides all of them, so either all move or none (R19).
         """
         found: list[Stuck] = []
         known_to = order.end(self._entries.position)
@@ -146,16 +148,18 @@ class SendBackTracker(Generic[B]):
         return found
 
     def key(self, offset: int) -> int:
-        """The key of a message as the store knows it, 0 = none."""
+        """The hash of a message's key as the store knows it, 0 = none."""
         return 0 if self._life.order is None else self._life.order.key(offset)
 
     @property
     def parked(self) -> Collection[Hashable]:
-        """Keys that may be parked; who is not is found out when one of its messages comes."""
+        """Keys that may be blocked. The owner asks the store when a message of one arrives."""
         return () if self._life.order is None else self._life.order.parked.keys()
 
     def _key_known(self, entry: Entry[B]) -> bool:
-        """A lease of an earlier owner tells no key before its message was fetched (R19)."""
+        """False for a lease of an earlier owner whose message was not fetched yet: its key is
+        unknown until then (R19).
+        """
         return self._life.order is None or entry.body is not None or entry.gone
 
     def _delayed(self, rules: Rules, now_ms: int) -> list[Stuck]:
@@ -191,9 +195,10 @@ class SendBackTracker(Generic[B]):
         return None
 
     def _age_ms(self, entry: Entry[B], now_ms: int) -> int | None:
-        """How long ago it was first handed out; None if it does not hold anything up.
+        """Ms since its first delivery; None if it does not hold up anything.
 
-        What is merely ready does only if something above it is finished: else nobody is asking.
+        A ready message holds others up only if something above it is finished. If nothing is, then
+        no application is asking for messages.
         """
         if not entry.first_s:
             return None
@@ -203,22 +208,24 @@ class SendBackTracker(Generic[B]):
                 return None
         elif entry.hold is not EntryStatus.LEASED and entry.hold is not EntryStatus.WAITING:
             return None
-        # `first_s` is cut to seconds: nothing may go too early.
+        # `first_s` is rounded down to seconds: no message may move too early.
         return now_ms + entries.clock.skew_ms - entry.first_s * 1000 - 999
 
-    # --- for whoever looks
+    # --- to read
 
     @property
     def asking(self) -> bool:
-        """The store was asked to let some go and has not answered."""
+        """The store has not answered yet for some messages that `stuck` returned."""
         return bool(self._asked)
 
     def may_go(self, offset: int) -> bool:
-        """The store was asked to let this one go, or what it answered is not known."""
+        """Whether the store may have moved this message: it was asked, or its answer is unknown."""
         return self._entries.dirty or offset in self._asked
 
     def head(self) -> Entry[B] | None:
-        """The smallest unfinished message that was handed out and is still here."""
+        """The smallest unfinished message that is not leaving the window; None if it was never
+        delivered.
+        """
         offset = self._entries.watermark
         for _ in range(STEPS_MAX):
             entry = self._entries.by_offset.get(offset)
@@ -228,17 +235,17 @@ class SendBackTracker(Generic[B]):
         return None
 
     def head_left_ms(self, now_ms: int) -> int | None:
-        """In how many ms the head is sent back if nothing becomes of it; None = not at all."""
+        """Ms until the head moves to the retry topic unless it is settled; None = never."""
         entry = self._entries.by_offset.get(self._entries.watermark)
         if self.rules is None or entry is None:
             return None
         age_ms = self._age_ms(entry, now_ms)
         return None if age_ms is None else max(self.rules.stuck_after_ms - age_ms, 0)
 
-    # --- what the store said
+    # --- the store's answers
 
     def sent(self, offset: int, result: OpResult, rterm: int, store_ms: int, now_ms: int) -> None:
-        """The answer to SEND."""
+        """Apply the store's answer to SEND."""
         self._asked.discard(offset)
         entries, life = self._entries, self._life
         entry = entries.by_offset.get(offset)
@@ -247,10 +254,10 @@ class SendBackTracker(Generic[B]):
         match result.outcome:
             case Outcome.SENT:
                 key = self.key(offset)
-                if life.order is not None and key:  # stays parked when the message has left
+                if life.order is not None and key:  # stays blocked when the message has left
                     life.order.park(key)
                 if entry.hold is EntryStatus.SENDING and entry.fence == result.fence:
-                    return  # asked twice; its copy is on the way
+                    return  # asked twice; its retry copy is being stored
                 known = entry.hold is EntryStatus.LEASED and entry.rterm != UNKNOWN_RTERM
                 lease = entry.fence, entry.rterm, entry.attempt, entry.due_ms
                 self.sent_before[offset] = MovedMessages(
@@ -264,14 +271,14 @@ class SendBackTracker(Generic[B]):
             case Outcome.HELD:
                 self._again(offset)
             case Outcome.LOST:
-                entry.first_s = 0  # the store does not know that it was ever handed out
+                entry.first_s = 0  # the store does not know that it was ever delivered
                 self.key_free(self.key(offset))
             case _:
                 life.seen(entry, result.fence, result.attempt)
                 life.hold(offset, entry, result.state, result.when_ms, store_ms, now_ms)
 
     def not_sent(self, offsets: Iterable[int]) -> None:
-        """The store decided nothing: they are named again."""
+        """The store decided nothing about these: `stuck` returns them again."""
         for offset in offsets:
             self._asked.discard(offset)
             self._again(offset)
@@ -282,12 +289,12 @@ class SendBackTracker(Generic[B]):
             self._life.order.follow(offset)
 
     def sent_back(self, offset: int) -> None:
-        """The copy is durable and the record says finished."""
+        """The retry copy is durable and the record has the message as finished."""
         entry, sent = self._entries.by_offset.get(offset), self.sent_before.get(offset)
         ticked_ms = self._entries.clock.ticked_ms
         if sent is not None:
             sent.stored, sent.since_ms = True, max(sent.since_ms, ticked_ms)
-        elif entry is not None:  # an earlier owner had it sent
+        elif entry is not None:  # an earlier owner started the move
             self.sent_before[offset] = MovedMessages(
                 *(entry.fence, entry.rterm, entry.attempt, self.key(offset), ticked_ms),
                 stored=True,
@@ -296,31 +303,31 @@ class SendBackTracker(Generic[B]):
         self._entries.advance()
 
     def key_free(self, chain: Hashable) -> None:
-        """The store says that a key is free: its messages are handed out from the window again."""
+        """The store reported a key as free: deliver its messages from the window again."""
         if self._life.order is not None:
             self._life.next_turn(self._life.order.release(chain))
 
-    # --- what was sent back, after a possible rollback
+    # --- moved messages, after a possible rollback
 
     def left_open(self) -> LeftOpen:
-        """For who lets the partition go."""
+        """What this owner may have to replay after it has released the partition."""
         return LeftOpen(self.sent_before, held(self._entries.by_offset))
 
     def restart(self, *, same: bool) -> None:
-        """The record is read again; not `same`: no copy of before belongs to it."""
+        """The record is being read again. `same` False: copies from before don't belong to it."""
         self._asked.clear()
         self._long.clear()
         if not same:
             self.sent_before.clear()
 
     def reread(self, store_ms: int, now_ms: int) -> Sequence[tuple[int, MovedMessages]]:
-        """Send back again what the record that was read does not show to have left the window."""
+        """Re-apply moves to the retry topic that the re-read record no longer shows."""
         found: list[tuple[int, MovedMessages]] = []
         entries, order = self._entries, self._life.order
         for offset, sent in self.sent_before.young(now_ms).items():
             entry = entries.by_offset.get(offset)
             if entry is not None and entry.fence > sent.generation:
-                del self.sent_before[offset]  # it was handed out or sent again since
+                del self.sent_before[offset]  # delivered or moved again since
                 continue
             found.append((offset, sent))
             if order is not None and sent.key:

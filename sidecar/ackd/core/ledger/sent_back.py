@@ -1,4 +1,6 @@
-"""What an owner remembers of what it sent back, in case the store forgets the home (R2, R10)."""
+"""What an owner remembers of each message it moved to the retry topic, so that it can restore the
+origin record if a rollback of the store erases it (R2, R10). `rterm` is the rollback epoch.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +12,22 @@ from ackd.core.record.operations import Op, ReplayAck, RestoreMoved, Settle
 from ackd.core.record.transitions import Outcome, Verb
 
 KEEP_MS = 540_000
-"""A store that was set back by less forgets nothing of it. Shorter than homes are kept that are
-over (`record.copies`): one that is written again must not be one that was dropped in good order.
+"""A rollback is assumed to erase no more than this. It is shorter than `record.copies.HOME_KEEP_MS`
+(for how long the store keeps a closed origin record), so that an owner never restores one that the
+store has dropped in the regular way.
 """
 SENT_MAX = 2_000
-"""So many of a partition are remembered below the committed position, the newest."""
+"""The newest messages below the committed position that are remembered for each partition."""
 
 
 @dataclass(slots=True)
 class MovedMessages:
-    """A message that has a home. `generation`, `rterm`, `attempt`, `key`: as SEND had them.
+    """One message with an origin record. `generation`, `rterm`, `attempt`, `key`: as SEND had them.
 
-    `lease`: (fence, rterm, attempt, due_ms on the owner's clock) of what was parked, as far as it
-    is known. `stored`: the copy is durable and the record says finished. `since_ms`: when one of
-    these was confirmed, owner's clock. `acked`: under the lease that was parked.
+    `lease`: (fence, rterm, attempt, due_ms on the owner's clock) of its forwarded lease, None if
+    unknown or over. `stored`: the retry copy is durable and the record has the message as finished.
+    `since_ms`: when the store last confirmed one of these, owner's clock. `acked`: the forwarded
+    lease was acked.
     """
 
     generation: int
@@ -36,20 +40,20 @@ class MovedMessages:
     acked: bool = False
 
     def matters(self, now_ms: int) -> bool:
-        """A store that was set back may have forgotten it, and nobody has dropped it by himself."""
+        """Whether a rollback may have erased it: its lease lives, or it is recent."""
         lives = self.lease is not None and self.lease[3] > now_ms
         return lives or self.since_ms >= now_ms - KEEP_MS
 
 
 class SentBack(dict[int, MovedMessages]):
-    """By offset, the oldest first."""
+    """The moved messages of one partition by offset, the oldest first."""
 
     def young(self, now_ms: int) -> dict[int, MovedMessages]:
-        """What the store may have forgotten; the rest has been there for long enough."""
+        """Those that a rollback may have erased."""
         return {o: sent for o, sent in self.items() if sent.matters(now_ms)}
 
     def drop(self, committed: int, now_ms: int) -> None:
-        """Forget what is old and below the broker's position: the record has nothing of it."""
+        """Forget what is old and below the committed position: the record no longer has it."""
         newest_ms = self[next(reversed(self))].since_ms if self else 0
         at_ms, spare = max(now_ms, newest_ms), len(self) - SENT_MAX
         for offset in [o for o, s in self.items() if o < committed]:
@@ -58,15 +62,16 @@ class SentBack(dict[int, MovedMessages]):
                 spare -= 1
 
     def ended(self, offsets: Sequence[int]) -> None:
-        """Whatever ended them, there is no lease any more."""
+        """Forget the leases of these messages, however they ended."""
         for offset in self.keys() & offsets:
             self[offset].lease = None
 
     def settled(self, offset: int, outcome: Outcome, fence: int, due_ms: int) -> None:
-        """The store decided about a lease that is parked."""
+        """The store settled a forwarded lease."""
         sent = self.get(offset)
         if sent is not None and outcome is Outcome.ACKED:
-            # What others repeat looks like an ack, too, but for the generation of the home.
+            # A finish that another sidecar replays looks like an ack, too. Only an ack in the
+            # origin record carries its generation.
             sent.acked |= fence == sent.generation
         elif sent is None or sent.lease is None or sent.lease[0] != fence:
             return
@@ -86,26 +91,28 @@ class Lease(NamedTuple):
     due_ms: int
 
     def again(self, now_ms: int) -> Op:
-        """Given back if it was forgotten, never shortened."""
+        """The operation that restores the lease if the store lost it, and never shortens it."""
         left_ms = max(self.due_ms - now_ms, 1)
         return Settle(Verb.EXTEND, *self[:4], left_ms, counted=False)
 
 
 class LeftOpen(NamedTuple):
-    """What was open when its owner let a partition go, who may have to say it again."""
+    """State of a partition at its release: moved messages and live leases that its former owner may
+    have to replay after a rollback.
+    """
 
     sent: SentBack
     leases: Sequence[Lease]
 
     def ops(self, now_ms: int) -> list[Op]:
-        """What was sent back lately, and the leases that live."""
+        """Restore the recently moved messages and the live leases."""
         young = self.sent.young(now_ms).items()
         ops = [op for o, sent in young for op in restored(o, sent, now_ms, released=True)]
         return ops + [lease.again(now_ms) for lease in self.leases if lease.due_ms > now_ms]
 
 
 def restored(offset: int, sent: MovedMessages, now_ms: int, *, released: bool = False) -> list[Op]:
-    """The home again, and the lease in it. `released`: see `RestoreMoved`."""
+    """Operations that restore an origin record and its lease. `released`: see `RestoreMoved`."""
     if sent.acked:
         return [ReplayAck(offset, sent.generation)]
     told = sent.generation, sent.rterm, sent.attempt, sent.key

@@ -1,8 +1,8 @@
 """The ledger of a partition whose messages arrive in any order (`ackd.ports.own_acks`).
 
-There is no position: a gap says nothing, because what is missing may be held back for a sidecar
-that died. So no offset is finished but by its own ack, and the watermark stays below the first that
-was not.
+There is no fetch position. A gap proves nothing, because the broker may hold the missing message
+back for a sidecar that died. So only its own ack finishes an offset, and the watermark stays at the
+first offset without one (but see `UnorderedLedger.lapse`).
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ackd.core.ledger.order import OrderPosition
 from ackd.core.ledger.send_back import Rules
 
 MARKS: Final = 60
-"""So exact is the age of a gap: a sixtieth of the time that it is waited for."""
+"""The age of a gap is exact to this fraction (a sixtieth) of the time that `lapse` waits for it."""
 
 
 class UnorderedLedger(Ledger[B]):
-    """Messages arrive one by one (`arrived`), and the broker is told of each that is finished."""
+    """Messages arrive one by one (`arrived`), and each finished one is acked at the broker."""
 
     def __init__(
         self,
@@ -39,9 +39,10 @@ class UnorderedLedger(Ledger[B]):
         self._marks: deque[tuple[int, int]] = deque()
 
     def arrived(self, records: Iterable[B]) -> list[int]:
-        """Messages that the broker handed over. Returns the offsets that are finished already.
+        """Take messages that the broker delivered. Returns the offsets that are finished already.
 
-        One whose body is here is passed over: the lease on it, or its turn, is what counts.
+        Ignores a message whose body is in memory already: its lease or its place in the order
+        counts.
         """
         entries, again = self._entries, []
         for record in records:
@@ -54,7 +55,7 @@ class UnorderedLedger(Ledger[B]):
         return again
 
     def take_ended(self) -> list[int]:
-        """Offsets finished since this was last asked; the broker has to be told of them."""
+        """The offsets finished since the last call, to be acked at the broker."""
         taken = self._life.ended
         if not taken:
             return []
@@ -62,11 +63,12 @@ class UnorderedLedger(Ledger[B]):
         return taken
 
     def lapse(self, now_ms: int, after_ms: int, *, steady: bool) -> int:
-        """Finish gaps below what had come `after_ms` ago: a filter left them out, or they came as a
-        copy, elsewhere. What is held or has a lease stays. Returns how many offsets lapsed.
+        """Finish gaps below the highest offset that had arrived `after_ms` ago: a filter left those
+        messages out, or they came as copies elsewhere. Keeps every message that is in memory or has
+        a lease. Returns how many offsets lapsed.
 
-        `steady` False: the broker was away. It may bring back what it had handed over shortly
-        before that, so that waiting begins anew.
+        `steady` False: the broker was away. It may deliver again what it had delivered shortly
+        before that, so the wait starts again.
         """
         entries, marks = self._entries, self._marks
         if not steady:
@@ -89,4 +91,4 @@ class UnorderedLedger(Ledger[B]):
         return lapsed
 
     def _fetch_again(self) -> None:
-        """Nothing can be asked for: what is missing comes by itself."""
+        """Does nothing: this broker can't be asked for a message, it delivers by itself."""
