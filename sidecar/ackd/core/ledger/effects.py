@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class FetchFrom:
-    """Start a new fetch of this partition at `offset`, to read again or to skip a finished range.
-    """
+    """Start a new fetch of this partition at `offset`, again or past a finished range."""
 
     offset: int
 

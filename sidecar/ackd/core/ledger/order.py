@@ -182,8 +182,7 @@ class KeyOrder(Generic[B]):
         return offset if before is None and not self.free(offset) else before
 
     def park(self, chain: Hashable) -> None:
-        """Block a chain: one of its messages moved to the retry topic, the rest must follow (R19).
-        """
+        """Block a chain: a message of it moved to the retry topic, the rest must follow (R19)."""
         self.parked[chain] = self.following[chain] = None
 
     def release(self, chain: Hashable) -> int | None:

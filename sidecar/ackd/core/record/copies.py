@@ -1,16 +1,17 @@
-"""Home records: where a message lives between its place in the window and its copy (R2, R4).
+"""Origin records (`Home`, `homes`): a message's lease state after it has left the window and until
+its retry copy (`carrier`) has claimed it (R2, R4).
 
-SEND writes one beside the slots of the origin. It says which copy counts (`generation`), and it
-holds the lease or the waiting as it was: the old token settles and extends there. A copy (carrier)
-in the retry topic may be delivered only after it has claimed the home, and the first one wins.
+SEND writes one beside the slots of the origin. It names the copy that counts (`generation`) and
+holds the lease or the delay as it was: the old token settles and extends there. A retry copy may be
+delivered only after it has claimed the origin record, and the first copy wins.
 
-Of an ordered subscription's key that was sent back, only the first message may be delivered (R19,
-I6). Its first message gets a home, and every later one that the owner meets follows it, each with a
-home of its own. The homes of a key form a line in the order in which they were parked, which is the
-order of their offsets. A copy may claim only the first home of its line; a home leaves the line
-when its message is acked there, or when the copy that has claimed it is finished. The script that
-takes the last one out frees the key. The line is kept beside the homes and goes with them, so that
-it can't be lost alone (R14).
+Of a blocked key (`parked`) only the first message may be delivered (R19, I6). Its first message
+gets an origin record; every later one that the owner meets follows, each with an origin record of
+its own. The origin records of a key form its key queue (`line`), in the order of their moves, which
+is the order of their offsets. A copy may claim only the first of its key queue. An origin record
+leaves the queue when its message is acked there, or when the copy that has claimed it is finished.
+The script that takes the last one out unblocks the key. The queue is stored beside the origin
+records and deleted with them, so that it can't be lost alone (R14). `rterm` is the rollback epoch.
 """
 
 from __future__ import annotations
@@ -44,17 +45,18 @@ from ackd.core.record.transitions import (
 )
 
 HOME_KEEP_MS = 600_000
-"""A home is kept so long after its carrier is safe, for copies that a slow broker stores late."""
+"""A closed origin record is kept for this long, for copies that a slow broker stores late."""
 PRUNE_MAX = 64
-"""So many homes are dropped by one ADVANCE."""
+"""One ADVANCE drops at most this many origin records."""
 REPEAT_MS = 7_000
-"""A home may be restored so long after grants went on: a sidecar tries for ten seconds in all."""
+"""A sidecar may restore an origin record for this long after grants resumed: it tries for ten
+seconds in all."""
 UNKNOWN_AGAIN_MS = 5_000
-"""When a carrier asks again for a message that is in the window again, after a rollback."""
+"""When a copy claims again if, after a rollback, its message is in the window again."""
 
 
 def decide(record: PartitionRecord, op: OriginOp, now_ms: int) -> OpResult:
-    """Answer an operation about an origin record, or a look."""
+    """Answer an operation about an origin record, or a LOOK."""
     match op:
         case LookUp():
             return look(record, op, now_ms)
@@ -68,7 +70,9 @@ def decide(record: PartitionRecord, op: OriginOp, now_ms: int) -> OpResult:
 
 
 def send(record: PartitionRecord, op: MoveToRetry, slot: Slot, fences: Fences) -> None:
-    """The slot moves into a home; what stays is SENDING, with the generation as its fence."""
+    """Move the slot's lease state into a new origin record, and leave a SENDING slot whose fence is
+    the copy's generation.
+    """
     generation = fences.of(op.number)
     before = record.homes.get(op.offset)
     if before is None:
@@ -82,7 +86,7 @@ def send(record: PartitionRecord, op: MoveToRetry, slot: Slot, fences: Fences) -
 
 
 def parked(record: PartitionRecord, offset: int, phase: Phase) -> bool:
-    """Settles of it are decided in its home, if there is one."""
+    """Whether its origin record decides its settles."""
     if phase is Phase.GONE:
         odd = record.exceptions.get(offset)
         return odd is not None and odd[0] is Finish.SENT
@@ -90,9 +94,9 @@ def parked(record: PartitionRecord, offset: int, phase: Phase) -> bool:
 
 
 def decides(record: PartitionRecord, op: Settle, phase: Phase, now_ms: int) -> bool:
-    """Whether a settle is for the home. After a rollback it may be for one that is to be restored
-    yet (R10): a commit's word that the message is over says nothing about its lease (I7). An ack is
-    kept whatever comes.
+    """Whether the origin record decides a settle. After a rollback its owner may yet have to
+    restore that record (R10): a commit that has the message as finished proves nothing about its
+    lease (I7). An ack is kept in any case.
     """
     old = op.rterm != record.rterm and now_ms < record.repair_until_ms
     if phase is Phase.ACKED and old and op.verb is not Verb.ACK:
@@ -101,7 +105,7 @@ def decides(record: PartitionRecord, op: Settle, phase: Phase, now_ms: int) -> b
 
 
 def settle(record: PartitionRecord, op: Settle, now_ms: int) -> OpResult:
-    """A settle of a message that has a home: the same table. A claimed home changes no more."""
+    """Settle a message in its origin record, by the same table. A claimed one never changes."""
     there = State.FINISHED if record.over(op.offset) else State.SENDING
     home = record.homes.get(op.offset)
     if home is None:
@@ -118,8 +122,9 @@ def settle(record: PartitionRecord, op: Settle, now_ms: int) -> OpResult:
     if home.carrier is not None and (row.changes or phase in _HANDED_ON):
         row = LOST
     if row.changes and row.state is State.FINISHED:
-        # An ack like any other from here on; only the carrier still has to be told. Who served it
-        # remembers the generation: a rollback may forget the home (`replayed`).
+        # From here on an ack like any other, but its copy has yet to learn of it. The sidecar that
+        # served the ack remembers the generation, as a rollback may erase the origin record
+        # (`replayed`).
         slot = replace(slot, fence=home.generation)
         home.slot.state = there = State.FINISHED
         record.exceptions.pop(op.offset, None)
@@ -133,9 +138,9 @@ def settle(record: PartitionRecord, op: Settle, now_ms: int) -> OpResult:
 
 
 def perhaps_claimed(record: PartitionRecord, op: Settle, now_ms: int) -> bool:
-    """A lease from before a rollback is over, and its copy had the right to be handed out: whether
-    there is one, and it was, is told by who claimed it, within the time for repairs (R10). A repair
-    may say before that the lease goes on.
+    """True while we cannot rule out that a copy already claimed this expired, pre-rollback lease.
+    The claimer reports its claim again during the repair window, so the settle must wait (R10). A
+    repair itself may revive the lease before that.
     """
     repair = op.verb is Verb.EXTEND and not op.counted
     return not repair and op.rterm != record.rterm and now_ms < record.repair_until_ms
@@ -162,19 +167,19 @@ def look(record: PartitionRecord, op: LookUp, now_ms: int) -> OpResult:
 
 
 def claim(record: PartitionRecord, op: ClaimOrigin, now_ms: int) -> OpResult:
-    """A carrier asks whether it is the one. CLAIMED is repeated to the same carrier."""
+    """Decide whether a retry copy is the one that counts. The same copy gets CLAIMED again."""
     home = record.homes.get(op.offset)
     if home is None:
         return _unknown(record, op, now_ms)
     if op.generation < home.generation:
         return _answer(Outcome.REFUSED, home)
     if op.generation > home.generation and home.slot.state is not State.FINISHED:
-        # Forgotten in a rollback.
+        # A rollback erased a later move.
         waits = now_ms < record.repair_until_ms
         if waits or home.carrier is not None:
             until_ms = record.repair_until_ms if waits else 0
             return _answer(Outcome.HELD if waits else Outcome.LOST, home, until_ms)
-        # No other copy has it, and nobody else will ask for its lease.
+        # No other copy has claimed it, and nobody else will settle its lease.
         home.generation = op.generation
     if home.slot.state is State.FINISHED:
         close(record, CloseOrigin(op.offset, op.generation), now_ms)
@@ -193,7 +198,7 @@ def claim(record: PartitionRecord, op: ClaimOrigin, now_ms: int) -> OpResult:
 
 
 def _answer(outcome: Outcome, home: Home, when_ms: int = 0) -> OpResult:
-    """The state is LEASED also when the lease has ended: a claimed carrier is ready then."""
+    """The state is LEASED even if the lease has ended: a claimed copy is ready then."""
     slot = home.slot
     return OpResult(
         outcome, slot.state, slot.attempt, home.generation, when_ms, slot.first_s, late=False
@@ -201,7 +206,7 @@ def _answer(outcome: Outcome, home: Home, when_ms: int = 0) -> OpResult:
 
 
 def _unknown(record: PartitionRecord, op: ClaimOrigin, now_ms: int) -> OpResult:
-    """No home: of an earlier epoch, dropped since, or forgotten in a rollback."""
+    """No origin record: it is of an earlier epoch, was dropped, or a rollback erased it."""
     slot = Slot()
     if op.generation <= record.fence_floor:
         return slot.result(Outcome.FINISHED)
@@ -210,10 +215,10 @@ def _unknown(record: PartitionRecord, op: ClaimOrigin, now_ms: int) -> OpResult:
     if now_ms < record.repair_until_ms:
         return slot.result(Outcome.HELD, when_ms=record.repair_until_ms)  # see `restore`
     if not record.over(op.offset):
-        # The message itself is there again. Either it goes its way, or its owner finds that it
-        # was over: only then the copy is all there is.
+        # The rollback put the message back into the window. Either it is delivered from there, or
+        # its owner finds that it was finished: only then is the copy all there is.
         return slot.result(Outcome.HELD, when_ms=now_ms + UNKNOWN_AGAIN_MS)
-    # From here on it is known where the message is: leases of before are over.
+    # From here on the copy holds the message: earlier leases are over.
     record.homes[op.offset] = Home(Slot(attempt=op.attempt), op.generation, op.copy)
     record.home_count += 1
     record.exceptions.setdefault(op.offset, (Finish.SENT, now_ms))
@@ -221,10 +226,10 @@ def _unknown(record: PartitionRecord, op: ClaimOrigin, now_ms: int) -> OpResult:
 
 
 def close(record: PartitionRecord, op: CloseOrigin, now_ms: int) -> None:
-    """Its carrier is safe (or was told that it is acked): the home may go after a while.
+    """Its copy has a slot (or got the answer that it is acked): let `prune` drop it after a while.
 
-    One that stands in the line of its key goes only when its carrier is finished. A claim that a
-    rollback forgot is made good by that, which needs the generation.
+    One in a key queue is closed only when its copy is finished. This also repairs a claim that a
+    rollback erased, for which it needs the generation.
     """
     home = record.homes.get(op.offset)
     if home is None or home.closed_ms:
@@ -244,7 +249,7 @@ def close(record: PartitionRecord, op: CloseOrigin, now_ms: int) -> None:
 
 
 def prune(record: PartitionRecord, now_ms: int) -> None:
-    """Drop the homes that were closed long ago, oldest first."""
+    """Drop the origin records that were closed `HOME_KEEP_MS` ago, oldest first."""
     until_ms = now_ms - HOME_KEEP_MS
     for _ in range(PRUNE_MAX):
         if not record.home_count or not record.closing or record.closing[0][0] > until_ms:
@@ -254,7 +259,7 @@ def prune(record: PartitionRecord, now_ms: int) -> None:
         if home is None or home.closed_ms != closed_ms:
             continue
         if home.carrier is None and home.slot.phase(now_ms) is Phase.LEASED:
-            home.closed_ms = now_ms  # of `doubt`: its lease lives
+            home.closed_ms = now_ms  # made by `doubt.replayed`, and its lease still lives
             record.closing.append((now_ms, offset))
         else:
             del record.homes[offset]
@@ -262,9 +267,11 @@ def prune(record: PartitionRecord, now_ms: int) -> None:
 
 
 def acked(record: PartitionRecord, op: Settle, slot: Slot, now_ms: int) -> Slot:
-    """An ack in the window, by a lease from before a rollback that may have forgotten a home (R10).
+    """An ack in the window, by a lease from before a rollback that may have erased an origin record
+    (R10).
 
-    What is left here tells that home's copy, and whoever restores it, that the message is acked.
+    Leaves an origin record that shows the message as acked to its copy, and to the sidecar that
+    restores the erased one.
     """
     old = op.rterm != record.rterm and now_ms < record.repair_until_ms + REPEAT_MS
     if not old or op.offset in record.homes or record.homes_lost:
@@ -274,7 +281,7 @@ def acked(record: PartitionRecord, op: Settle, slot: Slot, now_ms: int) -> Slot:
 
 
 def acked_as(record: PartitionRecord, offset: int, generation: int, now_ms: int) -> None:
-    """A home that is nothing but the word that its message is acked."""
+    """Write an origin record that only shows that its message is acked."""
     before = record.homes.get(offset)
     if before is None:
         record.home_count += 1
@@ -286,10 +293,10 @@ def acked_as(record: PartitionRecord, offset: int, generation: int, now_ms: int)
 
 
 def replayed(record: PartitionRecord, op: ReplayAck | ReplayFinished, now_ms: int) -> None:
-    """A finish is repeated after a rollback: an ack, or nobody knows what it was.
+    """A sidecar replays a finish after a rollback: an ack, or a finish of unknown kind.
 
-    Who was told that it was acked in its home is right, whatever copy is said to have claimed that
-    meanwhile (I2); the home may be forgotten, too.
+    A sidecar that got the answer "acked" from the origin record is right, whichever copy has
+    claimed that record since (I2). The rollback may have erased the record, too.
     """
     home = record.homes.get(op.offset)
     generation = op.generation if isinstance(op, ReplayAck) else 0
@@ -311,11 +318,11 @@ def replayed(record: PartitionRecord, op: ReplayAck | ReplayFinished, now_ms: in
 
 
 def restore(record: PartitionRecord, op: RestoreOp, now_ms: int) -> int:
-    """A home that a rollback may have forgotten, as `op` knows it (R2, R10). Repeated, it changes
-    nothing. Returns 1 if the offset is finished by it.
+    """Restore an origin record that a rollback may have erased, from `op` (R2, R10). A repeat
+    changes nothing. Returns 1 if this finishes the offset.
 
-    Without it the message would be in the window and in its copy; or, where the watermark has
-    passed it, nobody could tell whether it was acked.
+    Without it the message would be both in the window and in its copy. If the watermark had passed
+    it, nobody could know whether it was acked.
     """
     if op.generation <= record.fence_floor:
         return 0
@@ -344,7 +351,7 @@ def restore(record: PartitionRecord, op: RestoreOp, now_ms: int) -> int:
 
 
 def _known_of(record: PartitionRecord, op: RestoreOp, found: Home) -> None:
-    """Its line, or who has claimed it. One that was closed has left its line."""
+    """Set its key queue, or the copy that claimed it. A closed one has left its key queue."""
     if isinstance(op, RestoreClaimed):
         found.carrier = found.carrier or op.copy
     elif op.key and not found.key and not found.closed_ms:
@@ -353,7 +360,7 @@ def _known_of(record: PartitionRecord, op: RestoreOp, found: Home) -> None:
 
 
 def _made_again(record: PartitionRecord, op: RestoreOp, before: Home | None, now_ms: int) -> Home:
-    """Its lease has to be extended (not counted) by who knows it."""
+    """Make it again without its lease: whoever knows that restores it by an uncounted EXTEND."""
     record.fence = max(record.fence, op.generation)
     if before is not None and before.slot.state is State.FINISHED:
         before.generation = op.generation
@@ -368,19 +375,22 @@ def _made_again(record: PartitionRecord, op: RestoreOp, before: Home | None, now
     slot = record.slots.get(op.offset)
     lives = slot is not None and slot.fence < op.generation and slot.phase(now_ms) is Phase.LEASED
     if slot is not None and lives and not record.over(op.offset):
-        made.slot = replace(slot)  # its holder was told a deadline since the rollback
+        made.slot = replace(slot)  # its holder has got a deadline since the rollback
     bit = op.offset >= record.watermark and op.offset in record.finished
     if bit and not op.released and op.offset not in record.exceptions:
-        # Its ack was repeated before the home: the owner alone knows that nothing else was.
+        # Its ack was replayed before the origin record. Only the owner knows that nothing but an
+        # ack finished it.
         made.slot.state = State.FINISHED
     return made
 
 
-# --- lines of parked keys
+# --- key queues of blocked keys
 
 
 def park(record: PartitionRecord, key: int, offset: int) -> None:
-    """To the end of its line. One from before the first (a rollback forgot its ack) goes first."""
+    """Append to its key queue. One with a smaller offset than the first (a rollback erased its ack)
+    goes to the front.
+    """
     line = record.parked.setdefault(key, [])
     if line and offset < line[0]:
         line.insert(0, offset)
@@ -389,7 +399,7 @@ def park(record: PartitionRecord, key: int, offset: int) -> None:
 
 
 def leave(record: PartitionRecord, offset: int, home: Home) -> None:
-    """Its message is over: it holds back no other one."""
+    """Take it out of its key queue: it blocks no other message any more."""
     if not home.key:
         return
     line = record.parked[home.key]
@@ -400,13 +410,13 @@ def leave(record: PartitionRecord, offset: int, home: Home) -> None:
 
 
 def behind(record: PartitionRecord, key: int) -> OpResult:
-    """OriginOp the first of a line."""
+    """The answer BEHIND, with the first of a key queue."""
     first = record.parked[key][0]
     return OpResult.blocked(BlockedBy(first, record.homes[first].carrier))
 
 
 def head(record: PartitionRecord, key: int) -> OpResult:
-    """Who holds a key back: BEHIND, or FINISHED when it is free."""
+    """Which message blocks a key: BEHIND, or FINISHED if the key is free."""
     if key in record.parked:
         return behind(record, key)
     return OpResult(Outcome.FINISHED, State.READY, 0, 0, 0, 0, late=False)
@@ -416,7 +426,9 @@ def head(record: PartitionRecord, key: int) -> OpResult:
 
 
 def forget_all(record: PartitionRecord, rterm: int) -> None:
-    """The homes are gone from the store (R14). The new term makes claims say so."""
+    """The store has lost the origin records (R14). With a new `rterm`, `claim` treats a missing one
+    as forgotten instead of refusing the copy.
+    """
     record.homes.clear()
     record.parked.clear()
     record.closing.clear()
@@ -426,7 +438,7 @@ def forget_all(record: PartitionRecord, rterm: int) -> None:
 
 
 def reset(record: PartitionRecord, position: int, now_ms: int) -> dict[int, Slot]:
-    """A new epoch from `position` on: those homes go. Returns the live leases that were in them."""
+    """A new epoch from `position` on: drop the origin records there. Returns their live leases."""
     leases = {}
     for offset in [o for o in record.homes if o >= position]:
         home = record.homes.pop(offset)
@@ -445,7 +457,8 @@ def reset(record: PartitionRecord, position: int, now_ms: int) -> dict[int, Slot
 
 
 _HANDED_ON = (Phase.WAITING, Phase.RELEASED)
-"""What a repeated settle is told until the message is handed on (R17), which a claim may do."""
+"""A repeated settle gets the same answer until the message is delivered again (R17), which may
+follow a claim."""
 _LOOKS = {
     Phase.LEASED: Outcome.HELD,
     Phase.EXPIRED: Outcome.HELD,

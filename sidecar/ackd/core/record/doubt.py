@@ -1,9 +1,10 @@
-"""What a repair says to be finished without saying how (R10, R15, I7).
+"""Offsets that a repair reports as finished without knowing how (R10, R15, I7).
 
-After a rollback the owner, or its commit, knows which messages were over; whether by an ack or as
-sent back is forgotten. `PartitionRecord.doubt` bounds such offsets. A lease of before is not told
-there that its message was acked: its ack is made one, which the copy hears of when it claims. A
-lease that lives in the record goes on in a home, as if it had just been sent back.
+After a rollback the owner, or its commit, knows which messages were finished, but not whether by an
+ack or by a move to the retry topic. `PartitionRecord.doubt` bounds such offsets. There the record
+never answers "already acked" to an older lease: it takes the ack as a new one, and the copy learns
+of it when it claims. A lease that lives in the record goes on in an origin record, as if its
+message had just moved.
 """
 
 from __future__ import annotations
@@ -18,29 +19,29 @@ from ackd.core.record.transitions import Outcome, Phase, State, Verb
 
 
 def add(record: PartitionRecord, first: int, end: int) -> None:
-    """A repair finishes [first, end)."""
+    """A repair finishes [first, end): widen `doubt` to include it."""
     if first < end:
         before = record.doubt if record.doubt[1] else (first, end)
         record.doubt = min(before[0], first), max(before[1], end)
 
 
 def replayed(record: PartitionRecord, offset: int, now_ms: int) -> None:
-    """A finish is repeated, and nobody knows whether it was an ack."""
+    """A sidecar replays a finish without knowing whether it was an ack."""
     if record.over(offset):
         return
     add(record, offset, offset + 1)
     slot = record.slots.get(offset)
     known = offset in record.homes or record.homes_lost
     if slot is not None and not known and slot.phase(now_ms) is Phase.LEASED:
-        # Closed at once: of most nothing comes any more. It is kept for as long as its lease.
+        # Closed at once, since most are never used again. It stays while its lease lives.
         record.homes[offset] = Home(replace(slot), slot.fence, closed_ms=now_ms)
         record.home_count += 1
         record.closing.append((now_ms, offset))
 
 
 def settle(record: PartitionRecord, op: Settle, phase: Phase, now_ms: int) -> OpResult | None:
-    """The answer to a settle that is decided in a home, or of what is over in an unknown way; None
-    for all else.
+    """Answer a settle that an origin record decides, or one of a message that is finished in an
+    unknown way. None for all others.
     """
     if copies.decides(record, op, phase, now_ms):
         return copies.settle(record, op, now_ms)

@@ -1,9 +1,9 @@
-"""What applications said of failures: of each unfinished message the first and the last.
+"""Failure reasons that applications reported: the first and the last of each unfinished message.
 
-A part of a record (`record`); `store/errors.lua` decides the same. They decide nothing about a
-message. They are kept by the call that settles, under the message's own offset, and gone with the
-call that finishes it. A message that is sent back keeps them in its home; its copy takes them over
-into its own record when it has claimed that (PLACE).
+A part of a `PartitionRecord`; `store/errors.lua` decides the same. Reasons decide nothing about a
+message. The call that settles stores them under the message's own offset, and the call that
+finishes the message deletes them. A message that moves to the retry topic leaves them in the record
+of its origin; its copy takes them into its own record when it has claimed (PLACE).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from ackd.core.record.protocol import OpResult, RecordCall
 from ackd.core.record.transitions import Outcome
 
 ERROR_BYTES_MAX = 1_024
-"""Of one text; there are two for each message."""
+"""Bound on one reason; each message has two."""
 ERRORS_MAX = 4_096
-"""Messages of one partition with texts. Beyond it nothing is kept of further ones."""
+"""Messages of one partition with reasons. Reasons of further messages are not stored."""
 KEPT = (Outcome.RETRYING, Outcome.DEAD, Outcome.DONE)
-"""A failure counted, or (DONE) a copy is in its place."""
+"""Outcomes with which a reason is stored: a failure counted, or (DONE) a copy got its slot."""
 
 
 class Errors:
@@ -32,15 +32,15 @@ class Errors:
         return bool(self._of)
 
     def over(self, offset: int) -> None:
-        """The call that is decided finishes this message here."""
+        """The current call finishes this message here."""
         self._over.add(offset)
 
     def clear(self) -> None:
-        """The call that is decided forgets them all."""
+        """The current call deletes all reasons."""
         self._of.clear()
 
     def decided(self, call: RecordCall, results: Sequence[OpResult]) -> None:
-        """At the end of a call: what is over goes, what was said of the rest is kept."""
+        """End a call: delete the reasons of finished messages, store those of the others."""
         for offset in self._over:
             self._of.pop(offset, None)
         for item, first, last in call.said:
@@ -53,5 +53,5 @@ class Errors:
         self._over.clear()
 
     def get(self, offsets: Sequence[int]) -> list[tuple[bytes, bytes] | None]:
-        """Of these, None where nothing was said."""
+        """The reasons of these messages, None for those without."""
         return [self._of.get(offset) for offset in offsets]

@@ -1,7 +1,7 @@
 """What an owner does to a record besides leases: gaps, watermark, freeing, repair, reset.
 
-Each function changes the record and returns a number for the result (0 where there is nothing to
-say).
+`decide` calls one function for each operation and returns the number for its result (0 if it has
+none).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from ackd.core.record.state import PartitionRecord
 from ackd.core.record.transitions import Phase, Verb
 
 EXCEPTIONS_KEEP_MS = 13 * 3_600_000
-"""Longer than the longest lease (12 h), so that no token outlives what it is told (R15)."""
+"""Longer than the longest lease (12 h), so that no token outlives its answer (R15)."""
 EPOCH_MARKS = 0x7FFF
 SLOT_CHUNK_BITS_BYTES = 1 << (SLOT_CHUNK_SHIFT - 3)
 
 
 def decide(record: PartitionRecord, op: UpkeepOp, now_ms: int) -> int:
-    """Do it."""
+    """Carry out an operation of the owner. Returns the number of its result."""
     match op:
         case Gap():
             return gap(record, op, now_ms)
@@ -61,7 +61,7 @@ def decide(record: PartitionRecord, op: UpkeepOp, now_ms: int) -> int:
 
 
 def gap(record: PartitionRecord, op: Gap, now_ms: int) -> int:
-    """Returns how many live leases and pending copies were left out."""
+    """Finish a gap. Returns how many live leases and pending copies in it stay."""
     kept = 0
     if op.repair:
         doubt.add(record, op.start, op.end)
@@ -91,7 +91,7 @@ def gap(record: PartitionRecord, op: Gap, now_ms: int) -> int:
 def advance(record: PartitionRecord, offset: int, now_ms: int) -> None:
     """Move the watermark (never back); exceptions below it are kept for a while (R15).
 
-    One that leads to a home stays as long as that is there.
+    One that leads to an origin record stays as long as that does.
     """
     record.watermark = max(record.watermark, offset)
     for each, (reason, since_ms) in list(record.exceptions.items()):
@@ -103,7 +103,7 @@ def advance(record: PartitionRecord, offset: int, now_ms: int) -> None:
 
 
 def drop(record: PartitionRecord, confirmed: int) -> None:
-    """Free what lies wholly below a position that the broker has confirmed (R16)."""
+    """Free the chunks that are wholly below a position that the broker has confirmed (R16)."""
     limit = min(confirmed, record.watermark)
     record.finished.drop_below(limit)
     record.listed = {i for i in record.listed if (i + 1) << CHUNK_SHIFT > limit}
@@ -117,8 +117,8 @@ def epoch_mark(epoch: int) -> int:
 
 
 def replay(record: PartitionRecord, op: ReplayAck | ReplayFinished, now_ms: int) -> int:
-    """A finish that was confirmed before a rollback: merged by union (R10). Returns 1 if it is at
-    or above the watermark.
+    """Merge a finish that the store had confirmed before a rollback, by union (R10). Returns 1 if
+    it is at or above the watermark.
     """
     if op.mark not in (0, epoch_mark(record.epoch)):
         return 0
@@ -132,7 +132,7 @@ def replay(record: PartitionRecord, op: ReplayAck | ReplayFinished, now_ms: int)
 
 
 def remake_chunk(record: PartitionRecord, index: int) -> None:
-    """A chunk that was lost is there again, empty (R14)."""
+    """Make a lost chunk again, empty (R14)."""
     record.finished.chunks.setdefault(index, bytearray(CHUNK_BYTES))
     record.listed.add(index)
 
@@ -150,8 +150,8 @@ def reset(record: PartitionRecord, position: int, now_ms: int) -> None:
 
 
 def truncate(record: PartitionRecord, op: Truncate, now_ms: int) -> None:
-    """The log was truncated: leases and homes of what is gone are gone, too (R1). What is open
-    below stays.
+    """The log was truncated: drop the leases and origin records of what is gone (R1). Open messages
+    below stay.
     """
     record.slots = {
         offset: slot
@@ -174,7 +174,7 @@ def _new_epoch(record: PartitionRecord, watermark: int) -> None:
 def tidy(record: PartitionRecord) -> None:
     """Free slots of which all 2^8 offsets are finished, as the store does at the end of a call.
 
-    So what is finished above a stuck head costs its bits and nothing else.
+    So a finished message above a stuck head costs only its bit.
     """
     for index in sorted(record.touched):
         start = index << SLOT_CHUNK_SHIFT
@@ -185,4 +185,4 @@ def tidy(record: PartitionRecord) -> None:
 
 
 REPEATS = (Verb.REPLAY, Verb.RESTORE)
-"""What a rollback forgot is written again by these; others' are told to the owner."""
+"""Verbs that write again what a rollback erased. The owner gets those of others in the journal."""

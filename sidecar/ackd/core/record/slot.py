@@ -1,4 +1,4 @@
-"""A slot: what the store keeps of a message that was handed out and is not finished."""
+"""A slot: what the store keeps of a message that was delivered and is not finished."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from ackd.core.record.protocol import OpResult
 from ackd.core.record.transitions import Outcome, Phase, State
 
 RELEASES_MAX = 100
-"""Uncounted give-backs of one message; from then on they count (rule R28)."""
+"""Releases of one message that don't count as attempts; from then on they do (rule R28)."""
 SLOT_CHUNK_SHIFT = 8
 """Slots are freed by chunks of 2^8 offsets, as the store keeps them (R26)."""
 
 
 @dataclass(slots=True)
 class Slot:
-    """A message that was handed out at least once and is not finished."""
+    """A message that was delivered at least once and is not finished."""
 
     state: State = State.READY
     attempt: int = 0
@@ -26,7 +26,7 @@ class Slot:
     first_s: int = 0
 
     def phase(self, now_ms: int) -> Phase:
-        """How the message looks at `now_ms`, unless its offset is finished."""
+        """The phase of the message at `now_ms`, unless its offset is finished."""
         if self.state is State.LEASED:
             return Phase.LEASED if self.when_ms > now_ms else Phase.EXPIRED
         return Phase.ACKED if self.state is State.FINISHED else Phase(self.state)
@@ -45,7 +45,7 @@ class Slot:
         when_ms: int | None = None,
         late: bool = False,
     ) -> OpResult:
-        """What is answered about this message."""
+        """Make the answer to an operation on this message."""
         return OpResult(
             outcome,
             self.state if state is None else state,

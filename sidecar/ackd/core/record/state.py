@@ -1,6 +1,7 @@
-"""One partition's record: its data, what can be read of it, and the writes that all parts share.
+"""One partition's record: its data, how to read it, and the writes that all parts share.
 
-A leaf: `decide`, `copies` and `maintenance` are functions over it.
+A leaf: `decide`, `copies` and `maintenance` are functions over it. `Home` is an origin record,
+`rterm` the rollback epoch, `parked` the blocked keys with their key queues.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from ackd.core.store_layout import FIRST
 
 @dataclass(slots=True)
 class Home:
-    """`slot`: the lease or waiting as it was (FINISHED: acked). `carrier`: the copy
-    that has claimed it. `closed_ms`: since when it is not needed, 0 = it is. `key`: in
-    whose line it stands (`parked`), 0 = in none.
+    """An origin record. `slot`: the lease or delay as it was (FINISHED: acked). `carrier`: the
+    retry copy that has claimed it. `closed_ms`: since when it is not needed, 0 = it is. `key`: the
+    key in whose queue it is (`parked`), 0 = in none.
     """
 
     slot: Slot
@@ -36,8 +37,8 @@ HOME_FIELDS = (
     *("GENERATION", "COPY_PARTITION", "COPY_OFFSET", "CLOSED_MS", "CLAIMED"),
     *("KEY", "BEFORE", "AFTER"),
 )
-"""What a home has in the scripts, after its slot: `CLAIMED` 1 = `carrier` counts; `BEFORE` and
-`AFTER` are offset + 1 of its neighbours in the line of its key.
+"""Fields of an origin record in the scripts, after its slot: `CLAIMED` 1 = `carrier` counts;
+`BEFORE` and `AFTER` are offset + 1 of its neighbours in its key queue.
 """
 
 
@@ -75,31 +76,31 @@ class PartitionRecord:
     journal: deque[JournalEntry] = field(default_factory=deque)
     journal_next: int = 1
 
-    # --- what can be read
+    # --- to read
 
     @property
     def homes_lost(self) -> bool:
-        """The head counts homes and there are none (R14)."""
+        """The record's head counts origin records, but the store has lost them (R14)."""
         return self.home_count > 0 and not self.homes
 
     def phase(self, offset: int, now_ms: int) -> Phase:
-        """How an offset looks at `now_ms`."""
+        """The phase of an offset at `now_ms`."""
         if self.over(offset):
             return Phase.GONE if offset in self.exceptions else Phase.ACKED
         slot = self.slots.get(offset)
         return Phase.READY if slot is None else slot.phase(now_ms)
 
     def slot(self, offset: int) -> Slot:
-        """What the record knows of an offset besides its bit."""
+        """The slot of an offset, an empty one if it has none."""
         return self.slots.get(offset) or Slot()
 
     def over(self, offset: int) -> bool:
-        """Finished, in whatever way."""
+        """Whether the offset is finished, in whatever way."""
         return offset < self.watermark or offset in self.finished
 
     def held_until(self, phase: Phase, slot: Slot, now_ms: int, *, waiting: bool = True) -> int:
-        """When a grant may be asked for again; 0 = now. After an outage, expiry waits for the
-        grace. `waiting` False: a delay holds nothing up.
+        """When the owner may ask for a grant again; 0 = now. After an outage, expiry waits for the
+        grace. `waiting` False: ignore a delay.
         """
         if phase in SETTLED_PHASES:
             return 0
@@ -114,8 +115,8 @@ class PartitionRecord:
         """The phase as this token sees it; GONE = the message went on without it."""
         if token.fence == slot.fence and token.rterm == slot.rterm:
             return phase
-        # The store may have forgotten this token's grant in a rollback (R9): then it has the larger
-        # fence, and what the slot shows was not granted after the last possible rollback.
+        # A rollback may have erased this token's grant (R9). Then the token has the larger fence,
+        # and the lease in the slot was not granted after the last possible rollback.
         since = phase is Phase.LEASED and slot.rterm == self.rterm and token.rterm != self.rterm
         newer = token.fence > slot.fence and token.fence > self.fence_floor
         if newer and not since and phase is not Phase.DEAD:
@@ -125,7 +126,7 @@ class PartitionRecord:
     # --- writes
 
     def clock(self, now_us: int) -> int:
-        """The logical clock: it never goes back, and a measured jump ahead is taken out (R23)."""
+        """The logical clock: it never goes back, and leaves out a measured jump ahead (R23)."""
         self.clock_ms = max(self.clock_ms, now_us // 1000 - self.shift_ms)
         return self.clock_ms
 
@@ -136,7 +137,7 @@ class PartitionRecord:
         self.touched.add(offset >> SLOT_CHUNK_SHIFT)
 
     def settle(self, op: Settle, state: State, slot: Slot, now_ms: int) -> None:
-        """Write into a slot what a settle does to it that does not finish."""
+        """Write a settle that does not finish the message into its slot."""
         match op.verb:
             case Verb.EXTEND:
                 # A repair (not counted) gives a forgotten lease back, never shortens a known one.
@@ -158,19 +159,17 @@ class PartitionRecord:
 
 
 class BrokenRecordError(AssertionError):
-    """A record broke a rule of its own; nothing of it can be believed."""
+    """A record broke one of its own invariants, so none of it can be trusted."""
 
 
 class FencedOp(Protocol):
-    """What names a lease."""
+    """An operation that names a lease: by its fence, and the record's `rterm` at its grant."""
 
     @property
-    def fence(self) -> int:
-        """Of its grant."""
+    def fence(self) -> int: ...
 
     @property
-    def rterm(self) -> int:
-        """Of the record when it was granted."""
+    def rterm(self) -> int: ...
 
 
 class Fences:

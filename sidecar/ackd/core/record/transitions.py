@@ -1,12 +1,11 @@
 """The one transition table: what each verb does to a message in each phase.
 
-`record` decides with it, the Lua script gets it as generated text, and the diagram in the docs is
-drawn from it. Rules R15 and R17 of the hard cases are rows of this table, not code.
+`decide` and `copies` use it, the Lua script gets it as generated text, and the diagram in the docs
+is drawn from it. Rules R15 and R17 are rows of this table, not code.
 
-The phase is the stored state seen at the store's time: a lease whose deadline has passed is
-EXPIRED, a finished offset is ACKED (or GONE, when it was finished in another way than by an ack).
-FORGOTTEN is what the holder of a lease sees whose grant a rollback took away, until the record is
-repaired (R9, R10).
+The phase is the stored state at the store's time: a lease past its deadline is EXPIRED, a finished
+offset is ACKED (or GONE, if anything but an ack finished it). The holder of a lease whose grant a
+rollback erased sees FORGOTTEN until the record is repaired (R9, R10).
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import NamedTuple
 
 
 class State(IntEnum):
-    """What a slot stores. FINISHED is never stored: the bit in the bitmap says it."""
+    """What a slot stores. FINISHED is never stored: the bit in the bitmap stands for it."""
 
     READY = 0
     LEASED = 1
@@ -28,7 +27,7 @@ class State(IntEnum):
 
 
 class Phase(IntEnum):
-    """A state as it looks at a moment."""
+    """A state at a given time of the store's clock."""
 
     READY = 0
     LEASED = 1
@@ -43,14 +42,14 @@ class Phase(IntEnum):
 
 
 class Verb(IntEnum):
-    """What is done to one offset, or to a range. Those before LOOK go through the table.
+    """An operation on one offset, or on a range. Those before LOOK go through the table.
 
-    SEND moves a message to its home record, BURY gives it up, PLACE gives a claimed carrier its
-    slot. LOOK reads. CLAIM and CLOSE are about a home record (`home`): a carrier asks for it, and
-    its owner says that it may go. HEAD asks who holds a parked key back (`parked`). HOLE finishes a
-    range that the log does not have, ADVANCE moves the watermark, DROP frees chunks below it,
-    REPLAY repeats a confirmed finish after a rollback, RESET starts a new epoch, SETTLED ends the
-    wait for replays, RESTORE makes a home again that a rollback forgot.
+    SEND moves a message into an origin record, BURY dead-letters it, PLACE gives a claimed retry
+    copy its slot. LOOK reads. CLAIM and CLOSE concern an origin record (`copies`): a copy asks for
+    it, and the copy's owner closes it. HEAD asks which message blocks a key. HOLE finishes a range
+    that the log does not have, ADVANCE moves the watermark, DROP frees chunks below it, REPLAY
+    repeats a confirmed finish after a rollback, RESET starts a new epoch, SETTLED ends the wait for
+    replays, RESTORE makes an origin record again that a rollback erased.
     """
 
     GRANT = 1
@@ -77,7 +76,7 @@ class Verb(IntEnum):
 
 
 class Outcome(IntEnum):
-    """What became of it."""
+    """The record's answer to one operation."""
 
     GRANTED = 1
     ACKED = 2
@@ -96,7 +95,7 @@ class Outcome(IntEnum):
     UNREPAIRED = 15
     """Not decided: ask again when the record is repaired."""
     BEHIND = 16
-    """An earlier message of the same key must finish first: `Result.blocked_by`."""
+    """An earlier message of the same key must finish first: `OpResult.blocked_by`."""
 
 
 class TransitionStep(NamedTuple):
@@ -112,12 +111,12 @@ def _same(outcome: Outcome, state: State) -> TransitionStep:
 
 
 TABLE: dict[tuple[Phase, Verb], TransitionStep] = {
-    # Handing out. HELD: not now (the slot says until when).
+    # Delivery. HELD: not now (the slot has the time).
     (Phase.READY, Verb.GRANT): TransitionStep(Outcome.GRANTED, State.LEASED),
     (Phase.RELEASED, Verb.GRANT): TransitionStep(Outcome.GRANTED, State.LEASED),
     (Phase.EXPIRED, Verb.GRANT): TransitionStep(Outcome.GRANTED, State.LEASED),
     (Phase.LEASED, Verb.GRANT): _same(Outcome.HELD, State.LEASED),
-    # Only when it is due; the record asks for the time first.
+    # Only when it is due; the record checks the time first.
     (Phase.WAITING, Verb.GRANT): TransitionStep(Outcome.GRANTED, State.LEASED),
     (Phase.DEAD, Verb.GRANT): _same(Outcome.REFUSED, State.DEAD),
     (Phase.SENDING, Verb.GRANT): _same(Outcome.REFUSED, State.SENDING),
@@ -129,23 +128,23 @@ TABLE: dict[tuple[Phase, Verb], TransitionStep] = {
     (Phase.LEASED, Verb.EXTEND): TransitionStep(Outcome.EXTENDED, State.LEASED),
     (Phase.LEASED, Verb.DEAD): TransitionStep(Outcome.DEAD, State.DEAD),
     (Phase.LEASED, Verb.RELEASE): TransitionStep(Outcome.RELEASED, State.RELEASED),
-    # Past the deadline but not handed on: a late ack counts, a late extend revives (R17).
+    # Past the deadline but not delivered again: a late ack counts, a late extend revives (R17).
     (Phase.EXPIRED, Verb.ACK): TransitionStep(Outcome.ACKED, State.FINISHED),
     (Phase.EXPIRED, Verb.EXTEND): TransitionStep(Outcome.EXTENDED, State.LEASED),
-    # Its grant was forgotten, and perhaps its deadline too. What is kept whoever repairs the record
-    # counts; the rest waits for the repair, which tells whether the lease lives.
+    # A rollback erased its grant, and perhaps its deadline has passed. An ack or an extend counts,
+    # as any repair keeps it; the rest waits for the repair, which shows whether the lease lives.
     (Phase.FORGOTTEN, Verb.ACK): TransitionStep(Outcome.ACKED, State.FINISHED),
     (Phase.FORGOTTEN, Verb.EXTEND): TransitionStep(Outcome.EXTENDED, State.LEASED),
     (Phase.FORGOTTEN, Verb.RETRY): _same(Outcome.UNREPAIRED, State.READY),
     (Phase.FORGOTTEN, Verb.DEAD): _same(Outcome.UNREPAIRED, State.READY),
     (Phase.FORGOTTEN, Verb.RELEASE): _same(Outcome.UNREPAIRED, State.READY),
-    # A repeat gets the same answer until the message is handed on.
+    # A repeat gets the same answer until the message is delivered again.
     (Phase.WAITING, Verb.RETRY): _same(Outcome.RETRYING, State.WAITING),
     (Phase.RELEASED, Verb.RELEASE): _same(Outcome.RELEASED, State.RELEASED),
     (Phase.DEAD, Verb.DEAD): _same(Outcome.DEAD, State.DEAD),
     (Phase.ACKED, Verb.ACK): _same(Outcome.ALREADY_ACKED, State.FINISHED),
-    # Its lease or its waiting moves to a home record, whatever it is; settles are decided there.
-    # What was never handed out goes only when its key is parked; the record looks first.
+    # Its lease or its delay moves into an origin record, which decides settles from then on.
+    # A message that was never delivered moves only if its key is blocked; the record checks first.
     (Phase.READY, Verb.SEND): TransitionStep(Outcome.SENT, State.SENDING),
     (Phase.LEASED, Verb.SEND): TransitionStep(Outcome.SENT, State.SENDING),
     (Phase.EXPIRED, Verb.SEND): TransitionStep(Outcome.SENT, State.SENDING),
@@ -155,7 +154,7 @@ TABLE: dict[tuple[Phase, Verb], TransitionStep] = {
     (Phase.DEAD, Verb.SEND): _same(Outcome.REFUSED, State.DEAD),
     (Phase.ACKED, Verb.SEND): _same(Outcome.FINISHED, State.FINISHED),
     (Phase.GONE, Verb.SEND): _same(Outcome.FINISHED, State.FINISHED),
-    # The attempts are used up: given up, unless somebody works on it or was first.
+    # The attempts are used up: dead-letter it, unless it is leased or was settled first.
     (Phase.EXPIRED, Verb.BURY): TransitionStep(Outcome.DEAD, State.DEAD),
     (Phase.WAITING, Verb.BURY): TransitionStep(Outcome.DEAD, State.DEAD),
     (Phase.RELEASED, Verb.BURY): TransitionStep(Outcome.DEAD, State.DEAD),
@@ -164,7 +163,7 @@ TABLE: dict[tuple[Phase, Verb], TransitionStep] = {
     (Phase.SENDING, Verb.BURY): _same(Outcome.REFUSED, State.SENDING),
     (Phase.ACKED, Verb.BURY): _same(Outcome.FINISHED, State.FINISHED),
     (Phase.GONE, Verb.BURY): _same(Outcome.FINISHED, State.FINISHED),
-    # A carrier that has claimed its home gets a slot; one that has a slot keeps it.
+    # A retry copy that has claimed its origin record gets a slot; one that has a slot keeps it.
     (Phase.READY, Verb.PLACE): TransitionStep(Outcome.DONE, State.WAITING),
     (Phase.LEASED, Verb.PLACE): _same(Outcome.DONE, State.LEASED),
     (Phase.EXPIRED, Verb.PLACE): _same(Outcome.DONE, State.LEASED),
@@ -187,16 +186,16 @@ LATE_PHASE = Phase.EXPIRED
 """Settles that succeed in this phase are answered with `late`."""
 
 SETTLES = (Verb.ACK, Verb.RETRY, Verb.EXTEND, Verb.DEAD, Verb.RELEASE)
-"""What a lease token can ask for; while a message has a home record, they are decided there."""
+"""What a lease token can ask for. A message's origin record, if it has one, decides these."""
 
 
 def step(phase: Phase, verb: Verb) -> TransitionStep:
-    """Look the table up."""
+    """The row for a phase and a verb, `LOST` if the table has none."""
     return TABLE.get((phase, verb), LOST)
 
 
 def lua_table() -> str:
-    """The table as a Lua string, because a table of tables would be built anew by every call.
+    """The table as a Lua string, because every call would build a table of tables anew.
 
     Two bytes for each phase * 16 + verb: the outcome, and state * 2 + (1 if something changes).
     """
