@@ -1,9 +1,10 @@
 """One partition's record: the truth about leases, attempts and finished offsets, decided
 atomically.
 
-This is the reference for `store/ledger.lua`: the memory store runs it, the contract suite and a
-differential test hold the script to it. It knows nothing about message bodies, holes in the log or
-who is waiting; those are the owner's business (`ledger`).
+This is the reference for `store/ledger.lua`: the memory store runs it, and the contract suite and a
+differential test compare the script with it. It knows nothing about message bodies, gaps in the log
+or waiting requests; the owner's `Ledger` handles those. It asks `copies` about origin records,
+`doubt` about repaired offsets and `maintenance` for the owner's upkeep.
 """
 
 from __future__ import annotations
@@ -53,8 +54,8 @@ from ackd.core.store_layout import FIRST
 ATTEMPT_MAX = 0xFFFF
 JOURNAL_MAX = 10_000
 REPAIR_WAIT_MS = 3_000
-"""After a possible rollback nothing is granted before all sidecars replayed, or this has passed
-(R10).
+"""After a possible rollback the record grants nothing until all sidecars have replayed, or this
+time has passed (R10).
 """
 
 
@@ -77,8 +78,8 @@ def open_record(
     created: bool,
     written: int = FIRST,
 ) -> Snapshot:
-    """Take the partition (term + 1), or read it again under the same term. An older layout
-    than the one to be `written` is left behind.
+    """Take the partition (term + 1), or read it again under the same term. Raises an older layout
+    to `written`.
     """
     if request.term and request.term != record.term:
         return Snapshot(CallStatus.FENCED, term=record.term, previous_owner=record.owner)
@@ -87,8 +88,7 @@ def open_record(
     now_ms = record.clock(now_us)
     previous, term = record.owner, record.term
     if not request.term:
-        # Like the fence: a term that a rollback forgot must not be given to somebody else
-        # again.
+        # Like the fence: the record must not give another owner a term that a rollback erased.
         record.term = max(record.term + 1, now_us // 1000)
         record.owner = request.owner
         record.seq = 0
@@ -124,8 +124,8 @@ def open_record(
 
 
 def _rejoin(record: PartitionRecord, request: Open, now_us: int, run: str) -> bool:
-    """A change of the server run is a possible rollback: new term for tokens, grace, wait for
-    replays.
+    """A changed server run is a possible rollback: start a new rollback epoch (`rterm`), the grace
+    and the wait for replays.
     """
     if record.run == run:
         return False
@@ -142,7 +142,7 @@ def _rejoin(record: PartitionRecord, request: Open, now_us: int, run: str) -> bo
 
 
 def apply(record: PartitionRecord, call: RecordCall, now_us: int, run: str) -> RecordReply:
-    """Decide every item in order. Anything but OK means that nothing was changed."""
+    """Decide every operation in order. Any status other than OK means that nothing was changed."""
     verdict = _admit(record, call, run)
     if verdict is not CallStatus.OK:
         return RecordReply(verdict, term=record.term, version=record.version)
@@ -173,7 +173,7 @@ def apply(record: PartitionRecord, call: RecordCall, now_us: int, run: str) -> R
 
 
 def _check(record: PartitionRecord, epoch: int, watermark: int, fence: int) -> None:
-    """What grows has not shrunk (R9). Only a new epoch moves the watermark back."""
+    """Check that what only grows has not shrunk (R9). Only a new epoch moves the watermark back."""
     if record.fence < fence or (record.epoch, record.watermark) < (epoch, watermark):
         now = record.epoch, record.watermark, record.fence
         raise BrokenRecordError(f"epoch, watermark, fence: {(epoch, watermark, fence)} to {now}")
@@ -212,7 +212,7 @@ def _decide(record: PartitionRecord, op: Op, now_ms: int, fences: Fences) -> OpR
 
 
 def _settle(record: PartitionRecord, op: Settle, now_ms: int) -> OpResult:
-    """What a lease token asks for."""
+    """Decide what a lease token asks for."""
     offset = op.offset
     phase = record.phase(offset, now_ms)
     elsewhere = doubt.settle(record, op, phase, now_ms)
@@ -235,7 +235,7 @@ def _settle(record: PartitionRecord, op: Settle, now_ms: int) -> OpResult:
 
 
 def _own(record: PartitionRecord, op: Grant | OwnersOp, now_ms: int, fences: Fences) -> OpResult:
-    """What an owner does with a message."""
+    """Decide what an owner does with a message."""
     offset = op.offset
     phase, slot = record.phase(offset, now_ms), record.slot(offset)
     row = step(phase, op.verb)
@@ -256,7 +256,7 @@ def _own(record: PartitionRecord, op: Grant | OwnersOp, now_ms: int, fences: Fen
             else:
                 held_ms = record.held_until(phase, slot, now_ms, waiting=False)
         case FinishOrigin() if phase not in _OVER:
-            # It may have gone on without this lease, which does not mean that it is finished.
+            # GONE here: the message went on without this lease. That does not make it finished.
             phase = record.seen_by(op, phase, slot, now_ms)
             row = LOST if phase is Phase.GONE else step(phase, op.verb)
     if held_ms and row is not LOST:
@@ -286,7 +286,7 @@ def _change(
         case FinishOrigin():
             record.exceptions[op.offset] = (Finish(op.reason), now_ms)
             record.finish(op.offset)
-            if op.reason != Finish.SENT:  # else it lives on in its home
+            if op.reason != Finish.SENT:  # that one goes on in its origin record
                 record.errors.over(op.offset)
             return
         case Grant():
@@ -308,11 +308,11 @@ def _change(
 
 
 def _follows(record: PartitionRecord, op: MoveToRetry, now_ms: int) -> bool:
-    """What was never handed out is sent back only behind others of its key (R19)."""
+    """A message that was never delivered moves only after others of its key (R19)."""
     return op.key in record.parked or (op.key > 0 and now_ms < record.repair_until_ms)
 
 
-# --- what the owner is told of others' settles (R16)
+# --- the journal: settles through other sidecars, for the owner (R16)
 
 
 def _journal(
@@ -331,7 +331,7 @@ def _journal(
                 op.offset, result.outcome, result.when_ms, result.fence, result.attempt
             )
         elif op.verb in maintenance.REPEATS and result.number:
-            # An ack that the owner may never have heard of: the rollback took its entry too.
+            # The owner may not know of this ack: the rollback erased its journal entry, too.
             entry = JournalEntry(op.offset, Outcome.ACKED, 0, 0, 0)
         else:
             continue
@@ -343,7 +343,7 @@ def _journal(
 
 
 def _touches(op: Op, lost: set[int]) -> bool:
-    """Whether the item needs a lost chunk; a replay makes it again instead (R14)."""
+    """Whether the operation needs a lost chunk. A replay makes the chunk again instead (R14)."""
     if op.verb in (*maintenance.REPEATS, Verb.CLAIM, Verb.CLOSE, Verb.HEAD):
         return False
     first = op.offset >> CHUNK_SHIFT

@@ -16,8 +16,9 @@ from ackd.core.record.transitions import Outcome, State
 
 
 class FailureTexts(NamedTuple):
-    """What an application said of a failure: with the item of a call that settles (its place in
-    `ops`). `first` is empty but with PLACE. UTF-8, at most `errors.ERROR_BYTES_MAX` each.
+    """The reasons for a failure that an application reported. `item`: the index in `ops` of the
+    settle that it belongs to. `first` is empty unless with PLACE. UTF-8, at most
+    `failures.ERROR_BYTES_MAX` each.
     """
 
     item: int
@@ -33,11 +34,11 @@ class BlockedBy(NamedTuple):
 
 
 class OpResult(NamedTuple):
-    """What became of one item. `when_ms`: deadline or due time, store's clock, 0 if none.
+    """The result of one operation. `when_ms`: deadline or due time, store's clock, 0 if none.
 
-    `state` is the slot's state after it (with LOST: where the message is now). `first_s`: when it
-    was first handed out, seconds. `late`: past the deadline, but it counted. With BEHIND and with
-    an owner's upkeep the numbers mean something else: `blocked_by`, `number`.
+    `state` is the slot's state after it (with LOST: the message's present state). `first_s`: the
+    time of the first delivery in seconds. `late`: the settle came past the deadline, but counted.
+    With BEHIND and with an owner's upkeep the numbers mean something else: `blocked_by`, `number`.
     """
 
     outcome: Outcome
@@ -50,25 +51,25 @@ class OpResult(NamedTuple):
 
     @classmethod
     def blocked(cls, first: BlockedBy) -> OpResult:
-        """BEHIND: an earlier message of the key has to be finished first."""
+        """Make a BEHIND: an earlier message of the key must finish first."""
         partition, place = first.copy or (0, -1)
         numbers = first.offset, place + 1, partition
         return cls(Outcome.BEHIND, State.SENDING, 0, *numbers, late=False)
 
     @property
     def blocked_by(self) -> BlockedBy:
-        """What a BEHIND says."""
+        """The message that blocks this one, of a BEHIND."""
         copy = CopyRef(self.first_s, self.when_ms - 1) if self.when_ms else None
         return BlockedBy(self.fence, copy)
 
     @property
     def number(self) -> int:
-        """What an item of the owner's upkeep came to (`maintenance`)."""
+        """The number that an operation of the owner's upkeep returned (`maintenance`)."""
         return self.when_ms
 
 
 class Finish(IntEnum):
-    """How an offset came to be finished, other than by an ack (kept for a while, rule R15)."""
+    """How an offset was finished, if not by an ack (kept for a while, rule R15)."""
 
     DEAD = 1
     EXPIRED = 2
@@ -79,7 +80,7 @@ class Finish(IntEnum):
 
 
 class CallStatus(IntEnum):
-    """What became of a whole call. Anything but OK: nothing was changed."""
+    """The result of a whole call. Any other than OK: nothing was changed."""
 
     OK = 0
     ABSENT = 1
@@ -87,11 +88,12 @@ class CallStatus(IntEnum):
     FENCED = 2
     """Another sidecar owns the partition now."""
     STALE = 3
-    """A later call of the same owner was seen before this one."""
+    """The store has decided a later call of the same owner already."""
     MOVED = 4
-    """The store is another server run than the record knows: rejoin first (R10, R23)."""
+    """The store's server run is not the one in the record: rejoin first (R10, R23)."""
     CHUNK_LOST = 5
-    """A chunk that the record lists, or its homes, are gone: eviction or a deleted key (R14)."""
+    """A chunk that the record lists, or its origin records, are gone: by eviction or a deleted key
+    (R14)."""
     LAYOUT = 6
     """The record has a layout that this ackd can't read."""
 
@@ -101,8 +103,8 @@ class RecordCall:
     """Operations on one partition. `term` 0: not as the owner. `seq` grows with every call of an
     owner's term.
 
-    `incarnation` 0: any. `journal_from`: the owner wants foreign settles from this sequence on.
-    `said`: with RETRY, DEAD, BURY and PLACE; kept if the item counts.
+    `incarnation` 0: any. `journal_from`: the owner wants settles through other sidecars from this
+    sequence on. `said`: reasons with RETRY, DEAD, BURY and PLACE; stored if the item counts.
     """
 
     key: LedgerKey
@@ -115,7 +117,7 @@ class RecordCall:
 
 
 class JournalEntry(NamedTuple):
-    """A settle that did not come from the owner, as the owner needs to know it (rule R16)."""
+    """A settle that came through another sidecar, for the owner to apply (rule R16)."""
 
     offset: int
     outcome: Outcome
@@ -126,11 +128,11 @@ class JournalEntry(NamedTuple):
 
 @dataclass(slots=True)
 class RecordReply:
-    """The answer to a call. `now_ms`: the store's logical clock. `rterm`: goes into tokens of new
-    leases.
+    """The answer to a call. `now_ms`: the store's logical clock. `rterm`: the rollback epoch, which
+    goes into the tokens of new leases.
 
-    `journal` None: it was trimmed, the owner has to read everything again. `epoch`: of resets.
-    `said`: there are errors in this record.
+    `journal` None: it was trimmed, so the owner must read the record again. `epoch`: the reset
+    epoch. `said`: this record has failure reasons.
     """
 
     verdict: CallStatus
@@ -163,12 +165,12 @@ class SlotView(NamedTuple):
 class Open:
     """Take (or, with `term` set, read again without raising the term) a partition's record.
 
-    `peek`: only look. Nothing changes, whoever owns it, and it is not made.
+    `peek`: only read. Changes nothing, whoever owns the record, and does not create it.
 
     `create_at` None: it must exist. `owner`: `SidecarId.text()`. `rterm`, `incarnation`: fresh
-    random numbers (16 and 48 bits) to be used if they are needed. `jump_ms`: how far the store's
-    clock jumped with the last change of the server run: ahead by at least, or (negative) back by at
-    least so much. `grace_ms`: how long expiry waits after a change of the server run.
+    random numbers (16 and 48 bits) for the store to use if it needs them. `jump_ms`: by how much,
+    at least, the store's clock jumped ahead (negative: back) with the last change of the server
+    run. `grace_ms`: how long expiry waits after a change of the server run.
     """
 
     key: LedgerKey
@@ -185,7 +187,7 @@ class Open:
 @dataclass(slots=True)
 class Snapshot:
     """A record as read by `Open`. `chunks`: bitmap chunks (index -> bytes) at or above the
-    watermark. `lost_homes`: homes are gone from the store (R14). `parked`: keys that are parked.
+    watermark. `lost_homes`: the store has lost origin records (R14). `parked`: the blocked keys.
     """
 
     verdict: CallStatus
