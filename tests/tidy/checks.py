@@ -36,6 +36,51 @@ def function_size(sources: Iterable[Source]) -> Iterator[str]:
                 )
 
 
+CLASS_LINES_MAX = 350
+PUBLIC_METHODS_MAX = 20
+ATTRIBUTES_MAX = 12
+
+
+def class_size(sources: Iterable[Source]) -> Iterator[str]:
+    """Classes of the product with more than one job: too long, too many methods or attributes.
+
+    Protocols and properties do not count. `# tidy: long-class -- why` on the line above breaks it.
+    """
+    for source in sources:
+        for node in ast.walk(source.tree):
+            if not source.shipped or not isinstance(node, ast.ClassDef):
+                continue
+            sizes = (
+                ("lines", (node.end_lineno or 0) - node.lineno + 1, CLASS_LINES_MAX),
+                ("public methods", len(list(_public_methods(node))), PUBLIC_METHODS_MAX),
+                ("attributes", len(set(_attributes(node))), ATTRIBUTES_MAX),
+            )
+            above = source.line(max(node.lineno - 1, 1))
+            for what, count, most in sizes:
+                if count > most and not re.search(_REASON.format("long-class"), above):
+                    where = f"{source.path}:{node.lineno}: {node.name}"
+                    yield f"{where} has {count} {what}; at most {most}"
+
+
+def _public_methods(node: ast.ClassDef) -> Iterator[str]:
+    if any(ast.unparse(base) == "Protocol" for base in node.bases):
+        return
+    for each in node.body:
+        function = isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
+        if function and not each.name.startswith("_") and not each.decorator_list:
+            yield each.name
+
+
+def _attributes(node: ast.ClassDef) -> Iterator[str]:
+    """What `__init__` sets on itself."""
+    for each in node.body:
+        if isinstance(each, ast.FunctionDef) and each.name == "__init__":
+            for part in ast.walk(each):
+                stored = isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store)
+                if stored and ast.unparse(part.value) == "self":
+                    yield part.attr
+
+
 def annotated(sources: Iterable[Source]) -> Iterator[str]:
     """Parameters and results without an annotation."""
     for source in sources:

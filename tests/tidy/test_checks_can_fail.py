@@ -24,6 +24,7 @@ SOURCE_CHECKS: list[Check] = [
     checks.module_docstring,
     checks.any_in_ports,
     checks.class_names,
+    checks.class_size,
     unfed_metrics,
     ledger_is_closed,
 ]
@@ -58,6 +59,13 @@ def written(*lines: str) -> str:
 
 
 LONG_BODY = "    x = 1\n" * 70
+
+
+def many_attributes(count: int) -> str:
+    """A class that sets so many on itself."""
+    sets = "".join(f"        self.a{number} = 1\n" for number in range(count))
+    return f'"""."""\nclass A:\n    def __init__(self) -> None:\n{sets}'
+
 
 PLANTED: list[tuple[Check, str, str]] = [
     (dependence, "sidecar/ackd/core/bad.py", '"""."""\nimport asyncio\n'),
@@ -132,6 +140,7 @@ PLANTED: list[tuple[Check, str, str]] = [
         '"""."""\nfrom ackd.core.ledger.entry import Entry\n'
         "def f(a: int, given: Entry[int]) -> None:\n    given.due_ms, a = 1, 2\n" + FEEDS,
     ),
+    (checks.class_size, "sidecar/ackd/core/a.py", many_attributes(13)),
     (checks.class_names, "sidecar/ackd/core/a.py", '"""."""\nclass Metrics:\n    x = 1\n'),
     (checks.module_docstring, "sidecar/ackd/core/ids.py", "x = 1\n"),
     (unfed_metrics, "sidecar/ackd/telemetry/metrics.py", METRICS.replace("things", "others")),

@@ -61,6 +61,7 @@ class _Stretch:
     size_bytes: int = 0
 
 
+# tidy: long-class -- what one thread owns
 class Fetcher(Worker):
     """Decodes records into the mailbox as long as it has room.
 

@@ -81,6 +81,7 @@ class Signals:
     broke: Callable[[BrokerError | None], None]
 
 
+# tidy: long-class -- what one thread owns
 class Writer:
     """Starts with `start`, ends after `stop` has been sent and the inbox is empty."""
 

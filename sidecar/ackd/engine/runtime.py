@@ -76,7 +76,8 @@ LOG = logging.getLogger("ackd.engine")
 RETRY_MS = 500
 
 
-class Runtime:  # tidy: attributes -- the facade over the whole sidecar
+# tidy: long-class -- the facade over the whole sidecar, one method for each question of the API
+class Runtime:
     """Implements `ackd.api.messages.Engine`. Build, `start`, use, `drain`, `stop`."""
 
     def __init__(

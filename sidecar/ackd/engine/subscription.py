@@ -70,7 +70,8 @@ RETRY_TOPIC_MS = 200
 """How long joining the group waits for the retry topic, which may also come later."""
 
 
-class Subscription:  # tidy: attributes -- the composition root has one for each part
+# tidy: long-class -- the composition root has one attribute for each part
+class Subscription:
     """The parts of one subscription. `handed`: leases of partitions that others own by now."""
 
     def __init__(

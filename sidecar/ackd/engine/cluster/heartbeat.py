@@ -42,6 +42,7 @@ class LiveValue(Protocol):
     async def repair(self) -> None: ...
 
 
+# tidy: long-class -- nine collaborators, and what is under way
 class Heartbeat:
     """Registers, beats, takes over from silent sidecars, and notices a change of the server run.
 

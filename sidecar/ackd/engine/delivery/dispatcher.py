@@ -32,6 +32,7 @@ RESUME_SHARE = 2
 """Fetching resumes when buffers have fallen to one part in this many (a pause drops a prefetch)."""
 
 
+# tidy: long-class -- eight collaborators, on the hot path
 class Dispatcher:
     """Asks the store for leases on behalf of the waiting receives of one subscription."""
 

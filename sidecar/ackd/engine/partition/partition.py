@@ -118,6 +118,7 @@ class Policy(NamedTuple):
     scattered: bool = False
 
 
+# tidy: long-class -- ledger, record and bodies of one partition meet here
 class Partition:
     """Listens to every reply about its record; never raises into the flusher."""
 

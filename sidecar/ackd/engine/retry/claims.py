@@ -91,6 +91,7 @@ class LeaseMover(Protocol):
     async def parked(self, handle: LedgerHandle, offsets: Sequence[int]) -> None: ...
 
 
+# tidy: long-class -- eight collaborators, and what is under way
 class CopyClaims:
     """Sends the claims of one subscription's retry copies, in batches by origin partition.
 

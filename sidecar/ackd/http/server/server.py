@@ -49,6 +49,7 @@ _NEWLINES = b"\r\n"
 Handler = Callable[[Request], Awaitable[Reply]]
 
 
+# tidy: long-class -- the callbacks and clocks of one connection, on the hot path
 class Connection(asyncio.BufferedProtocol):
     """One client's connection. `transport` is None once it is lost."""
 
