@@ -66,8 +66,9 @@ def _public_methods(node: ast.ClassDef) -> Iterator[str]:
     if any(ast.unparse(base) == "Protocol" for base in node.bases):
         return
     for each in node.body:
-        function = isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)
-        if function and not each.name.startswith("_") and not each.decorator_list:
+        if not isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        if not each.name.startswith("_") and not each.decorator_list:
             yield each.name
 
 
@@ -76,8 +77,9 @@ def _attributes(node: ast.ClassDef) -> Iterator[str]:
     for each in node.body:
         if isinstance(each, ast.FunctionDef) and each.name == "__init__":
             for part in ast.walk(each):
-                stored = isinstance(part, ast.Attribute) and isinstance(part.ctx, ast.Store)
-                if stored and ast.unparse(part.value) == "self":
+                if not isinstance(part, ast.Attribute) or not isinstance(part.ctx, ast.Store):
+                    continue
+                if ast.unparse(part.value) == "self":
                     yield part.attr
 
 
