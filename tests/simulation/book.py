@@ -168,6 +168,8 @@ class Ledger:
     resets: list[int] = field(default_factory=list)
     seeks: set[int] = field(default_factory=set)
     losses: list[tuple[int, set[int], int]] = field(default_factory=list)
+    made_anew_at: int = 0
+    """Where the record began that was made anew after such a loss."""
     gone_us: list[int] = field(default_factory=list)
     epoch: int = 0
     taken_us: int = 0

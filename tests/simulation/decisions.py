@@ -208,7 +208,8 @@ class Decisions(Excuses):
             self._ended(at, message, holding, op, reply)
         if result.outcome is Outcome.ALREADY_ACKED and op.verb is Verb.ACK:
             acked = bool(message.acked_us or message.told or message.acked_before)
-            if not (acked or message.removed or message.skipped or message.cancelled):
+            over = message.removed or message.skipped or message.cancelled
+            if not (acked or over or self._ended_before_a_loss(at)):
                 self.world.fail(f"I7: {name_of(at)} told already_acked; nobody acked it")
         if result.outcome is Outcome.EXTENDED:
             holding.until(result.when_ms, reply.now_ms, self.world.now_us, by)
@@ -219,6 +220,16 @@ class Decisions(Excuses):
             message.acked_epoch = self.seeks.epoch(at, reply) - message.moving
             self.acked_count += 1
             (self.repeats.settled if op.duplicate else self.repeats.worked)(at)
+
+    def _ended_before_a_loss(self, at: Coordinate) -> bool:
+        """The store lost the whole record of its partition, and the one that was made anew from the
+        commit knows that the message is over, not that it became a dead letter.
+        """
+        ledger = self.book.ledger(at.place)
+        committed = at.offset < ledger.made_anew_at or any(
+            at.offset in ranges for _, ranges, _ in ledger.losses
+        )
+        return committed and bool(self.book.message(at).copies)
 
     def _ended(
         self, at: Coordinate, message: Message, holding: Holding, op: Settle, reply: RecordReply
@@ -233,7 +244,9 @@ class Decisions(Excuses):
                 lost = lost or self.book.rolled_back(holding.granted_us, now_us)
             if lost is None and not newest.ended and op.verb is not Verb.ACK:
                 self.world.fail(f"R17: {name_of(at)}: {op.verb.name} by an older token counted")
-            if lost is None and self.still_held(newest, reply.now_ms):
+            # A cancel ended the message, not the lease: an ack of it changes nothing more.
+            over = op.verb is Verb.ACK and message.cancelled
+            if lost is None and not over and self.still_held(newest, reply.now_ms):
                 self.world.fail(f"R17: {name_of(at)}: {op.verb.name} by an older token counted")
         asked = holding.asked | message.cancelled
         if holding.told_ms and op.verb.name.lower() not in asked and not holding.ended:
@@ -298,6 +311,8 @@ class Decisions(Excuses):
                 ledger.start = snapshot.watermark
             if ledger.created:
                 ledger.losses.append((*ledger.committed, self.world.now_us))
+            if ledger.losses:
+                ledger.made_anew_at = max(ledger.made_anew_at, snapshot.watermark)
             ledger.created = True
             self._created(place, ledger, snapshot.watermark)
 
