@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 from ackd.core.ids import INCARNATION_BITS, RTERM_BITS, LedgerKey, SidecarId
 from ackd.core.record.copies import PRUNE_MAX
-from ackd.core.record.operations import Advance, Drop, ForgetOriginRecords, LookUp, Op, RemakeChunk
+from ackd.core.record.operations import Advance, Drop, LookUp, Op
 from ackd.core.record.protocol import CallStatus, Open, RecordReply, SlotView, Snapshot
 from ackd.core.record.transitions import State
 from ackd.engine.base.context import Context
+from ackd.engine.ownership.records import remade
 from ackd.errors import StoreDataError, StoreError
 from ackd.store.flusher import LedgerHandle
 
@@ -63,7 +64,7 @@ class DeadLetterRecords:
         """
         handle = LedgerHandle(key)
         snapshot = await self._open(handle, first, 0)
-        losses = self._losses(snapshot)
+        losses = remade(self._context, snapshot)
         if losses:
             await self.decide(handle, losses)
             snapshot = await self._open(handle, None, handle.term)
@@ -100,16 +101,6 @@ class DeadLetterRecords:
             name = snapshot.verdict.name
             raise StoreDataError(f"the record of the dead letters is {name}")
         return snapshot
-
-    def _losses(self, snapshot: Snapshot) -> list[Op]:
-        """Operations that begin anew whatever the record lists but the store has lost (R14)."""
-        ops: list[Op] = [RemakeChunk(index) for index in snapshot.lost_chunks]
-        if snapshot.lost_homes:
-            rterm = self._context.random_bits(RTERM_BITS)
-            ops.append(ForgetOriginRecords(rterm))
-        if ops:
-            self._context.metrics.store_data_lost.at().inc()
-        return ops
 
 
 def _decided(reply: RecordReply) -> RecordReply:

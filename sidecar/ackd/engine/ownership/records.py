@@ -47,7 +47,7 @@ class Records:
         snapshot = await flusher.open(await self._request(key, create_at), handle)
         if snapshot.verdict is CallStatus.ABSENT:
             return None
-        losses = self._losses(_good(snapshot))
+        losses = remade(self._context, _good(snapshot))
         if losses:
             await self.decide(handle, losses)
             again = await self._request(key, None, term=handle.term)
@@ -77,15 +77,17 @@ class Records:
             peek=peek,
         )
 
-    def _losses(self, snapshot: Snapshot) -> list[Op]:
-        """Make operations that begin anew what the record lists and the store has lost (R14)."""
-        ops: list[Op] = [RemakeChunk(index) for index in snapshot.lost_chunks]
-        if snapshot.lost_homes:
-            rterm = self._context.random_bits(RTERM_BITS)
-            ops.append(ForgetOriginRecords(rterm))
-        if ops:
-            self._context.metrics.store_data_lost.at().inc()
-        return ops
+
+def remade(context: Context, snapshot: Snapshot) -> list[Op]:
+    """Operations that begin anew what the record lists and the store has lost (R14); the loss is
+    counted.
+    """
+    ops: list[Op] = [RemakeChunk(index) for index in snapshot.lost_chunks]
+    if snapshot.lost_homes:
+        ops.append(ForgetOriginRecords(context.random_bits(RTERM_BITS)))
+    if ops:
+        context.metrics.store_data_lost.at().inc()
+    return ops
 
 
 def _good(snapshot: Snapshot) -> Snapshot:

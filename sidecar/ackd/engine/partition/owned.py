@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ackd.core.ids import LedgerKey, SidecarId, TopicPartition
+from ackd.core.ids import SidecarId, TopicPartition
 from ackd.engine.base.state import SubscriptionState
 from ackd.engine.partition.partition import Partition
 from ackd.errors import BrokerError
@@ -76,10 +76,6 @@ class OwnedPartitions:
         del self.owned[partition.tp]
         self.by_ledger.pop((partition.key.topic_id, partition.key.partition), None)
         return True
-
-    def of(self, key: LedgerKey) -> Partition | None:
-        """Return the owned partition with this record."""
-        return self.by_ledger.get((key.topic_id, key.partition))
 
     def all(self) -> list[Partition]:
         """Return a copy, safe to iterate while partitions come and go."""
