@@ -63,7 +63,7 @@ class Bench:
             ops = [Grant.of(o, 3_600_000, 1) for o in range(start, min(start + size, offsets.stop))]
             reply = await self.call(ops)
             acks += [
-                Settle(Verb.ACK, op.offset, r.fence, reply.rterm, 1)
+                Settle(Verb.ACK, op.offset, r.fence, reply.rollback_epoch, 1)
                 for op, r in zip(ops, reply.results, strict=True)
             ]
         return acks

@@ -89,7 +89,7 @@ class Lease:
     offset: int
     message: int
     fence: int
-    rterm: int
+    rollback_epoch: int
     attempt: int
 
 
@@ -177,8 +177,8 @@ class Story:
 
     def given_up(self, side: Side, offset: int, fence: int, attempt: int) -> None:
         """The dead copy is durable at once."""
-        rterm = side.ledger.entries[offset].rterm
-        op = FinishOrigin(offset, fence, rterm, Finish.DEAD)
+        rollback_epoch = side.ledger.entries[offset].rollback_epoch
+        op = FinishOrigin(offset, fence, rollback_epoch, Finish.DEAD)
         assert side.call(self.now_ms, op).results[0].outcome in (Outcome.DONE, Outcome.FINISHED)
         self.over.add(side.log[offset].origin if side is self.retry else offset)
         side.ledger.finish(offset)
@@ -217,9 +217,11 @@ class Story:
             if result.outcome is Outcome.GRANTED:
                 self.granted(message)
                 self.leases.append(
-                    Lease(side, offset, message, result.fence, reply.rterm, result.attempt)
+                    Lease(side, offset, message, result.fence, reply.rollback_epoch, result.attempt)
                 )
-            side.ledger.grants.granted(offset, result, reply.rterm, reply.now_ms, self.now_ms)
+            side.ledger.grants.granted(
+                offset, result, reply.rollback_epoch, reply.now_ms, self.now_ms
+            )
         if lost:
             side.opened(self.now_ms)
         self.perform(side)
@@ -238,7 +240,7 @@ class Story:
 
     def settle(self, lease: Lease, verb: Verb, delay_ms: int = 0, *, told: bool = True) -> None:
         side = lease.side
-        op = Settle(verb, lease.offset, lease.fence, lease.rterm, lease.attempt, delay_ms)
+        op = Settle(verb, lease.offset, lease.fence, lease.rollback_epoch, lease.attempt, delay_ms)
         reply = side.call(self.now_ms, op, owner=told)
         (result,) = reply.results
         if result.outcome in (Outcome.ACKED, Outcome.ALREADY_ACKED):
@@ -251,7 +253,7 @@ class Story:
             result.when_ms,
             reply.now_ms,
             self.now_ms,
-            lease.rterm,
+            lease.rollback_epoch,
             result.attempt,
         )
         self.perform(side)
@@ -264,7 +266,9 @@ class Story:
         ops = [MoveToRetry(s.offset, at, s.key) for at, s in enumerate(found, 1)]
         reply = side.call(self.now_ms, *ops)
         for each, result in zip(found, reply.results, strict=True):
-            side.ledger.send_back.sent(each.offset, result, reply.rterm, reply.now_ms, self.now_ms)
+            side.ledger.send_back.sent(
+                each.offset, result, reply.rollback_epoch, reply.now_ms, self.now_ms
+            )
         self.perform(side)
 
     def copy(self, at: int, *, twice: bool = False, finish: bool = True) -> None:
@@ -277,7 +281,7 @@ class Story:
         entry = side.ledger.entry(body.origin)
         if entry is None or entry.hold is not EntryStatus.SENDING:
             return
-        op = FinishOrigin(body.origin, body.generation, entry.rterm, Finish.SENT)
+        op = FinishOrigin(body.origin, body.generation, entry.rollback_epoch, Finish.SENT)
         side.call(self.now_ms, op)
         side.ledger.send_back.sent_back(body.origin)
         self.perform(side)
@@ -291,8 +295,8 @@ class Story:
         if entry is None or entry.hold is not EntryStatus.CLAIMING:
             return
         body = side.log[offset]
-        rterm = self.origin.record.rterm
-        claim = ClaimOrigin(body.origin, body.generation, rterm, CopyRef(1, offset))
+        rollback_epoch = self.origin.record.rollback_epoch
+        claim = ClaimOrigin(body.origin, body.generation, rollback_epoch, CopyRef(1, offset))
         result = self.origin.one(self.now_ms, claim)
         first = result.blocked_by
         if result.outcome is Outcome.BEHIND and first.copy and side.ledger.over(first.copy.offset):
@@ -312,7 +316,7 @@ class Story:
                 ops.append(MarkDead(offset, body.generation))
             reply = side.call(self.now_ms, *ops)
             result = reply.results[-1]
-        side.ledger.claimed(offset, result, side.record.rterm, self.now_ms, self.now_ms)
+        side.ledger.claimed(offset, result, side.record.rollback_epoch, self.now_ms, self.now_ms)
         self.perform(side)
 
     def close(self, at: int) -> None:

@@ -35,7 +35,7 @@ class Lease:
 
     offset: int
     fence: int
-    rterm: int
+    rollback_epoch: int
     attempt: int
 
 
@@ -88,7 +88,7 @@ class RecordMachine(RuleBasedStateMachine):
                 message.attempt += 1
                 message.fence = result.fence
                 assert result.attempt == message.attempt
-                given.append(Lease(offset, result.fence, self.reply.rterm, result.attempt))
+                given.append(Lease(offset, result.fence, self.reply.rollback_epoch, result.attempt))
         fences = {lease.fence for lease in given}
         assert len(fences) <= 1
         assert all(fence > max(self.fences, default=0) for fence in fences)
@@ -162,7 +162,9 @@ class RecordMachine(RuleBasedStateMachine):
     def finish_dead(self, lease: Lease) -> None:
         """R2: only from `dead`; a repeat and a stranger's finish change nothing."""
         message = self.model[lease.offset]
-        (said,) = self.call(FinishOrigin(lease.offset, lease.fence, lease.rterm, Finish.DEAD))
+        (said,) = self.call(
+            FinishOrigin(lease.offset, lease.fence, lease.rollback_epoch, Finish.DEAD)
+        )
         if message.state == "dead" and message.fence == lease.fence:
             assert said is Outcome.DONE
             message.state = "gone"
@@ -200,7 +202,7 @@ class RecordMachine(RuleBasedStateMachine):
             assert self.model[slot.offset].state not in ("acked", "gone")
 
     def _op(self, verb: Verb, lease: Lease, for_ms: int = 0, *, counted: bool = True) -> Op:
-        token = lease.offset, lease.fence, lease.rterm, lease.attempt
+        token = lease.offset, lease.fence, lease.rollback_epoch, lease.attempt
         return Settle(verb, *token, for_ms, counted=counted)
 
     def _live(self, message: Message, lease: Lease) -> bool:

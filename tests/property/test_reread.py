@@ -19,7 +19,7 @@ from tests.unit.core.test_ledger_effort import Letter, calls_of
 COUNT = 12
 LEASES = 3_000
 STATES = st.sampled_from([*[State.LEASED] * 6, State.WAITING, State.READY, State.DEAD])
-TOLD = ("state", "attempt", "fence", "rterm", "when_ms", "first_s")
+TOLD = ("state", "attempt", "fence", "rollback_epoch", "when_ms", "first_s")
 
 
 @st.composite
@@ -137,7 +137,7 @@ SLOT = SlotView(0, State.LEASED, 1, 0, 1, 1, 5_000, 1)
     [
         SLOT,
         SLOT._replace(fence=2),
-        SLOT._replace(rterm=2),
+        SLOT._replace(rollback_epoch=2),
         SLOT._replace(attempt=2),
         SLOT._replace(first_s=2),
         SLOT._replace(when_ms=9_000),

@@ -44,7 +44,7 @@ class Lease:
     record: PartitionRecord
     offset: int
     fence: int
-    rterm: int
+    rollback_epoch: int
     attempt: int
     until_ms: int
     open: bool = True
@@ -56,7 +56,7 @@ class Copy:
 
     offset: int
     generation: int
-    rterm: int
+    rollback_epoch: int
     fate: str = ""
 
 
@@ -71,7 +71,7 @@ class SendBackMachine(RuleBasedStateMachine):
         self.leases: list[Lease] = []
         self.copies: list[Copy] = []
         self.generation = 0
-        self.rterm = 0
+        self.rollback_epoch = 0
         self.acked = False
         self.dead = False
 
@@ -124,7 +124,7 @@ class SendBackMachine(RuleBasedStateMachine):
                 lease.open = False
             until = self.now_ms + LEASE_MS
             self.leases.append(
-                Lease(record, offset, result.fence, record.rterm, result.attempt, until)
+                Lease(record, offset, result.fence, record.rollback_epoch, result.attempt, until)
             )
 
     def _lives(self, lease: Lease) -> bool:
@@ -148,7 +148,7 @@ class SendBackMachine(RuleBasedStateMachine):
     )
     def settle(self, data: st.DataObject, verb: Verb, owner: bool) -> None:  # noqa: FBT001 - drawn
         lease = data.draw(st.sampled_from(self.leases))
-        op = Settle(verb, lease.offset, lease.fence, lease.rterm, lease.attempt, LEASE_MS)
+        op = Settle(verb, lease.offset, lease.fence, lease.rollback_epoch, lease.attempt, LEASE_MS)
         (result,) = self.call(lease.record, op, owner=owner)
         if self._lives(lease):
             assert result.outcome not in (Outcome.LOST, Outcome.ALREADY_ACKED), "a live lease lost"
@@ -170,18 +170,18 @@ class SendBackMachine(RuleBasedStateMachine):
         (result,) = self.call(self.origin, MoveToRetry(OFFSET, 2))
         if result.outcome is Outcome.SENT:
             assert self.generation in (0, result.fence), "a second generation"
-            self.generation, self.rterm = result.fence, self.origin.rterm
+            self.generation, self.rollback_epoch = result.fence, self.origin.rollback_epoch
 
     @precondition(lambda self: self.generation and len(self.copies) < 4)
     @rule()
     def a_copy_lands(self) -> None:
         """Once, twice, or when all is over."""
-        self.copies.append(Copy(len(self.copies), self.generation, self.rterm))
+        self.copies.append(Copy(len(self.copies), self.generation, self.rollback_epoch))
 
     @precondition(lambda self: self.copies)
     @rule()
     def finish(self) -> None:
-        op = FinishOrigin(OFFSET, self.generation, self.rterm, Finish.SENT)
+        op = FinishOrigin(OFFSET, self.generation, self.rollback_epoch, Finish.SENT)
         (result,) = self.call(self.origin, op)
         assert result.outcome in (Outcome.DONE, Outcome.FINISHED)
 
@@ -189,7 +189,7 @@ class SendBackMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def claim(self, data: st.DataObject) -> None:
         copy = data.draw(st.sampled_from([copy for copy in self.copies if not copy.fate]))
-        op = ClaimOrigin(OFFSET, copy.generation, copy.rterm, CopyRef(1, copy.offset))
+        op = ClaimOrigin(OFFSET, copy.generation, copy.rollback_epoch, CopyRef(1, copy.offset))
         (result,) = self.call(self.origin, op, owner=False)
         assert result.outcome is not Outcome.LOST
         if result.outcome in OVER:

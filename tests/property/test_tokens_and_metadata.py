@@ -20,10 +20,18 @@ U16 = st.integers(0, 2**16 - 1)
 
 @given(st.text(), TOPIC_IDS, st.integers(0, 2**32 - 1), U64, U64, U16, U16)
 def test_a_token_carries_its_lease(
-    name: str, topic_id: bytes, partition: int, offset: int, fence: int, rterm: int, attempt: int
+    name: str,
+    topic_id: bytes,
+    partition: int,
+    offset: int,
+    fence: int,
+    rollback_epoch: int,
+    attempt: int,
 ) -> None:
-    text = KEYS.signer(name, topic_id, partition).token(offset, fence, rterm, attempt)
-    said = Token(subscription_hash(name), topic_id, partition, offset, fence, rterm, attempt)
+    text = KEYS.signer(name, topic_id, partition).token(offset, fence, rollback_epoch, attempt)
+    said = Token(
+        subscription_hash(name), topic_id, partition, offset, fence, rollback_epoch, attempt
+    )
     assert KEYS.open(text) == OTHERS.open(text) == said
 
 

@@ -39,20 +39,22 @@ class Lease(NamedTuple):
 
     coordinate: Coordinate
     fence: int
-    rterm: int
+    rollback_epoch: int
     attempt: int
 
     @property
     def key(self) -> tuple[int, int]:
         """A fence may come again after a rollback, then under another term (R9)."""
-        return self.fence, self.rterm
+        return self.fence, self.rollback_epoch
 
 
 def read_token(text: str) -> Lease:
     """The content of a token."""
     raw = urlsafe_b64decode(text[3:] + "=" * (-(len(text) - 3) % 4))
-    _, _, topic_id, partition, offset, fence, rterm, attempt = _TOKEN.unpack(raw[:-MAC_BYTES])
-    return Lease(Coordinate(topic_id, partition, offset), fence, rterm, attempt)
+    _, _, topic_id, partition, offset, fence, rollback_epoch, attempt = _TOKEN.unpack(
+        raw[:-MAC_BYTES]
+    )
+    return Lease(Coordinate(topic_id, partition, offset), fence, rollback_epoch, attempt)
 
 
 @dataclass(slots=True)
@@ -67,7 +69,7 @@ class Holding:
     """
 
     fence: int
-    rterm: int
+    rollback_epoch: int
     by: Process
     granted_us: int
     granted_ms: int

@@ -158,7 +158,7 @@ class Decisions(Excuses):
                     f"I3: {name_of(at)} granted by {by.name} while fence {holding.fence} holds it "
                     f"until {holding.told_ms} (now {reply.now_ms})"
                 )
-            same = holding.fence == result.fence and holding.rterm == reply.rterm
+            same = holding.fence == result.fence and holding.rollback_epoch == reply.rollback_epoch
             if same and holding.at == where:  # two copies of one message are two tokens
                 self.world.fail(f"R9: {name_of(at)} granted twice with fence {result.fence}")
         for ack in message.told:
@@ -169,10 +169,10 @@ class Decisions(Excuses):
         self._in_order(at)
         message.moving &= where != at
         holding = Holding(
-            result.fence, reply.rterm, by, now_us, reply.now_ms, result.when_ms, where
+            result.fence, reply.rollback_epoch, by, now_us, reply.now_ms, result.when_ms, where
         )
         holding.until(result.when_ms, reply.now_ms, now_us, by)
-        message.holdings[holding.fence, holding.rterm] = message.newest = holding
+        message.holdings[holding.fence, holding.rollback_epoch] = message.newest = holding
 
     def _in_order(self, at: Coordinate) -> None:
         """I6, while the store keeps its data."""
@@ -186,7 +186,7 @@ class Decisions(Excuses):
         self, by: Process, at: Coordinate, op: Settle, result: OpResult, reply: RecordReply
     ) -> None:  # fmt: skip
         message = self.book.message(at)
-        holding = message.holdings.get((op.fence, op.rterm))
+        holding = message.holdings.get((op.fence, op.rollback_epoch))
         if holding is None:
             return
         holding.outcomes.add(result.outcome.name)

@@ -34,7 +34,7 @@ class AnyToken(WrongStore):
         lease = lease_of(record, op.offset)
         if lease is None or not isinstance(op, Settle):
             return op
-        return op._replace(fence=lease.fence, rterm=lease.rterm)
+        return op._replace(fence=lease.fence, rollback_epoch=lease.rollback_epoch)
 
 
 class PassesOverGaps(WrongAsker):

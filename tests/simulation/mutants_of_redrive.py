@@ -54,7 +54,7 @@ def _over(call: RecordCall, reply: RecordReply) -> RecordCall:
     return RecordCall(
         call.key,
         [
-            FinishOrigin(op.offset, result.fence, reply.rterm, Finish.SENT)
+            FinishOrigin(op.offset, result.fence, reply.rollback_epoch, Finish.SENT)
             for op, result in pairs
             if op.verb is Verb.SEND and op.offset in placed and result.outcome is Outcome.SENT
         ],

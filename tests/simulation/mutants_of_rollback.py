@@ -47,7 +47,7 @@ class FencesFromMemory(WrongStore):
     async def open(self, request: Open) -> Snapshot:
         """The term stays."""
         record = self.data.records.get(request.key)
-        same = request if record is None else replace(request, rterm=record.rterm)
+        same = request if record is None else replace(request, rollback_epoch=record.rollback_epoch)
         return await super().open(same)
 
 

@@ -54,7 +54,7 @@ def test_only_a_rollback_that_takes_the_record_counts(lost: int, gone: int) -> N
     run = Run(1, Story(settings=(("partitions", 1),)))
     topic_id = run.cluster.topics[TOPIC].topic_id
     key = LedgerKey(run.cluster.name, NAME, topic_id, 0)
-    request = Open(key, "a#1", rterm=1, incarnation=1, grace_ms=0, create_at=0)
+    request = Open(key, "a#1", rollback_epoch=1, incarnation=1, grace_ms=0, create_at=0)
     run.server.execute(lambda store: store.open(request))
     for _ in range(2):
         Nemesis(run)._roll_back(lost, silent=False)

@@ -15,7 +15,7 @@ TOPIC_ID_BYTES = 16
 
 INCARNATION_BITS = 48
 """Of the random number that a record gets when it is made."""
-RTERM_BITS = 16
+ROLLBACK_EPOCH_BITS = 16
 """Of the random number that a record gets at each possible rollback."""
 
 

@@ -41,7 +41,7 @@ class Token(NamedTuple):
     partition: int
     offset: int
     fence: int
-    rterm: int
+    rollback_epoch: int
     attempt: int
 
 
@@ -151,13 +151,13 @@ class Signer:
         self._state = state
         self._issued = issued
 
-    def token(self, offset: int, fence: int, rterm: int, attempt: int) -> str:
+    def token(self, offset: int, fence: int, rollback_epoch: int, attempt: int) -> str:
         """The token of one lease."""
-        body = self._head + _TAIL.pack(offset, fence, rterm, attempt)
+        body = self._head + _TAIL.pack(offset, fence, rollback_epoch, attempt)
         state = self._state.copy()
         state.update(body)
         raw = b2a_base64(body + state.digest(), newline=False).translate(_TO_URL)
         text = PREFIX + raw.decode("ascii")
-        said = (*self._whose, offset, fence, rterm, attempt)
+        said = (*self._whose, offset, fence, rollback_epoch, attempt)
         self._issued.add(text, tuple.__new__(Token, said))
         return text

@@ -89,9 +89,18 @@ def decode_error(data: bytes) -> tuple[bytes, bytes]:
 
 def decode_reply(data: bytes) -> RecordReply:
     """What the apply script returned."""
-    (verdict, now_ms, version, rterm, epoch, term, watermark, journal_next, flag, count) = (
-        _REPLY.unpack_from(data)
-    )
+    (
+        verdict,
+        now_ms,
+        version,
+        rollback_epoch,
+        epoch,
+        term,
+        watermark,
+        journal_next,
+        flag,
+        count,
+    ) = _REPLY.unpack_from(data)
     if verdict:
         return RecordReply(CallStatus(verdict), term=term, version=version)
     start = _REPLY.size
@@ -110,7 +119,7 @@ def decode_reply(data: bytes) -> RecordReply:
             for offset, outcome, when_ms, fence, attempt in _JOURNAL.iter_unpack(data[end:])
         ]
     said = flag >= _SAID
-    numbers = now_ms, version, rterm, epoch, term, watermark, journal_next
+    numbers = now_ms, version, rollback_epoch, epoch, term, watermark, journal_next
     return RecordReply(CallStatus.OK, *numbers, results, journal, said)
 
 
@@ -121,7 +130,7 @@ def encode_open(request: Open, run: bytes, written: int) -> bytes:
         head = _OPEN.pack(
             request.term,
             request.incarnation,
-            request.rterm,
+            request.rollback_epoch,
             request.jump_ms,
             request.grace_ms,
             written,
@@ -145,7 +154,18 @@ def decode_head(answer: list[bytes]) -> tuple[Snapshot, Iterator[list[SlotView]]
     """All but the slots, and those in parts (a chunk's each): 100,000 take a tenth of a second."""
     verdict, created, moved, *numbers = _OPENED.unpack(answer[0])
     *numbers, lost_homes = numbers
-    now_ms, version, incarnation, term, seq, epoch, rterm, watermark, fence, journal_next = numbers
+    (
+        now_ms,
+        version,
+        incarnation,
+        term,
+        seq,
+        epoch,
+        rollback_epoch,
+        watermark,
+        fence,
+        journal_next,
+    ) = numbers
     if verdict:
         return Snapshot(CallStatus(verdict), term=term, previous_owner=answer[1].decode()), iter(())
     snapshot = Snapshot(
@@ -159,7 +179,7 @@ def decode_head(answer: list[bytes]) -> tuple[Snapshot, Iterator[list[SlotView]]
         term,
         seq,
         epoch,
-        rterm,
+        rollback_epoch,
         watermark,
         fence,
         journal_next,
@@ -201,7 +221,9 @@ def _slots(chunks: dict[int, bytes], snapshot: Snapshot) -> Iterator[list[SlotVi
         slots = []
         data = chunks[index]
         offset = (index << SLOT_CHUNK_SHIFT) - 1
-        for state, attempt, releases, fence, rterm, when_ms, first_s in _SLOT.iter_unpack(data):
+        for state, attempt, releases, fence, rollback_epoch, when_ms, first_s in _SLOT.iter_unpack(
+            data
+        ):
             offset += 1
             if state and offset >= snapshot.watermark and offset not in finished:
                 slots.append(
@@ -211,7 +233,7 @@ def _slots(chunks: dict[int, bytes], snapshot: Snapshot) -> Iterator[list[SlotVi
                         attempt,
                         releases,
                         int.from_bytes(fence, "big"),
-                        rterm,
+                        rollback_epoch,
                         int.from_bytes(when_ms, "big"),
                         first_s,
                     )

@@ -1,18 +1,18 @@
 -- ledger, 5: what a grant, a settle or a look does to one offset.
 
 -- GRANT, the settles, FINISH and LOOK; false when a chunk is lost.
-local function transition(verb, offset, fence, rterm, attempt, arg, group, counted) -- tidy: long-function -- the hot path; each function that is made here costs every flush
+local function transition(verb, offset, fence, rollback_epoch, attempt, arg, group, counted) -- tidy: long-function -- the hot path; each function that is made here costs every flush
   local page_b, at_b, value, weight = bits_of(offset)
   local at = offset % PAGE_SLOTS
   local page = s_pages[(offset - at) / PAGE_SLOTS] or s_page(offset)
   if any_gone and (b_gone[page_b.c] or s_gone[page.c]) then return false end
   local over = offset < watermark or value % (weight * 2) >= weight
-  local state, s_attempt, releases, s_fence, s_rterm, when_ms, first = 0, 0, 0, 0, 0, 0, 0
+  local state, s_attempt, releases, s_fence, s_rollback_epoch, when_ms, first = 0, 0, 0, 0, 0, 0, 0
   local raw = page.d[at]
   if raw then
-    state, s_attempt, releases, s_fence, s_rterm, when_ms, first = unpack_(SLOT, raw)
+    state, s_attempt, releases, s_fence, s_rollback_epoch, when_ms, first = unpack_(SLOT, raw)
   elseif page.data and byte(page.data, at * Size.SLOT + 1) ~= 0 then
-    state, s_attempt, releases, s_fence, s_rterm, when_ms, first =
+    state, s_attempt, releases, s_fence, s_rollback_epoch, when_ms, first =
       unpack_(SLOT, page.data, at * Size.SLOT + 1)
   end
   local phase, home, sent = state, false, state == State.SENDING
@@ -24,7 +24,7 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
     phase, sent = Phase.ACKED, false
     if score then
       phase, sent = Phase.GONE, score % 8 == Finish.SENT
-    elseif verb > Verb.ACK and verb <= Verbs.SETTLE_LAST and rterm ~= h_rterm and now < repair_until then
+    elseif verb > Verb.ACK and verb <= Verbs.SETTLE_LAST and rollback_epoch ~= h_rollback_epoch and now < repair_until then
       sent = true -- perhaps: its home may have to be restored yet (`home.decides`)
     end
   elseif state == State.LEASED and when_ms <= now then
@@ -38,14 +38,14 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
         over and State.FINISHED or state, s_attempt, s_fence, when_ms, first, 0, offset)
       return true
     end
-    state, s_attempt, releases, s_fence, s_rterm, when_ms, first = unpack(home, 1, 7)
+    state, s_attempt, releases, s_fence, s_rollback_epoch, when_ms, first = unpack(home, 1, 7)
     phase = state
     if state == State.FINISHED then
       phase = Phase.ACKED
     elseif state == State.LEASED and when_ms <= now then
       phase = Phase.EXPIRED
       if home[Home.CLAIMED] == 0 and verb ~= Verb.LOOK and (verb ~= Verb.EXTEND or counted == 1)
-          and rterm ~= h_rterm and now < repair_until then
+          and rollback_epoch ~= h_rollback_epoch and now < repair_until then
         -- Its copy was perhaps claimed, and a rollback forgot that (`home.settle`).
         answer(Outcome.UNREPAIRED, over and State.FINISHED or State.SENDING, s_attempt, s_fence,
           when_ms, first, 0, offset)
@@ -53,7 +53,7 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
       end
     end
   end
-  if verb == Verb.ACK and phase == Phase.ACKED and not home and rterm ~= h_rterm
+  if verb == Verb.ACK and phase == Phase.ACKED and not home and rollback_epoch ~= h_rollback_epoch
       and offset >= E.from and offset < E.to and not homes().missing and not H.of(offset) then
     -- Over, and nobody knows how: it becomes an ack (`doubt.settle`).
     if now < repair_until then
@@ -105,11 +105,11 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
       answer(Outcome.HELD, state, s_attempt, s_fence, held, first, 0, offset)
       return true
     end
-  elseif (not over or home) and phase ~= Phase.ACKED and (fence ~= s_fence or rterm ~= s_rterm) then
+  elseif (not over or home) and phase ~= Phase.ACKED and (fence ~= s_fence or rollback_epoch ~= s_rollback_epoch) then
     -- Another token. The newest one there is counts when the store forgot its grant (R9): then it
     -- has the larger fence, and the slot was not granted after the last possible rollback.
     if phase ~= Phase.DEAD and fence > s_fence and fence > fence_floor
-        and not (phase == Phase.LEASED and s_rterm == h_rterm and rterm ~= h_rterm) then
+        and not (phase == Phase.LEASED and s_rollback_epoch == h_rollback_epoch and rollback_epoch ~= h_rollback_epoch) then
       phase = now < repair_until and Phase.FORGOTTEN
         or verb == Verb.LOOK and Phase.GONE or Phase.EXPIRED
     else
@@ -137,7 +137,7 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
     return true
   end
   if phase == Phase.EXPIRED and not home and verb >= Verbs.SETTLE_FIRST and verb <= Verbs.SETTLE_LAST
-      and (verb ~= Verb.EXTEND or counted == 1) and rterm ~= h_rterm and now < repair_until then
+      and (verb ~= Verb.EXTEND or counted == 1) and rollback_epoch ~= h_rollback_epoch and now < repair_until then
     -- It was perhaps sent back and claimed, and a rollback forgot that (`home.perhaps_claimed`).
     answer(Outcome.UNREPAIRED, state, s_attempt, s_fence, when_ms, first, 0, offset)
     return true
@@ -159,7 +159,7 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
         H.leave(offset, home)
         odd[offset] = false
         odd_gone[#odd_gone + 1] = number(offset)
-      elseif verb == Verb.ACK and rterm ~= h_rterm and now < repair_until + Bound.REPEAT_MS
+      elseif verb == Verb.ACK and rollback_epoch ~= h_rollback_epoch and now < repair_until + Bound.REPEAT_MS
           and not homes().missing and not H.of(offset) then
         s_fence = fence + 1
         H.acked_as(offset, false, s_fence)
@@ -177,7 +177,7 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
         if verb == Verb.SEND then
           local old = H.of(offset)
           if old then H.leave(offset, old) else H.count = H.count + 1 end
-          local sent_ = { state, s_attempt, releases, was, s_rterm, when_ms, first, s_fence, 0, 0, 0, 0, 0 }
+          local sent_ = { state, s_attempt, releases, was, s_rollback_epoch, when_ms, first, s_fence, 0, 0, 0, 0, 0 }
           H.set(offset, sent_)
           if arg ~= 0 then H.park(offset, sent_, arg) end
         else
@@ -185,15 +185,15 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
           when_ms = now + arg
           if first == 0 then first = floor(now / 1000) end
         end
-        s_rterm = h_rterm
+        s_rollback_epoch = h_rollback_epoch
       elseif verb == Verb.EXTEND then
         -- A repair (not counted) gives a forgotten lease back and never shortens a known one.
         local from = counted == 0 and fence == s_fence and when_ms or 0
-        s_fence, s_rterm, s_attempt, when_ms = fence, rterm, attempt, max(from, now + arg)
+        s_fence, s_rollback_epoch, s_attempt, when_ms = fence, rollback_epoch, attempt, max(from, now + arg)
         if first == 0 then first = floor(now / 1000) end
         h_fence = max(h_fence, fence)
       elseif verb == Verb.PLACE then
-        s_fence, s_rterm, s_attempt = fence, h_rterm, attempt
+        s_fence, s_rollback_epoch, s_attempt = fence, h_rollback_epoch, attempt
         when_ms, first = arg == 0 and now or arg, group == 0 and floor(now / 1000) or group
         h_fence = max(h_fence, fence)
       else
@@ -206,11 +206,11 @@ local function transition(verb, offset, fence, rterm, attempt, arg, group, count
       end
       state = target
       if home then
-        home[Slot.STATE], home[Slot.ATTEMPT], home[Slot.RELEASES], home[Slot.FENCE], home[Slot.RTERM], home[Slot.WHEN_MS], home[Slot.FIRST_S] =
-          state, s_attempt, releases, s_fence, s_rterm, when_ms, first
+        home[Slot.STATE], home[Slot.ATTEMPT], home[Slot.RELEASES], home[Slot.FENCE], home[Slot.ROLLBACK_EPOCH], home[Slot.WHEN_MS], home[Slot.FIRST_S] =
+          state, s_attempt, releases, s_fence, s_rollback_epoch, when_ms, first
         H.set(offset, home)
       else
-        page.d[at] = pack(SLOT, state, s_attempt, releases, s_fence, s_rterm, when_ms, first)
+        page.d[at] = pack(SLOT, state, s_attempt, releases, s_fence, s_rollback_epoch, when_ms, first)
         make("s", s_made, lists, page)
         touch(page, at, s_dirty)
       end

@@ -437,7 +437,7 @@ def _slice(reply: RecordReply, start: int, count: int) -> RecordReply:
         reply.verdict,
         reply.now_ms,
         reply.version,
-        reply.rterm,
+        reply.rollback_epoch,
         reply.epoch,
         reply.term,
         reply.watermark,

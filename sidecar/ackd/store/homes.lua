@@ -168,9 +168,9 @@ H[Verb.CLOSE] = function(offset, fence, _, partition, arg)
 end
 
 -- What is answered about a carrier without a home.
-local function unknown(offset, fence, rterm, counted)
+local function unknown(offset, fence, rollback_epoch, counted)
   if fence <= fence_floor then return Outcome.FINISHED, 0 end
-  if rterm == h_rterm then return counted == 1 and Outcome.REFUSED or Outcome.LOST, 0 end
+  if rollback_epoch == h_rollback_epoch then return counted == 1 and Outcome.REFUSED or Outcome.LOST, 0 end
   if now < repair_until then return Outcome.HELD, repair_until end
   if offset >= watermark then
     local _, _, value, weight = bits_of(offset)
@@ -187,10 +187,10 @@ local function held_until(state, when_ms)
   return when_ms > now and when_ms or now < grace_until and grace_until or 0
 end
 
-H[Verb.CLAIM] = function(offset, fence, rterm, partition, place, counted, attempt)
+H[Verb.CLAIM] = function(offset, fence, rollback_epoch, partition, place, counted, attempt)
   local home = H.of(offset)
   if not home then
-    local outcome, when_ms, known = unknown(offset, fence, rterm, counted)
+    local outcome, when_ms, known = unknown(offset, fence, rollback_epoch, counted)
     if known then
       -- From here on it is known where the message is: leases of before are over.
       H.count = H.count + 1

@@ -31,7 +31,7 @@ if byte(cold) < Layout.OLDEST or byte(cold) > Layout.NEWEST then
   return refuse(CallStatus.LAYOUT)
 end
 local layout, h_incarnation, h_term, shift_ms, home_count
-layout, h_incarnation, h_term, epoch, h_rterm, fence_floor, watermark, shift_ms, grace_until,
+layout, h_incarnation, h_term, epoch, h_rollback_epoch, fence_floor, watermark, shift_ms, grace_until,
   repair_until, dropped, home_count = unpack_(COLD, cold)
 local version, h_seq, clock_ms, journal_next
 version, h_seq, clock_ms, h_fence, journal_next = unpack_(HOT, hot)
@@ -46,7 +46,7 @@ clock_ms = max(clock_ms, (now_us - now_us % 1000) / 1000 - shift_ms)
 now = clock_ms
 
 local old_epoch, old_watermark, old_repair, old_dropped = epoch, watermark, repair_until, dropped
-local old_rterm = h_rterm
+local old_rollback_epoch = h_rollback_epoch
 
 local wide = any_busy or count > 16
 PAGE_BITS = wide and Size.BITS_CHUNK or 2048
@@ -71,19 +71,19 @@ H.used, H.count, H.before = false, home_count, home_count
 
 -- --- decide, in order
 for item = 0, count - 1 do
-  local verb, offset, fence, rterm, attempt, arg, group, counted =
+  local verb, offset, fence, rollback_epoch, attempt, arg, group, counted =
     unpack_(OP, ARG, pos + item * Size.OP)
   if verb <= Verbs.SLOT_LAST then
-    if not transition(verb, offset, fence, rterm, attempt, arg, group, counted) then
+    if not transition(verb, offset, fence, rollback_epoch, attempt, arg, group, counted) then
       return refuse(CallStatus.CHUNK_LOST, h_term, version)
     end
   elseif verb <= Verbs.HOME_LAST then
     if homes().missing then return refuse(CallStatus.CHUNK_LOST, h_term, version) end
-    H[verb](offset, fence, rterm, group, arg, counted, attempt)
+    H[verb](offset, fence, rollback_epoch, group, arg, counted, attempt)
   else
     local told = false
     if verb == Verb.REPLAY or verb == Verb.RESTORE or not b_gone[b_page(offset).c] then
-      told = upkeep[verb](offset, arg, group, rterm, counted, fence, attempt)
+      told = upkeep[verb](offset, arg, group, rollback_epoch, counted, fence, attempt)
     end
     if not told then return refuse(CallStatus.CHUNK_LOST, h_term, version) end
     results[#results + 1] = pack(RESULT, Outcome.DONE, State.READY, 0, 0, told, 0, 0)
@@ -183,9 +183,9 @@ if count > 0 then version = version + 1 end
 if term ~= 0 then h_seq = seq end
 fields[2] = pack(HOT, version, h_seq, clock_ms, h_fence, journal_next)
 if watermark ~= old_watermark or dropped ~= old_dropped or epoch ~= old_epoch
-    or repair_until ~= old_repair or H.count ~= H.before or h_rterm ~= old_rterm then
+    or repair_until ~= old_repair or H.count ~= H.before or h_rollback_epoch ~= old_rollback_epoch then
   fields[#fields + 1], fields[#fields + 2] = "c", pack(COLD, layout, h_incarnation, h_term,
-    epoch, h_rterm, fence_floor, watermark, shift_ms, grace_until, repair_until, dropped,
+    epoch, h_rollback_epoch, fence_floor, watermark, shift_ms, grace_until, repair_until, dropped,
     H.count)
 end
 if E.doubted then fields[#fields + 1], fields[#fields + 2] = "d", pack(">I7I7", E.from, E.to) end
@@ -217,7 +217,7 @@ if #journal > 0 then
 end
 if E.any and E.keep(ARG, pos) > 0 then flag = flag + 2 end
 
-return pack(REPLY, CallStatus.OK, now, version, h_rterm, epoch, h_term, watermark, journal_next, flag,
+return pack(REPLY, CallStatus.OK, now, version, h_rollback_epoch, epoch, h_term, watermark, journal_next, flag,
   count) .. table.concat(results) .. entries
 end
 

@@ -5,7 +5,7 @@
 local META, ARG = KEYS[1], ARGV[1]
 local BASE = sub(META, 1, -2)
 local OPENED = ">BBBI8I8I8I8I8I4HI8I8I8B"
-local term, incarnation, rterm, jump_ms, grace, written, create, create_at, run, owner =
+local term, incarnation, rollback_epoch, jump_ms, grace, written, create, create_at, run, owner =
   unpack_(">I8I8Hi8I8BBI8Bc0Hc0", ARG)
 local cold, hot, previous, h_run = unpack(call("HMGET", META, "c", "h", "o", "r"))
 local created = 0
@@ -18,13 +18,13 @@ local peek = create == 2
 if not cold then
   if create ~= 1 then return refuse(CallStatus.ABSENT) end
   created = 1
-  cold = pack(COLD, written, incarnation, 0, 0, rterm, 0, create_at, 0, 0, 0, 0, 0)
+  cold = pack(COLD, written, incarnation, 0, 0, rollback_epoch, 0, create_at, 0, 0, 0, 0, 0)
   hot, previous, h_run = pack(HOT, 0, 0, 0, 0, 1), "", run
 end
 if byte(cold) < Layout.OLDEST or byte(cold) > Layout.NEWEST then
   return refuse(CallStatus.LAYOUT)
 end
-local layout, h_incarnation, h_term, epoch, h_rterm, fence_floor, watermark, shift_ms, grace_until,
+local layout, h_incarnation, h_term, epoch, h_rollback_epoch, fence_floor, watermark, shift_ms, grace_until,
   repair_until, dropped, home_count = unpack_(COLD, cold)
 local version, h_seq, clock_ms, h_fence, journal_next = unpack_(HOT, hot)
 if not peek and term ~= 0 and term ~= h_term then return refuse(CallStatus.FENCED, h_term, previous) end
@@ -35,7 +35,7 @@ layout = max(layout, written)
 -- A change of the server run is a possible rollback: new term for tokens, grace, wait for replays.
 local store_ms, moved = floor(now_us / 1000), 0
 if run ~= h_run then
-  moved, h_rterm = 1, rterm
+  moved, h_rollback_epoch = 1, rollback_epoch
   shift_ms = max(shift_ms + jump_ms, 0)
   clock_ms = max(clock_ms, store_ms - shift_ms)
   grace_until, repair_until = clock_ms + grace, clock_ms + Bound.REPAIR_WAIT_MS
@@ -47,13 +47,13 @@ if term == 0 and not peek then
 end
 if not peek then
   h_seq, version = h_seq + 1, version + 1
-  call("HSET", META, "r", run, "c", pack(COLD, layout, h_incarnation, h_term, epoch, h_rterm,
+  call("HSET", META, "r", run, "c", pack(COLD, layout, h_incarnation, h_term, epoch, h_rollback_epoch,
     fence_floor, watermark, shift_ms, grace_until, repair_until, dropped, home_count),
     "h", pack(HOT, version, h_seq, clock_ms, h_fence, journal_next))
 end
 
 local answer = { pack(OPENED, CallStatus.OK, created, moved, clock_ms, version, h_incarnation, h_term,
-  h_seq, epoch, h_rterm, watermark, h_fence, journal_next,
+  h_seq, epoch, h_rollback_epoch, watermark, h_fence, journal_next,
   home_count > 0 and 1 - call("EXISTS", BASE .. "p") or 0), previous }
 if home_count > 0 and call("HEXISTS", BASE .. "p", "k") == 1 then
   local keys = {}

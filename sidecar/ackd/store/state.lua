@@ -5,7 +5,7 @@
 -- is made, and takes one from a level above that without. So little as possible is shared.
 local function flush()
 local META, BASE, term
-local h_rterm, epoch, fence_floor, h_fence, watermark, dropped, grace_until, repair_until, now
+local h_rollback_epoch, epoch, fence_floor, h_fence, watermark, dropped, grace_until, repair_until, now
 -- What applications said of failures (errors.lua): `any`: this call or the store has something of it.
 local E = { any = false, over = {} }
 local lists -- fields of chunks -> whether they are listed, as far as that was asked

@@ -218,11 +218,11 @@ local function replayed(offset)
   end
 end
 
-upkeep[Verb.REPLAY] = function(offset, arg, group, rterm, counted, fence)
+upkeep[Verb.REPLAY] = function(offset, arg, group, rollback_epoch, counted, fence)
   if arg == 2 then
     homes().clear()
     E.count, E.cleared = 0, true
-    h_rterm = rterm
+    h_rollback_epoch = rollback_epoch
     return 0
   end
   if arg == 0 then
@@ -289,7 +289,7 @@ local function made_again(offset, before, counted, fence, attempt, group)
   return home
 end
 
-upkeep[Verb.RESTORE] = function(offset, arg, group, rterm, counted, fence, attempt)
+upkeep[Verb.RESTORE] = function(offset, arg, group, rollback_epoch, counted, fence, attempt)
   if homes().missing then return false end
   if fence <= fence_floor then return 0 end
   local home = H.of(offset)
@@ -317,7 +317,7 @@ upkeep[Verb.RESTORE] = function(offset, arg, group, rterm, counted, fence, attem
   if s_gone[page.c] then return false end
   local slot = raw and { unpack_(SLOT, raw) } or { State.READY, 0, 0, 0, 0, 0, 0 }
   if slot[Slot.STATE] ~= State.SENDING or slot[Slot.FENCE] < fence then
-    slot[Slot.STATE], slot[Slot.ATTEMPT], slot[Slot.FENCE], slot[Slot.RTERM] = State.SENDING, attempt, fence, rterm
+    slot[Slot.STATE], slot[Slot.ATTEMPT], slot[Slot.FENCE], slot[Slot.ROLLBACK_EPOCH] = State.SENDING, attempt, fence, rollback_epoch
     page.d[at] = pack(SLOT, unpack(slot, 1, 7))
     make("s", s_made, lists, page)
     touch(page, at, s_dirty)

@@ -35,14 +35,14 @@ class Owner:
     name: str = "me#1"
     term: int = 0
     seq: int = 0
-    rterm: int = 0
+    rollback_epoch: int = 0
 
     async def open(self, *, again: bool = False, create_at: int | None = 0) -> Snapshot:
         """Take it (or read it again under the same term)."""
         request = Open(
             self.key,
             self.name,
-            rterm=next(_numbers) & 0xFFFF,
+            rollback_epoch=next(_numbers) & 0xFFFF,
             incarnation=next(_numbers),
             grace_ms=0,
             create_at=create_at,
@@ -50,7 +50,11 @@ class Owner:
         )
         snapshot = await self.store.open(request)
         if snapshot.verdict is CallStatus.OK:
-            self.term, self.seq, self.rterm = snapshot.term, snapshot.seq, snapshot.rterm
+            self.term, self.seq, self.rollback_epoch = (
+                snapshot.term,
+                snapshot.seq,
+                snapshot.rollback_epoch,
+            )
         return snapshot
 
     async def call(
@@ -71,7 +75,7 @@ class Owner:
         assert reply.verdict is CallStatus.OK
         assert [r.outcome for r in reply.results] == [Outcome.GRANTED] * len(offsets)
         return [
-            Settle(Verb.ACK, offset, result.fence, reply.rterm, result.attempt)
+            Settle(Verb.ACK, offset, result.fence, reply.rollback_epoch, result.attempt)
             for offset, result in zip(offsets, reply.results, strict=True)
         ]
 

@@ -121,7 +121,7 @@ async def exception(store: Store) -> float:
         sent = await owner.call(*(MoveToRetry(start + n, start + n + 1) for n in range(CALL)))
         await owner.call(
             *(
-                FinishOrigin(start + n, each.fence, owner.rterm, Finish.SENT)
+                FinishOrigin(start + n, each.fence, owner.rollback_epoch, Finish.SENT)
                 for n, each in enumerate(sent.results)
             )
         )

@@ -29,7 +29,9 @@ async def test_a_record_is_made_once_and_read_again(store: Store) -> None:
 
 async def test_a_look_at_a_record_changes_nothing(store: Store) -> None:
     owner = Owner(store)
-    look = Open(owner.key, "who#1", rterm=7, incarnation=7, grace_ms=0, create_at=3, peek=True)
+    look = Open(
+        owner.key, "who#1", rollback_epoch=7, incarnation=7, grace_ms=0, create_at=3, peek=True
+    )
     assert (await store.open(look)).verdict is CallStatus.ABSENT
     taken = await owner.open(create_at=7)
     acks = await owner.grant(8, 9)
@@ -159,7 +161,7 @@ async def test_retry_extend_release_and_dead(store: Store) -> None:
     regranted = await owner.one(Grant.of(2, 1000, 1))
     assert (regranted.outcome, regranted.attempt) == (Outcome.GRANTED, 1)
     assert (await owner.one(Grant.of(3, 1000, 1))).outcome is Outcome.REFUSED
-    finish = FinishOrigin(3, dead.fence, dead.rterm, Finish.DEAD)
+    finish = FinishOrigin(3, dead.fence, dead.rollback_epoch, Finish.DEAD)
     assert (await owner.one(finish)).outcome is Outcome.DONE
     assert (await owner.one(dead._replace(verb=Verb.ACK))).outcome is Outcome.LOST
 

@@ -132,9 +132,9 @@ class Pair:
             assert stored_errors(self.client, self.meta) == self.record.errors._of
         for op, result in zip(call.ops, got.results, strict=False):
             if result.outcome is Outcome.GRANTED:
-                self.tokens.append((op.offset, result.fence, got.rterm, result.attempt))
+                self.tokens.append((op.offset, result.fence, got.rollback_epoch, result.attempt))
             if result.outcome is Outcome.SENT:
-                self.sent.append((op.offset, result.fence, got.rterm))
+                self.sent.append((op.offset, result.fence, got.rollback_epoch))
         return got
 
     def lose_chunk(self, kind: str, index: int) -> None:
@@ -155,14 +155,14 @@ def _settle(rng: random.Random, pair: Pair, offset: int) -> Settle:
     """With a token that was given out, at times a wrong one."""
     if not pair.tokens:
         return Settle(Verb.ACK, offset, 5, 5, 1)
-    offset, fence, rterm, attempt = rng.choice(pair.tokens[-40:])
+    offset, fence, rollback_epoch, attempt = rng.choice(pair.tokens[-40:])
     if rng.random() < 0.1:
         fence += rng.choice([-1, 1, 10**9])
     if rng.random() < 0.1:
-        rterm ^= 1
+        rollback_epoch ^= 1
     verb = rng.choice([Verb.ACK, *SETTLES])
     for_ms, counted = rng.choice([0, 1, 60, 500]), rng.random() < 0.7
-    return Settle(verb, offset, fence, rterm, attempt, for_ms, counted=counted)
+    return Settle(verb, offset, fence, rollback_epoch, attempt, for_ms, counted=counted)
 
 
 def _sending(rng: random.Random, pair: Pair, offset: int) -> Op:
@@ -182,23 +182,25 @@ def _sending(rng: random.Random, pair: Pair, offset: int) -> Op:
     if kind == "place":
         due_ms = rng.choice([0, pair.now_us // 1000 + 60])
         return PlaceCopy(offset, rng.choice([0, pair.now_us]), 3, due_ms, rng.choice([0, 17]))
-    offset, generation, rterm = rng.choice(pair.sent[-20:] or [(offset, 5, 5)])
+    offset, generation, rollback_epoch = rng.choice(pair.sent[-20:] or [(offset, 5, 5)])
     generation += rng.choice([-1, 1, *[0] * 18])
     if kind == "finish":
-        return FinishOrigin(offset, generation, rterm, Finish.SENT)
+        return FinishOrigin(offset, generation, rollback_epoch, Finish.SENT)
     if kind in ("close", "restore"):
         close = CloseOrigin(offset, generation)
-        return close if kind == "close" else _restore(rng, offset, generation, rterm)
+        return close if kind == "close" else _restore(rng, offset, generation, rollback_epoch)
     carrier = rng.choice([0, 0, 0, 1])
     if kind == "over":
         told = generation * (rng.random() < 0.7)
         return CloseOrigin(offset, told, finished=CopyRef(carrier, carrier + 7))
-    rterm, must_deliver = rterm ^ (rng.random() < 0.1), rng.random() >= 0.8
-    return ClaimOrigin(offset, generation, rterm, CopyRef(carrier, carrier + 7), must_deliver)
+    rollback_epoch, must_deliver = rollback_epoch ^ (rng.random() < 0.1), rng.random() >= 0.8
+    return ClaimOrigin(
+        offset, generation, rollback_epoch, CopyRef(carrier, carrier + 7), must_deliver
+    )
 
 
-def _restore(rng: random.Random, offset: int, generation: int, rterm: int) -> Op:
-    told = offset, generation + rng.choice([0, 0, 1_000]), rterm, rng.randrange(5)
+def _restore(rng: random.Random, offset: int, generation: int, rollback_epoch: int) -> Op:
+    told = offset, generation + rng.choice([0, 0, 1_000]), rollback_epoch, rng.randrange(5)
     stored, released = rng.choice([True, False]), rng.choice([True, False])
     owner = RestoreMoved(*told, rng.choice(LINES), stored, released)
     claimed = RestoreClaimed(*told, CopyRef(rng.choice([0, 1]), 7))
@@ -247,10 +249,12 @@ def random_op(rng: random.Random, pair: Pair) -> Op:
         case "settle":
             token = _settle(rng, pair, offset)
             looks = rng.randrange(7) == 0
-            return LookUp(token.offset, token.fence, token.rterm) if looks else token
+            return LookUp(token.offset, token.fence, token.rollback_epoch) if looks else token
         case "finish":
             token = _settle(rng, pair, offset)
-            return FinishOrigin(token.offset, token.fence, token.rterm, rng.choice(list(Finish)))
+            return FinishOrigin(
+                token.offset, token.fence, token.rollback_epoch, rng.choice(list(Finish))
+            )
         case "hole":
             return _hole(rng, offset)
         case "replay":
@@ -268,7 +272,7 @@ def random_open(rng: random.Random, pair: Pair) -> Open:
     return Open(
         pair.key,
         owner=rng.choice(["a#1", "b#2"]),
-        rterm=rng.randrange(1 << 16),
+        rollback_epoch=rng.randrange(1 << 16),
         incarnation=rng.randrange(1, 1 << 48),
         grace_ms=rng.choice([0, 100]),
         create_at=rng.choice([0, 30, None]),

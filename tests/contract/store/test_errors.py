@@ -56,7 +56,7 @@ async def test_the_first_and_the_last_are_kept_until_the_ack(store: Store) -> No
     await owner.call(dead, said=[said(0, last=b"no shop")])
     assert await errors(owner, 1) == [(b"no disk", b"no shop")]
     (two,) = await owner.grant(2)
-    await owner.call(two, FinishOrigin(1, again.fence, owner.rterm, Finish.DEAD))
+    await owner.call(two, FinishOrigin(1, again.fence, owner.rollback_epoch, Finish.DEAD))
     assert await errors(owner, 1, 2) == [None, None]
     assert not (await owner.call()).said
 

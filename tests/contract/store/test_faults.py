@@ -135,7 +135,7 @@ async def test_i2_no_confirmed_ack_is_lost_when_the_server_is_killed(
                         handle, [Grant.of(o, 60_000, 1) for o in offsets]
                     )
                     acks = [
-                        Settle(Verb.ACK, o, r.fence, granted.rterm, r.attempt)
+                        Settle(Verb.ACK, o, r.fence, granted.rollback_epoch, r.attempt)
                         for o, r in zip(offsets, granted.results, strict=False)
                     ]
                     settled = await flusher.submit(handle, acks)
@@ -234,7 +234,7 @@ async def test_r9_a_restart_is_noticed_before_the_next_call_is_decided(
         assert store.run not in (run, "")
         snapshot = await owner.open(again=True)
         assert snapshot.moved
-        assert snapshot.rterm == owner.rterm != ack.rterm
+        assert snapshot.rollback_epoch == owner.rollback_epoch != ack.rollback_epoch
         assert (await owner.one(ack)).outcome is Outcome.ACKED
 
 

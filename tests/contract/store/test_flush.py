@@ -90,7 +90,9 @@ async def test_a_call_that_cannot_be_packed_costs_nobody_else(store: Store) -> N
         running = group.create_task(flusher.run())
         handles = [LedgerHandle(Owner(store).key) for _ in range(3)]
         for handle in handles:
-            request = Open(handle.key, "me#1", rterm=7, incarnation=9, grace_ms=0, create_at=0)
+            request = Open(
+                handle.key, "me#1", rollback_epoch=7, incarnation=9, grace_ms=0, create_at=0
+            )
             assert (await flusher.open(request, handle)).verdict is CallStatus.OK
         grant = [Grant.of(1, 1000, 1)]
         grants = [flusher.submit(each, grant) for each in handles]

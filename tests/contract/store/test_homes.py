@@ -47,7 +47,7 @@ async def send(owner: Owner, offset: int) -> OpResult:
     """Send it back, its copy is stored, its place in the window is finished."""
     sent = await owner.one(MoveToRetry(offset, 1))
     assert (sent.outcome, sent.state) == (Outcome.SENT, State.SENDING)
-    finish = FinishOrigin(offset, sent.fence, owner.rterm, Finish.SENT)
+    finish = FinishOrigin(offset, sent.fence, owner.rollback_epoch, Finish.SENT)
     assert (await owner.one(finish)).outcome is Outcome.DONE
     assert (await owner.one(finish)).outcome is Outcome.FINISHED
     return sent
@@ -59,13 +59,15 @@ async def claim(
     sent: OpResult,
     carrier: tuple[int, int] = CARRIER,
     *,
-    rterm: int | None = None,
+    rollback_epoch: int | None = None,
     counted: bool = True,
 ) -> OpResult:
     """As the owner of the retry partition asks it, in the origin's record."""
     partition, place = carrier
-    rterm = owner.rterm if rterm is None else rterm
-    op = ClaimOrigin(offset, sent.fence, rterm, CopyRef(partition, place), must_deliver=not counted)
+    rollback_epoch = owner.rollback_epoch if rollback_epoch is None else rollback_epoch
+    op = ClaimOrigin(
+        offset, sent.fence, rollback_epoch, CopyRef(partition, place), must_deliver=not counted
+    )
     reply = await owner.foreign(op)
     assert reply.verdict is CallStatus.OK
     return reply.results[0]
@@ -75,7 +77,7 @@ async def ended(owner: Owner, ack: Settle) -> None:
     """Wait for the deadline of a lease."""
 
     async def late() -> bool:
-        return (await owner.one(LookUp(ack.offset, ack.fence, ack.rterm))).late
+        return (await owner.one(LookUp(ack.offset, ack.fence, ack.rollback_epoch))).late
 
     await wait_until_async(late, "the end of a lease")
 
@@ -91,7 +93,9 @@ async def test_r4_a_live_lease_is_parked_and_its_token_goes_on_counting(store: S
     extended = await owner.foreign(ack._replace(verb=Verb.EXTEND, for_ms=600_000))
     assert extended.results[0].outcome is Outcome.EXTENDED
     assert (await claim(owner, 5, sent)).when_ms == extended.results[0].when_ms > held.when_ms
-    assert (await owner.one(LookUp(ack.offset, ack.fence, ack.rterm))).outcome is Outcome.HELD
+    assert (
+        await owner.one(LookUp(ack.offset, ack.fence, ack.rollback_epoch))
+    ).outcome is Outcome.HELD
     assert (await owner.foreign(ack)).results[0].outcome is Outcome.ACKED
     assert (await owner.one(ack)).outcome is Outcome.ALREADY_ACKED
     assert (await claim(owner, 5, sent)).outcome is Outcome.FINISHED
@@ -141,7 +145,11 @@ async def test_sending_is_the_commit_point_and_is_read_by_the_next_owner(store: 
     await owner.call(Gap(5, 6))
     new = Owner(store, owner.key, name="other#1")
     (slot,) = (await new.open()).slots
-    assert (slot.state, slot.fence, slot.rterm) == (State.SENDING, sent.fence, owner.rterm)
+    assert (slot.state, slot.fence, slot.rollback_epoch) == (
+        State.SENDING,
+        sent.fence,
+        owner.rollback_epoch,
+    )
     assert (await new.one(MoveToRetry(5, 1))).fence == sent.fence
     assert (await new.foreign(ack)).results[0].outcome is Outcome.ACKED
     assert (await new.open(again=True)).slots == []
@@ -201,11 +209,11 @@ async def test_a_claim_of_what_the_record_does_not_know(store: Store) -> None:
     await owner.open()
     await owner.call(Gap(0, 10))
     unknown = OpResult(Outcome.SENT, State.SENDING, 1, 1 << 50, 0, 0, late=False)
-    forgotten = owner.rterm ^ 1
+    forgotten = owner.rollback_epoch ^ 1
     assert (await claim(owner, 5, unknown)).outcome is Outcome.REFUSED
     assert (await claim(owner, 5, unknown, counted=False)).outcome is Outcome.LOST
-    assert (await claim(owner, 5, unknown, rterm=forgotten)).outcome is Outcome.LOST
-    again = await claim(owner, 12, unknown, rterm=forgotten)
+    assert (await claim(owner, 5, unknown, rollback_epoch=forgotten)).outcome is Outcome.LOST
+    again = await claim(owner, 12, unknown, rollback_epoch=forgotten)
     assert (again.outcome, again.when_ms > 0) == (Outcome.HELD, True)
 
 
@@ -320,20 +328,20 @@ async def test_r14_evicted_homes_are_noticed_and_their_carriers_delivered(
         owner = Owner(store)
         await owner.open()
         acks = await owner.grant(1, 2)
-        sent, rterm = await send(owner, 1), owner.rterm
+        sent, rollback_epoch = await send(owner, 1), owner.rollback_epoch
         with server.client() as client:
             assert client.delete(Keys("ackd").ledger(owner.key)[:-1] + "p") == 1
         assert (await owner.call(MoveToRetry(2, 1))).verdict is CallStatus.CHUNK_LOST
         assert (await owner.call(Advance(1))).verdict is CallStatus.CHUNK_LOST
-        op = ClaimOrigin(1, sent.fence, rterm, CopyRef(2, 70))
+        op = ClaimOrigin(1, sent.fence, rollback_epoch, CopyRef(2, 70))
         assert (await owner.foreign(op)).verdict is CallStatus.CHUNK_LOST
         assert (await owner.one(acks[1])).outcome is Outcome.ACKED
         assert (await owner.open(again=True)).lost_homes
-        new_rterm = rterm ^ 5
-        await owner.call(ForgetOriginRecords(new_rterm))
-        assert (await claim(owner, 1, sent, rterm=rterm)).outcome is Outcome.LOST
+        new_rollback_epoch = rollback_epoch ^ 5
+        await owner.call(ForgetOriginRecords(new_rollback_epoch))
+        assert (await claim(owner, 1, sent, rollback_epoch=rollback_epoch)).outcome is Outcome.LOST
         snapshot = await owner.open(again=True)
-        assert (snapshot.lost_homes, snapshot.rterm) == (False, new_rterm)
+        assert (snapshot.lost_homes, snapshot.rollback_epoch) == (False, new_rollback_epoch)
 
 
 def test_homes_are_kept_longer_than_a_producer_tries() -> None:

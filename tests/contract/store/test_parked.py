@@ -37,7 +37,7 @@ async def park(owner: Owner, *offsets: int, key: int = KEY) -> list[OpResult]:
     results = (await owner.call(*ops)).results
     for offset, sent in zip(offsets, results, strict=True):
         if sent.outcome is Outcome.SENT:
-            finish = FinishOrigin(offset, sent.fence, owner.rterm, Finish.SENT)
+            finish = FinishOrigin(offset, sent.fence, owner.rollback_epoch, Finish.SENT)
             assert (await owner.one(finish)).outcome is Outcome.DONE
     return results
 
@@ -53,7 +53,7 @@ async def claim(owner: Owner, offset: int, sent: OpResult, copy: int | None = No
     """As the owner of the retry partition."""
     place = place_of(offset) if copy is None else copy
     reply = await owner.foreign(
-        ClaimOrigin(offset, sent.fence, owner.rterm, CopyRef(PARTITION, place))
+        ClaimOrigin(offset, sent.fence, owner.rollback_epoch, CopyRef(PARTITION, place))
     )
     return reply.results[0]
 

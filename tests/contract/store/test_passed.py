@@ -56,8 +56,8 @@ class _Passed:
         if not before:
             self.one(Advance(3))
 
-    def _open(self, rterm: int, term: int) -> None:
-        self.pair.open(Open(self.pair.key, "a#1", rterm, 9, 0, create_at=0, term=term))
+    def _open(self, rollback_epoch: int, term: int) -> None:
+        self.pair.open(Open(self.pair.key, "a#1", rollback_epoch, 9, 0, create_at=0, term=term))
 
     def one(self, op: Op) -> OpResult:
         """As the owner; the pair compares the script with the record."""
@@ -68,13 +68,13 @@ class _Passed:
         ).results[0]
 
     def settle(
-        self, verb: Verb, offset: int = 1, rterm: int = 3, *, counted: bool = True
+        self, verb: Verb, offset: int = 1, rollback_epoch: int = 3, *, counted: bool = True
     ) -> OpResult:
         """With the token of before the failover."""
         fence = self.leases[offset - 1].fence
         if verb is Verb.LOOK:
-            return self.one(LookUp(offset, fence, rterm))
-        return self.one(Settle(verb, offset, fence, rterm, 1, MINUTE_MS, counted=counted))
+            return self.one(LookUp(offset, fence, rollback_epoch))
+        return self.one(Settle(verb, offset, fence, rollback_epoch, 1, MINUTE_MS, counted=counted))
 
 
 def _wait(store: _Passed) -> None:
@@ -92,7 +92,7 @@ def test_i7_its_lease_is_not_lost_before_the_repair_is_over(
 ) -> None:
     store = _Passed(client, before=before)
     assert store.settle(verb).outcome is Outcome.UNREPAIRED
-    assert store.settle(verb, rterm=4).outcome is Outcome.LOST  # no token of before
+    assert store.settle(verb, rollback_epoch=4).outcome is Outcome.LOST  # no token of before
     assert store.settle(verb, 3).outcome not in (Outcome.LOST, Outcome.UNREPAIRED)  # not passed
     assert store.settle(Verb.LOOK).outcome is Outcome.ALREADY_ACKED
 

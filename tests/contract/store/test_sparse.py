@@ -40,7 +40,7 @@ def story(client: Any, seed: int, stride: int) -> int:
         reply = pair.apply(RecordCall(pair.key, ops, pair.term, pair.seq + 1))
         pair.seq += 1
         waiting += [
-            Settle(Verb.ACK, op.offset, result.fence, reply.rterm, 1)
+            Settle(Verb.ACK, op.offset, result.fence, reply.rollback_epoch, 1)
             for op, result in zip(ops, reply.results, strict=True)
             if result.outcome is Outcome.GRANTED
         ]

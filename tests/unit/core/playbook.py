@@ -86,7 +86,9 @@ class Play:
         self.run = "run-1"
         self.runs = 1
         self.record = decide.create(
-            Open(KEY, "", rterm=7, incarnation=77, grace_ms=0, create_at=start), start, self.run
+            Open(KEY, "", rollback_epoch=7, incarnation=77, grace_ms=0, create_at=start),
+            start,
+            self.run,
         )
         self.copy = self.record
         self.owners: dict[str, Owner] = {}
@@ -178,7 +180,7 @@ def opens(name: str, *, grace_ms: int = 0, again: bool = False) -> Event:
         owner = play.sidecar(name)
         play.owner = owner
         request = Open(
-            KEY, name, rterm=8 + play.runs, incarnation=78, grace_ms=grace_ms,
+            KEY, name, rollback_epoch=8 + play.runs, incarnation=78, grace_ms=grace_ms,
             term=owner.term if again else 0,
         )  # fmt: skip
         snapshot = decide.open_record(
@@ -272,11 +274,11 @@ def leases(
         given = []
         for offset, result in zip(taken, reply.results, strict=True):
             entry = owner.ledger.grants.granted(
-                offset, result, reply.rterm, reply.now_ms, play.now_ms
+                offset, result, reply.rollback_epoch, reply.now_ms, play.now_ms
             )
             if entry is not None:
                 given.append(offset)
-                token = (entry.fence, entry.rterm, entry.attempt)
+                token = (entry.fence, entry.rollback_epoch, entry.attempt)
                 play.tokens.setdefault(offset, []).append(token)
         play.perform()
         return given
@@ -304,9 +306,9 @@ def repairs() -> Event:
         assert isinstance(repair, Repair)
         ops: list[Op] = [ReplayAck(offset) for offset in repair.finished]
         ops += [Settle(Verb.RELEASE, *orphan) for orphan in repair.orphans]
-        for offset, fence, rterm, attempt, due_ms in repair.leases:
+        for offset, fence, rollback_epoch, attempt, due_ms in repair.leases:
             left_ms = due_ms - play.now_ms
-            ops.append(Settle(Verb.EXTEND, offset, fence, rterm, attempt, for_ms=left_ms))
+            ops.append(Settle(Verb.EXTEND, offset, fence, rollback_epoch, attempt, for_ms=left_ms))
         if repair.watermark:
             ops.append(Advance(repair.watermark))
         reply = play.as_owner(*ops, EndRepair())

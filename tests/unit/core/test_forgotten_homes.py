@@ -31,7 +31,7 @@ class _Store:
 
     def __init__(self) -> None:
         self.now_us, self.run, self.seq = START_US, "run-1", 0
-        request = Open(KEY, "a#1", rterm=1, incarnation=1, grace_ms=0, create_at=0)
+        request = Open(KEY, "a#1", rollback_epoch=1, incarnation=1, grace_ms=0, create_at=0)
         self.record = decide.create(request, 0, self.run)
         self.open(1, created=True)
         self.lease = self.one(Grant.of(1, 60_000, 1))
@@ -39,8 +39,8 @@ class _Store:
         self.run = "run-2"
         self.open(2)
 
-    def open(self, rterm: int, *, created: bool = False) -> None:
-        request = Open(KEY, "a#1", rterm, incarnation=1, grace_ms=0, create_at=0)
+    def open(self, rollback_epoch: int, *, created: bool = False) -> None:
+        request = Open(KEY, "a#1", rollback_epoch, incarnation=1, grace_ms=0, create_at=0)
         assert decide.open_record(self.record, request, self.now_us, self.run, created=created).term
 
     def one(self, op: Op) -> OpResult:

@@ -56,7 +56,7 @@ def writes_down() -> Event:
         ]
         reply = play.as_owner(*ops)
         for op, result in zip(ops, reply.results, strict=True):
-            now = (reply.rterm, reply.now_ms, play.now_ms)
+            now = (reply.rollback_epoch, reply.now_ms, play.now_ms)
             play.owner.ledger.claimed(op.offset, result, *now)
         play.perform()
         return [result.outcome.name.lower() for result in reply.results]
@@ -144,7 +144,7 @@ def test_its_budget_may_be_used_up_when_it_comes() -> None:
     told >> tells((0, DUE_MS, 3), (1, DUE_MS, 2)) >> brings(0, 1) >> writes_down()
     assert [each for each in told.asked if isinstance(each, Bury)] == [Bury(0, 0)]
     reply = told.as_owner(MarkDead(0, deliveries_max=3))
-    told.owner.ledger.buried(0, reply.results[0], reply.rterm, reply.now_ms, told.now_ms)
+    told.owner.ledger.buried(0, reply.results[0], reply.rollback_epoch, reply.now_ms, told.now_ms)
     told.perform()
     assert told.dead == [0]
 

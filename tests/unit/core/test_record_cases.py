@@ -29,7 +29,7 @@ class Driver:
 
     def __init__(self) -> None:
         self.now_us = NOW_US
-        request = Open(KEY, "me#1", rterm=7, incarnation=9, grace_ms=0, create_at=0)
+        request = Open(KEY, "me#1", rollback_epoch=7, incarnation=9, grace_ms=0, create_at=0)
         self.record = decide.create(request, 0, "run")
         snapshot = decide.open_record(self.record, request, self.now_us, "run", created=True)
         self.term, self.seq = snapshot.term, snapshot.seq

@@ -158,9 +158,9 @@ def test_a_fence_is_not_given_again_after_a_rollback() -> None:
         >> acks(0, nth=0) << "lost"
         >> acks(0, nth=1) << "acked"
     )  # fmt: skip
-    (fence, rterm, _), (other, other_rterm, _) = play.tokens[0]
+    (fence, rollback_epoch, _), (other, other_rollback_epoch, _) = play.tokens[0]
     assert other > fence
-    assert other_rterm != rterm
+    assert other_rollback_epoch != rollback_epoch
 
 
 def test_after_an_outage_expiry_waits_for_the_grace() -> None:
@@ -182,7 +182,7 @@ def test_the_clock_of_a_new_primary_ends_no_lease_early() -> None:
     """R23, I4: a clock that is 40 s ahead is measured and taken out."""
     play = Play() >> brings(0) >> leases()
     before = play.record.clock_ms
-    request = Open(KEY, "a", rterm=9, incarnation=9, grace_ms=0, jump_ms=40_000)
+    request = Open(KEY, "a", rollback_epoch=9, incarnation=9, grace_ms=0, jump_ms=40_000)
     snapshot = decide.open_record(
         play.record, request, (before + 40_005) * 1000, "run-2", created=False
     )
@@ -201,7 +201,7 @@ def test_clocks_of_several_primaries_add_up_and_take_each_other_back() -> None:
     play = Play() >> brings(0) >> leases()
     before = play.record.clock_ms
     for run, jump_ms, ahead_ms in (("2", 40_000, 40_000), ("3", 10_000, 50_000), ("1", -50_000, 0)):
-        request = Open(KEY, "a", rterm=9, incarnation=9, grace_ms=0, jump_ms=jump_ms)
+        request = Open(KEY, "a", rollback_epoch=9, incarnation=9, grace_ms=0, jump_ms=jump_ms)
         snapshot = decide.open_record(
             play.record, request, (before + ahead_ms + 5) * 1000, run, created=False
         )
@@ -230,7 +230,7 @@ def test_a_lost_chunk_is_noticed_and_made_again() -> None:
 def test_lost_data_is_absent_and_not_empty() -> None:
     """R14, I7: a record made anew has another incarnation; nothing of the old is settled in it."""
     play = Play() >> brings(0) >> leases()
-    request = Open(KEY, "", rterm=3, incarnation=1234, grace_ms=0, create_at=0)
+    request = Open(KEY, "", rollback_epoch=3, incarnation=1234, grace_ms=0, create_at=0)
     play.record = decide.create(request, 0, play.run)
     assert play >> acks(0) << "absent"
 
@@ -282,5 +282,7 @@ def test_a_grant_that_was_sent_after_the_reread_counts() -> None:
     (offset,) = owner.ledger.grants.take(1, 1 << 30)
     play >> opens("a", again=True)
     reply = play.as_owner(Grant.of(offset, LEASE_MS, 1))
-    owner.ledger.grants.granted(offset, reply.results[0], reply.rterm, reply.now_ms, play.now_ms)
+    owner.ledger.grants.granted(
+        offset, reply.results[0], reply.rollback_epoch, reply.now_ms, play.now_ms
+    )
     assert play >> leases(2) << [1] >> opens("a", again=True) << NOTHING

@@ -158,7 +158,9 @@ def test_whatever_the_headers_say_a_carrier_is_within_what_the_store_takes(
     key = LedgerKey(carrier.home.cluster, "work", carrier.home.topic_id, carrier.home.partition)
     key.text().encode()
     ops: list[Op] = [
-        ClaimOrigin(carrier.home.offset, carrier.generation, carrier.rterm, CopyRef(0, OFFSET_MAX)),
+        ClaimOrigin(
+            carrier.home.offset, carrier.generation, carrier.rollback_epoch, CopyRef(0, OFFSET_MAX)
+        ),
         CloseOrigin(carrier.home.offset, carrier.generation, finished=CopyRef(0, 0)),
         PlaceCopy(
             17,

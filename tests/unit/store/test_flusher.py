@@ -64,7 +64,7 @@ async def running(flusher: Flusher) -> AsyncIterator[None]:
 
 
 def request(key: LedgerKey, term: int = 0) -> Open:
-    return Open(key, "me#1", rterm=7, incarnation=9, grace_ms=0, create_at=0, term=term)
+    return Open(key, "me#1", rollback_epoch=7, incarnation=9, grace_ms=0, create_at=0, term=term)
 
 
 async def opened(flusher: Flusher, key: LedgerKey, notes: Notes | None = None) -> LedgerHandle:
@@ -182,8 +182,8 @@ async def test_r16_foreign_settles_reach_the_owners_listener_once() -> None:
         handle = await opened(flusher, KEYS[0], notes)
         other = LedgerHandle(KEYS[0])
         granted = (await flusher.submit(handle, [grant(8)])).results[0]
-        rterm = notes.landings[0][1].rterm
-        ack = Settle(Verb.ACK, 8, fence=granted.fence, rterm=rterm, attempt=1)
+        rollback_epoch = notes.landings[0][1].rollback_epoch
+        ack = Settle(Verb.ACK, 8, fence=granted.fence, rollback_epoch=rollback_epoch, attempt=1)
         assert (await flusher.submit(other, [ack])).results[0].outcome is Outcome.ACKED
         for _ in range(2):
             await flusher.submit(handle, [])

@@ -93,7 +93,7 @@ async def _keys(parts: Parts) -> list[LedgerKey]:
 
 async def _leases(parts: Parts, key: LedgerKey) -> int:
     """Live leases of a record in its present state."""
-    look = Open(key, OWNER, rterm=0, incarnation=0, grace_ms=0, peek=True)
+    look = Open(key, OWNER, rollback_epoch=0, incarnation=0, grace_ms=0, peek=True)
     snapshot = await parts.store.open(look)
     if snapshot.verdict is not CallStatus.OK:
         return 0

@@ -19,7 +19,7 @@ from ackd.cli.offline.inventory import is_living
 from ackd.config.adapters import find_adapter
 from ackd.config.schema import Settings
 from ackd.config.subscription import SubscriptionSettings
-from ackd.core.ids import INCARNATION_BITS, RTERM_BITS, LedgerKey, TopicPartition
+from ackd.core.ids import INCARNATION_BITS, ROLLBACK_EPOCH_BITS, LedgerKey, TopicPartition
 from ackd.core.record.operations import Gap
 from ackd.core.record.protocol import CallStatus, Open, RecordCall, Snapshot
 from ackd.errors import StoreDataError
@@ -84,7 +84,7 @@ class Parts:
         request = Open(
             key,
             OWNER,
-            rterm=secrets.randbits(RTERM_BITS),
+            rollback_epoch=secrets.randbits(ROLLBACK_EPOCH_BITS),
             incarnation=secrets.randbits(INCARNATION_BITS) | 1,
             grace_ms=0,
             create_at=create_at,

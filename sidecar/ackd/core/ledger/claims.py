@@ -76,7 +76,7 @@ class ClaimTracker(Generic[B]):
             self._entries.effects.append(CloseHome(offset))
 
     def claimed(
-        self, offset: int, result: OpResult, rterm: int, store_ms: int, now_ms: int
+        self, offset: int, result: OpResult, rollback_epoch: int, store_ms: int, now_ms: int
     ) -> None:
         """Apply the origin record's answer (HELD, FINISHED, REFUSED), or that of PLACE or BURY.
 
@@ -105,7 +105,7 @@ class ClaimTracker(Generic[B]):
             case Outcome.LOST:
                 self._life.make_ready(offset, entry)
             case _:
-                self._life.decided(offset, entry, result, rterm, store_ms, now_ms)
+                self._life.decided(offset, entry, result, rollback_epoch, store_ms, now_ms)
                 self.close_home(offset)
 
     def not_claimed(self, offsets: Iterable[int], again_ms: int, now_ms: int) -> None:

@@ -98,11 +98,11 @@ class Entries(Generic[B]):
         elif entry.hold is EntryStatus.WAITING:
             self.waiting -= 1
 
-    def renew(self, entry: Entry[B], fence: int, rterm: int, attempt: int) -> None:
+    def renew(self, entry: Entry[B], fence: int, rollback_epoch: int, attempt: int) -> None:
         """Store the newer fence that the store gave the message. It never gives an older one."""
         if fence < entry.fence:
             self.mistaken("a fence went down")
-        entry.fence, entry.rterm, entry.attempt = fence, rterm, attempt
+        entry.fence, entry.rollback_epoch, entry.attempt = fence, rollback_epoch, attempt
 
     # --- finished offsets
 

@@ -1,6 +1,6 @@
 """An unfinished message as its owner sees it.
 
-`rterm` in names here is the rollback epoch under which the store granted a lease.
+`rollback_epoch` in names here is the rollback epoch under which the store granted a lease.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ STATE_AFTER = {
 """The state of an unfinished message after a settle with this outcome."""
 
 
-UNKNOWN_RTERM = -1
+UNKNOWN_ROLLBACK_EPOCH = -1
 """The owner does not know this lease's rollback epoch. It must read the slot again before it can
 settle the lease."""
 
@@ -85,7 +85,7 @@ class Entry(Generic[B]):
         "gone",
         "hold",
         "holder",
-        "rterm",
+        "rollback_epoch",
         "size",
         "spilled",
         "when_ms",
@@ -97,7 +97,7 @@ class Entry(Generic[B]):
         self.hold = hold
         self.attempt = 0
         self.fence = 0
-        self.rterm = 0
+        self.rollback_epoch = 0
         self.due_ms = 0
         self.when_ms = 0
         self.first_s = 0

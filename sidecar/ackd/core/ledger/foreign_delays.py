@@ -62,14 +62,16 @@ class ForeignDelays(Generic[B]):
                 again.append(offset)
         self._place(again)
 
-    def placed(self, offset: int, result: OpResult, rterm: int, store_ms: int, now_ms: int) -> None:
+    def placed(
+        self, offset: int, result: OpResult, rollback_epoch: int, store_ms: int, now_ms: int
+    ) -> None:
         """Apply the answer to PLACE for a message whose status is PLACING."""
         if result.outcome is Outcome.FINISHED:
             self._life.finish(offset)
             self._entries.advance()
         else:
             entry = self._entries.by_offset[offset]
-            self._life.decided(offset, entry, result, rterm, store_ms, now_ms)
+            self._life.decided(offset, entry, result, rollback_epoch, store_ms, now_ms)
 
     def _add(self, offset: int, attempts: int, due_ms: int) -> None:
         entry: Entry[B] = Entry(None, EntryStatus.PLACING)

@@ -67,7 +67,7 @@ class Grants(Generic[B]):
         return taken
 
     def granted(
-        self, offset: int, result: OpResult, rterm: int, store_ms: int, now_ms: int
+        self, offset: int, result: OpResult, rollback_epoch: int, store_ms: int, now_ms: int
     ) -> Entry[B] | None:
         """Apply the store's answer to a grant. Returns the entry if it is leased now.
 
@@ -91,7 +91,7 @@ class Grants(Generic[B]):
                 entries.mistaken("a fence went down")
             entry.fence = fence
             entry.first_s = first_s if first_s == result.first_s else result.first_s
-            entry.attempt, entry.rterm = result.attempt, rterm
+            entry.attempt, entry.rollback_epoch = result.attempt, rollback_epoch
             self._life.timers.add(entry.due_ms, offset)
             return entry
         if result.outcome is Outcome.FINISHED:

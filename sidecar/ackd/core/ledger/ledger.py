@@ -6,7 +6,7 @@ R7) and the fetch position.
 
 Every method is an event; `drain()` returns the effects that the engine has to carry out. `now_ms`
 is the owner's monotonic clock. The pair (now_ms, store_ms) of a reply translates the store times
-in it. `rterm` is the rollback epoch, `parked` keys are blocked ones.
+in it. `rollback_epoch` is the rollback epoch, `parked` keys are blocked ones.
 """
 
 from __future__ import annotations
@@ -268,11 +268,11 @@ class Ledger(Generic[B]):
         when_ms: int,
         store_ms: int,
         now_ms: int,
-        rterm: int | None = None,
+        rollback_epoch: int | None = None,
         attempt: int | None = None,
     ) -> None:
-        """Apply a settle that the store confirmed. `fence` (and `rterm`, if known) are those of the
-        lease, `attempt` is the number after it.
+        """Apply a settle that the store confirmed. `fence` (and `rollback_epoch`, if known) are
+        those of the lease, `attempt` is the number after it.
         """
         if outcome is Outcome.ACKED or outcome is Outcome.ALREADY_ACKED:
             self.send_back.sent_before.settled(offset, outcome, fence, 0)
@@ -290,8 +290,8 @@ class Ledger(Generic[B]):
         if entry.hold is EntryStatus.SENDING:
             return  # settled in its origin record, where its retry copy will find that
         self._life.seen(entry, fence, entry.attempt if attempt is None else attempt)
-        if rterm is not None:
-            entry.rterm = rterm
+        if rollback_epoch is not None:
+            entry.rollback_epoch = rollback_epoch
         self._life.hold(offset, entry, state, when_ms, store_ms, now_ms)
 
     def acked(self, offsets: Sequence[int]) -> None:
@@ -330,20 +330,22 @@ class Ledger(Generic[B]):
     # --- other answers of the store
 
     def claimed(
-        self, offset: int, result: OpResult, rterm: int, store_ms: int, now_ms: int
+        self, offset: int, result: OpResult, rollback_epoch: int, store_ms: int, now_ms: int
     ) -> None:
         """Apply the answer to PLACE for a client-set delay, or that to a claim
         (`ClaimTracker.claimed`).
         """
         entry = self._entries.by_offset.get(offset)
         if entry is not None and entry.hold is EntryStatus.PLACING:
-            self.intake.delays.placed(offset, result, rterm, store_ms, now_ms)
+            self.intake.delays.placed(offset, result, rollback_epoch, store_ms, now_ms)
         elif self.claims is not None:
-            self.claims.claimed(offset, result, rterm, store_ms, now_ms)
+            self.claims.claimed(offset, result, rollback_epoch, store_ms, now_ms)
 
-    def buried(self, offset: int, result: OpResult, rterm: int, store_ms: int, now_ms: int) -> bool:
+    def buried(
+        self, offset: int, result: OpResult, rollback_epoch: int, store_ms: int, now_ms: int
+    ) -> bool:
         """Apply the answer to BURY. False: the record has to be read again."""
-        return self._life.buried(offset, result, rterm, store_ms, now_ms)
+        return self._life.buried(offset, result, rollback_epoch, store_ms, now_ms)
 
     # --- progress
 

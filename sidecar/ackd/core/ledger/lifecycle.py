@@ -1,5 +1,5 @@
-"""The status of each message, and what follows from each change of it. `rterm` is the rollback
-epoch.
+"""The status of each message, and what follows from each change of it. `rollback_epoch` is the
+rollback epoch.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Generic
 
 from ackd.core.ledger.effects import Bury, Claim, FinishRange, Restore, SendBack, SendDead, Unpark
 from ackd.core.ledger.entries import Entries
-from ackd.core.ledger.entry import HOLD_OF, UNKNOWN_RTERM, B, Entry, EntryStatus
+from ackd.core.ledger.entry import HOLD_OF, UNKNOWN_ROLLBACK_EPOCH, B, Entry, EntryStatus
 from ackd.core.ledger.limits import LedgerLimits
 from ackd.core.ledger.order import KeyOrder
 from ackd.core.ledger.repair import unchanged
@@ -69,11 +69,13 @@ class Lifecycle(Generic[B]):
                 continue
             entry: Entry[B] = Entry(None)
             entry.attempt, entry.fence, entry.first_s = slot.attempt, slot.fence, slot.first_s
-            entry.rterm, entry.gone = slot.rterm, old is not None and old.gone
+            entry.rollback_epoch, entry.gone = slot.rollback_epoch, old is not None and old.gone
             entries.add(offset, entry)
             self.hold(offset, entry, slot.state, slot.when_ms, store_ms, now_ms)
 
-    def keep_lease(self, offset: int, fence: int, rterm: int, attempt: int, due_ms: int) -> None:
+    def keep_lease(
+        self, offset: int, fence: int, rollback_epoch: int, attempt: int, due_ms: int
+    ) -> None:
         """Keep a lease that the store lost until its holder's deadline (I3, I4)."""
         entries = self.entries
         entry = entries.by_offset.get(offset)
@@ -83,17 +85,23 @@ class Lifecycle(Generic[B]):
         entries.uncount(entry)
         entry.hold = EntryStatus.LEASED
         entries.leased += 1
-        entries.renew(entry, fence, rterm, attempt)
+        entries.renew(entry, fence, rollback_epoch, attempt)
         entry.due_ms = due_ms
         self.timers.add(due_ms, offset)
 
     # --- changes of status
 
     def decided(
-        self, offset: int, entry: Entry[B], result: OpResult, rterm: int, store_ms: int, now_ms: int
+        self,
+        offset: int,
+        entry: Entry[B],
+        result: OpResult,
+        rollback_epoch: int,
+        store_ms: int,
+        now_ms: int,
     ) -> None:
         """Apply the attempts and the state that the store reported for a message."""
-        self.entries.renew(entry, result.fence, rterm, result.attempt)
+        self.entries.renew(entry, result.fence, rollback_epoch, result.attempt)
         entry.first_s = result.first_s
         due = result.state is State.WAITING and result.when_ms <= store_ms
         state = State.READY if due else result.state
@@ -102,7 +110,9 @@ class Lifecycle(Generic[B]):
     def seen(self, entry: Entry[B], fence: int, attempt: int) -> None:
         """Note a lease that this owner did not grant: its rollback epoch is not known here."""
         same = entry.fence == fence
-        self.entries.renew(entry, fence, entry.rterm if same else UNKNOWN_RTERM, attempt)
+        self.entries.renew(
+            entry, fence, entry.rollback_epoch if same else UNKNOWN_ROLLBACK_EPOCH, attempt
+        )
 
     def hold(
         self, offset: int, entry: Entry[B], state: State, when_ms: int, store_ms: int, now_ms: int
@@ -168,7 +178,9 @@ class Lifecycle(Generic[B]):
         out_of_time = self.limits.out_of_time(entry)
         self.entries.effects.append(Bury(offset, entry.fence, out_of_time))
 
-    def buried(self, offset: int, result: OpResult, rterm: int, store_ms: int, now_ms: int) -> bool:
+    def buried(
+        self, offset: int, result: OpResult, rollback_epoch: int, store_ms: int, now_ms: int
+    ) -> bool:
         """Apply the answer to BURY. False: the record has to be read again."""
         entries = self.entries
         entry = entries.by_offset.get(offset)
@@ -180,7 +192,7 @@ class Lifecycle(Generic[B]):
             return True
         if result.outcome is Outcome.LOST:
             return False
-        entries.renew(entry, result.fence, rterm, result.attempt)
+        entries.renew(entry, result.fence, rollback_epoch, result.attempt)
         if result.outcome is not Outcome.HELD:
             self.hold(offset, entry, result.state, result.when_ms, store_ms, now_ms)
             return True

@@ -1,5 +1,5 @@
 """Compares a re-read record with what its owner remembers, after a possible rollback (rules R9,
-R10, R12). `rterm` is the rollback epoch.
+R10, R12). `rollback_epoch` is the rollback epoch.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Generic, NamedTuple
 
 from ackd.core.ledger.bitmap import ChunkedBitmap
-from ackd.core.ledger.entry import UNKNOWN_RTERM, B, Entry, EntryStatus
+from ackd.core.ledger.entry import UNKNOWN_ROLLBACK_EPOCH, B, Entry, EntryStatus
 from ackd.core.ledger.sent_back import Lease, MovedMessages
 from ackd.core.record.protocol import SlotView
 from ackd.core.record.transitions import State
@@ -18,10 +18,10 @@ class Repair(NamedTuple):
     """What the owner has to write into a re-read record, from its memory.
 
     `finished`: offsets to replay. `watermark`: to advance to, 0 = the record's is right. `orphans`:
-    (offset, fence, rterm, attempt) of leases to release: the owner never got the answer to their
-    grant, so nobody holds their tokens (R12). `leases`: (offset, fence, rterm, attempt, due_ms) to
-    extend: the store lost them while their holders work on. `homes`: origin records of recently
-    moved messages, by offset, to restore before anything else.
+    (offset, fence, rollback epoch, attempt) of leases to release: the owner never got the answer to
+    their grant, so nobody holds their tokens (R12). `leases`: (offset, fence, rollback epoch,
+    attempt, due_ms) to extend: the store lost them while their holders work on. `homes`: origin
+    records of recently moved messages, by offset, to restore before anything else.
     """
 
     finished: list[int]
@@ -58,13 +58,13 @@ def compare(
             continue
         now = entries.get(offset)
         if old.hold is EntryStatus.GRANTING and now is not None and now.fence > old.fence:
-            orphans.append((offset, now.fence, now.rterm, now.attempt))
+            orphans.append((offset, now.fence, now.rollback_epoch, now.attempt))
         elif (
             old.hold is EntryStatus.LEASED
-            and old.rterm != UNKNOWN_RTERM
+            and old.rollback_epoch != UNKNOWN_ROLLBACK_EPOCH
             and (now is None or _forgot(old, now))
         ):
-            leases.append((offset, old.fence, old.rterm, old.attempt, old.due_ms))
+            leases.append((offset, old.fence, old.rollback_epoch, old.attempt, old.due_ms))
     behind = before.confirmed if before.confirmed > watermark else 0
     missing = [o for o in before.finished.minus(finished, watermark) if o not in sent]
     # After an ADVANCE alone, the holder of a lease that was forwarded since would get "acked".
@@ -76,9 +76,9 @@ def compare(
 def held(entries: Mapping[int, Entry[B]]) -> list[Lease]:
     """The open leases whose rollback epoch this owner knows."""
     return [
-        Lease(o, e.fence, e.rterm, e.attempt, e.due_ms)
+        Lease(o, e.fence, e.rollback_epoch, e.attempt, e.due_ms)
         for o, e in entries.items()
-        if e.hold is EntryStatus.LEASED and e.rterm != UNKNOWN_RTERM
+        if e.hold is EntryStatus.LEASED and e.rollback_epoch != UNKNOWN_ROLLBACK_EPOCH
     ]
 
 
@@ -92,14 +92,14 @@ def unchanged(old: Entry[B], slot: SlotView) -> bool:
 
     Such a lease needs no comparison and no repair. Nearly all of many open leases are like that.
     """
-    _, state, attempt, _, fence, rterm, when_ms, first_s = slot
+    _, state, attempt, _, fence, rollback_epoch, when_ms, first_s = slot
     return (
         old.hold is EntryStatus.LEASED
         and state is State.LEASED
         and old.fence == fence
         and old.when_ms == when_ms
         and old.attempt == attempt
-        and old.rterm == rterm
+        and old.rollback_epoch == rollback_epoch
         and old.first_s == first_s
         and old.body is not None
     )

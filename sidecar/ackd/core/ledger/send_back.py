@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Generic, NamedTuple
 
 from ackd.core.ledger.entries import Entries
-from ackd.core.ledger.entry import UNKNOWN_RTERM, B, Entry, EntryStatus
+from ackd.core.ledger.entry import UNKNOWN_ROLLBACK_EPOCH, B, Entry, EntryStatus
 from ackd.core.ledger.lifecycle import Lifecycle
 from ackd.core.ledger.order import KeyOrder
 from ackd.core.ledger.repair import held
@@ -244,7 +244,9 @@ class SendBackTracker(Generic[B]):
 
     # --- the store's answers
 
-    def sent(self, offset: int, result: OpResult, rterm: int, store_ms: int, now_ms: int) -> None:
+    def sent(
+        self, offset: int, result: OpResult, rollback_epoch: int, store_ms: int, now_ms: int
+    ) -> None:
         """Apply the store's answer to SEND."""
         self._asked.discard(offset)
         entries, life = self._entries, self._life
@@ -258,12 +260,16 @@ class SendBackTracker(Generic[B]):
                     life.order.park(key)
                 if entry.hold is EntryStatus.SENDING and entry.fence == result.fence:
                     return  # asked twice; its retry copy is being stored
-                known = entry.hold is EntryStatus.LEASED and entry.rterm != UNKNOWN_RTERM
-                lease = entry.fence, entry.rterm, entry.attempt, entry.due_ms
-                self.sent_before[offset] = MovedMessages(
-                    *(result.fence, rterm, result.attempt, key, now_ms), lease if known else None
+                known = (
+                    entry.hold is EntryStatus.LEASED
+                    and entry.rollback_epoch != UNKNOWN_ROLLBACK_EPOCH
                 )
-                entries.renew(entry, result.fence, rterm, result.attempt)
+                lease = entry.fence, entry.rollback_epoch, entry.attempt, entry.due_ms
+                self.sent_before[offset] = MovedMessages(
+                    *(result.fence, rollback_epoch, result.attempt, key, now_ms),
+                    lease if known else None,
+                )
+                entries.renew(entry, result.fence, rollback_epoch, result.attempt)
                 life.hold(offset, entry, State.SENDING, result.when_ms, store_ms, now_ms)
             case Outcome.FINISHED:
                 life.finish(offset)
@@ -296,7 +302,7 @@ class SendBackTracker(Generic[B]):
             sent.stored, sent.since_ms = True, max(sent.since_ms, ticked_ms)
         elif entry is not None:  # an earlier owner started the move
             self.sent_before[offset] = MovedMessages(
-                *(entry.fence, entry.rterm, entry.attempt, self.key(offset), ticked_ms),
+                *(entry.fence, entry.rollback_epoch, entry.attempt, self.key(offset), ticked_ms),
                 stored=True,
             )
         self._life.finish(offset)
@@ -343,6 +349,6 @@ class SendBackTracker(Generic[B]):
                 if entry is None:
                     entry = Entry(None)
                     entries.add(offset, entry)
-                entries.renew(entry, sent.generation, sent.rterm, sent.attempt)
+                entries.renew(entry, sent.generation, sent.rollback_epoch, sent.attempt)
                 self._life.hold(offset, entry, State.SENDING, entry.when_ms, store_ms, now_ms)
         return tuple(found)

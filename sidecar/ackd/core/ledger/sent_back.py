@@ -1,5 +1,6 @@
 """What an owner remembers of each message it moved to the retry topic, so that it can restore the
-origin record if a rollback of the store erases it (R2, R10). `rterm` is the rollback epoch.
+origin record if a rollback of the store erases it (R2, R10). `rollback_epoch` is the rollback
+epoch.
 """
 
 from __future__ import annotations
@@ -22,16 +23,17 @@ SENT_MAX = 2_000
 
 @dataclass(slots=True)
 class MovedMessages:
-    """One message with an origin record. `generation`, `rterm`, `attempt`, `key`: as SEND had them.
+    """One message with an origin record. `generation`, `rollback_epoch`, `attempt`, `key`: as SEND
+    had them.
 
-    `lease`: (fence, rterm, attempt, due_ms on the owner's clock) of its forwarded lease, None if
-    unknown or over. `stored`: the retry copy is durable and the record has the message as finished.
-    `since_ms`: when the store last confirmed one of these, owner's clock. `acked`: the forwarded
-    lease was acked.
+    `lease`: (fence, rollback epoch, attempt, due_ms on the owner's clock) of its forwarded lease,
+    None if unknown or over. `stored`: the retry copy is durable and the record has the message as
+    finished. `since_ms`: when the store last confirmed one of these, owner's clock. `acked`: the
+    forwarded lease was acked.
     """
 
     generation: int
-    rterm: int
+    rollback_epoch: int
     attempt: int
     key: int
     since_ms: int
@@ -86,7 +88,7 @@ class Lease(NamedTuple):
 
     offset: int
     fence: int
-    rterm: int
+    rollback_epoch: int
     attempt: int
     due_ms: int
 
@@ -115,7 +117,7 @@ def restored(offset: int, sent: MovedMessages, now_ms: int, *, released: bool = 
     """Operations that restore an origin record and its lease. `released`: see `RestoreMoved`."""
     if sent.acked:
         return [ReplayAck(offset, sent.generation)]
-    told = sent.generation, sent.rterm, sent.attempt, sent.key
+    told = sent.generation, sent.rollback_epoch, sent.attempt, sent.key
     ops: list[Op] = [RestoreMoved(offset, *told, stored=sent.stored, released=released)]
     if sent.lease is not None and sent.lease[3] > now_ms:
         lease = sent.lease

@@ -11,7 +11,8 @@ its own. The origin records of a key form its key queue (`line`), in the order o
 is the order of their offsets. A copy may claim only the first of its key queue. An origin record
 leaves the queue when its message is acked there, or when the copy that has claimed it is finished.
 The script that takes the last one out unblocks the key. The queue is stored beside the origin
-records and deleted with them, so that it can't be lost alone (R14). `rterm` is the rollback epoch.
+records and deleted with them, so that it can't be lost alone (R14). `rollback_epoch` is the
+rollback epoch.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ def send(record: PartitionRecord, op: MoveToRetry, slot: Slot, fences: Fences) -
     record.homes[op.offset] = Home(replace(slot), generation, key=op.key)
     if op.key:
         park(record, op.key, op.offset)
-    slot.fence, slot.rterm = generation, record.rterm
+    slot.fence, slot.rollback_epoch = generation, record.rollback_epoch
 
 
 def parked(record: PartitionRecord, offset: int, phase: Phase) -> bool:
@@ -98,7 +99,7 @@ def decides(record: PartitionRecord, op: Settle, phase: Phase, now_ms: int) -> b
     restore that record (R10): a commit that has the message as finished proves nothing about its
     lease (I7). An ack is kept in any case.
     """
-    old = op.rterm != record.rterm and now_ms < record.repair_until_ms
+    old = op.rollback_epoch != record.rollback_epoch and now_ms < record.repair_until_ms
     if phase is Phase.ACKED and old and op.verb is not Verb.ACK:
         return True
     return parked(record, op.offset, phase)
@@ -143,7 +144,11 @@ def perhaps_claimed(record: PartitionRecord, op: Settle, now_ms: int) -> bool:
     repair itself may revive the lease before that.
     """
     repair = op.verb is Verb.EXTEND and not op.counted
-    return not repair and op.rterm != record.rterm and now_ms < record.repair_until_ms
+    return (
+        not repair
+        and op.rollback_epoch != record.rollback_epoch
+        and now_ms < record.repair_until_ms
+    )
 
 
 def look(record: PartitionRecord, op: LookUp, now_ms: int) -> OpResult:
@@ -160,7 +165,9 @@ def look(record: PartitionRecord, op: LookUp, now_ms: int) -> OpResult:
         phase = slot.phase(now_ms)
     if phase is Phase.ACKED:
         return slot.result(Outcome.ALREADY_ACKED, state=there)
-    if phase is not Phase.GONE and (op.fence != slot.fence or op.rterm != slot.rterm):
+    if phase is not Phase.GONE and (
+        op.fence != slot.fence or op.rollback_epoch != slot.rollback_epoch
+    ):
         forgotten = record.seen_by(op, phase, slot, now_ms) is Phase.FORGOTTEN
         return slot.result(Outcome.UNREPAIRED if forgotten else Outcome.LOST, state=there)
     return slot.result(_LOOKS.get(phase, Outcome.LOST), state=there, late=phase is Phase.EXPIRED)
@@ -210,7 +217,7 @@ def _unknown(record: PartitionRecord, op: ClaimOrigin, now_ms: int) -> OpResult:
     slot = Slot()
     if op.generation <= record.fence_floor:
         return slot.result(Outcome.FINISHED)
-    if op.rterm == record.rterm:
+    if op.rollback_epoch == record.rollback_epoch:
         return slot.result(Outcome.LOST if op.must_deliver else Outcome.REFUSED)
     if now_ms < record.repair_until_ms:
         return slot.result(Outcome.HELD, when_ms=record.repair_until_ms)  # see `restore`
@@ -273,7 +280,7 @@ def acked(record: PartitionRecord, op: Settle, slot: Slot, now_ms: int) -> Slot:
     Leaves an origin record that shows the message as acked to its copy, and to the sidecar that
     restores the erased one.
     """
-    old = op.rterm != record.rterm and now_ms < record.repair_until_ms + REPEAT_MS
+    old = op.rollback_epoch != record.rollback_epoch and now_ms < record.repair_until_ms + REPEAT_MS
     if not old or op.offset in record.homes or record.homes_lost:
         return slot
     acked_as(record, op.offset, op.fence + 1, now_ms)
@@ -345,7 +352,11 @@ def restore(record: PartitionRecord, op: RestoreOp, now_ms: int) -> int:
     slot = record.slot(op.offset)
     if slot.state is not State.SENDING or slot.fence < op.generation:
         record.slots[op.offset] = replace(
-            slot, state=State.SENDING, attempt=op.attempt, fence=op.generation, rterm=op.rterm
+            slot,
+            state=State.SENDING,
+            attempt=op.attempt,
+            fence=op.generation,
+            rollback_epoch=op.rollback_epoch,
         )
     return 0
 
@@ -425,16 +436,16 @@ def head(record: PartitionRecord, key: int) -> OpResult:
 # --- all of them
 
 
-def forget_all(record: PartitionRecord, rterm: int) -> None:
-    """The store has lost the origin records (R14). With a new `rterm`, `claim` treats a missing one
-    as forgotten instead of refusing the copy.
+def forget_all(record: PartitionRecord, rollback_epoch: int) -> None:
+    """The store has lost the origin records (R14). With a new `rollback_epoch`, `claim` treats a
+    missing one as forgotten instead of refusing the copy.
     """
     record.homes.clear()
     record.parked.clear()
     record.closing.clear()
     record.errors.clear()
     record.home_count = 0
-    record.rterm = rterm
+    record.rollback_epoch = rollback_epoch
 
 
 def reset(record: PartitionRecord, position: int, now_ms: int) -> dict[int, Slot]:

@@ -65,7 +65,11 @@ time has passed (R10).
 def create(request: Open, start: int, run: str, written: int = FIRST) -> PartitionRecord:
     """Make a record that starts at `start`, in the layout `written`."""
     return PartitionRecord(
-        written, request.incarnation, watermark=start, run=run, rterm=request.rterm
+        written,
+        request.incarnation,
+        watermark=start,
+        run=run,
+        rollback_epoch=request.rollback_epoch,
     )
 
 
@@ -107,12 +111,14 @@ def open_record(
         term=record.term,
         seq=record.seq,
         epoch=record.epoch,
-        rterm=record.rterm,
+        rollback_epoch=record.rollback_epoch,
         watermark=record.watermark,
         fence=record.fence,
         journal_next=record.journal_next,
         slots=[
-            SlotView(o, s.state, s.attempt, s.releases, s.fence, s.rterm, s.when_ms, s.first_s)
+            SlotView(
+                o, s.state, s.attempt, s.releases, s.fence, s.rollback_epoch, s.when_ms, s.first_s
+            )
             for o, s in sorted(record.slots.items())
             if o >= record.watermark and o not in record.finished
         ],
@@ -124,13 +130,13 @@ def open_record(
 
 
 def _rejoin(record: PartitionRecord, request: Open, now_us: int, run: str) -> bool:
-    """A changed server run is a possible rollback: start a new rollback epoch (`rterm`), the grace
-    and the wait for replays.
+    """A changed server run is a possible rollback: start a new rollback epoch (`rollback_epoch`),
+    the grace and the wait for replays.
     """
     if record.run == run:
         return False
     record.run = run
-    record.rterm = request.rterm
+    record.rollback_epoch = request.rollback_epoch
     record.shift_ms = max(record.shift_ms + request.jump_ms, 0)
     now_ms = record.clock(now_us)
     record.grace_until_ms = now_ms + request.grace_ms
@@ -161,7 +167,7 @@ def apply(record: PartitionRecord, call: RecordCall, now_us: int, run: str) -> R
         verdict=CallStatus.OK,
         now_ms=now_ms,
         version=record.version,
-        rterm=record.rterm,
+        rollback_epoch=record.rollback_epoch,
         epoch=record.epoch,
         term=record.term,
         watermark=record.watermark,
@@ -291,13 +297,17 @@ def _change(
             return
         case Grant():
             slot.attempt = min(slot.attempt + 1, ATTEMPT_MAX)
-            slot.fence, slot.rterm = fences.of(op.receive), record.rterm
+            slot.fence, slot.rollback_epoch = fences.of(op.receive), record.rollback_epoch
             slot.first_s = slot.first_s or now_ms // 1000
             slot.when_ms = now_ms + op.lease_ms
         case MoveToRetry():
             copies.send(record, op, slot, fences)
         case PlaceCopy():
-            slot.fence, slot.rterm, slot.attempt = op.generation, record.rterm, op.attempt
+            slot.fence, slot.rollback_epoch, slot.attempt = (
+                op.generation,
+                record.rollback_epoch,
+                op.attempt,
+            )
             slot.when_ms = op.due_ms or now_ms
             slot.first_s = op.first_s or now_ms // 1000
             record.fence = max(record.fence, op.generation)

@@ -47,7 +47,12 @@ def settle(record: PartitionRecord, op: Settle, phase: Phase, now_ms: int) -> Op
         return copies.settle(record, op, now_ms)
     first, end = record.doubt
     unknown = phase is Phase.ACKED and first <= op.offset < end and op.offset not in record.homes
-    if op.verb is not Verb.ACK or not unknown or op.rterm == record.rterm or record.homes_lost:
+    if (
+        op.verb is not Verb.ACK
+        or not unknown
+        or op.rollback_epoch == record.rollback_epoch
+        or record.homes_lost
+    ):
         return None
     slot = record.slot(op.offset)
     if now_ms < record.repair_until_ms:

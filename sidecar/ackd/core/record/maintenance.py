@@ -48,7 +48,7 @@ def decide(record: PartitionRecord, op: UpkeepOp, now_ms: int) -> int:
         case RemakeChunk():
             remake_chunk(record, op.index)
         case ForgetOriginRecords():
-            copies.forget_all(record, op.rterm)
+            copies.forget_all(record, op.rollback_epoch)
         case Reset():
             reset(record, op.offset, now_ms)
         case Truncate():

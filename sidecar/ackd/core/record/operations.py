@@ -14,7 +14,9 @@ from ackd.core.ledger.bitmap import CHUNK_SHIFT
 from ackd.core.record.transitions import Verb
 
 Item: TypeAlias = tuple[int, int, int, int, int, int, int, bool]
-"""verb, offset, fence, rterm, attempt, and three numbers of which each verb makes its own use."""
+"""verb, offset, fence, rollback epoch, attempt, and three numbers of which each verb makes its own
+use.
+"""
 
 RELEASED = 2
 STORED = 1
@@ -37,7 +39,7 @@ class Grant(NamedTuple):
     verb: Verb
     offset: int
     fence: int
-    rterm: int
+    rollback_epoch: int
     attempt: int
     lease_ms: int
     receive: int
@@ -52,16 +54,16 @@ class Grant(NamedTuple):
 class Settle(NamedTuple):
     """What a lease token asks for: ACK, RETRY, EXTEND, DEAD or RELEASE.
 
-    `fence`, `rterm`, `attempt`: the token's. `for_ms`: the delay of a RETRY, the new lease of an
-    EXTEND, counted from now. `duplicate`: an ACK by deduplication, which remembers no key for it.
-    `counted` False: a RETRY that is no failed attempt, or an EXTEND that repairs: it gives a
+    `fence`, `rollback_epoch`, `attempt`: the token's. `for_ms`: the delay of a RETRY, the new lease
+    of an EXTEND, counted from now. `duplicate`: an ACK by deduplication, which remembers no key for
+    it. `counted` False: a RETRY that is no failed attempt, or an EXTEND that repairs: it gives a
     forgotten lease back and never shortens a known one.
     """
 
     verb: Verb
     offset: int
     fence: int = 0
-    rterm: int = 0
+    rollback_epoch: int = 0
     attempt: int = 0
     for_ms: int = 0
     duplicate: bool = False
@@ -98,10 +100,10 @@ class LookUp(Operation):
     verb: ClassVar[Verb] = Verb.LOOK
     offset: int
     fence: int = 0
-    rterm: int = 0
+    rollback_epoch: int = 0
 
     def _item(self) -> Item:
-        return (Verb.LOOK, self.offset, self.fence, self.rterm, 0, 0, 0, True)
+        return (Verb.LOOK, self.offset, self.fence, self.rollback_epoch, 0, 0, 0, True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,17 +146,17 @@ class MarkDead(Operation):
 class FinishOrigin(Operation):
     """The copy in the retry or dead-letter topic is durable: the message is finished here.
 
-    `fence`, `rterm`: of the slot, DEAD or SENDING. `reason`: `protocol.Finish`.
+    `fence`, `rollback_epoch`: of the slot, DEAD or SENDING. `reason`: `protocol.Finish`.
     """
 
     verb: ClassVar[Verb] = Verb.FINISH
     offset: int
     fence: int
-    rterm: int
+    rollback_epoch: int
     reason: int
 
     def _item(self) -> Item:
-        return (Verb.FINISH, self.offset, self.fence, self.rterm, 0, self.reason, 0, True)
+        return (Verb.FINISH, self.offset, self.fence, self.rollback_epoch, 0, self.reason, 0, True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,22 +188,22 @@ class PlaceCopy(Operation):
 class ClaimOrigin(Operation):
     """A copy asks its origin record whether it may be delivered.
 
-    `generation`, `rterm`: as SEND had them. `must_deliver`: the copy's own record has lost data, so
-    what is not known has to be delivered. `attempt`: of the copy, for a record that has forgotten
-    the message.
+    `generation`, `rollback_epoch`: as SEND had them. `must_deliver`: the copy's own record has lost
+    data, so what is not known has to be delivered. `attempt`: of the copy, for a record that has
+    forgotten the message.
     """
 
     verb: ClassVar[Verb] = Verb.CLAIM
     offset: int
     generation: int
-    rterm: int
+    rollback_epoch: int
     copy: CopyRef
     must_deliver: bool = False
     attempt: int = 0
 
     def _item(self) -> Item:
         copy, known = self.copy, not self.must_deliver
-        numbers = self.generation, self.rterm, self.attempt, copy.offset, copy.partition
+        numbers = self.generation, self.rollback_epoch, self.attempt, copy.offset, copy.partition
         return (Verb.CLAIM, self.offset, *numbers, known)
 
 
@@ -239,14 +241,14 @@ class AskBlocker(Operation):
 class RestoreMoved(Operation):
     """Make an origin record again that a rollback forgot; said by who moved the message.
 
-    `generation`, `rterm`, `attempt`, `key`: as SEND had them. `stored`: the copy is durable.
-    `released`: whoever says it owns the record no more.
+    `generation`, `rollback_epoch`, `attempt`, `key`: as SEND had them. `stored`: the copy is
+    durable. `released`: whoever says it owns the record no more.
     """
 
     verb: ClassVar[Verb] = Verb.RESTORE
     offset: int
     generation: int
-    rterm: int
+    rollback_epoch: int
     attempt: int
     key: int = 0
     stored: bool = False
@@ -254,7 +256,7 @@ class RestoreMoved(Operation):
 
     def _item(self) -> Item:
         flags = STORED * self.stored + RELEASED * self.released
-        numbers = self.generation, self.rterm, self.attempt, self.key, flags
+        numbers = self.generation, self.rollback_epoch, self.attempt, self.key, flags
         return (Verb.RESTORE, self.offset, *numbers, True)
 
 
@@ -265,13 +267,13 @@ class RestoreClaimed(Operation):
     verb: ClassVar[Verb] = Verb.RESTORE
     offset: int
     generation: int
-    rterm: int
+    rollback_epoch: int
     attempt: int
     copy: CopyRef
 
     def _item(self) -> Item:
         partition, place = self.copy
-        numbers = self.generation, self.rterm, self.attempt, place + 1, partition
+        numbers = self.generation, self.rollback_epoch, self.attempt, place + 1, partition
         return (Verb.RESTORE, self.offset, *numbers, False)
 
 
@@ -410,14 +412,16 @@ class RemakeChunk(Operation):
 
 @dataclass(frozen=True, slots=True)
 class ForgetOriginRecords(Operation):
-    """The store has lost the origin records: go on without them, under a new `rterm` (R14)."""
+    """The store has lost the origin records: go on without them, under a new `rollback_epoch`
+    (R14).
+    """
 
     verb: ClassVar[Verb] = Verb.REPLAY
     offset: ClassVar[int] = 0
-    rterm: int
+    rollback_epoch: int
 
     def _item(self) -> Item:
-        return (Verb.REPLAY, 0, 0, self.rterm, 0, _ALL_HOMES, 0, True)
+        return (Verb.REPLAY, 0, 0, self.rollback_epoch, 0, _ALL_HOMES, 0, True)
 
 
 OwnersOp: TypeAlias = MoveToRetry | MarkDead | FinishOrigin | PlaceCopy

@@ -128,8 +128,8 @@ class JournalEntry(NamedTuple):
 
 @dataclass(slots=True)
 class RecordReply:
-    """The answer to a call. `now_ms`: the store's logical clock. `rterm`: the rollback epoch, which
-    goes into the tokens of new leases.
+    """The answer to a call. `now_ms`: the store's logical clock. `rollback_epoch`: the rollback
+    epoch, which goes into the tokens of new leases.
 
     `journal` None: it was trimmed, so the owner must read the record again. `epoch`: the reset
     epoch. `said`: this record has failure reasons.
@@ -138,7 +138,7 @@ class RecordReply:
     verdict: CallStatus
     now_ms: int = 0
     version: int = 0
-    rterm: int = 0
+    rollback_epoch: int = 0
     epoch: int = 0
     term: int = 0
     watermark: int = 0
@@ -156,7 +156,7 @@ class SlotView(NamedTuple):
     attempt: int
     releases: int
     fence: int
-    rterm: int
+    rollback_epoch: int
     when_ms: int
     first_s: int
 
@@ -167,15 +167,15 @@ class Open:
 
     `peek`: only read. Changes nothing, whoever owns the record, and does not create it.
 
-    `create_at` None: it must exist. `owner`: `SidecarId.text()`. `rterm`, `incarnation`: fresh
-    random numbers (16 and 48 bits) for the store to use if it needs them. `jump_ms`: by how much,
-    at least, the store's clock jumped ahead (negative: back) with the last change of the server
-    run. `grace_ms`: how long expiry waits after a change of the server run.
+    `create_at` None: it must exist. `owner`: `SidecarId.text()`. `rollback_epoch`, `incarnation`:
+    fresh random numbers (16 and 48 bits) for the store to use if it needs them. `jump_ms`: by how
+    much, at least, the store's clock jumped ahead (negative: back) with the last change of the
+    server run. `grace_ms`: how long expiry waits after a change of the server run.
     """
 
     key: LedgerKey
     owner: str
-    rterm: int
+    rollback_epoch: int
     incarnation: int
     grace_ms: int
     create_at: int | None = None
@@ -200,7 +200,7 @@ class Snapshot:
     term: int = 0
     seq: int = 0
     epoch: int = 0
-    rterm: int = 0
+    rollback_epoch: int = 0
     watermark: int = 0
     fence: int = 0
     journal_next: int = 0

@@ -21,7 +21,7 @@ class Slot:
     attempt: int = 0
     releases: int = 0
     fence: int = 0
-    rterm: int = 0
+    rollback_epoch: int = 0
     when_ms: int = 0
     first_s: int = 0
 

@@ -1,7 +1,7 @@
 """One partition's record: its data, how to read it, and the writes that all parts share.
 
 A leaf: `decide`, `copies` and `maintenance` are functions over it. `Home` is an origin record,
-`rterm` the rollback epoch, `parked` the blocked keys with their key queues.
+`rollback_epoch` the rollback epoch, `parked` the blocked keys with their key queues.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class PartitionRecord:
     term: int = 0
     seq: int = 0
     epoch: int = 0
-    rterm: int = 0
+    rollback_epoch: int = 0
     fence: int = 0
     fence_floor: int = 0
     watermark: int = 0
@@ -113,11 +113,15 @@ class PartitionRecord:
 
     def seen_by(self, token: FencedOp, phase: Phase, slot: Slot, now_ms: int) -> Phase:
         """The phase as this token sees it; GONE = the message went on without it."""
-        if token.fence == slot.fence and token.rterm == slot.rterm:
+        if token.fence == slot.fence and token.rollback_epoch == slot.rollback_epoch:
             return phase
         # A rollback may have erased this token's grant (R9). Then the token has the larger fence,
         # and the lease in the slot was not granted after the last possible rollback.
-        since = phase is Phase.LEASED and slot.rterm == self.rterm and token.rterm != self.rterm
+        since = (
+            phase is Phase.LEASED
+            and slot.rollback_epoch == self.rollback_epoch
+            and token.rollback_epoch != self.rollback_epoch
+        )
         newer = token.fence > slot.fence and token.fence > self.fence_floor
         if newer and not since and phase is not Phase.DEAD:
             return Phase.FORGOTTEN if now_ms < self.repair_until_ms else Phase.EXPIRED
@@ -142,7 +146,11 @@ class PartitionRecord:
             case Verb.EXTEND:
                 # A repair (not counted) gives a forgotten lease back, never shortens a known one.
                 known_ms = slot.when_ms if op.fence == slot.fence and not op.counted else 0
-                slot.fence, slot.rterm, slot.attempt = op.fence, op.rterm, op.attempt
+                slot.fence, slot.rollback_epoch, slot.attempt = (
+                    op.fence,
+                    op.rollback_epoch,
+                    op.attempt,
+                )
                 slot.when_ms = max(known_ms, now_ms + op.for_ms)
                 slot.first_s = slot.first_s or now_ms // 1000
                 self.fence = max(self.fence, op.fence)
@@ -163,13 +171,15 @@ class BrokenRecordError(AssertionError):
 
 
 class FencedOp(Protocol):
-    """An operation that names a lease: by its fence, and the record's `rterm` at its grant."""
+    """An operation that names a lease: by its fence, and the record's `rollback_epoch` at its
+    grant.
+    """
 
     @property
     def fence(self) -> int: ...
 
     @property
-    def rterm(self) -> int: ...
+    def rollback_epoch(self) -> int: ...
 
 
 class Fences:

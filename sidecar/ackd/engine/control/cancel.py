@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from ackd.api.control import Cancel, CancelTo
 from ackd.core.ids import TopicPartition
 from ackd.core.lease import Token
-from ackd.core.ledger.entry import UNKNOWN_RTERM, Entry, EntryStatus
+from ackd.core.ledger.entry import UNKNOWN_ROLLBACK_EPOCH, Entry, EntryStatus
 from ackd.core.origin import Origin
 from ackd.core.record.maintenance import epoch_mark
 from ackd.core.record.operations import LookUp, MarkDead, Op, ReplayAck, Settle
@@ -207,10 +207,10 @@ class Cancels:
             going = partition.ledger.send_back.may_go(offset)
             return None if going else await self._ack(partition, offset)
         if entry.hold is EntryStatus.LEASED:
-            if entry.rterm == UNKNOWN_RTERM:
+            if entry.rollback_epoch == UNKNOWN_ROLLBACK_EPOCH:
                 partition.reload()
                 return None
-            op: Op = Settle(Verb.DEAD, offset, entry.fence, entry.rterm, entry.attempt)
+            op: Op = Settle(Verb.DEAD, offset, entry.fence, entry.rollback_epoch, entry.attempt)
         else:
             op = MarkDead(offset, entry.fence)
         reply = await self._ask(partition.handle, op, reason)
@@ -267,7 +267,7 @@ class Cancels:
         if reply.verdict is not CallStatus.OK:
             raise StoreError(f"the record is not open: {reply.verdict.name}")
         result = reply.results[0]
-        return Settle(Verb.DEAD, home.offset, result.fence, reply.rterm, result.attempt)
+        return Settle(Verb.DEAD, home.offset, result.fence, reply.rollback_epoch, result.attempt)
 
     async def _ask(self, handle: LedgerHandle, op: Op, reason: str = "") -> RecordReply:
         said = [said_with(0, reason)] if reason else []

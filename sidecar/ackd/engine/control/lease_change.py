@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from ackd.core.ledger.entry import UNKNOWN_RTERM, EntryStatus
+from ackd.core.ledger.entry import UNKNOWN_ROLLBACK_EPOCH, EntryStatus
 from ackd.core.record.operations import LookUp, Op, Settle
 from ackd.core.record.protocol import CallStatus
 from ackd.core.record.transitions import Verb
@@ -81,13 +81,13 @@ class LeaseTimeChange:
                 Verb.EXTEND,
                 offset,
                 entry.fence,
-                entry.rterm,
+                entry.rollback_epoch,
                 entry.attempt,
                 told.lease_ms,
                 counted=told.force and entry.due_ms > new_ms,
             )
             for offset, entry in partition.ledger.entries.items()
-            if entry.hold is EntryStatus.LEASED and entry.rterm != UNKNOWN_RTERM
+            if entry.hold is EntryStatus.LEASED and entry.rollback_epoch != UNKNOWN_ROLLBACK_EPOCH
         ]
 
     # --- leases in origin records
@@ -116,7 +116,7 @@ class LeaseTimeChange:
                     Verb.EXTEND,
                     offset,
                     result.fence,
-                    seen.rterm,
+                    seen.rollback_epoch,
                     result.attempt,
                     told.lease_ms,
                     counted=told.force and result.when_ms > new_ms,

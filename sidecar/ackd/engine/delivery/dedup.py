@@ -149,7 +149,7 @@ class Dedup:
             tokens = [self._context.keys.open(each.lease) for each in gone]
             question.partition.tell(
                 *(
-                    Settle(Verb.ACK, t.offset, t.fence, t.rterm, t.attempt, duplicate=True)
+                    Settle(Verb.ACK, t.offset, t.fence, t.rollback_epoch, t.attempt, duplicate=True)
                     for t in tokens
                 )
             )

@@ -335,7 +335,9 @@ class Dispatcher:
             partition = self._partitions.by_ledger.get(ledger)
             if partition is not None:
                 partition.tell(
-                    Settle(Verb.RELEASE, token.offset, token.fence, token.rterm, token.attempt)
+                    Settle(
+                        Verb.RELEASE, token.offset, token.fence, token.rollback_epoch, token.attempt
+                    )
                 )
 
     # --- bounds

@@ -20,7 +20,7 @@ def held_leases(partition: Partition) -> Iterator[str]:
     """
     for offset, entry in partition.ledger.entries.items():
         if entry.hold is EntryStatus.LEASED and entry.holder:
-            yield partition.signer.token(offset, entry.fence, entry.rterm, entry.attempt)
+            yield partition.signer.token(offset, entry.fence, entry.rollback_epoch, entry.attempt)
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ackd.core.ids import INCARNATION_BITS, RTERM_BITS, LedgerKey, SidecarId
+from ackd.core.ids import INCARNATION_BITS, ROLLBACK_EPOCH_BITS, LedgerKey, SidecarId
 from ackd.core.record.copies import PRUNE_MAX
 from ackd.core.record.operations import Advance, Drop, LookUp, Op
 from ackd.core.record.protocol import CallStatus, Open, RecordReply, SlotView, Snapshot
@@ -90,7 +90,7 @@ class DeadLetterRecords:
         request = Open(
             key=handle.key,
             owner=SidecarId(self._context.identity, 0).text(),
-            rterm=bits(RTERM_BITS),
+            rollback_epoch=bits(ROLLBACK_EPOCH_BITS),
             incarnation=bits(INCARNATION_BITS) | 1,
             grace_ms=self._context.grace_ms,
             create_at=first,

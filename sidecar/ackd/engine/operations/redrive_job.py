@@ -45,11 +45,13 @@ NAP_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _Home:
-    """A dead letter on its way, with the generation and rollback epoch (`rterm`) of its slot."""
+    """A dead letter on its way, with the generation and rollback epoch (`rollback_epoch`) of its
+    slot.
+    """
 
     letter: Letter
     generation: int
-    rterm: int
+    rollback_epoch: int
 
 
 class RedriveJob:
@@ -230,7 +232,7 @@ class RedriveJob:
             offset = letter.record.offset
             slot = taken.slots.get(offset)
             if slot is not None and slot.state is State.SENDING:
-                ops.append(_finish(offset, slot.fence, slot.rterm))
+                ops.append(_finish(offset, slot.fence, slot.rollback_epoch))
             else:
                 ops.append(Gap(offset, offset + 1))
         if ops:
@@ -298,8 +300,8 @@ class RedriveJob:
         for letter, result in zip(letters, reply.results[1::2], strict=True):
             if result.outcome is Outcome.SENT:
                 slot = taken.slots.get(letter.record.offset)
-                rterm = reply.rterm if slot is None else slot.rterm
-                homes.append(_Home(letter, result.fence, rterm))
+                rollback_epoch = reply.rollback_epoch if slot is None else slot.rollback_epoch
+                homes.append(_Home(letter, result.fence, rollback_epoch))
             elif result.outcome is Outcome.FINISHED:
                 before += 1
             else:
@@ -308,7 +310,10 @@ class RedriveJob:
 
     async def _mark(self, taken: TakenRecord, homes: Sequence[_Home]) -> None:
         """The copies are durable: mark the dead letters as gone."""
-        ops = [_finish(home.letter.record.offset, home.generation, home.rterm) for home in homes]
+        ops = [
+            _finish(home.letter.record.offset, home.generation, home.rollback_epoch)
+            for home in homes
+        ]
         # Two drop as many old origin records as this batch made.
         ops += [Advance(0)] * 2
         reply = await self._marks.decide(taken.handle, ops)
@@ -325,7 +330,7 @@ class RedriveJob:
             subscription=old.subscription,
             generation=home.generation,
             incarnation=taken.handle.incarnation,
-            rterm=home.rterm,
+            rollback_epoch=home.rollback_epoch,
             attempt=0,
             due_ms=0,
             first_ms=self._context.clock.wall_ms(),
@@ -359,8 +364,8 @@ def _send_ops(letters: Sequence[Letter]) -> list[Op]:
     return ops
 
 
-def _finish(offset: int, fence: int, rterm: int) -> Op:
-    return FinishOrigin(offset, fence, rterm, Finish.SENT)
+def _finish(offset: int, fence: int, rollback_epoch: int) -> Op:
+    return FinishOrigin(offset, fence, rollback_epoch, Finish.SENT)
 
 
 def _bad(result: PublishResult) -> bool:

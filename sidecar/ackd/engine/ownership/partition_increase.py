@@ -104,7 +104,7 @@ class PartitionIncrease:
         return True
 
     async def _through(self, key: LedgerKey, info: TopicInfo, end: int) -> bool:
-        look = Open(key, "", rterm=0, incarnation=0, grace_ms=0, peek=True)
+        look = Open(key, "", rollback_epoch=0, incarnation=0, grace_ms=0, peek=True)
         snapshot = await self._store.open(look)
         if snapshot.verdict is CallStatus.ABSENT:
             first, _ = await self._consumer.log_range(TopicPartition(info.topic, key.partition))

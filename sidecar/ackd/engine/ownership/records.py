@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ackd.core.ids import INCARNATION_BITS, RTERM_BITS, LedgerKey
+from ackd.core.ids import INCARNATION_BITS, ROLLBACK_EPOCH_BITS, LedgerKey
 from ackd.core.record.operations import ForgetOriginRecords, Op, RemakeChunk
 from ackd.core.record.protocol import CallStatus, Open, RecordReply, Snapshot
 from ackd.engine.base.context import Context
@@ -68,7 +68,7 @@ class Records:
         return Open(
             key=key,
             owner=self._partitions.me.text(),
-            rterm=bits(RTERM_BITS),
+            rollback_epoch=bits(ROLLBACK_EPOCH_BITS),
             incarnation=bits(INCARNATION_BITS) | 1,
             grace_ms=self._context.grace_ms,
             create_at=create_at,
@@ -84,7 +84,7 @@ def remade(context: Context, snapshot: Snapshot) -> list[Op]:
     """
     ops: list[Op] = [RemakeChunk(index) for index in snapshot.lost_chunks]
     if snapshot.lost_homes:
-        ops.append(ForgetOriginRecords(context.random_bits(RTERM_BITS)))
+        ops.append(ForgetOriginRecords(context.random_bits(ROLLBACK_EPOCH_BITS)))
     if ops:
         context.metrics.store_data_lost.at().inc()
     return ops

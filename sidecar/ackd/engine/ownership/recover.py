@@ -3,8 +3,8 @@ log.
 
 Order of trust: an operator's reset (a commit that ackd did not make) wins over the store, the store
 over ackd's own commit, and that over the start policy (rules R1, R6, R8). In names, `foreign` is an
-external commit, `homes` are origin records, `rterm` is the rollback epoch, `nominated` is assigned
-by the group.
+external commit, `homes` are origin records, `rollback_epoch` is the rollback epoch, `nominated` is
+assigned by the group.
 """
 
 from __future__ import annotations
@@ -17,7 +17,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ackd.core.commit_metadata import CommittedProgress, decode
-from ackd.core.ids import INCARNATION_BITS, RTERM_BITS, LedgerKey, SidecarId, TopicPartition
+from ackd.core.ids import (
+    INCARNATION_BITS,
+    ROLLBACK_EPOCH_BITS,
+    LedgerKey,
+    SidecarId,
+    TopicPartition,
+)
 from ackd.core.ledger.bitmap import ChunkedBitmap
 from ackd.core.ledger.entry import B
 from ackd.core.ledger.ledger import Ledger
@@ -113,7 +119,7 @@ class Recovery:
         return Open(
             key=self._partition.key,
             owner=wish.owner.text(),
-            rterm=self._context.random_bits(RTERM_BITS),
+            rollback_epoch=self._context.random_bits(ROLLBACK_EPOCH_BITS),
             incarnation=self._context.random_bits(INCARNATION_BITS) | 1,
             grace_ms=self._context.grace_ms,
             create_at=create_at,
@@ -238,8 +244,8 @@ class Recovery:
     def _no_homes(self) -> Op:
         """Drop lost origin records; the new rollback epoch tells their copies so (R14)."""
         self._data_lost("origin records of moved messages are gone")
-        rterm = self._context.random_bits(RTERM_BITS)
-        return ForgetOriginRecords(rterm)
+        rollback_epoch = self._context.random_bits(ROLLBACK_EPOCH_BITS)
+        return ForgetOriginRecords(rollback_epoch)
 
     def _data_lost(self, what: str) -> None:
         self._partition.data_lost = True

@@ -1,9 +1,9 @@
 """Headers of copies: what a copy says of the message that it stands for (rules R2, R25).
 
 A copy in the retry topic is a *retry copy* (`carrier` in names): it is delivered under the name of
-its origin, and only after it has claimed its origin record (`home` in names). `rterm` is the
-rollback epoch. A dead letter has the same headers but for the claim. ackd writes its own headers
-once, before the message's own; headers that the reader does not know stay.
+its origin, and only after it has claimed its origin record (`home` in names). `rollback_epoch` is
+the rollback epoch. A dead letter has the same headers but for the claim. ackd writes its own
+headers once, before the message's own; headers that the reader does not know stay.
 
 Anybody who may write to the retry or the dead-letter topic may write any header, so `carrier_of`
 treats every field as untrusted input: a record with headers that ackd would not write is no retry
@@ -31,7 +31,7 @@ ORIGIN_BYTES_MAX = 4_096
 """Bound of a coordinate: it becomes the name of a record in the store."""
 GENERATION_MAX = (1 << 53) - 1
 ATTEMPT_MAX = (1 << 16) - 1
-RTERM_MAX = (1 << 16) - 1
+ROLLBACK_EPOCH_MAX = (1 << 16) - 1
 INCARNATION_MAX = (1 << 48) - 1
 TIME_MS_MAX = (1 << 48) - 1
 """Bound of a due time: a slot has six bytes for it."""
@@ -47,7 +47,7 @@ TIMESTAMP_MAX = (1 << 63) - 1
 class RetryCopy:
     """What a copy says of its message. Times in Unix ms; `due_ms` by the store's clock, 0 = now.
 
-    `generation`, `incarnation`, `rterm`: which origin record it may claim. `first_error`,
+    `generation`, `incarnation`, `rollback_epoch`: which origin record it may claim. `first_error`,
     `last_error`: the reasons that the application gave with its first and its last failure.
     `redriven`: the coordinate of the dead letter that it was redriven from. `order_key`: the key in
     whose queue its origin record is (R19), 0 = none; then `first_ms` may be 0, which means that the
@@ -59,7 +59,7 @@ class RetryCopy:
     subscription: str
     generation: int
     incarnation: int
-    rterm: int
+    rollback_epoch: int
     attempt: int
     due_ms: int
     first_ms: int
@@ -82,7 +82,7 @@ def carrier_headers(carrier: RetryCopy, own: Headers) -> Headers:
     numbers = (
         ("ackd-generation", carrier.generation),
         ("ackd-incarnation", carrier.incarnation),
-        ("ackd-rollback-epoch", carrier.rterm),
+        ("ackd-rollback-epoch", carrier.rollback_epoch),
         ("ackd-attempt", carrier.attempt),
         ("ackd-due-ms", carrier.due_ms),
         ("ackd-first-ms", carrier.first_ms),
@@ -125,7 +125,7 @@ def carrier_of(record: Record, subscription: str) -> RetryCopy | None:
             generation=_number(found["ackd-generation"], GENERATION_MAX),
             # 0 would fit every incarnation of the origin's record.
             incarnation=_number(found["ackd-incarnation"], INCARNATION_MAX, least=1),
-            rterm=_number(found["ackd-rollback-epoch"], RTERM_MAX),
+            rollback_epoch=_number(found["ackd-rollback-epoch"], ROLLBACK_EPOCH_MAX),
             attempt=_number(found["ackd-attempt"], ATTEMPT_MAX),
             due_ms=_number(found["ackd-due-ms"], TIME_MS_MAX),
             first_ms=_number(found["ackd-first-ms"], FIRST_MS_MAX),

@@ -1,8 +1,8 @@
 """An owned partition: it carries out what its ledger decides, and feeds the store's replies into
 it.
 
-`rterm` in names is the rollback epoch, `homes` are origin records, `carriers` retry copies,
-`parked` keys are blocked keys; `buried` means dead-lettered.
+`rollback_epoch` in names is the rollback epoch, `homes` are origin records, `carriers` retry
+copies, `parked` keys are blocked keys; `buried` means dead-lettered.
 """
 
 from __future__ import annotations
@@ -213,9 +213,15 @@ class Partition:
             ops.append(Advance(repair.watermark, repair=True))
         ops += [
             Settle(
-                Verb.EXTEND, offset, fence, rterm, attempt, max(due_ms - now_ms, 1), counted=False
+                Verb.EXTEND,
+                offset,
+                fence,
+                rollback_epoch,
+                attempt,
+                max(due_ms - now_ms, 1),
+                counted=False,
             )
-            for offset, fence, rterm, attempt, due_ms in repair.leases
+            for offset, fence, rollback_epoch, attempt, due_ms in repair.leases
         ]
         ops += [Settle(Verb.RELEASE, *orphan) for orphan in repair.orphans]
         for start in range(0, len(ops), REPAIR_BATCH):
@@ -282,7 +288,11 @@ class Partition:
 
         `first`: the index of their first result. `holder`: the caller, for `explain`.
         """
-        handed_to, sign, rterm = self.ledger.grants.handed_to, self.signer.token, reply.rterm
+        handed_to, sign, rollback_epoch = (
+            self.ledger.grants.handed_to,
+            self.signer.token,
+            reply.rollback_epoch,
+        )
         copies = self.ledger.holds_copies
         topic, partition = self.tp
         made: list[Delivery] = []
@@ -296,7 +306,7 @@ class Partition:
             body, attempt = entry.body, result.attempt
             if not isinstance(body, Record):
                 continue
-            lease = sign(offset, result.fence, rterm, attempt)
+            lease = sign(offset, result.fence, rollback_epoch, attempt)
             facts = attempt, attempts_max, result.first_s * 1000, result.when_ms
             if copies:
                 made.append(self.message(lease, body, *facts))
@@ -347,7 +357,7 @@ class Partition:
         acked: list[int] = []
         for op, result in zip(call.ops, reply.results, strict=True):
             if op.verb is Verb.GRANT:
-                ledger.grants.granted(op.offset, result, reply.rterm, store_ms, now_ms)
+                ledger.grants.granted(op.offset, result, reply.rollback_epoch, store_ms, now_ms)
             elif result.outcome is Outcome.ACKED:
                 acked.append(op.offset)
             elif type(op) is Settle:
@@ -358,14 +368,14 @@ class Partition:
                     result.when_ms,
                     store_ms,
                     now_ms,
-                    op.rterm,
+                    op.rollback_epoch,
                     result.attempt,
                 )
             elif isinstance(op, Gap):
                 if op.reason == Finish.VANISHED:
                     self._vanished(op, kept=result.number)
             elif isinstance(op, _Moving):
-                self._moved(op, result, reply.rterm, store_ms, now_ms)
+                self._moved(op, result, reply.rollback_epoch, store_ms, now_ms)
         if acked:
             ledger.acked(acked)
         ledger.store_confirmed(reply.watermark)
@@ -376,9 +386,11 @@ class Partition:
             self.version = reply.version
             ledger.journal(reply.journal, store_ms, now_ms)
 
-    def _moved(self, op: _Moving, result: OpResult, rterm: int, store_ms: int, now_ms: int) -> None:
+    def _moved(
+        self, op: _Moving, result: OpResult, rollback_epoch: int, store_ms: int, now_ms: int
+    ) -> None:
         """Apply the result for a message that leaves the window, or for a copy that enters one."""
-        told = (op.offset, result, rterm, store_ms, now_ms)
+        told = (op.offset, result, rollback_epoch, store_ms, now_ms)
         match op:
             case MoveToRetry():
                 if result.outcome is Outcome.SENT:

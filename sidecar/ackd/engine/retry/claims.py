@@ -78,7 +78,7 @@ class _Ask:
         return ClaimOrigin(
             carrier.home.offset,
             carrier.generation,
-            carrier.rterm,
+            carrier.rollback_epoch,
             CopyRef(partition.tp.partition, self.offset),
             must_deliver=partition.data_lost,
         )
@@ -309,7 +309,9 @@ class CopyClaims:
         and then the sidecar that claimed writes it again (R10).
         """
         ops = [
-            RestoreClaimed(claim.offset, claim.generation, claim.rterm, result.attempt, claim.copy)
+            RestoreClaimed(
+                claim.offset, claim.generation, claim.rollback_epoch, result.attempt, claim.copy
+            )
             for ask, claim, result in zip(asks, [ask.claim for ask in asks], results, strict=True)
             if result.outcome is Outcome.CLAIMED and ask.carrier.redriven is None
         ]
@@ -385,7 +387,7 @@ class CopyClaims:
     ) -> None:
         if not partition.closed:
             now_ms = self._context.clock.monotonic_ms()
-            partition.ledger.claimed(offset, result, reply.rterm, reply.now_ms, now_ms)
+            partition.ledger.claimed(offset, result, reply.rollback_epoch, reply.now_ms, now_ms)
             partition.perform()
 
     def _again(self, asks: Sequence[_Ask]) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ackd.core.ledger.effects import SendBack, SendDead
-from ackd.core.ledger.entry import UNKNOWN_RTERM, Entry
+from ackd.core.ledger.entry import UNKNOWN_ROLLBACK_EPOCH, Entry
 from ackd.core.record.operations import FinishOrigin, Op
 from ackd.core.record.protocol import CallStatus, Finish, OpResult
 from ackd.core.record.transitions import Outcome
@@ -129,7 +129,7 @@ class Copier:
             entry = job.entry
             if entry is None:
                 self._drop(job)
-            elif entry.rterm == UNKNOWN_RTERM:
+            elif entry.rollback_epoch == UNKNOWN_ROLLBACK_EPOCH:
                 self._drop(job)
                 job.partition.reload()  # its snapshot names the copy and the rollback epoch
             elif job.pauses.again_ms <= now_ms:
@@ -220,7 +220,7 @@ class Copier:
             subscription=self._state.name,
             generation=job.generation,
             incarnation=partition.handle.incarnation,
-            rterm=entry.rterm,
+            rollback_epoch=entry.rollback_epoch,
             attempt=job.attempt,
             due_ms=entry.when_ms,
             first_ms=(carried.first_ms if carried is not None else 0) or entry.first_s * 1000,
@@ -256,7 +256,7 @@ class Copier:
 
     def _finish_op(self, job: CopyJob, entry: Entry[Held]) -> Op:
         reason = Finish.VANISHED if entry.body is None else self._way.reason
-        return FinishOrigin(job.offset, job.generation, entry.rterm, reason)
+        return FinishOrigin(job.offset, job.generation, entry.rollback_epoch, reason)
 
     def _finished(self, job: CopyJob, result: OpResult, now_ms: int) -> None:
         partition, offset = job.partition, job.offset

@@ -53,7 +53,7 @@ class ExternalDeadLetters:
             subscription=self._subscription,
             generation=0,
             incarnation=0,
-            rterm=0,
+            rollback_epoch=0,
             attempt=said.attempts,
             due_ms=0,
             first_ms=record.timestamp_ms,

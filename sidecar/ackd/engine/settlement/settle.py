@@ -4,7 +4,7 @@ subscriptions.
 A settle is answered only when the store's decision is durable (I7, R11); otherwise its result is
 `unavailable`. A lease of a partition that another sidecar owns is settled in the same record, and
 that owner reads the settle in the record's journal (R16). Names with `home` mean origin records,
-`rterm` is the rollback epoch.
+`rollback_epoch` is the rollback epoch.
 """
 
 from __future__ import annotations
@@ -400,7 +400,7 @@ class Settler:
             raise refused.error or BadLeaseTokenError()
         (group,) = groups
         (token,) = group.tokens
-        look = LookUp(token.offset, token.fence, token.rterm)
+        look = LookUp(token.offset, token.fence, token.rollback_epoch)
         asked = self._context.flusher.submit(self._handle(group), [look])
         answers: list[RecordReply | StoreError | None] = []
         await self._ask_all([(group, asked)], lambda _, each: answers.append(each))
@@ -440,7 +440,7 @@ class Settler:
         known = self._owned(group) is not None
         later_ms = self._context.clock.monotonic_ms() - reply.now_ms
         leases = [
-            Lease(t.offset, t.fence, t.rterm, t.attempt, r.when_ms + later_ms)
+            Lease(t.offset, t.fence, t.rollback_epoch, t.attempt, r.when_ms + later_ms)
             for t, r in zip(group.tokens, reply.results, strict=True)
             if r.outcome is Outcome.EXTENDED and not (known and r.state is State.LEASED)
         ]
