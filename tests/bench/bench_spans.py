@@ -68,7 +68,7 @@ def partition() -> Any:
     return SimpleNamespace(
         closed=False,
         copies=SimpleNamespace(origin=lambda at: Origin("c", TOPIC_ID, "orders", 3, at)),
-        ledger=SimpleNamespace(carriers=None, entries={}, seen_ms=NOW_MS),
+        ledger=SimpleNamespace(holds_copies=False, entries={}, seen_ms=NOW_MS),
     )
 
 

@@ -126,9 +126,9 @@ class Side:
         """A new process takes it over; what the last one had in hand is gone."""
         request = Open(LedgerKey("c", "s", b"t" * 16, self.number), "b", 9, 79, 0)
         snapshot = decide.open_record(self.record, request, now_ms * 1000, "run", created=False)
-        carriers = self.number == 1
-        rules = None if carriers else RULES
-        self.ledger = Ledger(rules, copies=carriers, place_of=place_of)
+        retry_copies = self.number == 1
+        rules = None if retry_copies else RULES
+        self.ledger = Ledger(rules, copies=retry_copies, place_of=place_of)
         self.copies, self.claims, self.closes = [], [], []
         self.ledger.opened(snapshot, now_ms)
         self.session += 1

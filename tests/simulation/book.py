@@ -124,7 +124,7 @@ class Message:
     acked_epoch: int = 0
     told: list[Ack] = field(default_factory=list)
     copies: list[int] = field(default_factory=list)
-    carriers: list[int] = field(default_factory=list)
+    retry_copies: list[int] = field(default_factory=list)
     sent: bool = False
     homed: list[tuple[Process, int]] = field(default_factory=list)
     claimed_by: Coordinate | None = None
@@ -143,9 +143,9 @@ class Message:
         """It may leave the unfinished set (I1)."""
         return bool(self.acked_us or self.copies or self.removed or self.skipped)
 
-    def settled(self, carrier: Coordinate) -> bool:
+    def settled(self, retry_copy: Coordinate) -> bool:
         """A copy may be finished without a word: another one has the message, or it is over."""
-        return self.done or (self.claimed_by is not None and self.claimed_by != carrier)
+        return self.done or (self.claimed_by is not None and self.claimed_by != retry_copy)
 
 
 @dataclass(slots=True)

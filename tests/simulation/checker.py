@@ -60,23 +60,23 @@ class Checker(Decisions):
                     self.world.fail(f"I1: {name_of(each)} committed and never finished")
 
     def copied(self, headers: Headers, tp: TopicPartition, offset: int) -> None:
-        """A dead letter or a carrier landed."""
+        """A dead letter or a retry copy landed."""
         reached(self.world, tp.topic, headers)
         if is_retry(tp.topic):
-            self._carrier(headers, tp, offset)
+            self._retry_copy(headers, tp, offset)
         if tp.topic.startswith(DEAD_PREFIX):
             self._dead_letter(headers)
 
-    def _carrier(self, headers: Headers, tp: TopicPartition, offset: int) -> None:
+    def _retry_copy(self, headers: Headers, tp: TopicPartition, offset: int) -> None:
         fields = dict(headers)
         generation = fields["ackd-generation"]
         assert generation is not None
         topic_id, _, partition, number = home_of(fields)
         at = Coordinate(bytes.fromhex(topic_id), partition, number)
-        self.book.message(at).carriers.append(int(generation))
+        self.book.message(at).retry_copies.append(int(generation))
         here = Coordinate(self.cluster.topics[tp.topic].topic_id, tp.partition, offset)
         self.carried[here] = at
-        self.world.note("broker", f"carrier of {at.partition}/{at.offset}", generation.decode())
+        self.world.note("broker", f"retry copy of {at.partition}/{at.offset}", generation.decode())
 
     def _dead_letter(self, headers: Headers) -> None:
         fields = dict(headers)
@@ -102,7 +102,7 @@ class Checker(Decisions):
             if topic.name != name or message is None:
                 continue
             known = {holding.fence for holding in message.holdings.values()}
-            if fence in known or fence in message.carriers:
+            if fence in known or fence in message.retry_copies:
                 return at, message
         return None
 

@@ -86,7 +86,7 @@ class Decisions(Excuses):
             match op:
                 case Grant():
                     if result.outcome is Outcome.GRANTED:
-                        self._carrier_granted(coordinate)
+                        self._retry_copy_granted(coordinate)
                         self._granted(by, coordinate, result, reply)
                 case Settle():
                     self._settled(by, self.origin(coordinate), op, result, reply)
@@ -268,7 +268,7 @@ class Decisions(Excuses):
         """R2: the original ends after its copy is stored; who has claimed that may say so, too."""
         message = self.book.message(at)
         message.sent = True
-        if generation not in message.carriers:
+        if generation not in message.retry_copies:
             self.world.fail(f"R2: {name_of(at)} finished as sent without its copy")
 
     def _gap(self, at: Coordinate, op: Gap) -> None:
@@ -350,7 +350,7 @@ class Decisions(Excuses):
     # --- copies
 
     def origin(self, at: Coordinate) -> Coordinate:
-        """What a coordinate stands for: itself, or the message that a carrier carries."""
+        """What a coordinate stands for: itself, or the message that a retry copy stands for."""
         return self.carried.get(at, at)
 
     def _claimed(
@@ -360,29 +360,29 @@ class Decisions(Excuses):
         retry = self._retry_topic()
         if retry is None:
             return
-        carrier, message = Coordinate(retry.topic_id, *op.copy), self.book.message(at)
+        retry_copy, message = Coordinate(retry.topic_id, *op.copy), self.book.message(at)
         match result.outcome:
             case Outcome.CLAIMED | Outcome.LOST:
-                if message.claimed_by not in (None, carrier) and not self.disturbed():
+                if message.claimed_by not in (None, retry_copy) and not self.disturbed():
                     self.world.fail(f"R2: {name_of(at)} claimed by two copies")
                 if message.acked_us and message.claimed_by is None and not self.disturbed():
                     self.world.fail(f"R2: {name_of(at)} claimed although it was acked")
-                if message.claimed_by != carrier:
+                if message.claimed_by != retry_copy:
                     lapsed(message, reply.now_ms)
-                message.claimed_by = carrier
+                message.claimed_by = retry_copy
             case Outcome.REFUSED | Outcome.FINISHED:
                 if (
                     op.generation < result.fence
                 ):  # a rollback forgot its home; it was sent again (R2)
-                    message.dismissed.add(carrier)
+                    message.dismissed.add(retry_copy)
                 elif message.again and result.outcome is Outcome.FINISHED:
-                    message.dismissed.add(carrier)  # of an earlier epoch (R8)
-                elif not message.settled(carrier) and not self.disturbed():
+                    message.dismissed.add(retry_copy)  # of an earlier epoch (R8)
+                elif not message.settled(retry_copy) and not self.disturbed():
                     self.world.fail(f"R2: a copy of {name_of(at)} dismissed; nobody has it")
             case _:
                 pass
 
-    def _carrier_granted(self, at: Coordinate) -> None:
+    def _retry_copy_granted(self, at: Coordinate) -> None:
         """R2: a copy is handed out only after it has claimed its message."""
         origin = self.carried.get(at)
         if origin is None:

@@ -118,7 +118,7 @@ class FreesOnlyTheClaimed(WrongStore):
     def decides(self, record: PartitionRecord, op: Op) -> Op:
         """A forgotten claim is not made good."""
         home = record.homes.get(op.offset)
-        forgotten = home is not None and home.carrier is None
+        forgotten = home is not None and home.claimed_by is None
         return nothing(op) if isinstance(op, CloseOrigin) and op.finished and forgotten else op
 
 

@@ -88,10 +88,10 @@ class Seeks:
 
     def _comes_again(self, place: Place, position: int) -> None:
         """What was finished before a seek counts no more (I1); who has a lease goes on (I3)."""
-        for carrier, origin in self._carried.items():
+        for retry_copy, origin in self._carried.items():
             message = self._book.message(origin)
-            if origin.place == place and origin.offset >= position and message.settled(carrier):
-                message.dismissed.add(carrier)
+            if origin.place == place and origin.offset >= position and message.settled(retry_copy):
+                message.dismissed.add(retry_copy)
         for at, message in self._book.messages.items():
             if at.place == place and at.offset >= position:
                 message.sent = message.skipped = False

@@ -153,7 +153,7 @@ local function transition(verb, offset, fence, rollback_epoch, attempt, arg, gro
     if target == State.FINISHED then
       if verb == Verb.FINISH then odd[offset] = now * 8 + arg end
       if home then
-        -- An ack like any other from here on; only the carrier still has to be told.
+        -- An ack like any other from here on; only the retry copy still has to be told.
         home[Slot.STATE], s_fence = State.FINISHED, home[Home.GENERATION]
         H.set(offset, home)
         H.leave(offset, home)

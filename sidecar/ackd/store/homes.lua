@@ -1,4 +1,4 @@
--- ledger, 4: what the items share, and home records (core/record/copies.py).
+-- ledger, 4: what the items share, and origin records (core/record/copies.py).
 
 -- --- offsets that were finished in another way than by an ack
 local odd, odd_gone, odd_cleared = {}, {}, false
@@ -27,7 +27,7 @@ local H = { used = false }
 -- A home that stands in the line of its key (core/record/copies.py) has more: the key, and offset + 1 of those
 -- before and behind it in the line. A line is a field `k<key>` beside the homes: first, last and how many;
 -- `k` counts the lines. `lines`: by key, false = there is none, `turned`: to be written.
-local HOME = SLOT .. "I7I4I8I6B" -- the slot as it was, generation, carrier, closed_ms, claimed
+local HOME = SLOT .. "I7I4I8I6B" -- the slot as it was, generation, retry copy, closed_ms, claimed
 local KEYED, LINE = ">I6I8I8", ">I8I8I4"
 
 local function make_homes() -- tidy: long-function -- it only holds the functions, until the first need
@@ -167,7 +167,7 @@ H[Verb.CLOSE] = function(offset, fence, _, partition, arg)
   answer(Outcome.DONE, State.READY, 0, 0, 0, 0, 0, offset)
 end
 
--- What is answered about a carrier without a home.
+-- What is answered about a retry copy without a home.
 local function unknown(offset, fence, rollback_epoch, counted)
   if fence <= fence_floor then return Outcome.FINISHED, 0 end
   if rollback_epoch == h_rollback_epoch then return counted == 1 and Outcome.REFUSED or Outcome.LOST, 0 end
@@ -179,7 +179,7 @@ local function unknown(offset, fence, rollback_epoch, counted)
   return Outcome.LOST, 0, true
 end
 
--- When a carrier may ask again for an unclaimed home; 0 = now.
+-- When a retry copy may ask again for an unclaimed home; 0 = now.
 local function held_until(state, when_ms)
   if state == State.DEAD then return 0 end
   if now < repair_until then return repair_until end

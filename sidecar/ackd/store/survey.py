@@ -32,7 +32,7 @@ HEAD, BITS, SLOTS, ODD, HOMES, JOURNAL, NOTES, ERRORS, OTHER = (
     "finished bits",
     "lease slots",
     "exceptions",
-    "home records",
+    "origin records",
     "journal",
     "progress notes",
     "errors",

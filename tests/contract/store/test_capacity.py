@@ -18,7 +18,7 @@ from ackd.core.record.operations import FinishOrigin, Gap, MoveToRetry, Op
 from ackd.core.record.protocol import CallStatus, FailureTexts, Finish
 from ackd.core.record.transitions import Verb
 from ackd.engine.cluster.members import MemberNote, write_note
-from ackd.engine.partition.copy_headers import RetryCopy, carrier_headers
+from ackd.engine.partition.copy_headers import RetryCopy, retry_copy_headers
 from ackd.engine.publishing.outbox_codec import write_stored
 from ackd.ports import Store, Stored
 from ackd.store.survey import BITS, ERRORS, HEAD, HOMES, JOURNAL, ODD, SLOTS, FoundKeys, Survey
@@ -260,13 +260,13 @@ async def test_bytes_in_the_aof(own_redis: RedisFactory) -> None:
 def test_bytes_of_a_copy() -> None:
     """What ackd's headers add to a message in a retry or dead-letter topic."""
     origin = Origin("MkU3OEVBNTcwNTJENDM2Qk", bytes(16), "orders", 3, 2_101_000)
-    carrier = RetryCopy(
+    retry_copy = RetryCopy(
         *(origin, "orders", 1_795_000_000_000_000, 2**47, 40_000, 3),
         *(1_795_000_000_000, 1_795_000_000_000, 1_795_000_000_000),
         reason="age",
     )
     measured = sum(
-        len(name) + len(value or b"") + 2 for name, value in carrier_headers(carrier, ())
+        len(name) + len(value or b"") + 2 for name, value in retry_copy_headers(retry_copy, ())
     )
     told = page()["ackd's headers of a copy, without error texts"]
     assert abs(measured - told) <= TOLERANCE * told, f"{measured}, the page: {told}"

@@ -144,7 +144,7 @@ class Pair:
             self.record.finished.chunks.pop(index, None)
 
     def lose_homes(self) -> None:
-        """Evict the home records on both sides."""
+        """Evict the origin records on both sides."""
         self.client.delete(f"{self.meta[:-1]}p")
         if self.record is not None:
             self.record.homes.clear()
@@ -189,13 +189,13 @@ def _sending(rng: random.Random, pair: Pair, offset: int) -> Op:
     if kind in ("close", "restore"):
         close = CloseOrigin(offset, generation)
         return close if kind == "close" else _restore(rng, offset, generation, rollback_epoch)
-    carrier = rng.choice([0, 0, 0, 1])
+    retry_copy = rng.choice([0, 0, 0, 1])
     if kind == "over":
         told = generation * (rng.random() < 0.7)
-        return CloseOrigin(offset, told, finished=CopyRef(carrier, carrier + 7))
+        return CloseOrigin(offset, told, finished=CopyRef(retry_copy, retry_copy + 7))
     rollback_epoch, must_deliver = rollback_epoch ^ (rng.random() < 0.1), rng.random() >= 0.8
     return ClaimOrigin(
-        offset, generation, rollback_epoch, CopyRef(carrier, carrier + 7), must_deliver
+        offset, generation, rollback_epoch, CopyRef(retry_copy, retry_copy + 7), must_deliver
     )
 
 

@@ -14,7 +14,7 @@ from ackd.core.record.transitions import Outcome, Verb
 from ackd.ports import Store
 from ackd.store.survey import ERRORS, Survey
 from tests.contract.store.owner import Owner
-from tests.contract.store.test_homes import CARRIER, claim, ended, send
+from tests.contract.store.test_homes import RETRY_COPY, claim, ended, send
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 said = partial(FailureTexts, first=b"")
@@ -75,7 +75,7 @@ async def test_a_takeover_changes_nothing_and_a_reset_forgets(store: Store) -> N
 
 async def test_r4_what_is_said_of_a_parked_message_goes_on_with_its_copy(store: Store) -> None:
     """Kept in its home behind the finish, until its copy has taken it over."""
-    owner, carrier = await opened(store), await opened(store)
+    owner, retry_copy = await opened(store), await opened(store)
     (ack,) = await owner.grant(7, lease_ms=60_000)
     sent = await send(owner, 7)
     await owner.foreign(ack._replace(verb=Verb.RETRY, for_ms=0), said=[said(0, last=b"no disk")])
@@ -83,16 +83,16 @@ async def test_r4_what_is_said_of_a_parked_message_goes_on_with_its_copy(store: 
     assert claimed.outcome is Outcome.CLAIMED
     (found,) = await errors(owner, 7)
     assert found == (b"no disk", b"no disk")
-    place = PlaceCopy(CARRIER[1], sent.fence, attempt=1)
+    place = PlaceCopy(RETRY_COPY[1], sent.fence, attempt=1)
     for _ in range(2):
-        assert (await carrier.call(place, said=[FailureTexts(0, *found)])).said
+        assert (await retry_copy.call(place, said=[FailureTexts(0, *found)])).said
     close = CloseOrigin(7, sent.fence)
     assert not (await owner.foreign(close)).said
     assert await errors(owner, 7) == [None]
-    (again,) = await carrier.grant(CARRIER[1])
+    (again,) = await retry_copy.grant(RETRY_COPY[1])
     dead = again._replace(verb=Verb.DEAD)
-    await carrier.foreign(dead, said=[said(0, last=b"no shop")])
-    assert await errors(carrier, CARRIER[1]) == [(b"no disk", b"no shop")]
+    await retry_copy.foreign(dead, said=[said(0, last=b"no shop")])
+    assert await errors(retry_copy, RETRY_COPY[1]) == [(b"no disk", b"no shop")]
 
 
 async def test_whatever_ends_a_message_takes_them_along(store: Store) -> None:

@@ -39,7 +39,7 @@ from tests.support.wait import wait_until_async
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 
-CARRIER = (2, 70)
+RETRY_COPY = (2, 70)
 OTHER = (2, 71)
 
 
@@ -57,13 +57,13 @@ async def claim(
     owner: Owner,
     offset: int,
     sent: OpResult,
-    carrier: tuple[int, int] = CARRIER,
+    retry_copy: tuple[int, int] = RETRY_COPY,
     *,
     rollback_epoch: int | None = None,
     counted: bool = True,
 ) -> OpResult:
     """As the owner of the retry partition asks it, in the origin's record."""
-    partition, place = carrier
+    partition, place = retry_copy
     rollback_epoch = owner.rollback_epoch if rollback_epoch is None else rollback_epoch
     op = ClaimOrigin(
         offset, sent.fence, rollback_epoch, CopyRef(partition, place), must_deliver=not counted
@@ -102,7 +102,7 @@ async def test_r4_a_live_lease_is_parked_and_its_token_goes_on_counting(store: S
     assert (await claim(owner, 5, sent, OTHER)).outcome is Outcome.FINISHED
 
 
-async def test_r2_the_first_carrier_wins_and_is_told_the_same_again(store: Store) -> None:
+async def test_r2_the_first_retry_copy_wins_and_is_told_the_same_again(store: Store) -> None:
     owner = Owner(store)
     await owner.open()
     (ack,) = await owner.grant(5)
@@ -122,7 +122,7 @@ async def test_r2_the_first_carrier_wins_and_is_told_the_same_again(store: Store
     assert (await owner.foreign(ack)).results[0].outcome is Outcome.LOST
 
 
-async def test_a_late_ack_is_told_to_the_carrier_and_a_claim_to_a_late_ack(store: Store) -> None:
+async def test_a_late_ack_is_told_to_the_retry_copy_and_a_claim_to_a_late_ack(store: Store) -> None:
     owner = Owner(store)
     await owner.open()
     acks = await owner.grant(1, 2, lease_ms=1)
@@ -155,7 +155,7 @@ async def test_sending_is_the_commit_point_and_is_read_by_the_next_owner(store: 
     assert (await new.open(again=True)).slots == []
 
 
-async def test_a_claimed_carrier_gets_a_slot_once(store: Store) -> None:
+async def test_a_claimed_retry_copy_gets_a_slot_once(store: Store) -> None:
     owner = Owner(store)
     await owner.open()
     place = PlaceCopy(70, 12345, attempt=4, due_ms=0, first_s=1_700_000_000)
@@ -259,7 +259,7 @@ async def test_r8_a_reset_ends_the_homes_above_it_and_keeps_live_leases(store: S
     assert (await owner.one(high)).outcome is Outcome.ACKED
 
 
-async def test_r10_a_replayed_ack_is_told_to_the_carrier(store: Store) -> None:
+async def test_r10_a_replayed_ack_is_told_to_the_retry_copy(store: Store) -> None:
     owner = Owner(store)
     await owner.open()
     acked, unsure = await owner.grant(1, 2, lease_ms=1)
@@ -320,7 +320,7 @@ async def test_r10_an_ack_at_home_is_remembered_without_the_home(store: Store) -
         assert (await owner.one(again)).outcome is Outcome.ALREADY_ACKED
 
 
-async def test_r14_evicted_homes_are_noticed_and_their_carriers_delivered(
+async def test_r14_evicted_homes_are_noticed_and_their_retry_copies_delivered(
     own_redis: RedisFactory,
 ) -> None:
     server = own_redis(redis7())

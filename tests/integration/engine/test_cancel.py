@@ -75,7 +75,7 @@ async def test_a_message_that_waits_for_its_retry(shop: Shop, then: CancelTo) ->
 
 @BOTH
 async def test_a_parked_message_and_its_copy(shop: Shop, then: CancelTo) -> None:
-    """R2: the lease is in the home record, the copy asks there; later the copy has the lease."""
+    """R2: the lease is in the origin record, the copy asks there; later the copy has the lease."""
     worker = await shop.start(**SOON)
     await worker.publish(2)
     stuck, other = await worker.collect(2, lease_ms=60_000)

@@ -15,7 +15,7 @@ import pytest
 from ackd.api.dead_letters import DeadRequest, Kind, OperationView, To
 from ackd.api.messages import PublishRequest, SettleVerb
 from ackd.core.origin import Origin
-from ackd.engine.partition.copy_headers import RetryCopy, carrier_headers
+from ackd.engine.partition.copy_headers import RetryCopy, retry_copy_headers
 from ackd.errors import ReservedTopicError
 from ackd.ports import Headers, Outgoing, Stored
 from tests.integration.engine.shop import NAME, Shop, Worker
@@ -66,7 +66,7 @@ def made_up(worker: Worker, **more: object) -> RetryCopy:
 async def test_no_header_stops_the_sidecar_or_makes_a_name(
     worker: Worker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    right = dict(carrier_headers(made_up(worker), ()))
+    right = dict(retry_copy_headers(made_up(worker), ()))
     place = f"{made_up(worker).origin.text().rsplit('/', 2)[0]}"
     origins = [f"{place}/{at}".encode() for at in ("-1/4", "99999999999/4", f"0/{1 << 63}", "0/-4")]
     headers = [right | {"ackd-origin": each} for each in origins]
@@ -93,7 +93,7 @@ async def test_a_copy_of_nothing_here_has_no_name_of_a_message_here(
     """It is delivered, since a store that lost its data looks the same; but as itself."""
     await worker.publish(1)
     real = await worker.one(lease_ms=60_000)
-    await forge(worker, carrier_headers(made_up(worker, **other), (("own", b"1"),)))
+    await forge(worker, retry_copy_headers(made_up(worker, **other), (("own", b"1"),)))
     forged = await worker.one(lease_ms=60_000)
     assert (forged.topic, forged.partition, forged.record.offset) == (retry_topic(worker), 0, 0)
     assert (forged.record.value, forged.record.headers) == (b"forged", (("own", b"1"),))
@@ -107,7 +107,7 @@ async def test_a_made_up_generation_takes_no_message_from_its_holder(worker: Wor
     """It claims only a home of exactly that generation; here there is none, and no rollback."""
     await worker.publish(1)
     real = await worker.one(lease_ms=60_000)
-    await forge(worker, carrier_headers(made_up(worker), ()))
+    await forge(worker, retry_copy_headers(made_up(worker), ()))
 
     async def asked() -> bool:
         claims = worker.runtime.metrics.claims
@@ -134,7 +134,7 @@ async def test_a_redrive_goes_to_no_topic_of_the_brokers_own(worker: Worker) -> 
     await dead.ensure()
     own = made_up(worker, topic="__consumer_offsets", topic_id=b"?" * 16)
     letters = [
-        Outgoing(dead.name, None, b"1", carrier_headers(each, ()), partition=0)
+        Outgoing(dead.name, None, b"1", retry_copy_headers(each, ()), partition=0)
         for each in (own, made_up(worker, topic=retry_topic(worker)), made_up(worker))
     ]
     assert all(isinstance(each, Stored) for each in await broker.publish(letters))

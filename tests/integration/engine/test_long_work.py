@@ -287,7 +287,7 @@ async def test_what_is_said_of_a_parked_message_goes_with_its_dead_letter(shop: 
     hold, seen = claims._hold, []
 
     def blind(ask: _Ask, result: OpResult) -> None:
-        if ask.carrier.origin.offset == 0:
+        if ask.retry_copy.origin.offset == 0:
             seen.append(ask)  # as if its copy was still on its way
         else:
             hold(ask, result)

@@ -13,7 +13,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # its hints l
 )
 
 from ackd.core.origin import Origin
-from ackd.engine.partition.copy_headers import RetryCopy, carrier_headers
+from ackd.engine.partition.copy_headers import RetryCopy, retry_copy_headers
 from ackd.engine.retry.own_settings import ADDED_BYTES
 from ackd.ports import TopicLook
 from ackd.ports.own_topics import retry_topic
@@ -125,12 +125,12 @@ async def test_copies_in_a_mirrored_topic_are_passed_over(
     for each in (mirror, own):
         kafka.create_topic(each, partitions=1)
     origin = Origin("elsewhere", bytes(16), "orders", 0, 7)
-    carrier = RetryCopy(origin, "orders", 1, 2, 3, 1, 0, 0, 0)
+    retry_copy = RetryCopy(origin, "orders", 1, 2, 3, 1, 0, 0, 0)
 
     def produce() -> None:
         producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 0})
         for number in range(10):
-            headers = list(carrier_headers(carrier, ())) if number % 2 else []
+            headers = list(retry_copy_headers(retry_copy, ())) if number % 2 else []
             producer.produce(mirror, b"%d" % number, headers=headers, partition=0)  # type: ignore[arg-type]
         assert producer.flush(60) == 0
 

@@ -185,15 +185,15 @@ async def _place(
 
 
 def _copy(letter: Letter, topic: str, positions: dict[TopicPartition, int]) -> Copy:
-    carrier, origin = letter.carrier, letter.carrier.origin
+    retry_copy, origin = letter.retry_copy, letter.retry_copy.origin
     position = positions.get(TopicPartition(origin.topic, origin.partition), origin.offset + 1)
     return Copy(
         message=origin.id,
         retry_topic=topic,
         partition=letter.partition,
         offset=letter.record.offset,
-        attempt=carrier.attempt,
-        due_ms=carrier.due_ms,
+        attempt=retry_copy.attempt,
+        due_ms=retry_copy.due_ms,
         below=origin.offset < position,
     )
 
@@ -239,7 +239,7 @@ class _Retries:
         """To its origin topic if nobody would see it else; then the copy is finished. A crash in
         between publishes it again. Raises BrokerError, StoreError.
         """
-        record, origin = letter.record, letter.carrier.origin
+        record, origin = letter.record, letter.retry_copy.origin
         if copy.below:
             message = Outgoing(
                 origin.topic,

@@ -1,5 +1,5 @@
 """Origin records (`Home`, `homes`): a message's lease state after it has left the window and until
-its retry copy (`carrier`) has claimed it (R2, R4).
+its retry copy (`claimed_by`) has claimed it (R2, R4).
 
 SEND writes one beside the slots of the origin. It names the copy that counts (`generation`) and
 holds the lease or the delay as it was: the old token settles and extends there. A retry copy may be
@@ -115,12 +115,12 @@ def settle(record: PartitionRecord, op: Settle, now_ms: int) -> OpResult:
         return record.slot(op.offset).result(outcome, state=there)
     slot = home.slot
     phase = slot.phase(now_ms)
-    if phase is Phase.EXPIRED and home.carrier is None and perhaps_claimed(record, op, now_ms):
+    if phase is Phase.EXPIRED and home.claimed_by is None and perhaps_claimed(record, op, now_ms):
         return slot.result(Outcome.UNREPAIRED, state=there)
     if phase is not Phase.ACKED:
         phase = record.seen_by(op, phase, slot, now_ms)
     row = step(phase, op.verb)
-    if home.carrier is not None and (row.changes or phase in _HANDED_ON):
+    if home.claimed_by is not None and (row.changes or phase in _HANDED_ON):
         row = LOST
     if row.changes and row.state is State.FINISHED:
         # From here on an ack like any other, but its copy has yet to learn of it. The sidecar that
@@ -159,7 +159,7 @@ def look(record: PartitionRecord, op: LookUp, now_ms: int) -> OpResult:
     there = State.FINISHED if record.over(op.offset) else slot.state
     if parked(record, op.offset, phase):
         home = record.homes.get(op.offset)
-        if home is None or home.carrier is not None:
+        if home is None or home.claimed_by is not None:
             return slot.result(Outcome.LOST, state=there)
         slot = home.slot
         phase = slot.phase(now_ms)
@@ -183,7 +183,7 @@ def claim(record: PartitionRecord, op: ClaimOrigin, now_ms: int) -> OpResult:
     if op.generation > home.generation and home.slot.state is not State.FINISHED:
         # A rollback erased a later move.
         waits = now_ms < record.repair_until_ms
-        if waits or home.carrier is not None:
+        if waits or home.claimed_by is not None:
             until_ms = record.repair_until_ms if waits else 0
             return _answer(Outcome.HELD if waits else Outcome.LOST, home, until_ms)
         # No other copy has claimed it, and nobody else will settle its lease.
@@ -191,14 +191,14 @@ def claim(record: PartitionRecord, op: ClaimOrigin, now_ms: int) -> OpResult:
     if home.slot.state is State.FINISHED:
         close(record, CloseOrigin(op.offset, op.generation), now_ms)
         return _answer(Outcome.FINISHED, home)
-    if home.carrier is None:
+    if home.claimed_by is None:
         if home.key and record.parked[home.key][0] != op.offset:
             return behind(record, home.key)
         held_ms = record.held_until(home.slot.phase(now_ms), home.slot, now_ms, waiting=False)
         if held_ms:
             return _answer(Outcome.HELD, home, held_ms)
-        home.carrier = op.copy
-    if home.carrier != op.copy:
+        home.claimed_by = op.copy
+    if home.claimed_by != op.copy:
         return _answer(Outcome.REFUSED, home)
     waiting = home.slot.state is State.WAITING
     return _answer(Outcome.CLAIMED, home, home.slot.when_ms if waiting else 0)
@@ -242,14 +242,14 @@ def close(record: PartitionRecord, op: CloseOrigin, now_ms: int) -> None:
     if home is None or home.closed_ms:
         return
     if op.finished is not None:
-        if home.carrier is None and home.generation == op.generation:
-            home.carrier = op.finished
-        if home.carrier != op.finished:
+        if home.claimed_by is None and home.generation == op.generation:
+            home.claimed_by = op.finished
+        if home.claimed_by != op.finished:
             return
         leave(record, op.offset, home)
     elif home.generation != op.generation or home.key:
         return
-    if home.carrier is not None or home.slot.state is State.FINISHED:
+    if home.claimed_by is not None or home.slot.state is State.FINISHED:
         home.closed_ms = now_ms
         record.closing.append((now_ms, op.offset))
         record.errors.over(op.offset)
@@ -265,7 +265,7 @@ def prune(record: PartitionRecord, now_ms: int) -> None:
         home = record.homes.get(offset)
         if home is None or home.closed_ms != closed_ms:
             continue
-        if home.carrier is None and home.slot.phase(now_ms) is Phase.LEASED:
+        if home.claimed_by is None and home.slot.phase(now_ms) is Phase.LEASED:
             home.closed_ms = now_ms  # made by `doubt.replayed`, and its lease still lives
             record.closing.append((now_ms, offset))
         else:
@@ -319,7 +319,7 @@ def replayed(record: PartitionRecord, op: ReplayAck | ReplayFinished, now_ms: in
         return
     record.errors.over(op.offset)
     record.exceptions.pop(op.offset, None)
-    if home.carrier is None or generation == home.generation:
+    if home.claimed_by is None or generation == home.generation:
         home.slot.state = State.FINISHED
         leave(record, op.offset, home)
 
@@ -364,7 +364,7 @@ def restore(record: PartitionRecord, op: RestoreOp, now_ms: int) -> int:
 def _known_of(record: PartitionRecord, op: RestoreOp, found: Home) -> None:
     """Set its key queue, or the copy that claimed it. A closed one has left its key queue."""
     if isinstance(op, RestoreClaimed):
-        found.carrier = found.carrier or op.copy
+        found.claimed_by = found.claimed_by or op.copy
     elif op.key and not found.key and not found.closed_ms:
         found.key = op.key
         park(record, op.key, op.offset)
@@ -423,7 +423,7 @@ def leave(record: PartitionRecord, offset: int, home: Home) -> None:
 def behind(record: PartitionRecord, key: int) -> OpResult:
     """The answer BEHIND, with the first of a key queue."""
     first = record.parked[key][0]
-    return OpResult.blocked(BlockedBy(first, record.homes[first].carrier))
+    return OpResult.blocked(BlockedBy(first, record.homes[first].claimed_by))
 
 
 def head(record: PartitionRecord, key: int) -> OpResult:
@@ -454,7 +454,7 @@ def reset(record: PartitionRecord, position: int, now_ms: int) -> dict[int, Slot
     for offset in [o for o in record.homes if o >= position]:
         home = record.homes.pop(offset)
         leave(record, offset, home)
-        if home.carrier is None and home.slot.phase(now_ms) is Phase.LEASED:
+        if home.claimed_by is None and home.slot.phase(now_ms) is Phase.LEASED:
             leases[offset] = home.slot
     record.home_count = len(record.homes)
     if not record.homes:

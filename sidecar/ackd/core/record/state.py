@@ -21,14 +21,14 @@ from ackd.core.store_layout import FIRST
 
 @dataclass(slots=True)
 class Home:
-    """An origin record. `slot`: the lease or delay as it was (FINISHED: acked). `carrier`: the
+    """An origin record. `slot`: the lease or delay as it was (FINISHED: acked). `claimed_by`: the
     retry copy that has claimed it. `closed_ms`: since when it is not needed, 0 = it is. `key`: the
     key in whose queue it is (`parked`), 0 = in none.
     """
 
     slot: Slot
     generation: int
-    carrier: CopyRef | None = None
+    claimed_by: CopyRef | None = None
     closed_ms: int = 0
     key: int = 0
 
@@ -37,7 +37,7 @@ HOME_FIELDS = (
     *("GENERATION", "COPY_PARTITION", "COPY_OFFSET", "CLOSED_MS", "CLAIMED"),
     *("KEY", "BEFORE", "AFTER"),
 )
-"""Fields of an origin record in the scripts, after its slot: `CLAIMED` 1 = `carrier` counts;
+"""Fields of an origin record in the scripts, after its slot: `CLAIMED` 1 = `claimed_by` counts;
 `BEFORE` and `AFTER` are offset + 1 of its neighbours in its key queue.
 """
 

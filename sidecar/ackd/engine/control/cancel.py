@@ -149,14 +149,14 @@ class Cancels:
         if found is None:
             return None
         partition, offset, entry = found
-        carrier = await self._carrier(partition, offset)
-        done = await self._do(partition, offset, entry, carrier, wish)
+        retry_copy = await self._retry_copy(partition, offset)
+        done = await self._do(partition, offset, entry, retry_copy, wish)
         if done is None:
             return None
         key = partition.key
         places = [_place(key.topic_id, key.partition, offset)]
-        if carrier is not None:
-            both = (carrier.origin, carrier.home)
+        if retry_copy is not None:
+            both = (retry_copy.origin, retry_copy.home)
             places += [_place(each.topic_id, each.partition, each.offset) for each in both]
         LOG.warning("%s: %s was cancelled: %s", self._state.name, wish.message, done)
         self._context.metrics.cancels.at(self._state.name, done).inc()
@@ -178,18 +178,18 @@ class Cancels:
                         return copies, offset, entry
         return None
 
-    async def _carrier(self, partition: Partition, offset: int) -> RetryCopy | None:
+    async def _retry_copy(self, partition: Partition, offset: int) -> RetryCopy | None:
         if not partition.ledger.holds_copies:
             return None
         body = await self._bodies.body(partition, offset)
-        return None if body is None else partition.copies.carrier(body)
+        return None if body is None else partition.copies.retry_copy(body)
 
     async def _do(
         self,
         partition: Partition,
         offset: int,
         entry: Entry[Held],
-        carrier: RetryCopy | None,
+        retry_copy: RetryCopy | None,
         wish: Cancel,
     ) -> str | None:
         """Returns the outcome; None when it has to be tried again. Raises StoreError."""
@@ -199,9 +199,9 @@ class Cancels:
         if wish.then == "dead":
             partition.copies.failed_with(offset, reason)
         if entry.hold is EntryStatus.CLAIMING:
-            if carrier is None:
+            if retry_copy is None:
                 return None
-            return await self._parked(partition, offset, carrier, wish.then, reason)
+            return await self._parked(partition, offset, retry_copy, wish.then, reason)
         if wish.then == "ack":
             # A moving message may have a copy already, which the next attempt finds.
             going = partition.ledger.send_back.may_go(offset)
@@ -230,12 +230,12 @@ class Cancels:
         return "acked"
 
     async def _parked(
-        self, partition: Partition, offset: int, carrier: RetryCopy, then: str, reason: str
+        self, partition: Partition, offset: int, retry_copy: RetryCopy, then: str, reason: str
     ) -> str | None:
         """End a message whose copy waits for the end of the lease in the origin record."""
-        handle, home = self._claims.handle(carrier), carrier.home
+        handle, home = self._claims.handle(retry_copy), retry_copy.home
         if then == "ack":
-            over = await self._parked_ack(handle, partition, offset, carrier)
+            over = await self._parked_ack(handle, partition, offset, retry_copy)
             done = "acked" if over else None
         else:
             lease = await self.lease_at(handle, home)
@@ -246,18 +246,18 @@ class Cancels:
         return done
 
     async def _parked_ack(
-        self, handle: LedgerHandle, partition: Partition, offset: int, carrier: RetryCopy
+        self, handle: LedgerHandle, partition: Partition, offset: int, retry_copy: RetryCopy
     ) -> bool:
         """Finish the message in its origin record; returns whether it is finished. If the copy
         claims it at this very moment, the message goes on in the copy; a later attempt ends it
         there, as soon as the copy is placed.
         """
-        claims, home = self._claims, carrier.home
-        ops = [ReplayAck(home.offset), claims.question(partition, offset, carrier)]
+        claims, home = self._claims, retry_copy.home
+        ops = [ReplayAck(home.offset), claims.question(partition, offset, retry_copy)]
         reply = await self._context.flusher.submit(handle, ops)
         if reply.verdict is not CallStatus.OK or reply.results[1].outcome is not Outcome.FINISHED:
             return False
-        told = [(home.offset, carrier.generation)]
+        told = [(home.offset, retry_copy.generation)]
         self._context.memory.acked_at_home(handle.key, handle.incarnation, reply.epoch, told)
         return True
 

@@ -175,12 +175,12 @@ class Dedup:
             why = "store" if isinstance(body, Record) else "forgotten"
             self._context.metrics.dedup_skipped.at(self._state.name, why).inc()
             return
-        carrier = partition.copies.carrier(body)
+        retry_copy = partition.copies.retry_copy(body)
         place = partition.key
-        if carrier is not None:
-            origin = carrier.origin
+        if retry_copy is not None:
+            origin = retry_copy.origin
             place = place._replace(topic_id=origin.topic_id, partition=origin.partition)
-            body = original(body, carrier)
+            body = original(body, retry_copy)
         key = self._key_of(body)
         if key is not None:
             self._entries.append(SeenEntry(key, _origin(place, body.offset), now_ms))

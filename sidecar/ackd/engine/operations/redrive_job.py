@@ -22,10 +22,10 @@ from ackd.engine.operations.dead_letter_records import TakenRecord
 from ackd.engine.operations.parts import OperationParts
 from ackd.engine.partition.copy_headers import (
     RetryCopy,
-    carrier_headers,
     own_headers,
     place_of,
     redriven_headers,
+    retry_copy_headers,
 )
 from ackd.engine.retry.dead_letter_reader import (
     BYTES_MAX,
@@ -246,10 +246,10 @@ class RedriveJob:
     ) -> tuple[int, int]:
         sent = [each for each in letters if each.record.offset not in taken.slots]
         # Origins may be forged: whoever can write dead letters also writes their origin.
-        free = [each for each in sent if each.carrier.origin.topic not in self._reserved]
+        free = [each for each in sent if each.retry_copy.origin.topic not in self._reserved]
         copies = [
             Outgoing(
-                letter.carrier.origin.topic,
+                letter.retry_copy.origin.topic,
                 letter.record.key,
                 letter.record.value,
                 self._headers(letter) + redriven_headers(log.home(letter)),
@@ -287,7 +287,7 @@ class RedriveJob:
         """Write spans for these letters, if traces are on."""
         tracing = self._parts.tracing
         if tracing is not None:
-            told = [(each.carrier, log.home(each).id) for each in letters]
+            told = [(each.retry_copy, log.home(each).id) for each in letters]
             tracing.redriven(told, self._context.clock.wall_ms())
 
     async def _send(self, taken: TakenRecord, letters: Sequence[Letter]) -> tuple[list[_Home], int]:
@@ -324,8 +324,8 @@ class RedriveJob:
         self, log: DeadLetterLog, taken: TakenRecord, home: _Home, partitions: int
     ) -> Outgoing:
         letter = home.letter
-        old, record = letter.carrier, letter.record
-        carrier = RetryCopy(
+        old, record = letter.retry_copy, letter.record
+        retry_copy = RetryCopy(
             origin=old.origin,
             subscription=old.subscription,
             generation=home.generation,
@@ -342,7 +342,7 @@ class RedriveJob:
         if self._state.broker.capabilities.explicit_partition:
             place = place_of(record, old.origin, partitions)
         name = self._parts.retry_topic.name
-        headers = carrier_headers(carrier, self._headers(letter))
+        headers = retry_copy_headers(retry_copy, self._headers(letter))
         return Outgoing(name, record.key, record.value, headers, place)
 
     def _headers(self, letter: Letter) -> Headers:

@@ -116,7 +116,7 @@ class SeekJob:
 
     def _target_of(self, letter: Letter) -> SeekTarget | None:
         """The target whose seek brings the message of this copy again; None if none does."""
-        origin = letter.carrier.origin
+        origin = letter.retry_copy.origin
         if origin.cluster != self._state.cluster:
             return None
         target = self._targets.get((origin.topic_id.hex(), origin.partition))
@@ -145,7 +145,7 @@ class SeekJob:
         """Keep this copy in place of its message."""
         target = self._target_of(letter)
         if target is not None:
-            target.held.append(letter.carrier.origin.offset)
+            target.held.append(letter.retry_copy.origin.offset)
             self._document.keep.append((number, letter.record.offset))
 
     @property
@@ -198,7 +198,7 @@ class SeekJob:
         """
         target = self._target_of(letter)
         if target is not None:
-            offset = letter.carrier.origin.offset
+            offset = letter.retry_copy.origin.offset
             target.held.append(offset)
             await self._decide_as_owner(target, [_skip(offset)])
 

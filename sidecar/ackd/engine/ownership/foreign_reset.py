@@ -130,7 +130,7 @@ class ForeignResets:
             letters, at = await log.read(key.partition, at, end, READ_MAX)
             over: list[tuple[Letter, LedgerKey]] = []
             for letter in letters:
-                origin = letter.carrier.origin
+                origin = letter.retry_copy.origin
                 whose = LedgerKey(
                     origin.cluster, key.subscription, origin.topic_id, origin.partition
                 )
@@ -148,7 +148,7 @@ class ForeignResets:
                 if not result.when_ms:
                     ended += 1
                 elif letter.record.offset not in pending:
-                    leased[whose].append(letter.carrier.origin.offset)
+                    leased[whose].append(letter.retry_copy.origin.offset)
         if ended:
             LOG.warning(
                 "%s: %d retry copies ended, because their messages are delivered again",

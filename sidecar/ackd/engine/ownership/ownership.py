@@ -255,11 +255,11 @@ class Ownership:
 
     def _policy(self, tp: TopicPartition) -> Policy:
         retry, settings = self._retry_topic, self._state.settings
-        carriers = tp.topic == retry.topic.name
+        retry_copies = tp.topic == retry.topic.name
         most, give_up_ms = settings.attempts_max + 1, settings.message_ttl_ms
-        placed = place_of(settings.ordering, self._state.name, carriers=carriers)
-        scattered = self._parts.unordered and not carriers
-        return Policy(retry.rules(tp.topic), most, carriers, give_up_ms, placed, scattered)
+        placed = place_of(settings.ordering, self._state.name, retry_copies=retry_copies)
+        scattered = self._parts.unordered and not retry_copies
+        return Policy(retry.rules(tp.topic), most, retry_copies, give_up_ms, placed, scattered)
 
     def _wiring(self) -> Wiring:
         parts = self._parts

@@ -1,11 +1,11 @@
 """Headers of copies: what a copy says of the message that it stands for (rules R2, R25).
 
-A copy in the retry topic is a *retry copy* (`carrier` in names): it is delivered under the name of
-its origin, and only after it has claimed its origin record (`home` in names). `rollback_epoch` is
-the rollback epoch. A dead letter has the same headers but for the claim. ackd writes its own
+A copy in the retry topic is a *retry copy* (`retry_copy` in names): it is delivered under the name
+of its origin, and only after it has claimed its origin record (`home` in names). `rollback_epoch`
+is the rollback epoch. A dead letter has the same headers but for the claim. ackd writes its own
 headers once, before the message's own; headers that the reader does not know stay.
 
-Anybody who may write to the retry or the dead-letter topic may write any header, so `carrier_of`
+Anybody who may write to the retry or the dead-letter topic may write any header, so `retry_copy_of`
 treats every field as untrusted input: a record with headers that ackd would not write is no retry
 copy. Everything after it (the store's records, its 53-bit numbers) relies on that.
 """
@@ -77,38 +77,38 @@ class RetryCopy:
         return self.redriven or self.origin
 
 
-def carrier_headers(carrier: RetryCopy, own: Headers) -> Headers:
+def retry_copy_headers(retry_copy: RetryCopy, own: Headers) -> Headers:
     """Return the headers of a copy: ackd's, then the message's own."""
     numbers = (
-        ("ackd-generation", carrier.generation),
-        ("ackd-incarnation", carrier.incarnation),
-        ("ackd-rollback-epoch", carrier.rollback_epoch),
-        ("ackd-attempt", carrier.attempt),
-        ("ackd-due-ms", carrier.due_ms),
-        ("ackd-first-ms", carrier.first_ms),
-        ("ackd-published-ms", carrier.published_ms),
+        ("ackd-generation", retry_copy.generation),
+        ("ackd-incarnation", retry_copy.incarnation),
+        ("ackd-rollback-epoch", retry_copy.rollback_epoch),
+        ("ackd-attempt", retry_copy.attempt),
+        ("ackd-due-ms", retry_copy.due_ms),
+        ("ackd-first-ms", retry_copy.first_ms),
+        ("ackd-published-ms", retry_copy.published_ms),
     )
     texts = (
-        ("ackd-reason", carrier.reason),
-        ("ackd-first-error", carrier.first_error),
-        ("ackd-last-error", carrier.last_error),
+        ("ackd-reason", retry_copy.reason),
+        ("ackd-first-error", retry_copy.first_error),
+        ("ackd-last-error", retry_copy.last_error),
     )
     ours: list[tuple[str, bytes | None]] = [
-        (ORIGIN, carrier.origin.text().encode()),
-        ("ackd-subscription", carrier.subscription.encode()),
+        (ORIGIN, retry_copy.origin.text().encode()),
+        ("ackd-subscription", retry_copy.subscription.encode()),
     ]
-    if carrier.redriven is not None:
-        ours.append(("ackd-redriven", carrier.redriven.text().encode()))
+    if retry_copy.redriven is not None:
+        ours.append(("ackd-redriven", retry_copy.redriven.text().encode()))
     ours += [(name, b"%d" % number) for name, number in numbers]
-    if carrier.order_key:
-        ours.append(("ackd-order-key", b"%d" % carrier.order_key))
-    if carrier.reset_epoch:
-        ours.append((EPOCH, b"%d" % carrier.reset_epoch))
+    if retry_copy.order_key:
+        ours.append(("ackd-order-key", b"%d" % retry_copy.order_key))
+    if retry_copy.reset_epoch:
+        ours.append((EPOCH, b"%d" % retry_copy.reset_epoch))
     ours += [(name, bounded(text)) for name, text in texts if text]
     return (*ours, *own_headers(own))
 
 
-def carrier_of(record: Record, subscription: str) -> RetryCopy | None:
+def retry_copy_of(record: Record, subscription: str) -> RetryCopy | None:
     """Read the headers of a record in the retry topic; None when it is no retry copy of this
     subscription, or has headers that no ackd would write.
     """
@@ -141,14 +141,14 @@ def carrier_of(record: Record, subscription: str) -> RetryCopy | None:
         return None
 
 
-def original(record: Record, carrier: RetryCopy) -> Record:
+def original(record: Record, retry_copy: RetryCopy) -> Record:
     """Rebuild the message that a retry copy stands for, as it was in its origin."""
     return Record(
-        carrier.origin.offset,
+        retry_copy.origin.offset,
         record.key,
         record.value,
-        own_headers(record.headers) + redriven_headers(carrier.redriven),
-        carrier.published_ms,
+        own_headers(record.headers) + redriven_headers(retry_copy.redriven),
+        retry_copy.published_ms,
     )
 
 

@@ -1,7 +1,7 @@
 """What one partition remembers for the copies of its messages: names, reasons to move, errors.
 
-These notes serve people and headers only; other parts decide what happens to a message. `carrier`
-in names is a retry copy.
+These notes serve people and headers only; other parts decide what happens to a message.
+`retry_copy` in names is a retry copy.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ackd.core.ledger.send_back import Stuck
 from ackd.core.origin import Origin
 from ackd.core.record.operations import MarkDead, Op, PlaceCopy
 from ackd.engine.base.spill_file import Held, Stub
-from ackd.engine.partition.copy_headers import RetryCopy, carrier_of
+from ackd.engine.partition.copy_headers import RetryCopy, retry_copy_of
 from ackd.ports import Record
 
 N = TypeVar("N")
@@ -42,9 +42,9 @@ class Copies:
         """Return the coordinate of a message of this partition that is no copy."""
         return Origin(self._key.cluster, self._key.topic_id, *self._tp, offset)
 
-    def carrier(self, body: Record) -> RetryCopy | None:
+    def retry_copy(self, body: Record) -> RetryCopy | None:
         """Return what a message stands for if it is a retry copy, else None."""
-        return carrier_of(body, self._key.subscription) if self._ledger.holds_copies else None
+        return retry_copy_of(body, self._key.subscription) if self._ledger.holds_copies else None
 
     def name_of(self, offset: int) -> str:
         """Return the public id of a message; of a retry copy, that of its origin."""
@@ -52,22 +52,22 @@ class Copies:
         body = None if entry is None else entry.body
         if isinstance(body, Stub) and body.name:
             return body.name
-        carrier = self.carrier(body) if isinstance(body, Record) else None
-        return message_id(*self._tp, offset) if carrier is None else self.id(offset, carrier)
+        retry_copy = self.retry_copy(body) if isinstance(body, Record) else None
+        return message_id(*self._tp, offset) if retry_copy is None else self.id(offset, retry_copy)
 
-    def named(self, carrier: RetryCopy) -> bool:
+    def named(self, retry_copy: RetryCopy) -> bool:
         """Whether a copy is shown under the name of its origin.
 
         Not if that name belongs to another message of this cluster: when the origin is in another
         cluster, or in a topic that was deleted and made again, or never existed.
         """
-        origin = carrier.origin
+        origin = retry_copy.origin
         there = self.topic_ids(origin.topic)
         return origin.cluster == self._key.cluster and there in (None, origin.topic_id)
 
-    def id(self, offset: int, carrier: RetryCopy) -> str:
+    def id(self, offset: int, retry_copy: RetryCopy) -> str:
         """Return the public id of a copy."""
-        return carrier.origin.id if self.named(carrier) else message_id(*self._tp, offset)
+        return retry_copy.origin.id if self.named(retry_copy) else message_id(*self._tp, offset)
 
     @staticmethod
     def place(offset: int, generation: int, attempt: int, due_ms: int, first_s: int) -> PlaceCopy:

@@ -2,7 +2,7 @@
 
 The ledger (`ackd.core.ledger.order`) decides which message may go. This file tells it what it
 cannot know: the key of a message, and which key queue of which origin record a retry copy is in.
-`carrier` in names is a retry copy, `home` its origin record.
+`retry_copy` in names is a retry copy, `home` its origin record.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ackd.core.ids import LedgerKey
 from ackd.core.ledger.order import PARTITION, OrderPosition, key_hash
 from ackd.core.record.operations import CloseOrigin, CopyRef, Op
 from ackd.engine.base.spill_file import Held, Stub
-from ackd.engine.partition.copy_headers import RetryCopy, carrier_of
+from ackd.engine.partition.copy_headers import RetryCopy, retry_copy_of
 
 KEYS_MAX = 10_000
 PlaceOf = Callable[[Held], OrderPosition | None]
@@ -36,20 +36,20 @@ class OriginRecordRef(NamedTuple):
         return CloseOrigin(self.offset, self.generation, finished=CopyRef(partition, offset))
 
 
-def home_key(carrier: RetryCopy) -> LedgerKey:
+def home_key(retry_copy: RetryCopy) -> LedgerKey:
     """Name the record that holds the origin record of a copy (one that was not redriven)."""
-    home = carrier.home
-    return LedgerKey(home.cluster, carrier.subscription, home.topic_id, home.partition)
+    home = retry_copy.home
+    return LedgerKey(home.cluster, retry_copy.subscription, home.topic_id, home.partition)
 
 
-def place_of(ordering: Ordering, subscription: str, *, carriers: bool) -> PlaceOf | None:
+def place_of(ordering: Ordering, subscription: str, *, retry_copies: bool) -> PlaceOf | None:
     """Return the function that gives messages of a partition their order position; None =
     unordered.
 
     `ordering = "key"` does not order a message without a key. A spilled body got its position when
     it came.
     """
-    if carriers:
+    if retry_copies:
         # Also when the order was switched off meanwhile: a blocked key keeps its queue.
         return _Copies(subscription).place
     if ordering == "none":
@@ -75,13 +75,15 @@ class _Copies:
 
     def place(self, body: Held) -> OrderPosition | None:
         """Return the order position of a copy; None if its message was unordered."""
-        carrier = None if isinstance(body, Stub) else carrier_of(body, self._subscription)
-        if carrier is None or not carrier.order_key or carrier.redriven is not None:
+        retry_copy = None if isinstance(body, Stub) else retry_copy_of(body, self._subscription)
+        if retry_copy is None or not retry_copy.order_key or retry_copy.redriven is not None:
             return None
-        key = home_key(carrier)
+        key = home_key(retry_copy)
         if len(self._keys) >= KEYS_MAX:
             self._keys.clear()  # forged copies can name any number of records
         key = self._keys.setdefault(key, key)  # one for all: there are few records, many copies
-        home = OriginRecordRef(key, carrier.incarnation, carrier.origin.offset, carrier.generation)
-        chain = (key, carrier.incarnation, carrier.order_key)
-        return OrderPosition(chain, carrier.origin.offset, home)
+        home = OriginRecordRef(
+            key, retry_copy.incarnation, retry_copy.origin.offset, retry_copy.generation
+        )
+        chain = (key, retry_copy.incarnation, retry_copy.order_key)
+        return OrderPosition(chain, retry_copy.origin.offset, home)

@@ -1,7 +1,7 @@
 """An owned partition: it carries out what its ledger decides, and feeds the store's replies into
 it.
 
-`rollback_epoch` in names is the rollback epoch, `homes` are origin records, `carriers` retry
+`rollback_epoch` in names is the rollback epoch, `homes` are origin records, `retry_copies` retry
 copies, `parked` keys are blocked keys; `buried` means dead-lettered.
 """
 
@@ -112,7 +112,7 @@ class Policy(NamedTuple):
 
     rules: Rules | None
     deliveries_max: int
-    carriers: bool
+    retry_copies: bool
     give_up_ms: int = 0
     place_of: PlaceOf | None = None
     scattered: bool = False
@@ -137,7 +137,7 @@ class Partition:
         self.ledger = kind(
             policy.rules,
             policy.deliveries_max,
-            copies=policy.carriers,
+            copies=policy.retry_copies,
             give_up_ms=policy.give_up_ms,
             place_of=policy.place_of,
         )
@@ -326,13 +326,13 @@ class Partition:
         """Build the delivery of a leased message; a copy goes under its origin's name, if that is
         its own.
         """
-        carrier = self.copies.carrier(body)
-        if carrier is None:
+        retry_copy = self.copies.retry_copy(body)
+        if retry_copy is None:
             facts = attempt, attempts_max, first_seen_ms, deadline_ms
             return Delivery(lease, *self.tp, body, *facts)
-        offset, origin, body = body.offset, carrier.origin, original(body, carrier)
-        facts = attempt, attempts_max, carrier.first_ms or first_seen_ms, deadline_ms
-        if not self.copies.named(carrier):
+        offset, origin, body = body.offset, retry_copy.origin, original(body, retry_copy)
+        facts = attempt, attempts_max, retry_copy.first_ms or first_seen_ms, deadline_ms
+        if not self.copies.named(retry_copy):
             body.offset = offset
             return Delivery(lease, *self.tp, body, *facts, origin=origin)
         return Delivery(lease, origin.topic, origin.partition, body, *facts, origin=origin)

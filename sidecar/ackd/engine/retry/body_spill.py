@@ -157,10 +157,10 @@ class BodySpill:
         elif not _waits(entry) or entry.due_ms - now_ms <= AHEAD_MS:
             self.spill.free(stub)  # it became due during the write
         else:
-            carrier = partition.copies.carrier(body)
-            if carrier is not None:
-                stub.name = partition.copies.id(body.offset, carrier)
-                stub.epoch = carrier.reset_epoch
+            retry_copy = partition.copies.retry_copy(body)
+            if retry_copy is not None:
+                stub.name = partition.copies.id(body.offset, retry_copy)
+                stub.epoch = retry_copy.reset_epoch
             partition.ledger.bodies.spilled(body.offset, stub)
             self._later(entry.due_ms - AHEAD_MS, partition, stub)
 

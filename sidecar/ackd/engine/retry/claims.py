@@ -2,7 +2,8 @@
 
 The owner of a retry copy sends the claim to the record of the message's origin partition. It writes
 what the origin record confirmed into the record of the copy's own partition (`PlaceCopy`); then the
-origin record may be closed. In names here `carrier` is a retry copy and `home` its origin record.
+origin record may be closed. In names here `retry_copy` is a retry copy and `home` its origin
+record.
 """
 
 from __future__ import annotations
@@ -57,12 +58,12 @@ class _Ask:
 
     partition: Partition
     offset: int
-    carrier: RetryCopy
+    retry_copy: RetryCopy
 
     @property
     def close(self) -> CloseOrigin:
         """The operation that removes the origin record, which is no longer needed."""
-        return CloseOrigin(self.carrier.home.offset, self.carrier.generation)
+        return CloseOrigin(self.retry_copy.home.offset, self.retry_copy.generation)
 
     @property
     def line(self) -> OriginRecordRef | None:
@@ -74,11 +75,11 @@ class _Ask:
     @property
     def claim(self) -> ClaimOrigin:
         """The claim, which asks whether this copy may be delivered."""
-        carrier, partition = self.carrier, self.partition
+        retry_copy, partition = self.retry_copy, self.partition
         return ClaimOrigin(
-            carrier.home.offset,
-            carrier.generation,
-            carrier.rollback_epoch,
+            retry_copy.home.offset,
+            retry_copy.generation,
+            retry_copy.rollback_epoch,
             CopyRef(partition.tp.partition, self.offset),
             must_deliver=partition.data_lost,
         )
@@ -132,9 +133,9 @@ class CopyClaims:
         self._wanted[partition, offset] = None
         self._wake.set()
 
-    def question(self, partition: Partition, offset: int, carrier: RetryCopy) -> Op:
+    def question(self, partition: Partition, offset: int, retry_copy: RetryCopy) -> Op:
         """The claim of one copy, for callers that send it themselves."""
-        return _Ask(partition, offset, carrier).claim
+        return _Ask(partition, offset, retry_copy).claim
 
     def settled(self, key: LedgerKey, offset: int, outcome: Outcome, when_ms: int) -> None:
         """A lease ended or got another deadline. If a copy here waits for that lease, and it ended
@@ -163,7 +164,7 @@ class CopyClaims:
 
     def _take_errors(self, ask: _Ask) -> None:
         """Take the reasons that the original kept while this sidecar did not know the copy."""
-        home = ask.carrier.home
+        home = ask.retry_copy.home
         origin = self._partitions.by_ledger.get((home.topic_id, home.partition))
         if origin is not None:
             ask.partition.copies.take_errors(ask.offset, origin.copies, home.offset)
@@ -177,7 +178,7 @@ class CopyClaims:
                 self._free(*place, offset)
 
     def _hold(self, ask: _Ask, result: OpResult) -> None:
-        home = ask.carrier.home
+        home = ask.retry_copy.home
         if result.outcome is Outcome.HELD and result.state is State.LEASED:
             homes = self.held.setdefault((home.topic_id, home.partition), {})
             homes[home.offset] = ask.partition, ask.offset, result.when_ms
@@ -234,30 +235,30 @@ class CopyClaims:
         body = await self._bodies.body(partition, offset)
         if body is None:
             return None
-        carrier = partition.copies.carrier(body)
-        if carrier is None:
+        retry_copy = partition.copies.retry_copy(body)
+        if retry_copy is None:
             self._stranger(partition, offset, "its headers are none that ackd writes")
             self._tell(partition, offset, STRANGER, RecordReply(CallStatus.OK))
             return None
-        return _Ask(partition, offset, carrier)
+        return _Ask(partition, offset, retry_copy)
 
     def _by_origin(self, asks: Sequence[_Ask]) -> list[tuple[LedgerHandle, list[_Ask]]]:
         found: dict[int, tuple[LedgerHandle, list[_Ask]]] = {}
         for ask in asks:
-            handle = self.handle(ask.carrier)
+            handle = self.handle(ask.retry_copy)
             found.setdefault(id(handle), (handle, []))[1].append(ask)
         return list(found.values())
 
-    def handle(self, carrier: RetryCopy) -> LedgerHandle:
+    def handle(self, retry_copy: RetryCopy) -> LedgerHandle:
         """Handle to the record that has the copy's origin record; used without owning it."""
-        home, name = carrier.home, self._state.name
+        home, name = retry_copy.home, self._state.name
         key = LedgerKey(home.cluster, name, home.topic_id, home.partition)
-        if carrier.redriven is not None:
+        if retry_copy.redriven is not None:
             key = dead_key(home.cluster, name, home.topic_id, home.partition)
-        handle = self._handles.get((key, carrier.incarnation))
+        handle = self._handles.get((key, retry_copy.incarnation))
         if handle is None:
-            handle = LedgerHandle(key, incarnation=carrier.incarnation)
-            self._handles[key, carrier.incarnation] = handle
+            handle = LedgerHandle(key, incarnation=retry_copy.incarnation)
+            self._handles[key, retry_copy.incarnation] = handle
             if len(self._handles) > HANDLES_MAX:
                 self._handles.popitem(last=False)
         return handle
@@ -298,7 +299,7 @@ class CopyClaims:
         ]
         if not claimed:
             return {}
-        found = await self._context.store.errors(key, [a.carrier.home.offset for a in claimed])
+        found = await self._context.store.errors(key, [a.retry_copy.home.offset for a in claimed])
         pairs = zip(claimed, found, strict=True)
         return {ask: errors for ask, errors in pairs if errors is not None}
 
@@ -313,7 +314,7 @@ class CopyClaims:
                 claim.offset, claim.generation, claim.rollback_epoch, result.attempt, claim.copy
             )
             for ask, claim, result in zip(asks, [ask.claim for ask in asks], results, strict=True)
-            if result.outcome is Outcome.CLAIMED and ask.carrier.redriven is None
+            if result.outcome is Outcome.CLAIMED and ask.retry_copy.redriven is None
         ]
         if ops:
             self._context.memory.told(handle.key, handle.incarnation, ops)
@@ -325,7 +326,7 @@ class CopyClaims:
         (`LeaseTimeChange`).
         """
         offsets = [
-            ask.carrier.home.offset
+            ask.retry_copy.home.offset
             for ask, result in zip(asks, results, strict=True)
             if result.outcome is Outcome.HELD
             and result.state is State.LEASED
@@ -338,7 +339,7 @@ class CopyClaims:
         """True if no sidecar will ever open this record again. A record of dead letters has no
         owner: open it here and claim again.
         """
-        if asks[0].carrier.redriven is None:
+        if asks[0].retry_copy.redriven is None:
             return await self._topics.is_gone(key.topic_id)
         try:
             await self._open_dead(key)
@@ -356,8 +357,8 @@ class CopyClaims:
         places: dict[Partition, list[Op]] = {}
         said: dict[Partition, list[FailureTexts]] = {}
         for ask, result in zip(asks, results, strict=True):
-            if result.outcome is Outcome.LOST and not ask.partition.copies.named(ask.carrier):
-                why = f"its message {ask.carrier.origin.text()} is not known here"
+            if result.outcome is Outcome.LOST and not ask.partition.copies.named(ask.retry_copy):
+                why = f"its message {ask.retry_copy.origin.text()} is not known here"
                 self._stranger(ask.partition, ask.offset, why)
             else:
                 self._count(_NAMES.get(result.outcome, "unknown"))
@@ -438,24 +439,24 @@ class CopyClaims:
 
     async def _closed(self, partition: Partition, offset: int) -> _Ask | None:
         body = await self._bodies.body(partition, offset)
-        carrier = None if body is None else partition.copies.carrier(body)
-        return None if carrier is None else _Ask(partition, offset, carrier)
+        retry_copy = None if body is None else partition.copies.retry_copy(body)
+        return None if retry_copy is None else _Ask(partition, offset, retry_copy)
 
 
 def _place(ask: _Ask, result: OpResult) -> list[Op]:
     """What the copy's own record stores: what the origin record answered, or what the copy's
     headers say if there is no origin record.
     """
-    carrier, copies = ask.carrier, ask.partition.copies
+    retry_copy, copies = ask.retry_copy, ask.partition.copies
     if result.outcome is not Outcome.CLAIMED:
-        first_s = carrier.first_ms // 1000
-        attempt, due_ms = carrier.attempt, carrier.due_ms
+        first_s = retry_copy.first_ms // 1000
+        attempt, due_ms = retry_copy.attempt, retry_copy.due_ms
         # No origin record confirmed the generation, and this record's fences continue after it.
         return [copies.place(ask.offset, 0, attempt, due_ms, first_s)]
     if result.state is State.DEAD:
-        return copies.place_dead(ask.offset, carrier.generation, result.attempt, result.first_s)
+        return copies.place_dead(ask.offset, retry_copy.generation, result.attempt, result.first_s)
     # A recreated origin record has lost the delay and the time of the first delivery.
-    delayed = {State.WAITING: result.when_ms, State.READY: carrier.due_ms}
+    delayed = {State.WAITING: result.when_ms, State.READY: retry_copy.due_ms}
     due_ms = delayed.get(result.state, 0)
-    attempt, first_s = result.attempt, result.first_s or carrier.first_ms // 1000
-    return [copies.place(ask.offset, carrier.generation, attempt, due_ms, first_s)]
+    attempt, first_s = result.attempt, result.first_s or retry_copy.first_ms // 1000
+    return [copies.place(ask.offset, retry_copy.generation, attempt, due_ms, first_s)]

@@ -23,7 +23,7 @@ from ackd.engine.base.context import Context
 from ackd.engine.base.retry_timer import RetryTimer
 from ackd.engine.base.spill_file import Held
 from ackd.engine.base.state import SubscriptionState
-from ackd.engine.partition.copy_headers import RetryCopy, carrier_headers, place_of
+from ackd.engine.partition.copy_headers import RetryCopy, place_of, retry_copy_headers
 from ackd.engine.partition.failure_reasons import learn
 from ackd.engine.partition.partition import Partition
 from ackd.engine.retry.body_spill import BodySpill
@@ -212,10 +212,10 @@ class Copier:
     def _copy(self, job: CopyJob, entry: Entry[Held], body: Record, partitions: int) -> Outgoing:
         partition = job.partition
         copies = partition.copies
-        carried = copies.carrier(body)
+        carried = copies.retry_copy(body)
         origin = carried.origin if carried is not None else copies.origin(job.offset)
         first, last = copies.errors(job.offset)
-        carrier = RetryCopy(
+        retry_copy = RetryCopy(
             origin=origin,
             subscription=self._state.name,
             generation=job.generation,
@@ -236,7 +236,7 @@ class Copier:
         place = None
         if self._way is RETRY and self._state.broker.capabilities.explicit_partition:
             place = place_of(body, origin, partitions)
-        headers = carrier_headers(carrier, body.headers)
+        headers = retry_copy_headers(retry_copy, body.headers)
         return Outgoing(self._topic.name, body.key, body.value, headers, place)
 
     async def _finish(self, partition: Partition, jobs: Sequence[CopyJob]) -> None:

@@ -15,7 +15,7 @@ from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.origin import Origin
 from ackd.engine.base.context import Context
 from ackd.engine.base.state import SubscriptionState
-from ackd.engine.partition.copy_headers import RetryCopy, carrier_of, own_headers
+from ackd.engine.partition.copy_headers import RetryCopy, own_headers, retry_copy_of
 from ackd.engine.retry.external_dead_letters import ExternalDeadLetters
 from ackd.engine.retry.own_topic import dead_name
 from ackd.errors import BadParameterError, BrokerError
@@ -45,7 +45,7 @@ class Letter:
 
     partition: int
     record: Record
-    carrier: RetryCopy
+    retry_copy: RetryCopy
 
     @property
     def id(self) -> str:
@@ -54,19 +54,19 @@ class Letter:
 
     def view(self, state: str) -> DeadView:
         """The values that a listing shows."""
-        carrier = self.carrier
+        retry_copy = self.retry_copy
         return DeadView(
             id=self.id,
-            message=carrier.origin.id,
+            message=retry_copy.origin.id,
             state=state,
-            attempts=carrier.attempt,
-            reason=carrier.reason,
-            first_error=carrier.first_error,
-            last_error=carrier.last_error,
-            first_seen_ms=carrier.first_ms,
-            published_ms=carrier.published_ms,
+            attempts=retry_copy.attempt,
+            reason=retry_copy.reason,
+            first_error=retry_copy.first_error,
+            last_error=retry_copy.last_error,
+            first_seen_ms=retry_copy.first_ms,
+            published_ms=retry_copy.published_ms,
             dead_ms=self.record.timestamp_ms,
-            redriven_from=None if carrier.redriven is None else carrier.redriven.id,
+            redriven_from=None if retry_copy.redriven is None else retry_copy.redriven.id,
         )
 
     def whole(self, state: str) -> DeadLetter:
@@ -75,13 +75,13 @@ class Letter:
 
     def fits(self, wanted: DeadFilter) -> bool:
         """Whether it matches the filter."""
-        carrier, record = self.carrier, self.record
+        retry_copy, record = self.retry_copy, self.record
         key = None if wanted.key is None else wanted.key.encode()
         return (
-            (wanted.topic is None or wanted.topic == carrier.origin.topic)
+            (wanted.topic is None or wanted.topic == retry_copy.origin.topic)
             and (key is None or key == record.key)
-            and (wanted.reason is None or wanted.reason in carrier.reason)
-            and (wanted.error is None or wanted.error in carrier.last_error)
+            and (wanted.reason is None or wanted.reason in retry_copy.reason)
+            and (wanted.error is None or wanted.error in retry_copy.last_error)
             and (wanted.after_ms is None or wanted.after_ms <= record.timestamp_ms)
             and (wanted.before_ms is None or record.timestamp_ms < wanted.before_ms)
         )
@@ -151,13 +151,13 @@ class DeadLetterLog:
         except TimeoutError:
             self._at = None
             raise BrokerError("the dead-letter topic could not be read in time") from None
-        carriers = [carrier_of(record, self._subscription) for record in records]
+        retry_copies = [retry_copy_of(record, self._subscription) for record in records]
         if self.foreign is not None:
-            carriers = await self.foreign.carriers(records, carriers)
+            retry_copies = await self.foreign.retry_copies(records, retry_copies)
         letters = [
-            Letter(partition, record, carrier)
-            for record, carrier in zip(records, carriers, strict=True)
-            if carrier is not None
+            Letter(partition, record, retry_copy)
+            for record, retry_copy in zip(records, retry_copies, strict=True)
+            if retry_copy is not None
         ]
         return letters, behind
 

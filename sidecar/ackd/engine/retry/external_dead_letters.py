@@ -25,25 +25,25 @@ class ExternalDeadLetters:
         self._cluster = cluster
         self._subscription = subscription
 
-    async def carriers(
+    async def retry_copies(
         self, records: Sequence[Record], known: Sequence[RetryCopy | None]
     ) -> list[RetryCopy | None]:
         """`known`, completed with the letters that other clients wrote. Raises BrokerError."""
         found = list(known)
         places = [
             place
-            for place, carrier in enumerate(known)
-            if carrier is None and not _of_ackd(records[place])
+            for place, retry_copy in enumerate(known)
+            if retry_copy is None and not _of_ackd(records[place])
         ]
         if not places:
             return found
         origins = await self._broker.dead_origins([records[place] for place in places])
         for place, origin in zip(places, origins, strict=True):
             if origin is not None:
-                found[place] = self._carrier(origin, records[place])
+                found[place] = self._retry_copy(origin, records[place])
         return found
 
-    def _carrier(self, said: DeadOrigin, record: Record) -> RetryCopy | None:
+    def _retry_copy(self, said: DeadOrigin, record: Record) -> RetryCopy | None:
         """None if no message can have this origin."""
         origin = Origin(self._cluster, said.topic_id, said.topic, said.partition, said.offset)
         if not origin.possible:

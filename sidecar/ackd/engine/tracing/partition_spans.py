@@ -81,7 +81,7 @@ class PartitionSpans:
         self._tracing = tracing
         self._traces = tracing.traces
         self._lives: MessageSpans | None = None
-        self._carriers = partition.ledger.holds_copies
+        self._retry_copies = partition.ledger.holds_copies
         self._sampled = bool(self._traces.weight)
         self._extensions: dict[int, tuple[int, int]] = {}
         self._kept: dict[int, None] = {}
@@ -167,7 +167,7 @@ class PartitionSpans:
         if self._kept:
             self._kept.pop(offset, None)
         body = None if entry is None else entry.body
-        if entry is None or not isinstance(body, Record) or self._carriers:
+        if entry is None or not isinstance(body, Record) or self._retry_copies:
             self._tell(SpanEvent.ACK, lives, offset, (attempt, fence, fence, now_ms), entry, more)
             return
         holder, parent = self._tracing.holder(entry.holder), None
@@ -285,7 +285,7 @@ class PartitionSpans:
         links = ""
         if entry is not None:
             deadline_ms = ordinal or entry.when_ms
-            if self._carriers:
+            if self._retry_copies:
                 home = self._home(entry, deadline_ms)
                 if home is None:
                     self._traces.lost(event)
@@ -354,11 +354,11 @@ class PartitionSpans:
         elif body is None:
             return None
         else:
-            carrier = self._partition.copies.carrier(body)
-            origin = None if carrier is None else carrier.origin
-            if carrier is not None:
-                more += f"{PUBLISHED[len(END) :]}{carrier.published_ms}{END}"
-                epoch = carrier.reset_epoch
+            retry_copy = self._partition.copies.retry_copy(body)
+            origin = None if retry_copy is None else retry_copy.origin
+            if retry_copy is not None:
+                more += f"{PUBLISHED[len(END) :]}{retry_copy.published_ms}{END}"
+                epoch = retry_copy.reset_epoch
             links = _links(body)
         if origin is None:
             return None
@@ -372,13 +372,13 @@ class PartitionSpans:
         return f",{number('ackd.lease.extensions', known[1])}"
 
     def _unsampled(self, lives: MessageSpans, offset: int, attempt: int) -> bool:
-        if not self._sampled or self._carriers or attempt != 1 or offset in self._kept:
+        if not self._sampled or self._retry_copies or attempt != 1 or offset in self._kept:
             return False
         return lives.trace(offset) & MASK_56 < self._traces.threshold
 
     def _weight(self, offset: int, attempt: int) -> str:
         """The sampling weight of a span that was kept."""
-        always = self._carriers or attempt != 1 or offset in self._kept
+        always = self._retry_copies or attempt != 1 or offset in self._kept
         return "" if always else self._traces.weight
 
     def _keep(self, offset: int) -> None:

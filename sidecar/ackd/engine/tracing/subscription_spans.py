@@ -165,9 +165,9 @@ class SubscriptionSpans:
 
     def redriven(self, letters: Sequence[tuple[RetryCopy, str]], now_ms: int) -> None:
         """Dead letters that a redrive published, each with the id that it had as a dead letter."""
-        for carrier, dead in letters:
-            origin = carrier.origin
-            lives = self.lives(origin, carrier.reset_epoch)
+        for retry_copy, dead in letters:
+            origin = retry_copy.origin
+            lives = self.lives(origin, retry_copy.reset_epoch)
             more = f",{text('ackd.redriven.from', dead)}"
             place = origin.offset, 1, now_ms * 1000, now_ms * 1000, now_ms
             self.traces.add(SpanEvent.REDRIVE, [lives.span(SpanEvent.REDRIVE, *place, more)])

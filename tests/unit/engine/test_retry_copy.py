@@ -17,20 +17,20 @@ from ackd.engine.partition.copy_headers import (
     TEXT_BYTES_MAX,
     TIME_MS_MAX,
     RetryCopy,
-    carrier_headers,
-    carrier_of,
     original,
     place_of,
+    retry_copy_headers,
+    retry_copy_of,
 )
 from ackd.ports import Headers, Record
 from ackd.store.codec import encode_call
 
 ORIGIN = Origin("cluster/one", bytes(range(16)), "orders", 3, 2101)
-CARRIER = RetryCopy(ORIGIN, "work", 1 << 50, 7, 9, 4, 1_000, 900, 800, "age", "first", "last")
+RETRY_COPY = RetryCopy(ORIGIN, "work", 1 << 50, 7, 9, 4, 1_000, 900, 800, "age", "first", "last")
 PLACE = f"c/{'00' * 16}/orders"
 
 WHOLE = replace(
-    CARRIER, redriven=Origin("c", bytes(16), "ackd.dead.work", 1, 4), order_key=5, reset_epoch=2
+    RETRY_COPY, redriven=Origin("c", bytes(16), "ackd.dead.work", 1, 4), order_key=5, reset_epoch=2
 )
 
 
@@ -51,15 +51,15 @@ def test_what_was_written_is_read(
     own = [each for each in own if not each[0].startswith("ackd-")]
     error = error.encode("utf-8", "replace").decode()
     made = RetryCopy(ORIGIN, "work", generation, 7, 9, attempt, due_ms, 1, 2, "age", error, error)
-    copy = record(carrier_headers(made, tuple(own)))
-    assert carrier_of(copy, "work") == made
+    copy = record(retry_copy_headers(made, tuple(own)))
+    assert retry_copy_of(copy, "work") == made
     again = original(copy, made)
     assert again == Record(2101, b"k", b"body", tuple(own), 2)
 
 
 def test_a_copy_of_a_copy_has_one_set_of_headers() -> None:
-    once = carrier_headers(CARRIER, (("mine", b"1"),))
-    assert carrier_headers(CARRIER, once) == once
+    once = retry_copy_headers(RETRY_COPY, (("mine", b"1"),))
+    assert retry_copy_headers(RETRY_COPY, once) == once
 
 
 @pytest.mark.parametrize(
@@ -107,27 +107,27 @@ def test_a_copy_of_a_copy_has_one_set_of_headers() -> None:
         ("ackd-reset-epoch", b"%d" % (1 << 32)),
     ],
 )
-def test_what_is_no_carrier_is_told_apart(name: str, value: bytes | None) -> None:
-    headers = carrier_headers(WHOLE, ())
-    assert carrier_of(record(headers), "work") == WHOLE
+def test_what_is_no_retry_copy_is_told_apart(name: str, value: bytes | None) -> None:
+    headers = retry_copy_headers(WHOLE, ())
+    assert retry_copy_of(record(headers), "work") == WHOLE
     broken = tuple((each, value if each == name else old) for each, old in headers)
-    assert carrier_of(record(broken), "work") is None
-    assert carrier_of(record(()), "work") is None
-    assert carrier_of(record(headers), "other") is None
+    assert retry_copy_of(record(broken), "work") is None
+    assert retry_copy_of(record(()), "work") is None
+    assert retry_copy_of(record(headers), "other") is None
 
 
 @pytest.mark.parametrize(
     "name", ["ackd-origin", "ackd-generation", "ackd-due-ms", "ackd-subscription"]
 )
-def test_a_carrier_says_all_that_is_needed(name: str) -> None:
-    headers = carrier_headers(CARRIER, ())
-    assert carrier_of(record(tuple(each for each in headers if each[0] != name)), "work") is None
+def test_a_retry_copy_says_all_that_is_needed(name: str) -> None:
+    headers = retry_copy_headers(RETRY_COPY, ())
+    assert retry_copy_of(record(tuple(each for each in headers if each[0] != name)), "work") is None
 
 
 def test_names_with_slashes_and_times_that_brokers_take_are_read() -> None:
     origin = Origin("cluster/one", bytes(16), "tenant/space/orders", 3, OFFSET_MAX)
     made = RetryCopy(origin, "work", 1, 7, 9, 4, 0, 0, -1)
-    assert carrier_of(record(carrier_headers(made, ())), "work") == made
+    assert retry_copy_of(record(retry_copy_headers(made, ())), "work") == made
 
 
 TEXTS = st.one_of(
@@ -143,40 +143,49 @@ TEXTS = st.one_of(
 )
 
 
-@given(st.dictionaries(st.sampled_from([name for name, _ in carrier_headers(WHOLE, ())]), TEXTS))
-def test_whatever_the_headers_say_a_carrier_is_within_what_the_store_takes(
+@given(st.dictionaries(st.sampled_from([name for name, _ in retry_copy_headers(WHOLE, ())]), TEXTS))
+def test_whatever_the_headers_say_a_retry_copy_is_within_what_the_store_takes(
     forged: dict[str, bytes],
 ) -> None:
-    headers = tuple((name, forged.get(name, value)) for name, value in carrier_headers(WHOLE, ()))
-    carrier = carrier_of(record(headers), "work")
-    if carrier is None:
+    headers = tuple(
+        (name, forged.get(name, value)) for name, value in retry_copy_headers(WHOLE, ())
+    )
+    retry_copy = retry_copy_of(record(headers), "work")
+    if retry_copy is None:
         return
-    for origin in (carrier.origin, carrier.home):
+    for origin in (retry_copy.origin, retry_copy.home):
         assert 0 <= origin.partition <= PARTITION_MAX
         assert 0 <= origin.offset <= OFFSET_MAX
-    assert 0 <= carrier.order_key <= KEY_MAX
-    key = LedgerKey(carrier.home.cluster, "work", carrier.home.topic_id, carrier.home.partition)
+    assert 0 <= retry_copy.order_key <= KEY_MAX
+    key = LedgerKey(
+        retry_copy.home.cluster, "work", retry_copy.home.topic_id, retry_copy.home.partition
+    )
     key.text().encode()
     ops: list[Op] = [
         ClaimOrigin(
-            carrier.home.offset, carrier.generation, carrier.rollback_epoch, CopyRef(0, OFFSET_MAX)
+            retry_copy.home.offset,
+            retry_copy.generation,
+            retry_copy.rollback_epoch,
+            CopyRef(0, OFFSET_MAX),
         ),
-        CloseOrigin(carrier.home.offset, carrier.generation, finished=CopyRef(0, 0)),
+        CloseOrigin(retry_copy.home.offset, retry_copy.generation, finished=CopyRef(0, 0)),
         PlaceCopy(
             17,
-            carrier.generation,
-            attempt=carrier.attempt,
-            due_ms=carrier.due_ms,
-            first_s=carrier.first_ms // 1000,
+            retry_copy.generation,
+            attempt=retry_copy.attempt,
+            due_ms=retry_copy.due_ms,
+            first_s=retry_copy.first_ms // 1000,
         ),
     ]
-    encode_call(RecordCall(key, ops, incarnation=carrier.incarnation), b"run")
-    assert carrier_of(record(carrier_headers(carrier, ())), "work") == carrier  # one text for each
+    encode_call(RecordCall(key, ops, incarnation=retry_copy.incarnation), b"run")
+    assert (
+        retry_copy_of(record(retry_copy_headers(retry_copy, ())), "work") == retry_copy
+    )  # one text for each
 
 
 def test_texts_are_cut_at_a_character() -> None:
     long = RetryCopy(ORIGIN, "work", 1, 7, 9, 4, 0, 0, 0, "ü" * 5_000)
-    reason = dict(carrier_headers(long, ()))["ackd-reason"]
+    reason = dict(retry_copy_headers(long, ()))["ackd-reason"]
     assert reason is not None
     assert len(reason) == TEXT_BYTES_MAX
     assert set(reason.decode()) == {"ü"}
