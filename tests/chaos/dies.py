@@ -17,13 +17,13 @@ from ackd.engine.retry.claims import CopyClaims
 from ackd.engine.retry.copier import Copier
 
 MOMENTS: dict[str, tuple[type[object], str]] = {
-    "home written, nothing copied": (Copier, "_store"),
+    "origin record written, nothing copied": (Copier, "_store"),
     "copied, not finished": (Copier, "_finish"),
     "claimed, not placed": (CopyClaims, "_answered"),
 }
 REDRIVE_MOMENTS: dict[str, tuple[type[object], str]] = {
     "batch written down, nothing done": (RedriveJob, "_batch"),
-    "dead letters have homes, nothing copied": (RedriveJob, "_copy"),
+    "dead letters have origin records, nothing copied": (RedriveJob, "_copy"),
     "dead letters copied, not marked": (RedriveJob, "_mark"),
     "dead letters marked, not counted": (RedriveJob, "_count"),
 }

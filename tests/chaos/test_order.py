@@ -32,7 +32,7 @@ SEED = int(os.environ.get("CHAOS_SEED", "1906"))
 KEYS = 1_000
 MOOD = Mood(retry=0.05, release=0.02, forget=0.02, overdue=0.02, extend=0.04, dead=0.02)
 CALM_S = 8.0
-"""Longer than a retry copy waits before it asks for a home again whose lease was live."""
+"""Longer than a retry copy waits before it asks for an origin record again whose lease was live."""
 
 
 def ordered(plan: SidecarPlan) -> SidecarPlan:

@@ -17,15 +17,15 @@ from ackd.core.ids import LedgerKey
 from ackd.core.ledger.effects import (
     Bury,
     Claim,
-    CloseHome,
+    CloseOriginRecord,
     FetchFrom,
     FinishRange,
+    LeaveKeyQueue,
     Mistaken,
     PutOff,
     Restore,
     SendBack,
     SendDead,
-    Unpark,
 )
 from ackd.core.ledger.entry import EntryStatus
 from ackd.core.ledger.ledger import Ledger
@@ -65,7 +65,7 @@ def key_of(offset: int) -> int:
 
 @dataclass(frozen=True)
 class Body:
-    """A message, or a copy of `origin` with the generation of its home."""
+    """A message, or a copy of `origin` with the generation of its origin record."""
 
     offset: int
     origin: int = -1
@@ -78,7 +78,7 @@ class Body:
 def place_of(body: Body) -> OrderPosition:
     if body.origin < 0:
         return OrderPosition(key_of(body.offset), body.offset)
-    return OrderPosition(("home", key_of(body.origin)), body.origin, home=body)
+    return OrderPosition(("origin", key_of(body.origin)), body.origin, origin_record=body)
 
 
 @dataclass
@@ -162,9 +162,9 @@ class Story:
                     side.copies.append(Body(-1, offset, generation))
                 case Claim(offset):
                     side.claims.append(offset)
-                case Unpark(offset, home):
-                    assert isinstance(home, Body)
-                    side.closes.append((offset, home))
+                case LeaveKeyQueue(offset, origin_record):
+                    assert isinstance(origin_record, Body)
+                    side.closes.append((offset, origin_record))
                 case FetchFrom(offset):
                     side.session += 1
                     side.ledger.intake.fetching(side.session, offset)
@@ -172,7 +172,7 @@ class Story:
                     self.given_up(side, offset, fence, attempt)
                 case FinishRange(start, end):
                     side.call(self.now_ms, Gap(start, end))
-                case Mistaken() | CloseHome() | Bury() | PutOff() | Restore():
+                case Mistaken() | CloseOriginRecord() | Bury() | PutOff() | Restore():
                     raise AssertionError(effect)
 
     def given_up(self, side: Side, offset: int, fence: int, attempt: int) -> None:
@@ -320,8 +320,10 @@ class Story:
         self.perform(side)
 
     def close(self, at: int) -> None:
-        offset, home = self.retry.closes.pop(at)
-        op = CloseOrigin(home.origin, home.generation, finished=CopyRef(1, offset))
+        offset, origin_record = self.retry.closes.pop(at)
+        op = CloseOrigin(
+            origin_record.origin, origin_record.generation, finished=CopyRef(1, offset)
+        )
         self.origin.one(self.now_ms, op)
 
     def swept(self) -> None:

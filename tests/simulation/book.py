@@ -64,8 +64,8 @@ class Holding:
     `by`: who granted it. `deadlines`: for each deadline that the store set, its real time (a store
     whose clock jumps back does not prolong what the holder knows), when it was written and by whom;
     `told_us`, `changed_us`, `told_by` are those of the latest deadline that the holder knows.
-    `lapsed`: a home that held it says that its deadline has passed. `at`: where it was granted, the
-    message's own coordinate or that of its copy.
+    `lapsed`: an origin record that held it says that its deadline has passed. `at`: where it was
+    granted, the message's own coordinate or that of its copy.
     """
 
     fence: int
@@ -126,7 +126,7 @@ class Message:
     copies: list[int] = field(default_factory=list)
     retry_copies: list[int] = field(default_factory=list)
     sent: bool = False
-    homed: list[tuple[Process, int]] = field(default_factory=list)
+    moved_by: list[tuple[Process, int]] = field(default_factory=list)
     claimed_by: Coordinate | None = None
     claimed_before: Coordinate | None = None
     moving: bool = False

@@ -13,7 +13,7 @@ from tests.simulation.decisions import Decisions
 from tests.simulation.log import is_retry
 from tests.simulation.process import Process
 from tests.simulation.put_off import broken
-from tests.simulation.redrives import home_of, reached
+from tests.simulation.redrives import origin_record_of, reached
 
 TOLD = {
     Status.ACKED: "ACKED",
@@ -71,7 +71,7 @@ class Checker(Decisions):
         fields = dict(headers)
         generation = fields["ackd-generation"]
         assert generation is not None
-        topic_id, _, partition, number = home_of(fields)
+        topic_id, _, partition, number = origin_record_of(fields)
         at = Coordinate(bytes.fromhex(topic_id), partition, number)
         self.book.message(at).retry_copies.append(int(generation))
         here = Coordinate(self.cluster.topics[tp.topic].topic_id, tp.partition, offset)
@@ -82,7 +82,7 @@ class Checker(Decisions):
         fields = dict(headers)
         generation = fields["ackd-generation"]
         assert generation is not None
-        _, name, partition, offset = home_of(fields)
+        _, name, partition, offset = origin_record_of(fields)
         holding = self._find(name, partition, offset, int(generation))
         if holding is None:
             self.world.fail(f"R2: a dead copy of {name} {offset} that nobody asked for")

@@ -36,10 +36,10 @@ from ackd.core.record.protocol import (
 from ackd.core.record.transitions import Outcome, Verb
 from tests.simulation.book import Coordinate, Holding, Ledger, Message, Place, name_of
 from tests.simulation.excuses import Excuses
-from tests.simulation.homes import apart, lapsed, noted, unknown
 from tests.simulation.log import Cluster, Topic, is_retry
 from tests.simulation.notes import NoteBook
 from tests.simulation.order import too_early
+from tests.simulation.origin_records import apart, lapsed, noted, unknown
 from tests.simulation.outboxes import Deliveries
 from tests.simulation.process import Process
 from tests.simulation.repeats import Repeats
@@ -153,7 +153,7 @@ class Decisions(Excuses):
         now_us = self.world.now_us
         for holding in message.holdings.values():
             held = self.still_held(holding, reply.now_ms)
-            if held and not self._forgotten(at, holding, by) and not self._homeless(at):
+            if held and not self._forgotten(at, holding, by) and not self._without_origin(at):
                 self.world.fail(
                     f"I3: {name_of(at)} granted by {by.name} while fence {holding.fence} holds it "
                     f"until {holding.told_ms} (now {reply.now_ms})"
@@ -196,7 +196,7 @@ class Decisions(Excuses):
             # After a loss of data: an ack of before that was replayed behind the grant's back.
             gone = op.verb is Verb.EXTEND or message.acked_us < holding.granted_us
             acked = message.acked_us and gone and self.disturbed()
-            newest = newest and not (acked or message.cancelled or self._homeless(at))
+            newest = newest and not (acked or message.cancelled or self._without_origin(at))
             newest = newest and reply.epoch == self.book.ledger(at.place).epoch
             # A forgotten lease of a message that is in the log no more is beyond help.
             kept = op.verb in (Verb.ACK, Verb.EXTEND) and not message.removed
@@ -373,7 +373,7 @@ class Decisions(Excuses):
             case Outcome.REFUSED | Outcome.FINISHED:
                 if (
                     op.generation < result.fence
-                ):  # a rollback forgot its home; it was sent again (R2)
+                ):  # a rollback forgot its origin record; it was sent again (R2)
                     message.dismissed.add(retry_copy)
                 elif message.again and result.outcome is Outcome.FINISHED:
                     message.dismissed.add(retry_copy)  # of an earlier epoch (R8)

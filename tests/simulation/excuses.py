@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ackd.core.ledger.bitmap import CHUNK_SHIFT
 from tests.simulation.book import Ack, Book, Coordinate, Holding, Message
-from tests.simulation.homes import homeless
+from tests.simulation.origin_records import without_origin
 from tests.simulation.process import Process
 from tests.simulation.world import World
 
@@ -39,8 +39,8 @@ class Excuses:
             return False
         return self.book.repaired_by(holding.told_by or holding.by, since_us, now_us)
 
-    def _homeless(self, at: Coordinate) -> bool:
-        return homeless(self.book, at, self.world.now_us)
+    def _without_origin(self, at: Coordinate) -> bool:
+        return without_origin(self.book, at, self.world.now_us)
 
     def _forgotten(self, at: Coordinate, holding: Holding, by: Process) -> bool:
         """A rollback lost the lease, and no owner's memory of it was there (I3: data loss)."""
@@ -59,7 +59,7 @@ class Excuses:
     def _ack_excused(self, at: Coordinate, ack: Ack, epoch: int, by: Process) -> bool:
         """The listed ways in which an acked message may come again (I2)."""
         book, now_us = self.book, self.world.now_us
-        if self._homeless(at):
+        if self._without_origin(at):
             return True
         if epoch > ack.epoch:
             return True  # `Seeks.reset` has made sure that an operator wanted this epoch

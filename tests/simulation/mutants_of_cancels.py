@@ -21,7 +21,7 @@ class ClaimedOrNot(WrongAsker):
     """A parked message counts as over although its copy may have claimed it."""
 
     def answered(self, call: RecordCall, op: Op, result: OpResult) -> OpResult:
-        """What was finished in its home is finished."""
+        """What was finished in its origin record is finished."""
         ended = ReplayAck(op.offset) in call.ops
         cancelled = op.verb is Verb.CLAIM and ended
         return result._replace(outcome=Outcome.FINISHED) if cancelled else result
@@ -56,7 +56,9 @@ def _lives(member: Member) -> bool:
 
 
 MUTANTS = (
-    Mutant("a claimed message is cancelled in its home", "I2", Parts(store=ClaimedOrNot), AWAY),
+    Mutant(
+        "a claimed message is cancelled in its origin record", "I2", Parts(store=ClaimedOrNot), AWAY
+    ),
     Mutant("a cancel is told before it is done", "I7", Parts(runtime=ToldBeforeItIsDone), WORK),
     Mutant("the silent are forgotten", "R10", Parts(store=ForgetsTheSilent), AWAY),
 )

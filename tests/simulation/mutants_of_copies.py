@@ -72,7 +72,7 @@ class SendingEndsTheLease(WrongStore):
     def decided(self, record: PartitionRecord, op: Op, result: OpResult) -> OpResult:
         """What was sent back has no deadline."""
         if op.verb is Verb.SEND and result.outcome is Outcome.SENT:
-            record.homes[op.offset].slot.when_ms = 0
+            record.origins[op.offset].slot.when_ms = 0
         return result
 
 

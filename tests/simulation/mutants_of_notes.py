@@ -19,9 +19,9 @@ class CopiesKnowNoNote(MemoryStore):
     async def notes(self, key: LedgerKey, offsets: Sequence[int]) -> list[bytes | None]:
         """Nothing of what was sent back."""
         record = self.data.records.get(key)
-        homes = {} if record is None else record.homes
+        origins = {} if record is None else record.origins
         pairs = zip(offsets, await super().notes(key, offsets), strict=True)
-        return [None if offset in homes else note for offset, note in pairs]
+        return [None if offset in origins else note for offset, note in pairs]
 
 
 class ToldBeforeItIsKept(SimStore):

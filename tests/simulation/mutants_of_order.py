@@ -70,8 +70,8 @@ class OpensWithoutParkedKeys(SimStore):
 
 def _line(record: PartitionRecord, offset: int) -> list[int]:
     """In which a message stands."""
-    home = record.homes.get(offset)
-    return [] if home is None or not home.key else record.parked[home.key]
+    origin = record.origins.get(offset)
+    return [] if origin is None or not origin.key else record.parked[origin.key]
 
 
 class ClaimsOutOfTurn(WrongStore):
@@ -93,10 +93,10 @@ class FreesWhatIsClaimed(WrongStore):
         line = _line(record, op.offset)
         if op.verb is Verb.CLAIM and result.outcome is Outcome.CLAIMED and line:
             line.remove(op.offset)
-            home = record.homes[op.offset]
+            origin = record.origins[op.offset]
             if not line:
-                del record.parked[home.key]
-            home.key = 0
+                del record.parked[origin.key]
+            origin.key = 0
         return result
 
 
@@ -113,12 +113,12 @@ class ParksInFront(WrongStore):
 
 
 class FreesOnlyTheClaimed(WrongStore):
-    """The line of its home hears of a copy only if its claim is known."""
+    """The line of its origin record hears of a copy only if its claim is known."""
 
     def decides(self, record: PartitionRecord, op: Op) -> Op:
         """A forgotten claim is not made good."""
-        home = record.homes.get(op.offset)
-        forgotten = home is not None and home.claimed_by is None
+        origin = record.origins.get(op.offset)
+        forgotten = origin is not None and origin.claimed_by is None
         return nothing(op) if isinstance(op, CloseOrigin) and op.finished and forgotten else op
 
 

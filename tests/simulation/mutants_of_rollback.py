@@ -55,7 +55,7 @@ class RepairsNothing(WrongAsker):
     """What the store forgot is not told it again."""
 
     def asks(self, call: RecordCall, op: Op) -> Op:
-        """No finishes, homes or leases."""
+        """No finishes, origin records or leases."""
         del call
         return nothing(op) if self._is_repair(op) else op
 
@@ -73,16 +73,18 @@ class RepairsNothing(WrongAsker):
         return isinstance(op, ReplayAck | ReplayFinished | RestoreMoved | RestoreClaimed)
 
 
-class RestoresNoHome(RepairsNothing):
+class RestoresNoOrigin(RepairsNothing):
     """The rest is told."""
 
     def _is_repair(self, op: Op) -> bool:
-        """Homes alone."""
+        """Origin records alone."""
         return op.verb is Verb.RESTORE
 
 
-class HomesArePassed(WrongStore):
-    """A settle of what a commit knows to be over does not wait for a home that is to come."""
+class OriginsArePassed(WrongStore):
+    """A settle of what a commit knows to be over does not wait for an origin record that is to
+    come.
+    """
 
     def decided(self, record: PartitionRecord, op: Op, result: OpResult) -> OpResult:
         """Lost at once. An ack is kept whatever comes."""
@@ -124,9 +126,14 @@ MUTANTS = (
         Parts(store=RepairsNothing),
         Story(("store_failover",)),
     ),
-    Mutant("a forgotten home is not written again", "R10", Parts(store=RestoresNoHome), FAILOVER),
+    Mutant(
+        "a forgotten origin record is not written again",
+        "R10",
+        Parts(store=RestoresNoOrigin),
+        FAILOVER,
+    ),
     Mutant("replays are given up", "R10", story=PROMOTED_KEYS, first=1087),
-    Mutant("settles overtake homes", "I7", Parts(memory=HomesArePassed), PROMOTED, 1016),
+    Mutant("settles overtake origin records", "I7", Parts(memory=OriginsArePassed), PROMOTED, 1016),
     Mutant("what is repaired was acked", "I7", Parts(memory=DoubtsNothing), FAILOVER),
     Mutant("late acks overtake claims", "R10", story=PROMOTED, first=2325),
     Mutant("no answer to a claim is one", "R2", Parts(store=UnansweredIsUnknown), FAILOVER),

@@ -15,7 +15,7 @@ REDRIVEN = "ackd-redriven"
 RUNNING, RIGHT = "dead-operation:", ":runner"
 
 
-def home_of(fields: Mapping[str, bytes | None]) -> tuple[str, str, int, int]:
+def origin_record_of(fields: Mapping[str, bytes | None]) -> tuple[str, str, int, int]:
     """(topic id, topic, partition, offset) of what a copy stands for: its dead letter, if it comes
     from one, else its origin.
     """

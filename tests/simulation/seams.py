@@ -27,9 +27,9 @@ def nothing(op: Op) -> Op:
 
 
 def lease_of(record: PartitionRecord, offset: int) -> Slot | None:
-    """What is kept of a message that was handed out: in its home, if it has one."""
-    home = record.homes.get(offset)
-    return record.slots.get(offset) if home is None else home.slot
+    """What is kept of a message that was handed out: in its origin record, if it has one."""
+    origin = record.origins.get(offset)
+    return record.slots.get(offset) if origin is None else origin.slot
 
 
 class WrongStore(MemoryStore):

@@ -96,7 +96,9 @@ def test_a_foreign_retry_is_learnt_soon_after_an_idle_time(run: Run, idle_ms: in
 def test_a_parked_lease_that_ends_early_frees_its_copy(
     run: Run, do: SettleVerb, *, at_owner: bool
 ) -> None:
-    """R4, I4: its copy asks the home when the lease ends, and this one ends before its deadline."""
+    """R4, I4: its copy asks the origin record when the lease ends, and this one ends before its
+    deadline.
+    """
     owner, other = owner_and_other(run)
     run.cluster.publish(TOPIC, 0, b"message")
     first = receive(run, owner)

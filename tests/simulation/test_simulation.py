@@ -63,13 +63,15 @@ def test_no_seed_breaks_an_invariant(chunk: int) -> None:
         (26, Story(("evict", "rebalance", "kill"))),
         # Copies in line filled the buffer, and the first of them was not fetched (R19, I8).
         (35, PARKED),
-        # An ack that a forgotten home had, and one that came before the home was restored (R10).
+        # An ack that a forgotten origin record had, and one that came before the origin record was
+        # restored (R10).
         (41, AWAY),
         # A partition was let go under live leases, and the next owner's record forgot one (R10).
         (56, AWAY),
         # The first answer to an ack was lost, the repeat's was not; then the ack was (R10).
         (65, AWAY),
-        # A record was lost as a whole, and homes of before were parked in the new one (R2, R19).
+        # A record was lost as a whole, and origin records of before were parked in the new one (R2,
+        # R19).
         (95, IN_ORDER),
         # Two failovers, one behind the other: what was let go was repeated only once (R10).
         (92, PROMOTED_KEYS),
@@ -81,9 +83,11 @@ def test_no_seed_breaks_an_invariant(chunk: int) -> None:
         (41, PROMOTED_KEYS),
         # Its record had no owner for 12 s, and who had served the ack repeated it for 10 (R10).
         (1087, PROMOTED_KEYS),
-        # A commit passed a message before its home was written again: its lease was `lost` (I7).
+        # A commit passed a message before its origin record was written again: its lease was `lost`
+        # (I7).
         (1016, PROMOTED),
-        # A commit passed a message whose home was there, and that it was sent was forgotten (I7).
+        # A commit passed a message whose origin record was there, and that it was sent was
+        # forgotten (I7).
         (1138, PROMOTED),
         # A late ack of before a failover that forgot who had claimed its copy (R2, R10).
         (2325, PROMOTED),
@@ -91,7 +95,7 @@ def test_no_seed_breaks_an_invariant(chunk: int) -> None:
         (2053, PROMOTED),
         # All was forgotten while nobody lived; a copy was first, its origin came later (R2, I3).
         (3021, PROMOTED_KEYS),
-        # The same where the failover forgot the whole home (R2, R10).
+        # The same where the failover forgot the whole origin record (R2, R10).
         (3733, PROMOTED),
         # One that was silent for a moment was forgotten with what it knew (R10).
         (2864, PROMOTED),
@@ -139,7 +143,8 @@ def test_r2_stuck_messages_are_sent_back_under_each_fault(kind: str) -> None:
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("more", [(), ("kill",), ("rebalance",)])
 def test_r10_what_was_sent_back_survives_a_store_failover(more: tuple[str, ...]) -> None:
-    """I1, I2, I3, I7: a home or a claim that a replica never got is written again by who knows it.
+    """I1, I2, I3, I7: an origin record or a claim that a replica never got is written again by who
+    knows it.
 
     Seeds 30 to 59 broke an invariant five times before that.
     """
@@ -256,9 +261,9 @@ def test_i7_the_last_note_comes_with_the_next_lease() -> None:
     ("story", "found"),
     [
         (cancels.WORK, []),
-        # A copy claimed its home in that moment, and was handed out after the cancel was told.
-        # A silent sidecar was forgotten, came back, and a failover forgot that: nobody waited for
-        # the acks that it had served (R10).
+        # A copy claimed its origin record in that moment, and was handed out after the cancel was
+        # told. A silent sidecar was forgotten, came back, and a failover forgot that: nobody waited
+        # for the acks that it had served (R10).
         (cancels.AWAY, [0, 61, 207, 499]),
     ],
 )

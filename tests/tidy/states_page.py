@@ -41,13 +41,13 @@ As the holder of the newest token sees it. With an older token the message looks
 is acked. `grant` is the owner's request to hand a message out; while a message is `leased`, or
 `waiting` and not yet due, it answers *held*. The last four are the owner's too: `send` moves a
 message into its origin record on the way to the retry topic, `bury` gives it up because its
-attempts are used up, `place` lets a copy from the retry topic in that has claimed its home,
-`finish` comes after the copy (dead letter or retry) was stored. *lost* changes nothing. Settles
-that count in phase `expired` say `late`.
+attempts are used up, `place` lets a copy from the retry topic in that has claimed its origin
+record, `finish` comes after the copy (dead letter or retry) was stored. *lost* changes nothing.
+Settles that count in phase `expired` say `late`.
 
 While a message is `sending`, and after it was sent, its settles are decided by this same table in
-the origin record, which holds the lease or the delay as it was. Once a copy has claimed the home,
-nothing changes there any more: an ack or an extend is *lost*, a repeat gets its old answer.
+the origin record, which holds the lease or the delay as it was. Once a copy has claimed the origin
+record, nothing changes there any more: an ack or an extend is *lost*, a repeat gets its old answer.
 
 """
 

@@ -190,7 +190,7 @@ def test_a_long_function_of_a_script_is_found() -> None:
 
 
 def test_a_bare_index_into_a_record_is_found() -> None:
-    text = "home[Home.KEY] = line[2] -- home[3]\nx = 'home'\nslot[1] = seen[1]\n"
+    text = "origin[Origin.KEY] = line[2] -- origin[3]\nx = 'origin'\nslot[1] = seen[1]\n"
     found = list(lua_bare_index([("a.lua", text)]))
     assert found == ["a.lua:1: line[2] has a name", "a.lua:3: slot[1] has a name"]
 

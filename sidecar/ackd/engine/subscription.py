@@ -15,13 +15,13 @@ from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import LedgerKey
 from ackd.core.ledger.effects import (
     Claim,
-    CloseHome,
+    CloseOriginRecord,
     Effect,
+    LeaveKeyQueue,
     PutOff,
     Restore,
     SendBack,
     SendDead,
-    Unpark,
 )
 from ackd.engine.base.context import Context
 from ackd.engine.base.state import SubscriptionState
@@ -267,16 +267,18 @@ class Subscription:
         itself.
         """
 
-        def unpark(partition: Partition, effect: Unpark) -> None:
-            if isinstance(effect.home, OriginRecordRef):
-                self.lines.over(partition, effect.offset, effect.home)
+        def leave_key_queue(partition: Partition, effect: LeaveKeyQueue) -> None:
+            if isinstance(effect.origin_record, OriginRecordRef):
+                self.lines.over(partition, effect.offset, effect.origin_record)
 
         return {
             SendBack: self.send_back.send,
             SendDead: self.dead_letters.send,
             Claim: lambda partition, effect: self.claims.claim(partition, effect.offset),
-            CloseHome: lambda partition, effect: self.claims.close(partition, effect.offset),
-            Unpark: unpark,
+            CloseOriginRecord: lambda partition, effect: self.claims.close(
+                partition, effect.offset
+            ),
+            LeaveKeyQueue: leave_key_queue,
             PutOff: foreign_delays.write,
             Restore: lambda partition, effect: self.bodies.restore(partition, effect.offset),
         }

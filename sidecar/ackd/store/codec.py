@@ -153,7 +153,7 @@ def decode_snapshot(answer: list[bytes]) -> Snapshot:
 def decode_head(answer: list[bytes]) -> tuple[Snapshot, Iterator[list[SlotView]]]:
     """All but the slots, and those in parts (a chunk's each): 100,000 take a tenth of a second."""
     verdict, created, moved, *numbers = _OPENED.unpack(answer[0])
-    *numbers, lost_homes = numbers
+    *numbers, lost_origins = numbers
     (
         now_ms,
         version,
@@ -183,7 +183,7 @@ def decode_head(answer: list[bytes]) -> tuple[Snapshot, Iterator[list[SlotView]]
         watermark,
         fence,
         journal_next,
-        lost_homes=bool(lost_homes),
+        lost_origins=bool(lost_origins),
     )
     lost: dict[int, None] = {}
     raw_slots: dict[int, bytes] = {}

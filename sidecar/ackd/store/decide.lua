@@ -15,7 +15,7 @@ local function transition(verb, offset, fence, rollback_epoch, attempt, arg, gro
     state, s_attempt, releases, s_fence, s_rollback_epoch, when_ms, first =
       unpack_(SLOT, page.data, at * Size.SLOT + 1)
   end
-  local phase, home, sent = state, false, state == State.SENDING
+  local phase, origin, sent = state, false, state == State.SENDING
   if over then
     local score = odd[offset]
     if score == nil then
@@ -25,41 +25,41 @@ local function transition(verb, offset, fence, rollback_epoch, attempt, arg, gro
     if score then
       phase, sent = Phase.GONE, score % 8 == Finish.SENT
     elseif verb > Verb.ACK and verb <= Verbs.SETTLE_LAST and rollback_epoch ~= h_rollback_epoch and now < repair_until then
-      sent = true -- perhaps: its home may have to be restored yet (`home.decides`)
+      sent = true -- perhaps: its origin record may have to be restored yet (`origin.decides`)
     end
   elseif state == State.LEASED and when_ms <= now then
     phase = Phase.EXPIRED
   end
   if sent and (verb >= Verbs.SETTLE_FIRST and verb <= Verbs.SETTLE_LAST or verb == Verb.LOOK) then
-    -- From here on the home is the slot (`home.settle`).
-    home = homes().of(offset)
-    if not home or verb == Verb.LOOK and home[Home.CLAIMED] == 1 then
+    -- From here on the origin record is the slot (`origin.settle`).
+    origin = origins().of(offset)
+    if not origin or verb == Verb.LOOK and origin[Origin.CLAIMED] == 1 then
       answer(over and phase == Phase.ACKED and Outcome.UNREPAIRED or Outcome.LOST,
         over and State.FINISHED or state, s_attempt, s_fence, when_ms, first, 0, offset)
       return true
     end
-    state, s_attempt, releases, s_fence, s_rollback_epoch, when_ms, first = unpack(home, 1, 7)
+    state, s_attempt, releases, s_fence, s_rollback_epoch, when_ms, first = unpack(origin, 1, 7)
     phase = state
     if state == State.FINISHED then
       phase = Phase.ACKED
     elseif state == State.LEASED and when_ms <= now then
       phase = Phase.EXPIRED
-      if home[Home.CLAIMED] == 0 and verb ~= Verb.LOOK and (verb ~= Verb.EXTEND or counted == 1)
+      if origin[Origin.CLAIMED] == 0 and verb ~= Verb.LOOK and (verb ~= Verb.EXTEND or counted == 1)
           and rollback_epoch ~= h_rollback_epoch and now < repair_until then
-        -- Its copy was perhaps claimed, and a rollback forgot that (`home.settle`).
+        -- Its copy was perhaps claimed, and a rollback forgot that (`origin.settle`).
         answer(Outcome.UNREPAIRED, over and State.FINISHED or State.SENDING, s_attempt, s_fence,
           when_ms, first, 0, offset)
         return true
       end
     end
   end
-  if verb == Verb.ACK and phase == Phase.ACKED and not home and rollback_epoch ~= h_rollback_epoch
-      and offset >= E.from and offset < E.to and not homes().missing and not H.of(offset) then
+  if verb == Verb.ACK and phase == Phase.ACKED and not origin and rollback_epoch ~= h_rollback_epoch
+      and offset >= E.from and offset < E.to and not origins().missing and not Origins.of(offset) then
     -- Over, and nobody knows how: it becomes an ack (`doubt.settle`).
     if now < repair_until then
       answer(Outcome.UNREPAIRED, State.FINISHED, s_attempt, s_fence, when_ms, first, 0, offset)
     else
-      H.acked_as(offset, false, fence + 1)
+      Origins.acked_as(offset, false, fence + 1)
       answer(Outcome.ACKED, State.FINISHED, s_attempt, fence + 1, when_ms, first, 0, offset)
     end
     return true
@@ -67,7 +67,7 @@ local function transition(verb, offset, fence, rollback_epoch, attempt, arg, gro
   if verb == Verb.GRANT or verb >= Verbs.MOVE_FIRST and verb <= Verbs.MOVE_LAST then
     local held = 0
     if verb ~= Verb.GRANT then
-      if verb == Verb.SEND and homes().missing then return false end
+      if verb == Verb.SEND and origins().missing then return false end
       if verb == Verb.BURY and not over then
         if fence ~= s_fence then
           phase = Phase.READY -- as if there were nothing to bury
@@ -84,7 +84,7 @@ local function transition(verb, offset, fence, rollback_epoch, attempt, arg, gro
         -- Never handed out: it goes only behind others of its key (R19).
         if arg ~= 0 and now < repair_until then
           held = repair_until
-        elseif arg == 0 or not H.line(arg) then
+        elseif arg == 0 or not Origins.line(arg) then
           phase = Phase.FORGOTTEN -- as if there were nothing to send
         end
       elseif phase == Phase.READY or verb == Verb.PLACE then
@@ -105,7 +105,7 @@ local function transition(verb, offset, fence, rollback_epoch, attempt, arg, gro
       answer(Outcome.HELD, state, s_attempt, s_fence, held, first, 0, offset)
       return true
     end
-  elseif (not over or home) and phase ~= Phase.ACKED and (fence ~= s_fence or rollback_epoch ~= s_rollback_epoch) then
+  elseif (not over or origin) and phase ~= Phase.ACKED and (fence ~= s_fence or rollback_epoch ~= s_rollback_epoch) then
     -- Another token. The newest one there is counts when the store forgot its grant (R9): then it
     -- has the larger fence, and the slot was not granted after the last possible rollback.
     if phase ~= Phase.DEAD and fence > s_fence and fence > fence_floor
@@ -132,18 +132,18 @@ local function transition(verb, offset, fence, rollback_epoch, attempt, arg, gro
     elseif phase == Phase.FORGOTTEN then
       outcome = Outcome.UNREPAIRED
     end
-    answer(outcome, over and State.FINISHED or home and State.SENDING or state, s_attempt, s_fence,
+    answer(outcome, over and State.FINISHED or origin and State.SENDING or state, s_attempt, s_fence,
       when_ms, first, phase == Phase.EXPIRED and 1 or 0, offset)
     return true
   end
-  if phase == Phase.EXPIRED and not home and verb >= Verbs.SETTLE_FIRST and verb <= Verbs.SETTLE_LAST
+  if phase == Phase.EXPIRED and not origin and verb >= Verbs.SETTLE_FIRST and verb <= Verbs.SETTLE_LAST
       and (verb ~= Verb.EXTEND or counted == 1) and rollback_epoch ~= h_rollback_epoch and now < repair_until then
-    -- It was perhaps sent back and claimed, and a rollback forgot that (`home.perhaps_claimed`).
+    -- It was perhaps sent back and claimed, and a rollback forgot that (`origin.perhaps_claimed`).
     answer(Outcome.UNREPAIRED, state, s_attempt, s_fence, when_ms, first, 0, offset)
     return true
   end
   local outcome, what = byte(T, (phase * 16 + verb) * 2 + 1, (phase * 16 + verb) * 2 + 2)
-  if home and home[Home.CLAIMED] == 1 and (what % 2 == 1 or phase == Phase.WAITING or phase == Phase.RELEASED) then
+  if origin and origin[Origin.CLAIMED] == 1 and (what % 2 == 1 or phase == Phase.WAITING or phase == Phase.RELEASED) then
     outcome, what = Outcome.LOST, 0
   end
   local target = (what - what % 2) / 2
@@ -152,17 +152,17 @@ local function transition(verb, offset, fence, rollback_epoch, attempt, arg, gro
     if phase == Phase.EXPIRED and verb >= Verbs.SETTLE_FIRST and verb <= Verbs.SETTLE_LAST then late = 1 end
     if target == State.FINISHED then
       if verb == Verb.FINISH then odd[offset] = now * 8 + arg end
-      if home then
+      if origin then
         -- An ack like any other from here on; only the retry copy still has to be told.
-        home[Slot.STATE], s_fence = State.FINISHED, home[Home.GENERATION]
-        H.set(offset, home)
-        H.leave(offset, home)
+        origin[Slot.STATE], s_fence = State.FINISHED, origin[Origin.GENERATION]
+        Origins.set(offset, origin)
+        Origins.leave(offset, origin)
         odd[offset] = false
         odd_gone[#odd_gone + 1] = number(offset)
       elseif verb == Verb.ACK and rollback_epoch ~= h_rollback_epoch and now < repair_until + Bound.REPEAT_MS
-          and not homes().missing and not H.of(offset) then
+          and not origins().missing and not Origins.of(offset) then
         s_fence = fence + 1
-        H.acked_as(offset, false, s_fence)
+        Origins.acked_as(offset, false, s_fence)
       end
       if offset >= watermark then finish(offset) end
       if E.any and (verb ~= Verb.FINISH or arg ~= Finish.SENT) then E.over[offset] = true end
@@ -175,11 +175,11 @@ local function transition(verb, offset, fence, rollback_epoch, attempt, arg, gro
           fences[group], h_fence = s_fence, s_fence
         end
         if verb == Verb.SEND then
-          local old = H.of(offset)
-          if old then H.leave(offset, old) else H.count = H.count + 1 end
+          local old = Origins.of(offset)
+          if old then Origins.leave(offset, old) else Origins.count = Origins.count + 1 end
           local sent_ = { state, s_attempt, releases, was, s_rollback_epoch, when_ms, first, s_fence, 0, 0, 0, 0, 0 }
-          H.set(offset, sent_)
-          if arg ~= 0 then H.park(offset, sent_, arg) end
+          Origins.set(offset, sent_)
+          if arg ~= 0 then Origins.park(offset, sent_, arg) end
         else
           s_attempt = math.min(s_attempt + 1, Bound.ATTEMPT_MAX)
           when_ms = now + arg
@@ -205,10 +205,10 @@ local function transition(verb, offset, fence, rollback_epoch, attempt, arg, gro
         end
       end
       state = target
-      if home then
-        home[Slot.STATE], home[Slot.ATTEMPT], home[Slot.RELEASES], home[Slot.FENCE], home[Slot.ROLLBACK_EPOCH], home[Slot.WHEN_MS], home[Slot.FIRST_S] =
+      if origin then
+        origin[Slot.STATE], origin[Slot.ATTEMPT], origin[Slot.RELEASES], origin[Slot.FENCE], origin[Slot.ROLLBACK_EPOCH], origin[Slot.WHEN_MS], origin[Slot.FIRST_S] =
           state, s_attempt, releases, s_fence, s_rollback_epoch, when_ms, first
-        H.set(offset, home)
+        Origins.set(offset, origin)
       else
         page.d[at] = pack(SLOT, state, s_attempt, releases, s_fence, s_rollback_epoch, when_ms, first)
         make("s", s_made, lists, page)
@@ -216,7 +216,7 @@ local function transition(verb, offset, fence, rollback_epoch, attempt, arg, gro
       end
     end
   end
-  if home then state = State.SENDING end
+  if origin then state = State.SENDING end
   if over or target == State.FINISHED then state = State.FINISHED end
   answer(outcome, state, s_attempt, s_fence, when_ms, first, late, offset)
   return true

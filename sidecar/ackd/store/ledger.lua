@@ -30,9 +30,9 @@ if not cold then return refuse(CallStatus.ABSENT) end
 if byte(cold) < Layout.OLDEST or byte(cold) > Layout.NEWEST then
   return refuse(CallStatus.LAYOUT)
 end
-local layout, h_incarnation, h_term, shift_ms, home_count
+local layout, h_incarnation, h_term, shift_ms, origin_count
 layout, h_incarnation, h_term, epoch, h_rollback_epoch, fence_floor, watermark, shift_ms, grace_until,
-  repair_until, dropped, home_count = unpack_(COLD, cold)
+  repair_until, dropped, origin_count = unpack_(COLD, cold)
 local version, h_seq, clock_ms, journal_next
 version, h_seq, clock_ms, h_fence, journal_next = unpack_(HOT, hot)
 if incarnation ~= 0 and incarnation ~= h_incarnation then
@@ -67,7 +67,7 @@ if next(odd) then odd = {} end
 if odd_gone[1] then odd_gone = {} end
 if journal[1] then journal = {} end
 if next(fences) then fences = {} end
-H.used, H.count, H.before = false, home_count, home_count
+Origins.used, Origins.count, Origins.before = false, origin_count, origin_count
 
 -- --- decide, in order
 for item = 0, count - 1 do
@@ -77,9 +77,9 @@ for item = 0, count - 1 do
     if not transition(verb, offset, fence, rollback_epoch, attempt, arg, group, counted) then
       return refuse(CallStatus.CHUNK_LOST, h_term, version)
     end
-  elseif verb <= Verbs.HOME_LAST then
-    if homes().missing then return refuse(CallStatus.CHUNK_LOST, h_term, version) end
-    H[verb](offset, fence, rollback_epoch, group, arg, counted, attempt)
+  elseif verb <= Verbs.ORIGIN_LAST then
+    if origins().missing then return refuse(CallStatus.CHUNK_LOST, h_term, version) end
+    Origins[verb](offset, fence, rollback_epoch, group, arg, counted, attempt)
   else
     local told = false
     if verb == Verb.REPLAY or verb == Verb.RESTORE or not b_gone[b_page(offset).c] then
@@ -147,27 +147,27 @@ end
 -- a server without memory refuses the HSET, which is therefore the first write, unless we free some.
 if #scores > 0 then call("EXISTS", BASE .. "x") end
 if #journal > 0 then call("EXISTS", BASE .. "j") end
-local new_homes, old_fields
-if H.used then
-  new_homes, old_fields = {}, {}
+local new_origins, old_fields
+if Origins.used then
+  new_origins, old_fields = {}, {}
   call("EXISTS", BASE .. "p", BASE .. "q")
-  for key in pairs(H.turned) do
-    local line = H.lines[key]
+  for key in pairs(Origins.turned) do
+    local line = Origins.lines[key]
     if line then
-      new_homes[#new_homes + 1], new_homes[#new_homes + 2] = "k" .. number(key), pack(LINE, unpack(line, 1, 3))
+      new_origins[#new_origins + 1], new_origins[#new_origins + 2] = "k" .. number(key), pack(LINE, unpack(line, 1, 3))
     else
       old_fields[#old_fields + 1] = "k" .. number(key)
     end
   end
-  if H.keys == 0 then
+  if Origins.keys == 0 then
     old_fields[#old_fields + 1] = "k"
-  elseif H.keys then
-    new_homes[#new_homes + 1], new_homes[#new_homes + 2] = "k", number(H.keys)
+  elseif Origins.keys then
+    new_origins[#new_origins + 1], new_origins[#new_origins + 2] = "k", number(Origins.keys)
   end
-  for o in pairs(H.dirty) do
-    local home = H.map[o]
-    if home then
-      new_homes[#new_homes + 1], new_homes[#new_homes + 2] = number(o), H.packed(home)
+  for o in pairs(Origins.dirty) do
+    local origin = Origins.map[o]
+    if origin then
+      new_origins[#new_origins + 1], new_origins[#new_origins + 2] = number(o), Origins.packed(origin)
     else
       old_fields[#old_fields + 1] = number(o)
     end
@@ -183,10 +183,10 @@ if count > 0 then version = version + 1 end
 if term ~= 0 then h_seq = seq end
 fields[2] = pack(HOT, version, h_seq, clock_ms, h_fence, journal_next)
 if watermark ~= old_watermark or dropped ~= old_dropped or epoch ~= old_epoch
-    or repair_until ~= old_repair or H.count ~= H.before or h_rollback_epoch ~= old_rollback_epoch then
+    or repair_until ~= old_repair or Origins.count ~= Origins.before or h_rollback_epoch ~= old_rollback_epoch then
   fields[#fields + 1], fields[#fields + 2] = "c", pack(COLD, layout, h_incarnation, h_term,
     epoch, h_rollback_epoch, fence_floor, watermark, shift_ms, grace_until, repair_until, dropped,
-    H.count)
+    Origins.count)
 end
 if E.doubted then fields[#fields + 1], fields[#fields + 2] = "d", pack(">I7I7", E.from, E.to) end
 variadic("HSET", META, fields)
@@ -198,12 +198,12 @@ end
 if odd_cleared then call("UNLINK", BASE .. "x") end
 variadic("ZREM", BASE .. "x", odd_gone)
 variadic("ZADD", BASE .. "x", scores)
-if H.used then
-  if H.gone then call("UNLINK", BASE .. "p", BASE .. "q") end
-  variadic("HSET", BASE .. "p", new_homes)
+if Origins.used then
+  if Origins.gone then call("UNLINK", BASE .. "p", BASE .. "q") end
+  variadic("HSET", BASE .. "p", new_origins)
   variadic("HDEL", BASE .. "p", old_fields)
-  if H.pruned > 0 then call("LTRIM", BASE .. "q", H.pruned, -1) end
-  variadic("RPUSH", BASE .. "q", H.closed)
+  if Origins.pruned > 0 then call("LTRIM", BASE .. "q", Origins.pruned, -1) end
+  variadic("RPUSH", BASE .. "q", Origins.closed)
 end
 for _, page in ipairs(b_dirty) do
   if not page.dead then save(BASE .. "b" .. page.c, page, 1, 96) end

@@ -25,7 +25,7 @@ if byte(cold) < Layout.OLDEST or byte(cold) > Layout.NEWEST then
   return refuse(CallStatus.LAYOUT)
 end
 local layout, h_incarnation, h_term, epoch, h_rollback_epoch, fence_floor, watermark, shift_ms, grace_until,
-  repair_until, dropped, home_count = unpack_(COLD, cold)
+  repair_until, dropped, origin_count = unpack_(COLD, cold)
 local version, h_seq, clock_ms, h_fence, journal_next = unpack_(HOT, hot)
 if not peek and term ~= 0 and term ~= h_term then return refuse(CallStatus.FENCED, h_term, previous) end
 
@@ -48,14 +48,14 @@ end
 if not peek then
   h_seq, version = h_seq + 1, version + 1
   call("HSET", META, "r", run, "c", pack(COLD, layout, h_incarnation, h_term, epoch, h_rollback_epoch,
-    fence_floor, watermark, shift_ms, grace_until, repair_until, dropped, home_count),
+    fence_floor, watermark, shift_ms, grace_until, repair_until, dropped, origin_count),
     "h", pack(HOT, version, h_seq, clock_ms, h_fence, journal_next))
 end
 
 local answer = { pack(OPENED, CallStatus.OK, created, moved, clock_ms, version, h_incarnation, h_term,
   h_seq, epoch, h_rollback_epoch, watermark, h_fence, journal_next,
-  home_count > 0 and 1 - call("EXISTS", BASE .. "p") or 0), previous }
-if home_count > 0 and call("HEXISTS", BASE .. "p", "k") == 1 then
+  origin_count > 0 and 1 - call("EXISTS", BASE .. "p") or 0), previous }
+if origin_count > 0 and call("HEXISTS", BASE .. "p", "k") == 1 then
   local keys = {}
   for _, field in ipairs(call("HKEYS", BASE .. "p")) do
     if byte(field) == 107 and #field > 1 then keys[#keys + 1] = pack(">I6", tonumber(sub(field, 2))) end

@@ -15,7 +15,7 @@ local floor, max, byte, char, sub = math.floor, math.max, string.byte, string.ch
 
 -- The head in two parts, so that an ordinary call writes few bytes. Seldom changed, field c: layout,
 -- incarnation, term, epoch, rollback epoch, fence floor, watermark, shift, grace until, repair until, first
--- slot chunk that was not dropped, number of homes. By every call, field h: version, seq, clock, fence, next journal
+-- slot chunk that was not dropped, number of origin records. By every call, field h: version, seq, clock, fence, next journal
 -- number.
 local COLD, HOT = ">BI6I7I4HI7I7I6I6I6I7I4", ">I7I7I6I7I7"
 -- state, attempt, releases, fence, rollback epoch, when_ms, first_s

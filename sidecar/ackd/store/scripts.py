@@ -36,14 +36,14 @@ _NUMBERS: dict[str, dict[str, int]] = {
         "RELEASES_MAX": slot.RELEASES_MAX,
         "EPOCH_MARKS": maintenance.EPOCH_MARKS,
         "EXCEPTIONS_KEEP_MS": maintenance.EXCEPTIONS_KEEP_MS,
-        "HOME_KEEP_MS": copies.HOME_KEEP_MS,
+        "ORIGIN_KEEP_MS": copies.ORIGIN_KEEP_MS,
         "PRUNE_MAX": copies.PRUNE_MAX,
         "REPEAT_MS": copies.REPEAT_MS,
         "UNKNOWN_AGAIN_MS": copies.UNKNOWN_AGAIN_MS,
     },
 }
 _SLOT = [each.name.upper() for each in fields(slot.Slot)]
-_HOME = [*_SLOT, *state.HOME_FIELDS]
+_ORIGIN = [*_SLOT, *state.ORIGIN_FIELDS]
 
 
 def _places(names: Iterable[str]) -> dict[str, int]:
@@ -53,7 +53,7 @@ def _places(names: Iterable[str]) -> dict[str, int]:
 
 _NUMBERS |= {
     "Slot": _places(_SLOT),
-    "Home": _places(_HOME),
+    "Origin": _places(_ORIGIN),
     "Line": _places(("FIRST", "LAST", "COUNT")),
     # Verbs are asked for by their range, in the order of `transitions.Verb`.
     "Verbs": {
@@ -62,7 +62,7 @@ _NUMBERS |= {
         "MOVE_FIRST": transitions.Verb.SEND,
         "MOVE_LAST": transitions.Verb.PLACE,
         "SLOT_LAST": transitions.Verb.LOOK,
-        "HOME_LAST": transitions.Verb.HEAD,
+        "ORIGIN_LAST": transitions.Verb.HEAD,
         "UPKEEP_FIRST": transitions.Verb.HOLE,
     },
 }
@@ -108,7 +108,7 @@ APPLY_PARTS = (
     "tools",
     "state",
     "chunks",
-    "homes",
+    "origins",
     "decide",
     "upkeep",
     "errors",

@@ -27,7 +27,7 @@ BATCH = 200
 SAMPLES = 50
 """MEMORY USAGE looks at so many elements of a hash, list or sorted set and reckons the rest."""
 
-HEAD, BITS, SLOTS, ODD, HOMES, JOURNAL, NOTES, ERRORS, OTHER = (
+HEAD, BITS, SLOTS, ODD, ORIGINS, JOURNAL, NOTES, ERRORS, OTHER = (
     "head",
     "finished bits",
     "lease slots",
@@ -43,8 +43,8 @@ _KINDS = {
     "b": BITS,
     "s": SLOTS,
     "x": ODD,
-    "p": HOMES,
-    "q": HOMES,
+    "p": ORIGINS,
+    "q": ORIGINS,
     "j": JOURNAL,
     "n": NOTES,
     "o": NOTES,

@@ -144,35 +144,35 @@ upkeep[Verb.HOLE] = function(offset, arg, group, _, counted)
   return kept
 end
 
--- Drop the homes that were closed long ago, oldest first (`home.prune`).
+-- Drop the origin records that were closed long ago, oldest first (`origin.prune`).
 local function prune()
   for _ = 1, Bound.PRUNE_MAX do
-    if H.count == 0 then return end
-    if H.pruned == #H.closing and not H.gone then
-      local from = H.pruned
+    if Origins.count == 0 then return end
+    if Origins.pruned == #Origins.closing and not Origins.gone then
+      local from = Origins.pruned
       for _, entry in ipairs(call("LRANGE", BASE .. "q", from, from + Bound.PRUNE_MAX - 1)) do
-        H.closing[#H.closing + 1] = entry
+        Origins.closing[#Origins.closing + 1] = entry
       end
     end
-    local entry = H.closing[H.pruned + 1]
+    local entry = Origins.closing[Origins.pruned + 1]
     if not entry then return end
     local closed_ms, offset = unpack_(">I6I8", entry)
-    if closed_ms > now - Bound.HOME_KEEP_MS then return end
-    H.pruned = H.pruned + 1
-    local home = H.of(offset)
-    if home and home[Home.CLOSED_MS] == closed_ms and home[Home.CLAIMED] == 0 and home[Slot.STATE] == State.LEASED and home[Slot.WHEN_MS] > now then
-      home[Home.CLOSED_MS] = now -- of `doubt.replayed`: its lease lives
-      H.set(offset, home)
-      H.closed[#H.closed + 1] = pack(">I6I8", now, offset)
-    elseif home and home[Home.CLOSED_MS] == closed_ms then
-      H.set(offset, false)
-      H.count = H.count - 1
+    if closed_ms > now - Bound.ORIGIN_KEEP_MS then return end
+    Origins.pruned = Origins.pruned + 1
+    local origin = Origins.of(offset)
+    if origin and origin[Origin.CLOSED_MS] == closed_ms and origin[Origin.CLAIMED] == 0 and origin[Slot.STATE] == State.LEASED and origin[Slot.WHEN_MS] > now then
+      origin[Origin.CLOSED_MS] = now -- of `doubt.replayed`: its lease lives
+      Origins.set(offset, origin)
+      Origins.closed[#Origins.closed + 1] = pack(">I6I8", now, offset)
+    elseif origin and origin[Origin.CLOSED_MS] == closed_ms then
+      Origins.set(offset, false)
+      Origins.count = Origins.count - 1
     end
   end
 end
 
 upkeep[Verb.ADVANCE] = function(offset, _, _, _, counted)
-  if H.before > 0 and homes().missing then return false end
+  if Origins.before > 0 and origins().missing then return false end
   doubt(counted, watermark, offset)
   watermark = max(watermark, offset)
   if not odd_cleared then
@@ -181,7 +181,7 @@ upkeep[Verb.ADVANCE] = function(offset, _, _, _, counted)
     for at = 1, #found, 2 do
       local o = tonumber(found[at])
       if o < watermark and odd[o] == nil then
-        if found[at + 1] % 8 == Finish.SENT and H.count > 0 and H.of(o) then
+        if found[at + 1] % 8 == Finish.SENT and Origins.count > 0 and Origins.of(o) then
           odd[o] = now * 8 + Finish.SENT
         else
           odd[o] = false
@@ -190,7 +190,7 @@ upkeep[Verb.ADVANCE] = function(offset, _, _, _, counted)
       end
     end
   end
-  if H.count > 0 then prune() end
+  if Origins.count > 0 then prune() end
   return 0
 end
 
@@ -208,19 +208,19 @@ end
 local function replayed(offset)
   doubt(0, offset, offset + 1)
   local raw = raw_slot(offset)
-  if not raw or homes().missing or H.of(offset) then return end
-  local home = { unpack_(SLOT, raw) }
-  if home[Slot.STATE] == State.LEASED and home[Slot.WHEN_MS] > now then
-    home[Home.GENERATION], home[Home.COPY_PARTITION], home[Home.COPY_OFFSET], home[Home.CLOSED_MS], home[Home.CLAIMED], home[Home.KEY] = home[Slot.FENCE], 0, 0, now, 0, 0
-    H.count = H.count + 1
-    H.set(offset, home)
-    H.closed[#H.closed + 1] = pack(">I6I8", now, offset)
+  if not raw or origins().missing or Origins.of(offset) then return end
+  local origin = { unpack_(SLOT, raw) }
+  if origin[Slot.STATE] == State.LEASED and origin[Slot.WHEN_MS] > now then
+    origin[Origin.GENERATION], origin[Origin.COPY_PARTITION], origin[Origin.COPY_OFFSET], origin[Origin.CLOSED_MS], origin[Origin.CLAIMED], origin[Origin.KEY] = origin[Slot.FENCE], 0, 0, now, 0, 0
+    Origins.count = Origins.count + 1
+    Origins.set(offset, origin)
+    Origins.closed[#Origins.closed + 1] = pack(">I6I8", now, offset)
   end
 end
 
 upkeep[Verb.REPLAY] = function(offset, arg, group, rollback_epoch, counted, fence)
   if arg == 2 then
-    homes().clear()
+    origins().clear()
     E.count, E.cleared = 0, true
     h_rollback_epoch = rollback_epoch
     return 0
@@ -228,22 +228,22 @@ upkeep[Verb.REPLAY] = function(offset, arg, group, rollback_epoch, counted, fenc
   if arg == 0 then
     if group ~= 0 and group ~= epoch % Bound.EPOCH_MARKS + 1 then return 0 end
     if counted == 0 and offset >= watermark and not finished(offset) then replayed(offset) end
-    local home = (H.count > 0 or fence > 0) and homes().of(offset)
-    if fence > (home and home[Home.GENERATION] or fence_floor) and not H.missing then
-      H.acked_as(offset, home, fence)
+    local origin = (Origins.count > 0 or fence > 0) and origins().of(offset)
+    if fence > (origin and origin[Origin.GENERATION] or fence_floor) and not Origins.missing then
+      Origins.acked_as(offset, origin, fence)
       odd[offset] = false
       odd_gone[#odd_gone + 1] = number(offset)
-    elseif home and home[Slot.STATE] ~= State.FINISHED then
+    elseif origin and origin[Slot.STATE] ~= State.FINISHED then
       if counted == 0 then
         odd[offset] = now * 8 + Finish.SENT
       else
         E.over[offset] = true
         odd[offset] = false
         odd_gone[#odd_gone + 1] = number(offset)
-        if home[Home.CLAIMED] == 0 or fence == home[Home.GENERATION] then
-          home[Slot.STATE] = State.FINISHED
-          H.set(offset, home)
-          H.leave(offset, home)
+        if origin[Origin.CLAIMED] == 0 or fence == origin[Origin.GENERATION] then
+          origin[Slot.STATE] = State.FINISHED
+          Origins.set(offset, origin)
+          Origins.leave(offset, origin)
         end
       end
     else
@@ -264,50 +264,50 @@ upkeep[Verb.REPLAY] = function(offset, arg, group, rollback_epoch, counted, fenc
   return 0
 end
 
--- A home that a rollback forgot (`home.restore`).
+-- An origin record that a rollback forgot (`origin.restore`).
 local function made_again(offset, before, counted, fence, attempt, group)
   h_fence = max(h_fence, fence)
   if before and before[Slot.STATE] == State.FINISHED then
-    before[Home.GENERATION] = fence
-    H.set(offset, before)
+    before[Origin.GENERATION] = fence
+    Origins.set(offset, before)
     return before
   end
-  if before then H.leave(offset, before) else H.count = H.count + 1 end
-  local home = { State.READY, attempt, 0, 0, 0, 0, 0, fence, 0, 0, 0, 0, 0 }
+  if before then Origins.leave(offset, before) else Origins.count = Origins.count + 1 end
+  local origin = { State.READY, attempt, 0, 0, 0, 0, 0, fence, 0, 0, 0, 0, 0 }
   local raw = counted == 1 and offset >= watermark and not finished(offset) and raw_slot(offset)
   if raw then
     local slot = { unpack_(SLOT, raw) }
     if slot[Slot.STATE] == State.LEASED and slot[Slot.FENCE] < fence and slot[Slot.WHEN_MS] > now then
-      for i = 1, 7 do home[i] = slot[i] end -- its holder was told a deadline since the rollback
+      for i = 1, 7 do origin[i] = slot[i] end -- its holder was told a deadline since the rollback
     end
   end
   if counted == 1 and group < 2 and offset >= watermark and finished(offset) and (odd[offset] == false
       or odd[offset] == nil and (odd_cleared or not call("ZSCORE", BASE .. "x", number(offset)))) then
-    home[Slot.STATE] = State.FINISHED -- the ack was repeated before the home
+    origin[Slot.STATE] = State.FINISHED -- the ack was repeated before the origin record
   end
-  H.set(offset, home)
-  return home
+  Origins.set(offset, origin)
+  return origin
 end
 
 upkeep[Verb.RESTORE] = function(offset, arg, group, rollback_epoch, counted, fence, attempt)
-  if homes().missing then return false end
+  if origins().missing then return false end
   if fence <= fence_floor then return 0 end
-  local home = H.of(offset)
-  if not home or home[Home.GENERATION] < fence then
-    home = made_again(offset, home, counted, fence, attempt, group)
+  local origin = Origins.of(offset)
+  if not origin or origin[Origin.GENERATION] < fence then
+    origin = made_again(offset, origin, counted, fence, attempt, group)
   end
-  if home[Home.GENERATION] > fence then return 0 end
-  if home[Slot.STATE] == State.FINISHED then E.over[offset] = true end
-  if home[Slot.STATE] ~= State.FINISHED and counted == 0 and home[Home.CLAIMED] == 0 then
-    home[Home.COPY_PARTITION], home[Home.COPY_OFFSET], home[Home.CLAIMED] = group, arg - 1, 1
-    H.set(offset, home)
-  elseif home[Slot.STATE] ~= State.FINISHED and counted == 1 and arg ~= 0 and home[Home.KEY] == 0 and home[Home.CLOSED_MS] == 0 then
-    H.park(offset, home, arg)
-    H.set(offset, home)
+  if origin[Origin.GENERATION] > fence then return 0 end
+  if origin[Slot.STATE] == State.FINISHED then E.over[offset] = true end
+  if origin[Slot.STATE] ~= State.FINISHED and counted == 0 and origin[Origin.CLAIMED] == 0 then
+    origin[Origin.COPY_PARTITION], origin[Origin.COPY_OFFSET], origin[Origin.CLAIMED] = group, arg - 1, 1
+    Origins.set(offset, origin)
+  elseif origin[Slot.STATE] ~= State.FINISHED and counted == 1 and arg ~= 0 and origin[Origin.KEY] == 0 and origin[Origin.CLOSED_MS] == 0 then
+    Origins.park(offset, origin, arg)
+    Origins.set(offset, origin)
   end
   local over = offset < watermark or finished(offset)
   if over or counted == 0 or group % 2 == 1 then
-    if home[Slot.STATE] ~= State.FINISHED then odd[offset] = now * 8 + Finish.SENT end
+    if origin[Slot.STATE] ~= State.FINISHED then odd[offset] = now * 8 + Finish.SENT end
     if over then return 0 end
     finish(offset)
     if term == 0 then journal[#journal + 1] = pack(JOURNAL, offset, Outcome.ACKED, 0, 0, 0) end
@@ -352,28 +352,28 @@ upkeep[Verb.RESET] = function(offset, arg)
   if not cut then E.doubted, E.from, E.to = E.doubted or E.to > 0, 0, 0 end
   odd, odd_gone, odd_cleared = {}, {}, true
   E.count, E.cleared = 0, true
-  if H.count > 0 then
-    local found = homes().gone and {} or call("HKEYS", BASE .. "p")
+  if Origins.count > 0 then
+    local found = origins().gone and {} or call("HKEYS", BASE .. "p")
     for _, field in ipairs(found) do
-      if byte(field) ~= 107 then H.of(tonumber(field)) end -- `k`: a line
+      if byte(field) ~= 107 then Origins.of(tonumber(field)) end -- `k`: a line
     end
-    H.count = 0
-    for o, home in pairs(H.map) do
-      if home and o >= offset then
-        if not cut and home[Slot.STATE] == State.LEASED and home[Slot.WHEN_MS] > now and home[Home.CLAIMED] == 0 then
+    Origins.count = 0
+    for o, origin in pairs(Origins.map) do
+      if origin and o >= offset then
+        if not cut and origin[Slot.STATE] == State.LEASED and origin[Slot.WHEN_MS] > now and origin[Origin.CLAIMED] == 0 then
           local page = s_page(o)
           make("s", s_made, lists, page)
-          page.d[o % PAGE_SLOTS] = pack(SLOT, unpack(home, 1, 7))
+          page.d[o % PAGE_SLOTS] = pack(SLOT, unpack(origin, 1, 7))
           touch(page, o % PAGE_SLOTS, s_dirty)
         end
-        H.leave(o, home)
-        H.set(o, false)
-      elseif home then
-        H.count = H.count + 1
-        if home[Slot.STATE] ~= State.FINISHED then odd[o] = now * 8 + Finish.SENT end
+        Origins.leave(o, origin)
+        Origins.set(o, false)
+      elseif origin then
+        Origins.count = Origins.count + 1
+        if origin[Slot.STATE] ~= State.FINISHED then odd[o] = now * 8 + Finish.SENT end
       end
     end
-    if H.count == 0 then H.clear() end
+    if Origins.count == 0 then Origins.clear() end
   end
   return 0
 end

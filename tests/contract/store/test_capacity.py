@@ -21,7 +21,7 @@ from ackd.engine.cluster.members import MemberNote, write_note
 from ackd.engine.partition.copy_headers import RetryCopy, retry_copy_headers
 from ackd.engine.publishing.outbox_codec import write_stored
 from ackd.ports import Store, Stored
-from ackd.store.survey import BITS, ERRORS, HEAD, HOMES, JOURNAL, ODD, SLOTS, FoundKeys, Survey
+from ackd.store.survey import BITS, ERRORS, HEAD, JOURNAL, ODD, ORIGINS, SLOTS, FoundKeys, Survey
 from tests.conftest import RedisFactory
 from tests.contract.store.owner import Owner
 from tests.contract.store.servers import connect, started
@@ -101,7 +101,7 @@ async def parked(store: Store) -> float:
     for start in range(0, COUNT, CALL):
         reply = await owner.call(*(MoveToRetry(start + n, start + n + 1) for n in range(CALL)))
         assert reply.verdict is CallStatus.OK
-    return (await found(store, owner)).sizes[HOMES] / COUNT
+    return (await found(store, owner)).sizes[ORIGINS] / COUNT
 
 
 async def texts(store: Store) -> float:

@@ -143,11 +143,11 @@ class Pair:
         if kind == "b" and self.record is not None:
             self.record.finished.chunks.pop(index, None)
 
-    def lose_homes(self) -> None:
+    def lose_origins(self) -> None:
         """Evict the origin records on both sides."""
         self.client.delete(f"{self.meta[:-1]}p")
         if self.record is not None:
-            self.record.homes.clear()
+            self.record.origins.clear()
             self.record.parked.clear()
 
 
@@ -216,10 +216,10 @@ def _hole(rng: random.Random, offset: int) -> Op:
 
 
 def _replay(rng: random.Random, pair: Pair, offset: int) -> Op:
-    what, generation = rng.choices(["finish", "chunk", "homes"], [12, 5, 1])[0], 0
+    what, generation = rng.choices(["finish", "chunk", "origins"], [12, 5, 1])[0], 0
     if what == "chunk":
         return RemakeChunk(offset // CHUNK)
-    if what == "homes":
+    if what == "origins":
         return ForgetOriginRecords(rng.randrange(1 << 16))
     if pair.sent and rng.random() < 0.5:
         offset, sent_as, _ = rng.choice(pair.sent[-20:])
@@ -317,7 +317,7 @@ def random_step(rng: random.Random, pair: Pair) -> None:
     elif kind < 0.08:
         pair.now_us += 14 * 3_600_000_000
     elif kind < 0.085:
-        pair.lose_homes()
+        pair.lose_origins()
     else:
         pair.apply(random_call(rng, pair))
 

@@ -14,7 +14,7 @@ from ackd.core.record.transitions import Outcome, Verb
 from ackd.ports import Store
 from ackd.store.survey import ERRORS, Survey
 from tests.contract.store.owner import Owner
-from tests.contract.store.test_homes import RETRY_COPY, claim, ended, send
+from tests.contract.store.test_origin_records import RETRY_COPY, claim, ended, send
 
 pytestmark = [pytest.mark.redis, pytest.mark.timeout(240)]
 said = partial(FailureTexts, first=b"")
@@ -74,7 +74,7 @@ async def test_a_takeover_changes_nothing_and_a_reset_forgets(store: Store) -> N
 
 
 async def test_r4_what_is_said_of_a_parked_message_goes_on_with_its_copy(store: Store) -> None:
-    """Kept in its home behind the finish, until its copy has taken it over."""
+    """Kept in its origin record behind the finish, until its copy has taken it over."""
     owner, retry_copy = await opened(store), await opened(store)
     (ack,) = await owner.grant(7, lease_ms=60_000)
     sent = await send(owner, 7)
@@ -96,7 +96,9 @@ async def test_r4_what_is_said_of_a_parked_message_goes_on_with_its_copy(store: 
 
 
 async def test_whatever_ends_a_message_takes_them_along(store: Store) -> None:
-    """An ack in its home, a message that the log has lost, an ack that is repeated (R10)."""
+    """An ack in its origin record, a message that the log has lost, an ack that is repeated
+    (R10).
+    """
     owner = await opened(store)
     acks = await owner.grant(1, 2, 3, lease_ms=1)
     for ack in acks:

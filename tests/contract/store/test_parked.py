@@ -116,7 +116,9 @@ async def test_r19_a_later_message_goes_only_while_its_key_is_parked(store: Stor
     assert [r.outcome for r in await park(owner, 5, key=OTHER)] == [Outcome.LOST]
     assert [r.outcome for r in await park(owner, 2)] == [Outcome.SENT]
     assert (await owner.open(again=True)).parked == [KEY]
-    assert (await owner.foreign(ack)).results[0].outcome is Outcome.ACKED  # at home, parked
+    assert (await owner.foreign(ack)).results[
+        0
+    ].outcome is Outcome.ACKED  # in its origin record, parked
     assert (await head(owner)).fence == 2
     assert [r.outcome for r in await park(owner, 3, 4)] == [Outcome.SENT] * 2
     for offset in (2, 3, 4):
@@ -172,7 +174,9 @@ async def test_r8_a_reset_takes_parked_messages_above_it_out_of_their_line(store
     assert (await head(owner)).outcome is Outcome.FINISHED
 
 
-async def test_r14_lines_are_lost_with_the_homes_and_never_alone(own_redis: RedisFactory) -> None:
+async def test_r14_lines_are_lost_with_the_origin_records_and_never_alone(
+    own_redis: RedisFactory,
+) -> None:
     """A key that looks free because its line was evicted would be out of order without a word."""
     server = own_redis(redis7())
     async with started(connect(server.port)) as store:
@@ -189,4 +193,4 @@ async def test_r14_lines_are_lost_with_the_homes_and_never_alone(own_redis: Redi
         follow = MoveToRetry(3, 1, KEY)
         assert (await owner.call(follow)).verdict is CallStatus.CHUNK_LOST
         snapshot = await owner.open(again=True)
-        assert (snapshot.lost_homes, snapshot.parked) == (True, [])
+        assert (snapshot.lost_origins, snapshot.parked) == (True, [])

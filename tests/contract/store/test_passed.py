@@ -1,5 +1,5 @@
 """Leases of what a commit has passed, after a failover: the script decides like the record
-(`home.decides`; R10, I7).
+(`origin.decides`; R10, I7).
 """
 
 from collections.abc import Callable
@@ -114,7 +114,7 @@ def test_i2_its_ack_is_kept_whatever_comes(client: Any, *, before: bool) -> None
 
 
 @pytest.mark.parametrize("verb", SETTLES)
-def test_r10_its_home_decides_as_soon_as_it_is_restored(client: Any, verb: Verb) -> None:
+def test_r10_its_origin_record_decides_as_soon_as_it_is_restored(client: Any, verb: Verb) -> None:
     store = _Passed(client, before=False)
     generation = store.pair.now_us + GENERATION
     store.one(RestoreMoved(1, generation, 3, 1, stored=True, released=True))
@@ -122,7 +122,7 @@ def test_r10_its_home_decides_as_soon_as_it_is_restored(client: Any, verb: Verb)
     assert store.settle(verb).outcome not in (Outcome.LOST, Outcome.UNREPAIRED)
 
 
-def test_r4_a_home_that_is_known_decides_at_once(client: Any) -> None:
+def test_r4_a_origin_record_that_is_known_decides_at_once(client: Any) -> None:
     store = _Passed(client, before=False, sent=2)
     assert store.settle(Verb.EXTEND, 1).outcome is Outcome.UNREPAIRED
     assert store.settle(Verb.LOOK, 2).outcome is Outcome.HELD

@@ -9,7 +9,7 @@ from ackd.core.record.protocol import CallStatus
 from ackd.errors import StoreSetupError
 from ackd.ports import Store
 from ackd.store.memory import MemoryStore
-from ackd.store.survey import BITS, HEAD, HOMES, SLOTS, FoundKeys, Survey
+from ackd.store.survey import BITS, HEAD, ORIGINS, SLOTS, FoundKeys, Survey
 from tests.contract.store.owner import Owner
 
 pytestmark = pytest.mark.redis
@@ -35,7 +35,7 @@ async def test_a_record_is_found_with_all_its_keys_and_goes_with_all_of_them(sto
     await owner.call(*acks[1:], MoveToRetry(7, 9), Advance(7))
     found = await of(survey, owner)
     assert found is not None
-    assert {HEAD, BITS, SLOTS, HOMES} <= found.sizes.keys()
+    assert {HEAD, BITS, SLOTS, ORIGINS} <= found.sizes.keys()
     assert (found.layout, found.watermark, found.owner) == (1, 7, "me#1")
     assert found.sizes[BITS] >= 4096
     await owner.grant(60)

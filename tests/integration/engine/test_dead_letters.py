@@ -217,7 +217,7 @@ def dead_records(place: Place) -> dict[LedgerKey, CoreRecord]:
     return {k: r for k, r in place.data.records.items() if k.subscription.endswith("!dead")}
 
 
-@pytest.mark.parametrize("harm", ["another server run", "homes gone"])
+@pytest.mark.parametrize("harm", ["another server run", "origin records gone"])
 async def test_r9_r14_a_copy_claims_although_nobody_owns_the_record_of_the_dead_letters(
     place: Place, monkeypatch: pytest.MonkeyPatch, harm: str
 ) -> None:
@@ -228,8 +228,8 @@ async def test_r9_r14_a_copy_claims_although_nobody_owns_the_record_of_the_dead_
         if not harmed:
             harmed.append(harm)
             for record in dead_records(place).values():
-                if harm == "homes gone":
-                    record.homes.clear()
+                if harm == "origin records gone":
+                    record.origins.clear()
                 else:
                     record.run = "an earlier one"
         claim(claims, partition, offset)
@@ -245,7 +245,7 @@ async def test_r9_r14_a_copy_claims_although_nobody_owns_the_record_of_the_dead_
     assert await listed(sidecar) == []
 
 
-async def test_i8_homes_of_what_was_redriven_are_dropped(place: Place) -> None:
+async def test_i8_origin_records_of_what_was_redriven_are_dropped(place: Place) -> None:
     sidecar = await place.start()
     await bury(sidecar, 3)
     await done(sidecar, await desk(sidecar).begin(NAME, REDRIVE))
@@ -255,14 +255,14 @@ async def test_i8_homes_of_what_was_redriven_are_dropped(place: Place) -> None:
     async def closed() -> bool:
         return sum(len(record.closing) for record in records.values()) == 3
 
-    await wait_until_async(closed, "the homes to be closed", timeout_s=60)
+    await wait_until_async(closed, "the origin records to be closed", timeout_s=60)
     marks = sidecar.runtime._subscriptions[NAME].dead_letter_records
     for key, record in records.items():
         record.closing = deque((1, offset) for _, offset in record.closing)
         for _, offset in record.closing:
-            record.homes[offset].closed_ms = 1
+            record.origins[offset].closed_ms = 1
         await marks.prune(key, 3)
-        assert (record.homes, record.home_count) == ({}, 0)
+        assert (record.origins, record.origin_count) == ({}, 0)
 
 
 async def test_another_sidecar_ends_what_one_has_left(place: Place) -> None:

@@ -62,7 +62,9 @@ async def test_settles_that_are_told_to_the_other_one(shop: Shop) -> None:
 
 
 async def test_r4_settles_of_a_parked_lease_that_are_told_to_the_other_one(shop: Shop) -> None:
-    """Its copy is with the owner, in the retry topic; what was said is in the message's home."""
+    """Its copy is with the owner, in the retry topic; what was said is in the message's origin
+    record.
+    """
     owner, other, message = await pair(shop, **SOON)
     states: list[str] = []
 

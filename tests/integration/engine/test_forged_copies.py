@@ -104,7 +104,9 @@ async def test_a_copy_of_nothing_here_has_no_name_of_a_message_here(
 
 
 async def test_a_made_up_generation_takes_no_message_from_its_holder(worker: Worker) -> None:
-    """It claims only a home of exactly that generation; here there is none, and no rollback."""
+    """It claims only an origin record of exactly that generation; here there is none, and no
+    rollback.
+    """
     await worker.publish(1)
     real = await worker.one(lease_ms=60_000)
     await forge(worker, retry_copy_headers(made_up(worker), ()))

@@ -62,7 +62,7 @@ async def redriven(place: Place) -> tuple[int, int, int]:
 
 
 def no_claim() -> Any:
-    """A copy is handed out without asking for its home."""
+    """A copy is handed out without asking for its origin record."""
 
     def arrived(self: ClaimTracker[Any], offset: int) -> None:
         self._life.make_ready(offset, self._entries.by_offset[offset])

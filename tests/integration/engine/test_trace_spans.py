@@ -93,15 +93,15 @@ async def until(check: Callable[[], bool], what: str) -> None:
 async def test_a_dead_letter_and_both_ways_of_its_redrive(shop: Shop) -> None:
     worker = await shop.start(attempts_max=1)
     await worker.publish(2)
-    home, origin = await worker.collect(2)
-    assert (await worker.settle(home, SettleVerb.DEAD, reason="bad")).status == "dead"
+    first, origin = await worker.collect(2)
+    assert (await worker.settle(first, SettleVerb.DEAD, reason="bad")).status == "dead"
     assert (await worker.settle(origin, SettleVerb.DEAD, reason="worse")).status == "dead"
     letters = {each.message: each for each in await worker.dead(2)}
     desk = worker.runtime.dead
-    ids = (letters[home.id].id,)
+    ids = (letters[first.id].id,)
     await over(worker, await desk.begin(NAME, DeadRequest(Kind.REDRIVE, ids)))
     again = await worker.one()
-    assert again.id == home.id
+    assert again.id == first.id
     assert (await worker.settle(again, SettleVerb.ACK)).status == "acked"
     ids = (letters[origin.id].id,)
     await over(worker, await desk.begin(NAME, DeadRequest(Kind.REDRIVE, ids, to=To.ORIGIN)))
@@ -110,12 +110,12 @@ async def test_a_dead_letter_and_both_ways_of_its_redrive(shop: Shop) -> None:
     assert (await worker.settle(new, SettleVerb.ACK)).status == "acked"
 
     found = await ended(worker)
-    assert life(found, home) == ["dead", "dead_letter", "redrive", "ack"]
+    assert life(found, first) == ["dead", "dead_letter", "redrive", "ack"]
     assert life(found, origin) == ["dead", "dead_letter", "redrive"]
     assert life(found, new) == ["ack"]
     stored = of(found, "dead_letter")
     reasons = {each["messaging.message.id"]: each["ackd.reason"] for each in stored}
-    assert reasons == {home.id: "bad", origin.id: "worse"}
+    assert reasons == {first.id: "bad", origin.id: "worse"}
     assert shop.topic not in {each["ackd.copy.topic"] for each in stored}
     for each in of(found, "redrive"):
         assert each["ackd.redriven.from"].endswith(
@@ -124,8 +124,10 @@ async def test_a_dead_letter_and_both_ways_of_its_redrive(shop: Shop) -> None:
         assert each["name"] == f"redrive {shop.topic}"
 
 
-async def test_a_copy_stays_the_message_of_its_home_and_of_its_epoch(shop: Shop) -> None:
-    """Also where the sidecar that has the copy does not own the home, after a seek (R8)."""
+async def test_a_copy_stays_the_message_of_its_origin_and_of_its_epoch(shop: Shop) -> None:
+    """Also where the sidecar that has the copy does not own the origin record, after a seek
+    (R8).
+    """
     one = await shop.start("one", **QUICK)
     await one.publish(2)
     before = await one.collect(2)

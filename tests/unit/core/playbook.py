@@ -15,16 +15,16 @@ from ackd.core.ids import LedgerKey
 from ackd.core.ledger.effects import (
     Bury,
     Claim,
-    CloseHome,
+    CloseOriginRecord,
     Effect,
     FetchFrom,
     FinishRange,
+    LeaveKeyQueue,
     Mistaken,
     PutOff,
     Restore,
     SendBack,
     SendDead,
-    Unpark,
 )
 from ackd.core.ledger.ledger import Ledger
 from ackd.core.ledger.order import OrderPosition
@@ -159,7 +159,15 @@ class Play:
                     self.dead.append(offset)
                 case Mistaken(what):
                     raise AssertionError(what)
-                case SendBack() | Bury() | Claim() | CloseHome() | Unpark() | Restore() | PutOff():
+                case (
+                    SendBack()
+                    | Bury()
+                    | Claim()
+                    | CloseOriginRecord()
+                    | LeaveKeyQueue()
+                    | Restore()
+                    | PutOff()
+                ):
                     self.asked.append(effect)
 
     def token(self, offset: int, nth: int) -> Token:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ackd.core.ledger.claims import BEHIND_AGAIN_MS, IN_LINE_MS
-from ackd.core.ledger.effects import Claim, SendBack, Unpark
+from ackd.core.ledger.effects import Claim, LeaveKeyQueue, SendBack
 from ackd.core.ledger.ledger import Ledger
 from ackd.core.ledger.order import PARTITION, OrderPosition, key_hash
 from ackd.core.ledger.send_back import FOLLOWERS_MAX, Rules, Stuck, Why
@@ -34,7 +34,7 @@ def place_of(body: Body) -> OrderPosition:
     """By its key; a copy says at its end whose copy it was."""
     if body.rank < 0:
         return OrderPosition(body.key, body.offset)
-    return OrderPosition(body.key, body.rank, home=f"home of {body.rank}")
+    return OrderPosition(body.key, body.rank, origin_record=f"origin record of {body.rank}")
 
 
 def opened(*slots: SlotView, parked: tuple[int, ...] = (), copies: bool = False) -> Ledger[Body]:
@@ -162,7 +162,7 @@ def test_a_partition_is_one_line_and_nothing_of_it_has_a_key_to_park() -> None:
 
 
 def claimed(ledger: Ledger[Body], offset: int, outcome: Outcome, state: State) -> None:
-    """What the home said, or PLACE."""
+    """What the origin record said, or PLACE."""
     ledger.claimed(offset, result(outcome, state), 7, T0_MS, T0_MS)
 
 
@@ -171,10 +171,10 @@ def test_only_the_first_copy_of_a_line_asks_and_the_next_when_it_is_over() -> No
     ledger.intake.fetched(1, [Body(0, rank=5), Body(1, rank=6), Body(2, B, rank=7)])
     assert ledger.drain() == [Claim(0), Claim(2)]
     claimed(ledger, 0, Outcome.DONE, State.WAITING)
-    assert ledger.drain() == []  # its home stays in line as long as it is not over
+    assert ledger.drain() == []  # its origin record stays in line as long as it is not over
     lease(ledger, 0)
     ledger.settled(0, Outcome.ACKED, 9, 0, T0_MS, T0_MS)
-    assert ledger.drain() == [Unpark(0, "home of 5"), Claim(1)]
+    assert ledger.drain() == [LeaveKeyQueue(0, "origin record of 5"), Claim(1)]
     assert ledger.over(0)
 
 
@@ -184,7 +184,7 @@ def test_a_copy_that_was_not_the_one_frees_nobody() -> None:
     ledger.intake.fetched(1, [Body(0, rank=5), Body(1, rank=5), Body(2, rank=6)])
     ledger.drain()
     claimed(ledger, 0, Outcome.REFUSED, State.READY)
-    assert Unpark(0, "home of 5") not in (effects := ledger.drain())
+    assert LeaveKeyQueue(0, "origin record of 5") not in (effects := ledger.drain())
     assert Claim(1) in effects
 
 
@@ -194,9 +194,9 @@ def test_a_copy_that_is_acked_was_claimed_whatever_was_forgotten() -> None:
     ledger.intake.fetched(1, [Body(0, rank=5)])
     assert ledger.drain() == [Claim(0)]
     ledger.acked([0, 2])
-    assert ledger.drain() == [Unpark(0, "home of 5")]
+    assert ledger.drain() == [LeaveKeyQueue(0, "origin record of 5")]
     ledger.intake.fetched(1, [Body(1, rank=6), Body(2, rank=7)])
-    assert ledger.drain() == [Claim(1), Unpark(2, "home of 7")]
+    assert ledger.drain() == [Claim(1), LeaveKeyQueue(2, "origin record of 7")]
 
 
 def test_copies_that_a_commit_says_to_be_over_are_read_over() -> None:
@@ -207,7 +207,7 @@ def test_copies_that_a_commit_says_to_be_over_are_read_over() -> None:
     assert ledger.claims is not None
     ledger.claims.read_over(1, 2)
     ledger.intake.fetched(1, [Body(0, rank=4), Body(1, rank=5), Body(2, rank=6), Body(3, rank=7)])
-    assert ledger.drain() == [Unpark(1, "home of 5"), Claim(3)]
+    assert ledger.drain() == [LeaveKeyQueue(1, "origin record of 5"), Claim(3)]
 
 
 def test_who_is_behind_a_copy_that_is_elsewhere_asks_again_soon_and_others_late() -> None:
@@ -232,7 +232,7 @@ def test_copies_in_line_do_not_stop_the_fetching_of_their_first() -> None:
 
 
 def test_a_line_in_another_order_than_its_copies_comes_to_its_end() -> None:
-    """R10: after a rollback the line at home may be another one. Its word counts."""
+    """R10: after a rollback the line in its origin record may be another one. Its word counts."""
     ledger = opened(copies=True)
     ledger.tick(T0_MS)
     ledger.intake.fetched(1, [Body(0, rank=5), Body(1, rank=7)])
@@ -242,7 +242,7 @@ def test_a_line_in_another_order_than_its_copies_comes_to_its_end() -> None:
     claimed(ledger, 1, Outcome.DONE, State.WAITING)
     lease(ledger, 1)
     ledger.settled(1, Outcome.ACKED, 9, 0, T0_MS, T0_MS)
-    assert ledger.drain() == [Unpark(1, "home of 7")]
+    assert ledger.drain() == [LeaveKeyQueue(1, "origin record of 7")]
     claimed(ledger, 0, Outcome.BEHIND, State.SENDING)
     ledger.tick(T0_MS + IN_LINE_MS + BEHIND_AGAIN_MS)
     assert ledger.drain() == [Claim(0)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ackd.core.ledger.sent_back import KEEP_MS, SENT_MAX, MovedMessages, SentBack, restored
-from ackd.core.record.copies import HOME_KEEP_MS
+from ackd.core.record.copies import ORIGIN_KEEP_MS
 from ackd.core.record.operations import ReplayAck
 from ackd.core.record.transitions import Outcome, Verb
 
@@ -25,8 +25,8 @@ def test_i7_a_store_that_was_set_back_by_minutes_learns_it_again() -> None:
     assert list(sent.young(TWO_MINUTES_MS)) == [0]
 
 
-def test_a_home_that_was_dropped_in_good_order_is_not_made_again() -> None:
-    assert KEEP_MS < HOME_KEEP_MS
+def test_a_origin_record_that_was_dropped_in_good_order_is_not_made_again() -> None:
+    assert KEEP_MS < ORIGIN_KEEP_MS
     sent = _sent()
     assert not sent.young(KEEP_MS + 1)
     sent.drop(10, KEEP_MS + 1)
@@ -34,7 +34,7 @@ def test_a_home_that_was_dropped_in_good_order_is_not_made_again() -> None:
 
 
 def test_i3_what_is_under_a_live_lease_is_remembered_for_as_long() -> None:
-    """Its home can't have been claimed, so it is there."""
+    """Its origin record can't have been claimed, so it is there."""
     sent = _sent(due_ms=KEEP_MS * 2)
     sent.drop(10, KEEP_MS + 1)
     assert list(sent.young(KEEP_MS + 1)) == [0]
@@ -48,13 +48,13 @@ def test_i8_no_more_than_a_bound_is_remembered_below_the_committed_position() ->
     assert list(sent) == list(range(5, SENT_MAX + 5))
 
 
-def test_i2_an_ack_in_the_home_is_told_again_as_one() -> None:
+def test_i2_an_ack_in_the_origin_record_is_told_again_as_one() -> None:
     sent = _sent(due_ms=LEASE[3])
     sent.settled(0, Outcome.ACKED, GENERATION, 0)
     assert restored(0, sent[0], 0) == [ReplayAck(0, GENERATION)]
 
 
-def test_i1_what_others_repeat_is_no_ack_of_the_home() -> None:
+def test_i1_what_others_repeat_is_no_ack_of_the_origin_record() -> None:
     """A journal's entry of a repeat has no generation: its copy must not be over by that."""
     sent = _sent(due_ms=LEASE[3])
     sent.settled(0, Outcome.ACKED, 0, 0)

@@ -119,5 +119,5 @@ def test_the_ranges_that_the_scripts_ask_for_are_what_they_are_called() -> None:
         Verb.BURY,
         Verb.PLACE,
     ]
-    homes = range(Verb.LOOK + 1, Verb.HOLE)
-    assert [Verb(each) for each in homes] == [Verb.CLAIM, Verb.CLOSE, Verb.HEAD]
+    origin_records = range(Verb.LOOK + 1, Verb.HOLE)
+    assert [Verb(each) for each in origin_records] == [Verb.CLAIM, Verb.CLOSE, Verb.HEAD]

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from ackd.core.ledger.effects import Bury, Claim, CloseHome, FinishRange, SendBack
+from ackd.core.ledger.effects import Bury, Claim, CloseOriginRecord, FinishRange, SendBack
 from ackd.core.ledger.ledger import Ledger
 from ackd.core.ledger.send_back import Rules, Stuck, Why
 from ackd.core.record.protocol import CallStatus, OpResult, SlotView, Snapshot
@@ -177,7 +177,7 @@ def test_a_copy_is_handed_out_only_after_its_claim() -> None:
     ledger = opened(waits, copies=True)
     ledger.drain()
     ledger.intake.fetched(1, [Body(0), Body(1), Body(2)])
-    assert ledger.drain() == [Claim(0), Claim(1), CloseHome(2)]
+    assert ledger.drain() == [Claim(0), Claim(1), CloseOriginRecord(2)]
     assert ledger.grants.take(3, 100) == []
     held = OpResult(Outcome.HELD, State.LEASED, 1, 9, T0_MS + 90_000, 5, late=False)
     ledger.claimed(0, held, 7, T0_MS, T0_MS)
@@ -185,7 +185,7 @@ def test_a_copy_is_handed_out_only_after_its_claim() -> None:
     ledger.claimed(1, placed, 7, T0_MS, T0_MS)
     assert ledger.grants.take(3, 100) == [1]
     ledger.tick(T0_MS + 5_000)
-    assert ledger.drain() == [CloseHome(1), Claim(0)]
+    assert ledger.drain() == [CloseOriginRecord(1), Claim(0)]
     refused = OpResult(Outcome.REFUSED, State.LEASED, 1, 9, 0, 5, late=False)
     ledger.claimed(0, refused, 7, T0_MS, T0_MS)
     assert ledger.drain() == [FinishRange(0, 1, 0)]

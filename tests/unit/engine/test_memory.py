@@ -116,13 +116,13 @@ def test_it_is_repeated_once_for_each_run_of_the_server() -> None:
     assert world.replays() == [(11, 14)]
 
 
-def test_homes_are_repeated_only_to_the_record_that_had_them() -> None:
+def test_origin_records_are_repeated_only_to_the_record_that_had_them() -> None:
     """R2: no copy belongs to a record that was made anew."""
     world = _World()
-    world.memory.acked_at_home(KEY, 2, 0, [(11, 7)])
-    world.memory.acked_at_home(KEY, 3, 0, [(12, 7)])
+    world.memory.acked_in_origin(KEY, 2, 0, [(11, 7)])
+    world.memory.acked_in_origin(KEY, 3, 0, [(12, 7)])
     assert world.replays() == [(11, 12)]
-    assert list(world.data.records[KEY].homes) == [11]
+    assert list(world.data.records[KEY].origins) == [11]
 
 
 def test_i3_an_extension_that_was_forgotten_is_repeated_as_it_was_last() -> None:

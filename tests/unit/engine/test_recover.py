@@ -53,14 +53,14 @@ def test_ranges_of_an_earlier_epoch_mean_nothing() -> None:
     assert lacking(_commit((12, 15), epoch=1), _record()) == []
 
 
-def test_what_is_being_sent_back_keeps_its_home_when_the_commit_passes_it() -> None:
+def test_what_is_being_sent_back_keeps_its_origin_record_when_the_commit_passes_it() -> None:
     """R2, R10: an ADVANCE alone would end the lease that is parked there."""
     record = _record(leased=(11, 13, 15))
     record.slots = [each._replace(state=State.SENDING) for each in record.slots[1:]]
     assert open_below(15, record) == [ReplayFinished(13)]
 
 
-def test_a_lease_that_the_commit_has_passed_goes_on_in_a_home() -> None:
+def test_a_lease_that_the_commit_has_passed_goes_on_in_a_origin_record() -> None:
     """I7: its message was acked or sent back, and an ADVANCE alone would say that it was acked."""
     record = _record(leased=(11, 13, 15))
     told = [ReplayFinished(each) for each in (11, 13)]

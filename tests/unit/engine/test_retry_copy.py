@@ -153,22 +153,25 @@ def test_whatever_the_headers_say_a_retry_copy_is_within_what_the_store_takes(
     retry_copy = retry_copy_of(record(headers), "work")
     if retry_copy is None:
         return
-    for origin in (retry_copy.origin, retry_copy.home):
+    for origin in (retry_copy.origin, retry_copy.origin_record):
         assert 0 <= origin.partition <= PARTITION_MAX
         assert 0 <= origin.offset <= OFFSET_MAX
     assert 0 <= retry_copy.order_key <= KEY_MAX
     key = LedgerKey(
-        retry_copy.home.cluster, "work", retry_copy.home.topic_id, retry_copy.home.partition
+        retry_copy.origin_record.cluster,
+        "work",
+        retry_copy.origin_record.topic_id,
+        retry_copy.origin_record.partition,
     )
     key.text().encode()
     ops: list[Op] = [
         ClaimOrigin(
-            retry_copy.home.offset,
+            retry_copy.origin_record.offset,
             retry_copy.generation,
             retry_copy.rollback_epoch,
             CopyRef(0, OFFSET_MAX),
         ),
-        CloseOrigin(retry_copy.home.offset, retry_copy.generation, finished=CopyRef(0, 0)),
+        CloseOrigin(retry_copy.origin_record.offset, retry_copy.generation, finished=CopyRef(0, 0)),
         PlaceCopy(
             17,
             retry_copy.generation,

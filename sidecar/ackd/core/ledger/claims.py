@@ -1,8 +1,8 @@
 """Retry copies, as the owner of their partition of the retry topic sees them (rule R2).
 
-The owner delivers a retry copy only after the copy has claimed its origin record (`home` in names).
-It then writes the confirmed claim into the copy's own record (PLACE), so a copy that has a slot has
-claimed. Only after that may the origin record be closed (CLOSE).
+The owner delivers a retry copy only after the copy has claimed its origin record (`origin_record`
+in names). It then writes the confirmed claim into the copy's own record (PLACE), so a copy that has
+a slot has claimed. Only after that may the origin record be closed (CLOSE).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Generic
 
 from ackd.core.ledger.bodies import Bodies
-from ackd.core.ledger.effects import Claim, CloseHome, Unpark
+from ackd.core.ledger.effects import Claim, CloseOriginRecord, LeaveKeyQueue
 from ackd.core.ledger.entries import Entries
 from ackd.core.ledger.entry import B, EntryStatus
 from ackd.core.ledger.lifecycle import Lifecycle
@@ -63,17 +63,17 @@ class ClaimTracker(Generic[B]):
         if order is None or body.offset not in self.finished_by_commit:
             return
         place = order.place_of(body)
-        if place is not None and place.home is not None:
-            self._entries.effects.append(Unpark(body.offset, place.home))
+        if place is not None and place.origin_record is not None:
+            self._entries.effects.append(LeaveKeyQueue(body.offset, place.origin_record))
 
-    def close_home(self, offset: int) -> None:
+    def close_origin_record(self, offset: int) -> None:
         """Close the origin record of a claimed copy. One in a key queue has to wait until the copy
-        is finished (`Unpark`).
+        is finished (`LeaveKeyQueue`).
         """
         order = self._life.order
         place = None if order is None else order.place(offset)
-        if place is None or place.home is None:
-            self._entries.effects.append(CloseHome(offset))
+        if place is None or place.origin_record is None:
+            self._entries.effects.append(CloseOriginRecord(offset))
 
     def claimed(
         self, offset: int, result: OpResult, rollback_epoch: int, store_ms: int, now_ms: int
@@ -106,7 +106,7 @@ class ClaimTracker(Generic[B]):
                 self._life.make_ready(offset, entry)
             case _:
                 self._life.decided(offset, entry, result, rollback_epoch, store_ms, now_ms)
-                self.close_home(offset)
+                self.close_origin_record(offset)
 
     def not_claimed(self, offsets: Iterable[int], again_ms: int, now_ms: int) -> None:
         """The store did not answer: claim again in `again_ms`."""

@@ -1,6 +1,6 @@
 """What a ledger decides and the engine carries out: plain values, in the order of decision.
 
-`home` in names is an origin record.
+`origin_record` in names is an origin record.
 """
 
 from __future__ import annotations
@@ -59,22 +59,23 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class CloseHome:
+class CloseOriginRecord:
     """Close the origin record of a retry copy (CLOSE): the copy has a slot, so it has claimed."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class Unpark:
+class LeaveKeyQueue:
     """A retry copy of an ordered message is finished: take its origin record out of the key queue
     (R19).
 
-    `home`: `OrderPosition.home` of the copy. Carry this out before the claims that follow.
+    `origin_record`: `OrderPosition.origin_record` of the copy. Carry this out before the claims
+    that follow.
     """
 
     offset: int
-    home: object
+    origin_record: object
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +124,8 @@ Effect = (
     | SendBack
     | Bury
     | Claim
-    | CloseHome
-    | Unpark
+    | CloseOriginRecord
+    | LeaveKeyQueue
     | PutOff
     | Restore
     | FinishRange

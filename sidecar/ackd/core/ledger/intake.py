@@ -146,7 +146,7 @@ class Intake(Generic[B]):
                 and before is None
                 and entry.hold is not EntryStatus.CLAIMING
             ):
-                self._claims.close_home(offset)
+                self._claims.close_origin_record(offset)
 
     def _gap(self, start: int, end: int, reason: int = 0) -> None:
         """The log does not have [start, end). A lease in that range lasts until it ends (rule R7).

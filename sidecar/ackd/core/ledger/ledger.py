@@ -18,7 +18,7 @@ from ackd.core.ledger.bitmap import ChunkedBitmap
 from ackd.core.ledger.bodies import Bodies
 from ackd.core.ledger.claims import ClaimTracker
 from ackd.core.ledger.deadlines import Deadlines
-from ackd.core.ledger.effects import Effect, Unpark
+from ackd.core.ledger.effects import Effect, LeaveKeyQueue
 from ackd.core.ledger.entries import Entries
 from ackd.core.ledger.entry import STATE_AFTER, B, Entry, EntryStatus
 from ackd.core.ledger.grants import Grants
@@ -211,7 +211,7 @@ class Ledger(Generic[B]):
         clock.ticked_ms = now_ms
         self._order_again(before, snapshot.parked)
         repair = self._merge(before) if same else Repair([], 0, [], [])
-        repair = repair._replace(homes=self.send_back.reread(snapshot.now_ms, now_ms))
+        repair = repair._replace(origin_records=self.send_back.reread(snapshot.now_ms, now_ms))
         self.intake.delays.reread(before.entries)
         for offset, old in before.entries.items():
             if old.body is not None and not entries.over(offset):
@@ -239,8 +239,8 @@ class Ledger(Generic[B]):
         for offset, place in self.order.restart(before.entries, entries.by_offset, parked):
             if not entries.over(offset):
                 self.order.arrived(offset, place)
-            elif place.home is not None:
-                entries.effects.append(Unpark(offset, place.home))
+            elif place.origin_record is not None:
+                entries.effects.append(LeaveKeyQueue(offset, place.origin_record))
 
     def _merge(self, before: Before[B]) -> Repair:
         # A message that moved to the retry topic is not merely finished: see

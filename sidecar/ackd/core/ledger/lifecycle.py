@@ -8,7 +8,15 @@ from collections.abc import Callable, Iterable
 from heapq import heappush
 from typing import Generic
 
-from ackd.core.ledger.effects import Bury, Claim, FinishRange, Restore, SendBack, SendDead, Unpark
+from ackd.core.ledger.effects import (
+    Bury,
+    Claim,
+    FinishRange,
+    LeaveKeyQueue,
+    Restore,
+    SendBack,
+    SendDead,
+)
 from ackd.core.ledger.entries import Entries
 from ackd.core.ledger.entry import HOLD_OF, UNKNOWN_ROLLBACK_EPOCH, B, Entry, EntryStatus
 from ackd.core.ledger.limits import LedgerLimits
@@ -238,8 +246,8 @@ class Lifecycle(Generic[B]):
         """
         place = order.place(offset)
         placed = entry is not None and entry.hold is not EntryStatus.CLAIMING
-        if placed and place is not None and place.home is not None:
-            self.entries.effects.append(Unpark(offset, place.home))
+        if placed and place is not None and place.origin_record is not None:
+            self.entries.effects.append(LeaveKeyQueue(offset, place.origin_record))
         self.next_turn(order.finished(offset))
 
     def next_turn(self, offset: int | None) -> None:

@@ -30,13 +30,13 @@ def key_hash(key: bytes) -> int:
 
 
 class OrderPosition(NamedTuple):
-    """Smaller ranks of a chain go first. `home`: for a retry copy, the origin record whose key
-    queue it leaves when it is finished.
+    """Smaller ranks of a chain go first. `origin_record`: for a retry copy, the origin record whose
+    key queue it leaves when it is finished.
     """
 
     chain: Hashable
     rank: int
-    home: object = None
+    origin_record: object = None
 
 
 _Chain = list[tuple[int, int]]
@@ -144,7 +144,7 @@ class KeyOrder(Generic[B]):
         its copies here, and it must still be worked off.
         """
         place = self._places.get(offset)
-        if place is None or place.home is not None:
+        if place is None or place.origin_record is not None:
             return True
         return place.chain not in self.parked and self._head(place.chain) == offset
 

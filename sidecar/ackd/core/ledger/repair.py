@@ -20,15 +20,15 @@ class Repair(NamedTuple):
     `finished`: offsets to replay. `watermark`: to advance to, 0 = the record's is right. `orphans`:
     (offset, fence, rollback epoch, attempt) of leases to release: the owner never got the answer to
     their grant, so nobody holds their tokens (R12). `leases`: (offset, fence, rollback epoch,
-    attempt, due_ms) to extend: the store lost them while their holders work on. `homes`: origin
-    records of recently moved messages, by offset, to restore before anything else.
+    attempt, due_ms) to extend: the store lost them while their holders work on. `origin_records`:
+    origin records of recently moved messages, by offset, to restore before anything else.
     """
 
     finished: list[int]
     watermark: int
     orphans: list[tuple[int, int, int, int]]
     leases: list[tuple[int, int, int, int, int]]
-    homes: Sequence[tuple[int, MovedMessages]] = ()
+    origin_records: Sequence[tuple[int, MovedMessages]] = ()
 
 
 class Before(NamedTuple, Generic[B]):

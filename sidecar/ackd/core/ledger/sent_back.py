@@ -13,9 +13,9 @@ from ackd.core.record.operations import Op, ReplayAck, RestoreMoved, Settle
 from ackd.core.record.transitions import Outcome, Verb
 
 KEEP_MS = 540_000
-"""A rollback is assumed to erase no more than this. It is shorter than `record.copies.HOME_KEEP_MS`
-(for how long the store keeps a closed origin record), so that an owner never restores one that the
-store has dropped in the regular way.
+"""A rollback is assumed to erase no more than this. It is shorter than
+`record.copies.ORIGIN_KEEP_MS` (for how long the store keeps a closed origin record), so that an
+owner never restores one that the store has dropped in the regular way.
 """
 SENT_MAX = 2_000
 """The newest messages below the committed position that are remembered for each partition."""

@@ -1,5 +1,5 @@
-"""Origin records (`Home`, `homes`): a message's lease state after it has left the window and until
-its retry copy (`claimed_by`) has claimed it (R2, R4).
+"""Origin records (`OriginRecord`, `origins`): a message's lease state after it has left the window
+and until its retry copy (`claimed_by`) has claimed it (R2, R4).
 
 SEND writes one beside the slots of the origin. It names the copy that counts (`generation`) and
 holds the lease or the delay as it was: the old token settles and extends there. A retry copy may be
@@ -34,7 +34,7 @@ from ackd.core.record.operations import (
 )
 from ackd.core.record.protocol import BlockedBy, Finish, OpResult
 from ackd.core.record.slot import Slot
-from ackd.core.record.state import Fences, Home, PartitionRecord
+from ackd.core.record.state import Fences, OriginRecord, PartitionRecord
 from ackd.core.record.transitions import (
     LATE_PHASE,
     LOST,
@@ -45,7 +45,7 @@ from ackd.core.record.transitions import (
     step,
 )
 
-HOME_KEEP_MS = 600_000
+ORIGIN_KEEP_MS = 600_000
 """A closed origin record is kept for this long, for copies that a slow broker stores late."""
 PRUNE_MAX = 64
 """One ADVANCE drops at most this many origin records."""
@@ -75,12 +75,12 @@ def send(record: PartitionRecord, op: MoveToRetry, slot: Slot, fences: Fences) -
     the copy's generation.
     """
     generation = fences.of(op.number)
-    before = record.homes.get(op.offset)
+    before = record.origins.get(op.offset)
     if before is None:
-        record.home_count += 1
+        record.origin_count += 1
     else:
         leave(record, op.offset, before)
-    record.homes[op.offset] = Home(replace(slot), generation, key=op.key)
+    record.origins[op.offset] = OriginRecord(replace(slot), generation, key=op.key)
     if op.key:
         park(record, op.key, op.offset)
     slot.fence, slot.rollback_epoch = generation, record.rollback_epoch
@@ -108,30 +108,30 @@ def decides(record: PartitionRecord, op: Settle, phase: Phase, now_ms: int) -> b
 def settle(record: PartitionRecord, op: Settle, now_ms: int) -> OpResult:
     """Settle a message in its origin record, by the same table. A claimed one never changes."""
     there = State.FINISHED if record.over(op.offset) else State.SENDING
-    home = record.homes.get(op.offset)
-    if home is None:
+    origin = record.origins.get(op.offset)
+    if origin is None:
         unknown = there is State.FINISHED and op.offset not in record.exceptions
         outcome = Outcome.UNREPAIRED if unknown else Outcome.LOST
         return record.slot(op.offset).result(outcome, state=there)
-    slot = home.slot
+    slot = origin.slot
     phase = slot.phase(now_ms)
-    if phase is Phase.EXPIRED and home.claimed_by is None and perhaps_claimed(record, op, now_ms):
+    if phase is Phase.EXPIRED and origin.claimed_by is None and perhaps_claimed(record, op, now_ms):
         return slot.result(Outcome.UNREPAIRED, state=there)
     if phase is not Phase.ACKED:
         phase = record.seen_by(op, phase, slot, now_ms)
     row = step(phase, op.verb)
-    if home.claimed_by is not None and (row.changes or phase in _HANDED_ON):
+    if origin.claimed_by is not None and (row.changes or phase in _HANDED_ON):
         row = LOST
     if row.changes and row.state is State.FINISHED:
         # From here on an ack like any other, but its copy has yet to learn of it. The sidecar that
         # served the ack remembers the generation, as a rollback may erase the origin record
         # (`replayed`).
-        slot = replace(slot, fence=home.generation)
-        home.slot.state = there = State.FINISHED
+        slot = replace(slot, fence=origin.generation)
+        origin.slot.state = there = State.FINISHED
         record.exceptions.pop(op.offset, None)
         if op.offset >= record.watermark:  # below it the chunk may have been dropped
             record.finish(op.offset)
-        leave(record, op.offset, home)
+        leave(record, op.offset, origin)
         record.errors.over(op.offset)
     elif row.changes:
         record.settle(op, row.state, slot, now_ms)
@@ -158,10 +158,10 @@ def look(record: PartitionRecord, op: LookUp, now_ms: int) -> OpResult:
     phase, slot = record.phase(op.offset, now_ms), record.slot(op.offset)
     there = State.FINISHED if record.over(op.offset) else slot.state
     if parked(record, op.offset, phase):
-        home = record.homes.get(op.offset)
-        if home is None or home.claimed_by is not None:
+        origin = record.origins.get(op.offset)
+        if origin is None or origin.claimed_by is not None:
             return slot.result(Outcome.LOST, state=there)
-        slot = home.slot
+        slot = origin.slot
         phase = slot.phase(now_ms)
     if phase is Phase.ACKED:
         return slot.result(Outcome.ALREADY_ACKED, state=there)
@@ -175,40 +175,40 @@ def look(record: PartitionRecord, op: LookUp, now_ms: int) -> OpResult:
 
 def claim(record: PartitionRecord, op: ClaimOrigin, now_ms: int) -> OpResult:
     """Decide whether a retry copy is the one that counts. The same copy gets CLAIMED again."""
-    home = record.homes.get(op.offset)
-    if home is None:
+    origin = record.origins.get(op.offset)
+    if origin is None:
         return _unknown(record, op, now_ms)
-    if op.generation < home.generation:
-        return _answer(Outcome.REFUSED, home)
-    if op.generation > home.generation and home.slot.state is not State.FINISHED:
+    if op.generation < origin.generation:
+        return _answer(Outcome.REFUSED, origin)
+    if op.generation > origin.generation and origin.slot.state is not State.FINISHED:
         # A rollback erased a later move.
         waits = now_ms < record.repair_until_ms
-        if waits or home.claimed_by is not None:
+        if waits or origin.claimed_by is not None:
             until_ms = record.repair_until_ms if waits else 0
-            return _answer(Outcome.HELD if waits else Outcome.LOST, home, until_ms)
+            return _answer(Outcome.HELD if waits else Outcome.LOST, origin, until_ms)
         # No other copy has claimed it, and nobody else will settle its lease.
-        home.generation = op.generation
-    if home.slot.state is State.FINISHED:
+        origin.generation = op.generation
+    if origin.slot.state is State.FINISHED:
         close(record, CloseOrigin(op.offset, op.generation), now_ms)
-        return _answer(Outcome.FINISHED, home)
-    if home.claimed_by is None:
-        if home.key and record.parked[home.key][0] != op.offset:
-            return behind(record, home.key)
-        held_ms = record.held_until(home.slot.phase(now_ms), home.slot, now_ms, waiting=False)
+        return _answer(Outcome.FINISHED, origin)
+    if origin.claimed_by is None:
+        if origin.key and record.parked[origin.key][0] != op.offset:
+            return behind(record, origin.key)
+        held_ms = record.held_until(origin.slot.phase(now_ms), origin.slot, now_ms, waiting=False)
         if held_ms:
-            return _answer(Outcome.HELD, home, held_ms)
-        home.claimed_by = op.copy
-    if home.claimed_by != op.copy:
-        return _answer(Outcome.REFUSED, home)
-    waiting = home.slot.state is State.WAITING
-    return _answer(Outcome.CLAIMED, home, home.slot.when_ms if waiting else 0)
+            return _answer(Outcome.HELD, origin, held_ms)
+        origin.claimed_by = op.copy
+    if origin.claimed_by != op.copy:
+        return _answer(Outcome.REFUSED, origin)
+    waiting = origin.slot.state is State.WAITING
+    return _answer(Outcome.CLAIMED, origin, origin.slot.when_ms if waiting else 0)
 
 
-def _answer(outcome: Outcome, home: Home, when_ms: int = 0) -> OpResult:
+def _answer(outcome: Outcome, origin: OriginRecord, when_ms: int = 0) -> OpResult:
     """The state is LEASED even if the lease has ended: a claimed copy is ready then."""
-    slot = home.slot
+    slot = origin.slot
     return OpResult(
-        outcome, slot.state, slot.attempt, home.generation, when_ms, slot.first_s, late=False
+        outcome, slot.state, slot.attempt, origin.generation, when_ms, slot.first_s, late=False
     )
 
 
@@ -226,8 +226,8 @@ def _unknown(record: PartitionRecord, op: ClaimOrigin, now_ms: int) -> OpResult:
         # its owner finds that it was finished: only then is the copy all there is.
         return slot.result(Outcome.HELD, when_ms=now_ms + UNKNOWN_AGAIN_MS)
     # From here on the copy holds the message: earlier leases are over.
-    record.homes[op.offset] = Home(Slot(attempt=op.attempt), op.generation, op.copy)
-    record.home_count += 1
+    record.origins[op.offset] = OriginRecord(Slot(attempt=op.attempt), op.generation, op.copy)
+    record.origin_count += 1
     record.exceptions.setdefault(op.offset, (Finish.SENT, now_ms))
     return slot.result(Outcome.LOST)
 
@@ -238,39 +238,39 @@ def close(record: PartitionRecord, op: CloseOrigin, now_ms: int) -> None:
     One in a key queue is closed only when its copy is finished. This also repairs a claim that a
     rollback erased, for which it needs the generation.
     """
-    home = record.homes.get(op.offset)
-    if home is None or home.closed_ms:
+    origin = record.origins.get(op.offset)
+    if origin is None or origin.closed_ms:
         return
     if op.finished is not None:
-        if home.claimed_by is None and home.generation == op.generation:
-            home.claimed_by = op.finished
-        if home.claimed_by != op.finished:
+        if origin.claimed_by is None and origin.generation == op.generation:
+            origin.claimed_by = op.finished
+        if origin.claimed_by != op.finished:
             return
-        leave(record, op.offset, home)
-    elif home.generation != op.generation or home.key:
+        leave(record, op.offset, origin)
+    elif origin.generation != op.generation or origin.key:
         return
-    if home.claimed_by is not None or home.slot.state is State.FINISHED:
-        home.closed_ms = now_ms
+    if origin.claimed_by is not None or origin.slot.state is State.FINISHED:
+        origin.closed_ms = now_ms
         record.closing.append((now_ms, op.offset))
         record.errors.over(op.offset)
 
 
 def prune(record: PartitionRecord, now_ms: int) -> None:
-    """Drop the origin records that were closed `HOME_KEEP_MS` ago, oldest first."""
-    until_ms = now_ms - HOME_KEEP_MS
+    """Drop the origin records that were closed `ORIGIN_KEEP_MS` ago, oldest first."""
+    until_ms = now_ms - ORIGIN_KEEP_MS
     for _ in range(PRUNE_MAX):
-        if not record.home_count or not record.closing or record.closing[0][0] > until_ms:
+        if not record.origin_count or not record.closing or record.closing[0][0] > until_ms:
             return
         closed_ms, offset = record.closing.popleft()
-        home = record.homes.get(offset)
-        if home is None or home.closed_ms != closed_ms:
+        origin = record.origins.get(offset)
+        if origin is None or origin.closed_ms != closed_ms:
             continue
-        if home.claimed_by is None and home.slot.phase(now_ms) is Phase.LEASED:
-            home.closed_ms = now_ms  # made by `doubt.replayed`, and its lease still lives
+        if origin.claimed_by is None and origin.slot.phase(now_ms) is Phase.LEASED:
+            origin.closed_ms = now_ms  # made by `doubt.replayed`, and its lease still lives
             record.closing.append((now_ms, offset))
         else:
-            del record.homes[offset]
-            record.home_count -= 1
+            del record.origins[offset]
+            record.origin_count -= 1
 
 
 def acked(record: PartitionRecord, op: Settle, slot: Slot, now_ms: int) -> Slot:
@@ -281,7 +281,7 @@ def acked(record: PartitionRecord, op: Settle, slot: Slot, now_ms: int) -> Slot:
     restores the erased one.
     """
     old = op.rollback_epoch != record.rollback_epoch and now_ms < record.repair_until_ms + REPEAT_MS
-    if not old or op.offset in record.homes or record.homes_lost:
+    if not old or op.offset in record.origins or record.origins_lost:
         return slot
     acked_as(record, op.offset, op.fence + 1, now_ms)
     return replace(slot, fence=op.fence + 1)
@@ -289,12 +289,12 @@ def acked(record: PartitionRecord, op: Settle, slot: Slot, now_ms: int) -> Slot:
 
 def acked_as(record: PartitionRecord, offset: int, generation: int, now_ms: int) -> None:
     """Write an origin record that only shows that its message is acked."""
-    before = record.homes.get(offset)
+    before = record.origins.get(offset)
     if before is None:
-        record.home_count += 1
+        record.origin_count += 1
     else:
         leave(record, offset, before)
-    record.homes[offset] = Home(Slot(State.FINISHED), generation, closed_ms=now_ms)
+    record.origins[offset] = OriginRecord(Slot(State.FINISHED), generation, closed_ms=now_ms)
     record.closing.append((now_ms, offset))
     record.errors.over(offset)
 
@@ -305,13 +305,16 @@ def replayed(record: PartitionRecord, op: ReplayAck | ReplayFinished, now_ms: in
     A sidecar that got the answer "acked" from the origin record is right, whichever copy has
     claimed that record since (I2). The rollback may have erased the record, too.
     """
-    home = record.homes.get(op.offset)
+    origin = record.origins.get(op.offset)
     generation = op.generation if isinstance(op, ReplayAck) else 0
-    if generation > (home.generation if home else record.fence_floor) and not record.homes_lost:
+    if (
+        generation > (origin.generation if origin else record.fence_floor)
+        and not record.origins_lost
+    ):
         acked_as(record, op.offset, generation, now_ms)
         record.exceptions.pop(op.offset, None)
         return
-    if home is None or home.slot.state is State.FINISHED:
+    if origin is None or origin.slot.state is State.FINISHED:
         record.errors.over(op.offset)
         return
     if isinstance(op, ReplayFinished):
@@ -319,9 +322,9 @@ def replayed(record: PartitionRecord, op: ReplayAck | ReplayFinished, now_ms: in
         return
     record.errors.over(op.offset)
     record.exceptions.pop(op.offset, None)
-    if home.claimed_by is None or generation == home.generation:
-        home.slot.state = State.FINISHED
-        leave(record, op.offset, home)
+    if origin.claimed_by is None or generation == origin.generation:
+        origin.slot.state = State.FINISHED
+        leave(record, op.offset, origin)
 
 
 def restore(record: PartitionRecord, op: RestoreOp, now_ms: int) -> int:
@@ -333,7 +336,7 @@ def restore(record: PartitionRecord, op: RestoreOp, now_ms: int) -> int:
     """
     if op.generation <= record.fence_floor:
         return 0
-    found = record.homes.get(op.offset)
+    found = record.origins.get(op.offset)
     if found is None or found.generation < op.generation:
         found = _made_again(record, op, found, now_ms)
     if found.generation > op.generation:
@@ -361,7 +364,7 @@ def restore(record: PartitionRecord, op: RestoreOp, now_ms: int) -> int:
     return 0
 
 
-def _known_of(record: PartitionRecord, op: RestoreOp, found: Home) -> None:
+def _known_of(record: PartitionRecord, op: RestoreOp, found: OriginRecord) -> None:
     """Set its key queue, or the copy that claimed it. A closed one has left its key queue."""
     if isinstance(op, RestoreClaimed):
         found.claimed_by = found.claimed_by or op.copy
@@ -370,17 +373,19 @@ def _known_of(record: PartitionRecord, op: RestoreOp, found: Home) -> None:
         park(record, op.key, op.offset)
 
 
-def _made_again(record: PartitionRecord, op: RestoreOp, before: Home | None, now_ms: int) -> Home:
+def _made_again(
+    record: PartitionRecord, op: RestoreOp, before: OriginRecord | None, now_ms: int
+) -> OriginRecord:
     """Make it again without its lease: whoever knows that restores it by an uncounted EXTEND."""
     record.fence = max(record.fence, op.generation)
     if before is not None and before.slot.state is State.FINISHED:
         before.generation = op.generation
         return before
     if before is None:
-        record.home_count += 1
+        record.origin_count += 1
     else:
         leave(record, op.offset, before)
-    made = record.homes[op.offset] = Home(Slot(attempt=op.attempt), op.generation)
+    made = record.origins[op.offset] = OriginRecord(Slot(attempt=op.attempt), op.generation)
     if isinstance(op, RestoreClaimed):
         return made
     slot = record.slots.get(op.offset)
@@ -409,21 +414,21 @@ def park(record: PartitionRecord, key: int, offset: int) -> None:
         line.append(offset)
 
 
-def leave(record: PartitionRecord, offset: int, home: Home) -> None:
+def leave(record: PartitionRecord, offset: int, origin: OriginRecord) -> None:
     """Take it out of its key queue: it blocks no other message any more."""
-    if not home.key:
+    if not origin.key:
         return
-    line = record.parked[home.key]
+    line = record.parked[origin.key]
     line.remove(offset)
     if not line:
-        del record.parked[home.key]
-    home.key = 0
+        del record.parked[origin.key]
+    origin.key = 0
 
 
 def behind(record: PartitionRecord, key: int) -> OpResult:
     """The answer BEHIND, with the first of a key queue."""
     first = record.parked[key][0]
-    return OpResult.blocked(BlockedBy(first, record.homes[first].claimed_by))
+    return OpResult.blocked(BlockedBy(first, record.origins[first].claimed_by))
 
 
 def head(record: PartitionRecord, key: int) -> OpResult:
@@ -440,29 +445,29 @@ def forget_all(record: PartitionRecord, rollback_epoch: int) -> None:
     """The store has lost the origin records (R14). With a new `rollback_epoch`, `claim` treats a
     missing one as forgotten instead of refusing the copy.
     """
-    record.homes.clear()
+    record.origins.clear()
     record.parked.clear()
     record.closing.clear()
     record.errors.clear()
-    record.home_count = 0
+    record.origin_count = 0
     record.rollback_epoch = rollback_epoch
 
 
 def reset(record: PartitionRecord, position: int, now_ms: int) -> dict[int, Slot]:
     """A new epoch from `position` on: drop the origin records there. Returns their live leases."""
     leases = {}
-    for offset in [o for o in record.homes if o >= position]:
-        home = record.homes.pop(offset)
-        leave(record, offset, home)
-        if home.claimed_by is None and home.slot.phase(now_ms) is Phase.LEASED:
-            leases[offset] = home.slot
-    record.home_count = len(record.homes)
-    if not record.homes:
+    for offset in [o for o in record.origins if o >= position]:
+        origin = record.origins.pop(offset)
+        leave(record, offset, origin)
+        if origin.claimed_by is None and origin.slot.phase(now_ms) is Phase.LEASED:
+            leases[offset] = origin.slot
+    record.origin_count = len(record.origins)
+    if not record.origins:
         record.closing.clear()
     record.exceptions = {
         offset: (Finish.SENT, now_ms)
-        for offset, home in record.homes.items()
-        if home.slot.state is not State.FINISHED
+        for offset, origin in record.origins.items()
+        if origin.slot.state is not State.FINISHED
     }
     return leases
 

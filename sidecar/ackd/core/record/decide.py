@@ -124,7 +124,7 @@ def open_record(
         ],
         chunks={i: bytes(c) for i, c in sorted(record.finished.chunks.items())},
         lost_chunks=sorted(record.listed - record.finished.chunks.keys()),
-        lost_homes=record.homes_lost,
+        lost_origins=record.origins_lost,
         parked=sorted(record.parked),
     )
 
@@ -197,7 +197,7 @@ def _admit(record: PartitionRecord, call: RecordCall, run: str) -> CallStatus:
     lost = record.listed - record.finished.chunks.keys()
     if lost and any(_touches(op, lost) for op in call.ops):
         return CallStatus.CHUNK_LOST
-    if record.homes_lost and any(op.verb in _WITH_HOMES for op in call.ops):
+    if record.origins_lost and any(op.verb in _WITH_ORIGINS for op in call.ops):
         return CallStatus.CHUNK_LOST
     return CallStatus.OK
 
@@ -362,7 +362,7 @@ def _touches(op: Op, lost: set[int]) -> bool:
 
 
 _OVER = (Phase.ACKED, Phase.GONE)
-_WITH_HOMES = (Verb.SEND, Verb.CLAIM, Verb.CLOSE, Verb.HEAD, Verb.ADVANCE, Verb.RESTORE)
+_WITH_ORIGINS = (Verb.SEND, Verb.CLAIM, Verb.CLOSE, Verb.HEAD, Verb.ADVANCE, Verb.RESTORE)
 _JOURNALED = frozenset(
     {Outcome.ACKED, Outcome.RETRYING, Outcome.EXTENDED, Outcome.DEAD, Outcome.RELEASED}
 )

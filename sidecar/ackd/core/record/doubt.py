@@ -14,7 +14,7 @@ from dataclasses import replace
 from ackd.core.record import copies
 from ackd.core.record.operations import Settle
 from ackd.core.record.protocol import OpResult
-from ackd.core.record.state import Home, PartitionRecord
+from ackd.core.record.state import OriginRecord, PartitionRecord
 from ackd.core.record.transitions import Outcome, Phase, State, Verb
 
 
@@ -31,11 +31,11 @@ def replayed(record: PartitionRecord, offset: int, now_ms: int) -> None:
         return
     add(record, offset, offset + 1)
     slot = record.slots.get(offset)
-    known = offset in record.homes or record.homes_lost
+    known = offset in record.origins or record.origins_lost
     if slot is not None and not known and slot.phase(now_ms) is Phase.LEASED:
         # Closed at once, since most are never used again. It stays while its lease lives.
-        record.homes[offset] = Home(replace(slot), slot.fence, closed_ms=now_ms)
-        record.home_count += 1
+        record.origins[offset] = OriginRecord(replace(slot), slot.fence, closed_ms=now_ms)
+        record.origin_count += 1
         record.closing.append((now_ms, offset))
 
 
@@ -46,12 +46,12 @@ def settle(record: PartitionRecord, op: Settle, phase: Phase, now_ms: int) -> Op
     if copies.decides(record, op, phase, now_ms):
         return copies.settle(record, op, now_ms)
     first, end = record.doubt
-    unknown = phase is Phase.ACKED and first <= op.offset < end and op.offset not in record.homes
+    unknown = phase is Phase.ACKED and first <= op.offset < end and op.offset not in record.origins
     if (
         op.verb is not Verb.ACK
         or not unknown
         or op.rollback_epoch == record.rollback_epoch
-        or record.homes_lost
+        or record.origins_lost
     ):
         return None
     slot = record.slot(op.offset)

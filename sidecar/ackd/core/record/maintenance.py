@@ -97,7 +97,7 @@ def advance(record: PartitionRecord, offset: int, now_ms: int) -> None:
     for each, (reason, since_ms) in list(record.exceptions.items()):
         if each < record.watermark and now_ms - since_ms > EXCEPTIONS_KEEP_MS:
             del record.exceptions[each]
-            if reason is Finish.SENT and each in record.homes:
+            if reason is Finish.SENT and each in record.origins:
                 record.exceptions[each] = (reason, now_ms)
     copies.prune(record, now_ms)
 

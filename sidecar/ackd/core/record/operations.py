@@ -20,7 +20,7 @@ use.
 
 RELEASED = 2
 STORED = 1
-_ONE_CHUNK, _ALL_HOMES = 1, 2
+_ONE_CHUNK, _ALL_ORIGINS = 1, 2
 
 
 class CopyRef(NamedTuple):
@@ -421,7 +421,7 @@ class ForgetOriginRecords(Operation):
     rollback_epoch: int
 
     def _item(self) -> Item:
-        return (Verb.REPLAY, 0, 0, self.rollback_epoch, 0, _ALL_HOMES, 0, True)
+        return (Verb.REPLAY, 0, 0, self.rollback_epoch, 0, _ALL_ORIGINS, 0, True)
 
 
 OwnersOp: TypeAlias = MoveToRetry | MarkDead | FinishOrigin | PlaceCopy

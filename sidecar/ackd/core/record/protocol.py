@@ -187,7 +187,7 @@ class Open:
 @dataclass(slots=True)
 class Snapshot:
     """A record as read by `Open`. `chunks`: bitmap chunks (index -> bytes) at or above the
-    watermark. `lost_homes`: the store has lost origin records (R14). `parked`: the blocked keys.
+    watermark. `lost_origins`: the store has lost origin records (R14). `parked`: the blocked keys.
     """
 
     verdict: CallStatus
@@ -207,5 +207,5 @@ class Snapshot:
     slots: list[SlotView] = field(default_factory=list)
     chunks: dict[int, bytes] = field(default_factory=dict)
     lost_chunks: list[int] = field(default_factory=list)
-    lost_homes: bool = False
+    lost_origins: bool = False
     parked: list[int] = field(default_factory=list)

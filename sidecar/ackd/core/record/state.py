@@ -1,7 +1,7 @@
 """One partition's record: its data, how to read it, and the writes that all parts share.
 
-A leaf: `decide`, `copies` and `maintenance` are functions over it. `Home` is an origin record,
-`rollback_epoch` the rollback epoch, `parked` the blocked keys with their key queues.
+A leaf: `decide`, `copies` and `maintenance` are functions over it. `OriginRecord` is an origin
+record, `rollback_epoch` the rollback epoch, `parked` the blocked keys with their key queues.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ackd.core.store_layout import FIRST
 
 
 @dataclass(slots=True)
-class Home:
+class OriginRecord:
     """An origin record. `slot`: the lease or delay as it was (FINISHED: acked). `claimed_by`: the
     retry copy that has claimed it. `closed_ms`: since when it is not needed, 0 = it is. `key`: the
     key in whose queue it is (`parked`), 0 = in none.
@@ -33,7 +33,7 @@ class Home:
     key: int = 0
 
 
-HOME_FIELDS = (
+ORIGIN_FIELDS = (
     *("GENERATION", "COPY_PARTITION", "COPY_OFFSET", "CLOSED_MS", "CLAIMED"),
     *("KEY", "BEFORE", "AFTER"),
 )
@@ -67,8 +67,8 @@ class PartitionRecord:
     slots: dict[int, Slot] = field(default_factory=dict)
     touched: set[int] = field(default_factory=set)
     exceptions: dict[int, tuple[Finish, int]] = field(default_factory=dict)
-    homes: dict[int, Home] = field(default_factory=dict)
-    home_count: int = 0
+    origins: dict[int, OriginRecord] = field(default_factory=dict)
+    origin_count: int = 0
     parked: dict[int, list[int]] = field(default_factory=dict)
     closing: deque[tuple[int, int]] = field(default_factory=deque)
     doubt: tuple[int, int] = (0, 0)
@@ -79,9 +79,9 @@ class PartitionRecord:
     # --- to read
 
     @property
-    def homes_lost(self) -> bool:
+    def origins_lost(self) -> bool:
         """The record's head counts origin records, but the store has lost them (R14)."""
-        return self.home_count > 0 and not self.homes
+        return self.origin_count > 0 and not self.origins
 
     def phase(self, offset: int, now_ms: int) -> Phase:
         """The phase of an offset at `now_ms`."""

@@ -1,7 +1,8 @@
 """Replay log: what this sidecar knows to be finished or leased, kept for a while in case the store
 forgets it (R10).
 
-`homes` in names are origin records; a ledger that was `let go` is that of a released partition.
+`origin_records` in names are origin records; a ledger that was `let go` is that of a released
+partition.
 """
 
 from __future__ import annotations
@@ -114,14 +115,14 @@ class ReplayLog:
         while self._ack_count > OFFSETS_MAX or self._acks[0].since_ms < now_ms - KEEP_MS:
             self._ack_count -= len(self._acks.popleft().offsets)
 
-    def acked_at_home(
-        self, key: LedgerKey, incarnation: int, epoch: int, homes: Sequence[tuple[int, int]]
+    def acked_in_origin(
+        self, key: LedgerKey, incarnation: int, epoch: int, moved: Sequence[tuple[int, int]]
     ) -> None:  # fmt: skip
         """Keep acks of moved messages: (offset, generation), so that they outlive the origin
         record.
         """
         mark = epoch_mark(epoch)
-        ops = [ReplayAck(offset, fence, mark=mark) for offset, fence in homes]
+        ops = [ReplayAck(offset, fence, mark=mark) for offset, fence in moved]
         self.told(key, incarnation, ops)
 
     def extended(self, key: LedgerKey, leases: Sequence[Lease]) -> None:
@@ -171,8 +172,8 @@ class ReplayLog:
 
     def known(self, key: LedgerKey, incarnation: int) -> list[Op]:
         """Return all that is remembered of one partition, as replays."""
-        homes = (each for each in self._first() if each.key == key)
-        ops = [op for each in homes if each.incarnation == incarnation for op in each.ops]
+        records = (each for each in self._first() if each.key == key)
+        ops = [op for each in records if each.incarnation == incarnation for op in each.ops]
         for acks in self._acks:
             if acks.key == key:
                 ops += _ops(acks.epoch, acks.offsets)

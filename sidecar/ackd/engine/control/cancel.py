@@ -3,7 +3,7 @@
 The wish is part of the live value, so every sidecar sees it. The sidecar that has the message
 carries it out: as an ack, or as `dead`, decided by the store like a settle of the worker. It writes
 the outcome beside the wish, where it stays for a while, so that the answer to a late settle can say
-that the message was cancelled. `home` names an origin record.
+that the message was cancelled. `origin_record` names an origin record.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ class Cancels:
         key = partition.key
         places = [_place(key.topic_id, key.partition, offset)]
         if retry_copy is not None:
-            both = (retry_copy.origin, retry_copy.home)
+            both = (retry_copy.origin, retry_copy.origin_record)
             places += [_place(each.topic_id, each.partition, each.offset) for each in both]
         LOG.warning("%s: %s was cancelled: %s", self._state.name, wish.message, done)
         self._context.metrics.cancels.at(self._state.name, done).inc()
@@ -233,12 +233,12 @@ class Cancels:
         self, partition: Partition, offset: int, retry_copy: RetryCopy, then: str, reason: str
     ) -> str | None:
         """End a message whose copy waits for the end of the lease in the origin record."""
-        handle, home = self._claims.handle(retry_copy), retry_copy.home
+        handle, origin_record = self._claims.handle(retry_copy), retry_copy.origin_record
         if then == "ack":
             over = await self._parked_ack(handle, partition, offset, retry_copy)
             done = "acked" if over else None
         else:
-            lease = await self.lease_at(handle, home)
+            lease = await self.lease_at(handle, origin_record)
             reply = await self._ask(handle, lease, reason)
             done = "dead" if _is(reply, Outcome.DEAD) else None
         if done is not None:
@@ -252,22 +252,24 @@ class Cancels:
         claims it at this very moment, the message goes on in the copy; a later attempt ends it
         there, as soon as the copy is placed.
         """
-        claims, home = self._claims, retry_copy.home
-        ops = [ReplayAck(home.offset), claims.question(partition, offset, retry_copy)]
+        claims, origin_record = self._claims, retry_copy.origin_record
+        ops = [ReplayAck(origin_record.offset), claims.question(partition, offset, retry_copy)]
         reply = await self._context.flusher.submit(handle, ops)
         if reply.verdict is not CallStatus.OK or reply.results[1].outcome is not Outcome.FINISHED:
             return False
-        told = [(home.offset, retry_copy.generation)]
-        self._context.memory.acked_at_home(handle.key, handle.incarnation, reply.epoch, told)
+        told = [(origin_record.offset, retry_copy.generation)]
+        self._context.memory.acked_in_origin(handle.key, handle.incarnation, reply.epoch, told)
         return True
 
-    async def lease_at(self, handle: LedgerHandle, home: Origin) -> Settle:
+    async def lease_at(self, handle: LedgerHandle, origin_record: Origin) -> Settle:
         """The operation that ends the lease in an origin record as dead."""
-        reply = await self._ask(handle, LookUp(home.offset))
+        reply = await self._ask(handle, LookUp(origin_record.offset))
         if reply.verdict is not CallStatus.OK:
             raise StoreError(f"the record is not open: {reply.verdict.name}")
         result = reply.results[0]
-        return Settle(Verb.DEAD, home.offset, result.fence, reply.rollback_epoch, result.attempt)
+        return Settle(
+            Verb.DEAD, origin_record.offset, result.fence, reply.rollback_epoch, result.attempt
+        )
 
     async def _ask(self, handle: LedgerHandle, op: Op, reason: str = "") -> RecordReply:
         said = [said_with(0, reason)] if reason else []

@@ -3,8 +3,8 @@ R29).
 
 A topic can't give up single messages, so "removed" is a bit in a record. Each partition of the
 dead-letter topic has a record like any other, under a name of its own; a redriven dead letter has
-its origin record (`home`) there. The sidecar that carries out an operation owns the record by term;
-a claim may have to rejoin it.
+its origin record (`origin_record`) there. The sidecar that carries out an operation owns the record
+by term; a claim may have to rejoin it.
 """
 
 from __future__ import annotations
@@ -72,13 +72,13 @@ class DeadLetterRecords:
             await self.decide(handle, [*[Advance(first)] * PRUNES, Drop(first)])
         return TakenRecord(handle, {slot.offset: slot for slot in snapshot.slots})
 
-    async def prune(self, key: LedgerKey, homes: int) -> None:
-        """Drop about `homes` origin records that were closed long ago. Raises StoreError.
+    async def prune(self, key: LedgerKey, count: int) -> None:
+        """Drop about `count` origin records that were closed long ago. Raises StoreError.
 
         The caller need not own the record. If the record is absent or moved, a later prune does.
         """
         handle = LedgerHandle(key)
-        for _ in range(homes // (PRUNES * PRUNE_MAX) + 1):
+        for _ in range(count // (PRUNES * PRUNE_MAX) + 1):
             await self._context.flusher.submit(handle, [Advance(0)] * PRUNES)
 
     async def decide(self, handle: LedgerHandle, ops: Sequence[Op]) -> RecordReply:

@@ -15,7 +15,7 @@ from collections import deque
 
 from ackd.api.dead_letters import DeadRequest, OperationView, Progress
 from ackd.core.dead_letter_key import dead_key
-from ackd.core.record.copies import HOME_KEEP_MS
+from ackd.core.record.copies import ORIGIN_KEEP_MS
 from ackd.engine.operations.archive import (
     ENDED,
     AnyDocument,
@@ -183,7 +183,7 @@ class Operations:
             await self._store.delete(self._running())
         await self._store.delete(self._right())
         if isinstance(document, RedriveDocument) and document.topic_id:
-            due_ms = self._context.clock.monotonic_ms() + HOME_KEEP_MS + PRUNE_AFTER_MS
+            due_ms = self._context.clock.monotonic_ms() + ORIGIN_KEEP_MS + PRUNE_AFTER_MS
             self._to_prune.append((due_ms, document))
 
     async def _until_ended(self, document: AnyDocument) -> None:

@@ -4,7 +4,7 @@ begins.
 To the group: origin record, copy in the retry topic, finish, as for any message that moves to the
 retry topic (R2, R29). However often a batch is begun anew, the group gets exactly one copy of each
 message. To the origin topic there are no claims: if the sidecar dies between copy and mark, one
-batch is published twice. `home` names an origin record.
+batch is published twice. `moved_letter` names an origin record.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NAP_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Home:
+class _MovedLetter:
     """A dead letter on its way, with the generation and rollback epoch (`rollback_epoch`) of its
     slot.
     """
@@ -252,7 +252,7 @@ class RedriveJob:
                 letter.retry_copy.origin.topic,
                 letter.record.key,
                 letter.record.value,
-                self._headers(letter) + redriven_headers(log.home(letter)),
+                self._headers(letter) + redriven_headers(log.origin_record(letter)),
             )
             for letter in free
         ]
@@ -272,14 +272,20 @@ class RedriveJob:
     ) -> tuple[int, int]:
         """Origin record, copy, finish (R2). Beginning anew after a crash is harmless."""
         partitions = await self._parts.retry_topic.ensure()
-        homes, before = await self._send(taken, letters)
-        copies = [self._copy(log, taken, home, partitions) for home in homes]
+        moved_letters, before = await self._send(taken, letters)
+        copies = [
+            self._copy(log, taken, moved_letter, partitions) for moved_letter in moved_letters
+        ]
         results = await self._state.broker.publish(copies)
-        stored = [home for home, result in zip(homes, results, strict=True) if not _bad(result)]
+        stored = [
+            moved_letter
+            for moved_letter, result in zip(moved_letters, results, strict=True)
+            if not _bad(result)
+        ]
         if stored:
             await self._mark(taken, stored)
-            self._tell(log, [home.letter for home in stored])
-        if len(stored) < len(homes):
+            self._tell(log, [moved_letter.letter for moved_letter in stored])
+        if len(stored) < len(moved_letters):
             self._parts.retry_topic.doubt()
         return before + len(stored), _refused(results)
 
@@ -287,55 +293,63 @@ class RedriveJob:
         """Write spans for these letters, if traces are on."""
         tracing = self._parts.tracing
         if tracing is not None:
-            told = [(each.retry_copy, log.home(each).id) for each in letters]
+            told = [(each.retry_copy, log.origin_record(each).id) for each in letters]
             tracing.redriven(told, self._context.clock.wall_ms())
 
-    async def _send(self, taken: TakenRecord, letters: Sequence[Letter]) -> tuple[list[_Home], int]:
+    async def _send(
+        self, taken: TakenRecord, letters: Sequence[Letter]
+    ) -> tuple[list[_MovedLetter], int]:
         """Write the origin records; also counts the letters that an earlier attempt at this batch
         redrove.
         """
         reply = await self._marks.decide(taken.handle, _send_ops(letters))
-        homes: list[_Home] = []
+        moved_letters: list[_MovedLetter] = []
         before = 0
         for letter, result in zip(letters, reply.results[1::2], strict=True):
             if result.outcome is Outcome.SENT:
                 slot = taken.slots.get(letter.record.offset)
                 rollback_epoch = reply.rollback_epoch if slot is None else slot.rollback_epoch
-                homes.append(_Home(letter, result.fence, rollback_epoch))
+                moved_letters.append(_MovedLetter(letter, result.fence, rollback_epoch))
             elif result.outcome is Outcome.FINISHED:
                 before += 1
             else:
-                raise StoreError(f"a home was answered {result.outcome.name}; trying again")
-        return homes, before
+                raise StoreError(
+                    f"an origin record was answered {result.outcome.name}; trying again"
+                )
+        return moved_letters, before
 
-    async def _mark(self, taken: TakenRecord, homes: Sequence[_Home]) -> None:
+    async def _mark(self, taken: TakenRecord, moved_letters: Sequence[_MovedLetter]) -> None:
         """The copies are durable: mark the dead letters as gone."""
         ops = [
-            _finish(home.letter.record.offset, home.generation, home.rollback_epoch)
-            for home in homes
+            _finish(
+                moved_letter.letter.record.offset,
+                moved_letter.generation,
+                moved_letter.rollback_epoch,
+            )
+            for moved_letter in moved_letters
         ]
         # Two drop as many old origin records as this batch made.
         ops += [Advance(0)] * 2
         reply = await self._marks.decide(taken.handle, ops)
-        if any(each.state is not State.FINISHED for each in reply.results[: len(homes)]):
+        if any(each.state is not State.FINISHED for each in reply.results[: len(moved_letters)]):
             raise StoreError("a copy could not be marked; trying again")
 
     def _copy(
-        self, log: DeadLetterLog, taken: TakenRecord, home: _Home, partitions: int
+        self, log: DeadLetterLog, taken: TakenRecord, moved_letter: _MovedLetter, partitions: int
     ) -> Outgoing:
-        letter = home.letter
+        letter = moved_letter.letter
         old, record = letter.retry_copy, letter.record
         retry_copy = RetryCopy(
             origin=old.origin,
             subscription=old.subscription,
-            generation=home.generation,
+            generation=moved_letter.generation,
             incarnation=taken.handle.incarnation,
-            rollback_epoch=home.rollback_epoch,
+            rollback_epoch=moved_letter.rollback_epoch,
             attempt=0,
             due_ms=0,
             first_ms=self._context.clock.wall_ms(),
             published_ms=old.published_ms,
-            redriven=log.home(letter),
+            redriven=log.origin_record(letter),
             reset_epoch=old.reset_epoch,
         )
         place = None

@@ -83,7 +83,7 @@ def remade(context: Context, snapshot: Snapshot) -> list[Op]:
     counted.
     """
     ops: list[Op] = [RemakeChunk(index) for index in snapshot.lost_chunks]
-    if snapshot.lost_homes:
+    if snapshot.lost_origins:
         ops.append(ForgetOriginRecords(context.random_bits(ROLLBACK_EPOCH_BITS)))
     if ops:
         context.metrics.store_data_lost.at().inc()

@@ -3,8 +3,8 @@ log.
 
 Order of trust: an operator's reset (a commit that ackd did not make) wins over the store, the store
 over ackd's own commit, and that over the start policy (rules R1, R6, R8). In names, `foreign` is an
-external commit, `homes` are origin records, `rollback_epoch` is the rollback epoch, `nominated` is
-assigned by the group.
+external commit, `origin_records` are origin records, `rollback_epoch` is the rollback epoch,
+`nominated` is assigned by the group.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Recovery:
         must_commit = await self._reconcile(wish, found, snapshot)
         if found.foreign and wish.accept_foreign:
             await self._end_copies(found, snapshot)
-        if must_commit or snapshot.lost_chunks or snapshot.lost_homes:
+        if must_commit or snapshot.lost_chunks or snapshot.lost_origins:
             snapshot = await self._open(await self._request(wish, None, snapshot.term))
         slots, snapshot.slots = snapshot.slots, []
         now_ms = self._context.clock.monotonic_ms()
@@ -169,8 +169,8 @@ class Recovery:
         if snapshot.lost_chunks:
             self._data_lost("chunks of finished offsets are gone")
             ops += [RemakeChunk(index) for index in snapshot.lost_chunks]
-        if snapshot.lost_homes:  # alone: it must precede operations about homes
-            await self._write([self._no_homes()])
+        if snapshot.lost_origins:  # alone: it must precede operations about origin records
+            await self._write([self._no_origins()])
         if snapshot.lost_chunks or snapshot.created:
             ops += self._context.memory.known(key, snapshot.incarnation)
         if snapshot.created:
@@ -241,7 +241,7 @@ class Recovery:
             if reply.verdict is not CallStatus.OK:
                 raise StoreError(f"{self._partition.tp}: {reply.verdict.name}")
 
-    def _no_homes(self) -> Op:
+    def _no_origins(self) -> Op:
         """Drop lost origin records; the new rollback epoch tells their copies so (R14)."""
         self._data_lost("origin records of moved messages are gone")
         rollback_epoch = self._context.random_bits(ROLLBACK_EPOCH_BITS)
@@ -276,8 +276,8 @@ class Recovery:
             self._context.metrics.possible_rollbacks.at().inc()
         if snapshot.lost_chunks:
             self._data_lost("chunks of finished offsets are gone")
-        if snapshot.lost_homes:
-            await self._write([self._no_homes()])
+        if snapshot.lost_origins:
+            await self._write([self._no_origins()])
             snapshot = await self._open(await self._request(wish, None, handle.term))
         repair = self._partition.opened(snapshot)
         await self._partition.repair(repair, snapshot.lost_chunks)

@@ -2,7 +2,7 @@
 
 The ledger (`ackd.core.ledger.order`) decides which message may go. This file tells it what it
 cannot know: the key of a message, and which key queue of which origin record a retry copy is in.
-`retry_copy` in names is a retry copy, `home` its origin record.
+`retry_copy` in names is a retry copy, `origin_record` its origin record.
 """
 
 from __future__ import annotations
@@ -36,10 +36,15 @@ class OriginRecordRef(NamedTuple):
         return CloseOrigin(self.offset, self.generation, finished=CopyRef(partition, offset))
 
 
-def home_key(retry_copy: RetryCopy) -> LedgerKey:
+def origin_key(retry_copy: RetryCopy) -> LedgerKey:
     """Name the record that holds the origin record of a copy (one that was not redriven)."""
-    home = retry_copy.home
-    return LedgerKey(home.cluster, retry_copy.subscription, home.topic_id, home.partition)
+    origin_record = retry_copy.origin_record
+    return LedgerKey(
+        origin_record.cluster,
+        retry_copy.subscription,
+        origin_record.topic_id,
+        origin_record.partition,
+    )
 
 
 def place_of(ordering: Ordering, subscription: str, *, retry_copies: bool) -> PlaceOf | None:
@@ -78,12 +83,12 @@ class _Copies:
         retry_copy = None if isinstance(body, Stub) else retry_copy_of(body, self._subscription)
         if retry_copy is None or not retry_copy.order_key or retry_copy.redriven is not None:
             return None
-        key = home_key(retry_copy)
+        key = origin_key(retry_copy)
         if len(self._keys) >= KEYS_MAX:
             self._keys.clear()  # forged copies can name any number of records
         key = self._keys.setdefault(key, key)  # one for all: there are few records, many copies
-        home = OriginRecordRef(
+        origin_record = OriginRecordRef(
             key, retry_copy.incarnation, retry_copy.origin.offset, retry_copy.generation
         )
         chain = (key, retry_copy.incarnation, retry_copy.order_key)
-        return OrderPosition(chain, retry_copy.origin.offset, home)
+        return OrderPosition(chain, retry_copy.origin.offset, origin_record)

@@ -1,8 +1,8 @@
 """An owned partition: it carries out what its ledger decides, and feeds the store's replies into
 it.
 
-`rollback_epoch` in names is the rollback epoch, `homes` are origin records, `retry_copies` retry
-copies, `parked` keys are blocked keys; `buried` means dead-lettered.
+`rollback_epoch` in names is the rollback epoch, `origin_records` are origin records, `retry_copies`
+retry copies, `parked` keys are blocked keys; `buried` means dead-lettered.
 """
 
 from __future__ import annotations
@@ -206,8 +206,8 @@ class Partition:
     async def _mend(self, repair: Repair, lost_chunks: Sequence[int]) -> None:
         now_ms = self._context.clock.monotonic_ms()
         ops: list[Op] = [RemakeChunk(index) for index in lost_chunks]
-        for home in repair.homes:
-            ops += restored(*home, now_ms)
+        for origin_record in repair.origin_records:
+            ops += restored(*origin_record, now_ms)
         ops += [ReplayFinished(offset) for offset in repair.finished]
         if repair.watermark:
             ops.append(Advance(repair.watermark, repair=True))

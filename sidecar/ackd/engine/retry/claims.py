@@ -2,8 +2,8 @@
 
 The owner of a retry copy sends the claim to the record of the message's origin partition. It writes
 what the origin record confirmed into the record of the copy's own partition (`PlaceCopy`); then the
-origin record may be closed. In names here `retry_copy` is a retry copy and `home` its origin
-record.
+origin record may be closed. In names here `retry_copy` is a retry copy and `origin_record` its
+origin record.
 """
 
 from __future__ import annotations
@@ -63,21 +63,25 @@ class _Ask:
     @property
     def close(self) -> CloseOrigin:
         """The operation that removes the origin record, which is no longer needed."""
-        return CloseOrigin(self.retry_copy.home.offset, self.retry_copy.generation)
+        return CloseOrigin(self.retry_copy.origin_record.offset, self.retry_copy.generation)
 
     @property
     def line(self) -> OriginRecordRef | None:
         """The origin record's place in the queue of its key; None if it is in none."""
         order = self.partition.ledger.order
         place = None if order is None else order.place(self.offset)
-        return place.home if place is not None and isinstance(place.home, OriginRecordRef) else None
+        return (
+            place.origin_record
+            if place is not None and isinstance(place.origin_record, OriginRecordRef)
+            else None
+        )
 
     @property
     def claim(self) -> ClaimOrigin:
         """The claim, which asks whether this copy may be delivered."""
         retry_copy, partition = self.retry_copy, self.partition
         return ClaimOrigin(
-            retry_copy.home.offset,
+            retry_copy.origin_record.offset,
             retry_copy.generation,
             retry_copy.rollback_epoch,
             CopyRef(partition.tp.partition, self.offset),
@@ -164,34 +168,34 @@ class CopyClaims:
 
     def _take_errors(self, ask: _Ask) -> None:
         """Take the reasons that the original kept while this sidecar did not know the copy."""
-        home = ask.retry_copy.home
-        origin = self._partitions.by_ledger.get((home.topic_id, home.partition))
+        origin_record = ask.retry_copy.origin_record
+        origin = self._partitions.by_ledger.get((origin_record.topic_id, origin_record.partition))
         if origin is not None:
-            ask.partition.copies.take_errors(ask.offset, origin.copies, home.offset)
+            ask.partition.copies.take_errors(ask.offset, origin.copies, origin_record.offset)
 
     def forget(self, partition: Partition) -> None:
         """Another sidecar owns this partition now: stop tracking its copies."""
         if not partition.ledger.holds_copies:
             return
-        for place, homes in list(self.held.items()):
-            for offset in [o for o, held in homes.items() if held[0] is partition]:
+        for place, held_by in list(self.held.items()):
+            for offset in [o for o, held in held_by.items() if held[0] is partition]:
                 self._free(*place, offset)
 
     def _hold(self, ask: _Ask, result: OpResult) -> None:
-        home = ask.retry_copy.home
+        origin_record = ask.retry_copy.origin_record
         if result.outcome is Outcome.HELD and result.state is State.LEASED:
-            homes = self.held.setdefault((home.topic_id, home.partition), {})
-            homes[home.offset] = ask.partition, ask.offset, result.when_ms
-            if len(homes) > HELD_MAX:
-                del homes[next(iter(homes))]
+            held_by = self.held.setdefault((origin_record.topic_id, origin_record.partition), {})
+            held_by[origin_record.offset] = ask.partition, ask.offset, result.when_ms
+            if len(held_by) > HELD_MAX:
+                del held_by[next(iter(held_by))]
         else:
-            self._free(home.topic_id, home.partition, home.offset)
+            self._free(origin_record.topic_id, origin_record.partition, origin_record.offset)
 
     def _free(self, topic_id: bytes, partition: int, offset: int) -> None:
-        homes = self.held.get((topic_id, partition))
-        if homes is not None:
-            homes.pop(offset, None)
-            if not homes:
+        held_by = self.held.get((topic_id, partition))
+        if held_by is not None:
+            held_by.pop(offset, None)
+            if not held_by:
                 del self.held[topic_id, partition]
 
     def close(self, partition: Partition, offset: int) -> None:
@@ -251,10 +255,14 @@ class CopyClaims:
 
     def handle(self, retry_copy: RetryCopy) -> LedgerHandle:
         """Handle to the record that has the copy's origin record; used without owning it."""
-        home, name = retry_copy.home, self._state.name
-        key = LedgerKey(home.cluster, name, home.topic_id, home.partition)
+        origin_record, name = retry_copy.origin_record, self._state.name
+        key = LedgerKey(
+            origin_record.cluster, name, origin_record.topic_id, origin_record.partition
+        )
         if retry_copy.redriven is not None:
-            key = dead_key(home.cluster, name, home.topic_id, home.partition)
+            key = dead_key(
+                origin_record.cluster, name, origin_record.topic_id, origin_record.partition
+            )
         handle = self._handles.get((key, retry_copy.incarnation))
         if handle is None:
             handle = LedgerHandle(key, incarnation=retry_copy.incarnation)
@@ -299,7 +307,9 @@ class CopyClaims:
         ]
         if not claimed:
             return {}
-        found = await self._context.store.errors(key, [a.retry_copy.home.offset for a in claimed])
+        found = await self._context.store.errors(
+            key, [a.retry_copy.origin_record.offset for a in claimed]
+        )
         pairs = zip(claimed, found, strict=True)
         return {ask: errors for ask, errors in pairs if errors is not None}
 
@@ -326,7 +336,7 @@ class CopyClaims:
         (`LeaseTimeChange`).
         """
         offsets = [
-            ask.retry_copy.home.offset
+            ask.retry_copy.origin_record.offset
             for ask, result in zip(asks, results, strict=True)
             if result.outcome is Outcome.HELD
             and result.state is State.LEASED

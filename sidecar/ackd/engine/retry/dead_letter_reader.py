@@ -129,7 +129,7 @@ class DeadLetterLog:
         """Key of the record that keeps which dead letters of a partition were removed."""
         return dead_key(self._cluster, self._subscription, self.topic_id, partition)
 
-    def home(self, letter: Letter) -> Origin:
+    def origin_record(self, letter: Letter) -> Origin:
         """The coordinate of the dead letter itself, not of its message."""
         topic = "" if self.info is None else self.info.topic
         offset = letter.record.offset

@@ -40,10 +40,10 @@ OVER_MAX = 100_000
 
 class _Doubt(NamedTuple):
     """Is the copy at (`partition`, `place`) of the retry topic finished? Its origin record is at
-    `offset` of the record `home` and is the first of its key's queue.
+    `offset` of the record `origin_record` and is the first of its key's queue.
     """
 
-    home: LedgerKey
+    origin_record: LedgerKey
     incarnation: int
     offset: int
     partition: int
@@ -78,9 +78,9 @@ class KeyQueues:
 
     # --- events
 
-    def over(self, partition: Partition, offset: int, home: OriginRecordRef) -> None:
+    def over(self, partition: Partition, offset: int, origin_record: OriginRecordRef) -> None:
         """A copy is finished."""
-        self._over[partition.tp.partition, offset] = home
+        self._over[partition.tp.partition, offset] = origin_record
         if len(self._over) > OVER_MAX:
             self._over.pop(next(iter(self._over)))
         self._wake.set()
@@ -90,18 +90,18 @@ class KeyQueues:
         self._doubt(partition.key, partition.handle.incarnation, result)
 
     def waits(
-        self, partition: Partition, offset: int, home: OriginRecordRef, result: OpResult
+        self, partition: Partition, offset: int, origin_record: OriginRecordRef, result: OpResult
     ) -> None:
         """A copy may not be claimed yet, because an earlier copy blocks it."""
-        doubt = self._doubt(home.key, home.incarnation, result)
+        doubt = self._doubt(origin_record.key, origin_record.incarnation, result)
         if doubt is not None:
             self._doubts[doubt].append((partition, offset))
 
-    def _doubt(self, home: LedgerKey, incarnation: int, result: OpResult) -> _Doubt | None:
+    def _doubt(self, origin_record: LedgerKey, incarnation: int, result: OpResult) -> _Doubt | None:
         first = result.blocked_by
         if first.copy is None:
             return None  # no copy has claimed it yet; that claim will report itself
-        doubt = _Doubt(home, incarnation, first.offset, *first.copy)
+        doubt = _Doubt(origin_record, incarnation, first.offset, *first.copy)
         self._doubts.setdefault(doubt, [])
         self._wake.set()
         return doubt
@@ -136,19 +136,26 @@ class KeyQueues:
         async with self._telling:
             while self._over and self._again_ms <= self._context.clock.monotonic_ms():
                 some = {key: self._over.pop(key) for key in list(self._over)[:BATCH_MAX]}
-                by_home: dict[tuple[LedgerKey, int], dict[tuple[int, int], OriginRecordRef]] = {}
-                for place, home in some.items():
-                    by_home.setdefault((home.key, home.incarnation), {})[place] = home
-                await asyncio.gather(*(self._leave(*at, homes) for at, homes in by_home.items()))
+                by_record: dict[tuple[LedgerKey, int], dict[tuple[int, int], OriginRecordRef]] = {}
+                for place, origin_record in some.items():
+                    by_record.setdefault((origin_record.key, origin_record.incarnation), {})[
+                        place
+                    ] = origin_record
+                await asyncio.gather(
+                    *(self._leave(*at, origin_records) for at, origin_records in by_record.items())
+                )
 
     async def _leave(
-        self, key: LedgerKey, incarnation: int, homes: dict[tuple[int, int], OriginRecordRef]
+        self,
+        key: LedgerKey,
+        incarnation: int,
+        origin_records: dict[tuple[int, int], OriginRecordRef],
     ) -> None:
-        ops = [home.left(*place) for place, home in homes.items()]
+        ops = [origin_record.left(*place) for place, origin_record in origin_records.items()]
         if await self._close(key, incarnation, ops):
             return
-        for place, home in homes.items():
-            self._over.setdefault(place, home)
+        for place, origin_record in origin_records.items():
+            self._over.setdefault(place, origin_record)
         self._again_ms = self._context.clock.monotonic_ms() + AGAIN_MS
 
     async def _close(self, key: LedgerKey, incarnation: int, ops: Sequence[Op]) -> bool:
@@ -174,7 +181,7 @@ class KeyQueues:
             if not await self._is_over(doubt):
                 continue
             left = CloseOrigin(doubt.offset, finished=CopyRef(doubt.partition, doubt.place))
-            if await self._close(doubt.home, doubt.incarnation, [left]):
+            if await self._close(doubt.origin_record, doubt.incarnation, [left]):
                 for partition, offset in waiting:
                     self._claim(partition, offset)
 
@@ -186,7 +193,7 @@ class KeyQueues:
         info = self._topics.known.get(topic)
         if info is None:
             return False
-        key = doubt.home._replace(topic_id=info.topic_id, partition=doubt.partition)
+        key = doubt.origin_record._replace(topic_id=info.topic_id, partition=doubt.partition)
         try:
             look = [LookUp(doubt.place)]
             reply = await self._context.flusher.submit(LedgerHandle(key), look)

@@ -3,8 +3,8 @@ subscriptions.
 
 A settle is answered only when the store's decision is durable (I7, R11); otherwise its result is
 `unavailable`. A lease of a partition that another sidecar owns is settled in the same record, and
-that owner reads the settle in the record's journal (R16). Names with `home` mean origin records,
-`rollback_epoch` is the rollback epoch.
+that owner reads the settle in the record's journal (R16). Names with `origin_record` mean origin
+records, `rollback_epoch` is the rollback epoch.
 """
 
 from __future__ import annotations
@@ -429,9 +429,9 @@ class Settler:
         group.subscription.notes.acked(now)
         handle, memory = self._handle(group), self._context.memory
         memory.acked(handle.key, reply.epoch, [token.offset for token, _ in acked])
-        homes = [(t.offset, r.fence) for t, r in acked if r.fence > t.fence]
-        if homes:
-            memory.acked_at_home(handle.key, handle.incarnation, reply.epoch, homes)
+        moved = [(t.offset, r.fence) for t, r in acked if r.fence > t.fence]
+        if moved:
+            memory.acked_in_origin(handle.key, handle.incarnation, reply.epoch, moved)
 
     def _remember_extended(self, group: _Group, reply: RecordReply) -> None:
         """Keep extensions that the record's owner may not learn of before the store forgets them:

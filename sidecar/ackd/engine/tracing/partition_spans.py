@@ -286,11 +286,11 @@ class PartitionSpans:
         if entry is not None:
             deadline_ms = ordinal or entry.when_ms
             if self._retry_copies:
-                home = self._home(entry, deadline_ms)
-                if home is None:
+                message = self._message(entry, deadline_ms)
+                if message is None:
                     self._traces.lost(event)
                     return
-                lives, offset, known, links = home
+                lives, offset, known, links = message
             else:
                 known, links = self._facts(entry, deadline_ms)
             more += known
@@ -341,7 +341,7 @@ class PartitionSpans:
         more = f"{DEADLINE}{deadline_ms}{PUBLISHED}{body.timestamp_ms}{END}{holder}"
         return more, _links(body) if isinstance(body, Record) and body.headers else ""
 
-    def _home(self, entry: Entry[Held], deadline_ms: int) -> _Message | None:
+    def _message(self, entry: Entry[Held], deadline_ms: int) -> _Message | None:
         """The message that a copy stands for; None if that is unknown.
 
         It is identified by the reset epoch in which it left its window: after a seek the message

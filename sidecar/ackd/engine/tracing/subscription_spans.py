@@ -95,8 +95,8 @@ class SubscriptionSpans:
 
     def epoch(self, origin: Origin) -> int:
         """The reset epoch of a copy's origin, as far as this sidecar knows; 0 otherwise."""
-        home = self._partitions.by_ledger.get((origin.topic_id, origin.partition))
-        return 0 if home is None else home.epoch
+        partition = self._partitions.by_ledger.get((origin.topic_id, origin.partition))
+        return 0 if partition is None else partition.epoch
 
     def named(self, identity: str) -> Origin | None:
         """The coordinate behind a public id, of a topic that is known here."""

@@ -1,4 +1,4 @@
-"""What the judge excuses where homes are forgotten, and what it does not (R2, R10, I3)."""
+"""What the judge excuses where origin records are forgotten, and what it does not (R2, R10, I3)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ackd.core.ids import LedgerKey
 from ackd.core.record.protocol import Open
 from tests.simulation.book import Book, Coordinate, Holding
 from tests.simulation.faults import TOPIC, Nemesis
-from tests.simulation.homes import apart, homeless, unknown
+from tests.simulation.origin_records import apart, unknown, without_origin
 from tests.simulation.plan import Story
 from tests.simulation.run import NAME, Run
 
@@ -24,26 +24,26 @@ def holding(at: Coordinate) -> Holding:
     return Holding(5, 5, BY, granted_us=20, granted_ms=0, until_ms=60_000, at=at)
 
 
-def homed(*gone_us: int) -> Book:
+def moved_by(*gone_us: int) -> Book:
     """A message was sent back at 10 us, and its record was forgotten then."""
     book = Book()
-    book.message(ORIGIN).homed.append((BY, 10))
+    book.message(ORIGIN).moved_by.append((BY, 10))
     book.ledger(ORIGIN.place).gone_us += gone_us
     return book
 
 
 def test_a_record_is_lost_from_when_it_is_forgotten_not_from_when_it_is_made_anew() -> None:
-    assert not unknown(homed(), ORIGIN)
-    assert unknown(homed(15), ORIGIN)
-    assert homeless(homed(15), ORIGIN, 20)
-    assert not homeless(homed(5), ORIGIN, 20)  # before there was a home
+    assert not unknown(moved_by(), ORIGIN)
+    assert unknown(moved_by(15), ORIGIN)
+    assert without_origin(moved_by(15), ORIGIN, 20)
+    assert not without_origin(moved_by(5), ORIGIN, 20)  # before there was an origin record
 
 
 @pytest.mark.parametrize(("gone_us", "excused"), [((), False), ((5,), False), ((15,), True)])
-def test_r17_two_leases_are_apart_only_without_the_home(
+def test_r17_two_leases_are_apart_only_without_the_origin_record(
     gone_us: tuple[int, ...], *, excused: bool
 ) -> None:
-    book = homed(*gone_us)
+    book = moved_by(*gone_us)
     assert apart(book, ORIGIN, holding(COPY), holding(ORIGIN), 30) is excused
     for at in (ORIGIN, COPY):
         assert not apart(book, ORIGIN, holding(at), holding(at), 30)

@@ -1,4 +1,6 @@
-"""What the simulator knows of messages that were sent back: their homes, their claims (R2, R10)."""
+"""What the simulator knows of messages that were sent back: their origin records, their claims (R2,
+R10).
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,11 @@ MEMORY_US = 9_500_000
 def noted(message: Message, by: Process, result: OpResult, now_us: int) -> None:
     """Who has sent it back or claimed it."""
     if result.outcome in (Outcome.SENT, Outcome.CLAIMED):
-        message.homed.append((by, now_us))
+        message.moved_by.append((by, now_us))
 
 
 def unknown(book: Book, at: Coordinate, since_us: int = 0) -> bool:
-    """The whole record was lost: nobody can tell what became of its homes (R2, data loss).
+    """The whole record was lost: nobody can tell what became of its origin records (R2, data loss).
 
     So it is from that moment on, not only since an owner has made the record anew.
     """
@@ -27,13 +29,13 @@ def unknown(book: Book, at: Coordinate, since_us: int = 0) -> bool:
     return any(at_us >= since_us for at_us in times)
 
 
-def homeless(book: Book, at: Coordinate, now_us: int) -> bool:
+def without_origin(book: Book, at: Coordinate, now_us: int) -> bool:
     """A rollback forgot that it was sent back or claimed, and who did it died with its memory.
 
     Then the message is in the window again and its copy is in the topic: both may be delivered
     (listed in docs/guarantees.md), because neither may be dropped (I1).
     """
-    for by, at_us in book.message(at).homed:
+    for by, at_us in book.message(at).moved_by:
         if unknown(book, at, at_us):
             return True
         lost = book.rolled_back(at_us, now_us)
@@ -45,15 +47,16 @@ def homeless(book: Book, at: Coordinate, now_us: int) -> bool:
 
 
 def apart(book: Book, at: Coordinate, one: Holding, other: Holding, now_us: int) -> bool:
-    """One lease is of the copy, one of the message itself, and no home ties them (I3: data loss).
+    """One lease is of the copy, one of the message itself, and no origin record ties them (I3: data
+    loss).
 
     Neither is older or newer to the other's record (R17): each decides its own.
     """
-    return one.at != other.at and homeless(book, at, now_us)
+    return one.at != other.at and without_origin(book, at, now_us)
 
 
 def lapsed(message: Message, now_ms: int) -> None:
-    """The home has decided by its own clock that what was parked there is over (I4).
+    """The origin record has decided by its own clock that what was parked there is over (I4).
 
     A jump that nobody measured (R23) may be in its clock and not in that of the copy's record.
     """

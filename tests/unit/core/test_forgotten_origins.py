@@ -1,4 +1,4 @@
-"""Acks of leases from before a rollback, which may have forgotten a home (R2, R10)."""
+"""Acks of leases from before a rollback, which may have forgotten an origin record (R2, R10)."""
 
 from __future__ import annotations
 
@@ -69,17 +69,19 @@ class _Store:
 def test_i2_an_ack_between_rollback_and_repair_counts_for_the_copy(
     *, stored: bool, released: bool
 ) -> None:
-    """Whoever restores the home, its owner or who was that before."""
+    """Whoever restores the origin record, its owner or who was that before."""
     store = _Store()
     acked = store.ack()
     assert acked.outcome is Outcome.ACKED
-    assert acked.fence > store.lease.fence  # the server of the ack repeats it as one of a home
+    assert (
+        acked.fence > store.lease.fence
+    )  # the server of the ack repeats it as one of an origin record
     store.restore(stored=stored, released=released)
     assert store.claim() is Outcome.FINISHED
     assert store.ack().outcome is Outcome.ALREADY_ACKED
 
 
-def test_i2_such_an_ack_counts_for_the_copy_even_if_nobody_restores_the_home() -> None:
+def test_i2_such_an_ack_counts_for_the_copy_even_if_nobody_restores_the_origin_record() -> None:
     store = _Store()
     store.ack()
     assert store.claim() is Outcome.FINISHED
@@ -93,7 +95,7 @@ def test_i1_a_finish_that_is_merely_repeated_hides_no_copy() -> None:
 
 
 @pytest.mark.parametrize("last", [False, True])
-def test_i3_a_lease_that_was_extended_before_its_home_is_made_again_moves_there(
+def test_i3_a_lease_that_was_extended_before_its_origin_record_is_made_again_moves_there(
     *, last: bool
 ) -> None:
     store = _Store()
@@ -107,8 +109,10 @@ def test_i3_a_lease_that_was_extended_before_its_home_is_made_again_moves_there(
 
 
 @pytest.mark.parametrize("verb", [Verb.EXTEND, Verb.RETRY, Verb.DEAD, Verb.RELEASE])
-def test_i7_who_comes_between_a_commit_and_its_home_is_not_lost(verb: Verb) -> None:
-    """A commit has passed the message; its home, which has the lease, is not restored yet."""
+def test_i7_who_comes_between_a_commit_and_its_origin_record_is_not_lost(verb: Verb) -> None:
+    """A commit has passed the message; its origin record, which has the lease, is not restored
+    yet.
+    """
     store = _Store()
     store.one(Advance(2))
     settle = Settle(verb, 1, store.lease.fence, 1, 1, 90_000)
@@ -131,11 +135,11 @@ def test_i8_acks_leave_nothing_once_the_repair_is_over() -> None:
     store = _Store()
     store.one(EndRepair())
     assert store.ack().fence == store.lease.fence
-    assert not store.record.homes
+    assert not store.record.origins
     store = _Store()
     store.now_us += (REPAIR_WAIT_MS + 7_000) * 1_000
     store.ack()
-    assert not store.record.homes
+    assert not store.record.origins
 
 
 @pytest.mark.parametrize("passed", [Advance(5, repair=True), REPLAYED])
@@ -159,7 +163,7 @@ def test_i7_who_comes_after_the_copy_is_told_lost(passed: Op) -> None:
     store.lease = store.lease._replace(fence=store.lease.fence + 1)
     store.one(passed)
     assert store.claim() is Outcome.LOST, "the copy is all there is: it is delivered"
-    assert store.claim() is Outcome.CLAIMED, "a repeat is told the same by its home"
+    assert store.claim() is Outcome.CLAIMED, "a repeat is told the same by its origin record"
     assert store.ack().outcome is Outcome.LOST
 
 
@@ -170,11 +174,11 @@ def test_i3_a_lease_that_lives_in_the_record_holds_the_copy_of_what_a_repair_has
     store.one(EndRepair())
     asked = store.one(store.asks())
     assert (asked.outcome, asked.when_ms) == (Outcome.HELD, store.lease.when_ms)
-    store.now_us += copies.HOME_KEEP_MS * 500
-    extend = Settle(Verb.EXTEND, 1, store.lease.fence, 1, 1, 2 * copies.HOME_KEEP_MS)
+    store.now_us += copies.ORIGIN_KEEP_MS * 500
+    extend = Settle(Verb.EXTEND, 1, store.lease.fence, 1, 1, 2 * copies.ORIGIN_KEEP_MS)
     longer = store.one(extend)
     assert (longer.outcome, longer.late) == (Outcome.EXTENDED, True)
-    store.now_us += copies.HOME_KEEP_MS * 1_000
+    store.now_us += copies.ORIGIN_KEEP_MS * 1_000
     store.one(Advance(6))
     assert store.one(store.asks()).when_ms == longer.when_ms, "kept for as long as the lease"
     assert store.ack().outcome is Outcome.ACKED

@@ -1,4 +1,4 @@
-"""Home records on every store: what is sent back, who may deliver its copy (R2, R4, R8, R14)."""
+"""Origin records on every store: what is sent back, who may deliver its copy (R2, R4, R8, R14)."""
 
 import itertools
 from dataclasses import replace
@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from ackd.core.ledger.bitmap import ChunkedBitmap
-from ackd.core.record.copies import HOME_KEEP_MS
+from ackd.core.record.copies import ORIGIN_KEEP_MS
 from ackd.core.record.operations import (
     Advance,
     ClaimOrigin,
@@ -189,7 +189,7 @@ async def test_attempts_that_are_used_up_are_buried_unless_somebody_was_first(st
     assert (fewer.outcome, fewer.attempt) == (Outcome.REFUSED, 0)
 
 
-async def test_a_closed_home_tells_who_comes_too_late(store: Store) -> None:
+async def test_a_closed_origin_record_tells_who_comes_too_late(store: Store) -> None:
     """What is dropped after a while is only needed by copies that are stored very late."""
     owner = Owner(store)
     await owner.open()
@@ -241,7 +241,9 @@ async def test_r1_a_truncated_log_ends_what_lies_above_the_cut_and_keeps_what_is
     assert (await owner.one(sent_low)).outcome is Outcome.ACKED
 
 
-async def test_r8_a_reset_ends_the_homes_above_it_and_keeps_live_leases(store: Store) -> None:
+async def test_r8_a_reset_ends_the_origin_records_above_it_and_keeps_live_leases(
+    store: Store,
+) -> None:
     owner = Owner(store)
     await owner.open()
     low, high, ended = await owner.grant(1, 5, 6)
@@ -272,7 +274,7 @@ async def test_r10_a_replayed_ack_is_told_to_the_retry_copy(store: Store) -> Non
     assert (await owner.one(unsure)).outcome is Outcome.LOST
 
 
-async def test_r10_a_forgotten_home_is_written_again(store: Store) -> None:
+async def test_r10_a_forgotten_origin_record_is_written_again(store: Store) -> None:
     """By who sent it back, before or after the ack is repeated, and by who has claimed it."""
     owner = Owner(store)
     await owner.open()
@@ -288,7 +290,7 @@ async def test_r10_a_forgotten_home_is_written_again(store: Store) -> None:
         await owner.foreign(RestoreClaimed(3, generation, 7, 1, CopyRef(1, 9)))
         await owner.call(RestoreMoved(4, generation, 7, 1))
     sent = OpResult(Outcome.SENT, State.SENDING, 1, generation, 0, 0, late=False)
-    assert (await owner.one(leases[0])).outcome is Outcome.ACKED  # in the home, late
+    assert (await owner.one(leases[0])).outcome is Outcome.ACKED  # in the origin record, late
     assert (await claim(owner, 1, sent)).outcome is Outcome.FINISHED
     assert (await claim(owner, 2, sent)).outcome is Outcome.FINISHED
     assert (await owner.one(leases[2])).outcome is Outcome.LOST  # its copy has it
@@ -298,8 +300,10 @@ async def test_r10_a_forgotten_home_is_written_again(store: Store) -> None:
     assert [(s.offset, s.state, s.fence) for s in slots] == [(4, State.SENDING, generation)]
 
 
-async def test_r10_an_ack_at_home_is_remembered_without_the_home(store: Store) -> None:
-    """By who served it, whoever comes first: the ack, the finish, or the home (I2)."""
+async def test_r10_an_ack_at_origin_record_is_remembered_without_the_origin_record(
+    store: Store,
+) -> None:
+    """By who served it, whoever comes first: the ack, the finish, or the origin record (I2)."""
     owner = Owner(store)
     await owner.open()
     (lease,) = await owner.grant(1)
@@ -320,7 +324,7 @@ async def test_r10_an_ack_at_home_is_remembered_without_the_home(store: Store) -
         assert (await owner.one(again)).outcome is Outcome.ALREADY_ACKED
 
 
-async def test_r14_evicted_homes_are_noticed_and_their_retry_copies_delivered(
+async def test_r14_evicted_origin_records_are_noticed_and_their_retry_copies_delivered(
     own_redis: RedisFactory,
 ) -> None:
     server = own_redis(redis7())
@@ -336,14 +340,14 @@ async def test_r14_evicted_homes_are_noticed_and_their_retry_copies_delivered(
         op = ClaimOrigin(1, sent.fence, rollback_epoch, CopyRef(2, 70))
         assert (await owner.foreign(op)).verdict is CallStatus.CHUNK_LOST
         assert (await owner.one(acks[1])).outcome is Outcome.ACKED
-        assert (await owner.open(again=True)).lost_homes
+        assert (await owner.open(again=True)).lost_origins
         new_rollback_epoch = rollback_epoch ^ 5
         await owner.call(ForgetOriginRecords(new_rollback_epoch))
         assert (await claim(owner, 1, sent, rollback_epoch=rollback_epoch)).outcome is Outcome.LOST
         snapshot = await owner.open(again=True)
-        assert (snapshot.lost_homes, snapshot.rollback_epoch) == (False, new_rollback_epoch)
+        assert (snapshot.lost_origins, snapshot.rollback_epoch) == (False, new_rollback_epoch)
 
 
-def test_homes_are_kept_longer_than_a_producer_tries() -> None:
+def test_origin_records_are_kept_longer_than_a_producer_tries() -> None:
     """R2: five minutes is the longest that an adapter lets its client try."""
-    assert HOME_KEEP_MS >= 2 * 300_000
+    assert ORIGIN_KEEP_MS >= 2 * 300_000

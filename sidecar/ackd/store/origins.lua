@@ -1,0 +1,251 @@
+-- ledger, 4: what the items share, and origin records (core/record/copies.py).
+
+-- --- offsets that were finished in another way than by an ack
+local odd, odd_gone, odd_cleared = {}, {}, false
+
+-- --- one item
+local results, journal = {}, {}
+local fences = {}
+
+local function answer(outcome, state, attempt, fence, when_ms, first_s_, late, offset)
+  results[#results + 1] = pack(RESULT, outcome, state, attempt, fence, when_ms, first_s_, late)
+  if term == 0 and (outcome == Outcome.ACKED or outcome == Outcome.RETRYING
+      or outcome == Outcome.EXTENDED or outcome == Outcome.DEAD or outcome == Outcome.RELEASED) then
+    journal[#journal + 1] = pack(JOURNAL, offset, outcome, when_ms, fence, attempt)
+  end
+end
+
+-- --- origin records (core/record/copies.py)
+--
+-- In one table, made at the first need: most calls have nothing to do with origin records. `count`: how many
+-- there are, `before`: there were at the start of the call, `map`: by offset, false = there is none,
+-- `dirty`: to be written, `gone`: all that the store has goes, `missing`: the head counts some and
+-- their key is gone (R14), `closed`: packed, to be appended to the list of closed ones, `closing`: what
+-- was read of that list, `pruned`: so many leave its front.
+local Origins = { used = false }
+--
+-- An origin record that stands in the line of its key (core/record/copies.py) has more: the key, and offset + 1 of those
+-- before and behind it in the line. A line is a field `k<key>` beside the origin records: first, last and how many;
+-- `k` counts the lines. `lines`: by key, false = there is none, `turned`: to be written.
+local ORIGIN = SLOT .. "I7I4I8I6B" -- the slot as it was, generation, retry copy, closed_ms, claimed
+local KEYED, LINE = ">I6I8I8", ">I8I8I4"
+
+local function make_origins() -- tidy: long-function -- it only holds the functions, until the first need
+Origins.of = function(offset)
+  local origin = Origins.map[offset]
+  if origin == nil then
+    local raw = Origins.count > 0 and not Origins.gone and call("HGET", BASE .. "p", number(offset))
+    origin = raw and { unpack_(ORIGIN, raw) } or false
+    if origin then
+      local rest = origin[Origin.KEY]
+      origin[Origin.KEY] = 0
+      if #raw >= rest then origin[Origin.KEY], origin[Origin.BEFORE], origin[Origin.AFTER] = unpack_(KEYED, raw, rest) end
+    end
+    Origins.map[offset] = origin
+  end
+  return origin
+end
+
+Origins.set = function(offset, origin)
+  Origins.map[offset] = origin
+  Origins.dirty[offset] = true
+end
+
+Origins.clear = function()
+  Origins.map, Origins.dirty, Origins.gone, Origins.count = {}, {}, true, 0
+  Origins.closing, Origins.pruned, Origins.closed = {}, 0, {}
+  Origins.lines, Origins.turned, Origins.keys = {}, {}, 0
+end
+
+Origins.packed = function(origin)
+  local raw = pack(ORIGIN, unpack(origin, 1, 12))
+  return origin[Origin.KEY] == 0 and raw or raw .. pack(KEYED, origin[Origin.KEY], origin[Origin.BEFORE], origin[Origin.AFTER])
+end
+
+-- --- lines of parked keys (core/record/copies.py)
+Origins.line = function(key)
+  local line = Origins.lines[key]
+  if line == nil then
+    local raw = Origins.before > 0 and not Origins.gone and call("HGET", BASE .. "p", "k" .. number(key))
+    line = raw and { unpack_(LINE, raw) } or false
+    Origins.lines[key] = line
+  end
+  return line
+end
+
+local function turn(key, line, more)
+  if more ~= 0 then
+    Origins.keys = (Origins.keys or tonumber(call("HGET", BASE .. "p", "k") or 0)) + more
+  end
+  Origins.lines[key], Origins.turned[key] = line, true
+end
+
+local function tie(offset, side, value)
+  local origin = Origins.of(offset)
+  origin[side] = value
+  Origins.set(offset, origin)
+end
+
+Origins.park = function(offset, origin, key)
+  local line = Origins.line(key)
+  origin[Origin.KEY], origin[Origin.BEFORE], origin[Origin.AFTER] = key, 0, 0
+  if not line then
+    turn(key, { offset, offset, 1 }, 1)
+  elseif offset < line[Line.FIRST] then
+    origin[Origin.AFTER] = line[Line.FIRST] + 1
+    tie(line[Line.FIRST], Origin.BEFORE, offset + 1)
+    turn(key, { offset, line[Line.LAST], line[Line.COUNT] + 1 }, 0)
+  else
+    origin[Origin.BEFORE] = line[Line.LAST] + 1
+    tie(line[Line.LAST], Origin.AFTER, offset + 1)
+    turn(key, { line[Line.FIRST], offset, line[Line.COUNT] + 1 }, 0)
+  end
+end
+
+Origins.leave = function(offset, origin)
+  local key = origin[Origin.KEY]
+  if key == 0 then return end
+  local line, before, next_ = Origins.line(key), origin[Origin.BEFORE], origin[Origin.AFTER]
+  origin[Origin.KEY] = 0
+  Origins.set(offset, origin)
+  if before ~= 0 then tie(before - 1, Origin.AFTER, next_) end
+  if next_ ~= 0 then tie(next_ - 1, Origin.BEFORE, before) end
+  if before == 0 and next_ == 0 then
+    turn(key, false, -1)
+  else
+    turn(key, { before == 0 and next_ - 1 or line[Line.FIRST], next_ == 0 and before - 1 or line[Line.LAST],
+      line[Line.COUNT] - 1 }, 0)
+  end
+end
+
+local function behind(offset, line)
+  local first = Origins.of(line[Line.FIRST])
+  answer(Outcome.BEHIND, State.SENDING, 0, line[Line.FIRST], first[Origin.CLAIMED] == 1 and first[Origin.COPY_OFFSET] + 1 or 0,
+    first[Origin.CLAIMED] == 1 and first[Origin.COPY_PARTITION] or 0, 0, offset)
+end
+
+Origins[Verb.HEAD] = function(offset, _, _, _, key)
+  local line = Origins.line(key)
+  if line then return behind(offset, line) end
+  answer(Outcome.FINISHED, State.READY, 0, 0, 0, 0, 0, offset)
+end
+
+Origins.close = function(offset, origin)
+  if origin[Origin.CLOSED_MS] == 0 then
+    origin[Origin.CLOSED_MS] = now
+    if E.any then E.over[offset] = true end
+    Origins.set(offset, origin)
+    Origins.closed[#Origins.closed + 1] = pack(">I6I8", now, offset)
+  end
+end
+
+-- An origin record that is nothing but the word that its message is acked (`origin.acked`, `origin.replayed`).
+Origins.acked_as = function(offset, before, generation)
+  if before then Origins.leave(offset, before) else Origins.count = Origins.count + 1 end
+  local origin = { State.FINISHED, 0, 0, 0, 0, 0, 0, generation, 0, 0, 0, 0, 0 }
+  Origins.close(offset, origin)
+end
+
+Origins[Verb.CLOSE] = function(offset, fence, _, partition, arg)
+  local origin = Origins.of(offset)
+  if not origin or origin[Origin.CLOSED_MS] ~= 0 then
+    origin = false
+  elseif arg ~= 0 then
+    if origin[Origin.CLAIMED] == 0 and origin[Origin.GENERATION] == fence then
+      origin[Origin.COPY_PARTITION], origin[Origin.COPY_OFFSET], origin[Origin.CLAIMED] = partition, arg - 1, 1
+      Origins.set(offset, origin)
+    end
+    if origin[Origin.CLAIMED] == 1 and origin[Origin.COPY_PARTITION] == partition and origin[Origin.COPY_OFFSET] == arg - 1 then
+      Origins.leave(offset, origin)
+    else
+      origin = false
+    end
+  elseif origin[Origin.GENERATION] ~= fence or origin[Origin.KEY] ~= 0 then
+    origin = false
+  end
+  if origin and (origin[Origin.CLAIMED] == 1 or origin[Slot.STATE] == State.FINISHED) then Origins.close(offset, origin) end
+  answer(Outcome.DONE, State.READY, 0, 0, 0, 0, 0, offset)
+end
+
+-- What is answered about a retry copy without a origin record.
+local function unknown(offset, fence, rollback_epoch, counted)
+  if fence <= fence_floor then return Outcome.FINISHED, 0 end
+  if rollback_epoch == h_rollback_epoch then return counted == 1 and Outcome.REFUSED or Outcome.LOST, 0 end
+  if now < repair_until then return Outcome.HELD, repair_until end
+  if offset >= watermark then
+    local _, _, value, weight = bits_of(offset)
+    if value % (weight * 2) < weight then return Outcome.HELD, now + Bound.UNKNOWN_AGAIN_MS end
+  end
+  return Outcome.LOST, 0, true
+end
+
+-- When a retry copy may ask again for an unclaimed origin record; 0 = now.
+local function held_until(state, when_ms)
+  if state == State.DEAD then return 0 end
+  if now < repair_until then return repair_until end
+  if state ~= State.LEASED then return 0 end
+  return when_ms > now and when_ms or now < grace_until and grace_until or 0
+end
+
+Origins[Verb.CLAIM] = function(offset, fence, rollback_epoch, partition, place, counted, attempt)
+  local origin = Origins.of(offset)
+  if not origin then
+    local outcome, when_ms, known = unknown(offset, fence, rollback_epoch, counted)
+    if known then
+      -- From here on it is known where the message is: leases of before are over.
+      Origins.count = Origins.count + 1
+      Origins.set(offset, { State.READY, attempt, 0, 0, 0, 0, 0, fence, partition, place, 0, 1, 0 })
+      if odd[offset] == false or odd[offset] == nil
+          and (odd_cleared or not call("ZSCORE", BASE .. "x", number(offset))) then
+        odd[offset] = now * 8 + Finish.SENT
+      end
+    end
+    answer(outcome, State.READY, 0, 0, when_ms, 0, 0, offset)
+    return
+  end
+  local state, outcome, told = origin[Slot.STATE], Outcome.CLAIMED, 0
+  if fence > origin[Origin.GENERATION] and state ~= State.FINISHED and now >= repair_until and origin[Origin.CLAIMED] == 0 then
+    origin[Origin.GENERATION] = fence -- no other copy has it, and nobody else will ask for its lease
+    Origins.set(offset, origin)
+  end
+  if fence < origin[Origin.GENERATION] or fence > origin[Origin.GENERATION] and state ~= State.FINISHED then
+    outcome = fence < origin[Origin.GENERATION] and Outcome.REFUSED or Outcome.LOST
+    if outcome == Outcome.LOST and now < repair_until then
+      outcome, told = Outcome.HELD, repair_until
+    end
+  elseif state == State.FINISHED then
+    outcome = Outcome.FINISHED
+    if fence == origin[Origin.GENERATION] then Origins.close(offset, origin) end
+  else
+    if origin[Origin.CLAIMED] == 0 then
+      local line = origin[Origin.KEY] ~= 0 and Origins.line(origin[Origin.KEY])
+      if line and line[Line.FIRST] ~= offset then return behind(offset, line) end
+      told = held_until(state, origin[Slot.WHEN_MS])
+      if told ~= 0 then
+        outcome = Outcome.HELD
+      else
+        origin[Origin.COPY_PARTITION], origin[Origin.COPY_OFFSET], origin[Origin.CLAIMED] = partition, place, 1
+        Origins.set(offset, origin)
+      end
+    end
+    if outcome == Outcome.CLAIMED then
+      if origin[Origin.COPY_PARTITION] ~= partition or origin[Origin.COPY_OFFSET] ~= place then
+        outcome = Outcome.REFUSED
+      elseif state == State.WAITING then
+        told = origin[Slot.WHEN_MS]
+      end
+    end
+  end
+  answer(outcome, state, origin[Slot.ATTEMPT], origin[Origin.GENERATION], told, origin[Slot.FIRST_S], 0, offset)
+end
+end
+
+local function origins()
+  if not Origins.used then
+    if not Origins.of then make_origins() end
+    Origins.used, Origins.missing = true, Origins.before > 0 and call("EXISTS", BASE .. "p") == 0
+    Origins.map, Origins.dirty, Origins.gone, Origins.closing, Origins.pruned, Origins.closed = {}, {}, false, {}, 0, {}
+    Origins.lines, Origins.turned, Origins.keys = {}, {}, nil
+  end
+  return Origins
+end
