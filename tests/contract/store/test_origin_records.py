@@ -324,7 +324,7 @@ async def test_r10_an_ack_at_origin_record_is_remembered_without_the_origin_reco
         assert (await owner.one(again)).outcome is Outcome.ALREADY_ACKED
 
 
-async def test_r14_evicted_origin_records_are_noticed_and_their_retry_copies_delivered(
+async def test_r14_evicted_origin_records_are_noticed_and_copies_delivered(
     own_redis: RedisFactory,
 ) -> None:
     server = own_redis(redis7())
