@@ -2,7 +2,7 @@
 
 CPU time of the server process and of this one, not wall-clock rates, because the machine may be
 busy; the least of several rounds. AOF everysec, unix socket, one call in flight, acks in random
-order within 2,000 offsets. The figures stand in docs/develop/adr/0002-store-layout.md.
+order within 2,000 offsets. The figures stand in docs/benchmarks.md.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ _TARGET = re.compile(r"\]\([^)]*\)")
 RUN = {
     "README.md": "tests/e2e/test_readme.py",
     "docs/quickstart.md": "tests/e2e/test_quickstart.py",
-    "docs/guides/dead-letters.md": "tests/integration/http/test_dead.py",
+    "docs/guides/failures.md": "tests/integration/http/test_dead.py",
     "docs/guides/progress.md": "tests/integration/http/test_progress.py",
     "docs/guides/consume.md": "tests/integration/http/test_page.py",
     "docs/guides/flow.md": "tests/integration/http/test_flow_page.py",

@@ -19,6 +19,7 @@ from tests.tidy.words import tracked_files
 
 CONFIGURATIONS_MIN = 10
 PAGES_NAMED_MIN = 40
+DECISION_LINES_MAX = 60
 
 
 @functools.cache
@@ -100,6 +101,14 @@ def test_an_index_leads_to_every_page_of_its_folders(index: str) -> None:
     if page.parent != other:
         below = {found for found in below if found.parent != other} | {other / "README.md"}
     assert below - docs.linked(page) == set()
+
+
+def test_decisions_have_one_page_and_every_number() -> None:
+    folder = REPO / "docs/develop/adr"
+    lines = {page.name: len(page.read_text().splitlines()) for page in folder.glob("0*.md")}
+    assert {name: count for name, count in lines.items() if count > DECISION_LINES_MAX} == {}
+    listed = re.findall(r"^\| \[?(\d+)[\] ]", (folder / "README.md").read_text(), re.MULTILINE)
+    assert [int(number) for number in listed] == list(range(1, len(listed) + 1))
 
 
 def test_the_readme_leads_to_the_index_and_to_each_section() -> None:

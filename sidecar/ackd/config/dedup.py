@@ -10,7 +10,7 @@ from ackd.options import setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DedupSettings:
-    """Deduplication by a key: off without `key`. See docs/guides/deduplication.md."""
+    """Deduplication by a key: off without `key`. See docs/guides/publish.md."""
 
     key: str = setting(
         "",

@@ -18,7 +18,7 @@ from tests.tidy.docs import shell_commands
 
 BASE = "/v1/subscriptions/images"
 COUNT = 5
-PAGE = REPO / "docs" / "guides" / "dead-letters.md"
+PAGE = REPO / "docs" / "guides" / "failures.md"
 OPERATION = re.compile(r"9f0c2c1d5e7a8b90")
 
 
@@ -162,7 +162,7 @@ def has_ended(sidecar: Sidecar, operation: str) -> bool:
 
 
 def test_every_command_on_the_page_runs(sidecar: Sidecar) -> None:
-    """`docs/guides/dead-letters.md`, with ids of here in place of those that it shows."""
+    """`docs/guides/failures.md`, with ids of here in place of those that it shows."""
     operation, ids = "none", some_dead(sidecar)
     environ = {
         **os.environ,
