@@ -140,6 +140,9 @@ upkeep[Verb.HOLE] = function(offset, arg, group, _, counted)
       end
     end
   end
+  if group ~= 0 and arg - offset == 1 and start < arg and not finished(start) then
+    odd[start] = now * 8 + group -- a reset may have dropped its slot: no ack finishes it now
+  end
   finish_range(start, arg)
   return kept
 end
@@ -328,9 +331,16 @@ end
 upkeep[Verb.RESET] = function(offset, arg)
   list_all()
   local cut = arg ~= 0 -- the log was truncated: what is below stays, no lease above does
+  local skipped = {} -- on their way to the retry topic: nobody writes their copies any more
   for _, c in ipairs(chunks("s", 0, 2 ^ 53)) do
     local kept = {}
     local first, last = c * Size.SLOTS_CHUNK, (c + 1) * Size.SLOTS_CHUNK - 1
+    if not cut then
+      for o = math.max(first, watermark), math.min(last, offset - 1) do
+        local raw = raw_slot(o)
+        if raw and not finished(o) and unpack_(SLOT, raw) == State.SENDING then skipped[o] = true end
+      end
+    end
     if cut then last = math.min(last, offset - 1) else first = max(first, offset) end
     for o = first, last do
       local raw = raw_slot(o)
@@ -359,7 +369,10 @@ upkeep[Verb.RESET] = function(offset, arg)
     end
     Origins.count = 0
     for o, origin in pairs(Origins.map) do
-      if origin and o >= offset then
+      if origin and skipped[o] and origin[Origin.CLAIMED] == 0 then
+        Origins.leave(o, origin)
+        Origins.set(o, false)
+      elseif origin and o >= offset then
         if not cut and origin[Slot.STATE] == State.LEASED and origin[Slot.WHEN_MS] > now and origin[Origin.CLAIMED] == 0 then
           local page = s_page(o)
           make("s", s_made, lists, page)

@@ -109,6 +109,7 @@ async def test_receive_says_that_the_rate_holds_it_and_a_change_frees_it(
         return sum(row.ready for row in await one.runtime.lag(NAME)) == 40
 
     await wait_until_async(fetched, "messages to be there")
+    assert "rate" not in (await one.runtime.explain(NAME)).limits  # nobody has asked for anything
     assert len((await one.receive(most=10, wait_ms=0)).messages) == 3
     empty = await one.receive(most=10, wait_ms=0)
     assert (empty.messages, empty.limited_by) == ([], "rate")

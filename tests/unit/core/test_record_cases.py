@@ -7,15 +7,17 @@ from ackd.core.record import copies, decide
 from ackd.core.record.operations import (
     Advance,
     Drop,
+    FinishOrigin,
     Gap,
     Grant,
     LookUp,
+    MoveToRetry,
     Op,
     RemakeChunk,
     Reset,
     Settle,
 )
-from ackd.core.record.protocol import CallStatus, Open, RecordCall, RecordReply
+from ackd.core.record.protocol import CallStatus, Finish, Open, RecordCall, RecordReply
 from ackd.core.record.state import BrokenRecordError
 from ackd.core.record.transitions import Outcome, State, Verb
 
@@ -33,6 +35,12 @@ class Driver:
         self.record = decide.create(request, 0, "run")
         snapshot = decide.open_record(self.record, request, self.now_us, "run", created=True)
         self.term, self.seq = snapshot.term, snapshot.seq
+
+    def move(self, offset: int, key: int = 0) -> int:
+        """Move a message with an expired lease to the retry topic. Returns its generation."""
+        self.call(Grant.of(offset, 1_000, 1))
+        self.now_us += 2_000_000
+        return self.call(MoveToRetry(offset, 1, key)).results[0].fence
 
     def call(self, *ops: Op) -> RecordReply:
         """Apply as the owner."""
@@ -86,3 +94,31 @@ def test_a_record_that_breaks_a_rule_of_its_own_says_so(monkeypatch: pytest.Monk
     monkeypatch.setattr(copies, "prune", lambda record, _: setattr(record, "fence", 0))
     with pytest.raises(BrokenRecordError, match="fence"):
         driver.call(Advance(7))
+
+
+def test_a_reset_forward_frees_the_key_of_a_message_on_its_way_to_the_retry_topic() -> None:
+    """Nobody writes its copy any more, and its origin record blocked its key for good."""
+    driver = Driver()
+    driver.move(3, key=77)
+    driver.move(9, key=77)
+    assert driver.record.parked == {77: [3, 9]}
+    driver.call(Reset(5))
+    assert driver.record.parked == {}
+    assert not driver.record.origins
+
+
+def test_a_reset_forward_keeps_the_origin_record_of_a_copy_that_was_written() -> None:
+    driver = Driver()
+    driver.call(FinishOrigin(3, driver.move(3, key=77), 7, Finish.SENT))
+    driver.call(Reset(5))
+    assert driver.record.parked == {77: [3]}
+
+
+def test_a_message_that_a_seek_skips_by_itself_is_never_called_acked() -> None:
+    """The reset dropped the slot of its lease, whose holder may still settle it (I7)."""
+    driver = Driver()
+    driver.move(7)
+    driver.call(Reset(4))
+    driver.call(Gap(7, 8, Finish.SKIPPED))
+    late = Settle(Verb.ACK, 7, 1, 7, 1)
+    assert driver.call(late).results[0].outcome is Outcome.LOST

@@ -17,6 +17,7 @@ rollback epoch.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from ackd.core.record.operations import (
@@ -451,6 +452,20 @@ def forget_all(record: PartitionRecord, rollback_epoch: int) -> None:
     record.errors.clear()
     record.origin_count = 0
     record.rollback_epoch = rollback_epoch
+
+
+def skip(record: PartitionRecord, offsets: Iterable[int]) -> None:
+    """A reset passes over messages that are being moved to the retry topic: drop the origin records
+    that no copy has claimed.
+
+    The owner writes no copy of them any more, so these records would block their keys for good. A
+    copy that was written before is refused like every copy whose origin record is gone.
+    """
+    for offset in offsets:
+        origin = record.origins.get(offset)
+        if origin is not None and origin.claimed_by is None:
+            leave(record, offset, origin)
+            del record.origins[offset]
 
 
 def reset(record: PartitionRecord, position: int, now_ms: int) -> dict[int, Slot]:

@@ -24,7 +24,7 @@ from ackd.core.record.operations import (
 from ackd.core.record.protocol import Finish
 from ackd.core.record.slot import SLOT_CHUNK_SHIFT
 from ackd.core.record.state import PartitionRecord
-from ackd.core.record.transitions import Phase, Verb
+from ackd.core.record.transitions import Phase, State, Verb
 
 EXCEPTIONS_KEEP_MS = 13 * 3_600_000
 """Longer than the longest lease (12 h), so that no token outlives its answer (R15)."""
@@ -78,6 +78,9 @@ def gap(record: PartitionRecord, op: Gap, now_ms: int) -> int:
             record.finished.add(offset)
             record.errors.over(offset)
     if start < op.end:
+        if op.reason and op.end - op.start == 1 and start not in record.finished:
+            # It may have been delivered before a reset dropped its slot: no ack finishes it now.
+            record.exceptions[start] = (Finish(op.reason), now_ms)
         record.finished.add_range(start, op.end)
     record.listed.update(record.finished.chunks)
     first = max(op.start, record.watermark)
@@ -140,11 +143,17 @@ def remake_chunk(record: PartitionRecord, index: int) -> None:
 def reset(record: PartitionRecord, position: int, now_ms: int) -> None:
     """An operator moved the group: a new epoch. Live leases survive it (I3)."""
     record.doubt = 0, 0
+    skipped = [
+        offset
+        for offset, slot in record.slots.items()
+        if offset < position and slot.state is State.SENDING and not record.over(offset)
+    ]
     record.slots = {
         offset: slot
         for offset, slot in record.slots.items()
         if offset >= position and record.phase(offset, now_ms) is Phase.LEASED
     }
+    copies.skip(record, skipped)
     record.slots |= copies.reset(record, position, now_ms)
     _new_epoch(record, position)
 

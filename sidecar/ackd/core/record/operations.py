@@ -284,7 +284,8 @@ class RestoreClaimed(Operation):
 class Gap(Operation):
     """Finish [start, end), of which the log has nothing, but for live leases and pending copies.
 
-    `reason`: `protocol.Finish`, for messages that had been delivered; 0 = the log lacks them.
+    `reason`: `protocol.Finish`, for messages that had been delivered; 0 = the log lacks them. In a
+    longer gap it is kept only for offsets that have a slot.
     `repair`: they were finished before a rollback, and it is not known how (`doubt`).
     """
 

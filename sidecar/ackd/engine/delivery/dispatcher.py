@@ -391,7 +391,7 @@ class Dispatcher:
             return "no-partitions"
         if self.full:
             return "in-flight"
-        if self.rate.limited and not self.rate.left() and any(p.ledger.ready for p in self._turn):
+        if self.rate.exhausted and any(p.ledger.ready for p in self._turn):
             return "rate"
         if any(not partition.grantable for partition in owned.values()):
             return "store"

@@ -54,6 +54,13 @@ class RateLimit:
         """Whether the settings have a rate."""
         return self._state.settings.rate_per_s > 0
 
+    @property
+    def exhausted(self) -> bool:
+        """Whether a receive asked for tokens and has none yet. Idle, a sidecar holds no tokens
+        either, and nothing limits it.
+        """
+        return self.limited and not self.left() and (self.asking or self._timer is not None)
+
     def left(self) -> int:
         """Return how many messages may be delivered now."""
         if self._tokens and self._context.clock.monotonic_ms() >= self._until_ms:
