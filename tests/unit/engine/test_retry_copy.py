@@ -170,6 +170,7 @@ def test_whatever_the_headers_say_a_retry_copy_is_within_what_the_store_takes(
             retry_copy.generation,
             retry_copy.rollback_epoch,
             CopyRef(0, OFFSET_MAX),
+            attempt=retry_copy.attempt,
         ),
         CloseOrigin(retry_copy.origin_record.offset, retry_copy.generation, finished=CopyRef(0, 0)),
         PlaceCopy(

@@ -86,6 +86,7 @@ class _Ask:
             retry_copy.rollback_epoch,
             CopyRef(partition.tp.partition, self.offset),
             must_deliver=partition.data_lost,
+            attempt=retry_copy.attempt,
         )
 
 
