@@ -26,10 +26,10 @@ help: ## print this list
 	  || { rm -rf .venv; echo "Python's venv module is missing; on Debian: apt-get install python3-venv"; exit 1; }
 	@touch $@
 
-.venv/.run: requirements/run.lock pyproject.toml | .venv/.made
+.venv/.run: requirements/run.lock pyproject.toml sidecar/tools/pyproject.toml | .venv/.made
 	@echo "installing what ackd runs on"
 	@$(BIN)/pip install -q --require-hashes -r requirements/run.lock
-	@$(BIN)/pip install -q --no-deps --no-build-isolation -e .
+	@$(BIN)/pip install -q --no-deps --no-build-isolation -e . -e sidecar/tools
 	@touch $@
 
 .venv/.dev: requirements/dev.lock .venv/.run
@@ -153,7 +153,7 @@ lock: .venv/.dev ## refresh requirements/*.lock from pyproject.toml; ARGS=--upgr
 
 LOCK_BASE := --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header
 IMAGE_EXTRAS := --extra inject --extra kafka --extra local --extra pulsar --extra rocketmq --extra uvloop
-LOCK_FLAGS := $(LOCK_BASE) $(IMAGE_EXTRAS) --extra top
+LOCK_FLAGS := $(LOCK_BASE) $(IMAGE_EXTRAS) --extra top --no-emit-package ackd --no-emit-package ackd-tools
 
 .PHONY: clean
 clean: ## remove the environment, caches and everything built

@@ -15,12 +15,12 @@ import sys
 import time
 from pathlib import Path
 
-from ackd.torture.child import BrokerPart
-from ackd.torture.parts import EmbeddedStore, Sidecar, SidecarPlan
 from ackd_adapters.rocketmq.client import Client
 from ackd_adapters.rocketmq.config import RocketMQOptions
 from ackd_adapters.rocketmq.message import MessageIds, Parcel
 from ackd_adapters.rocketmq.rpc import Rpc
+from ackd_torture.child import BrokerPart
+from ackd_torture.parts import EmbeddedStore, Sidecar, SidecarPlan
 from tests.bench.load import Job
 from tests.bench.measure import cpu_us, drive, machine, median
 from tests.support.paths import REPO, remove_run_dir, run_dir

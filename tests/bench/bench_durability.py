@@ -4,7 +4,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from ackd.torture.parts import Sidecar
+from ackd_torture.parts import Sidecar
 from tests.bench.bench_http import Row, one_run, plan_of, produce
 from tests.support.kafka import Kafka
 

@@ -6,7 +6,7 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from ackd.torture.parts import EmbeddedStore, Sidecar
+from ackd_torture.parts import EmbeddedStore, Sidecar
 from tests.bench.bench_http import produce, sidecar_on
 from tests.bench.bench_window import SMALL_BYTES, Talk
 from tests.bench.measure import cpu_us

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from ackd.torture.child import Child, answers
-from ackd.torture.parts import EmbeddedStore, Sidecar, SidecarPlan, Value
-from ackd.torture.ports import free_port
+from ackd_torture.child import Child, answers
+from ackd_torture.parts import EmbeddedStore, Sidecar, SidecarPlan, Value
+from ackd_torture.ports import free_port
 from tests.bench.load import Job
 from tests.bench.measure import cpu_us, drive, folder_bytes, median, percentile_ms
 from tests.chaos.world import KafkaAt

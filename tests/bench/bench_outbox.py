@@ -10,7 +10,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from ackd.torture.parts import EmbeddedStore, Sidecar
+from ackd_torture.parts import EmbeddedStore, Sidecar
 from tests.bench.bench_growth import BATCH, Cost, collect, settle
 from tests.bench.bench_http import plan_of, produce, sidecar_on
 from tests.bench.bench_window import Talk

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from confluent_kafka import Producer
 
-from ackd.torture.parts import Sidecar, Value
+from ackd_torture.parts import Sidecar, Value
 from tests.bench.bench_http import plan_of
 from tests.bench.load import Job
 from tests.bench.measure import cpu_us, drive, folder_bytes, median

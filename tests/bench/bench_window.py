@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ackd.malloc import TRIM_S
-from ackd.torture.parts import Local, Sidecar, SidecarPlan
+from ackd_torture.parts import Local, Sidecar, SidecarPlan
 from tests.bench.bench_http import produce, sidecar_on
 from tests.bench.measure import percentile_ms, rss_mb
 from tests.support.kafka import Kafka

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-from ackd.torture.child import BrokerPart
+from ackd_torture.child import BrokerPart
 from tests.bench.measure import machine
 from tests.chaos.world import Http, KafkaAt, World, world
 from tests.support.kafka import Kafka

@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ackd.torture.checker import BROKEN, Verdict
-from ackd.torture.child import BrokerPart, Part
-from ackd.torture.history import Kind, Recorder
-from ackd.torture.nemesis import Nemesis
-from ackd.torture.parts import Sidecar, SidecarPlan, Valkey
-from ackd.torture.report import save
-from ackd.torture.run import Course, Deployment, Script, Setup, deployed, torture
-from ackd.torture.workload import Plan
+from ackd_torture.checker import BROKEN, Verdict
+from ackd_torture.child import BrokerPart, Part
+from ackd_torture.history import Kind, Recorder
+from ackd_torture.nemesis import Nemesis
+from ackd_torture.parts import Sidecar, SidecarPlan, Valkey
+from ackd_torture.report import save
+from ackd_torture.run import Course, Deployment, Script, Setup, deployed, torture
+from ackd_torture.workload import Plan
 from tests.chaos.world import Http
 from tests.support.paths import CACHE
 

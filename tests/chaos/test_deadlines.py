@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ackd.torture.parts import Local, Sidecar
+from ackd_torture.parts import Local, Sidecar
 from tests.chaos.world import Http, offsets, world
 
 pytestmark = [pytest.mark.alone, pytest.mark.slow, pytest.mark.timeout(240)]

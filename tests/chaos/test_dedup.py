@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from ackd.torture.parts import Sidecar
+from ackd_torture.parts import Sidecar
 from tests.chaos.world import Http, KafkaAt, world
 from tests.support.wait import wait_until
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ackd.torture.parts import Local, Sidecar
+from ackd_torture.parts import Local, Sidecar
 from tests.chaos.world import Http, World, world
 from tests.support.wait import wait_until
 

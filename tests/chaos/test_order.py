@@ -16,12 +16,12 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from ackd.ports.own_topics import retry_topic
-from ackd.torture.checker import BROKEN, Verdict
-from ackd.torture.child import BrokerPart, Part
-from ackd.torture.nemesis import Nemesis, Temper
-from ackd.torture.parts import Local, Sidecar, SidecarPlan, Value
-from ackd.torture.run import Course
-from ackd.torture.workload import Mood, Plan
+from ackd_torture.checker import BROKEN, Verdict
+from ackd_torture.child import BrokerPart, Part
+from ackd_torture.nemesis import Nemesis, Temper
+from ackd_torture.parts import Local, Sidecar, SidecarPlan, Value
+from ackd_torture.run import Course
+from ackd_torture.workload import Mood, Plan
 from tests.chaos.judged import assert_kept, judge, setup_for
 from tests.chaos.world import KafkaAt
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from ackd.torture.parts import Sidecar
+from ackd_torture.parts import Sidecar
 from tests.chaos.world import KafkaAt, World, ready, world
 from tests.support.wait import wait_until
 

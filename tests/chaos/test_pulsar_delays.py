@@ -13,7 +13,7 @@ from typing import Any
 import pulsar as client_library
 import pytest
 
-from ackd.torture.parts import Sidecar
+from ackd_torture.parts import Sidecar
 from tests.chaos.test_redrive import BASE, ask, dead
 from tests.chaos.world import Http, world
 from tests.support.pulsar import Pulsar, bare

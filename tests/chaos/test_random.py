@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ackd.torture.nemesis import Temper
-from ackd.torture.parts import Local
-from ackd.torture.run import Course
+from ackd_torture.nemesis import Temper
+from ackd_torture.parts import Local
+from ackd_torture.run import Course
 from tests.chaos.judged import CALM_S, assert_kept, judge, setup_for
 from tests.chaos.traced import assert_traced
 from tests.chaos.world import KafkaAt

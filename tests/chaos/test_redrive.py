@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ackd.torture.parts import Sidecar
+from ackd_torture.parts import Sidecar
 from tests.chaos.dies import REDRIVE_MOMENTS
 from tests.chaos.world import Http, KafkaAt, offsets, produce, ready, world
 from tests.support.wait import wait_until

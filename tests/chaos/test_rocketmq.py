@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ackd.torture.checker import BROKEN
-from ackd.torture.nemesis import Temper
-from ackd.torture.run import Course
+from ackd_torture.checker import BROKEN
+from ackd_torture.nemesis import Temper
+from ackd_torture.run import Course
 from tests.chaos.judged import assert_kept, judge, setup_for
 from tests.chaos.world import Http, ready, world
 from tests.support.rocketmq import RocketMQ

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from ackd.torture.child import Part
-from ackd.torture.nemesis import Nemesis
-from ackd.torture.parts import Local
-from ackd.torture.run import Course
+from ackd_torture.child import Part
+from ackd_torture.nemesis import Nemesis
+from ackd_torture.parts import Local
+from ackd_torture.run import Course
 from tests.chaos.judged import CALM_S, assert_kept, judge, setup_for
 from tests.chaos.world import KafkaAt
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ackd.torture.parts import Sidecar
+from ackd_torture.parts import Sidecar
 from tests.chaos.dies import SEEK_MOMENTS
 from tests.chaos.test_redrive import DIES, ask
 from tests.chaos.world import Http, KafkaAt, World, produce, world

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ackd.core.record.decide import REPAIR_WAIT_MS
-from ackd.torture.run import Course
+from ackd_torture.run import Course
 from tests.chaos.judged import CALM_S, assert_kept, judge, metric, rolled_back, setup_for
 from tests.chaos.world import Http, KafkaAt, offsets, produce, world
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ackd.torture.checker import Verdict
-from ackd.torture.parts import Local
-from ackd.torture.run import Course, Setup, deployed, torture
+from ackd_torture.checker import Verdict
+from ackd_torture.parts import Local
+from ackd_torture.run import Course, Setup, deployed, torture
 from tests.chaos.judged import LEASE_MS, plan_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ackd.torture.parts import Local
+from ackd_torture.parts import Local
 from tests.chaos.world import Http, world
 
 pytestmark = [pytest.mark.alone, pytest.mark.slow, pytest.mark.timeout(240)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ackd.torture.history import Event, Kind, histories, load
+from ackd_torture.history import Event, Kind, histories, load
 from tests.support.otlp import offsets, spans
 
 ACKED = ("acked", "already_acked")

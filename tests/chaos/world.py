@@ -19,9 +19,9 @@ from typing import Any, ClassVar
 
 from confluent_kafka import Producer
 
-from ackd.torture.child import BrokerPart
-from ackd.torture.parts import Sidecar, SidecarPlan, Valkey, Value
-from ackd.torture.run import traced_in
+from ackd_torture.child import BrokerPart
+from ackd_torture.parts import Sidecar, SidecarPlan, Valkey, Value
+from ackd_torture.run import traced_in
 from tests.support.kafka import Kafka
 
 _numbers = itertools.count(1)

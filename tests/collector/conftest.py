@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ackd.torture.ports import give_back
+from ackd_torture.ports import give_back
 from tests.integration.http.conftest import Sidecar, sidecar_in
 from tests.support.collector import install
 from tests.support.collector.server import Collector

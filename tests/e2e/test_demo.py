@@ -9,10 +9,10 @@ import psutil
 import pytest
 
 from ackd.cli import exit_codes
-from ackd.cli.commands import demo
-from ackd.demo.board import Board
-from ackd.demo.story import HERE, Story
-from ackd.torture.checker import Finding, Verdict
+from ackd_demo import command as demo
+from ackd_demo.board import Board
+from ackd_demo.story import HERE, Story
+from ackd_torture.checker import Finding, Verdict
 from tests.support import kafka as kafka_support
 from tests.support.paths import REPO, remove_run_dir, run_dir
 from tests.support.require import require

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from ackd.torture.child import Child
-from ackd.torture.parts import ready
-from ackd.torture.ports import free_port
+from ackd_torture.child import Child
+from ackd_torture.parts import ready
+from ackd_torture.ports import free_port
 from tests.integration.http.test_page import BLOCK, shape, values
 from tests.support.paths import REPO, remove_run_dir, run_dir
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ackd.cli import exit_codes
-from ackd.torture.ports import free_port, give_back
+from ackd_torture.ports import free_port, give_back
 from tests.support.wait import wait_until
 from tests.unit.cli.test_command import ackd
 from tests.unit.cli.test_serve import ready, serving

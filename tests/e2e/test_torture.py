@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ackd.cli import exit_codes
-from ackd.torture.parts import Local, Sidecar, SidecarPlan
-from ackd.torture.ports import free_port
+from ackd_torture.parts import Local, Sidecar, SidecarPlan
+from ackd_torture.ports import free_port
 from tests.support.paths import REPO, remove_run_dir, run_dir
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]

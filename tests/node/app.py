@@ -1,7 +1,7 @@
 """An application in a pod of the tests, on the library of clients that write histories.
 
-It is not imported: pods run it with the Python of ackd's image, from a ConfigMap. `PLAN` is a plan
-of `ackd.torture.workload` as JSON; `UNTIL` ends it by itself after so many acks (a Job), 0 never.
+It is not imported: pods run it with the Python of ackd's image, from ConfigMaps. `PLAN` is a plan
+of `ackd_torture.workload` as JSON; `UNTIL` ends it by itself after so many acks (a Job), 0 never.
 `ON_TERM` is what SIGTERM does: `finish` what is in hand and go, or `drop` everything at once.
 """
 
@@ -14,8 +14,8 @@ import signal
 import sys
 from pathlib import Path
 
-from ackd.torture.history import Kind, Recorder, read
-from ackd.torture.workload import Mood, Plan, Workload
+from ackd_torture.history import Kind, Recorder, read
+from ackd_torture.workload import Mood, Plan, Workload
 
 CALM = Mood(retry=0, extend=0, forget=0, overdue=0, release=0, dead=0)
 

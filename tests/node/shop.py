@@ -12,17 +12,19 @@ from typing import Any
 import psutil
 from confluent_kafka import Producer
 
-from ackd.torture.checker import Verdict, check
-from ackd.torture.history import Kind, Recorder, histories, load
-from ackd.torture.workload import acked_by
+from ackd_torture.checker import Verdict, check
+from ackd_torture.history import Kind, Recorder, histories, load
+from ackd_torture.workload import acked_by
 from tests.support.k8s.api import Api, ApiError, Json
 from tests.support.kafka import Kafka
 from tests.support.node.node import HOME, IMAGE, NodeCluster
+from tests.support.paths import REPO
 from tests.support.wait import wait_until
 
 SUB = "orders"
 SIDECAR = "ackd"
 APP = Path(__file__).with_name("app.py")
+LIBRARY = REPO / "sidecar/tools/ackd_torture"
 POD_S_MAX = 180.0
 DRAIN_S_MAX = 240.0
 MERGE = "application/merge-patch+json"
@@ -76,6 +78,8 @@ class Shop:
         ]
         self._config_map("ackd-config", {"ackd.toml": "\n".join(lines) + "\n"})
         self._config_map("app", {"app.py": APP.read_text()})
+        # The image has no tools: the library of clients comes with the application.
+        self._config_map("tools", {each.name: each.read_text() for each in LIBRARY.glob("*.py")})
 
     def close(self) -> None:
         """End its pods and wait until they are gone."""
@@ -93,6 +97,7 @@ class Shop:
                 "containers": [self._container(env)],
                 "volumes": [
                     {"name": "app", "configMap": {"name": "app"}},
+                    {"name": "tools", "configMap": {"name": "tools"}},
                     {"name": "history", "hostPath": {"path": str(self.folder)}},
                 ],
             },
@@ -234,9 +239,13 @@ class Shop:
             "name": "app",
             "image": IMAGE,
             "command": ["python", "/app/app.py"],
-            "env": [{"name": name, "value": value} for name, value in env.items()],
+            "env": [
+                {"name": name, "value": value}
+                for name, value in {"PYTHONPATH": "/tools", **env}.items()
+            ],
             "volumeMounts": [
                 {"name": "app", "mountPath": "/app"},
+                {"name": "tools", "mountPath": f"/tools/{LIBRARY.name}"},
                 {"name": "history", "mountPath": "/history"},
             ],
         }

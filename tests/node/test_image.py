@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ackd.torture.ports import free_port
+from ackd_torture.ports import free_port
 from tests.support.node.install import IMAGE, image_archive
 from tests.support.proc import Process
 from tests.support.require import require
@@ -65,7 +65,7 @@ def test_what_is_in_it_is_listed(root: Path) -> None:
     found = json.loads((root / "opt/ackd/sbom.cdx.json").read_text())
     names = {each["name"].lower() for each in found["components"]}
     assert {"ackd", "aiohttp", "redis", "confluent-kafka", "cryptography"} <= names
-    assert not {"pyspark", "pip", "textual", "pytest"} & names
+    assert not {"ackd-tools", "pyspark", "pip", "pytest", "rich", "textual"} & names
 
 
 def test_bytecode_is_there_for_a_root_that_can_not_be_written(root: Path) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ackd.torture.checker import BROKEN, Verdict
+from ackd_torture.checker import BROKEN, Verdict
 from tests.node.conftest import Shops
 from tests.node.shop import SIDECAR, Shop
 from tests.support.k8s.api import ApiError, Json

@@ -1,6 +1,6 @@
 """Real brokers as parts for `ackd torture --parts tests.support.parts` and the demo."""
 
-from ackd.torture.child import BrokerPart
+from ackd_torture.child import BrokerPart
 from tests.support.kafka import Kafka, KafkaOptions
 from tests.support.pulsar.part import PulsarPart
 from tests.support.rocketmq.part import RocketMQPart

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import yaml
 
-from ackd.torture.ports import free_port, give_back
+from ackd_torture.ports import free_port, give_back
 from tests.support.paths import REPO, remove_run_dir, run_dir
 from tests.support.proc import Process
 from tests.support.started import Started

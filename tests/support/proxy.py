@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Literal, TypeVar
 
-from ackd.torture.ports import free_port, give_back
+from ackd_torture.ports import free_port, give_back
 
 Direction = Literal["up", "down", "both"]
 T = TypeVar("T")

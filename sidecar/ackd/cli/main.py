@@ -2,6 +2,7 @@
 
 Every sub-command is a module with `add_arguments(parser)` and `run(arguments) -> int`; only the one
 that was called is imported, so that `ackd version` does not wait for a broker's client library.
+Some are in the distribution `ackd-tools`, which the image leaves out; its entry points name them.
 Mistakes of the user are told in plain words; a traceback means a bug of ours.
 """
 
@@ -14,6 +15,7 @@ import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 
 from ackd import __version__
 from ackd.cli import exit_codes
@@ -25,12 +27,15 @@ LOG = logging.getLogger("ackd.cli")
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One sub-command and the module that holds it."""
+    """One sub-command and the module that holds it; none = an entry point of ENTRY_POINTS is it."""
 
     name: str
     text: str
-    module: str
+    module: str = ""
 
+
+ENTRY_POINTS = "ackd.commands"
+"""The group in which `ackd-tools` names its commands."""
 
 COMMANDS = (
     Command("serve", "run the sidecar", "ackd.cli.commands.serve"),
@@ -39,7 +44,7 @@ COMMANDS = (
         "check the configuration and print what is in effect, with sources",
         "ackd.cli.commands.check",
     ),
-    Command("top", "watch subscriptions: progress, what is stuck, rates", "ackd.cli.commands.top"),
+    Command("top", "watch subscriptions: progress, what is stuck, rates"),
     Command("lag", "progress of each partition of a subscription", "ackd.cli.commands.lag"),
     Command(
         "inflight",
@@ -76,14 +81,8 @@ COMMANDS = (
         "hand a group back to plain consumers, with a plan before",
         "ackd.cli.commands.release_group",
     ),
-    Command(
-        "demo", "watch the main job in a minute, on a broker of its own", "ackd.cli.commands.demo"
-    ),
-    Command(
-        "torture",
-        "kill parts of a deployment and check that no promise breaks",
-        "ackd.cli.commands.torture",
-    ),
+    Command("demo", "watch the main job in a minute, on a broker of its own"),
+    Command("torture", "kill parts of a deployment and check that no promise breaks"),
     Command(
         "inject", "put the sidecar into pods of Kubernetes: the webhook", "ackd.cli.commands.inject"
     ),
@@ -105,8 +104,8 @@ RENAMED = {"exit": "release-group"}
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; the exit code. `argv` None = this process's arguments."""
     words = sys.argv[1:] if argv is None else list(argv)
-    arguments = _parse(words)
     try:
+        arguments = _parse(words)
         code = _module(arguments.command).run(arguments)
         sys.stdout.flush()
     except KeyboardInterrupt:
@@ -121,7 +120,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser(chosen: str | None = None) -> argparse.ArgumentParser:
-    """The parser; only the `chosen` command's arguments are filled in."""
+    """The parser; only the `chosen` command's arguments are filled in. Raises ConfigError if that
+    command is not installed.
+    """
     parser = argparse.ArgumentParser(
         prog="ackd",
         description="Leases messages of Kafka and other brokers over HTTP, and keeps every ack.",
@@ -156,8 +157,17 @@ def _parse(words: list[str]) -> argparse.Namespace:
 
 def _module(name: str) -> exit_codes.CommandModule:
     command = next(each for each in COMMANDS if each.name == name)
-    module: exit_codes.CommandModule = importlib.import_module(command.module)
-    return module
+    module: exit_codes.CommandModule
+    if command.module:
+        module = importlib.import_module(command.module)
+        return module
+    for found in entry_points(group=ENTRY_POINTS, name=name):
+        module = found.load()
+        return module
+    raise ConfigError(
+        f"`ackd {name}` is not installed here: pip install 'ackd[{name}]' "
+        f"(in a clone: pip install '.[{name}]' ./sidecar/tools)"
+    )
 
 
 def _explain(error: AckdError | OSError) -> int:

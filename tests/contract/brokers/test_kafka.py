@@ -6,7 +6,7 @@ import pytest
 from confluent_kafka import TopicPartition as ClientPartition
 
 from ackd.core.ids import TopicPartition
-from ackd.testing import (
+from ackd_testing import (
     ConnectionContract,
     FetchContract,
     GroupContract,
@@ -14,7 +14,7 @@ from ackd.testing import (
     ProgressContract,
     PublishContract,
 )
-from ackd.torture.ports import free_port
+from ackd_torture.ports import free_port
 from tests.support.kafka import Kafka
 from tests.support.wait import wait_until
 

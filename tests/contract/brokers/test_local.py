@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from ackd.core.ids import TopicPartition
-from ackd.testing import (
+from ackd_adapters.local import LocalBroker
+from ackd_adapters.local.log import Transaction, drop
+from ackd_testing import (
     ConnectionContract,
     FetchContract,
     GroupContract,
@@ -15,8 +17,6 @@ from ackd.testing import (
     ProgressContract,
     PublishContract,
 )
-from ackd_adapters.local import LocalBroker
-from ackd_adapters.local.log import Transaction, drop
 
 SMALL_BYTES = 256 * 1024
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ackd.testing import (
+from ackd_testing import (
     ConnectionContract,
     FetchContract,
     GroupContract,
@@ -12,7 +12,7 @@ from ackd.testing import (
     ProgressContract,
     PublishContract,
 )
-from ackd.torture.ports import free_port
+from ackd_torture.ports import free_port
 from tests.support.pulsar import AdminError, Pulsar
 from tests.support.wait import wait_until
 

@@ -16,7 +16,7 @@ import pytest
 import redis
 
 from ackd.core.ids import TopicPartition
-from ackd.testing import (
+from ackd_testing import (
     ConnectionContract,
     FetchContract,
     GroupContract,
@@ -24,7 +24,7 @@ from ackd.testing import (
     ProgressContract,
     PublishContract,
 )
-from ackd.torture.ports import free_port
+from ackd_torture.ports import free_port
 from tests.support.paths import REPO
 from tests.support.redis import RedisServer
 

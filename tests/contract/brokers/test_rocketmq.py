@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from ackd.testing import (
+from ackd_testing import (
     ConnectionContract,
     FetchContract,
     GroupContract,
@@ -13,7 +13,7 @@ from ackd.testing import (
     ProgressContract,
     PublishContract,
 )
-from ackd.torture.ports import free_port
+from ackd_torture.ports import free_port
 from tests.support.rocketmq import RocketMQ
 
 pytestmark = [pytest.mark.rocketmq, pytest.mark.slow, pytest.mark.timeout(240)]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ackd.torture.ports import free_port, give_back
+from ackd_torture.ports import free_port, give_back
 from tests.conftest import RedisFactory
 from tests.integration.http.conftest import Sidecar, call
 from tests.support.paths import remove_run_dir, run_dir

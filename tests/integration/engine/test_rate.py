@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 
 from ackd.errors import StoreError
-from ackd.torture.ports import free_port
+from ackd_torture.ports import free_port
 from tests.conftest import RedisFactory
 from tests.integration.engine.together import NAME, Sidecar, Together
 from tests.support.proc import Process

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from ackd.torture.ports import free_port, give_back
+from ackd_torture.ports import free_port, give_back
 from tests.support.paths import remove_run_dir, run_dir
 from tests.support.proc import Process
 from tests.support.wait import wait_until

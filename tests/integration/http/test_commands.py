@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ackd.torture.ports import free_port, give_back
+from ackd_torture.ports import free_port, give_back
 from tests.integration.http.conftest import Sidecar, call, sidecar_in
 from tests.support import command
 from tests.support.command import Done

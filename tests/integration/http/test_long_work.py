@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from ackd.torture.ports import give_back
+from ackd_torture.ports import give_back
 from tests.integration.http.conftest import Sidecar, call, sidecar_in
 from tests.support.paths import REPO, remove_run_dir, run_dir
 from tests.support.proc import Process

@@ -14,7 +14,7 @@ from http.client import HTTPConnection
 import psutil
 import pytest
 
-from ackd.torture.ports import give_back
+from ackd_torture.ports import give_back
 from tests.integration.http.conftest import Sidecar, call, drop_all, make_topics, sidecar_in
 from tests.support.paths import remove_run_dir, run_dir
 from tests.support.wait import wait_until, wait_until_async

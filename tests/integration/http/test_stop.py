@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from ackd.cli.main import main
-from ackd.torture.ports import free_port, give_back
+from ackd_torture.ports import free_port, give_back
 from tests.integration.http.conftest import Sidecar, call, sidecar_in
 from tests.support.paths import remove_run_dir, run_dir
 from tests.support.wait import wait_until

@@ -15,7 +15,7 @@ import aiohttp
 import psutil
 import pytest
 
-from ackd.torture.ports import give_back
+from ackd_torture.ports import give_back
 from tests.integration.http.conftest import Sidecar, call, drop_all, make_topics, sidecar_in
 from tests.support import sse
 from tests.support.paths import remove_run_dir, run_dir

@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack
 import pytest
 
 from ackd.ports import Broker, Consumer, ConsumerSpec
-from ackd.testing import Reader
 from ackd_adapters.kafka import KafkaOptions, adapter
+from ackd_testing import Reader
 from tests.support.kafka import Kafka
 
 REFRESH_MS = 500

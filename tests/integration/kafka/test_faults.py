@@ -9,10 +9,10 @@ import pytest
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
 from ackd.ports import Broker, Committed, Fetched, Outgoing, Stored
-from ackd.testing import Reader
 from ackd_adapters.kafka import KafkaOptions, adapter
 from ackd_adapters.kafka.admin import AdminQuestions
 from ackd_adapters.kafka.operator import topic_settings
+from ackd_testing import Reader
 from tests.integration.kafka.conftest import Join
 from tests.support import kafka as kafka_support
 from tests.support.kafka import Kafka

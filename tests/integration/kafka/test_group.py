@@ -13,9 +13,9 @@ from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError, BugError, ConfigError
 from ackd.ports import Broker, Committed, ConsumerSpec, Fetched, Nominated, Outgoing, Revoked
 from ackd.ports.own_topics import dead_topic, retry_topic
-from ackd.testing import Reader
 from ackd_adapters.kafka.consumer import KafkaConsumer
 from ackd_adapters.kafka.worker import settled
+from ackd_testing import Reader
 from tests.integration.kafka.conftest import Connect, Join, MakeTopic
 from tests.support.kafka import Kafka
 from tests.support.kafka.fill import fill, store

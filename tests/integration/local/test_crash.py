@@ -10,8 +10,8 @@ import pytest
 
 from ackd.core.ids import TopicPartition
 from ackd.ports import ConsumerSpec
-from ackd.testing import Reader
 from ackd_adapters.local import LocalBroker
+from ackd_testing import Reader
 from tests.integration.local.conftest import Open, Publisher
 from tests.integration.local.publisher import TOPIC, identity
 from tests.support.proc import Process

@@ -20,9 +20,9 @@ from ackd.ports import (
     Stored,
     TopicReplaced,
 )
-from ackd.testing import Reader
 from ackd_adapters.local import LocalBroker, LocalOptions, adapter
 from ackd_adapters.local.log import Transaction
+from ackd_testing import Reader
 from tests.integration.local.conftest import Open
 from tests.support.wait import wait_until_async
 

@@ -11,8 +11,8 @@ import pytest
 
 from ackd.core.ids import TopicPartition
 from ackd.ports import Condition, ConsumerSpec, Nominated, Outgoing, Stored
-from ackd.testing import Bench, Reader
 from ackd_adapters.local import LocalBroker
+from ackd_testing import Bench, Reader
 from tests.contract.brokers.test_local import LocalLab
 from tests.integration.local.conftest import Open
 

@@ -17,8 +17,8 @@ import pytest
 
 from ackd.core.ids import TopicPartition
 from ackd.ports import ConsumerSpec, Delay, Fetched
-from ackd.testing import Reader
-from ackd.testing.lab import load, open_broker
+from ackd_testing import Reader
+from ackd_testing.lab import load, open_broker
 from tests.support.pulsar import Pulsar, bare
 
 pytestmark = [pytest.mark.pulsar, pytest.mark.slow, pytest.mark.timeout(240)]

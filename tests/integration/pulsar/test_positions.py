@@ -12,8 +12,8 @@ import pytest
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
 from ackd.ports import Broker, Committed, ConsumerSpec
-from ackd.testing import Reader
-from ackd.testing.lab import fill, load, open_broker
+from ackd_testing import Reader
+from ackd_testing.lab import fill, load, open_broker
 from tests.support.pulsar import Pulsar, bare
 from tests.support.wait import wait_until, wait_until_async
 

@@ -14,8 +14,8 @@ import pytest
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
 from ackd.ports import Broker, Committed, ConsumerSpec, Outgoing, Stored
-from ackd.testing import Reader
-from ackd.testing.lab import OptionValue, fill, load, open_broker
+from ackd_testing import Reader
+from ackd_testing.lab import OptionValue, fill, load, open_broker
 from tests.support.paths import run_dir
 from tests.support.pulsar import Pulsar, PulsarOptions, missing
 from tests.support.require import require

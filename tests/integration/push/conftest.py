@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from ackd.torture.ports import free_port, give_back
+from ackd_torture.ports import free_port, give_back
 from tests.integration.http.conftest import Sidecar, call, sidecar_in
 from tests.support.paths import remove_run_dir, run_dir
 from tests.support.wait import wait_until, wait_until_async

@@ -12,8 +12,8 @@ import psutil
 import pyspark
 import pytest
 
-from ackd.torture.ports import free_port
 from ackd_reports.render import tables
+from ackd_torture.ports import free_port
 from tests.integration.reports.conftest import World
 from tests.support.paths import REPO
 from tests.support.spark import JAVA_OPTIONS

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from ackd.torture.child import Part
-from ackd.torture.nemesis import Nemesis, Temper
-from ackd.torture.parts import Local, Sidecar
-from ackd.torture.run import Course, Script
 from ackd_reports.frames.lake import Lake
+from ackd_torture.child import Part
+from ackd_torture.nemesis import Nemesis, Temper
+from ackd_torture.parts import Local, Sidecar
+from ackd_torture.run import Course, Script
 from tests.chaos.judged import CALM_S, judge, setup_for
 from tests.chaos.traced import assert_traced
 from tests.integration.reports.conftest import report

@@ -12,8 +12,8 @@ from typing import Final
 import pyspark
 import pytest
 
-from ackd.torture.ports import free_port, give_back
 from ackd_reports.render import tables
+from ackd_torture.ports import free_port, give_back
 from tests.integration.reports.conftest import World
 from tests.integration.reports.test_cluster import ENVIRON, SPARK, TARGETS
 from tests.integration.reports.test_command import make

@@ -16,9 +16,9 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Static
 
 from ackd.cli.client.endpoint import of_url
-from ackd.cli.top.app import BoardScreen, TopApp
-from ackd.cli.top.screens import DeadScreen, MessageScreen, SubscriptionScreen
-from ackd.torture.ports import free_port, give_back
+from ackd_top.app import BoardScreen, TopApp
+from ackd_top.screens import DeadScreen, MessageScreen, SubscriptionScreen
+from ackd_torture.ports import free_port, give_back
 from tests.integration.http.conftest import Sidecar, call, sidecar_in
 from tests.support import command
 from tests.support.command import Done

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Self
 
-from ackd.torture.ports import free_port, give_back, listens
+from ackd_torture.ports import free_port, give_back, listens
 from tests.support.collector.install import NAME, found
 from tests.support.proc import Process
 from tests.support.started import Started

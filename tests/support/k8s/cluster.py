@@ -16,7 +16,7 @@ from typing import Self
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from ackd.torture.ports import free_port, give_back
+from ackd_torture.ports import free_port, give_back
 from tests.support.k8s.api import Api, ApiError, Json
 from tests.support.k8s.install import Installation
 from tests.support.paths import remove_run_dir, run_dir

@@ -12,7 +12,7 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._resource import ResourcePatternType, ResourceType
 from confluent_kafka.cimpl import NewTopic
 
-from ackd.torture.ports import free_port, give_back
+from ackd_torture.ports import free_port, give_back
 from tests.support.certs import Certs, make_certs
 from tests.support.kafka.config import KafkaOptions, SecurePorts, scram_users, server_properties
 from tests.support.kafka.install import Installation, format_storage, install

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ackd.torture.ports import free_port, give_back
+from ackd_torture.ports import free_port, give_back
 from tests.support import maven
 from tests.support.paths import CACHE, remove_run_dir, run_dir
 from tests.support.proc import Process

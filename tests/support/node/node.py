@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from ackd.torture.ports import free_port, give_back
+from ackd_torture.ports import free_port, give_back
 from tests.support.k8s.api import Json
 from tests.support.k8s.cluster import Cluster, alone_on_network
 from tests.support.k8s.install import Installation as Plane

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Self
 
-from ackd.torture.ports import free_port, give_back
+from ackd_torture.ports import free_port, give_back
 from tests.support.certs import Certs, make_certs
 from tests.support.paths import remove_run_dir, run_dir
 from tests.support.proc import Process, ProcessFailedError

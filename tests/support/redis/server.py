@@ -10,7 +10,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from ackd.torture.ports import free_port, give_back
+from ackd_torture.ports import free_port, give_back
 from tests.support.certs import Certs, make_certs
 from tests.support.paths import remove_run_dir, run_dir
 from tests.support.proc import Process

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Self
 
-from ackd.torture.ports import free_port, give_back, listens
+from ackd_torture.ports import free_port, give_back, listens
 from tests.support.certs import Certs, make_certs
 from tests.support.paths import remove_run_dir, run_dir
 from tests.support.proc import Process

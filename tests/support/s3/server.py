@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Self
 from xml.etree import ElementTree as ET
 
-from ackd.torture.ports import free_port, give_back, listens
+from ackd_torture.ports import free_port, give_back, listens
 from tests.support.other import S3 as NAME
 from tests.support.other import packages
 from tests.support.paths import remove_run_dir, run_dir

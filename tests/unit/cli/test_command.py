@@ -11,7 +11,7 @@ import pytest
 
 from ackd import __version__
 from ackd.cli import exit_codes
-from ackd.cli.main import COMMANDS, build_parser
+from ackd.cli.main import COMMANDS, build_parser, main
 
 
 def plain_environ() -> dict[str, str]:
@@ -73,6 +73,23 @@ def test_help_names_every_command_and_the_exit_codes() -> None:
 @pytest.mark.parametrize("name", [each.name for each in COMMANDS])
 def test_every_command_is_there_and_explains_its_arguments(name: str) -> None:
     assert f"usage: ackd {name}" in build_parser(name).format_help() + ackd(name, "--help").stdout
+
+
+@pytest.mark.parametrize("name", ["top", "torture", "demo"])
+@pytest.mark.parametrize("more", [(), ("--help",), ("--plain", "--wrong")])
+def test_a_command_that_is_not_installed_says_what_to_install(
+    name: str,
+    more: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """As in the image, which has no `ackd-tools`."""
+    monkeypatch.setattr("ackd.cli.main.entry_points", lambda **_asked: ())
+    assert main([name, *more]) == exit_codes.CONFIG
+    told = capsys.readouterr()
+    assert told.err.startswith(f"ackd: `ackd {name}` is not installed here: ")
+    assert f"pip install 'ackd[{name}]'" in told.err
+    assert told.out == ""
 
 
 @pytest.mark.parametrize("words", [(), ("surve",), ("check", "--conf", "x"), ("docs", "nothing")])

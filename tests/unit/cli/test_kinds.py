@@ -8,7 +8,7 @@ import pytest
 from ackd.cli import exit_codes
 from ackd.cli.argument_types import duration_ms, offset, past_ms, time_ms
 from ackd.cli.main import build_parser, main
-from ackd.torture.ports import free_port
+from ackd_torture.ports import free_port
 
 
 def test_what_the_kinds_are() -> None:

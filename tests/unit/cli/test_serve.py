@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from ackd.cli import exit_codes
-from ackd.torture.ports import free_port, give_back
+from ackd_torture.ports import free_port, give_back
 from tests.support.proc import Process
 from tests.support.wait import wait_until
 from tests.unit.cli.test_command import ackd, plain_environ

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from ackd.cli.client.endpoint import of_address, of_url
-from ackd.cli.top import scrape
-from ackd.cli.top.board import BoardRow, SeenBefore, Told, rows
-from ackd.cli.top.columns import COLUMNS, message_line, table, troubles
-from ackd.cli.top.figures import age, clean, count, rate, until
-from ackd.cli.top.words import HISTORY_MAX, History, detail, message_lines, place_of
+from ackd.cli.figures import age, clean, count, rate, until
+from ackd.cli.lines import message_line
 from ackd.errors import ConfigError
 from ackd.telemetry.metrics import Metrics
+from ackd_top import scrape
+from ackd_top.board import BoardRow, SeenBefore, Told, rows
+from ackd_top.columns import COLUMNS, table, troubles
+from ackd_top.words import HISTORY_MAX, History, detail, message_lines, place_of
 
 Answer = tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]
 

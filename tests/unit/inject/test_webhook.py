@@ -21,7 +21,7 @@ import pytest
 
 from ackd.inject import certs
 from ackd.inject.pod import applied
-from ackd.torture.ports import free_port, give_back
+from ackd_torture.ports import free_port, give_back
 from tests.support.proc import Process
 from tests.support.wait import wait_until
 from tests.unit.cli.test_command import plain_environ

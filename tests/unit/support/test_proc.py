@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ackd.torture.ports import free_port, give_back, listens
+from ackd_torture.ports import free_port, give_back, listens
 from tests.support.paths import REPO, remove_run_dir, run_dir
 from tests.support.proc import Process, ProcessFailedError
 from tests.support.wait import WaitTimeoutError, wait_until, wait_until_async

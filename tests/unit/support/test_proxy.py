@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ackd.torture.ports import free_port, give_back
+from ackd_torture.ports import free_port, give_back
 from tests.support.proxy import Proxy
 
 

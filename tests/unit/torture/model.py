@@ -14,7 +14,7 @@ from functools import partial
 
 import msgspec
 
-from ackd.torture.history import Event, Kind
+from ackd_torture.history import Event, Kind
 
 WALL_OFFSET_US = 1_700_000_000_000_000
 LEASE_MS = 50

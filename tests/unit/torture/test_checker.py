@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ackd.torture.checker import BROKEN, Verdict, check, percentile
-from ackd.torture.history import Event, Kind
+from ackd_torture.checker import BROKEN, Verdict, check, percentile
+from ackd_torture.history import Event, Kind
 from tests.unit.torture.model import SUB, WALL_OFFSET_US, Model
 
 MUTANTS = {

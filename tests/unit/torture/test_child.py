@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from ackd.torture.child import Child, PartError, children_of, state_of
+from ackd_torture.child import Child, PartError, children_of, state_of
 from tests.support.wait import wait_until
 
 PARENT = """
 import sys, pathlib, time
-from ackd.torture.child import Child
+from ackd_torture.child import Child
 child = Child("sleeper", ["sleep", "1000"], pathlib.Path(sys.argv[1]))
 child.start()
 print(child.pid, flush=True)

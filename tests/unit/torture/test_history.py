@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from ackd.torture import history
-from ackd.torture.history import Kind, Recorder, load, read
+from ackd_torture import history
+from ackd_torture.history import Kind, Recorder, load, read
 
 WRITER = """
 import sys, pathlib
-from ackd.torture.history import Kind, Recorder
+from ackd_torture.history import Kind, Recorder
 recorder = Recorder(pathlib.Path(sys.argv[1]), "w")
 number = 0
 while True:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ackd.torture.checker import BROKEN, check
-from ackd.torture.history import Kind
+from ackd_torture.checker import BROKEN, check
+from ackd_torture.history import Kind
 from tests.unit.torture.model import SUB, Model
 from tests.unit.torture.test_checker import History
 

@@ -4,9 +4,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ackd.torture.ports import free_port, give_back
+from ackd_torture.ports import free_port, give_back
 
-TAKE = "import sys; from ackd.torture import ports; print(ports._take(int(sys.argv[1])))"
+TAKE = "import sys; from ackd_torture import ports; print(ports._take(int(sys.argv[1])))"
 
 
 def another_takes(port: int) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from ackd.torture.proxy import Proxy
+from ackd_torture.proxy import Proxy
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from ackd.cli import exit_codes
 from ackd.cli.client import endpoint
 from ackd.cli.client.admin import Admin, Json, RefusedError
-from ackd.cli.top.figures import clean
+from ackd.cli.figures import clean
 
 
 def add_arguments(parser: argparse.ArgumentParser, text: str) -> None:

@@ -6,7 +6,7 @@ import argparse
 
 from ackd.cli.client import asking
 from ackd.cli.client.admin import Admin, Json, RefusedError
-from ackd.cli.top.figures import clean
+from ackd.cli.figures import clean
 
 PARTS = 3
 

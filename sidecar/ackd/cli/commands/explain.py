@@ -8,9 +8,8 @@ import time
 from ackd.cli import exit_codes
 from ackd.cli.client import asking
 from ackd.cli.client.admin import Admin, Json
-from ackd.cli.top.columns import message_line
-from ackd.cli.top.figures import clean
-from ackd.cli.top.words import ordered_line
+from ackd.cli.figures import clean
+from ackd.cli.lines import message_line, ordered_line
 
 WIDTH = 200
 

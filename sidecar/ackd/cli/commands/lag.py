@@ -7,7 +7,7 @@ import argparse
 from ackd.cli import exit_codes
 from ackd.cli.client import asking
 from ackd.cli.client.admin import Admin, Json
-from ackd.cli.top.figures import UNKNOWN, age, clean
+from ackd.cli.figures import UNKNOWN, age, clean
 
 TITLES = (
     "partition", "lag", "end", "unfinished", "committed", "done above", "ready", "leased",

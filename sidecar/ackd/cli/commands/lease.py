@@ -11,7 +11,7 @@ from typing import Any
 from ackd.cli import argument_types
 from ackd.cli.client import asking, endpoint
 from ackd.cli.client.admin import Admin, Json
-from ackd.cli.top.figures import clean, cut, moment, until
+from ackd.cli.figures import clean, cut, moment, until
 
 STDIN = "-"
 SHOWN = 20

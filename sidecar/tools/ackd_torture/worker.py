@@ -1,0 +1,41 @@
+"""Consumers in a process of their own, so that a fault can kill an application with -9.
+
+`python -m ackd_torture.worker '<plan as JSON>'` works until it is killed. Its history is on disk
+line by line, so the checker knows which leases died with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import msgspec
+
+from ackd_torture.workload import Plan, Workload
+
+
+def command(plan: Plan) -> list[str]:
+    """The command line that works by this plan (without publishers)."""
+    facts = {name: getattr(plan, name) for name in Plan.__slots__ if name not in {"mood", "folder"}}
+    facts |= {"folder": str(plan.folder), "publishers": 0}
+    return [sys.executable, "-m", "ackd_torture.worker", msgspec.json.encode(facts).decode()]
+
+
+async def _work(plan: Plan) -> None:
+    async with Workload(plan).running():
+        await asyncio.Event().wait()
+
+
+def main() -> None:
+    """Work until killed."""
+    facts = msgspec.json.decode(sys.argv[1])
+    facts["folder"] = Path(facts["folder"])
+    # Started again after a kill it is another client: its calls are counted from 1 again.
+    facts["name"] += f"-{os.getpid()}"
+    asyncio.run(_work(Plan(**facts)))
+
+
+if __name__ == "__main__":
+    main()
