@@ -55,6 +55,7 @@ async def send(server: Running, given: CloudEvent, mode: str) -> None:
     message = make(given)
     async with server.data.post(TOPIC, data=message.body, headers=message.headers) as answer:
         assert answer.status == 201, await answer.text()
+    await server.sidecar.fetched("orders")
 
 
 async def take(server: Running, accept: str, prefer: str = "") -> aiohttp.ClientResponse:
@@ -114,7 +115,7 @@ async def test_in_the_broker_it_stands_as_the_kafka_binding_says(
 ) -> None:
     given_event = event({"n": 1})
     await send(server, given_event, mode)
-    record = server.engine.topics["orders"].entries[0].record
+    [record] = await server.sidecar.published("orders")
     assert record.key == b"customer-17"
     headers = {name: value for name, value in record.headers if value is not None}
     message = foreign_kafka.KafkaMessage(headers, record.key, record.value or b"")
@@ -135,7 +136,8 @@ async def test_batch_in_keeps_order_and_bytes(server: Running) -> None:
     async with server.data.post(f"{TOPIC}:batch", data=body, headers=headers) as answer:
         assert answer.status == 200, await answer.text()
         assert len((await answer.json())["results"]) == 2
-    records = [entry.record for entry in server.engine.topics["orders"].entries]
+    await server.sidecar.fetched("orders")
+    records = await server.sidecar.published("orders")
     assert [record.value for record in records] == raws
     assert [record.key for record in records] == [None, b"k"]
     answer = await server.data.post(RECEIVE, json={"max": 5}, headers={"Accept": CE_BATCH})
@@ -194,7 +196,7 @@ async def test_what_is_no_event_is_refused_with_the_place(
     batch = b"[%b,%b]" % (json.dumps(GOOD).encode(), body)
     async with server.data.post(f"{TOPIC}:batch", data=batch, headers=headers) as answer:
         assert [each["pointer"] for each in (await answer.json())["errors"]] == [f"/1{pointer}"]
-    assert server.engine.topics["orders"].entries == []
+    assert await server.sidecar.published("orders") == []
 
 
 async def test_binary_mode_without_what_it_needs_is_refused(server: Running) -> None:

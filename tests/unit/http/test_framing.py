@@ -27,8 +27,8 @@ CHUNKED = POST + "Transfer-Encoding: chunked\r\n\r\n"
 SETTINGS = ServerSettings(listen="127.0.0.1:0", admin_listen="127.0.0.1:0")
 
 
-def values(server: Running) -> list[bytes | None]:
-    return [each.record.value for each in server.engine.topics["images"].entries]
+async def values(server: Running) -> list[bytes | None]:
+    return [each.value for each in await server.sidecar.published("images")]
 
 
 AMBIGUOUS = (
@@ -62,7 +62,7 @@ async def test_what_is_ambiguous_is_refused_and_what_follows_is_no_request(
     answer = await wire.answer()
     assert (answer.status, answer.problem) == (400, "bad-request")
     assert await wire.reader.read() == b""
-    assert values(server) == []
+    assert await values(server) == []
 
 
 FIRST_LINES = (
@@ -121,7 +121,7 @@ async def test_broken_chunks_end_the_connection(server: Running, dial: Dial, tex
     assert (answer.status, answer.problem) == (400, "bad-body")
     assert answer.headers["connection"] == "close"
     assert await wire.reader.read() == b""
-    assert values(server) == []
+    assert await values(server) == []
 
 
 WHOLE = (
@@ -141,7 +141,7 @@ async def test_requests_in_any_pieces_are_the_same(server: Running, dial: Dial, 
         await asyncio.sleep(0)
     for _ in MEANT:
         assert (await wire.answer()).status == 201
-    assert values(server) == MEANT
+    assert await values(server) == MEANT
 
 
 def connection() -> Connection:
@@ -197,7 +197,7 @@ async def test_a_thousand_requests_at_once_are_answered_in_order(
     for number in range(1000):
         assert f'"offset":{number}}}'.encode() in (await wire.answer()).body
     await sending
-    assert values(server) == [str(number).encode() for number in range(1000)]
+    assert await values(server) == [str(number).encode() for number in range(1000)]
 
 
 async def test_who_asks_on_and_never_reads_is_held_back_and_cut_off(
@@ -256,7 +256,7 @@ async def test_an_upgrade_with_a_chunked_body_is_declined_too(server: Running, d
     assert (await wire.answer()).status == 201
     await wire.send(f"{POST}Content-Length: 1\r\n\r\nb")
     assert (await wire.answer()).status == 201
-    assert values(server) == [b"a", b"b"]
+    assert await values(server) == [b"a", b"b"]
 
 
 async def test_a_target_in_absolute_form_keeps_its_query(server: Running, dial: Dial) -> None:

@@ -9,28 +9,35 @@ import pytest
 
 from ackd.api.messages import Received, ReceiveRequest
 from tests.support.wait import wait_until_async
-from tests.unit.http.conftest import Dial, Running
-from tests.unit.http.memory_engine import MemoryEngine
+from tests.unit.http.conftest import Calls, Dial, Running
 from tests.unit.http.test_flow import publish, receive
 
 RECEIVE = "/v1/subscriptions/orders/receive"
 
 
-async def until(server: Running, what: str, **expected: int) -> None:
-    """Wait until these counters of the engine have these values."""
+async def until_waiting(server: Running, count: int) -> None:
+    async def there() -> bool:
+        return server.sidecar.waiters("orders") == count
+
+    await wait_until_async(there, f"{count} receives to wait")
+
+
+async def until_cancelled(server: Running) -> None:
+    """One receive was given up, and none waits."""
 
     async def there() -> bool:
-        return all(getattr(server.engine, name) == value for name, value in expected.items())
+        return server.sidecar.receives("orders", "cancelled") == 1
 
-    await wait_until_async(there, what)
+    await wait_until_async(there, "it to be cancelled")
+    await until_waiting(server, 0)
 
 
 async def test_closed_connection_cancels_the_waiting_receive(server: Running, dial: Dial) -> None:
     wire = await dial(server.port)
     await wire.post(RECEIVE, '{"wait_ms":20000}')
-    await until(server, "the receive waits", waiting=1)
+    await until_waiting(server, 1)
     await wire.close()
-    await until(server, "it was cancelled", waiting=0, cancelled=1)
+    await until_cancelled(server)
     await publish(server, b"1")
     [message] = (await receive(server))["messages"]
     assert message["attempt"] == 1
@@ -39,44 +46,46 @@ async def test_closed_connection_cancels_the_waiting_receive(server: Running, di
 async def test_half_closed_connection_counts_as_closed(server: Running, dial: Dial) -> None:
     wire = await dial(server.port)
     await wire.post(RECEIVE, '{"wait_ms":20000}')
-    await until(server, "the receive waits", waiting=1)
+    await until_waiting(server, 1)
     wire.writer.write_eof()
-    await until(server, "it was cancelled", waiting=0, cancelled=1)
+    await until_cancelled(server)
     await wire.close()
 
 
 async def test_leases_go_back_when_nothing_could_be_written(
-    server: Running, dial: Dial, monkeypatch: pytest.MonkeyPatch
+    server: Running, dial: Dial, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The connection dies between the engine's answer and the write: the attempt does not count."""
     await publish(server, b"1")
-    original = MemoryEngine.receive
+    original = server.engine.receive
+    abandoned = calls(server.engine, "abandon")
 
-    async def receive_then_close(
-        self: MemoryEngine, name: str, request: ReceiveRequest
-    ) -> Received:
-        received = await original(self, name, request)
+    async def receive_then_close(name: str, request: ReceiveRequest) -> Received:
+        received = await original(name, request)
         for connection in server.listener.data.server._open:
             assert connection.transport is not None
             connection.transport.abort()
         return received
 
-    monkeypatch.setattr(MemoryEngine, "receive", receive_then_close)
+    monkeypatch.setattr(server.engine, "receive", receive_then_close)
     wire = await dial(server.port)
     await wire.post(RECEIVE, "{}")
     assert await wire.ended()
 
-    async def abandoned() -> bool:
-        return len(server.engine.abandoned) == 1
+    async def given_back() -> bool:
+        return len(abandoned) == 1 and (await server.sidecar.progress("orders")).ready == 1
 
-    await wait_until_async(abandoned, "the leases were given back")
+    await wait_until_async(given_back, "the leases were given back")
     monkeypatch.undo()
     [message] = (await receive(server))["messages"]
     assert message["attempt"] == 1
 
 
-async def test_leases_stay_when_the_client_may_have_read_them(server: Running, dial: Dial) -> None:
+async def test_leases_stay_when_the_client_may_have_read_them(
+    server: Running, dial: Dial, calls: Calls
+) -> None:
     """I4: the client got the answer and only then hung up; a repeat with its id gets it again."""
+    abandoned = calls(server.engine, "abandon")
     await publish(server, b"1")
     wire = await dial(server.port)
     await wire.post(RECEIVE, '{"attempt_id":"a"}')
@@ -85,7 +94,7 @@ async def test_leases_stay_when_the_client_may_have_read_them(server: Running, d
     assert (await receive(server))["messages"] == []
     again = await receive(server, attempt_id="a")
     assert again["messages"] == first["messages"]
-    assert server.engine.abandoned == []
+    assert abandoned == []
 
 
 async def test_ack_counts_although_its_sender_hung_up_at_once(server: Running, dial: Dial) -> None:
@@ -96,7 +105,7 @@ async def test_ack_counts_although_its_sender_hung_up_at_once(server: Running, d
     await wire.close()
 
     async def acked() -> bool:
-        return server.engine.topics["orders"].entries[0].state == "acked"
+        return (await server.engine.lease(message["lease"])).state == "acked"
 
     await wait_until_async(acked, "the ack was decided")
 
@@ -106,13 +115,13 @@ async def test_connection_serves_on_after_a_waiting_receive(server: Running, dia
     wire = await dial(server.port)
     for number in range(3):
         await wire.post(RECEIVE, '{"wait_ms":5000}')
-        await until(server, "the receive waits", waiting=1)
+        await until_waiting(server, 1)
         await publish(server, b"%d" % number)
         answer = await wire.answer()
         assert json.loads(answer.body)["messages"][0]["json"] == number
     await wire.close()
     await asyncio.sleep(0)
-    assert server.engine.cancelled == 0
+    assert server.sidecar.receives("orders", "cancelled") == 0
 
 
 async def test_draining_refuses_receives_and_serves_settles(server: Running) -> None:

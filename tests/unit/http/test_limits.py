@@ -14,7 +14,7 @@ from ackd.config.schema import ServerSettings
 from ackd.config.units import KIB, MIB
 from ackd.http.server.limits import BODY_FREE_BYTES
 from tests.support.wait import wait_until_async
-from tests.unit.http.conftest import Dial, Running, Start
+from tests.unit.http.conftest import Calls, Dial, Running, Start
 from tests.unit.http.test_flow import publish, receive
 
 SETTINGS = ServerSettings(
@@ -28,6 +28,12 @@ SETTINGS = ServerSettings(
 )
 TOPIC = "/v1/topics/images/messages"
 HEAD = f"POST {TOPIC} HTTP/1.1\r\nHost: localhost\r\n"
+
+
+@pytest.fixture
+def names() -> tuple[str, ...]:
+    """`images` for bytes."""
+    return ("orders", "images")
 
 
 @pytest.fixture
@@ -82,7 +88,7 @@ async def test_body_that_does_not_come_is_408(strict: Running, dial: Dial) -> No
     answer = await wire.answer()
     assert (answer.status, answer.problem) == (408, "request-timeout")
     assert await wire.ended()
-    assert strict.engine.topics["images"].entries == []
+    assert await strict.sidecar.published("images") == []
 
 
 async def test_announced_huge_body_is_refused_before_it_is_read(
@@ -116,7 +122,7 @@ async def test_chunked_huge_body_is_refused_while_it_is_read(strict: Running, di
 async def test_bodies_up_to_the_limit_arrive_whole(strict: Running, size: int) -> None:
     value = bytes(index % 251 for index in range(size))
     await publish(strict, value, "images")
-    assert strict.engine.topics["images"].entries[0].record.value == value
+    assert [each.value for each in await strict.sidecar.published("images")] == [value]
     assert held(strict) == 0
 
 
@@ -149,12 +155,13 @@ async def test_body_cut_off_leaves_nothing_behind(strict: Running, dial: Dial) -
         return held(strict) == 0 and strict.listener.data.server.open == 0
 
     await wait_until_async(free, "everything is given back")
-    assert strict.engine.topics["images"].entries == []
+    assert await strict.sidecar.published("images") == []
 
 
-async def test_reader_that_does_not_read_is_cut_off(start: Start, dial: Dial) -> None:
+async def test_reader_that_does_not_read_is_cut_off(start: Start, dial: Dial, calls: Calls) -> None:
     """A large answer fills the socket; after the time-out the connection goes, the leases stay."""
     server = await start(replace(SETTINGS, body_bytes_max=16 * MIB))
+    abandoned = calls(server.engine, "abandon")
     for _ in range(3):
         await publish(server, b"x" * (8 * MIB), "images")
     wire = await dial(server.port)
@@ -169,9 +176,8 @@ async def test_reader_that_does_not_read_is_cut_off(start: Start, dial: Dial) ->
         return held(server) == 0 and server.listener.data.server.open <= 1
 
     await wait_until_async(cut, "the connection was cut")
-    states = [each.state for each in server.engine.topics["images"].entries]
-    assert states == ["leased"] * 3
-    assert server.engine.abandoned == []
+    assert await server.sidecar.states("images") == ["leased"] * 3
+    assert abandoned == []
 
 
 async def test_reader_that_trickles_is_cut_off_too(start: Start, dial: Dial) -> None:
@@ -191,7 +197,7 @@ async def test_reader_that_trickles_is_cut_off_too(start: Start, dial: Dial) -> 
 
     await wait_until_async(cut, "the connection was cut")
     assert read < 8 * MIB
-    assert [each.state for each in server.engine.topics["images"].entries] == ["leased"] * 2
+    assert await server.sidecar.states("images") == ["leased"] * 2
 
 
 async def test_receive_waits_while_too_many_answers_are_unread(strict: Running) -> None:

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import aiohttp
 import pytest
 
 from ackd.http.formats.negotiation import prefers_async
+from tests.support.wait import wait_until_async
 from tests.unit.http.conftest import Running
-from tests.unit.http.memory_outbox import NOW_MS
 
 TOPIC = "/v1/topics/orders/messages"
 LATER = {"Prefer": "respond-async"}
+NOW_MS = 2_000_000_000_000
+
+
+async def asked(server: Running, url: str, member: str, expected: object) -> None:
+    """Wait until the answer has this."""
+
+    async def told() -> bool:
+        async with server.data.get(url) as answer:
+            return bool((await answer.json())[member] == expected)
+
+    await wait_until_async(told, f"{member} of {url} to be {expected}")
 
 
 async def test_one_message_is_accepted_and_can_be_asked_for(server: Running) -> None:
+    server.sidecar.clock.stop(NOW_MS)
     headers = {**LATER, "Ackd-Delay-Ms": "250"}
     async with server.data.post(TOPIC, data=b"x", headers=headers) as answer:
         assert answer.status == 202
@@ -31,18 +44,24 @@ async def test_one_message_is_accepted_and_can_be_asked_for(server: Running) -> 
             "due_ms": NOW_MS + 250,
             "in_doubt": False,
         }
-        async with port.get("/v1/outbox") as answer:
-            (view,) = (await answer.json())["outboxes"]
-        assert (view["broker"], view["waiting"]) == ("main", 1)
+
+        async def kept(port: aiohttp.ClientSession = port) -> bool:
+            async with port.get("/v1/outbox") as answer:
+                (view,) = (await answer.json())["outboxes"]
+            return (view["broker"], view["waiting"]) == ("main", 1)
+
+        await wait_until_async(kept, "the outbox to show it")
 
 
 async def test_a_batch_says_for_each(server: Running) -> None:
-    body = {"messages": [{"text": "a"}, {"text": "b"}, {"text": "c"}]}
+    """The broker refuses the last one: there is no such partition."""
+    body = {"messages": [{"text": "a"}, {"text": "b"}, {"text": "c", "partition": 7}]}
     async with server.data.post(f"{TOPIC}:batch", json=body, headers=LATER) as answer:
         assert answer.status == 202
         results = (await answer.json())["results"]
     assert [each["status"] for each in results] == ["accepted"] * 3
     assert results[2]["outbox_id"] == "main/3"
+    await asked(server, results[2]["status_url"], "state", "failed")
     async with server.admin.post(f"{results[2]['status_url']}/retry") as answer:
         assert (await answer.json())["state"] == "waiting"
     async with server.admin.post(f"{results[0]['status_url']}/retry") as answer:

@@ -44,7 +44,7 @@ async def test_an_unknown_header_is_named(server: Running, name: str, hint: str 
     told = found[f"header:{name.lower()}"]
     assert told == "There is no such header here" + (f"; did you mean {hint}?" if hint else ".")
     assert "header:ackd-partition" in found
-    assert not server.engine.topics["orders"].entries
+    assert not await server.sidecar.published("orders")
 
 
 async def test_headers_of_others_and_those_of_a_received_message_are_taken(server: Running) -> None:
@@ -103,7 +103,7 @@ async def test_nobody_publishes_a_tombstone_unasked(
     kind = {"Content-Type": "application/json"}
     status, [error] = await post(server, BATCH, body, kind)
     assert (status, error["pointer"]) == (422, pointer)
-    assert not server.engine.topics["orders"].entries
+    assert not await server.sidecar.published("orders")
 
 
 @pytest.mark.parametrize(
@@ -125,5 +125,5 @@ async def test_a_value_is_as_it_was_given(
     body = json.dumps({"messages": [message | {"key": "k"}]}).encode()
     kind = {"Content-Type": "application/json"}
     assert await post(server, BATCH, body, kind) == (200, [])
-    [entry] = server.engine.topics["orders"].entries
-    assert entry.record.value == value
+    [record] = await server.sidecar.published("orders")
+    assert record.value == value

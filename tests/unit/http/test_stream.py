@@ -1,4 +1,4 @@
-"""Streams over an engine in memory: the forms, the bound, the ends, who gets leases back."""
+"""Streams: the forms, the bound, the ends, who gets leases back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 import aiohttp
 import pytest
 
-from ackd.errors import StoreError
 from ackd.http.handlers import stream as streams
 from tests.support import sse
 from tests.support.wait import wait_until_async
@@ -86,7 +85,6 @@ async def test_drain_ends_it_with_a_line_and_the_leases_stay(server: Running) ->
         reading = lines(answer)
         message = await anext(reading)
         server.listener.service.draining = True
-        await server.engine._tell()
         await publish(server, b"2")  # wakes the waiting receive
         rest = [line async for line in reading]
         assert rest[-1] == {"end": "drain"}
@@ -120,13 +118,13 @@ async def test_lost_connection_gives_back_only_when_asked(server: Running, relea
 async def test_store_away_is_waited_for(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "PAUSE_S", 0.02)
     monkeypatch.setattr(streams, "HEARTBEAT_S", 0.05)
-    server.engine.fail_with = StoreError()
+    await publish(server, b"1")
+    server.sidecar.store.away = True
     async with server.data.get(STREAM, headers=NAMED) as answer:
         reading = lines(answer)
         beat = await anext(reading)
         assert beat["limited_by"] == "store-unavailable"
-        server.engine.fail_with = None
-        await publish(server, b"1")
+        server.sidecar.store.away = False
         async for line in reading:
             if "json" in line:
                 return
