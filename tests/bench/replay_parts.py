@@ -20,13 +20,13 @@ from ackd.core.record.protocol import RecordCall, RecordReply
 from ackd.core.record.transitions import Outcome, State, Verb
 from ackd.http.server.server import Connection
 from ackd.ports import (
+    Assigned,
     Capabilities,
     Committed,
     Condition,
     ConsumerEvent,
     ConsumerSpec,
     Fetched,
-    Nominated,
     Outgoing,
     PublishResult,
     Record,
@@ -93,7 +93,7 @@ class Log:
         """All partitions, then a batch of each that is read."""
         if not self._told:
             self._told = True
-            return [Nominated(tuple(TopicPartition(TOPIC, n) for n in range(self._partitions)))]
+            return [Assigned(tuple(TopicPartition(TOPIC, n) for n in range(self._partitions)))]
         while True:
             await asyncio.sleep(0)
             ready = [tp for tp in self._next if tp not in self._paused]
@@ -160,7 +160,7 @@ class Log:
     async def ensure_topic(self, topic: str, settings: Mapping[str, str]) -> None:
         """It is there."""
 
-    def dead_topic(self, group: str) -> str:
+    def dead_letter_topic(self, group: str) -> str:
         """A name."""
         return f"dead-{group}"
 

@@ -1,4 +1,4 @@
-"""What Pulsar's own clients put off, kept by ackd: `reconsumeLater` and `deliverAfter` (I1, I2).
+"""What Pulsar's own clients delayed, kept by ackd: `reconsumeLater` and `deliverAfter` (I1, I2).
 
 A bare client plays the Java consumer: it writes the same properties, and delays the letter as that
 one does.
@@ -23,14 +23,14 @@ from tests.support.wait import wait_until
 pytestmark = [pytest.mark.pulsar, pytest.mark.slow, pytest.mark.timeout(240)]
 
 LONG_MS = 240_000
-PUT_OFF_MS = 5_000
+FOREIGN_DELAY_MS = 5_000
 SHORT_MS = 3_000
 HOUR_MS = 3_600_000
 SLACK_MS = 1_000
 
 
 class Asking(PulsarAt):
-    """With the settings for what other clients put off."""
+    """With the settings for what other clients delayed."""
 
     def options(self) -> dict[str, str | int]:
         """How to connect."""
@@ -82,7 +82,7 @@ def one_letter_more(broker: Pulsar, topic: str, group: str) -> None:
     whole = f"persistent://public/default/{topic}"
     with bare.client(broker.url) as made:
         place = made.create_reader(whole, client_library.MessageId.earliest).read_next(20_000)
-        reconsume_later(made, place, whole, f"{whole}-{group}-RETRY", PUT_OFF_MS, 1)
+        reconsume_later(made, place, whole, f"{whole}-{group}-RETRY", FOREIGN_DELAY_MS, 1)
 
 
 def told(message: Mapping[str, Any]) -> tuple[Any, int]:
@@ -134,7 +134,7 @@ def test_i1_letters_of_a_java_consumer_come_in_their_time_and_count_on(
         one_letter_more(pulsar, found.topic, group)
         sidecar.kill()
         sidecar.start()
-        later = receive_in_time(client, {"m0": PUT_OFF_MS}, "m0")["m0"]
+        later = receive_in_time(client, {"m0": FOREIGN_DELAY_MS}, "m0")["m0"]
         assert later["attempt"] == 2
         said = dict(later["headers"])
         assert said["REAL_TOPIC"] == f"persistent://public/default/{found.topic}"
@@ -170,9 +170,9 @@ def test_i1_delays_of_bare_producers_are_kept_over_a_kill(pulsar: Pulsar, folder
         publish(pulsar, found.topic, 0, SHORT_MS, 0, HOUR_MS)
         sidecar.start()
         client = Http(sidecar)
-        delays_ms = {"m0": 0, "m1": SHORT_MS, "m2": 0, "m10": 0, "m11": PUT_OFF_MS}
+        delays_ms = {"m0": 0, "m1": SHORT_MS, "m2": 0, "m10": 0, "m11": FOREIGN_DELAY_MS}
         came = receive_in_time(client, delays_ms, "m0", "m2")
-        publish(pulsar, found.topic, 0, PUT_OFF_MS, first=10)
+        publish(pulsar, found.topic, 0, FOREIGN_DELAY_MS, first=10)
         sidecar.kill()
         sidecar.start()
         came |= receive_in_time(client, delays_ms, *(delays_ms.keys() - came.keys()))

@@ -99,8 +99,8 @@ def assert_traced(folder: Path) -> Traced:
     assert found.acked - acked <= unclear, "acks that no client knows of"
     # Who was killed between the store's decision and its answer has counted nothing. Asked again,
     # the next one says "already acked".
-    doubtful = {delivered[e.lease] for e in events if e.kind is Kind.SETTLE_UNKNOWN}
-    unanswered = {each.id for each in doubtful}
+    in_doubt = {delivered[e.lease] for e in events if e.kind is Kind.SETTLE_UNKNOWN}
+    unanswered = {each.id for each in in_doubt}
     found.uncounted = len((acked - found.acked) & unanswered)
     lacking = acked - found.acked - unanswered
     assert len(lacking) <= missing["ack"], (len(lacking), missing, sorted(lacking)[:5])
@@ -108,7 +108,7 @@ def assert_traced(folder: Path) -> Traced:
     again = sum(each.attempt > 1 for each in delivered.values())
     assert again <= found.again + missing["receive"], (found.again, missing)
     ended = {(each.id, each.attempt) for each in delivered.values()}
-    open_ones = ended - found.ended - {(each.id, each.attempt) for each in doubtful}
+    open_ones = ended - found.ended - {(each.id, each.attempt) for each in in_doubt}
     lost = sum(missing[event] for event in ENDS)
     assert len(open_ones) <= lost, (len(open_ones), missing, _told(events, open_ones))
     assert not found.dead, "nothing is given up in these runs"

@@ -22,10 +22,10 @@ from ackd.core.ledger.effects import (
     FinishRange,
     LeaveKeyQueue,
     Mistaken,
-    PutOff,
     Restore,
     SendBack,
     SendDead,
+    StoreForeignDelays,
 )
 from ackd.core.ledger.entry import EntryStatus
 from ackd.core.ledger.ledger import Ledger
@@ -172,7 +172,7 @@ class Story:
                     self.given_up(side, offset, fence, attempt)
                 case FinishRange(start, end):
                     side.call(self.now_ms, Gap(start, end))
-                case Mistaken() | CloseOriginRecord() | Bury() | PutOff() | Restore():
+                case Mistaken() | CloseOriginRecord() | Bury() | StoreForeignDelays() | Restore():
                     raise AssertionError(effect)
 
     def given_up(self, side: Side, offset: int, fence: int, attempt: int) -> None:

@@ -10,6 +10,7 @@ from typing import TypeVar
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
 from ackd.ports import (
+    Assigned,
     Capabilities,
     Committed,
     Condition,
@@ -17,7 +18,6 @@ from ackd.ports import (
     ConsumerSpec,
     Failure,
     Lost,
-    Nominated,
     NotStored,
     Outgoing,
     PublishResult,
@@ -179,7 +179,7 @@ class SimBroker:
         """As on a real broker."""
         return f"{RETRY_PREFIX}{group}"
 
-    def dead_topic(self, group: str) -> str:
+    def dead_letter_topic(self, group: str) -> str:
         """Any group's name can stand in a topic's here."""
         return f"{DEAD_PREFIX}{group}"
 
@@ -220,9 +220,9 @@ class SimConsumer:
 
     # --- the group (Listener)
 
-    def nominated(self, partitions: list[TopicPartition]) -> None:
+    def assigned(self, partitions: list[TopicPartition]) -> None:
         """New partitions."""
-        self._post(Nominated(tuple(partitions)))
+        self._post(Assigned(tuple(partitions)))
 
     def revoked(self, partitions: list[TopicPartition], done: Callable[[], None]) -> None:
         """Taken in good order."""

@@ -10,9 +10,9 @@ from ackd.ports import Committed, Headers
 from ackd.ports.own_topics import DEAD_PREFIX
 from tests.simulation.book import Ack, Coordinate, Message, Place, name_of, read_token
 from tests.simulation.decisions import Decisions
+from tests.simulation.foreign_delays import broken
 from tests.simulation.log import is_retry
 from tests.simulation.process import Process
-from tests.simulation.put_off import broken
 from tests.simulation.redrives import origin_record_of, reached
 
 TOLD = {
@@ -123,7 +123,7 @@ class Checker(Decisions):
         if not self.cluster.is_of(at.topic_id, at.partition, at.offset, delivery.record.value):
             self.world.fail(f"R1: {name_of(at)} was handed over with a message of another topic")
             return
-        topic = self.cluster.of(at.topic_id) if self.cluster.put_off else None
+        topic = self.cluster.of(at.topic_id) if self.cluster.foreign_delays else None
         record = topic.logs[at.partition].records.get(at.offset) if topic else None
         if record is not None:
             counted = not self.disturbed()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from ackd.core.ids import TopicPartition
 from ackd.ports import ConsumerEvent, EndReached, Fetched, OutOfRange
+from tests.simulation.foreign_delays import told
 from tests.simulation.log import Log
-from tests.simulation.put_off import told
 from tests.simulation.world import MS
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Fetcher:
         records = log.following(session.position, most)
         if records:
             session.position = records[-1].offset + 1
-            delays = told(tp, records) if self._broker.cluster.put_off else None
+            delays = told(tp, records) if self._broker.cluster.foreign_delays else None
             self._put(Fetched(tp, number, records, delays))
             self._pull(tp, session)
         elif session.end_told != log.end:

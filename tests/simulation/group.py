@@ -21,7 +21,7 @@ class Listener(Protocol):
 
     process: Process
 
-    def nominated(self, partitions: list[TopicPartition]) -> None:
+    def assigned(self, partitions: list[TopicPartition]) -> None:
         """New partitions."""
 
     def revoked(self, partitions: list[TopicPartition], done: Callable[[], None]) -> None:
@@ -170,8 +170,8 @@ class Group:
             new.setdefault(member.name, []).append(tp)
         self.generation += bool(new)
         for name, partitions in new.items():
-            self.world.note("group", "nominated", name, [tp.partition for tp in partitions])
-            self.members[name].listener.nominated(partitions)
+            self.world.note("group", "assigned", name, [tp.partition for tp in partitions])
+            self.members[name].listener.assigned(partitions)
 
     def _replaced(self, topic: Topic) -> None:
         """The coordinator drops a deleted topic's offsets."""

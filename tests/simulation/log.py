@@ -73,7 +73,7 @@ class Topic:
 
 
 class Cluster:
-    """All topics. `up` False: nobody is answered. `put_off`: other clients put messages off.
+    """All topics. `up` False: nobody is answered. `foreign_delays`: other clients delayed messages.
 
     `at_once`: the messages of one publish are on their way together, and clients notice when
     nobody answers.
@@ -83,7 +83,7 @@ class Cluster:
         self.world = world
         self.name = name
         self.up = True
-        self.put_off = False
+        self.foreign_delays = False
         self.at_once = False
         self.topics: dict[str, Topic] = {}
         self.retired: list[Topic] = []

@@ -10,11 +10,11 @@ from ackd.core.record.transitions import Outcome, Phase, State, TransitionStep, 
 from tests.simulation import mutants_of_cancels as cancels
 from tests.simulation import mutants_of_copies as copies
 from tests.simulation import mutants_of_engine as engine
+from tests.simulation import mutants_of_foreign_delays as foreign_delays
 from tests.simulation import mutants_of_notes as notes
 from tests.simulation import mutants_of_order as order
 from tests.simulation import mutants_of_outbox as outbox
 from tests.simulation import mutants_of_progress as progress
-from tests.simulation import mutants_of_put_off as put_off
 from tests.simulation import mutants_of_record as record
 from tests.simulation import mutants_of_redrive as redrive
 from tests.simulation import mutants_of_repeats as repeats
@@ -36,7 +36,7 @@ MUTANTS = (
     *engine.MUTANTS,
     *repeats.MUTANTS,
     *redrive.MUTANTS,
-    *put_off.MUTANTS,
+    *foreign_delays.MUTANTS,
     *outbox.MUTANTS,
     *notes.MUTANTS,
     *cancels.MUTANTS,

@@ -100,9 +100,9 @@ class TakesOverInSilence(SimOutboxes):
         bytes_max: int,
         have: Sequence[int] | None = None,
     ) -> TakeResult:
-        """Nothing is doubtful."""
+        """Nothing is in doubt."""
         load = await super().take(name, asking, most, bytes_max, have)
-        return load._replace(parcels=[each._replace(doubtful=False) for each in load.parcels])
+        return load._replace(parcels=[each._replace(in_doubt=False) for each in load.parcels])
 
 
 class WithOneTicket(SimStore):

@@ -69,7 +69,7 @@ class Plan:
     stuck_ms: int = 0  # 0: nothing is sent back
     keys: int = 0  # business keys, of which repeats are settled; 0: none
     outbox: int = 0  # applications publish for later, with room for so many; 0: they don't
-    put_off: int = 0  # 1: other clients have put messages off
+    foreign_delays: int = 0  # 1: other clients have delayed messages
     ordered: int = 0  # in the order of so many keys; -1: each partition as a whole; 0: no order
     weights: dict[str, int] = field(default_factory=dict)
     acts: list[Act] = field(default_factory=list)

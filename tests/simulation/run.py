@@ -74,7 +74,7 @@ class Run:
         self.plan = draw(self.world, story)
         self.cluster = Cluster(self.world)
         self.cluster.on_append = self._appended
-        self.cluster.put_off = bool(self.plan.put_off)
+        self.cluster.foreign_delays = bool(self.plan.foreign_delays)
         self.cluster.at_once = bool(self.plan.outbox)
         self.cluster.make(TOPIC, self.plan.partitions)
         self.group = Group(self.world, self.cluster, (TOPIC,), self.plan.session_ms * MS)

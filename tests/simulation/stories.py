@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.simulation import cancels, notes, outboxes, plan, put_off
+from tests.simulation import cancels, foreign_delays, notes, outboxes, plan
 from tests.simulation.plan import Story
 
 STORIES: Final = {
@@ -19,8 +19,8 @@ STORIES: Final = {
     "seek": plan.SEEK,
     "reset": plan.RESET,
     "outgrown": plan.OUTGROWN,
-    "put-off": put_off.AWAY,
-    "put-off-forgotten": put_off.FORGOTTEN,
+    "foreign-delays": foreign_delays.AWAY,
+    "foreign-delays-forgotten": foreign_delays.FORGOTTEN,
     "outbox": outboxes.AWAY,
     "outbox-cut": outboxes.CUT,
     "outbox-full": outboxes.FULL,

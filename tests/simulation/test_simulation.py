@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.simulation import cancels, inside, mutants, notes, outboxes, put_off
+from tests.simulation import cancels, foreign_delays, inside, mutants, notes, outboxes
 from tests.simulation.__main__ import rerun, story_of
 from tests.simulation.mutant import Mutant
 from tests.simulation.mutants import MUTANTS
@@ -223,8 +223,8 @@ def test_r29_dead_letters_are_redriven_to_their_group_under_faults() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-@pytest.mark.parametrize("story", [put_off.AWAY, put_off.FORGOTTEN])
-def test_i4_what_others_put_off_is_not_early_and_counts_on(story: Story) -> None:
+@pytest.mark.parametrize("story", [foreign_delays.AWAY, foreign_delays.FORGOTTEN])
+def test_i4_what_others_delayed_is_not_early_and_counts_on(story: Story) -> None:
     """Whoever dies, and whatever the store forgets while its owner lives."""
     for seed in range(6):
         outcome = simulate(seed, story)

@@ -107,7 +107,7 @@ async def make_queue(folder: Path, topics: Sequence[str]) -> None:
     broker = adapter.open(BROKER, LocalOptions(path=folder, partitions=1))
     await broker.start()
     for topic in topics:
-        for name in (topic, broker.retry_topic(topic), broker.dead_topic(topic)):
+        for name in (topic, broker.retry_topic(topic), broker.dead_letter_topic(topic)):
             await broker.ensure_topic(name, {})
     await broker.close()
 

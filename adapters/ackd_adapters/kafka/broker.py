@@ -121,8 +121,8 @@ class KafkaBroker:
     async def topic_settings(self, topic: str) -> Mapping[str, str]:
         return await operator.topic_settings(self._admin, topic, self._timeout_s)
 
-    def dead_topic(self, group: str) -> str:
-        return own_topics.dead_topic(group)
+    def dead_letter_topic(self, group: str) -> str:
+        return own_topics.dead_letter_topic(group)
 
     def retry_topic(self, group: str) -> str:
         return own_topics.retry_topic(group)

@@ -17,7 +17,7 @@ from confluent_kafka import TopicPartition as ClientPartition
 
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
-from ackd.ports import ConsumerEvent, Lost, Nominated, Revoked
+from ackd.ports import Assigned, ConsumerEvent, Lost, Revoked
 from ackd_adapters.kafka import errors
 from ackd_adapters.kafka.config import Properties
 from ackd_adapters.kafka.health import ClientHealth, Troubles
@@ -168,7 +168,7 @@ class Member(Worker):
         for topic in {partition.topic for partition in partitions}:
             self._health.topic_works(topic)
         if partitions:
-            self._post(Nominated(_ours(partitions)))
+            self._post(Assigned(_ours(partitions)))
 
     def _on_revoke(self, client: Client, partitions: Positions) -> None:
         """Let the engine hand over and commit, at most 2 s (rule R34), then give the partitions

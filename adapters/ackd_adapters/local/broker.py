@@ -152,12 +152,12 @@ class LocalBroker:
 
         await self.call(make)
 
-    def dead_topic(self, group: str) -> str:
+    def dead_letter_topic(self, group: str) -> str:
         """Named as on Kafka, so that a subscription can move there."""
-        return own_topics.dead_topic(group)
+        return own_topics.dead_letter_topic(group)
 
     def retry_topic(self, group: str) -> str:
-        """See `dead_topic`."""
+        """See `dead_letter_topic`."""
         return own_topics.retry_topic(group)
 
     async def delete_topic(self, topic: str) -> None:

@@ -21,10 +21,10 @@ from typing import Final
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError, BugError
 from ackd.ports import (
+    Assigned,
     Condition,
     ConsumerEvent,
     Lost,
-    Nominated,
     Revoked,
     TopicReplaced,
 )
@@ -294,7 +294,7 @@ class Groups:
                 continue
             plan.fresh[log] = names[log]
         if plan.fresh:
-            plan.events.append(Nominated(tuple(sorted(plan.fresh.values()))))
+            plan.events.append(Assigned(tuple(sorted(plan.fresh.values()))))
 
     def _tell(self, member: Member, plan: Plan, now_ms: int) -> None:
         """The transaction is durable: report it to the members."""

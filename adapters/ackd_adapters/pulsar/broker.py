@@ -99,8 +99,8 @@ class PulsarBroker:
         """
         await asyncio.to_thread(self._ensure_topic, topic, settings)
 
-    def dead_topic(self, group: str) -> str:
-        return own_topics.dead_topic(group)
+    def dead_letter_topic(self, group: str) -> str:
+        return own_topics.dead_letter_topic(group)
 
     async def dead_origins(self, records: Sequence[Record]) -> list[DeadOrigin | None]:
         return await asyncio.to_thread(self._dead_origins, records)

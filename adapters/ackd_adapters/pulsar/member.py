@@ -24,7 +24,7 @@ import pulsar
 
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
-from ackd.ports import Condition, Lost, Nominated, Revoked, TopicInfo, TopicReplaced
+from ackd.ports import Assigned, Condition, Lost, Revoked, TopicInfo, TopicReplaced
 from ackd_adapters.pulsar import errors
 from ackd_adapters.pulsar.box import Box
 from ackd_adapters.pulsar.connection import Connection
@@ -218,7 +218,7 @@ class Member:
                 continue
             fresh.append(at)
         if fresh:
-            self._box.put(Nominated(tuple(fresh)))
+            self._box.put(Assigned(tuple(fresh)))
 
     def _replaced(self, info: TopicInfo) -> None:
         self._logs.forget(info.topic)

@@ -194,7 +194,7 @@ class RocketMQBroker:
                 code="TOPIC_NOT_FOUND",
             )
 
-    def dead_topic(self, group: str) -> str:
+    def dead_letter_topic(self, group: str) -> str:
         return _own(DEAD_PREFIX, group)
 
     def retry_topic(self, group: str) -> str:

@@ -19,12 +19,12 @@ from ackd.errors import BrokerError
 from ackd.ports import (
     Arrival,
     Arrived,
+    Assigned,
     AssignedPlace,
     Committed,
     Condition,
     ConsumerEvent,
     ConsumerSpec,
-    Nominated,
     TopicInfo,
 )
 from ackd_adapters.rocketmq import envelope
@@ -70,7 +70,7 @@ class RocketMQConsumer:
         self._events: asyncio.Queue[ConsumerEvent] = asyncio.Queue()
         self._fetching: dict[TopicPartition, int] = {}
         self._paused: dict[TopicPartition, None] = {}
-        self._nominated: dict[TopicPartition, None] = {}
+        self._assigned: dict[TopicPartition, None] = {}
         self._changed = asyncio.Event()
         self._sessions = 0
         self._tasks: list[asyncio.Task[None]] = []
@@ -99,7 +99,7 @@ class RocketMQConsumer:
             raise
         self._session = session
         self._check_group(session)
-        self._nominate(
+        self._assign(
             TopicPartition(topic, number)
             for topic, queues in self._topics.items()
             for number in range(len(queues))
@@ -157,11 +157,11 @@ class RocketMQConsumer:
             raise BrokerError(f"topic {topic!r} lies on several brokers, which is not supported")
         return queues
 
-    def _nominate(self, partitions: Iterable[TopicPartition]) -> None:
-        found = tuple(tp for tp in partitions if tp not in self._nominated)
+    def _assign(self, partitions: Iterable[TopicPartition]) -> None:
+        found = tuple(tp for tp in partitions if tp not in self._assigned)
         if found:
-            self._nominated.update(dict.fromkeys(found))
-            self._events.put_nowait(Nominated(found))
+            self._assigned.update(dict.fromkeys(found))
+            self._events.put_nowait(Assigned(found))
 
     async def close(self) -> None:
         """What is held comes again after `invisible_duration_ms`."""
@@ -215,12 +215,12 @@ class RocketMQConsumer:
             for each in found
         ]
         unknown = {each.place.partition for each in arrivals if each.place.partition >= COPIES}
-        self._nominate(TopicPartition(topic, number) for number in sorted(unknown))
+        self._assign(TopicPartition(topic, number) for number in sorted(unknown))
         await self._events.put(Arrived(topic, arrivals))
 
     def _may_draw(self, topic: str) -> bool:
         """Whether every message that may come has an owner here, and there is room."""
-        mine = [tp for tp in self._nominated if tp.topic == topic]
+        mine = [tp for tp in self._assigned if tp.topic == topic]
         return all(tp in self._fetching and tp not in self._paused for tp in mine)
 
     async def _failed(self, error: BrokerError) -> None:

@@ -1,4 +1,5 @@
-"""The brake: when an application fails message after message, handing out stops but for trials.
+"""The circuit breaker: when an application fails message after message, handing out stops but for
+trials.
 
 Pure: `now_ms` is any clock that does not go back. A trial is one message; the waits between trials
 grow as long as none of them is acked.
@@ -45,7 +46,7 @@ class BreakerState:
         self._parts: deque[tuple[int, int, int]] = deque()
 
     def saw(self, worked: int, failed: int, rules: BreakerRules, now_ms: int) -> bool:
-        """Outcomes; whether the brake was pulled or let go by them."""
+        """Outcomes; whether the circuit breaker opened or closed by them."""
         if worked and self.on:
             self._let_go()
             return True

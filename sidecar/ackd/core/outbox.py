@@ -3,7 +3,7 @@
 The reference for `store/outbox.lua`, which decides the same. Everything is in the order of its due
 time, then of its number; what is due at once has the time of its acceptance. One sidecar at a time
 holds the lease and takes messages; whoever takes the lease over gets what the one before had taken
-and not confirmed, marked as doubtful: it may be with the broker already.
+and not confirmed, marked as in doubt: it may be with the broker already.
 
 A number is never given twice: who sends may know of a message by its number that a failover has
 forgotten. So each run of the server has numbers of its own.
@@ -69,11 +69,11 @@ class Keep(NamedTuple):
 
 
 class TakenMessage(NamedTuple):
-    """A message that is to be sent. `doubtful`: somebody may have sent it before."""
+    """A message that is to be sent. `in_doubt`: somebody may have sent it before."""
 
     number: int
     due_ms: int
-    doubtful: bool
+    in_doubt: bool
     body: bytes
 
 
@@ -119,7 +119,7 @@ class Look(NamedTuple):
 
     state: str
     due_ms: int = 0
-    doubtful: bool = False
+    in_doubt: bool = False
     result: bytes = b""
 
 
@@ -127,7 +127,7 @@ class Look(NamedTuple):
 class _Item:
     due_ms: int
     body: bytes
-    doubtful: bool = False
+    in_doubt: bool = False
 
 
 @dataclass(slots=True)
@@ -229,7 +229,7 @@ class Outbox:
                 break
             del self.waiting[0]
             self.flight[number] = None
-            parcels.append(TakenMessage(number, due_ms, item.doubtful, item.body))
+            parcels.append(TakenMessage(number, due_ms, item.in_doubt, item.body))
         return self._load(self.term, now_ms, parcels)
 
     def _load(self, term: int, now_ms: int, parcels: Sequence[TakenMessage] = ()) -> TakeResult:
@@ -242,7 +242,7 @@ class Outbox:
     def _take_back(self, numbers: set[int]) -> None:
         """These were taken and perhaps sent."""
         for number in numbers:
-            self.items[number].doubtful = True
+            self.items[number].in_doubt = True
         self._lay_back(numbers)
 
     def _lay_back(self, numbers: set[int]) -> None:
@@ -303,9 +303,9 @@ class Outbox:
         if item is None:
             return Look("sent", result=result) if number in self.results else Look("")
         if number in self.failed:
-            return Look("failed", 0, item.doubtful, result)
+            return Look("failed", 0, item.in_doubt, result)
         state = "sending" if number in self.flight else "waiting"
-        return Look(state, item.due_ms, item.doubtful, result)
+        return Look(state, item.due_ms, item.in_doubt, result)
 
     def again(self, number: int, now_ms: int) -> bool:
         """Let a failed message be sent again, now; False: it is none."""

@@ -18,10 +18,10 @@ from ackd.core.ledger.effects import (
     CloseOriginRecord,
     Effect,
     LeaveKeyQueue,
-    PutOff,
     Restore,
     SendBack,
     SendDead,
+    StoreForeignDelays,
 )
 from ackd.engine.base.context import Context
 from ackd.engine.base.state import SubscriptionState
@@ -150,7 +150,7 @@ class Subscription:
     def _build_delivery(self) -> None:
         state, context, partitions = self.state, self.context, self.partitions
         self.notes = ProgressNotes(state, context, self.membership, self.control.use_notes)
-        self.brake = CircuitBreaker(state, context)
+        self.breaker = CircuitBreaker(state, context)
         self.dedup = Dedup(state, context) if state.configured.dedup.key else None
         self.dispatcher = Dispatcher(
             state,
@@ -158,7 +158,7 @@ class Subscription:
             partitions,
             self.membership,
             self.notes,
-            self.brake,
+            self.breaker,
             self.dedup,
             self.control.pauses,
         )
@@ -176,7 +176,7 @@ class Subscription:
             self.membership,
             self.dispatcher,
             self.window_pressure,
-            self.brake,
+            self.breaker,
             self.bodies,
             self.claims,
         )
@@ -224,7 +224,7 @@ class Subscription:
                 partitions,
                 self.topics,
                 self.membership,
-                self.ownership.nominate,
+                self.ownership.assign,
                 self.events.revoked,
             )
 
@@ -279,7 +279,7 @@ class Subscription:
                 partition, effect.offset
             ),
             LeaveKeyQueue: leave_key_queue,
-            PutOff: foreign_delays.write,
+            StoreForeignDelays: foreign_delays.write,
             Restore: lambda partition, effect: self.bodies.restore(partition, effect.offset),
         }
 
@@ -312,7 +312,7 @@ class Subscription:
             self.ownership.live_changed,
             self.lease_changes.changed,
             self.cancels.changed,
-            self.brake.changed,
+            self.breaker.changed,
         )
         if self.tracing is not None:
             self.control.connect_writer(self.tracing.changed)
@@ -362,7 +362,7 @@ class Subscription:
 
     async def _stop(self) -> None:
         self.dispatcher.stop()
-        self.brake.stop()
+        self.breaker.stop()
         await self.heartbeat.stop()
         await self.ownership.stop()
         await self.dispatcher.rate.stop()

@@ -111,7 +111,7 @@ class Broker(Protocol):
         say).
         """
 
-    def dead_topic(self, group: str) -> str:
+    def dead_letter_topic(self, group: str) -> str:
         """The name of a group's dead-letter topic; known before `start`, for ever the same.
 
         One that a topic can have here, whatever the group is called; no other group's; and no
@@ -119,7 +119,7 @@ class Broker(Protocol):
         """
 
     def retry_topic(self, group: str) -> str:
-        """The name of a group's retry topic; as for `dead_topic`."""
+        """The name of a group's retry topic; as for `dead_letter_topic`."""
 
     def troubles(self) -> list[Condition]:
         """What is wrong with the connection now, for readiness."""

@@ -36,7 +36,7 @@ class Record(Struct, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Nominated:
+class Assigned:
     """The group assigned these partitions to this sidecar."""
 
     partitions: tuple[TopicPartition, ...]
@@ -171,7 +171,5 @@ class Arrived:
     arrivals: list[Arrival]
 
 
-LogEvent = (
-    Nominated | Revoked | Lost | Fetched | EndReached | OutOfRange | TopicReplaced | Condition
-)
+LogEvent = Assigned | Revoked | Lost | Fetched | EndReached | OutOfRange | TopicReplaced | Condition
 ConsumerEvent = LogEvent | Arrived

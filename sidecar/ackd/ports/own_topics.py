@@ -33,7 +33,7 @@ def retry_topic(group: str) -> str:
     return _own(RETRY_PREFIX, group)
 
 
-def dead_topic(group: str) -> str:
+def dead_letter_topic(group: str) -> str:
     """The topic of a group's dead letters."""
     return _own(DEAD_PREFIX, group)
 

@@ -2,7 +2,7 @@
 -- server. KEYS[1] = meta hash `...:m`: n last number, h run, c clock, t term, o owner, u lease until,
 -- b bytes, q who asked last, z its question's number. Its siblings under the same tag:
 --   d  zset: waiting, score = due; f  zset: taken, score = due; x  zset: failed, score = kept until
---   e  hash: bodies by number; w  set: doubtful numbers
+--   e  hash: bodies by number; w  set: in doubt numbers
 --   r  hash: results, s  zset: kept until; t  hash: tickets, y  zset: known until
 -- Numbers are written with 16 digits, so that members of one score stand in their order.
 local call, format = redis.call, string.format
@@ -42,17 +42,17 @@ local function drop_body(number)
 end
 
 -- Taken messages wait again.
-local function back(number, doubtful)
+local function back(number, in_doubt)
   local due = call("ZSCORE", FLIGHT, number)
   if not due then return end
   call("ZREM", FLIGHT, number)
   call("ZADD", DUE, due, number)
-  if doubtful then call("SADD", DOUBT, number) end
+  if in_doubt then call("SADD", DOUBT, number) end
 end
 
-local function all_back(doubtful, but)
+local function all_back(in_doubt, but)
   for _, number in ipairs(call("ZRANGE", FLIGHT, 0, -1)) do
-    if not (but and but[number]) then back(number, doubtful) end
+    if not (but and but[number]) then back(number, in_doubt) end
   end
 end
 
@@ -207,10 +207,10 @@ end
 
 -- look
 local result = call("HGET", RESULT, number) or ""
-local doubtful = text(call("SISMEMBER", DOUBT, number))
+local in_doubt = text(call("SISMEMBER", DOUBT, number))
 local due = call("ZSCORE", DUE, number)
-if due then return { "waiting", due, doubtful, result } end
+if due then return { "waiting", due, in_doubt, result } end
 due = call("ZSCORE", FLIGHT, number)
-if due then return { "sending", due, doubtful, result } end
-if call("ZSCORE", FAILED, number) then return { "failed", "0", doubtful, result } end
+if due then return { "sending", due, in_doubt, result } end
+if call("ZSCORE", FAILED, number) then return { "failed", "0", in_doubt, result } end
 return { result ~= "" and "sent" or "", "0", "0", result }

@@ -95,8 +95,8 @@ class RedisOutboxes:
 
     async def look(self, name: str, number: int) -> Look:
         """Look."""
-        state, due, doubtful, result = await self._ask(name, "look", number)
-        return Look(state.decode(), _whole(due), doubtful == b"1", result)
+        state, due, in_doubt, result = await self._ask(name, "look", number)
+        return Look(state.decode(), _whole(due), in_doubt == b"1", result)
 
     async def again(self, name: str, number: int) -> bool:
         """Send again."""

@@ -91,10 +91,10 @@ class ConnectionContract:
         groups = [run + tail for tail in ODD_TAILS]
         async with lab.bench() as bench:
             unused, broker = lab.open(), await bench.broker()
-            names = [unused.dead_topic(group) for group in groups]
+            names = [unused.dead_letter_topic(group) for group in groups]
             names += [unused.retry_topic(group) for group in groups]
             assert len(set(names)) == 2 * len(groups)
-            again = [broker.dead_topic(group) for group in groups]
+            again = [broker.dead_letter_topic(group) for group in groups]
             assert [*again, *(broker.retry_topic(group) for group in groups)] == names
             for number, name in enumerate(names):
                 assert await broker.partitions(name) is None

@@ -51,7 +51,7 @@ class FetchContract:
             assert reader.offsets(parts[1]) == [20]
 
     async def test_one_that_does_not_join_only_reads(self, lab: Lab) -> None:
-        """It gets the records, nobody in the group notices, and it is nominated nothing."""
+        """It gets the records, nobody in the group notices, and it gets no partition."""
         async with lab.bench() as bench:
             broker = await bench.broker()
             parts = await bench.filled(broker, 2, [b"x"] * 20)
@@ -59,7 +59,7 @@ class FetchContract:
             member = await bench.join(broker, [parts[0].topic], group)
             everything = set(parts)
             await member.until(
-                lambda: member.nominated == everything, "a nomination", lab.rebalance_s
+                lambda: member.assigned == everything, "a assignment", lab.rebalance_s
             )
             spec = ConsumerSpec(group, (parts[0].topic,), "looks", joins=False)
             consumer = broker.consumer(spec)
@@ -71,13 +71,13 @@ class FetchContract:
                 reader.fetch_from(parts[1], 5)
                 await reader.until(lambda: reader.ended(parts[1], 20), "the end")
                 assert reader.offsets(parts[1]) == list(range(5, 20))
-                assert not reader.nominated
+                assert not reader.assigned
             finally:
                 await consumer.close()
             await fill(broker, parts[0], [b"more"])
             member.fetch_from(parts[0], 20)
             await member.until(lambda: member.records[parts[0]], "a record")
-            assert member.nominated == everything
+            assert member.assigned == everything
             assert not member.of(Revoked)
 
     async def test_end_is_told_again_after_more_came(self, lab: Lab) -> None:
@@ -92,21 +92,21 @@ class FetchContract:
                 await fill(broker, part, [b"x"])
             assert EndReached(part, session, 1) in reader.events
 
-    async def test_r5_fetches_without_a_nomination(self, lab: Lab) -> None:
-        """Nomination is not ownership: a partition nominated to another can be read (rule R5)."""
+    async def test_r5_fetches_without_a_assignment(self, lab: Lab) -> None:
+        """Assignment is not ownership: a partition assigned to another can be read (rule R5)."""
         async with lab.bench() as bench:
             one, two = await bench.broker(), await bench.broker()
             parts = await bench.topic(2)
             for part in parts:
                 await fill(one, part, [b"a", b"b"])
             holder = await bench.join(one, [parts[0].topic], parts[0].topic)
-            await holder.until(lambda: holder.nominated == set(parts), "all", lab.rebalance_s)
+            await holder.until(lambda: holder.assigned == set(parts), "all", lab.rebalance_s)
             other = await bench.join(two, ["^contract-nothing-has-this-name"], parts[0].topic)
             for part in parts:
                 other.fetch_from(part, 0)
             await other.until(lambda: all(other.ended(part, 2) for part in parts), "both ends")
-            assert not other.nominated
-            assert holder.nominated == set(parts)
+            assert not other.assigned
+            assert holder.assigned == set(parts)
 
     async def test_r7_no_record_of_an_earlier_session(self, lab: Lab) -> None:
         """Seek after seek, at any moment: nothing comes under a wrong number (rule R7)."""

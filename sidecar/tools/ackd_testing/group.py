@@ -1,4 +1,4 @@
-"""What a group promises: each partition nominated to one member, handed over, taken from the dead.
+"""What a group promises: each partition assigned to one member, handed over, taken from the dead.
 
 Members in processes of their own are killed and frozen; what they hear is read from their output.
 """
@@ -35,7 +35,7 @@ class GroupContract:
             one, two, _ = await bench.topic(3), await bench.topic(1), await bench.topic(2)
             reader = await bench.join(broker, [one[0].topic, two[0].topic])
             want = {*one, *two}
-            await reader.until(lambda: reader.nominated == want, "all", lab.rebalance_s)
+            await reader.until(lambda: reader.assigned == want, "all", lab.rebalance_s)
 
     @needs("positions")
     async def test_a_member_reads_one_more_topic(self, lab: Lab) -> None:
@@ -44,13 +44,13 @@ class GroupContract:
             broker = await bench.broker()
             one, two, three = await bench.topic(2), await bench.topic(1), await bench.topic(1)
             reader = await bench.join(broker, [one[0].topic])
-            await reader.until(lambda: reader.nominated == {*one}, "its own", lab.rebalance_s)
+            await reader.until(lambda: reader.assigned == {*one}, "its own", lab.rebalance_s)
             reader.fetch_from(one[0], 0)
             for more, want in ((two, {*one, *two}), (three, {*one, *two, *three})):
                 await reader.consumer.also(more[0].topic)
                 await reader.consumer.also(more[0].topic)
                 await reader.until(
-                    lambda want=want: reader.nominated == want,  # type: ignore[misc]
+                    lambda want=want: reader.assigned == want,  # type: ignore[misc]
                     "one more",
                     lab.rebalance_s,
                 )
@@ -68,7 +68,7 @@ class GroupContract:
             for _ in range(2):
                 reader = await bench.join(broker, [topic])
                 await reader.until(
-                    lambda reader=reader: reader.nominated == parts,  # type: ignore[misc]
+                    lambda reader=reader: reader.assigned == parts,  # type: ignore[misc]
                     "all",
                     lab.rebalance_s,
                 )
@@ -81,7 +81,7 @@ class GroupContract:
             group = new_group()
             brokers = await bench.broker(), await bench.broker()
             first = await bench.join(brokers[0], [parts[0].topic], group)
-            await first.until(lambda: first.nominated == set(parts), "all", lab.rebalance_s)
+            await first.until(lambda: first.assigned == set(parts), "all", lab.rebalance_s)
             for part in parts:
                 first.fetch_from(part, 0)
             second = await bench.join(brokers[1], [parts[0].topic], group)
@@ -99,14 +99,14 @@ class GroupContract:
             (part,) = await bench.topic()
             group = new_group()
             first = await bench.join(await bench.broker(), [part.topic], group)
-            await first.until(lambda: first.nominated, "nominated", lab.rebalance_s)
+            await first.until(lambda: first.assigned, "assigned", lab.rebalance_s)
             second = await bench.join(await bench.broker(), [part.topic], group)
             await second.during(QUIET_S)
             await first.during(QUIET_S)
-            assert len(first.nominated) + len(second.nominated) == 1
-            holder, other = (first, second) if first.nominated else (second, first)
+            assert len(first.assigned) + len(second.assigned) == 1
+            holder, other = (first, second) if first.assigned else (second, first)
             await holder.consumer.close()
-            await other.until(lambda: other.nominated == {part}, "the rest", lab.rebalance_s)
+            await other.until(lambda: other.assigned == {part}, "the rest", lab.rebalance_s)
 
     @needs("positions")
     async def test_orderly_leave(self, lab: Lab) -> None:
@@ -115,32 +115,32 @@ class GroupContract:
             parts = await bench.topic(2)
             group = new_group()
             first = await bench.join(await bench.broker(), [parts[0].topic], group)
-            await first.until(lambda: first.nominated == set(parts), "all", lab.rebalance_s)
+            await first.until(lambda: first.assigned == set(parts), "all", lab.rebalance_s)
             await first.consumer.commit({parts[0]: Committed(12, "bye")})
             second = await bench.join(await bench.broker(), [parts[0].topic], group)
             async with asyncio.TaskGroup() as tasks:
                 # The one that leaves still hears events until it is closed.
                 listening = tasks.create_task(first.during(lab.rebalance_s))
-                await second.until(lambda: second.nominated, "its part", lab.rebalance_s)
+                await second.until(lambda: second.assigned, "its part", lab.rebalance_s)
                 listening.cancel()
             await first.consumer.close()
-            await second.until(lambda: second.nominated == set(parts), "all", lab.rebalance_s)
+            await second.until(lambda: second.assigned == set(parts), "all", lab.rebalance_s)
             found = await second.consumer.committed(parts)
             assert found[parts[0]] == Committed(12, "bye")
 
     @needs("positions")
     async def test_r34_revoke_waits_for_the_hand_over(self, lab: Lab) -> None:
-        """Until `done` it is nominated to nobody else, and its holder can still commit (R34)."""
+        """Until `done` it is assigned to nobody else, and its holder can still commit (R34)."""
         async with lab.bench() as bench:
             first, second = await _asked_to_give(bench)
             event = first.of(Revoked)[0]
             (given,) = event.partitions
             await second.during(QUIET_S)
-            assert not second.nominated, "given away before the hand-over was done"
+            assert not second.assigned, "given away before the hand-over was done"
             await first.consumer.commit({given: Committed(42, "handed over")})
             event.done()
             event.done()
-            await second.until(lambda: second.nominated == {given}, "its part", lab.rebalance_s)
+            await second.until(lambda: second.assigned == {given}, "its part", lab.rebalance_s)
             found = await second.consumer.committed([given])
             assert found == {given: Committed(42, "handed over")}
 
@@ -152,7 +152,7 @@ class GroupContract:
             began = time.monotonic()
             async with asyncio.TaskGroup() as tasks:
                 listening = tasks.create_task(first.during(lab.rebalance_s))
-                await second.until(lambda: second.nominated, "its part", lab.rebalance_s)
+                await second.until(lambda: second.assigned, "its part", lab.rebalance_s)
                 listening.cancel()
             assert time.monotonic() - began < HAND_OVER_S + lab.rebalance_s / 2
 
@@ -164,13 +164,13 @@ class GroupContract:
         async with lab.bench() as bench:
             broker = await bench.broker()
             (part,) = await bench.topic()
-            own = broker.dead_topic(part.topic)
+            own = broker.dead_letter_topic(part.topic)
             reader = await bench.join(broker, [f"^({part.topic}|{own}).*"])
-            await reader.until(lambda: reader.nominated == {part}, "the first", lab.refresh_s)
+            await reader.until(lambda: reader.assigned == {part}, "the first", lab.refresh_s)
             await broker.ensure_topic(own, {"partitions": "1"})
             await lab.create_topic(f"{part.topic}.more", 2)
             await lab.create_topic(f"other.{part.topic}", 2)
-            await reader.until(lambda: len(reader.nominated) >= 3, "the later one", lab.refresh_s)
+            await reader.until(lambda: len(reader.assigned) >= 3, "the later one", lab.refresh_s)
             names = {info.topic for info in await reader.consumer.topics()}
             assert names == {part.topic, f"{part.topic}.more"}
 
@@ -179,7 +179,7 @@ class GroupContract:
         async with lab.bench() as bench:
             (part,) = await bench.topic()
             reader = await bench.join(await bench.broker(), [part.topic])
-            await reader.until(lambda: reader.nominated, "nominated", lab.rebalance_s)
+            await reader.until(lambda: reader.assigned, "assigned", lab.rebalance_s)
 
             async def listen() -> None:
                 while True:
@@ -196,19 +196,19 @@ class GroupContract:
 
     @needs("positions")
     async def test_r5_killed_member_is_replaced(self, lab: Lab) -> None:
-        """What a process killed with -9 had is nominated to another, within `loss_s`."""
+        """What a process killed with -9 had is assigned to another, within `loss_s`."""
         async with lab.bench() as bench:
             parts = set(await bench.topic(4))
             topic = next(iter(parts)).topic
             group = new_group()
             process = await bench.process(group, [topic])
-            await process.until_nominated(parts, lab.loss_s)
+            await process.until_assigned(parts, lab.loss_s)
             reader = await bench.join(await bench.broker(), [topic], group)
-            await reader.until(lambda: len(reader.nominated) == 2, "its part", lab.loss_s)
-            await eventually(lambda: len(process.nominated) == 2, "the rest there", lab.loss_s)
-            assert process.nominated == parts - reader.nominated
+            await reader.until(lambda: len(reader.assigned) == 2, "its part", lab.loss_s)
+            await eventually(lambda: len(process.assigned) == 2, "the rest there", lab.loss_s)
+            assert process.assigned == parts - reader.assigned
             await process.kill()
-            await reader.until(lambda: reader.nominated == parts, "all", lab.loss_s)
+            await reader.until(lambda: reader.assigned == parts, "all", lab.loss_s)
 
     @needs("positions")
     async def test_r5_frozen_member_is_replaced_and_told(self, lab: Lab) -> None:
@@ -218,14 +218,14 @@ class GroupContract:
             topic = next(iter(parts)).topic
             group = new_group()
             process = await bench.process(group, [topic])
-            await process.until_nominated(parts, lab.loss_s)
+            await process.until_assigned(parts, lab.loss_s)
             process.signal(signal.SIGSTOP)
             reader = await bench.join(await bench.broker(), [topic], group)
-            await reader.until(lambda: reader.nominated == parts, "all", lab.loss_s)
+            await reader.until(lambda: reader.assigned == parts, "all", lab.loss_s)
             process.signal(signal.SIGCONT)
             await eventually(lambda: process.lost == parts, "the sleeper hears it", lab.loss_s)
             # It is a member again and gets its share back in good order.
-            await reader.until(lambda: len(reader.nominated) == 1, "shared again", lab.loss_s)
+            await reader.until(lambda: len(reader.assigned) == 1, "shared again", lab.loss_s)
             assert not reader.of(Lost)
 
 
@@ -236,26 +236,26 @@ async def _balance(
     first, second = readers
     count = 0
     async with asyncio.timeout(lab.rebalance_s):
-        while not (first.nominated and second.nominated and _all_given(readers, parts)):
+        while not (first.assigned and second.assigned and _all_given(readers, parts)):
             for part in parts:
                 await fill(broker, part, [b"%d" % count])
             count += 1
             await first.during(0.02)
             await second.during(0.02)
-            assert not first.nominated & second.nominated, "with both"
-    assert abs(len(first.nominated) - len(second.nominated)) <= 1
+            assert not first.assigned & second.assigned, "with both"
+    assert abs(len(first.assigned) - len(second.assigned)) <= 1
     return count
 
 
 def _all_given(readers: tuple[Reader, Reader], parts: list[TopicPartition]) -> bool:
-    return readers[0].nominated | readers[1].nominated == set(parts)
+    return readers[0].assigned | readers[1].assigned == set(parts)
 
 
 async def _asked_to_give(bench: Bench) -> tuple[Reader, Reader]:
     """A member with two partitions that does not answer, and a new one for which one is revoked."""
     parts, group, within_s = await bench.topic(2), new_group(), bench.lab.rebalance_s
     first = await bench.join(await bench.broker(), [parts[0].topic], group, confirm=False)
-    await first.until(lambda: first.nominated == set(parts), "all", within_s)
+    await first.until(lambda: first.assigned == set(parts), "all", within_s)
     second = await bench.join(await bench.broker(), [parts[0].topic], group)
     await first.until(lambda: first.of(Revoked), "revoked", within_s)
     return first, second

@@ -137,11 +137,11 @@ class Bench:
 class OtherProcess:
     """A member in a process of its own (`ackd_testing.member`), to be killed and frozen.
 
-    `nominated` follows its events; `lost` holds every partition that it was ever told to have lost.
+    `assigned` follows its events; `lost` holds every partition that it was ever told to have lost.
     """
 
     def __init__(self, lab: Lab, group: str, topics: Sequence[str]) -> None:
-        self.nominated: set[TopicPartition] = set()
+        self.assigned: set[TopicPartition] = set()
         self.lost: set[TopicPartition] = set()
         self._order = json.dumps(
             {
@@ -171,10 +171,10 @@ class OtherProcess:
                 self._popen.stdin.close()
             await asyncio.to_thread(self._popen.wait, 10)
 
-    async def until_nominated(self, partitions: set[TopicPartition], timeout_s: float) -> None:
-        """Wait until it has been nominated for exactly these."""
+    async def until_assigned(self, partitions: set[TopicPartition], timeout_s: float) -> None:
+        """Wait until it has been assigned exactly these."""
         await eventually(
-            lambda: self.nominated == partitions, f"the other has {partitions}", timeout_s
+            lambda: self.assigned == partitions, f"the other has {partitions}", timeout_s
         )
 
     def _spawn(self) -> subprocess.Popen[str]:
@@ -188,10 +188,10 @@ class OtherProcess:
             for line in process.stdout:
                 kind, *names = line.split()
                 parts = {_partition(name) for name in names}
-                if kind == "nominated":
-                    self.nominated = self.nominated | parts
+                if kind == "assigned":
+                    self.assigned = self.assigned | parts
                 else:
-                    self.nominated = self.nominated - parts
+                    self.assigned = self.assigned - parts
                 if kind == "lost":
                     self.lost = self.lost | parts
 

@@ -1,6 +1,6 @@
 """A member of a group in a process of its own: `python -m ackd_testing.member '{"adapter": ...}'`.
 
-Says what it hears, a line for each event (`nominated t/0 t/1`, `revoked ...`, `lost ...`), and ends
+Says what it hears, a line for each event (`assigned t/0 t/1`, `revoked ...`, `lost ...`), and ends
 in good order when its standard input is closed, so that it never outlives the test.
 """
 
@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable
 
 from ackd.core.ids import TopicPartition
-from ackd.ports import Consumer, ConsumerSpec, Lost, Nominated, Revoked
+from ackd.ports import Assigned, Consumer, ConsumerSpec, Lost, Revoked
 from ackd_testing.lab import open_broker
 
 
@@ -39,8 +39,8 @@ async def _listen(consumer: Consumer) -> None:
     while True:
         for event in await consumer.events():
             match event:
-                case Nominated(partitions):
-                    _say("nominated", partitions)
+                case Assigned(partitions):
+                    _say("assigned", partitions)
                 case Lost(partitions):
                     _say("lost", partitions)
                 case Revoked(partitions):

@@ -45,14 +45,14 @@ class Taker:
         self.look()
 
     def look(self) -> int:
-        """How many different messages have come so far; what is nominated is wanted."""
-        for part in self.reader.nominated - self._wanted:
+        """How many different messages have come so far; what is assigned is wanted."""
+        for part in self.reader.assigned - self._wanted:
             self.consumer.fetch_from(part, 0)
             self._wanted.add(part)
         events = self.reader.of(Arrived)
         for event in events[self._looked :]:
             for each in event.arrivals:
-                assert TopicPartition(event.topic, each.place.partition) in self.reader.nominated
+                assert TopicPartition(event.topic, each.place.partition) in self.reader.assigned
                 self.came[each.id] += 1
                 self.records[each.id] = each.record
                 self.acks.placed(event.topic, each.id, self.places.setdefault(each.id, each.place))
@@ -72,9 +72,9 @@ class Taker:
 
 
 async def taker(bench: Bench, parts: list[TopicPartition], group: str | None = None) -> Taker:
-    """A consumer that has been nominated and draws."""
+    """A consumer that has been assigned and draws."""
     reader = await bench.join(await bench.broker(), [parts[0].topic], group)
-    await reader.until(lambda: reader.nominated >= {*parts}, "all", bench.lab.rebalance_s)
+    await reader.until(lambda: reader.assigned >= {*parts}, "all", bench.lab.rebalance_s)
     made = Taker(reader)
     made.look()
     return made

@@ -33,7 +33,7 @@ class ProgressContract:
             parts = await bench.filled(broker, 3, [b"x"] * 5)
             group = new_group()
             member = await bench.join(broker, [parts[0].topic], group)
-            await member.until(lambda: member.nominated == set(parts), "all", lab.rebalance_s)
+            await member.until(lambda: member.assigned == set(parts), "all", lab.rebalance_s)
             wanted = {parts[0]: Committed(3, "v1;0-2"), parts[2]: Committed(5, "")}
             await member.consumer.commit(wanted)
             expected = {**wanted, parts[1]: NOTHING}
@@ -51,7 +51,7 @@ class ProgressContract:
         async with lab.bench() as bench:
             (part,) = await bench.topic()
             member = await bench.join(await bench.broker(), [part.topic])
-            await member.until(lambda: member.nominated, "nominated", lab.rebalance_s)
+            await member.until(lambda: member.assigned, "assigned", lab.rebalance_s)
             for offset in [*range(1, 20), 4]:
                 await member.consumer.commit({part: Committed(offset, f"at {offset}")})
                 found = await member.consumer.committed([part])
@@ -64,7 +64,7 @@ class ProgressContract:
             (part,) = await bench.topic()
             most = broker.capabilities.commit_metadata_chars
             member = await bench.join(broker, [part.topic])
-            await member.until(lambda: member.nominated, "nominated", lab.rebalance_s)
+            await member.until(lambda: member.assigned, "assigned", lab.rebalance_s)
             for letter in ("é", "中", "x"):
                 longest = {part: Committed(7, letter * most)}
                 await member.consumer.commit(longest)
@@ -79,7 +79,7 @@ class ProgressContract:
             (part,) = await bench.topic()
             broker = await bench.broker()
             member = await bench.join(broker, [part.topic])
-            await member.until(lambda: member.nominated, "nominated", lab.rebalance_s)
+            await member.until(lambda: member.assigned, "assigned", lab.rebalance_s)
             await member.consumer.commit({part: Committed(5, "mine")})
             await member.consumer.close()
             with pytest.raises(BrokerError):
@@ -90,7 +90,7 @@ class ProgressContract:
         async with lab.bench() as bench:
             (part,) = await bench.topic()
             member = await bench.join(await bench.broker(), [part.topic])
-            await member.until(lambda: member.nominated, "nominated", lab.rebalance_s)
+            await member.until(lambda: member.assigned, "assigned", lab.rebalance_s)
             with pytest.raises(BrokerError):
                 await member.consumer.commit({TopicPartition(part.topic, 99): Committed(1, "")})
 
@@ -101,7 +101,7 @@ class ProgressContract:
             (part,) = await bench.topic()
             group = new_group()
             member = await bench.join(broker, [part.topic], group)
-            await member.until(lambda: member.nominated, "nominated", lab.rebalance_s)
+            await member.until(lambda: member.assigned, "assigned", lab.rebalance_s)
             await member.consumer.commit({part: Committed(1_000_000, "old")})
             await member.consumer.close()
             await lab.delete_topic(part.topic)

@@ -2,7 +2,7 @@
 
 Checked always, whatever the test is about: batches are never empty; records belong to the session
 that was asked for, grow in offset and lie past every end that was told (rule R7); nothing comes of
-a partition that is not fetched or is paused; no partition is nominated twice without having been
+a partition that is not fetched or is paused; no partition is assigned twice without having been
 taken away.
 """
 
@@ -15,13 +15,13 @@ from typing import TypeVar
 
 from ackd.core.ids import TopicPartition
 from ackd.ports import (
+    Assigned,
     Condition,
     Consumer,
     ConsumerEvent,
     EndReached,
     Fetched,
     Lost,
-    Nominated,
     OutOfRange,
     Record,
     Revoked,
@@ -40,7 +40,7 @@ class Reader:
         self.confirm = confirm
         self.events: list[ConsumerEvent] = []
         self.records: dict[TopicPartition, list[Record]] = defaultdict(list)
-        self.nominated: set[TopicPartition] = set()
+        self.assigned: set[TopicPartition] = set()
         self._sessions: dict[TopicPartition, int] = {}
         self._least: dict[TopicPartition, int] = {}
         self._paused: set[TopicPartition] = set()
@@ -135,13 +135,13 @@ class Reader:
                 case TopicReplaced(topic):
                     for partition in [each for each in self._sessions if each.topic == topic]:
                         del self._sessions[partition]
-                case Nominated(partitions):
-                    assert not self.nominated & set(partitions), "nominated twice"
-                    self.nominated |= set(partitions)
+                case Assigned(partitions):
+                    assert not self.assigned & set(partitions), "assigned twice"
+                    self.assigned |= set(partitions)
                 case Lost(partitions):
-                    self.nominated -= set(partitions)
+                    self.assigned -= set(partitions)
                 case Revoked(partitions):
-                    self.nominated -= set(partitions)
+                    self.assigned -= set(partitions)
                     if self.confirm:
                         event.done()
                 case _:

@@ -291,7 +291,7 @@ def acked_by(paths: Sequence[Path]) -> set[str]:
     names: dict[str, str] = {}
     acked: set[str] = set()
     sure: set[str] = set()
-    doubtful: set[str] = set()
+    in_doubt: set[str] = set()
     for path in paths:
         for event in read(path):
             if event.kind is Kind.DELIVERED:
@@ -301,7 +301,7 @@ def acked_by(paths: Sequence[Path]) -> set[str]:
             elif event.status in FINISHED and event.lease in names:
                 sure.add(names[event.lease])
             elif event.kind is Kind.SETTLE_UNKNOWN and event.do == "dead":
-                doubtful.add(event.lease)
-            elif event.status == "lost" and event.lease in names and event.lease not in doubtful:
+                in_doubt.add(event.lease)
+            elif event.status == "lost" and event.lease in names and event.lease not in in_doubt:
                 acked.discard(names[event.lease])
     return acked | sure

@@ -193,7 +193,7 @@ async def outbox_result(store: Store) -> float:
     """What is left of a message that was sent."""
     name = await outbox_of(store, bytes(BODY))
     keep = Keep(3_600_000, COUNT, 3_600_000)
-    result = write_stored(Stored("orders", 3, 2_101_000), doubtful=False)
+    result = write_stored(Stored("orders", 3, 2_101_000), in_doubt=False)
     term = 0
     for seq in range(1, COUNT // CALL + 1):
         load = await store.outboxes.take(name, Asking("a", term, seq, 60_000), CALL, 1 << 30)

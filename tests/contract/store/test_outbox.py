@@ -64,7 +64,7 @@ async def test_accepted_messages_are_taken_in_order_and_confirmed(store: Store) 
     one, two, three = range(first.first, first.first + 3)
     assert (one, second.first) == (1, three)
     load = await me.take()
-    assert [(p.number, p.body, p.doubtful) for p in load.parcels] == [
+    assert [(p.number, p.body, p.in_doubt) for p in load.parcels] == [
         (one, b"a", False),
         (two, b"\x00{b}", False),
         (three, b"c", False),
@@ -74,8 +74,8 @@ async def test_accepted_messages_are_taken_in_order_and_confirmed(store: Store) 
     sent = [SendResult(one, b"one"), SendResult(three, b"no", failed=True)]
     for _ in range(2):
         assert await outbox.done(box, "me#1", 1, LEASE_MS, sent, KEEP), "may be repeated"
-    assert await outbox.look(box, one) == Look("sent", 0, doubtful=False, result=b"one")
-    assert await outbox.look(box, three) == Look("failed", 0, doubtful=False, result=b"no")
+    assert await outbox.look(box, one) == Look("sent", 0, in_doubt=False, result=b"one")
+    assert await outbox.look(box, three) == Look("failed", 0, in_doubt=False, result=b"no")
     assert await outbox.look(box, three + 1) == Look("")
     load = await me.take()
     assert (list(load.parcels), load.failed, load.size) == ([], 1, 5)
@@ -128,14 +128,14 @@ async def test_one_holder_and_doubt_after_a_takeover(store: Store) -> None:
 
     await wait_until_async(taken_over, "the lease to run out", interval_s=0.02)
     assert other.term == load.term + 1
-    assert [(p.number, p.doubtful) for p in other.parcels] == [(n2, True), (n3, True), (n4, False)]
+    assert [(p.number, p.in_doubt) for p in other.parcels] == [(n2, True), (n3, True), (n4, False)]
     assert not await outbox.done(box, "a", load.term, 300, [SendResult(n2, b"x")], KEEP), "fenced"
     assert not await outbox.release(box, "a", load.term, [])
-    assert (await outbox.look(box, n2)).doubtful
+    assert (await outbox.look(box, n2)).in_doubt
     assert await outbox.release(box, "b", other.term, [n4])
     load = await a.take()
     assert load.term == other.term + 1
-    assert [(p.number, p.doubtful) for p in load.parcels] == [(n2, True), (n3, True), (n4, False)]
+    assert [(p.number, p.in_doubt) for p in load.parcels] == [(n2, True), (n3, True), (n4, False)]
 
 
 async def test_a_lost_answer_to_a_take_loses_no_message(store: Store) -> None:
@@ -145,7 +145,7 @@ async def test_a_lost_answer_to_a_take_loses_no_message(store: Store) -> None:
     await me.take(1)
     await me.take(2)  # nobody saw this answer
     load = await me.take(have=[n1])
-    assert [(p.number, p.doubtful) for p in load.parcels] == [
+    assert [(p.number, p.in_doubt) for p in load.parcels] == [
         (n1 + at, False) for at in range(1, 4)
     ]
 
@@ -178,7 +178,7 @@ async def test_who_does_not_know_its_lease_begins_anew(store: Store) -> None:
     me.seq = 1
     load = await me.take()
     assert load.term == unheard.term + 1
-    assert [(p.number, p.doubtful) for p in load.parcels] == [
+    assert [(p.number, p.in_doubt) for p in load.parcels] == [
         (n1, True),
         (n1 + 1, True),
         (n1 + 2, False),

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Message
 
 from ackd.api.messages import SettleItem, SettleVerb, Status
-from ackd.ports.own_topics import dead_topic
+from ackd.ports.own_topics import dead_letter_topic
 from ackd.store.memory import Data
 from tests.integration.engine.conftest import StartSidecar
 from tests.support.kafka import Kafka
@@ -52,7 +52,7 @@ async def test_r25_a_dead_message_is_in_its_groups_own_topic(
         item = SettleItem(message.lease, SettleVerb.DEAD, reason="no such order")
         (result,) = await sidecar.runtime.settle([item])
         assert result.status is Status.DEAD
-        copy = await asyncio.to_thread(first_of, kafka, dead_topic(group))
+        copy = await asyncio.to_thread(first_of, kafka, dead_letter_topic(group))
         headers = dict(copy.headers() or [])
         origin = headers["ackd-origin"]
         assert copy.value() == b"bad"

@@ -1,4 +1,6 @@
-"""Work that takes long, or never ends: give up by time, brake, a full window, parked leases."""
+"""Work that takes long, or never ends: give up by time, circuit breaker, a full window, parked
+leases.
+"""
 
 import asyncio
 import time
@@ -123,7 +125,7 @@ async def test_r28_uncounted_give_backs_count_after_a_hundred(shop: Shop) -> Non
     assert letter.reason == "no attempt left after 2 deliveries"
 
 
-# --- brake
+# --- circuit breaker
 
 
 async def fail(worker: Worker, count: int) -> None:
@@ -133,7 +135,7 @@ async def fail(worker: Worker, count: int) -> None:
         assert result.status == "retrying"
 
 
-async def test_the_brake_holds_all_but_trials_until_one_is_acked(shop: Shop) -> None:
+async def test_the_breaker_holds_all_but_trials_until_one_is_acked(shop: Shop) -> None:
     worker = await shop.start(
         circuit_breaker_failures=5, circuit_breaker_trial_ms=1_000, attempts_max=2
     )
@@ -168,7 +170,7 @@ async def test_the_brake_holds_all_but_trials_until_one_is_acked(shop: Shop) -> 
     assert (await worker.runtime.dead.page(NAME, None, 10)).messages == []
 
 
-async def test_expired_leases_pull_the_brake_and_a_setting_lets_it_go(shop: Shop) -> None:
+async def test_expired_leases_pull_the_breaker_and_a_setting_lets_it_go(shop: Shop) -> None:
     worker = await shop.start(
         circuit_breaker_share=0.5, circuit_breaker_trial_ms=60_000, retry_topic=False
     )

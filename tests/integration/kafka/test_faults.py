@@ -103,7 +103,7 @@ async def run_through(broker: Broker, join: Join, fragile: Kafka, name: str, fau
     topic = await asyncio.to_thread(fragile.create_topic, name)
     where = TopicPartition(topic, 0)
     reader = await join(broker, [topic], topic)
-    await reader.until(lambda: reader.nominated, "nominated")
+    await reader.until(lambda: reader.assigned, "assigned")
     reader.fetch_from(where, 0)
     stream = Stream(broker, reader, where)
     async with asyncio.TaskGroup() as group:
@@ -138,7 +138,7 @@ async def run_through(broker: Broker, join: Join, fragile: Kafka, name: str, fau
     last = max(stream.stored) + 1
     await reader.until(lambda: reader.ended(where, last), "the end")
     stream.check()
-    await reader.until(lambda: reader.nominated == {where}, "nominated again")
+    await reader.until(lambda: reader.assigned == {where}, "assigned again")
     await reader.consumer.commit({where: Committed(last, fault)})
     assert (await reader.consumer.committed([where]))[where] == Committed(last, fault)
     return stream
@@ -164,7 +164,7 @@ async def test_commit_to_a_silent_broker_ends_and_close_is_bounded(
     topic = await asyncio.to_thread(fragile.create_topic, "silent.commit")
     where = TopicPartition(topic, 0)
     reader = await join(patient, [topic], topic)
-    await reader.until(lambda: reader.nominated, "nominated")
+    await reader.until(lambda: reader.assigned, "assigned")
     fragile.proxies[0].freeze()
     # The client itself would wait for five minutes: what ends within 20 s is bounded by ackd.
     async with asyncio.timeout(20):
@@ -217,14 +217,14 @@ async def test_lost_is_told_when_the_session_ended(
     await store(proxied, Outgoing(topic, None, b"x", (), 0))
     reader = await join(proxied, [topic], topic, **{"session.timeout.ms": "3000"})
     reader.fetch_from(where, 0)
-    await reader.until(lambda: reader.nominated and reader.ended(where, 1), "nominated and read")
+    await reader.until(lambda: reader.assigned and reader.ended(where, 1), "assigned and read")
     fragile.node.freeze()
     await reader.during(4)
     fragile.node.thaw()
     await reader.until(
         lambda: any(type(event).__name__ == "Lost" for event in reader.events), "lost"
     )
-    await reader.until(lambda: reader.nominated, "nominated anew")
+    await reader.until(lambda: reader.assigned, "assigned anew")
     await store(proxied, Outgoing(topic, None, b"y", (), 0))
     await reader.until(lambda: reader.ended(where, 2), "the same session goes on")
     assert reader.offsets(where) == [0, 1]

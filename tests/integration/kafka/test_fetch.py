@@ -43,19 +43,19 @@ async def test_record_comes_as_it_was_published(
         assert before_ms - 1000 <= record.timestamp_ms <= before_ms + 60_000
 
 
-async def test_r5_fetches_what_another_member_is_nominated_for(
+async def test_r5_fetches_what_another_member_is_assigned_for(
     broker: Broker, join: Join, topic: MakeTopic
 ) -> None:
     name = topic()
     where = TopicPartition(name, 0)
     await store(broker, Outgoing(name, None, b"x", (), 0))
     first = await join(broker, [name], name)
-    await first.until(lambda: first.nominated, "the first is nominated")
+    await first.until(lambda: first.assigned, "the first is assigned")
     second = await join(broker, [name], name)
     second.fetch_from(where, 0)
     await second.until(lambda: second.ended(where, 1), "the second reads all the same")
     assert second.offsets(where) == [0]
-    assert not second.nominated
+    assert not second.assigned
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Membership: nominations, rebalances, static ids, patterns, commits; under both protocols."""
+"""Membership: assignments, rebalances, static ids, patterns, commits; under both protocols."""
 
 import asyncio
 import time
@@ -11,8 +11,8 @@ from confluent_kafka.cimpl import NewPartitions
 
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError, BugError, ConfigError
-from ackd.ports import Broker, Committed, ConsumerSpec, Fetched, Nominated, Outgoing, Revoked
-from ackd.ports.own_topics import dead_topic, retry_topic
+from ackd.ports import Assigned, Broker, Committed, ConsumerSpec, Fetched, Outgoing, Revoked
+from ackd.ports.own_topics import dead_letter_topic, retry_topic
 from ackd_adapters.kafka.consumer import KafkaConsumer
 from ackd_adapters.kafka.worker import settled
 from ackd_testing import Reader
@@ -39,20 +39,20 @@ async def both_until(first: Reader, second: Reader, timeout_s: float, want: obje
     """Take both members' events until all is shared out between them."""
     async with asyncio.timeout(timeout_s):
         while not (
-            first.nominated
-            and second.nominated
-            and not first.nominated & second.nominated
-            and first.nominated | second.nominated == want
+            first.assigned
+            and second.assigned
+            and not first.assigned & second.assigned
+            and first.assigned | second.assigned == want
         ):
             await first.during(0.05)
             await second.during(0.05)
 
 
-async def test_several_topics_are_nominated(grouped: Broker, join: Join, topic: MakeTopic) -> None:
+async def test_several_topics_are_assigned(grouped: Broker, join: Join, topic: MakeTopic) -> None:
     names = [topic(3), topic(2)]
     reader = await join(grouped, names, names[0])
     want = partitions((names[0], 3), (names[1], 2))
-    await reader.until(lambda: reader.nominated == want, "all partitions of both")
+    await reader.until(lambda: reader.assigned == want, "all partitions of both")
     found = {each.topic: each.partitions for each in await reader.consumer.topics()}
     assert found == {names[0]: 3, names[1]: 2}
 
@@ -63,7 +63,7 @@ async def test_member_itself_never_reads(
     name = topic(1)
     fill(kafka.bootstrap, name, 0, [b"x" * 1000] * 5000)
     reader = await join(grouped, [name], name)
-    await reader.until(lambda: reader.nominated, "nominated")
+    await reader.until(lambda: reader.assigned, "assigned")
     await reader.during(0.5)
     assert isinstance(reader.consumer, KafkaConsumer)
     member = reader.consumer._member
@@ -79,7 +79,7 @@ async def test_rebalance_shares_out_and_disturbs_no_fetch(
     name = topic(4)
     want = partitions((name, 4))
     first = await join(grouped, [name], name)
-    await first.until(lambda: first.nominated == want, "all")
+    await first.until(lambda: first.assigned == want, "all")
     for part in want:
         first.fetch_from(part, 0)
     published = 0
@@ -93,11 +93,11 @@ async def test_rebalance_shares_out_and_disturbs_no_fetch(
     await publish()
     second = await join(grouped, [name], name)
     async with asyncio.timeout(60):
-        while len(first.nominated) != 2 or len(second.nominated) != 2:
+        while len(first.assigned) != 2 or len(second.assigned) != 2:
             await publish()
             await first.during(0.02)
             await second.during(0.02)
-    assert first.nominated | second.nominated == want
+    assert first.assigned | second.assigned == want
     assert first.of(Revoked)
     # Fetched as if nothing had happened, what went to the other one included: same sessions, all.
     await first.until(lambda: all(first.ended(part, published) for part in want), "all ends")
@@ -105,7 +105,7 @@ async def test_rebalance_shares_out_and_disturbs_no_fetch(
         assert first.offsets(part) == list(range(published))
         assert len({event.session for event in first.of(Fetched) if event.partition == part}) == 1
     await second.consumer.close()
-    await first.until(lambda: first.nominated == want, "all again, after an orderly leave")
+    await first.until(lambda: first.assigned == want, "all again, after an orderly leave")
 
 
 async def test_pattern_sees_new_topics_and_partitions_but_never_ackds_own(
@@ -114,24 +114,22 @@ async def test_pattern_sees_new_topics_and_partitions_but_never_ackds_own(
     name = topic(1)
     base = name.rsplit(".", 1)[0]
     group = f"{base}.grp"
-    own = [retry_topic(group), dead_topic(group)]
+    own = [retry_topic(group), dead_letter_topic(group)]
     for each in own:
         await grouped.ensure_topic(each, {"partitions": "1", "replication_factor": "1"})
     reader = await join(grouped, ["^.*" + base.replace(".", r"\.")], group)
-    await reader.until(lambda: TopicPartition(name, 0) in reader.nominated, "what is there")
+    await reader.until(lambda: TopicPartition(name, 0) in reader.assigned, "what is there")
     later = topic(2)
-    await reader.until(
-        lambda: partitions((later, 2)) <= reader.nominated, "a topic that came later"
-    )
+    await reader.until(lambda: partitions((later, 2)) <= reader.assigned, "a topic that came later")
     admin: AdminClient = kafka.admin()
     admin.create_partitions([NewPartitions(name, 3)])[name].result(60)
     await reader.until(
-        lambda: partitions((name, 3)) <= reader.nominated, "partitions that came later"
+        lambda: partitions((name, 3)) <= reader.assigned, "partitions that came later"
     )
     found = {each.topic for each in await reader.consumer.topics()}
     assert {name, later} <= found
     assert not found & set(own)
-    assert not {part.topic for part in reader.nominated} & set(own)
+    assert not {part.topic for part in reader.assigned} & set(own)
 
 
 async def test_pattern_without_any_topic_waits(broker: Broker, join: Join, kafka: Kafka) -> None:
@@ -139,7 +137,7 @@ async def test_pattern_without_any_topic_waits(broker: Broker, join: Join, kafka
     await reader.during(0.3)
     assert await reader.consumer.topics() == []
     kafka.create_topic("nothing-yet-1", partitions=1)
-    await reader.until(lambda: reader.nominated == partitions(("nothing-yet-1", 1)), "it comes")
+    await reader.until(lambda: reader.assigned == partitions(("nothing-yet-1", 1)), "it comes")
 
 
 async def test_r5_static_member_comes_back_without_a_rebalance(
@@ -150,13 +148,13 @@ async def test_r5_static_member_comes_back_without_a_rebalance(
     first = await join(broker, [name], name, static_id="a")
     second = await join(broker, [name], name, static_id="b")
     await both_until(first, second, 60, want)
-    had = set(first.nominated)
+    had = set(first.assigned)
     await first.consumer.close()
     seen = len(second.events)
     again = await join(broker, [name], name, static_id="a")
-    await again.until(lambda: again.nominated == had, "the same partitions")
+    await again.until(lambda: again.assigned == had, "the same partitions")
     await second.during(2)
-    changes = [event for event in second.events[seen:] if isinstance(event, Nominated | Revoked)]
+    changes = [event for event in second.events[seen:] if isinstance(event, Assigned | Revoked)]
     assert not changes
 
 
@@ -165,9 +163,9 @@ async def test_r24_fenced_static_member_is_fatal(
 ) -> None:
     name = topic(1)
     first = await join(broker, [name], name, static_id="same")
-    await first.until(lambda: first.nominated, "nominated")
+    await first.until(lambda: first.assigned, "assigned")
     second = await join(broker, [name], name, static_id="same")
-    await second.until(lambda: second.nominated, "the newer one has it")
+    await second.until(lambda: second.assigned, "the newer one has it")
     await first.until(lambda: first.trouble("fenced"), "the older one is told")
     trouble = first.trouble("fenced")
     assert trouble is not None
@@ -189,7 +187,7 @@ async def test_commit_metadata_comes_back_whole(
     name = topic(3)
     zero, one, two = sorted(partitions((name, 3)))
     reader = await join(grouped, [name], name)
-    await reader.until(lambda: len(reader.nominated) == 3, "all")
+    await reader.until(lambda: len(reader.assigned) == 3, "all")
     longest = Committed(7, character * grouped.capabilities.commit_metadata_chars)
     await reader.consumer.commit({zero: longest, one: Committed(0, "")})
     other = await join(grouped, [name], name + "-other")
@@ -215,7 +213,7 @@ async def test_commit_of_no_member_is_refused(
     name = topic(1)
     where = TopicPartition(name, 0)
     member = await join(grouped, [name], name)
-    await member.until(lambda: member.nominated, "nominated")
+    await member.until(lambda: member.assigned, "assigned")
     await member.consumer.commit({where: Committed(5, "mine")})
     stranger = await join(grouped, ["^no-topic-matches-this"], name)
     with pytest.raises(BrokerError):
@@ -235,7 +233,7 @@ async def test_commits_of_a_member_keep_their_order(
     name = topic(1)
     where = TopicPartition(name, 0)
     reader = await join(grouped, [name], name)
-    await reader.until(lambda: reader.nominated, "nominated")
+    await reader.until(lambda: reader.assigned, "assigned")
     for offset in range(1, 40):
         await reader.consumer.commit({where: Committed(offset, f"at {offset}")})
     assert (await reader.consumer.committed([where]))[where] == Committed(39, "at 39")

@@ -61,7 +61,7 @@ async def works(broker: Broker, join: Join) -> None:
     (stored,) = await store(broker, Outgoing("ours", None, b"secret", (), 0))
     reader = await join(broker, ["ours"], "ours")
     reader.fetch_from(where, stored.offset)
-    await reader.until(lambda: reader.records[where] and reader.nominated, "fetched and nominated")
+    await reader.until(lambda: reader.records[where] and reader.assigned, "fetched and assigned")
     await reader.consumer.close()
 
 
@@ -209,7 +209,7 @@ async def test_missing_rights_are_told(
         lambda: reader.trouble("topics/not-authorized/theirs", cleared=True),
         "and it is over",
     )
-    await stranger.until(lambda: stranger.nominated, "nominated")
+    await stranger.until(lambda: stranger.assigned, "assigned")
     assert stranger.trouble("member/group/group-authorization-failed", cleared=True)
 
 

@@ -211,10 +211,10 @@ async def test_topics_are_made_only_if_wanted(opened: Open) -> None:
     reader = await join(broker)
     reader.fetch_from(PART, 0)
     await reader.during(0.3)
-    assert not reader.nominated
+    assert not reader.assigned
     await broker.ensure_topic("t", {})
     await fill(broker, 3)
-    await reader.until(lambda: reader.nominated == {PART} and reader.ended(PART, 3), "it begins")
+    await reader.until(lambda: reader.assigned == {PART} and reader.ended(PART, 3), "it begins")
 
 
 def _limit(pages: int) -> Callable[[Transaction], None]:

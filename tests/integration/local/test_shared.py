@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ackd.core.ids import TopicPartition
-from ackd.ports import Condition, ConsumerSpec, Nominated, Outgoing, Stored
+from ackd.ports import Assigned, Condition, ConsumerSpec, Outgoing, Stored
 from ackd_adapters.local import LocalBroker
 from ackd_testing import Bench, Reader
 from tests.contract.brokers.test_local import LocalLab
@@ -36,17 +36,17 @@ async def join(broker: LocalBroker, group: str, topic: str, static_id: str | Non
 @pytest.mark.alone
 @pytest.mark.slow
 async def test_r5_killed_member_is_replaced_fast(opened: Open, bench: Bench) -> None:
-    """R5: first nomination after kill -9 far below the three seconds of the promise."""
+    """R5: first assignment after kill -9 far below the three seconds of the promise."""
     broker = await opened()
     parts = set(await bench.topic(4))
     topic = next(iter(parts)).topic
     process = await bench.process("g", [topic])
-    await process.until_nominated(parts, 60)
+    await process.until_assigned(parts, 60)
     reader = await join(broker, "g", topic)
-    await reader.until(lambda: len(reader.nominated) == 2, "half")
+    await reader.until(lambda: len(reader.assigned) == 2, "half")
     began = time.monotonic()
     await process.kill()
-    await reader.until(lambda: reader.nominated == parts, "all", TAKEOVER_S)
+    await reader.until(lambda: reader.assigned == parts, "all", TAKEOVER_S)
     assert time.monotonic() - began < TAKEOVER_S
 
 
@@ -58,15 +58,15 @@ async def test_r5_frozen_member_is_replaced_after_its_session(opened: Open, benc
     parts = set(await bench.topic(2))
     topic = next(iter(parts)).topic
     process = await bench.process("g", [topic])
-    await process.until_nominated(parts, 60)
+    await process.until_assigned(parts, 60)
     reader = await join(broker, "g", topic)
-    await reader.until(lambda: len(reader.nominated) == 1, "half")
+    await reader.until(lambda: len(reader.assigned) == 1, "half")
     process.signal(signal.SIGSTOP)
     began = time.monotonic()
-    await reader.until(lambda: reader.nominated == parts, "all", FROZEN_S + 8)
+    await reader.until(lambda: reader.assigned == parts, "all", FROZEN_S + 8)
     assert FROZEN_S - 0.5 < time.monotonic() - began < FROZEN_S + 6
     process.signal(signal.SIGCONT)
-    await process.until_nominated(parts - reader.nominated, 60)
+    await process.until_assigned(parts - reader.assigned, 60)
 
 
 @pytest.mark.alone
@@ -110,15 +110,15 @@ async def test_r24_static_id_takes_over_and_fences(opened: Open) -> None:
     one, two = await opened(session_ms=60_000), await opened(session_ms=60_000)
     await one.ensure_topic("t", {"partitions": "2"})
     first = await join(one, "g", "t", "name")
-    await first.until(lambda: len(first.nominated) == 2, "both")
+    await first.until(lambda: len(first.assigned) == 2, "both")
     second = await join(two, "g", "t", "name")
-    await second.until(lambda: len(second.nominated) == 2, "both, at once", 30)
+    await second.until(lambda: len(second.assigned) == 2, "both, at once", 30)
     await first.until(lambda: first.of(Condition), "fenced")
     assert first.of(Condition)[-1].fatal
-    assert not first.nominated
+    assert not first.assigned
     await first.during(1.0)
-    assert len(first.of(Nominated)) == 1, "it came back by itself"
-    assert len(second.nominated) == 2
+    assert len(first.of(Assigned)) == 1, "it came back by itself"
+    assert len(second.assigned) == 2
 
 
 async def test_many_members_come_and_go(opened: Open) -> None:
@@ -140,8 +140,8 @@ async def settle(readers: list[Reader], partitions: int) -> None:
         while True:
             for reader in readers:
                 await reader.during(0.02)
-            counts = [len(reader.nominated) for reader in readers]
-            every = set().union(*(reader.nominated for reader in readers))
+            counts = [len(reader.assigned) for reader in readers]
+            every = set().union(*(reader.assigned for reader in readers))
             assert len(every) == sum(counts), "with two members"
             if len(every) == partitions and max(counts) - min(counts) <= 1:
                 return

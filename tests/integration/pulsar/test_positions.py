@@ -83,7 +83,7 @@ class Place:
         consumer = self.broker.consumer(ConsumerSpec(GROUP, (self.part.topic,), "test"))
         await consumer.start()
         reader = Reader(consumer)
-        await reader.until(lambda: reader.nominated, "nominated", 40)
+        await reader.until(lambda: reader.assigned, "assigned", 40)
         return reader
 
 

@@ -21,10 +21,10 @@ from ackd.core.ledger.effects import (
     FinishRange,
     LeaveKeyQueue,
     Mistaken,
-    PutOff,
     Restore,
     SendBack,
     SendDead,
+    StoreForeignDelays,
 )
 from ackd.core.ledger.ledger import Ledger
 from ackd.core.ledger.order import OrderPosition
@@ -166,7 +166,7 @@ class Play:
                     | CloseOriginRecord()
                     | LeaveKeyQueue()
                     | Restore()
-                    | PutOff()
+                    | StoreForeignDelays()
                 ):
                     self.asked.append(effect)
 

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError
 from ackd.config.fields import specs
 from ackd.errors import ConfigError
 from ackd.ports import ConsumerSpec, Failure
-from ackd.ports.own_topics import dead_topic, retry_topic
+from ackd.ports.own_topics import dead_letter_topic, retry_topic
 from ackd_adapters.kafka import KafkaOptions, adapter
 from ackd_adapters.kafka.config import (
     OWNED,
@@ -28,7 +28,7 @@ def test_r25_patterns_pass_over_own_and_internal_topics() -> None:
     assert matching(("^orders$",), existing) == ["orders"]
     assert matching(("^orders", "plain"), existing) == ["orders", "orders-eu", "plain"]
     # By its name an operator may read what is dead.
-    assert matching((dead_topic("orders"),), existing) == [dead_topic("orders")]
+    assert matching((dead_letter_topic("orders"),), existing) == [dead_letter_topic("orders")]
 
 
 @pytest.mark.parametrize(

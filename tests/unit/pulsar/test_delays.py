@@ -1,4 +1,4 @@
-"""What others put off: letters in `-RETRY` topics, and questions for `deliverAfter`."""
+"""What others delayed: letters in `-RETRY` topics, and questions for `deliverAfter`."""
 
 import threading
 import time

@@ -121,9 +121,9 @@ class RedisStreamBroker:
         with told("making a topic"):
             await self.server.client.hsetnx(self.server.key("topics"), topic, made.row())
 
-    def dead_topic(self, group: str) -> str:
+    def dead_letter_topic(self, group: str) -> str:
         """See the port."""
-        return own_topics.dead_topic(group)
+        return own_topics.dead_letter_topic(group)
 
     def retry_topic(self, group: str) -> str:
         """See the port."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
-from ackd.ports import Condition, ConsumerEvent, Lost, Nominated, Revoked, TopicReplaced
+from ackd.ports import Assigned, Condition, ConsumerEvent, Lost, Revoked, TopicReplaced
 from ackd_redis_stream.layout import BEAT, LEAVE, Topic
 from ackd_redis_stream.server import Server, told
 from ackd_redis_stream.share import share
@@ -135,7 +135,7 @@ class Member:
                     self._held[place] = at
                     taken.append(at)
         if taken:
-            self._tell(Nominated(tuple(taken)))
+            self._tell(Assigned(tuple(taken)))
 
 
 class _Done:

@@ -79,7 +79,7 @@ class LeaveKeyQueue:
 
 
 @dataclass(frozen=True, slots=True)
-class PutOff:
+class StoreForeignDelays:
     """Write client-set delays into the record (PLACE): (offset, attempt, due time in ms on the
     store's clock, 0 = now) of each message.
     """
@@ -126,7 +126,7 @@ Effect = (
     | Claim
     | CloseOriginRecord
     | LeaveKeyQueue
-    | PutOff
+    | StoreForeignDelays
     | Restore
     | FinishRange
     | Mistaken

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Generic
 
-from ackd.core.ledger.effects import PutOff
+from ackd.core.ledger.effects import StoreForeignDelays
 from ackd.core.ledger.entries import Entries
 from ackd.core.ledger.entry import B, Entry, EntryStatus
 from ackd.core.ledger.lifecycle import Lifecycle
@@ -29,14 +29,14 @@ class ForeignDelays(Generic[B]):
         self._entries = entries
         self._life = life
 
-    def put_off(self, told: Iterable[tuple[int, int, int]]) -> None:
+    def reported(self, delays: Iterable[tuple[int, int, int]]) -> None:
         """Take (offset, due time in ms on the store's clock, deliveries elsewhere) of messages that
         will be fetched next. A message that has a slot already keeps it.
 
         An ordered subscription ignores the delays: the order counts (I6).
         """
         entries, news = self._entries, []
-        for offset, due_ms, attempts in told:
+        for offset, due_ms, attempts in delays:
             waits = due_ms > entries.clock.seen_ms and self._life.order is None
             known = offset < entries.position or entries.over(offset) or offset in entries.by_offset
             if (waits or attempts) and not known:
@@ -82,4 +82,4 @@ class ForeignDelays(Generic[B]):
         by_offset = self._entries.by_offset
         rows = tuple((o, by_offset[o].attempt, by_offset[o].when_ms) for o in offsets)
         if rows:
-            self._entries.effects.append(PutOff(rows))
+            self._entries.effects.append(StoreForeignDelays(rows))

@@ -63,10 +63,10 @@ class Intake(Generic[B]):
         self.session = session
         self._entries.position = offset
 
-    def put_off(self, session: int, told: Iterable[tuple[int, int, int]]) -> None:
+    def foreign_delays(self, session: int, delays: Iterable[tuple[int, int, int]]) -> None:
         """Client-set delays of messages that the session will bring next: see `ForeignDelays`."""
         if session == self.session:
-            self.delays.put_off(told)
+            self.delays.reported(delays)
 
     def fetched(self, session: int, records: Sequence[B]) -> int:
         """Take records of the current session, in offset order. Returns how many became ready."""

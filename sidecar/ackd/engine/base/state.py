@@ -18,7 +18,7 @@ class Health:
     """What readiness reports of a subscription. `refusal`: why this sidecar must not serve it."""
 
     joined: bool = False
-    nominated_once: bool = False
+    assigned_once: bool = False
     superseded: bool = False
     store_ok: bool = False
     detail: str = ""

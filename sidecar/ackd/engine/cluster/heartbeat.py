@@ -267,7 +267,7 @@ class Heartbeat:
             replayed_run  # what this process served is still to be replayed
         )
         self._rival, health.superseded = None, False
-        for tp in list(self._partitions.nominated):
+        for tp in list(self._partitions.assigned):
             self._owner.take(tp)
         self.beat_soon()
 

@@ -43,7 +43,7 @@ class GaugeParts(Protocol):
     membership: Membership
     control: Control
     dispatcher: Dispatcher
-    brake: CircuitBreaker
+    breaker: CircuitBreaker
     window_pressure: WindowPressure
     stable_offset_lag: StableOffsetLag
     bodies: BodySpill
@@ -160,7 +160,7 @@ class Gauges:
         ready, size = subscription.partitions.held()
         metrics.ready.at(name).set(ready)
         metrics.paused.at(name).set(subscription.state.paused)
-        metrics.circuit_breaker_open.at(name).set(subscription.brake.on)
+        metrics.circuit_breaker_open.at(name).set(subscription.breaker.on)
         metrics.window_bytes.at(name).set(size)
         metrics.window_used_ratio.at(name).set(subscription.window_pressure.share())
         metrics.waiting.at(name).set(hand_out.waiting())

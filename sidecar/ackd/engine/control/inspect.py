@@ -223,7 +223,7 @@ class Inspector:
             until = f"until {pause.until_ms} (Unix ms)" if pause.until_ms else "until resumed"
             limits.append(f"paused ({pause.scope}) {until}: {pause.reason or 'no reason given'}")
         ownership = subscription.ownership
-        if growing := ownership.growth.words(list(self._partitions.nominated)):
+        if growing := ownership.growth.words(list(self._partitions.assigned)):
             limits.append(growing)
         word = subscription.dispatcher.limit()
         if word is not None:

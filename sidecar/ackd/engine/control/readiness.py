@@ -56,18 +56,18 @@ def readiness(
 def _subscription(name: str, subscription: ReadinessParts) -> Reason:
     state, partitions = subscription.state, subscription.partitions
     health, growth = state.health, subscription.ownership.growth
-    nominated, waiting = partitions.nominated, growth.waiting
+    assigned, waiting = partitions.assigned, growth.waiting
     troubles = state.troubles.values()
     wrong = [f"{t.code}: {t.detail}" for t in troubles if not t.warning]
     if health.superseded:
         wrong.append("another process runs under this sidecar's name")
     if not health.joined:
         wrong.append("not joined yet")
-    elif not (health.nominated_once or partitions.owned or _stands_by(subscription)):
+    elif not (health.assigned_once or partitions.owned or _stands_by(subscription)):
         wrong.append("no answer from the group yet")
     elif subscription.control.halted_for:
         pass  # an operation holds the records; applications can still settle leases
-    elif missing := [tp for tp in nominated if tp not in partitions.owned and tp not in waiting]:
+    elif missing := [tp for tp in assigned if tp not in partitions.owned and tp not in waiting]:
         wrong.append(f"{len(missing)} partitions are being opened")
     elif any(not partition.grantable for partition in partitions.owned.values()):
         wrong.append("a record is being read again")
@@ -76,7 +76,7 @@ def _subscription(name: str, subscription: ReadinessParts) -> Reason:
     membership = subscription.membership
     warnings = [t.detail for t in troubles if t.warning]
     told = [*wrong, *warnings, membership.drift.warning(), subscription.retry_topic.warning]
-    told.append(growth.words(list(nominated)))
+    told.append(growth.words(list(assigned)))
     if membership.replaying():
         told.append("acks are being repeated to another run of the store")
     return Reason(f"subscription:{name}", ok=not wrong, detail="; ".join(filter(None, told)))

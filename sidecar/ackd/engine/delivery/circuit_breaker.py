@@ -2,7 +2,7 @@
 settles and which fail.
 
 Each sidecar has its own, because an application that fails here may work well beside another one.
-Names with `brake` mean this breaker.
+Names with `breaker` mean this breaker.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ class CircuitBreaker:
     def __init__(self, state: SubscriptionState, context: Context) -> None:
         self._state = state
         self._context = context
-        self._brake = BreakerState()
+        self._breaker = BreakerState()
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def on(self) -> bool:
         """Whether the breaker is open: only trials are delivered."""
-        return self._brake.on
+        return self._breaker.on
 
     def _rules(self) -> BreakerRules:
         settings = self._state.settings
@@ -63,39 +63,39 @@ class CircuitBreaker:
         if not (settings.circuit_breaker_failures or settings.circuit_breaker_share):
             return
         rules = self._rules()
-        if self._brake.saw(worked, failed, rules, self._now_ms()):
+        if self._breaker.saw(worked, failed, rules, self._now_ms()):
             self._changed()
 
     def changed(self, _before: Live, _live: Live) -> None:
         """Close the breaker if an operator has switched it off."""
         if self.on and not self._rules().used:
-            self._brake.release()
+            self._breaker.release()
             self._changed()
 
     def _changed(self) -> None:
-        name, brake = self._state.name, self._brake
-        if brake.on:
+        name, breaker = self._state.name, self._breaker
+        if breaker.on:
             LOG.warning(
-                "%s: the circuit breaker opened: %s; single messages are tried", name, brake.why
+                "%s: the circuit breaker opened: %s; single messages are tried", name, breaker.why
             )
             self._context.metrics.circuit_breaker_trips.at(name).inc()
-            self._wake_at(brake.next_ms)
+            self._wake_at(breaker.next_ms)
         else:
             LOG.info("%s: the circuit breaker closed", name)
             self.stop()
             self._state.signals.deliver()
-        self._context.moves.hold_back(name, SOURCE, brake.why or None)
+        self._context.moves.hold_back(name, SOURCE, breaker.why or None)
 
     # --- trials
 
     def room(self, most: int) -> int:
         """Return how many of `most` messages may be delivered now."""
-        return min(most, self._brake.room(self._now_ms())) if self.on else most
+        return min(most, self._breaker.room(self._now_ms())) if self.on else most
 
     def tried(self) -> None:
         """Note that a trial is being delivered, and plan the next one."""
-        self._brake.tried(self._rules(), self._now_ms())
-        self._wake_at(self._brake.next_ms)
+        self._breaker.tried(self._rules(), self._now_ms())
+        self._wake_at(self._breaker.next_ms)
 
     def _wake_at(self, at_ms: int) -> None:
         self.stop()

@@ -43,7 +43,7 @@ class Dispatcher:
         partitions: OwnedPartitions,
         membership: Membership,
         notes: ProgressNotes,
-        brake: CircuitBreaker,
+        breaker: CircuitBreaker,
         dedup: Dedup | None,
         pauses: Callable[[], Sequence[Pause]],
     ) -> None:
@@ -52,7 +52,7 @@ class Dispatcher:
         self._partitions = partitions
         self._membership = membership
         self._notes = notes
-        self._brake = brake
+        self._breaker = breaker
         self._dedup = dedup
         self._pauses = pauses
         self.line = WaiterQueue()
@@ -183,8 +183,8 @@ class Dispatcher:
         request = waiter.request
         room = self._room()
         self.full = room <= 0
-        brake = self._brake
-        most = self._by_rate(brake.room(min(request.max, room)))
+        breaker = self._breaker
+        most = self._by_rate(breaker.room(min(request.max, room)))
         bytes_left = request.bytes_max if request.bytes_max is not None else 1 << 62
         before = waiter.grants
         for _ in range(len(self._turn)):
@@ -202,8 +202,8 @@ class Dispatcher:
                 size = sum([entries[offset].size for offset in offsets])
                 bytes_left -= size
                 self._ask(waiter, partition, offsets, size)
-        if waiter.grants > before and brake.on:
-            brake.tried()
+        if waiter.grants > before and breaker.on:
+            breaker.tried()
         return waiter.grants > before
 
     def _room(self) -> int:
@@ -384,7 +384,7 @@ class Dispatcher:
         """Return in one word why nothing was delivered; None without a reason."""
         if self.stopped:
             return "draining"
-        if self._state.paused or self._brake.on:
+        if self._state.paused or self._breaker.on:
             return "paused" if self._state.paused else "circuit-breaker"
         owned = self._partitions.owned
         if not owned:

@@ -35,7 +35,7 @@ class DeadlineTimers:
         membership: Membership,
         hand_out: Dispatcher,
         filling: WindowPressure,
-        brake: CircuitBreaker,
+        breaker: CircuitBreaker,
         bodies: BodySpill,
         claims: CopyClaims,
     ) -> None:
@@ -44,7 +44,7 @@ class DeadlineTimers:
         self._membership = membership
         self._hand_out = hand_out
         self._filling = filling
-        self._brake = brake
+        self._breaker = breaker
         self._bodies = bodies
         self._claims = claims
         self._context = context
@@ -111,7 +111,7 @@ class DeadlineTimers:
                 lateness.observe((now_ms - due_ms) / 1000, len(offsets))
                 count += len(offsets)
             metrics.lease_expiries.at(name).inc(count)
-            self._brake.expired(count)
+            self._breaker.expired(count)
             if partition.tracing is not None:
                 partition.tracing.expired(lapsed.values(), now_ms)
 

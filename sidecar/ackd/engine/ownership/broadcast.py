@@ -21,6 +21,7 @@ from ackd.core.store_layout import Layouts
 from ackd.engine.base.context import Context
 from ackd.errors import BrokerError
 from ackd.ports import (
+    Assigned,
     Broker,
     Clock,
     Committed,
@@ -29,7 +30,6 @@ from ackd.ports import (
     ConsumerEvent,
     ConsumerSpec,
     Members,
-    Nominated,
     Outboxes,
     Places,
     SeenKeys,
@@ -145,7 +145,7 @@ class BroadcastConsumer:
         if new or not self._looked:
             self._looked = True
             self._told.update(dict.fromkeys(new))
-            found.append(Nominated(new))
+            found.append(Assigned(new))
         return found
 
     def fetch_from(self, partition: TopicPartition, offset: int) -> int:

@@ -20,7 +20,7 @@ from ackd.engine.cluster.membership import Membership
 from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import Partition
 from ackd.errors import StoreError
-from ackd.ports import Arrived, AssignedPlace, Nominated, OwnAcks, Record, Revoked
+from ackd.ports import Arrived, Assigned, AssignedPlace, OwnAcks, Record, Revoked
 
 LOG = logging.getLogger("ackd.engine")
 
@@ -48,7 +48,7 @@ class BrokerAckFlow:
         partitions: OwnedPartitions,
         topics: Topics,
         membership: Membership,
-        nominate: Callable[[TopicPartition], None],
+        assign: Callable[[TopicPartition], None],
         revoked: Callable[[Revoked], Awaitable[None]],
     ) -> None:
         self._state = state
@@ -56,16 +56,16 @@ class BrokerAckFlow:
         self._partitions = partitions
         self._topics = topics
         self._membership = membership
-        self._nominate = nominate
+        self._assign = assign
         self._revoked = revoked
         self._context = context
         self._offered: dict[TopicPartition, None] = {}
 
-    async def on(self, event: Arrived | Nominated) -> None:
+    async def on(self, event: Arrived | Assigned) -> None:
         """Take messages, or partitions that any sidecar may draw from."""
-        if isinstance(event, Nominated):
+        if isinstance(event, Assigned):
             self._offered.update(dict.fromkeys(event.partitions))
-            self._state.health.nominated_once = True
+            self._state.health.assigned_once = True
             await self._share()
         else:
             await self._arrived(event)
@@ -80,13 +80,13 @@ class BrokerAckFlow:
             return  # the next heartbeat tells which sidecars live
         me, gone = self._context.identity, []
         for tp in self._offered:
-            mine, nominated = (
+            mine, assigned = (
                 self._membership.view.winner(tp.topic) == me,
-                tp in self._partitions.nominated,
+                tp in self._partitions.assigned,
             )
-            if mine and not nominated:
-                self._nominate(tp)
-            elif nominated and not mine:
+            if mine and not assigned:
+                self._assign(tp)
+            elif assigned and not mine:
                 gone.append(tp)
         if gone:
             LOG.info(

@@ -21,12 +21,12 @@ from ackd.engine.retry.copy_filter import OwnCopyFilter
 from ackd.errors import AckdError, BrokerError, BrokerFatalError, StoreError
 from ackd.ports import (
     Arrived,
+    Assigned,
     Condition,
     EndReached,
     Fetched,
     LogEvent,
     Lost,
-    Nominated,
     OutOfRange,
     Revoked,
     TopicReplaced,
@@ -78,7 +78,7 @@ class BrokerEvents:
                 await asyncio.sleep(RETRY_MS / 1000)
                 continue
             for event in events:
-                if self.own_acks is not None and isinstance(event, Arrived | Nominated):
+                if self.own_acks is not None and isinstance(event, Arrived | Assigned):
                     await self.own_acks.on(event)
                 elif not isinstance(event, Arrived):
                     await self._on(event)
@@ -96,10 +96,10 @@ class BrokerEvents:
                     partition.perform()
             case OutOfRange():
                 await self._out_of_range(event)
-            case Nominated(partitions):
-                self._state.health.nominated_once = True
+            case Assigned(partitions):
+                self._state.health.assigned_once = True
                 for tp in partitions:
-                    self._ownership.nominate(tp)
+                    self._ownership.assign(tp)
             case Revoked():
                 await self.revoked(event)
             case Lost(partitions):
@@ -151,7 +151,7 @@ class BrokerEvents:
 
     def _forget(self, partitions: Sequence[TopicPartition]) -> None:
         for tp in partitions:
-            self._partitions.nominated.pop(tp, None)
+            self._partitions.assigned.pop(tp, None)
 
     async def revoked(self, event: Revoked) -> None:
         """Write the progress and let go, within a time bound; without the last writes it is safe

@@ -55,7 +55,7 @@ class Committer:
         todo = {
             each.tp: self._position(each)
             for each in partitions
-            if each.tp in self._partitions.nominated
+            if each.tp in self._partitions.assigned
             and (
                 always
                 or each.ledger.confirmed > each.committed

@@ -1,7 +1,7 @@
 """Decide which partitions this sidecar may grant from: take them, read their records again, let
 them go.
 
-It asks the store (through `Recovery`) for the term that gives the right. `nominated` in names means
+It asks the store (through `Recovery`) for the term that gives the right. `assigned` in names means
 assigned by the broker's group.
 """
 
@@ -114,9 +114,9 @@ class Ownership:
 
     # --- taking
 
-    def nominate(self, tp: TopicPartition) -> None:
+    def assign(self, tp: TopicPartition) -> None:
         """The broker's group assigned the partition to this sidecar: take it."""
-        self._partitions.nominated[tp] = None
+        self._partitions.assigned[tp] = None
         self._retake.pop(tp, None)
         self.take(tp)
 
@@ -147,7 +147,7 @@ class Ownership:
             self.drop_all()
         elif self._held and not held:
             self._held = False
-            again, self._put_by = {**self._partitions.nominated, **self._put_by}, {}
+            again, self._put_by = {**self._partitions.assigned, **self._put_by}, {}
             self._membership.inherit(self._partitions.set_aside)
             self._partitions.set_aside = ()
             for tp in again:
@@ -159,7 +159,7 @@ class Ownership:
         for tp, at_ms in list(self._retake.items()):
             if at_ms <= now_ms:
                 del self._retake[tp]
-                if tp in self._partitions.nominated:
+                if tp in self._partitions.assigned:
                     self.take(tp)
 
     async def take_orphans(self, orphans: list[str]) -> None:
@@ -184,11 +184,11 @@ class Ownership:
                     await self._open_once(tp)
                 except NotYetError as error:
                     LOG.info("%s: %s", tp, error.detail)
-                    if tp not in self._partitions.nominated:
+                    if tp not in self._partitions.assigned:
                         return  # else the group assigned it meanwhile: try again as its member
                 except (StoreError, BrokerError) as error:
                     self._state.health.detail = f"opening {tp}: {error.detail}"
-                    if tp not in self._partitions.nominated:
+                    if tp not in self._partitions.assigned:
                         return
                     await asyncio.sleep(RETRY_MS / 1000)
                 else:
@@ -216,9 +216,9 @@ class Ownership:
         wish = self._wish(tp, await self._start.of(tp, info))
         must_commit = await self._recovery(partition).take(wish, tp)
         await self.leader_epochs.opened(partition)
-        if tp in self._partitions.nominated and must_commit:
+        if tp in self._partitions.assigned and must_commit:
             await self._commit_first(partition)
-        unwanted = wish.nominated and tp not in self._partitions.nominated
+        unwanted = wish.assigned and tp not in self._partitions.assigned
         if unwanted or self._state.health.superseded:
             return
         if self._held:
@@ -279,7 +279,7 @@ class Ownership:
         return Wish(
             owner=self._partitions.me,
             start=start,
-            nominated=tp in self._partitions.nominated,
+            assigned=tp in self._partitions.assigned,
             accept_foreign=self._state.settings.external_commit == "accept",
         )
 
@@ -347,7 +347,7 @@ class Ownership:
     def _fenced(self, partition: Partition) -> None:
         LOG.info("another sidecar owns %s now", partition.tp)
         self.drop(partition)
-        if partition.tp in self._partitions.nominated:
+        if partition.tp in self._partitions.assigned:
             self.later(partition.tp)
 
     # --- reading again

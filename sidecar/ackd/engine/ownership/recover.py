@@ -4,7 +4,7 @@ log.
 Order of trust: an operator's reset (a commit that ackd did not make) wins over the store, the store
 over ackd's own commit, and that over the start policy (rules R1, R6, R8). In names, `foreign` is an
 external commit, `origin_records` are origin records, `rollback_epoch` is the rollback epoch,
-`nominated` is assigned by the group.
+`assigned` is assigned by the group.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ SLOTS_BATCH = 500
 class NotYetError(StoreError):
     """Only the member to which the group assigned this partition can take it."""
 
-    type = "not-nominated"
+    type = "not-assigned"
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """How to take a partition. `start`: where a new record starts. `nominated`: assigned to us, so
+    """How to take a partition. `start`: where a new record starts. `assigned`: assigned to us, so
     we may commit.
     """
 
     owner: SidecarId
     start: int
-    nominated: bool
+    assigned: bool
     accept_foreign: bool
 
 
@@ -134,10 +134,10 @@ class Recovery:
         """
         key = self._partition.key
         found = judge(key, (await self._consumer.committed([tp]))[tp])
-        if found.foreign and not wish.nominated:
+        if found.foreign and not wish.assigned:
             raise NotYetError("only the assigned member may judge an external commit")
         start = found.committed.offset if found.committed.offset >= 0 else wish.start
-        snapshot = await self._open(await self._request(wish, start if wish.nominated else None))
+        snapshot = await self._open(await self._request(wish, start if wish.assigned else None))
         must_commit = await self._reconcile(wish, found, snapshot)
         if found.foreign and wish.accept_foreign:
             await self._end_copies(found, snapshot)
@@ -191,12 +191,12 @@ class Recovery:
             self._context.metrics.possible_rollbacks.at().inc()
             ops += open_below(found.ours.base, snapshot)
             ops += [Advance(found.ours.base, repair=True), *lacking(found.ours, snapshot)]
-            self._hearsay(found.ours, snapshot)
+            self._finished_by_commit(found.ours, snapshot)
         elif found.ours is not None and (lost := lacking(found.ours, snapshot)):
             LOG.warning("%s: the store lacks progress that ackd committed", self._partition.tp)
             self._context.metrics.possible_rollbacks.at().inc()
             ops += lost
-            self._hearsay(found.ours, snapshot)
+            self._finished_by_commit(found.ours, snapshot)
         await self._write(ops)
         earlier = found.ours is not None and found.ours.epoch != snapshot.epoch
         return bool(ops) or found.foreign or earlier
@@ -214,7 +214,7 @@ class Recovery:
             await self._write(ops)
             await self._resets.finished(key)
 
-    def _hearsay(self, progress: CommittedProgress, snapshot: Snapshot) -> None:
+    def _finished_by_commit(self, progress: CommittedProgress, snapshot: Snapshot) -> None:
         """Note the range that only the commit calls finished (finished_by_commit): the origin
         records of copies in it may not know that these are finished (R19).
         """

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ackd.core.ledger.effects import PutOff
+from ackd.core.ledger.effects import StoreForeignDelays
 from ackd.core.record.decide import ATTEMPT_MAX
 from ackd.engine.partition.copy_notes import Copies
 from ackd.engine.partition.partition import Partition
@@ -23,10 +23,10 @@ def told(partition: Partition, session: int, delays: Mapping[int, Delay]) -> Non
     """
     if not partition.ledger.holds_copies:
         rows = ((offset, *_bounded(delay)) for offset, delay in sorted(delays.items()))
-        partition.ledger.intake.put_off(session, rows)
+        partition.ledger.intake.foreign_delays(session, rows)
 
 
-def write(partition: Partition, effect: PutOff) -> None:
+def write(partition: Partition, effect: StoreForeignDelays) -> None:
     """Write the delays into the record. A delayed message counts as first delivered when it is due:
     a message TTL must not dead-letter it before that.
     """

@@ -49,7 +49,7 @@ class OwnedPartitions:
     """The partitions that this sidecar may grant from. The store's term is the right, this is its
     cache.
 
-    `me`: this sidecar's name and boot number. `nominated`: partitions that the broker's group
+    `me`: this sidecar's name and boot number. `assigned`: partitions that the broker's group
     assigned to this sidecar, owned or not. `set_aside`: keys of records that were let go for an
     operation only; other sidecars still count them as owned.
     """
@@ -58,7 +58,7 @@ class OwnedPartitions:
         self.me = SidecarId(identity, 0)
         self.owned: dict[TopicPartition, Partition] = {}
         self.by_ledger: dict[tuple[bytes, int], Partition] = {}
-        self.nominated: dict[TopicPartition, None] = {}
+        self.assigned: dict[TopicPartition, None] = {}
         self.set_aside: tuple[str, ...] = ()
 
     def add(self, partition: Partition) -> None:

@@ -20,14 +20,14 @@ class _Entry(msgspec.Struct, array_like=True):
 
 
 class _Result(msgspec.Struct, array_like=True):
-    """`offset` -1: not known. `doubtful`: the broker may have it twice. `error`: the broker refused
+    """`offset` -1: not known. `in_doubt`: the broker may have it twice. `error`: the broker refused
     it.
     """
 
     topic: str = ""
     partition: int = 0
     offset: int = -1
-    doubtful: bool = False
+    in_doubt: bool = False
     error: str = ""
 
 
@@ -48,9 +48,9 @@ def read_message(body: bytes) -> Outgoing:
     return Outgoing(entry.topic, entry.key, entry.value, entry.headers, entry.partition)
 
 
-def write_stored(stored: Stored, *, doubtful: bool) -> bytes:
+def write_stored(stored: Stored, *, in_doubt: bool) -> bytes:
     """Encode the result of a message that was sent."""
-    return _encode(_Result(stored.topic, stored.partition, stored.offset, doubtful))
+    return _encode(_Result(stored.topic, stored.partition, stored.offset, in_doubt))
 
 
 def write_failed(error: AckdError) -> bytes:
@@ -62,10 +62,10 @@ def read_look(broker: str, number: int, look: Look) -> OutboxMessage:
     """Decode the store's answer into what the API shows."""
     name = f"{broker}/{number}"
     if look.state not in ("sent", "failed"):
-        return OutboxMessage(name, look.state, look.due_ms, look.doubtful)
+        return OutboxMessage(name, look.state, look.due_ms, look.in_doubt)
     result = _result(look.result)
     if look.state == "failed":
-        return OutboxMessage(name, look.state, in_doubt=look.doubtful, error=result.error)
+        return OutboxMessage(name, look.state, in_doubt=look.in_doubt, error=result.error)
     known = result.offset >= 0
     sent = message_id(result.topic, result.partition, result.offset) if known else None
-    return OutboxMessage(name, look.state, in_doubt=result.doubtful, message=sent)
+    return OutboxMessage(name, look.state, in_doubt=result.in_doubt, message=sent)

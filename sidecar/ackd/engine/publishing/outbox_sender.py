@@ -56,13 +56,13 @@ Lane = tuple[str, bytes | int]
 class _Held:
     """A message that this sidecar has taken from the outbox."""
 
-    __slots__ = ("again_ms", "doubtful", "due_ms", "flying", "lanes", "message", "size", "tries")
+    __slots__ = ("again_ms", "due_ms", "flying", "in_doubt", "lanes", "message", "size", "tries")
 
     def __init__(self, parcel: TakenMessage, message: Outgoing) -> None:
         self.message = message
         self.size = len(parcel.body)
         self.due_ms = parcel.due_ms
-        self.doubtful = parcel.doubtful
+        self.in_doubt = parcel.in_doubt
         self.lanes: tuple[Lane, ...] = ()
         if message.key is not None:
             self.lanes += ((message.topic, message.key),)
@@ -183,7 +183,7 @@ class OutboxSender:
     async def _release(self) -> None:
         if not self._term:
             return
-        unsent = [n for n, held in self._held.items() if not (held.flying or held.doubtful)]
+        unsent = [n for n, held in self._held.items() if not (held.flying or held.in_doubt)]
         term, self._term = self._term, 0
         self._held.clear()
         await self._context.store.outboxes.release(self._place.name, self._me, term, unsent)
@@ -329,7 +329,7 @@ class OutboxSender:
         held.flying = False
         if isinstance(result, Stored):
             del self._held[number]
-            written = write_stored(result, doubtful=held.doubtful)
+            written = write_stored(result, in_doubt=held.in_doubt)
             self._unconfirmed[number] = SendResult(number, written)
             now_ms = self._load.now_ms + self._now_ms() - self._load_at_ms
             metrics.outbox_lateness.at(self._name).observe(max(now_ms - held.due_ms, 0) / 1000)
@@ -342,7 +342,7 @@ class OutboxSender:
             held.tries += 1
             pause_ms = min(AGAIN_MS * GROWTH ** min(held.tries - 1, 20), AGAIN_MS_MAX)
             held.again_ms = self._now_ms() + int(pause_ms)
-            held.doubtful |= result.failure is Failure.UNKNOWN
+            held.in_doubt |= result.failure is Failure.UNKNOWN
             metrics.outbox_sent.at(self._name, result.failure.value).inc()
 
     def _failed(self, number: int, error: AckdError) -> SendResult:

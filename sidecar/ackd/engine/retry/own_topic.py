@@ -95,7 +95,7 @@ class OwnTopic:
 
 def dead_name(broker: Broker, name: str, settings: SubscriptionSettings) -> str:
     """The name of a subscription's dead-letter topic."""
-    return settings.dead_letter_topic or broker.dead_topic(settings.group or name)
+    return settings.dead_letter_topic or broker.dead_letter_topic(settings.group or name)
 
 
 def dead_letter_topic(broker: Broker, name: str, settings: SubscriptionSettings) -> OwnTopic:

@@ -102,7 +102,7 @@ class SettleParts(Protocol):
     @property
     def notes(self) -> ProgressNotes: ...
     @property
-    def brake(self) -> Breaker: ...
+    def breaker(self) -> Breaker: ...
     @property
     def cancels(self) -> CancelLookup: ...
     @property
@@ -232,7 +232,7 @@ class Settler:
         arg = self._argument(item, token, of)
         if isinstance(arg, BadParameterError):
             return arg
-        counted = item.count and not (of.brake.on and item.do is SettleVerb.RETRY)
+        counted = item.count and not (of.breaker.on and item.do is SettleVerb.RETRY)
         return Settle(_VERBS[item.do], *token[3:], arg, counted=counted)
 
     @staticmethod
@@ -369,7 +369,7 @@ class Settler:
 
     def _count(self, group: _Group, results: Sequence[SettleResult | None]) -> None:
         metrics, subscription = self._context.metrics, group.subscription
-        name, brake = subscription.state.name, subscription.brake
+        name, breaker = subscription.state.name, subscription.breaker
         counts: dict[tuple[SettleVerb, Status, bool], int] = {}
         if group.plain and results.count(ACKED) == len(results):
             counts[SettleVerb.ACK, Status.ACKED, True] = len(results)
@@ -386,7 +386,7 @@ class Settler:
             if status is Status.LOST:
                 metrics.lost_settles.at(name, verb.value).inc(count)
             if counted:
-                brake.settled(verb, status, count)
+                breaker.settled(verb, status, count)
 
     # --- looking
 

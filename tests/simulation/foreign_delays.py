@@ -1,4 +1,4 @@
-"""Messages that other clients put off: what the adapter tells, and whether it was kept."""
+"""Messages that other clients delayed: what the adapter tells, and whether it was kept."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WAITS_MS: Final = (0, 300, 2_500, 0, 6_000)
 AHEAD_MS: Final = 200
 """So far may a store's clock be ahead after a few failovers."""
 ATTEMPTS: Final = (0, 0, 2, 1, 0)
-SETTINGS: Final = (("put_off", 1), ("stuck_ms", 1_500), ("ordered", 0), ("keys", 0))
+SETTINGS: Final = (("foreign_delays", 1), ("stuck_ms", 1_500), ("ordered", 0), ("keys", 0))
 AWAY: Final = Story(("kill", "fuse", "net", "rebalance", "broker_net"), SETTINGS)
 """Nothing that was told is forgotten; a delay above `stuck_ms` is sent back."""
 FORGOTTEN: Final = Story(("store_failover", "rebalance", "net"), SETTINGS)

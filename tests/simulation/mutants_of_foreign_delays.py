@@ -1,4 +1,4 @@
-"""Planted mistakes of messages that other clients put off (I4)."""
+"""Planted mistakes of messages that other clients delayed (I4)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ackd.core.record.operations import Op, PlaceCopy
 from ackd.core.record.protocol import OpResult, RecordCall
 from ackd.ports import ConsumerEvent, Fetched
 from tests.simulation.broker import SimConsumer
+from tests.simulation.foreign_delays import AWAY
 from tests.simulation.mutant import Mutant
 from tests.simulation.parts import Parts
 from tests.simulation.process import Process
-from tests.simulation.put_off import AWAY
 from tests.simulation.seams import DONE, WrongAsker, nothing
 from tests.simulation.store import StoreServer
 
@@ -21,7 +21,7 @@ class Unheard(SimConsumer):
     """What the adapter tells is not heard."""
 
     async def events(self) -> list[ConsumerEvent]:
-        """Nothing is put off."""
+        """Nothing is delayed."""
         return [
             replace(each, delays=None) if isinstance(each, Fetched) else each
             for each in await super().events()
@@ -49,6 +49,6 @@ class ToldOnce(WrongAsker):
 
 
 MUTANTS = (
-    Mutant("what others put off is not heard", "I4", Parts(consumer=Unheard), AWAY),
-    Mutant("what was put off is told once", "I4", Parts(store=ToldOnce), AWAY),
+    Mutant("what others delayed is not heard", "I4", Parts(consumer=Unheard), AWAY),
+    Mutant("what was delayed is told once", "I4", Parts(store=ToldOnce), AWAY),
 )

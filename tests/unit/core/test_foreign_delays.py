@@ -1,10 +1,10 @@
-"""What others' clients put off before it came: written down first, then handed out in time."""
+"""What others' clients delayed before it came: written down first, then handed out in time."""
 
 from __future__ import annotations
 
 import pytest
 
-from ackd.core.ledger.effects import Bury, PutOff
+from ackd.core.ledger.effects import Bury, StoreForeignDelays
 from ackd.core.ledger.order import OrderPosition
 from ackd.core.ledger.send_back import Rules, Stuck, Why
 from ackd.core.record.operations import MarkDead, PlaceCopy, ReplayAck
@@ -36,9 +36,14 @@ def tells(*rows: tuple[int, int, int]) -> Event:
 
     def event(play: Play) -> list[tuple[int, int, int]]:
         owner = play.owner
-        owner.ledger.intake.put_off(owner.session, rows)
+        owner.ledger.intake.foreign_delays(owner.session, rows)
         play.perform()
-        return [row for each in play.asked if isinstance(each, PutOff) for row in each.messages]
+        return [
+            row
+            for each in play.asked
+            if isinstance(each, StoreForeignDelays)
+            for row in each.messages
+        ]
 
     return event
 
@@ -47,8 +52,8 @@ def writes_down() -> Event:
     """The store is told, as the engine does it. Answers the outcomes."""
 
     def event(play: Play) -> list[str]:
-        asked = [each for each in play.asked if isinstance(each, PutOff)]
-        play.asked = [each for each in play.asked if not isinstance(each, PutOff)]
+        asked = [each for each in play.asked if isinstance(each, StoreForeignDelays)]
+        play.asked = [each for each in play.asked if not isinstance(each, StoreForeignDelays)]
         ops = [
             PlaceCopy(offset, attempt=attempt, due_ms=due_ms, first_s=due_ms // 1000)
             for each in asked
@@ -89,7 +94,7 @@ def test_r12_a_restart_tells_it_again_and_the_record_counts(known: str) -> None:
     assert told >> brings(0) >> writes_down() << ([] if known else ["done"])
     assert told >> passes(4_999) >> leases() << [] >> passes(1) >> leases() << [0]
     assert told >> attempt(0) << 4
-    # Neither is it put off again after that.
+    # Neither is it delayed again after that.
     assert told >> forgets("a") >> opens("a") >> fetches(0) >> tells((0, DUE_MS + 9_000, 3)) << []
 
 
@@ -127,7 +132,7 @@ def test_what_is_due_already_only_counts_and_nothing_told_is_nothing_done() -> N
 def test_what_was_finished_or_belongs_to_an_old_session_is_left_alone() -> None:
     told = Play() >> brings(0, 1) >> leases(2) >> acks(1) >> fetches(0)
     assert told >> tells((1, DUE_MS, 1)) << []
-    told.owner.ledger.intake.put_off(told.owner.session - 1, [(2, DUE_MS, 1)])
+    told.owner.ledger.intake.foreign_delays(told.owner.session - 1, [(2, DUE_MS, 1)])
     assert told.owner.ledger.drain() == []
 
 
