@@ -329,12 +329,6 @@ class StoreLayoutError(StoreError):
     type = "store-layout"
 
 
-class SettingsDifferError(StoreError):
-    """The subscription's other sidecars have other settings; this one does not serve it."""
-
-    type = "settings-differ"
-
-
 class StoreCallError(StoreError):
     """ackd made a store call that is not possible; please report it."""
 

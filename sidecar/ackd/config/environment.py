@@ -133,13 +133,15 @@ def _below(node: object, key: str) -> object:
 
 
 def _renamed(variable: str, tree: Mapping[str, object]) -> str | None:
-    """What to say of a variable whose setting has another name now; None: it never was one."""
+    """What to say of a variable whose setting has another name now, or is gone; None: it never was
+    one.
+    """
     *above, last = variable.removeprefix(PREFIX).split("__")
     path, _ = _resolve(above, tree)
     fields = specs(SubscriptionSettings)
     new = path and renamed.new_name((*path, last.lower()), [each.name for each in fields])
     if not new:
-        return None
+        return renamed.removal((*path, last.lower())) if path else None
     now = PREFIX + "__".join([*above, new.upper()])
     return f"{renamed.problem(last.lower(), new)}: set {now}"
 

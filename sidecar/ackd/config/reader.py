@@ -210,6 +210,8 @@ class SettingsReader:
             new = renamed.new_name((*path, key), names)
             if new is not None:
                 self.mistake((*path, key), renamed.problem(key, new))
+            elif (gone := renamed.removal((*path, key))) is not None:
+                self.mistake((*path, key), gone)
             elif key not in names:
                 # The value stays out of the report: a misspelt key may hold a password.
                 hint = nearest(key, names)

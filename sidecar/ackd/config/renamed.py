@@ -1,6 +1,6 @@
-"""Settings that had another name: the report tells the new one, instead of what looks alike.
+"""Settings that had another name, or that are gone: the report tells what to write instead.
 
-The old names have no effect any more. The table is the only place that knows them.
+The old names have no effect any more. The tables are the only place that knows them.
 """
 
 from __future__ import annotations
@@ -28,6 +28,12 @@ OPTIONS: Mapping[str, str] = {
 }
 """Below `brokers.NAME.options`, where the adapter has an option of the new name."""
 
+REMOVED: Mapping[str, str] = {
+    "settings_drift": "sidecars that differ go on serving, and readiness and the metric "
+    "`ackd_settings_differ` tell in which settings",
+}
+"""As `SUBSCRIPTION`, but there is no new name: what ackd does instead."""
+
 _TABLES: Mapping[tuple[str, int], Mapping[str, str]] = {
     ("subscriptions", 3): SUBSCRIPTION,
     ("brokers", 4): OPTIONS,
@@ -44,3 +50,15 @@ def new_name(path: Path, known: Collection[str]) -> str | None:
 def problem(old: str, new: str) -> str:
     """What the report says of the old name."""
     return f"`{old}` is now `{new}`"
+
+
+def removal(path: Path) -> str | None:
+    """What the report says of a setting that is gone; None: it never was one there."""
+    section = (str(path[0]), len(path)) == ("subscriptions", 3)
+    return gone(str(path[-1])) if section else None
+
+
+def gone(name: str) -> str | None:
+    """What the report says of a subscription's setting that is gone; None: it never was one."""
+    why = REMOVED.get(name)
+    return why and f"`{name}` is gone, take it out: {why}"

@@ -28,7 +28,6 @@ Mode = Literal["clustering", "broadcast"]
 Start = Literal["latest", "earliest", "timestamp"]
 Payload = Literal["json", "text", "binary"]
 ExternalCommit = Literal["accept", "refuse"]
-SettingsDrift = Literal["refuse", "warn"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,11 +192,6 @@ class SubscriptionSettings:
         "accept",
         "What ackd does with a commit in its group that it did not make, as an operator's reset: "
         "follow it (`accept`), or undo it (`refuse`).",
-    )
-    settings_drift: SettingsDrift = setting(
-        "refuse",
-        "What a sidecar does when settings that decide about messages differ from those of other "
-        "live sidecars: serve nothing (`refuse`), or say so and go on (`warn`).",
     )
     leave_without_store_ms: int | None = setting(
         None,

@@ -36,7 +36,7 @@ from ackd.engine.base.spill_file import FileSpill, Spill
 from ackd.engine.base.tasks import Tasks, Vitals
 from ackd.engine.cluster.lease_keys import load_keys
 from ackd.engine.cluster.members import MemberNote
-from ackd.engine.cluster.settings_agreement import settings_marks
+from ackd.engine.cluster.settings_drift import settings_marks
 from ackd.engine.control.describe import describe
 from ackd.engine.control.gauges import Gauges
 from ackd.engine.control.inspect import Inspector

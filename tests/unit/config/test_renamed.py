@@ -1,4 +1,4 @@
-"""Old names of settings are refused, each with its new name, wherever they are written."""
+"""Old names of settings are refused wherever they are written, each with what to write instead."""
 
 import dataclasses
 
@@ -6,7 +6,7 @@ import pytest
 
 from ackd.config.live import overlaid, pointer
 from ackd.config.mistakes import MistakesError
-from ackd.config.renamed import OPTIONS, SUBSCRIPTION
+from ackd.config.renamed import OPTIONS, REMOVED, SUBSCRIPTION
 from ackd.config.subscription import SubscriptionSettings
 from ackd_adapters.pulsar import PulsarOptions
 from ackd_adapters.rocketmq import RocketMQOptions
@@ -26,7 +26,7 @@ FILE = '[subscriptions.orders]\ntopics = ["t"]\n'
 def test_old_names_are_gone_and_new_ones_are_there() -> None:
     names = {each.name for each in dataclasses.fields(SubscriptionSettings)}
     assert set(SUBSCRIPTION.values()) <= names
-    assert not set(SUBSCRIPTION) & names
+    assert not {*SUBSCRIPTION, *REMOVED} & names
     assert ADAPTERS.keys() == OPTIONS.keys()
     for old, (_, options) in ADAPTERS.items():
         names = {each.name for each in dataclasses.fields(options)}
@@ -54,6 +54,21 @@ def test_in_a_live_change(old: str, new: str) -> None:
         overlaid(SubscriptionSettings(topics=("t",)), {old: 1})
     (mistake,) = refused.value.mistakes
     assert (pointer(mistake), mistake.reason) == (f"/{old}", f"`{old}` is now `{new}`")
+
+
+@pytest.mark.parametrize(("old", "why"), REMOVED.items())
+def test_what_is_gone_is_told_with_what_happens_instead(old: str, why: str) -> None:
+    said = f"`{old}` is gone, take it out: {why}"
+    assert only(f"{FILE}{old} = 1") == f"ackd.toml:3:1: subscriptions.orders.{old}: {said}"
+    variable = f"ACKD_SUBSCRIPTIONS__ORDERS__{old.upper()}"
+    assert only(FILE, **{variable: "1"}) == f"${variable}: {said}"
+    with pytest.raises(MistakesError) as refused:
+        overlaid(SubscriptionSettings(topics=("t",)), {old: 1})
+    assert [(pointer(each), each.reason) for each in refused.value.mistakes] == [(f"/{old}", said)]
+
+
+def test_what_is_gone_was_a_subscriptions_setting_only() -> None:
+    assert "unknown key" in only("[server]\nsettings_drift = 'warn'")
 
 
 @pytest.mark.parametrize(("old", "new"), OPTIONS.items())

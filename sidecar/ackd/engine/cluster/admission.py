@@ -1,6 +1,4 @@
-"""Decide whether this sidecar may serve a subscription, by the store's layout and the others'
-settings.
-"""
+"""Decide whether this sidecar may serve a subscription, by the store's layout."""
 
 from __future__ import annotations
 
@@ -8,13 +6,9 @@ from collections.abc import Callable
 
 from ackd.engine.base.context import Context
 from ackd.engine.base.state import SubscriptionState
-from ackd.engine.cluster.members import SILENT_MS, read_note
-from ackd.engine.cluster.membership import Membership
-from ackd.engine.cluster.settings_agreement import SettingsAgreement
 from ackd.engine.cluster.store_layout import LayoutInForce
 from ackd.engine.partition.owned import OwnedPartitions
-from ackd.errors import SettingsDifferError, StoreLayoutError
-from ackd.ports import Members
+from ackd.errors import StoreLayoutError
 
 
 class Admission:
@@ -24,7 +18,6 @@ class Admission:
         self,
         state: SubscriptionState,
         context: Context,
-        membership: Membership,
         partitions: OwnedPartitions,
         drop_all: Callable[[], None],
     ) -> None:
@@ -33,31 +26,14 @@ class Admission:
         self._partitions = partitions
         self._drop_all = drop_all
         self._layout = LayoutInForce(context.store, context.clock)
-        self._drift = membership.drift
-        self._agreement = SettingsAgreement(
-            context.store, context.identity, state.scope, state.configured
-        )
 
-    async def enter(self, members: Members) -> None:
-        """Check before joining; `members`: without a heartbeat of this sidecar.
-
-        Raises StoreLayoutError, SettingsDifferError, StoreError.
-        """
+    async def enter(self) -> None:
+        """Check before joining. Raises StoreLayoutError, StoreError."""
         state, identity = self._state, self._context.identity
         health = state.health
-        notes = [
-            (each.name, read_note(each.note))
-            for each in members.members
-            if each.name != identity and each.silent_ms < SILENT_MS
-        ]
-        self._drift.look(
-            ((name, note.settings) for name, note in notes if not note.left),
-            state.live.settings,
-        )
         try:
             await self._layout.look()
-            await self._agreement.enter(self._drift)
-        except (StoreLayoutError, SettingsDifferError) as error:
+        except StoreLayoutError as error:
             health.refusal = error
             # A heartbeat of boot 0 may have made an entry, which no other sidecar should count on.
             await self._context.store.forget(state.name, identity, 0)
@@ -76,7 +52,6 @@ class Admission:
             if self._layout.due and await self._layout.look():
                 for partition in self._partitions.all():
                     partition.reload()
-            await self._agreement.stay(self._drift, state.live.settings)
-        except (StoreLayoutError, SettingsDifferError) as error:
+        except StoreLayoutError as error:
             state.health.refusal = error
             self._drop_all()

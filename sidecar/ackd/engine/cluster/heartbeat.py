@@ -68,7 +68,7 @@ class Heartbeat:
         self._ready = ready
         layouts = context.store.layouts
         membership.note.layouts = (layouts.oldest, layouts.newest)
-        self._admission = Admission(state, context, membership, partitions, owner.drop_all)
+        self._admission = Admission(state, context, partitions, owner.drop_all)
         self._soon = asyncio.Event()
         self._before: Members | None = None
         self._rejoining = ""
@@ -96,15 +96,15 @@ class Heartbeat:
         self._state.health.store_ok = True
 
     async def admit(self) -> None:
-        """Check whether this sidecar may join. Raises StoreError; StoreLayoutError and
-        SettingsDifferError when it may not.
+        """Check whether this sidecar may join. Raises StoreError; StoreLayoutError when it may
+        not.
         """
         before, self._before = self._before, None
         if before is None:
             name, store = self._context.identity, self._context.store
             before = await store.heartbeat(self._state.name, name, 0, (), "")
             self._live.heard(before.live, before.now_ms)
-        await self._admission.enter(before)
+        await self._admission.enter()
 
     async def run(self) -> None:
         """Beat until cancelled. Raises BrokerFatalError to leave."""

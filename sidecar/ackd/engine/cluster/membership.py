@@ -12,7 +12,7 @@ from ackd.engine.base.context import Context
 from ackd.engine.base.state import SubscriptionState
 from ackd.engine.cluster.in_flight_share import InFlightShare
 from ackd.engine.cluster.members import UNCONFIRMED_MS, MemberNote, View, behind
-from ackd.engine.cluster.settings_agreement import SettingsDrift
+from ackd.engine.cluster.settings_drift import SettingsDrift
 from ackd.engine.cluster.store_clock import StoreClock
 from ackd.ports import Member
 

@@ -66,8 +66,6 @@ ADVICE = {
     "store-outcome-unknown": "Repeat: settling is idempotent.",
     "store-data": "An operator has to look at the store; `/readyz` says what is wrong.",
     "store-layout": "Start the build that `detail` names; see `ackd store finalize`.",
-    "settings-differ": "Give all sidecars of the subscription the same settings; `detail` says "
-    "which differ.",
     "store-call": "Please report it with the log lines of that moment; nothing was done.",
     "store-setup": "Correct the store's configuration as `detail` says.",
     "too-many-connections": "Keep connections alive and share them, or raise `connections_max`.",

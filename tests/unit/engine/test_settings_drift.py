@@ -7,7 +7,7 @@ import pytest
 
 from ackd.config.subscription import SubscriptionSettings
 from ackd.engine.cluster.members import MemberNote, read_note, write_note
-from ackd.engine.cluster.settings_agreement import SEMANTIC, SettingsDrift, settings_marks
+from ackd.engine.cluster.settings_drift import SEMANTIC, SettingsDrift, settings_marks
 
 BASE = SubscriptionSettings(topics=("a", "b"))
 
@@ -15,7 +15,7 @@ BASE = SubscriptionSettings(topics=("a", "b"))
 OWN = {
     *("broker", "lease_ms", "lease_ms_max", "payload", "window_bytes_max"),
     *("buffer_max", "commit_interval_ms", "static_id", "spill_bytes_max"),
-    *("push", "leave_without_store_ms", "settings_drift", "broadcast_id"),
+    *("push", "leave_without_store_ms", "broadcast_id"),
     # Only who holds a partition decides by these, and only who makes the topic by those.
     *("stuck_min_age_ms", "span_max", "notes_bytes_max"),
     # An application may fail beside one sidecar only.
