@@ -19,7 +19,7 @@ from cloudevents.core.bindings import http as foreign_http
 from cloudevents.core.bindings import kafka as foreign_kafka
 
 from ackd.api.messages import Delivery, Received, SettleItem, SettleResult, Status
-from ackd.http.formats import cloudevents, codec, model, raw
+from ackd.http.formats import cloudevents, codec, model
 from ackd.http.formats.decode import BodyDecoder
 from ackd.ports import Record
 
@@ -132,9 +132,6 @@ def measure() -> dict[str, float]:
             found[name] = cpu_us(partial(encoder.received, received), times)
         found[f"answer of {BATCH} x {size} B, dictionaries"] = cpu_us(
             partial(with_dicts, batch), times // 4
-        )
-        found[f"answer of {BATCH} x {size} B, multipart"] = cpu_us(
-            partial(raw.multipart, received, None), times // 2
         )
         value = json_value(size)
         found[f"is_json, {size} B"] = cpu_us(partial(codec.is_json, value), 20_000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ackd.api.messages import Explanation, SubscriptionView
 from ackd.http.formats import model
 from ackd.http.formats.model import DELAY_MS_MAX, INT32_MAX
-from ackd.http.formats.negotiation import CE_BATCH, CE_JSON, JSON, MULTIPART, NDJSON, OCTETS, SSE
+from ackd.http.formats.negotiation import CE_BATCH, CE_JSON, JSON, NDJSON, OCTETS, SSE
 from ackd.http.handlers import outbox, publish, settle, stream, views
 from ackd.http.handlers import receive as consume
 from ackd.http.handlers.control_routes import CONTROL
@@ -55,13 +55,12 @@ RECEIVE = Route(
             (
                 Content(JSON, model.Messages),
                 Content(OCTETS, bytes),
-                Content(MULTIPART, bytes),
                 Content(CE_BATCH, list),
                 Content(CE_JSON, dict),
             ),
             ("Retry-After",),
         ),
-        RouteAnswer(204, "There is no message (multipart, and forms for a single message)."),
+        RouteAnswer(204, "There is no message (forms for a single message)."),
     ),
     body=(Content(JSON, model.ReceiveBody),),
     params=(_WORKER, _PREFER),

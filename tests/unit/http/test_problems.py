@@ -61,6 +61,7 @@ async def call(server: Running, method: str, path: str, **kwargs: Any) -> tuple[
         ("POST", RECEIVE, {"data": b"x=1"}, 415, "unsupported-media-type"),
         ("POST", RECEIVE, {"json": []}, 422, "bad-parameter"),
         ("POST", RECEIVE, {"headers": {"Accept": "image/png"}}, 406, "not-acceptable"),
+        ("POST", RECEIVE, {"headers": {"Accept": "multipart/mixed"}}, 406, "not-acceptable"),
         ("POST", "/v1/settle", {"json": {"items": []}}, 422, "bad-parameter"),
         ("POST", "/v1/settle", {"data": b"{", "headers": JSON}, 400, "bad-body"),
         ("POST", "/v1/settle", {"headers": JSON}, 400, "bad-body"),

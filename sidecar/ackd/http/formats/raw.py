@@ -1,10 +1,9 @@
-"""Messages outside JSON: one as the body itself (octet-stream), or several as parts
-(multipart/mixed).
+"""A message outside JSON: its value is the body itself (octet-stream), its facts are headers.
 
-The facts of a message are headers. A message header becomes `Ackd-Header-<name>` when it fits into
-HTTP without loss; when at least one does not (binary, absent, a name with odd characters), the
-whole list stands in `Ackd-Headers` as ASCII JSON instead, exactly as in the JSON form. The same for
-the key: `Ackd-Key`, or `Ackd-Key-Base64`.
+A message header becomes `Ackd-Header-<name>` when it fits into HTTP without loss; when at least one
+does not (binary, absent, a name with odd characters), the whole list stands in `Ackd-Headers` as
+ASCII JSON instead, exactly as in the JSON form. The same for the key: `Ackd-Key`, or
+`Ackd-Key-Base64`.
 """
 
 from __future__ import annotations
@@ -12,9 +11,8 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
-from secrets import token_hex
 
-from ackd.api.messages import Delivery, Received
+from ackd.api.messages import Delivery
 from ackd.http.formats.codec import content_type_of, text_or_base64
 from ackd.ports import Headers
 
@@ -79,25 +77,3 @@ def one_line(text: str) -> str:
     """Text for a field value: as it is when it is plain ASCII, else as a JSON string."""
     fits = plain(text.encode("utf-8", "replace"))
     return fits if fits is not None else json.dumps(text)
-
-
-def multipart(received: Received, settled: bytes | None) -> tuple[str, bytes]:
-    """(content type, body): one part a message; a joined call's results are a first part of JSON.
-
-    The boundary is drawn for each answer: who publishes a message can't know it and forge a part.
-    """
-    boundary = token_hex(16)
-    pieces: list[bytes] = []
-    start = f"--{boundary}\r\n".encode()
-    if settled is not None:
-        body = b'{"settled":%b}' % settled
-        pieces += (start, b"Content-Type: application/json\r\n")
-        pieces += (b"Content-Length: %d\r\n\r\n" % len(body), body, b"\r\n")
-    for delivery in received.messages:
-        value = delivery.record.value or b""
-        pieces += (start, b"Content-Type: application/octet-stream\r\n")
-        for name, text in facts(delivery):
-            pieces.append(f"{name}: {text}\r\n".encode("ascii"))
-        pieces += (b"Content-Length: %d\r\n\r\n" % len(value), value, b"\r\n")
-    pieces.append(f"--{boundary}--\r\n".encode())
-    return f"multipart/mixed; boundary={boundary}", b"".join(pieces)

@@ -22,7 +22,6 @@ from ackd.http.formats.negotiation import (
     CE_BATCH,
     CE_JSON,
     JSON,
-    MULTIPART,
     OCTETS,
     Negotiator,
     preferred_wait_ms,
@@ -36,11 +35,10 @@ from ackd.http.server.limits import ANSWER_BYTES_DEFAULT, ANSWER_BYTES_MAX
 from ackd.http.server.reply import Reply, failure
 from ackd.http.server.service import HandlerCall
 
-FORMS = Negotiator([JSON, OCTETS, MULTIPART, CE_BATCH, CE_JSON])
+FORMS = Negotiator([JSON, OCTETS, CE_BATCH, CE_JSON])
 # Forms with room for one message only.
 ONE = frozenset({OCTETS, CE_JSON})
-# In these the results of a joined call stand in one header line.
-HEADER_SETTLE = frozenset({OCTETS, CE_JSON, CE_BATCH})
+# In all but JSON the results of a joined call stand in one header line.
 HEADER_SETTLE_MAX = 100
 SLOW_READERS = "unread-answers"
 _SERVER_ERRORS = 500
@@ -65,7 +63,7 @@ async def receive(call: HandlerCall) -> Reply:
         received = await _wait(call, name, _request(call, body, form))
         _keep(call, name, body, received)
         return _answer(call, form, encoder, received, None)
-    if form in HEADER_SETTLE and len(body.settle) > HEADER_SETTLE_MAX:
+    if form != JSON and len(body.settle) > HEADER_SETTLE_MAX:
         why = f"At most {HEADER_SETTLE_MAX} items with {form}."
         raise field_errors([("/settle", why)])
     items = settle_items(service, body.settle)
@@ -196,10 +194,6 @@ def _bytes(
 ) -> Reply:
     """Every form but JSON; the other members of JSON's answer are headers here."""
     headers = _headers(received)
-    if form == MULTIPART and (received.messages or results is not None):
-        settled = None if results is None else codec.result_list(results)
-        content_type, body = raw.multipart(received, settled)
-        return Reply(body, content_type=content_type, headers=headers)
     if results is not None:
         headers.append(("Ackd-Settled", ", ".join(each.status.value for each in results)))
     if form == CE_BATCH:
