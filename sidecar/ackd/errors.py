@@ -324,7 +324,7 @@ class StoreDataError(StoreError):
 
 
 class StoreLayoutError(StoreError):
-    """This build of ackd can't use the layout of the store's data."""
+    """This build of ackd can't read a record's layout: a newer one made it."""
 
     type = "store-layout"
 

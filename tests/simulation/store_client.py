@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Generic, TypeVar
 from ackd.core.ids import LedgerKey
 from ackd.core.rate_bucket import TokensTaken
 from ackd.core.record.protocol import Open, RecordCall, RecordReply, Snapshot
-from ackd.core.store_layout import HERE, Layouts
 from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import Condition, Members, StoredNote
 from tests.simulation.process import Process
@@ -261,14 +260,6 @@ class SimStore:
     async def swap(self, name: str, expected: bytes | None, value: bytes) -> bytes | None:
         """Compare and set a value."""
         return await self._call(lambda store: store.swap(name, expected, value))
-
-    @property
-    def layouts(self) -> Layouts:
-        """One build."""
-        return HERE
-
-    def write_layout(self, layout: int) -> None:
-        """There is one."""
 
     async def delete(self, name: str) -> None:
         """Remove a value."""

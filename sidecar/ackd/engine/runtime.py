@@ -275,8 +275,6 @@ class Runtime:
 
     @staticmethod
     def _check_lease(subscription: Subscription, lease_ms: int | None) -> None:
-        if subscription.state.health.refusal is not None:
-            raise subscription.state.health.refusal
         most = subscription.state.settings.lease_ms_max
         if lease_ms is not None and not 0 < lease_ms <= most:
             raise BadParameterError(f"lease_ms must be 1 to {most}")

@@ -327,7 +327,6 @@ class Subscription:
         """Work until cancelled. Store and broker may come and go meanwhile."""
         try:
             await self._until_done(self.heartbeat.register)
-            await self._until_done(self.heartbeat.admit)
             async with asyncio.TaskGroup() as group:
                 # Saves one rebalance if it is quick; joining does not wait any longer for it.
                 making = group.create_task(self.retry_topic.run())

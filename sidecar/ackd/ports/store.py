@@ -9,7 +9,6 @@ from typing import NamedTuple, Protocol
 from ackd.core.ids import LedgerKey
 from ackd.core.rate_bucket import TokensTaken
 from ackd.core.record.protocol import Open, RecordCall, RecordReply, Snapshot
-from ackd.core.store_layout import Layouts
 from ackd.ports.outbox import Outboxes, SeenKeys
 from ackd.ports.own_acks import Places
 from ackd.ports.trouble import Condition
@@ -67,17 +66,8 @@ class Store(Protocol):
         rollback.
         """
 
-    @property
-    def layouts(self) -> Layouts:
-        """Layouts of records that this build reads; it refuses others (`CallStatus.LAYOUT`)."""
-
-    def write_layout(self, layout: int) -> None:
-        """Records that are opened from now on are made in this layout, or moved to it."""
-
     async def start(self) -> None:
-        """Connect; check layout, eviction policy and durability. Raises StoreError,
-        StoreSetupError.
-        """
+        """Connect; check eviction policy and durability. Raises StoreError, StoreSetupError."""
 
     async def apply(self, calls: Sequence[RecordCall]) -> list[RecordReply]:
         """One flush: each call is decided atomically (they are of different partitions)."""

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from ackd.config.schema import StoreSettings
 from ackd.config.store_url import StoreTarget, parse_store_url
-from ackd.core.store_layout import HERE, Layouts
 from ackd.errors import StoreSetupError
 from ackd.ports import Store
 from ackd.store.connect import StoreAccess
@@ -17,24 +16,20 @@ from ackd.store.keys import Keys
 from ackd.store.memory import MemoryStore
 from ackd.store.nodes import Cluster, Find, Single, Topology, by_sentinel, fixed
 from ackd.store.redis import RedisStore
-from ackd.store.scripts import record_scripts
 
 
-def open_store(
-    settings: StoreSettings, state_dir: Path, layouts: Layouts = HERE, *, beside: bool = False
-) -> Store:
+def open_store(settings: StoreSettings, state_dir: Path, *, beside: bool = False) -> Store:
     """The store that `settings.url` names, not connected yet. Raises StoreSetupError.
 
-    `layouts`: what records may look like; of another build in tests. `beside`: for a command beside
-    a sidecar: an embedded server that runs is asked by its socket; one that does not run is started
-    for as long as this store is open. Looks at the disk then.
+    `beside`: for a command beside a sidecar: an embedded server that runs is asked by its socket;
+    one that does not run is started for as long as this store is open. Looks at the disk then.
     """
     try:
         target = parse_store_url(settings.url)
     except ValueError as error:
         raise StoreSetupError(f"store.url: {error}") from error
     if target.kind == "memory":
-        return MemoryStore(layouts=layouts)
+        return MemoryStore()
     access = _access(settings, target)
     barrier = Barrier(
         settings.durability,
@@ -61,8 +56,7 @@ def open_store(
         else:
             find = fixed(partial(access.tcp, *target.hosts[0]))
         topology = Single(access, find, barrier.check_server)
-    keys, scripts = Keys(settings.prefix), record_scripts(layouts)
-    return RedisStore(topology, keys, barrier, embedded, scripts)
+    return RedisStore(topology, Keys(settings.prefix), barrier, embedded)
 
 
 def _access(settings: StoreSettings, target: StoreTarget) -> StoreAccess:

@@ -34,7 +34,7 @@ _RESULT = Struct(">BBHQQI?")
 _JOURNAL = Struct(">QBQQH")
 FAILED = 255
 """Stands in the place of a verdict when a call failed; the error's text follows."""
-_OPEN = Struct(">QQHqQBBQ")
+_OPEN = Struct(">QQHqQBQ")
 _PEEK = 2
 """Stands where it says whether an absent record is made."""
 _OPENED = Struct(">B??QQQQQIHQQQ?")
@@ -123,8 +123,8 @@ def decode_reply(data: bytes) -> RecordReply:
     return RecordReply(CallStatus.OK, *numbers, results, journal, said)
 
 
-def encode_open(request: Open, run: bytes, written: int) -> bytes:
-    """The one argument of the open script. `written`: the layout in force."""
+def encode_open(request: Open, run: bytes) -> bytes:
+    """The one argument of the open script."""
     owner = request.owner.encode()
     try:
         head = _OPEN.pack(
@@ -133,7 +133,6 @@ def encode_open(request: Open, run: bytes, written: int) -> bytes:
             request.rollback_epoch,
             request.jump_ms,
             request.grace_ms,
-            written,
             _PEEK if request.peek else request.create_at is not None,
             request.create_at or 0,
         )

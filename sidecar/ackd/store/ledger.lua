@@ -27,9 +27,7 @@ E.from, E.to, E.doubted = 0, 0, false
 if doubt then E.from, E.to = unpack_(">I7I7", doubt) end
 
 if not cold then return refuse(CallStatus.ABSENT) end
-if byte(cold) < Layout.OLDEST or byte(cold) > Layout.NEWEST then
-  return refuse(CallStatus.LAYOUT)
-end
+if byte(cold) ~= Record.LAYOUT then return refuse(CallStatus.LAYOUT) end
 local layout, h_incarnation, h_term, shift_ms, origin_count
 layout, h_incarnation, h_term, epoch, h_rollback_epoch, fence_floor, watermark, shift_ms, grace_until,
   repair_until, dropped, origin_count = unpack_(COLD, cold)

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from ackd.core.ids import LedgerKey
 from ackd.core.rate_bucket import TokensTaken
 from ackd.core.record.protocol import Open, RecordCall, RecordReply, Snapshot
-from ackd.core.store_layout import Layouts
 from ackd.errors import StoreDataError, StoreError, StoreUnknownError
 from ackd.ports import Condition, Members, Outboxes, Places, SeenKeys, Store, StoredNote
 from ackd.telemetry.metrics import Metrics
@@ -36,15 +35,6 @@ class MeasuredStore:
     def run(self) -> str:
         """As the store says."""
         return self._store.run
-
-    @property
-    def layouts(self) -> Layouts:
-        """As the store says."""
-        return self._store.layouts
-
-    def write_layout(self, layout: int) -> None:
-        """Of records opened from now on."""
-        self._store.write_layout(layout)
 
     async def start(self) -> None:
         """Connect."""

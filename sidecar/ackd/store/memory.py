@@ -17,8 +17,7 @@ from ackd.core.rate_bucket import Bucket, TokensTaken
 from ackd.core.record import decide
 from ackd.core.record.notes import NoteStore
 from ackd.core.record.protocol import CallStatus, Open, RecordCall, RecordReply, Snapshot
-from ackd.core.record.state import PartitionRecord
-from ackd.core.store_layout import FIRST, HERE, Layouts
+from ackd.core.record.state import LAYOUT, PartitionRecord
 from ackd.ports import AssignedPlace, Condition, Member, Members, StoredNote
 from ackd.store.memory_outbox import MemoryOutboxes, MemorySeenKeys
 from ackd.store.places import MemoryPlaces
@@ -68,11 +67,8 @@ class MemoryStore:
         data: Data | None = None,
         run: str = "memory",
         now_us: Callable[[], int] = wall_us,
-        layouts: Layouts = HERE,
     ) -> None:
         self.data = data if data is not None else Data()
-        self.layouts = layouts
-        self._written = FIRST
         self._run = run
         self._now_us = now_us
 
@@ -107,7 +103,7 @@ class MemoryStore:
         record = self.data.records.get(call.key)
         if record is None:
             return RecordReply(CallStatus.ABSENT)
-        if not self.layouts.reads(record.layout):
+        if record.layout != LAYOUT:
             return RecordReply(CallStatus.LAYOUT)
         return decide.apply(record, call, self._now_us(), self._run)
 
@@ -118,14 +114,12 @@ class MemoryStore:
         if record is None:
             if request.create_at is None or request.peek:
                 return Snapshot(CallStatus.ABSENT)
-            record = decide.create(request, request.create_at, self._run, self._written)
-        if not self.layouts.reads(record.layout):
+            record = decide.create(request, request.create_at, self._run)
+        if record.layout != LAYOUT:
             return Snapshot(CallStatus.LAYOUT)
         if request.peek:
             record, request = deepcopy(record), replace(request, term=record.term)
-        snapshot = decide.open_record(
-            record, request, self._now_us(), self._run, created=created, written=self._written
-        )
+        snapshot = decide.open_record(record, request, self._now_us(), self._run, created=created)
         if snapshot.verdict is CallStatus.OK and not request.peek:
             self.data.records[request.key] = record
         return snapshot
@@ -228,10 +222,6 @@ class MemoryStore:
             self.data.values[name] = (value, until_ms)
             return value
         return there
-
-    def write_layout(self, layout: int) -> None:
-        """Of records that are opened from now on."""
-        self._written = layout
 
     async def delete(self, name: str) -> None:
         """Remove a value."""

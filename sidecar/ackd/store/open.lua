@@ -5,8 +5,8 @@
 local META, ARG = KEYS[1], ARGV[1]
 local BASE = sub(META, 1, -2)
 local OPENED = ">BBBI8I8I8I8I8I4HI8I8I8B"
-local term, incarnation, rollback_epoch, jump_ms, grace, written, create, create_at, run, owner =
-  unpack_(">I8I8Hi8I8BBI8Bc0Hc0", ARG)
+local term, incarnation, rollback_epoch, jump_ms, grace, create, create_at, run, owner =
+  unpack_(">I8I8Hi8I8BI8Bc0Hc0", ARG)
 local cold, hot, previous, h_run = unpack(call("HMGET", META, "c", "h", "o", "r"))
 local created = 0
 
@@ -18,19 +18,14 @@ local peek = create == 2
 if not cold then
   if create ~= 1 then return refuse(CallStatus.ABSENT) end
   created = 1
-  cold = pack(COLD, written, incarnation, 0, 0, rollback_epoch, 0, create_at, 0, 0, 0, 0, 0)
+  cold = pack(COLD, Record.LAYOUT, incarnation, 0, 0, rollback_epoch, 0, create_at, 0, 0, 0, 0, 0)
   hot, previous, h_run = pack(HOT, 0, 0, 0, 0, 1), "", run
 end
-if byte(cold) < Layout.OLDEST or byte(cold) > Layout.NEWEST then
-  return refuse(CallStatus.LAYOUT)
-end
+if byte(cold) ~= Record.LAYOUT then return refuse(CallStatus.LAYOUT) end
 local layout, h_incarnation, h_term, epoch, h_rollback_epoch, fence_floor, watermark, shift_ms, grace_until,
   repair_until, dropped, origin_count = unpack_(COLD, cold)
 local version, h_seq, clock_ms, h_fence, journal_next = unpack_(HOT, hot)
 if not peek and term ~= 0 and term ~= h_term then return refuse(CallStatus.FENCED, h_term, previous) end
-
--- An older layout is left behind here. What has to be changed for it has its place here as well.
-layout = max(layout, written)
 
 -- A change of the server run is a possible rollback: new term for tokens, grace, wait for replays.
 local store_ms, moved = floor(now_us / 1000), 0

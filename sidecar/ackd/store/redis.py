@@ -16,7 +16,6 @@ from typing import Protocol, cast
 from redis import exceptions
 
 from ackd.core.record.protocol import CallStatus, Open, RecordCall, RecordReply, Snapshot
-from ackd.core.store_layout import FIRST, Layouts
 from ackd.errors import StoreCallError, StoreError
 from ackd.ports import Condition, Members
 from ackd.store import codec
@@ -29,7 +28,7 @@ from ackd.store.flusher import PartlyError
 from ackd.store.keys import Keys
 from ackd.store.nodes import ElsewhereError, Node, Topology
 from ackd.store.note_values import NoteValues
-from ackd.store.scripts import MEMBERS, RECORDS, RecordScripts, Script
+from ackd.store.scripts import APPLY, MEMBERS, OPEN, Script
 from ackd.store.values import TRIES, Ask
 
 LOG = logging.getLogger("ackd.store")
@@ -57,15 +56,12 @@ class RedisStore(NoteValues):
         keys: Keys,
         barrier: Barrier,
         supervisor: Supervisor | None = None,
-        scripts: RecordScripts = RECORDS,
     ) -> None:
         self.topology = self._topology = topology
         self.keys = keys
         super().__init__(keys)
         self._barrier = barrier
         self._supervisor = supervisor
-        self._scripts = scripts
-        self._written = FIRST
         self._troubles: list[Condition] = []
         self._away = Away()
         self._looked_s = 0.0
@@ -80,15 +76,6 @@ class RedisStore(NoteValues):
         if len(runs) == 1:
             return runs[0]
         return blake2b(" ".join(runs).encode(), digest_size=RUN_BYTES).hexdigest()
-
-    @property
-    def layouts(self) -> Layouts:
-        """What the scripts read."""
-        return self._scripts.layouts
-
-    def write_layout(self, layout: int) -> None:
-        """Of records opened from now on."""
-        self._written = layout
 
     async def start(self) -> None:
         """Connect to every server and look at its configuration."""
@@ -182,7 +169,6 @@ class RedisStore(NoteValues):
         link = await node.flush_link()
         run = node.run.encode()
         most = CALLS_MAX if self._topology.together else 1
-        script = self._scripts.apply
         sizes: list[int] = []
         commands: list[Command] = []
         for start in range(0, len(calls), most):
@@ -190,9 +176,9 @@ class RedisStore(NoteValues):
             some = calls[start : start + most]
             args = [codec.encode_call(call, run) for call in some]
             args += [codec.encode_said(n, each.said) for n, each in enumerate(some, 1) if each.said]
-            commands.append(("EVALSHA", script.sha, len(keys), *keys, *args))
+            commands.append(("EVALSHA", APPLY.sha, len(keys), *keys, *args))
             sizes.append(len(keys))
-        answers = await self._ask(link, commands, [script] * len(commands), by_replica=False)
+        answers = await self._ask(link, commands, [APPLY] * len(commands), by_replica=False)
         got: list[RecordReply | StoreError] = []
         for answer, size in zip(answers, sizes, strict=True):
             got += replies(answer, size)
@@ -235,10 +221,9 @@ class RedisStore(NoteValues):
         name = self._keys.ledger(request.key)
 
         async def ask(node: Node, link: Link) -> Answer:
-            script = self._scripts.open
-            packed = codec.encode_open(request, node.run.encode(), self._written)
-            command = ("EVALSHA", script.sha, 1, name, packed)
-            return await self._one(node, link, command, script, ownership=True)
+            packed = codec.encode_open(request, node.run.encode())
+            command = ("EVALSHA", OPEN.sha, 1, name, packed)
+            return await self._one(node, link, command, OPEN, ownership=True)
 
         snapshot, rest = codec.decode_head(await self._on(name, ask))
         for slots in rest:

@@ -10,14 +10,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from enum import IntEnum
-from functools import cache
 from hashlib import sha1
 from importlib.resources import files
 
 from ackd.core.ledger.bitmap import CHUNK_BYTES
 from ackd.core.record import copies, failures, maintenance, protocol, slot, state, transitions
 from ackd.core.record import decide as record
-from ackd.core.store_layout import HERE, Layouts
 from ackd.store import codec
 
 _NUMBERS: dict[str, dict[str, int]] = {
@@ -28,6 +26,7 @@ _NUMBERS: dict[str, dict[str, int]] = {
         "SLOT": codec.SLOT_BYTES,
         "OP": codec.OP_BYTES,
     },
+    "Record": {"LAYOUT": state.LAYOUT},
     "Bound": {
         "ATTEMPT_MAX": record.ATTEMPT_MAX,
         "JOURNAL_MAX": record.JOURNAL_MAX,
@@ -75,7 +74,7 @@ _ENUMS: tuple[type[IntEnum], ...] = (
     protocol.Finish,
 )
 _NUMBERS |= {enum.__name__: {m.name: int(m) for m in enum} for enum in _ENUMS}
-_NAME = re.compile(r"\b(" + "|".join([*_NUMBERS, "Layout"]) + r")\.([A-Z_]+)\b")
+_NAME = re.compile(r"\b(" + "|".join(_NUMBERS) + r")\.([A-Z_]+)\b")
 _TABLE = "--[[TABLE]] nil"
 
 
@@ -94,13 +93,12 @@ class Script:
         return cls(name, data, sha1(data, usedforsecurity=False).hexdigest().encode())
 
 
-def source(*parts: str, layouts: Layouts = HERE) -> str:
+def source(*parts: str) -> str:
     """Join `.lua` files of this folder and fill in numbers and the table."""
-    numbers = {**_NUMBERS, "Layout": {"OLDEST": layouts.oldest, "NEWEST": layouts.newest}}
     folder = files("ackd.store")
     text = "\n".join((folder / f"{part}.lua").read_text() for part in parts)
     text = text.replace(_TABLE, transitions.lua_table())
-    return _NAME.sub(lambda match: str(numbers[match[1]][match[2]]), text)
+    return _NAME.sub(lambda match: str(_NUMBERS[match[1]][match[2]]), text)
 
 
 APPLY_PARTS = (
@@ -114,29 +112,8 @@ APPLY_PARTS = (
     "errors",
     "ledger",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class RecordScripts:
-    """What reads and writes records, for a build that reads these layouts."""
-
-    layouts: Layouts
-    apply: Script
-    open: Script
-
-
-@cache
-def record_scripts(layouts: Layouts) -> RecordScripts:
-    """Make them, once; reads files."""
-    return RecordScripts(
-        layouts,
-        Script.of("apply", source(*APPLY_PARTS, layouts=layouts)),
-        Script.of("open", source("prelude", "open", layouts=layouts)),
-    )
-
-
-RECORDS = record_scripts(HERE)
-APPLY, OPEN = RECORDS.apply, RECORDS.open
+APPLY = Script.of("apply", source(*APPLY_PARTS))
+OPEN = Script.of("open", source("prelude", "open"))
 MEMBERS = Script.of("members", source("members"))
 FLOW = Script.of("flow", source("flow"))
 FORGET = Script.of("forget", source("forget"))

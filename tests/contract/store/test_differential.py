@@ -44,10 +44,12 @@ from ackd.core.record.operations import (
     Truncate,
 )
 from ackd.core.record.protocol import CallStatus, Finish, Open, RecordCall, RecordReply, Snapshot
-from ackd.core.record.state import PartitionRecord
+from ackd.core.record.state import LAYOUT, PartitionRecord
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.store import codec, scripts
 from ackd.store.keys import Keys
+from ackd.store.memory import MemoryStore
+from tests.contract.store.owner import Owner
 from tests.contract.store.saying import encoded, random_said, stored_errors
 from tests.contract.store.servers import connected
 from tests.support.redis import Flavour, missing
@@ -99,7 +101,7 @@ class Pair:
     def open(self, request: Open) -> Snapshot:
         """Open both, compare, return the answer."""
         self.client.set(CLOCK_KEY, self.now_us)
-        answer = self._open(keys=[self.meta], args=[codec.encode_open(request, self.run, 1)])
+        answer = self._open(keys=[self.meta], args=[codec.encode_open(request, self.run)])
         got = codec.decode_snapshot(answer)
         record, created = self.record, self.record is None
         if record is None:
@@ -432,6 +434,37 @@ def test_no_key_of_a_record_has_a_ttl_and_chunks_are_whole(client: Any) -> None:
     assert seen == set("mbsxjpqe")
 
 
+def test_a_record_of_another_layout_is_refused_and_stays_as_it_is(client: Any) -> None:
+    """Its sizes and places may mean something else: no script reads on, none writes."""
+    client.flushall()
+    pair = Pair(client, LedgerKey("c", "s", bytes(16), 0))
+    pair.open(Open(pair.key, "a#1", 3, 9, 0, create_at=0))
+    for layout in (LAYOUT + 1, 0):
+        head = client.hget(pair.meta, "c")
+        client.hset(pair.meta, "c", bytes([layout]) + head[1:])
+        there = client.hgetall(pair.meta)
+        call = RecordCall(pair.key, [Grant.of(0, 1000, 1)], pair.term, pair.seq + 1)
+        (data,) = pair._apply(keys=[pair.meta], args=encoded((call, pair.run)))
+        assert codec.decode_reply(data).verdict is CallStatus.LAYOUT
+        for request in (
+            Open(pair.key, "b#1", 4, 9, 0, create_at=0),
+            Open(pair.key, "a#1", 3, 9, 0, term=pair.term),
+            Open(pair.key, "b#1", 4, 9, 0, peek=True),
+        ):
+            answer = pair._open(keys=[pair.meta], args=[codec.encode_open(request, pair.run)])
+            assert codec.decode_snapshot(answer).verdict is CallStatus.LAYOUT
+        assert client.hgetall(pair.meta) == there
+
+
+async def test_the_memory_store_refuses_another_layout_too() -> None:
+    store = MemoryStore()
+    owner = Owner(store)
+    await owner.open()
+    store.data.records[owner.key].layout = LAYOUT + 1
+    assert (await owner.open()).verdict is CallStatus.LAYOUT
+    assert (await owner.call(Advance(0))).verdict is CallStatus.LAYOUT
+
+
 def test_r14_a_lost_slot_chunk_is_reported_and_made_good(client: Any) -> None:
     client.flushall()
     pair = Pair(client, LedgerKey("c", "s", bytes(16), 0))
@@ -449,7 +482,7 @@ def test_r14_a_lost_slot_chunk_is_reported_and_made_good(client: Any) -> None:
     assert call(Gap(0, 1000)).verdict is CallStatus.CHUNK_LOST
     assert call(Grant.of(5, 1000, 1)).verdict is CallStatus.OK
     request = Open(pair.key, "a#1", 3, 9, 0, term=pair.term)
-    answer = pair._open(keys=[pair.meta], args=[codec.encode_open(request, pair.run, 1)])
+    answer = pair._open(keys=[pair.meta], args=[codec.encode_open(request, pair.run)])
     snapshot = codec.decode_snapshot(answer)
     assert snapshot.lost_chunks == [0]
     pair.seq = snapshot.seq

@@ -65,7 +65,6 @@ async def test_names_of_sidecars_that_went_are_told(together: Together) -> None:
         ("two", "forgotten"),
     }
     assert {e.name for e in found.identities if e.old} == {"two"}
-    assert [e.layouts for e in found.identities if e.name == "one"] == [(1, 1)]
 
 
 async def test_what_brokers_do_not_say_is_not_judged(together: Together) -> None:

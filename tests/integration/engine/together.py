@@ -8,7 +8,6 @@ from ackd.api.messages import Delivery, Received, ReceiveRequest
 from ackd.config.schema import BrokerSettings, PublishSettings, Settings, StoreSettings
 from ackd.config.subscription import SubscriptionSettings
 from ackd.config.traces import TraceSettings
-from ackd.core.store_layout import HERE, Layouts
 from ackd.engine.runtime import Runtime
 from ackd.ports import Outgoing, Stored
 from ackd.store.build import open_store
@@ -32,11 +31,8 @@ class Together:
     traces: TraceSettings = field(default_factory=TraceSettings)
 
     async def start(self, name: str, **more: object) -> "Sidecar":
-        """A sidecar, ready unless `wait` is False. `layouts`: what its build reads. What else is
-        named is a setting.
-        """
-        layouts, wait = more.pop("layouts", HERE), more.pop("wait", True)
-        assert isinstance(layouts, Layouts)
+        """A sidecar, ready unless `wait` is False. What else is named is a setting."""
+        wait = more.pop("wait", True)
         subscription = SubscriptionSettings(
             broker="b",
             topics=(self.topic,),
@@ -54,7 +50,7 @@ class Together:
                 publish=self.publish,
                 traces=self.traces,
             ),
-            store=open_store(self.store, self.folder / name, layouts),
+            store=open_store(self.store, self.folder / name),
             brokers={"b": local_adapter.open("b", options)},
         )
         self.stack.push_async_callback(runtime.stop)

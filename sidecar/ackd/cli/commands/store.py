@@ -1,4 +1,4 @@
-"""`ackd store`: what lies in the store, how large it is, what of it is left over, and its layout.
+"""`ackd store`: what lies in the store, how large it is, and what of it is left over.
 
 It asks the store that the configuration names, beside the sidecars. An embedded one is asked by its
 socket while its sidecar runs, and started for the length of the command when it does not.
@@ -12,14 +12,13 @@ import json
 import logging
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ackd.cli import common, exit_codes
 from ackd.cli.offline.inventory import Inventory, StoreRow, brokers_say, refused, select, take
 from ackd.config.schema import Settings
-from ackd.engine.cluster.store_layout import finalize
-from ackd.ports import Member, Store
+from ackd.ports import Store
 from ackd.store.build import open_store
 from ackd.store.survey import Survey
 
@@ -50,10 +49,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--partition", type=int, default=-1, metavar="N", help="of this partition only"
     )
     removal.add_argument("--yes", action="store_true", help="do it")
-    final = _action(
-        actions, "finalize", "put this build's layout in force; older builds can't come back"
-    )
-    final.add_argument("--dry-run", action="store_true", help="only say whether it could be done")
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "\n".join(sub.format_usage() for sub in actions.choices.values())
 
@@ -112,8 +107,7 @@ async def _ls(store: Store, settings: Settings, arguments: argparse.Namespace) -
         print(_line(row))
     for each in found.identities:
         old = "  ORPHAN: an old name" if each.old else ""
-        reads = "" if each.layouts is None else " reads layout {} to {}".format(*each.layouts)
-        print(f"sidecar {each.name} of {each.subscription}: {each.state}{reads}{old}")
+        print(f"sidecar {each.name} of {each.subscription}: {each.state}{old}")
     for rest in found.rest:
         print(f"{rest.name}: {len(rest.keys)} keys, {rest.size} bytes")
     return exit_codes.DONE
@@ -198,34 +192,5 @@ async def _leftovers(survey: Survey, found: Inventory, *, do: bool) -> None:
             await survey.drop_shared(name)
 
 
-# --- finalize
-
-
-async def _finalize(store: Store, settings: Settings, arguments: argparse.Namespace) -> int:
-    del settings
-    survey = Survey(store)
-
-    async def registered() -> Sequence[tuple[str, Member]]:
-        members = await survey.members()
-        return [(name, each) for name, there in members.items() for each in there]
-
-    done = await finalize(store, registered, dry_run=arguments.dry_run)
-    if done.holding:
-        print(f"layout {done.before} stays in force; these can't read the newer one:")
-        for each in done.holding:
-            print(f"  {each}")
-        return exit_codes.CONFIG
-    if done.layout == done.before:
-        print(f"layout {done.layout} is in force already")
-    elif arguments.dry_run:
-        print(f"layout {done.layout} can be put in force; {done.before} is now")
-    else:
-        print(f"layout {done.layout} is in force; records move when they are opened")
-    behind = [each for each in await survey.everything() if 0 < each.layout < done.layout]
-    if behind:
-        print(f"{len(behind)} records are still in an older layout")
-    return exit_codes.DONE
-
-
 _Action = Callable[[Store, Settings, argparse.Namespace], Awaitable[int]]
-_ACTIONS: dict[str, _Action] = {"ls": _ls, "du": _du, "rm": _rm, "finalize": _finalize}
+_ACTIONS: dict[str, _Action] = {"ls": _ls, "du": _du, "rm": _rm}

@@ -63,16 +63,13 @@ class StoreRow:
 
 @dataclass(slots=True)
 class KnownIdentity:
-    """A sidecar's name that the store remembers. `state`: living, silent, left or forgotten.
-    `layouts`: the oldest and newest layout of records that its build reads, where it said so.
-    """
+    """A sidecar's name that the store remembers. `state`: living, silent, left or forgotten."""
 
     subscription: str
     name: str
     state: str
     silent_ms: int | None
     boot: int
-    layouts: tuple[int, int] | None = None
 
     @property
     def old(self) -> bool:
@@ -210,7 +207,7 @@ def _identity(subscription: str, member: Member) -> KnownIdentity:
     note = read_note(member.note)
     state = "left" if note.left else "living" if is_living(member) else "silent"
     silent_ms, boot = member.silent_ms, member.boot
-    return KnownIdentity(subscription, member.name, state, silent_ms, boot, note.layouts)
+    return KnownIdentity(subscription, member.name, state, silent_ms, boot)
 
 
 def refused(row: StoreRow) -> str:

@@ -49,7 +49,6 @@ from ackd.core.record.transitions import (
     Verb,
     step,
 )
-from ackd.core.store_layout import FIRST
 
 ATTEMPT_MAX = 0xFFFF
 JOURNAL_MAX = 10_000
@@ -62,11 +61,10 @@ time has passed (R10).
 # --- opening
 
 
-def create(request: Open, start: int, run: str, written: int = FIRST) -> PartitionRecord:
-    """Make a record that starts at `start`, in the layout `written`."""
+def create(request: Open, start: int, run: str) -> PartitionRecord:
+    """Make a record that starts at `start`."""
     return PartitionRecord(
-        written,
-        request.incarnation,
+        incarnation=request.incarnation,
         watermark=start,
         run=run,
         rollback_epoch=request.rollback_epoch,
@@ -80,14 +78,10 @@ def open_record(
     run: str,
     *,
     created: bool,
-    written: int = FIRST,
 ) -> Snapshot:
-    """Take the partition (term + 1), or read it again under the same term. Raises an older layout
-    to `written`.
-    """
+    """Take the partition (term + 1), or read it again under the same term."""
     if request.term and request.term != record.term:
         return Snapshot(CallStatus.FENCED, term=record.term, previous_owner=record.owner)
-    record.layout = max(record.layout, written)
     moved = _rejoin(record, request, now_us, run)
     now_ms = record.clock(now_us)
     previous, term = record.owner, record.term

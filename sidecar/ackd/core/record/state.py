@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from ackd.core.ledger.bitmap import CHUNK_SHIFT, ChunkedBitmap
 from ackd.core.record.failures import Errors
@@ -16,7 +16,6 @@ from ackd.core.record.operations import CopyRef, Settle
 from ackd.core.record.protocol import Finish, JournalEntry
 from ackd.core.record.slot import SLOT_CHUNK_SHIFT, Slot
 from ackd.core.record.transitions import Phase, State, Verb
-from ackd.core.store_layout import FIRST
 
 
 @dataclass(slots=True)
@@ -42,11 +41,17 @@ ORIGIN_FIELDS = (
 """
 
 
+LAYOUT: Final = 1
+"""How a record stands in the store. It is in the record's head, every script checks it, and a
+record of another one is refused (`CallStatus.LAYOUT`): a newer build has made it.
+"""
+
+
 @dataclass(slots=True)
 class PartitionRecord:
     """The record of one partition. `run` is the server run that it was last used on."""
 
-    layout: int = FIRST
+    layout: int = LAYOUT
     incarnation: int = 0
     version: int = 0
     owner: str = ""

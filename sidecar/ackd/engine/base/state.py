@@ -9,20 +9,18 @@ from dataclasses import dataclass, field
 
 from ackd.config.subscription import SubscriptionSettings
 from ackd.engine.base.live import Live
-from ackd.errors import AckdError
 from ackd.ports import Broker, Condition, Consumer
 
 
 @dataclass(slots=True)
 class Health:
-    """What readiness reports of a subscription. `refusal`: why this sidecar must not serve it."""
+    """What readiness reports of a subscription."""
 
     joined: bool = False
     assigned_once: bool = False
     superseded: bool = False
     store_ok: bool = False
     detail: str = ""
-    refusal: AckdError | None = None
 
 
 class Signal:

@@ -12,7 +12,6 @@ from ackd.core.ids import SidecarId, TopicPartition
 from ackd.engine.base.context import Context
 from ackd.engine.base.state import SubscriptionState
 from ackd.engine.base.tasks import Tasks
-from ackd.engine.cluster.admission import Admission
 from ackd.engine.cluster.lease_keys import agree
 from ackd.engine.cluster.members import HEARTBEAT_MS, Rival, read_note, write_note
 from ackd.engine.cluster.membership import POLL_MS, Membership
@@ -42,7 +41,7 @@ class LiveValue(Protocol):
     async def repair(self) -> None: ...
 
 
-# tidy: long-class -- nine collaborators, and what is under way
+# tidy: long-class -- eight collaborators, and what is under way
 class Heartbeat:
     """Registers, beats, takes over from silent sidecars, and notices a change of the server run.
 
@@ -66,11 +65,7 @@ class Heartbeat:
         self._owner = owner
         self._live = live
         self._ready = ready
-        layouts = context.store.layouts
-        membership.note.layouts = (layouts.oldest, layouts.newest)
-        self._admission = Admission(state, context, partitions, owner.drop_all)
         self._soon = asyncio.Event()
-        self._before: Members | None = None
         self._rejoining = ""
         self._tasks = Tasks(f"heartbeat.{state.name}", context.vitals)
         self._beating_since_ms = 0
@@ -87,24 +82,12 @@ class Heartbeat:
         name, store = self._context.identity, self._context.store
         boot = await store.register(self._state.name, name)
         before = await store.heartbeat(self._state.name, name, 0, (), "")
-        self._before = before
         self._live.heard(before.live, before.now_ms)
         self._partitions.me = SidecarId(name, boot)
         self._membership.registered(boot, before.members)
         self._beaten = False
         self._beating_since_ms = self._context.clock.monotonic_ms()
         self._state.health.store_ok = True
-
-    async def admit(self) -> None:
-        """Check whether this sidecar may join. Raises StoreError; StoreLayoutError when it may
-        not.
-        """
-        before, self._before = self._before, None
-        if before is None:
-            name, store = self._context.identity, self._context.store
-            before = await store.heartbeat(self._state.name, name, 0, (), "")
-            self._live.heard(before.live, before.now_ms)
-        await self._admission.enter()
 
     async def run(self) -> None:
         """Beat until cancelled. Raises BrokerFatalError to leave."""
@@ -121,8 +104,6 @@ class Heartbeat:
                 self._leave_group_if_told()
             except BrokerError as error:
                 health.detail = f"taking over: {error.detail}"
-            if health.refusal is not None:
-                raise BrokerFatalError(f"{health.refusal.type}: {health.refusal.detail}")
             self._owner.retry_takes()
             self._live.look()
             with suppress(TimeoutError):
@@ -192,7 +173,6 @@ class Heartbeat:
         membership.share.heard(membership.view, set(owned), clock.monotonic_ms())
         notes = ((each.name, read_note(each.note).settings) for each in membership.view.alive)
         membership.drift.look(notes, state.live.settings)
-        await self._admission.stay()
         self._rejoin()
         self._owner.settle_repairs()
         for member in membership.view.forgettable(owned):

@@ -15,7 +15,6 @@ from hashlib import blake2b
 
 import msgspec
 
-from ackd.core.store_layout import FIRST
 from ackd.ports import Member, Members
 
 LOG = logging.getLogger("ackd.engine")
@@ -39,8 +38,8 @@ class MemberNote(msgspec.Struct, omit_defaults=True):
 
     `run`: the server run to which it has replayed (R10); `left`: it has stopped cleanly, and others
     may take at once what it owned. `handed`: records that it gave away and that no sidecar owns
-    yet. `leased`: messages that it has under lease. `layouts`: the oldest and the newest layout of
-    records that it reads. `halted`: it has let go of everything for this operation.
+    yet. `leased`: messages that it has under lease. `halted`: it has let go of everything
+    for this operation.
     """
 
     version: str = ""
@@ -50,7 +49,6 @@ class MemberNote(msgspec.Struct, omit_defaults=True):
     handed: list[str] = []
     leased: int = 0
     halted: str = ""
-    layouts: tuple[int, int] = (FIRST, FIRST)
 
 
 def write_note(note: MemberNote) -> str:

@@ -17,7 +17,6 @@ from ackd.core.dedup_window import Ask, SeenEntry
 from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.rate_bucket import TokensTaken
 from ackd.core.record.protocol import Open, RecordCall, RecordReply, Snapshot
-from ackd.core.store_layout import Layouts
 from ackd.engine.base.context import Context
 from ackd.errors import BrokerError
 from ackd.ports import (
@@ -228,13 +227,6 @@ class ScopedStore:
     ) -> TokensTaken:
         """Take from this sidecar's own bucket: each sidecar has the whole rate."""
         return await self._store.take(self._of(subscription), wanted, rate_per_s, burst)
-
-    @property
-    def layouts(self) -> Layouts:
-        return self._store.layouts
-
-    def write_layout(self, layout: int) -> None:
-        self._store.write_layout(layout)
 
     async def put_notes(self, key: LedgerKey, notes: Sequence[StoredNote], bytes_max: int) -> int:
         return await self._store.put_notes(key, notes, bytes_max)

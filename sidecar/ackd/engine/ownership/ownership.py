@@ -187,7 +187,7 @@ class Ownership:
                     if tp not in self._partitions.assigned:
                         return  # else the group assigned it meanwhile: try again as its member
                 except (StoreError, BrokerError) as error:
-                    self._state.health.detail = f"opening {tp}: {error.detail}"
+                    self._state.health.detail = f"opening {tp}: {error.type}: {error.detail}"
                     if tp not in self._partitions.assigned:
                         return
                     await asyncio.sleep(RETRY_MS / 1000)
@@ -363,7 +363,7 @@ class Ownership:
             except NotYetError:
                 self._fenced(partition)
             except StoreError as error:
-                self._state.health.detail = f"{partition.tp}: {error.detail}"
+                self._state.health.detail = f"{partition.tp}: {error.type}: {error.detail}"
                 partition.ledger.must_reread()
                 await asyncio.sleep(RETRY_MS / 1000)
             else:

@@ -152,13 +152,17 @@ class Recovery:
 
     async def _open(self, request: Open) -> Snapshot:
         snapshot = await self._context.flusher.open(request, self._partition.handle)
+        self._check(snapshot)
+        return snapshot
+
+    def _check(self, snapshot: Snapshot) -> None:
+        """Count a possible rollback. Raises StoreLayoutError, StoreDataError."""
         if snapshot.verdict is CallStatus.LAYOUT:
-            raise StoreLayoutError(f"{self._partition.tp}: its record has an unknown layout")
+            raise StoreLayoutError(f"{self._partition.tp}: a newer build made its record")
         if snapshot.verdict is not CallStatus.OK:
             raise StoreDataError(f"{self._partition.tp}: the record is {snapshot.verdict.name}")
         if snapshot.moved:
             self._context.metrics.possible_rollbacks.at().inc()
-        return snapshot
 
     async def _reconcile(self, wish: Wish, found: FoundRecord, snapshot: Snapshot) -> bool:
         """Make the record agree with the committed position. True if the position must be committed
@@ -270,10 +274,7 @@ class Recovery:
             ledger.rebuilt(snapshot.epoch)
         if snapshot.verdict is CallStatus.FENCED:
             raise NotYetError("another sidecar owns the partition")
-        if snapshot.verdict is not CallStatus.OK:
-            raise StoreDataError(f"{self._partition.tp}: the record is {snapshot.verdict.name}")
-        if snapshot.moved:
-            self._context.metrics.possible_rollbacks.at().inc()
+        self._check(snapshot)
         if snapshot.lost_chunks:
             self._data_lost("chunks of finished offsets are gone")
         if snapshot.lost_origins:

@@ -65,7 +65,7 @@ ADVICE = {
     "store-unavailable": "Repeat after `Retry-After`; the lease keeps running meanwhile.",
     "store-outcome-unknown": "Repeat: settling is idempotent.",
     "store-data": "An operator has to look at the store; `/readyz` says what is wrong.",
-    "store-layout": "Start the build that `detail` names; see `ackd store finalize`.",
+    "store-layout": "Start the newer build again; this one changes nothing in its records.",
     "store-call": "Please report it with the log lines of that moment; nothing was done.",
     "store-setup": "Correct the store's configuration as `detail` says.",
     "too-many-connections": "Keep connections alive and share them, or raise `connections_max`.",
