@@ -62,7 +62,7 @@ def _grown(kafka: Kafka, folder: Path, topic: str, *, wait: bool) -> list[dict[s
             if wait:
                 cost = Cost(*pids)
                 settle(talk, new, {"do": "retry", "delay_ms": LONG_MS})
-                _until_parked(sidecar, step)
+                _until_moved(sidecar, step)
                 row["send back"] = cost.each(grown)
             else:
                 row |= _leased(talk, pids, held)
@@ -109,15 +109,15 @@ def settle(talk: Talk, leases: list[str], item: dict[str, Any]) -> None:
             raise RuntimeError(f"not settled: {statuses}")
 
 
-def _until_parked(sidecar: Sidecar, count: int) -> None:
+def _until_moved(sidecar: Sidecar, count: int) -> None:
     end = time.monotonic() + LIMIT_S
-    while (parked := _parked(sidecar)) < count:
+    while (moved := _moved(sidecar)) < count:
         if time.monotonic() > end:
-            raise RuntimeError(f"only {parked} of {count} wait in the retry topic")
+            raise RuntimeError(f"only {moved} of {count} wait in the retry topic")
         time.sleep(0.5)
 
 
-def _parked(sidecar: Sidecar) -> float:
+def _moved(sidecar: Sidecar) -> float:
     url = f"http://127.0.0.1:{sidecar.admin_port}/metrics"
     with urllib.request.urlopen(url, timeout=30) as answer:
         lines = answer.read().decode().splitlines()

@@ -2,7 +2,7 @@
 
 Sidecars and consumers are killed with -9, sidecars are stopped and started (two rebalances each)
 and frozen; messages are retried, given back, forgotten, acked too late and given up; keys that hang
-are parked after a second. The judge reads the clients' histories only.
+are blocked after a second. The judge reads the clients' histories only.
 """
 
 import asyncio
@@ -94,7 +94,7 @@ def test_i6_a_thousand_keys_keep_their_order_under_kills_and_rebalances(
     assert verdict.chains > KEYS * 0.95
     assert verdict.delivered >= 10 * KEYS
     assert verdict.redelivered > KEYS / 10
-    assert copies(at_kafka) > 20, "keys were parked"
+    assert copies(at_kafka) > 20, "keys were blocked"
 
 
 def test_i6_on_the_local_queue_with_its_own_store(folder: Path) -> None:

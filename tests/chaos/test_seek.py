@@ -45,8 +45,8 @@ def test_r8_killed_at_every_step_of_a_seek(at_kafka: KafkaAt, folder: Path) -> N
         first = dying(deployment, "s0", moments[0])
         client = Http(first)
         own = leases(client.receive_until(lambda got: len(got) >= COUNT, 90, lease_ms=900_000))
-        # Of each kind one: waits as a copy, its copy is under lease, is parked under its lease.
-        waits, copied, parked, *rest = own
+        # Of each kind one: waits as a copy, its copy is under lease, is forwarded under its lease.
+        waits, copied, forwarded, *rest = own
         asked = client.settle([own[waits], own[copied]], "retry", delay_ms=2_000)
         assert asked == ["retrying"] * 2
         again = client.receive_until(lambda got: len(got) >= 2, 90, lease_ms=900_000)
@@ -68,7 +68,7 @@ def test_r8_killed_at_every_step_of_a_seek(at_kafka: KafkaAt, folder: Path) -> N
         assert sorted(str(each["id"]) for each in again) == sorted([waits, *rest])
         assert {each["attempt"] for each in again} == {1}
         assert set(other.settle(list(leases(again).values()))) == {"acked"}
-        assert other.settle([copies[copied], own[parked]]) == ["acked", "acked"]
+        assert other.settle([copies[copied], own[forwarded]]) == ["acked", "acked"]
         assert other.quiet(3.0) == []
         done = ask(last, "GET", f"/v1/operations/{began['id']}") if began else None
         assert done is None or (done["state"], done["moved"], done["total"]) == ("done", 2, 2)

@@ -1,7 +1,8 @@
 """The store's data of before messages were sent back is put back (I2, I7, R10).
 
-Leases that are extended for long are parked while the store's data is copied, others are taken and
-parked after that. Then the copy comes back: what their holders are told of an ack has to be true.
+Leases that are extended for long are forwarded while the store's data is copied, others are taken
+and forwarded after that. Then the copy comes back: what their holders are told of an ack has to be
+true.
 
 2,000 messages in all. `ACKD_TEST_SET_BACK_S=120` lets that much time pass between the copy and its
 return; the test itself takes no longer than its steps.

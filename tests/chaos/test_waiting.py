@@ -56,7 +56,7 @@ def test_i4_those_that_are_due_come_in_time_while_very_many_wait(
             if later:
                 assert set(client.settle(later, "retry", delay_ms=LONG_MS)) == {"retrying"}
             got += len(found)
-        wait_until(lambda: parked(sidecar.admin_port) >= COUNT - SOON, "all to wait", timeout_s=300)
+        wait_until(lambda: moved(sidecar.admin_port) >= COUNT - SOON, "all to wait", timeout_s=300)
         time.sleep(5.0)  # the last bodies go to the disk, garbage is collected
         memory = resident_mib(sidecar.pid)
         figure(f"memory_with_{COUNT}_waiting_mib", round(memory, 1))
@@ -81,7 +81,7 @@ def metric(port: int, name: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in lines if line.startswith(name + "{"))
 
 
-def parked(port: int) -> float:
+def moved(port: int) -> float:
     """Messages that wait in the retry topic."""
     return metric(port, "ackd_retry_topic_messages")
 

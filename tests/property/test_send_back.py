@@ -202,8 +202,8 @@ class SendBackMachine(RuleBasedStateMachine):
             assert not others, "two copies may be delivered"
             copy.fate = "claimed"
             place = PlaceCopy(copy.offset, copy.generation, attempt=result.attempt)
-            bury = MarkDead(copy.offset, copy.generation)
-            self.pending = [place, bury] if result.state is State.DEAD else [place]
+            mark_dead = MarkDead(copy.offset, copy.generation)
+            self.pending = [place, mark_dead] if result.state is State.DEAD else [place]
         else:
             assert result.outcome is Outcome.HELD
             assert result.when_ms > self.now_ms

@@ -83,10 +83,10 @@ class App:
         self.process = Process(self.world, self.name, self.process.boot + 1)
         self.process.loop.spawn(self._live(), "live")
 
-    def bury(self) -> None:
+    def clean_up(self) -> None:
         """The run is over."""
         for process in (*self._past, self.process):
-            process.loop.bury()
+            process.loop.clean_up()
 
     # --- calls
 

@@ -135,7 +135,7 @@ class Message:
     removed: bool = False
     skipped: bool = False
     acked_before: bool = False
-    buried: bool = False
+    exhausted: bool = False
     cancelled: set[str] = field(default_factory=set)
 
     @property

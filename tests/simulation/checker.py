@@ -154,7 +154,7 @@ class Checker(Decisions):
         """An operator was told that it is over (I2, I7)."""
         message = self.book.message(at)
         self.world.note("operator", f"read {at.partition}/{at.offset}", "cancelled", done)
-        dying = message.buried or any("DEAD" in e.outcomes for e in message.holdings.values())
+        dying = message.exhausted or any("DEAD" in e.outcomes for e in message.holdings.values())
         if not (message.done or (dying and done == "dead")):
             self.world.fail(f"I7: {name_of(at)} told cancelled, and is not over")
         if message.acked_by is not None and done == "acked":

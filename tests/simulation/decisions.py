@@ -98,7 +98,7 @@ class Decisions(Excuses):
                     self._claimed(coordinate, op, result, reply)
                 case MarkDead():
                     message = self.book.message(self.origin(coordinate))
-                    message.buried |= result.outcome is Outcome.DEAD
+                    message.exhausted |= result.outcome is Outcome.DEAD
                 case FinishOrigin() if result.outcome is Outcome.DONE:
                     self._finished(coordinate, op)
                 case RestoreMoved() | RestoreClaimed() if result.number:

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVarTuple, Unpack
 from tests.simulation.world import World
 
 Ts = TypeVarTuple("Ts")
-BURY_TRIES = 50
+CLEAN_UP_TRIES = 50
 US_PER_S = 1_000_000
 
 
@@ -177,7 +177,7 @@ class SimLoop(AbstractEventLoop):
                 self.on_fuse()
         return self.dead or self.frozen
 
-    def bury(self) -> None:
+    def clean_up(self) -> None:
         """Close what is left of the tasks at the end of a run; their clean-up reaches nothing."""
         self.dead = True
         events._set_running_loop(self)
@@ -197,7 +197,7 @@ def _close(task: Task[object]) -> None:
             task.exception()
         return
     coro: Any = task.get_coro()
-    for _ in range(BURY_TRIES):
+    for _ in range(CLEAN_UP_TRIES):
         try:
             coro.close()
         except (RuntimeError, BaseExceptionGroup, asyncio.CancelledError):

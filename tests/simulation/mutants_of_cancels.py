@@ -18,7 +18,7 @@ from tests.simulation.store_client import SimStore
 
 
 class ClaimedOrNot(WrongAsker):
-    """A parked message counts as over although its copy may have claimed it."""
+    """A moved message counts as over although its copy may have claimed it."""
 
     def answered(self, call: RecordCall, op: Op, result: OpResult) -> OpResult:
         """What was finished in its origin record is finished."""

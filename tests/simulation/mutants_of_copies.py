@@ -71,7 +71,7 @@ class SendingEndsTheLease(WrongStore):
 
     def decided(self, record: PartitionRecord, op: Op, result: OpResult) -> OpResult:
         """What was sent back has no deadline."""
-        if op.verb is Verb.SEND and result.outcome is Outcome.SENT:
+        if op.verb is Verb.MOVE_TO_RETRY and result.outcome is Outcome.SENT:
             record.origins[op.offset].slot.when_ms = 0
         return result
 
@@ -89,5 +89,5 @@ MUTANTS = (
         Story(("broker_net", "broker_down"), (("stuck_ms", 1_500),), "slow"),
     ),
     Mutant("any copy may claim", "R2", Parts(memory=ClaimedByAny), SEND_BACK),
-    Mutant("parking ends the lease", "R4", Parts(memory=SendingEndsTheLease), SEND_BACK),
+    Mutant("the move ends the lease", "R4", Parts(memory=SendingEndsTheLease), SEND_BACK),
 )

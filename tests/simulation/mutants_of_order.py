@@ -1,4 +1,4 @@
-"""Planted mistakes about the order of keys (I6) and keys that are parked (R19)."""
+"""Planted mistakes about the order of keys (I6) and keys that are blocked (R19)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ackd.core.record.transitions import Outcome, Verb
 from ackd.ports import Broker, Clock, Store
 from tests.simulation.mutant import Mutant
 from tests.simulation.parts import Parts, SeededRuntime
-from tests.simulation.plan import PARKED, PROMOTED_KEYS, Story
+from tests.simulation.plan import BLOCKED, PROMOTED_KEYS, Story
 from tests.simulation.seams import WrongAsker, WrongStore, nothing
 from tests.simulation.store_client import SimStore
 
@@ -48,11 +48,11 @@ class SaysThatKeysAreFree(WrongStore):
     def decided(self, record: PartitionRecord, op: Op, result: OpResult) -> OpResult:
         """Whoever asks for a key."""
         del record
-        return result._replace(outcome=Outcome.FINISHED) if op.verb is Verb.HEAD else result
+        return result._replace(outcome=Outcome.FINISHED) if op.verb is Verb.ASK_BLOCKER else result
 
 
 class SendsWithoutKey(WrongAsker):
-    """What is sent back parks no key."""
+    """What is sent back blocks no key."""
 
     def asks(self, call: RecordCall, op: Op) -> Op:
         """None is named."""
@@ -60,18 +60,18 @@ class SendsWithoutKey(WrongAsker):
         return replace(op, key=0) if isinstance(op, MoveToRetry) else op
 
 
-class OpensWithoutParkedKeys(SimStore):
-    """A new owner does not hear which keys are parked."""
+class OpensWithoutBlockedKeys(SimStore):
+    """A new owner does not hear which keys are blocked."""
 
     async def open(self, request: Open) -> Snapshot:
         """None are."""
-        return replace(await super().open(request), parked=[])
+        return replace(await super().open(request), blocked=[])
 
 
 def _line(record: PartitionRecord, offset: int) -> list[int]:
     """In which a message stands."""
     origin = record.origins.get(offset)
-    return [] if origin is None or not origin.key else record.parked[origin.key]
+    return [] if origin is None or not origin.key else record.blocked[origin.key]
 
 
 class ClaimsOutOfTurn(WrongStore):
@@ -95,18 +95,18 @@ class FreesWhatIsClaimed(WrongStore):
             line.remove(op.offset)
             origin = record.origins[op.offset]
             if not line:
-                del record.parked[origin.key]
+                del record.blocked[origin.key]
             origin.key = 0
         return result
 
 
-class ParksInFront(WrongStore):
+class BlocksInFront(WrongStore):
     """A follower gets in line before whom it follows."""
 
     def decided(self, record: PartitionRecord, op: Op, result: OpResult) -> OpResult:
         """The newest is the first."""
         line = _line(record, op.offset)
-        if op.verb is Verb.SEND and result.outcome is Outcome.SENT and line:
+        if op.verb is Verb.MOVE_TO_RETRY and result.outcome is Outcome.SENT and line:
             line.remove(op.offset)
             line.insert(0, op.offset)
         return result
@@ -135,14 +135,18 @@ MUTANTS = (
         Parts(runtime=KeepsNoOrder),
         Story(settings=(("ordered", -1),)),
     ),
-    Mutant("a parked key goes on in the window", "R19", Parts(memory=SaysThatKeysAreFree), PARKED),
     Mutant(
-        "taken over without the parked keys", "R19", Parts(store=OpensWithoutParkedKeys), PARKED
+        "a blocked key goes on in the window", "R19", Parts(memory=SaysThatKeysAreFree), BLOCKED
     ),
-    Mutant("sent back without its key", "R19", Parts(store=SendsWithoutKey), PARKED),
-    Mutant("a claim looks at no line", "R19", Parts(memory=ClaimsOutOfTurn), PARKED),
-    Mutant("a key is free when a copy is claimed", "R19", Parts(memory=FreesWhatIsClaimed), PARKED),
-    Mutant("a follower gets in line first", "R19", Parts(memory=ParksInFront), PARKED),
+    Mutant(
+        "taken over without the blocked keys", "R19", Parts(store=OpensWithoutBlockedKeys), BLOCKED
+    ),
+    Mutant("sent back without its key", "R19", Parts(store=SendsWithoutKey), BLOCKED),
+    Mutant("a claim looks at no line", "R19", Parts(memory=ClaimsOutOfTurn), BLOCKED),
+    Mutant(
+        "a key is free when a copy is claimed", "R19", Parts(memory=FreesWhatIsClaimed), BLOCKED
+    ),
+    Mutant("a follower gets in line first", "R19", Parts(memory=BlocksInFront), BLOCKED),
     Mutant(
         "a copy of a forgotten claim frees nobody",
         "R19",

@@ -49,14 +49,16 @@ class MarkedBeforeItsCopy(SimStore):
 
 
 def _over(call: RecordCall, reply: RecordReply) -> RecordCall:
-    placed = {op.offset for op in call.ops if op.verb is Verb.PLACE}
+    placed = {op.offset for op in call.ops if op.verb is Verb.PLACE_COPY}
     pairs = zip(call.ops, reply.results, strict=False)
     return RecordCall(
         call.key,
         [
             FinishOrigin(op.offset, result.fence, reply.rollback_epoch, Finish.SENT)
             for op, result in pairs
-            if op.verb is Verb.SEND and op.offset in placed and result.outcome is Outcome.SENT
+            if op.verb is Verb.MOVE_TO_RETRY
+            and op.offset in placed
+            and result.outcome is Outcome.SENT
         ],
         incarnation=call.incarnation,
     )

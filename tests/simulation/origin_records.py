@@ -56,7 +56,7 @@ def apart(book: Book, at: Coordinate, one: Holding, other: Holding, now_us: int)
 
 
 def lapsed(message: Message, now_ms: int) -> None:
-    """The origin record has decided by its own clock that what was parked there is over (I4).
+    """The origin record has decided by its own clock that the lease there is over (I4).
 
     A jump that nobody measured (R23) may be in its clock and not in that of the copy's record.
     """

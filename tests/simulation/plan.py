@@ -96,11 +96,11 @@ FAILOVER = Story(("store_failover", "fuse"), (("stuck_ms", 1_500),), "slow")
 PROMOTED = Story(("store_failover", "rebalance", "kill"), FAILOVER.settings, FAILOVER.style)
 """The same while partitions move and sidecars die."""
 PROMOTED_KEYS = Story(PROMOTED.faults, (*FAILOVER.settings, ("ordered", 2)), FAILOVER.style)
-"""The same with keys that are parked."""
-PARKED = Story(
+"""The same with keys that are blocked."""
+BLOCKED = Story(
     ("fuse", "broker_net", "rebalance", "kill"), (("stuck_ms", 1_500), ("ordered", 2)), "slow"
 )
-"""The same in the order of two keys, so that keys are parked."""
+"""The same in the order of two keys, so that keys are blocked."""
 ORDERED = 0.2
 """How often a seed of its own choice keeps an order."""
 

@@ -287,8 +287,8 @@ class Run:
                 standing.append(
                     f"{topic.name} {number}: end {log.end} at {watermark} committed {position}"
                 )
-            elif record is not None and record.parked:
-                standing.append(f"{topic.name} {number}: parked {record.parked}")
+            elif record is not None and record.blocked:
+                standing.append(f"{topic.name} {number}: blocked {record.blocked}")
         return standing
 
     def _judge(self) -> None:
@@ -314,15 +314,15 @@ class Run:
                     if left:
                         raise Violation(f"I8: {left} entries left in {sidecar.name}")
 
-    def bury(self) -> None:
+    def clean_up(self) -> None:
         """Take everything apart, so that the next run starts clean."""
         self.world.clear()
         for sidecar in self.sidecars:
-            sidecar.bury()
+            sidecar.clean_up()
         for app in self.apps:
-            app.bury()
+            app.clean_up()
         for sender in self.senders:
-            sender.bury()
+            sender.clean_up()
 
 
 def _publish(plan: Plan) -> PublishSettings:
@@ -373,7 +373,7 @@ def simulate(
     finally:
         logger.removeHandler(alarm)
         logger.setLevel(logging.CRITICAL + 1)
-        run.bury()
+        run.clean_up()
         logger.setLevel(before)
         logger.propagate = True
         if collecting:

@@ -75,7 +75,7 @@ class Seeks:
         self.skip_below(place, position)
 
     def skip_below(self, place: Place, position: int) -> None:
-        """The group has passed these. So their leases are over, unless they are parked."""
+        """The group has passed these. So their leases are over, unless they are forwarded."""
         topic = self._topic(place.topic_id)
         if topic is None:
             return

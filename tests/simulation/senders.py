@@ -37,9 +37,9 @@ class Sender:
         self.process = Process(world, name)
         self.process.loop.spawn(self._live(), "live")
 
-    def bury(self) -> None:
+    def clean_up(self) -> None:
         """The run is over."""
-        self.process.loop.bury()
+        self.process.loop.clean_up()
 
     async def _live(self) -> None:
         while not self.calm:

@@ -168,10 +168,10 @@ class Sidecar:
         latency_us = self._random.randint(50, 2_000)
         self.place.world.after(latency_us, request.answer, result, error)
 
-    def bury(self) -> None:
+    def clean_up(self) -> None:
         """The run is over."""
         for process in (*self.past, self.process):
-            process.loop.bury()
+            process.loop.clean_up()
 
 
 async def ask(

@@ -14,7 +14,7 @@ STORIES: Final = {
     "failover": plan.FAILOVER,
     "promoted": plan.PROMOTED,
     "promoted-keys": plan.PROMOTED_KEYS,
-    "parked": plan.PARKED,
+    "blocked": plan.BLOCKED,
     "redrive": plan.REDRIVE,
     "seek": plan.SEEK,
     "reset": plan.RESET,

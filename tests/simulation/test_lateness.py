@@ -36,7 +36,7 @@ def run() -> Iterator[Run]:
         sidecar.boot()
         run.world.run(run.world.now_us + 3 * S)
     yield run
-    run.bury()
+    run.clean_up()
 
 
 def ask(run: Run, sidecar: Sidecar, work: Callable[[Runtime], Awaitable[object]]) -> object:
@@ -93,7 +93,7 @@ def test_a_foreign_retry_is_learnt_soon_after_an_idle_time(run: Run, idle_ms: in
 
 @pytest.mark.parametrize("at_owner", [True, False])
 @pytest.mark.parametrize("do", [SettleVerb.RETRY, SettleVerb.RELEASE])
-def test_a_parked_lease_that_ends_early_frees_its_copy(
+def test_a_forwarded_lease_that_ends_early_frees_its_copy(
     run: Run, do: SettleVerb, *, at_owner: bool
 ) -> None:
     """R4, I4: its copy asks the origin record when the lease ends, and this one ends before its

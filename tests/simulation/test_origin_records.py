@@ -59,4 +59,4 @@ def test_only_a_rollback_that_takes_the_record_counts(lost: int, gone: int) -> N
     for _ in range(2):
         Nemesis(run)._roll_back(lost, silent=False)
     assert len(run.checker.book.ledger(ORIGIN._replace(topic_id=topic_id).place).gone_us) == gone
-    run.bury()
+    run.clean_up()

@@ -27,7 +27,7 @@ def run() -> Iterator[Run]:
     settings = (("sidecars", 1), ("partitions", 1), ("before", 0), ("store_timeout_ms", 500))
     run = Run(1, Story(settings=settings))
     yield run
-    run.bury()
+    run.clean_up()
 
 
 def _boot(run: Run) -> Sidecar:
@@ -114,7 +114,7 @@ def test_after_a_loss_of_all_data_the_sidecars_agree_on_a_key() -> None:
     finish(run.server.memory.put(LEASE_KEY, b"another" * 5))
     run.world.run(run.world.now_us + 2 * HEARTBEAT_MS * MS)
     assert _key(first) == _key(second) == b"another" * 5
-    run.bury()
+    run.clean_up()
 
 
 def _key(sidecar: Sidecar) -> bytes:

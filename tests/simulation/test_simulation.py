@@ -16,11 +16,11 @@ from tests.simulation.mutant import Mutant
 from tests.simulation.mutants import MUTANTS
 from tests.simulation.parts import PARTS
 from tests.simulation.plan import (
+    BLOCKED,
     FAILOVER,
     KEYS,
     KINDS,
     OUTGROWN,
-    PARKED,
     PROMOTED,
     PROMOTED_KEYS,
     REDRIVE,
@@ -62,7 +62,7 @@ def test_no_seed_breaks_an_invariant(chunk: int) -> None:
         # A chunk was lost while nobody owned the partition; its next owner had owned it (R14).
         (26, Story(("evict", "rebalance", "kill"))),
         # Copies in line filled the buffer, and the first of them was not fetched (R19, I8).
-        (35, PARKED),
+        (35, BLOCKED),
         # An ack that a forgotten origin record had, and one that came before the origin record was
         # restored (R10).
         (41, AWAY),
@@ -70,12 +70,13 @@ def test_no_seed_breaks_an_invariant(chunk: int) -> None:
         (56, AWAY),
         # The first answer to an ack was lost, the repeat's was not; then the ack was (R10).
         (65, AWAY),
-        # A record was lost as a whole, and origin records of before were parked in the new one (R2,
+        # A record was lost as a whole, and origin records of before came into the new one (R2,
         # R19).
         (95, IN_ORDER),
         # Two failovers, one behind the other: what was let go was repeated only once (R10).
         (92, PROMOTED_KEYS),
-        # An extension of a parked lease was served by another one than who sent it back (R4, R10).
+        # An extension of a forwarded lease was served by another one than who sent it back (R4,
+        # R10).
         (102, PROMOTED),
         # A copy was acked whose claim was forgotten, and its line waited for it for ever (R19).
         (97, PROMOTED_KEYS),
@@ -175,8 +176,8 @@ def test_i7_already_acked_is_told_of_acked_ones_alone(story: Story, seeds: tuple
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("kind", LOSE_NOTHING)
-def test_r19_keys_are_parked_as_a_whole_under_each_fault(kind: str) -> None:
-    """I6 at each grant, from the window or from a copy; in the end no key is parked."""
+def test_r19_keys_are_blocked_as_a_whole_under_each_fault(kind: str) -> None:
+    """I6 at each grant, from the window or from a copy; in the end no key is blocked."""
     for seed in range(3):
         settings = (("stuck_ms", 1_000 + 500 * (seed % 3)), ("ordered", 1 + seed))
         outcome = simulate(seed, Story((kind, "rebalance"), settings, "slow"))
@@ -374,10 +375,10 @@ def test_a_lost_target_is_named() -> None:
 
 def test_the_printed_command_repeats_the_failure() -> None:
     """With the story in which it failed; alone the seed is another run."""
-    failed = replace(simulate(3, PARKED), violation="I1: as if")
+    failed = replace(simulate(3, BLOCKED), violation="I1: as if")
     *_, again = rerun(failed).splitlines()
     command = shlex.split(again.partition(": ")[2])
-    assert command[1:5] == ["-m", "tests.simulation", "--story", "parked"]
+    assert command[1:5] == ["-m", "tests.simulation", "--story", "blocked"]
     said = subprocess.run(
         [sys.executable, *command[1:]], cwd=REPO, capture_output=True, text=True, check=False
     )

@@ -55,7 +55,7 @@ def staying(seed: int, slowest_ms: int) -> list[str]:
         run.world.run(run.world.now_us + (2 * STUCK_MS + 10 * slowest_ms) * MS + 2 * S)
         return [f"seed {seed}: {at}" for at in places if not run.checker.book.message(at).sent]
     finally:
-        run.bury()
+        run.clean_up()
 
 
 @pytest.mark.parametrize("slowest_ms", [3, 100, SLOWEST_MS])

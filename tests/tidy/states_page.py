@@ -14,9 +14,9 @@ VERBS = (
     Verb.EXTEND,
     Verb.DEAD,
     Verb.RELEASE,
-    Verb.SEND,
-    Verb.BURY,
-    Verb.PLACE,
+    Verb.MOVE_TO_RETRY,
+    Verb.MARK_DEAD,
+    Verb.PLACE_COPY,
     Verb.FINISH,
 )
 
@@ -39,11 +39,11 @@ has repaired the record; *unrepaired* means that the request is tried again, the
 
 As the holder of the newest token sees it. With an older token the message looks `gone`, unless it
 is acked. `grant` is the owner's request to hand a message out; while a message is `leased`, or
-`waiting` and not yet due, it answers *held*. The last four are the owner's too: `send` moves a
-message into its origin record on the way to the retry topic, `bury` gives it up because its
-attempts are used up, `place` lets a copy from the retry topic in that has claimed its origin
-record, `finish` comes after the copy (dead letter or retry) was stored. *lost* changes nothing.
-Settles that count in phase `expired` say `late`.
+`waiting` and not yet due, it answers *held*. The last four are the owner's too: `move to retry`
+moves a message into its origin record on the way to the retry topic, `mark dead` gives it up
+because its attempts are used up, `place copy` lets a copy from the retry topic in that has claimed
+its origin record, `finish` comes after the copy (dead letter or retry) was stored. *lost* changes
+nothing. Settles that count in phase `expired` say `late`.
 
 While a message is `sending`, and after it was sent, its settles are decided by this same table in
 the origin record, which holds the lease or the delay as it was. Once a copy has claimed the origin
@@ -54,7 +54,7 @@ record, nothing changes there any more: an ack or an extend is *lost*, a repeat 
 
 def page() -> str:
     """The whole page."""
-    names = [verb.name.lower() for verb in VERBS]
+    names = [verb.name.lower().replace("_", " ") for verb in VERBS]
     lines = ["| phase | " + " | ".join(names) + " |", "|---" * (len(names) + 1) + "|"]
     for phase in Phase:
         cells = [_cell(phase, verb) for verb in VERBS]

@@ -120,7 +120,7 @@ PLANTED: list[tuple[Check, str, str]] = [
     (
         ledger_is_closed,
         "sidecar/ackd/engine/base/run.py",
-        written("part.ledger.order.parked[1] = 2"),
+        written("part.ledger.order.blocked[1] = 2"),
     ),
     (ledger_is_closed, "sidecar/ackd/engine/base/run.py", written("part.ledger.limits.most += 1")),
     (ledger_is_closed, "sidecar/ackd/engine/base/run.py", written("part.ledger.waits.clear()")),

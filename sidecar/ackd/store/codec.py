@@ -188,7 +188,7 @@ def decode_head(answer: list[bytes]) -> tuple[Snapshot, Iterator[list[SlotView]]
     raw_slots: dict[int, bytes] = {}
     for name, data in zip(answer[2::2], answer[3::2], strict=True):
         if name == b"k":
-            snapshot.parked = _keys(data)
+            snapshot.blocked = _keys(data)
             continue
         index = int(name[1:])
         if name[:1] == b"b":
@@ -206,7 +206,7 @@ def decode_head(answer: list[bytes]) -> tuple[Snapshot, Iterator[list[SlotView]]
 
 
 def _keys(data: bytes) -> list[int]:
-    """Parked keys, in order."""
+    """Blocked keys, in order."""
     size = _KEY_BYTES
     return sorted(int.from_bytes(data[at : at + size], "big") for at in range(0, len(data), size))
 

@@ -1,6 +1,6 @@
 -- ledger, 5: what a grant, a settle or a look does to one offset.
 
--- GRANT, the settles, FINISH and LOOK; false when a chunk is lost.
+-- GRANT, the settles, FINISH and LOOK_UP; false when a chunk is lost.
 local function transition(verb, offset, fence, rollback_epoch, attempt, arg, group, counted) -- tidy: long-function -- the hot path; each function that is made here costs every flush
   local page_b, at_b, value, weight = bits_of(offset)
   local at = offset % PAGE_SLOTS
@@ -30,10 +30,10 @@ local function transition(verb, offset, fence, rollback_epoch, attempt, arg, gro
   elseif state == State.LEASED and when_ms <= now then
     phase = Phase.EXPIRED
   end
-  if sent and (verb >= Verbs.SETTLE_FIRST and verb <= Verbs.SETTLE_LAST or verb == Verb.LOOK) then
+  if sent and (verb >= Verbs.SETTLE_FIRST and verb <= Verbs.SETTLE_LAST or verb == Verb.LOOK_UP) then
     -- From here on the origin record is the slot (`origin.settle`).
     origin = origins().of(offset)
-    if not origin or verb == Verb.LOOK and origin[Origin.CLAIMED] == 1 then
+    if not origin or verb == Verb.LOOK_UP and origin[Origin.CLAIMED] == 1 then
       answer(over and phase == Phase.ACKED and Outcome.UNREPAIRED or Outcome.LOST,
         over and State.FINISHED or state, s_attempt, s_fence, when_ms, first, 0, offset)
       return true
@@ -44,7 +44,7 @@ local function transition(verb, offset, fence, rollback_epoch, attempt, arg, gro
       phase = Phase.ACKED
     elseif state == State.LEASED and when_ms <= now then
       phase = Phase.EXPIRED
-      if origin[Origin.CLAIMED] == 0 and verb ~= Verb.LOOK and (verb ~= Verb.EXTEND or counted == 1)
+      if origin[Origin.CLAIMED] == 0 and verb ~= Verb.LOOK_UP and (verb ~= Verb.EXTEND or counted == 1)
           and rollback_epoch ~= h_rollback_epoch and now < repair_until then
         -- Its copy was perhaps claimed, and a rollback forgot that (`origin.settle`).
         answer(Outcome.UNREPAIRED, over and State.FINISHED or State.SENDING, s_attempt, s_fence,
@@ -67,10 +67,10 @@ local function transition(verb, offset, fence, rollback_epoch, attempt, arg, gro
   if verb == Verb.GRANT or verb >= Verbs.MOVE_FIRST and verb <= Verbs.MOVE_LAST then
     local held = 0
     if verb ~= Verb.GRANT then
-      if verb == Verb.SEND and origins().missing then return false end
-      if verb == Verb.BURY and not over then
+      if verb == Verb.MOVE_TO_RETRY and origins().missing then return false end
+      if verb == Verb.MARK_DEAD and not over then
         if fence ~= s_fence then
-          phase = Phase.READY -- as if there were nothing to bury
+          phase = Phase.READY -- as if there were nothing to mark
         elseif s_attempt < attempt then
           answer(Outcome.REFUSED, state, s_attempt, s_fence, when_ms, first, 0, offset)
           return true
@@ -80,18 +80,18 @@ local function transition(verb, offset, fence, rollback_epoch, attempt, arg, gro
     if over or phase == Phase.DEAD or phase == Phase.SENDING then
       held = 0
     elseif verb ~= Verb.GRANT then
-      if verb == Verb.SEND and phase == Phase.READY then
+      if verb == Verb.MOVE_TO_RETRY and phase == Phase.READY then
         -- Never handed out: it goes only behind others of its key (R19).
         if arg ~= 0 and now < repair_until then
           held = repair_until
         elseif arg == 0 or not Origins.line(arg) then
           phase = Phase.FORGOTTEN -- as if there were nothing to send
         end
-      elseif phase == Phase.READY or verb == Verb.PLACE then
+      elseif phase == Phase.READY or verb == Verb.PLACE_COPY then
         held = 0
       elseif now < repair_until then
         held = repair_until
-      elseif verb == Verb.BURY and phase == Phase.EXPIRED and now < grace_until then
+      elseif verb == Verb.MARK_DEAD and phase == Phase.EXPIRED and now < grace_until then
         held = grace_until
       end
     elseif now < repair_until then
@@ -111,13 +111,13 @@ local function transition(verb, offset, fence, rollback_epoch, attempt, arg, gro
     if phase ~= Phase.DEAD and fence > s_fence and fence > fence_floor
         and not (phase == Phase.LEASED and s_rollback_epoch == h_rollback_epoch and rollback_epoch ~= h_rollback_epoch) then
       phase = now < repair_until and Phase.FORGOTTEN
-        or verb == Verb.LOOK and Phase.GONE or Phase.EXPIRED
+        or verb == Verb.LOOK_UP and Phase.GONE or Phase.EXPIRED
     else
       -- (For a FINISH as if there were nothing to finish: it is not over.)
       phase = verb == Verb.FINISH and Phase.READY or Phase.GONE
     end
   end
-  if verb == Verb.LOOK then
+  if verb == Verb.LOOK_UP then
     local outcome = Outcome.LOST
     if phase == Phase.ACKED then
       outcome = Outcome.ALREADY_ACKED
@@ -167,19 +167,19 @@ local function transition(verb, offset, fence, rollback_epoch, attempt, arg, gro
       if offset >= watermark then finish(offset) end
       if E.any and (verb ~= Verb.FINISH or arg ~= Finish.SENT) then E.over[offset] = true end
     else
-      if verb == Verb.GRANT or verb == Verb.SEND then
+      if verb == Verb.GRANT or verb == Verb.MOVE_TO_RETRY then
         local was = s_fence
         s_fence = fences[group]
         if not s_fence then
           s_fence = max(h_fence + 1, now_us)
           fences[group], h_fence = s_fence, s_fence
         end
-        if verb == Verb.SEND then
+        if verb == Verb.MOVE_TO_RETRY then
           local old = Origins.of(offset)
           if old then Origins.leave(offset, old) else Origins.count = Origins.count + 1 end
           local sent_ = { state, s_attempt, releases, was, s_rollback_epoch, when_ms, first, s_fence, 0, 0, 0, 0, 0 }
           Origins.set(offset, sent_)
-          if arg ~= 0 then Origins.park(offset, sent_, arg) end
+          if arg ~= 0 then Origins.block(offset, sent_, arg) end
         else
           s_attempt = math.min(s_attempt + 1, Bound.ATTEMPT_MAX)
           when_ms = now + arg
@@ -192,7 +192,7 @@ local function transition(verb, offset, fence, rollback_epoch, attempt, arg, gro
         s_fence, s_rollback_epoch, s_attempt, when_ms = fence, rollback_epoch, attempt, max(from, now + arg)
         if first == 0 then first = floor(now / 1000) end
         h_fence = max(h_fence, fence)
-      elseif verb == Verb.PLACE then
+      elseif verb == Verb.PLACE_COPY then
         s_fence, s_rollback_epoch, s_attempt = fence, h_rollback_epoch, attempt
         when_ms, first = arg == 0 and now or arg, group == 0 and floor(now / 1000) or group
         h_fence = max(h_fence, fence)

@@ -1,7 +1,7 @@
 -- Take or read a partition's record: `create` and `open_record` of core/record/decide.py.
 --
 -- The answer is a list: the packed header, the previous owner, then a name and the bytes of each
--- chunk (`s<n>` slots, `b<n>` bits; no bytes = the chunk is lost), and `k` with the parked keys.
+-- chunk (`s<n>` slots, `b<n>` bits; no bytes = the chunk is lost), and `k` with the blocked keys.
 local META, ARG = KEYS[1], ARGV[1]
 local BASE = sub(META, 1, -2)
 local OPENED = ">BBBI8I8I8I8I8I4HI8I8I8B"

@@ -62,7 +62,7 @@ Origins.packed = function(origin)
   return origin[Origin.KEY] == 0 and raw or raw .. pack(KEYED, origin[Origin.KEY], origin[Origin.BEFORE], origin[Origin.AFTER])
 end
 
--- --- lines of parked keys (core/record/copies.py)
+-- --- key queues (core/record/copies.py)
 Origins.line = function(key)
   local line = Origins.lines[key]
   if line == nil then
@@ -86,7 +86,7 @@ local function tie(offset, side, value)
   Origins.set(offset, origin)
 end
 
-Origins.park = function(offset, origin, key)
+Origins.block = function(offset, origin, key)
   local line = Origins.line(key)
   origin[Origin.KEY], origin[Origin.BEFORE], origin[Origin.AFTER] = key, 0, 0
   if not line then
@@ -124,7 +124,7 @@ local function behind(offset, line)
     first[Origin.CLAIMED] == 1 and first[Origin.COPY_PARTITION] or 0, 0, offset)
 end
 
-Origins[Verb.HEAD] = function(offset, _, _, _, key)
+Origins[Verb.ASK_BLOCKER] = function(offset, _, _, _, key)
   local line = Origins.line(key)
   if line then return behind(offset, line) end
   answer(Outcome.FINISHED, State.READY, 0, 0, 0, 0, 0, offset)

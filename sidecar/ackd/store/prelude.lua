@@ -4,7 +4,7 @@
 --   b<n>  bits of finished offsets n * 2^15 ...: always 4096 bytes, so that a missing key shows
 --   s<n>  slots of offsets n * 2^8 ...: always 256 * 23 bytes
 --   x     zset: offsets finished in another way than by an ack, score = since_ms * 8 + reason
---   p     hash: origin records by offset (core/record/copies.py), lines of parked keys (core/record/copies.py); q: list of those that were closed, oldest first
+--   p     hash: origin records by offset (core/record/copies.py), key queues (core/record/copies.py); q: list of those that were closed, oldest first
 --   j     list: settles by others than the owner, newest last
 --   e     hash: what applications said of failures, by offset (core/record/failures.py)
 -- Meta fields: c, h = head (packed below), o = owner, r = server run, b<n> and s<n> = that chunk lives,

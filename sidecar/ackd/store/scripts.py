@@ -58,11 +58,11 @@ _NUMBERS |= {
     "Verbs": {
         "SETTLE_FIRST": min(transitions.SETTLES),
         "SETTLE_LAST": max(transitions.SETTLES),
-        "MOVE_FIRST": transitions.Verb.SEND,
-        "MOVE_LAST": transitions.Verb.PLACE,
-        "SLOT_LAST": transitions.Verb.LOOK,
-        "ORIGIN_LAST": transitions.Verb.HEAD,
-        "UPKEEP_FIRST": transitions.Verb.HOLE,
+        "MOVE_FIRST": transitions.Verb.MOVE_TO_RETRY,
+        "MOVE_LAST": transitions.Verb.PLACE_COPY,
+        "SLOT_LAST": transitions.Verb.LOOK_UP,
+        "ORIGIN_LAST": transitions.Verb.ASK_BLOCKER,
+        "UPKEEP_FIRST": transitions.Verb.GAP,
     },
 }
 _ENUMS: tuple[type[IntEnum], ...] = (

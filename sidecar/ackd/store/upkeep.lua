@@ -112,7 +112,7 @@ end
 
 upkeep = {}
 
-upkeep[Verb.HOLE] = function(offset, arg, group, _, counted)
+upkeep[Verb.GAP] = function(offset, arg, group, _, counted)
   doubt(counted, offset, arg)
   local kept, start = 0, max(offset, watermark)
   for c = floor(offset / Size.BITS_CHUNK), max(floor(offset / Size.BITS_CHUNK),
@@ -305,7 +305,7 @@ upkeep[Verb.RESTORE] = function(offset, arg, group, rollback_epoch, counted, fen
     origin[Origin.COPY_PARTITION], origin[Origin.COPY_OFFSET], origin[Origin.CLAIMED] = group, arg - 1, 1
     Origins.set(offset, origin)
   elseif origin[Slot.STATE] ~= State.FINISHED and counted == 1 and arg ~= 0 and origin[Origin.KEY] == 0 and origin[Origin.CLOSED_MS] == 0 then
-    Origins.park(offset, origin, arg)
+    Origins.block(offset, origin, arg)
     Origins.set(offset, origin)
   end
   local over = offset < watermark or finished(offset)

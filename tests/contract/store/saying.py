@@ -8,7 +8,7 @@ from ackd.core.record.protocol import FailureTexts, RecordCall
 from ackd.core.record.transitions import Verb
 from ackd.store import codec
 
-FAILURES = {Verb.RETRY, Verb.DEAD, Verb.PLACE, Verb.BURY}
+FAILURES = {Verb.RETRY, Verb.DEAD, Verb.PLACE_COPY, Verb.MARK_DEAD}
 
 
 def random_said(rng: random.Random, ops: list[Op]) -> list[FailureTexts]:

@@ -95,7 +95,7 @@ def sends(start: int) -> list[Op]:
     return [MoveToRetry(start + n, start + n + 1) for n in range(CALL)]
 
 
-async def parked(store: Store) -> float:
+async def moved(store: Store) -> float:
     """A message that was sent back."""
     owner = await leased(store, range(COUNT))
     for start in range(0, COUNT, CALL):
@@ -216,7 +216,7 @@ MEASURES: dict[str, Callable[[Store], Awaitable[float]]] = {
     "a message under lease or waiting in the window": lease,
     "the same, if no other is within 256 offsets": far_lease,
     "32,768 offsets above the position, however many are finished": chunk,
-    "a message sent back, until ten minutes after its copy was claimed": parked,
+    "a message sent back, until ten minutes after its copy was claimed": moved,
     "a message that failed with a `reason`, beside its two texts (4,096 of a partition)": texts,
     "a message sent back or dead, for an hour": exception,
     "a settle at another sidecar than the owner (the last 10,000 of a partition)": journal,

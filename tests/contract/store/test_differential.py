@@ -150,7 +150,7 @@ class Pair:
         self.client.delete(f"{self.meta[:-1]}p")
         if self.record is not None:
             self.record.origins.clear()
-            self.record.parked.clear()
+            self.record.blocked.clear()
 
 
 def _settle(rng: random.Random, pair: Pair, offset: int) -> Settle:
@@ -169,7 +169,7 @@ def _settle(rng: random.Random, pair: Pair, offset: int) -> Settle:
 
 def _sending(rng: random.Random, pair: Pair, offset: int) -> Op:
     """What sends a message back, and what its copies ask."""
-    kind = rng.choice(["send", "send", "send", "bury", "place", "finish", "claim", "claim", "claim",
+    kind = rng.choice(["send", "send", "send", "mark", "place", "finish", "claim", "claim", "claim",
                        "close", "over", "over", "head", "restore", "restore"])  # fmt: skip
     key = rng.choice(LINES)
     if kind == "send":
@@ -178,7 +178,7 @@ def _sending(rng: random.Random, pair: Pair, offset: int) -> Op:
         return MoveToRetry(offset, rng.randrange(3), key)
     if kind == "head":
         return AskBlocker(key or 1)
-    if kind == "bury":
+    if kind == "mark":
         offset, fence, _, attempt = rng.choice(pair.tokens[-40:] or [(offset, 0, 0, 1)])
         return MarkDead(offset, fence, deliveries_max=max(attempt + rng.choice([-1, 0, 0, 1]), 0))
     if kind == "place":
@@ -350,8 +350,8 @@ def test_the_script_decides_like_the_record(client: Any, seed: int, steps: int) 
     _story(client, seed, steps)
 
 
-def test_r19_parked_keys_are_decided_like_in_the_record(client: Any) -> None:
-    """Few offsets, two keys, all that parks and frees; each kind of answer was seen."""
+def test_r19_blocked_keys_are_decided_like_in_the_record(client: Any) -> None:
+    """Few offsets, two keys, all that blocks and frees; each kind of answer was seen."""
     seen: Counter[str] = Counter()
     for seed in range(25):
         client.flushall()
@@ -363,7 +363,7 @@ def test_r19_parked_keys_are_decided_like_in_the_record(client: Any) -> None:
             chance = rng.random()
             if chance < 0.05:
                 snapshot = pair.open(random_open(rng, pair))
-                seen["parked"] += bool(snapshot.parked)
+                seen["blocked"] += bool(snapshot.blocked)
                 continue
             pair.seq += 1
             ops = [_about_keys(rng, pair) for _ in range(rng.choice([1, 1, 3, 8]))]
@@ -375,7 +375,7 @@ def test_r19_parked_keys_are_decided_like_in_the_record(client: Any) -> None:
             reply = pair.apply(RecordCall(pair.key, ops, pair.term, pair.seq, said=said))
             seen["errors"] += reply.said
             seen.update(result.outcome.name for result in reply.results)
-    wanted = "BEHIND CLAIMED SENT FINISHED REFUSED HELD LOST parked errors"
+    wanted = "BEHIND CLAIMED SENT FINISHED REFUSED HELD LOST blocked errors"
     assert all(seen[name] > 5 for name in wanted.split()), seen
 
 

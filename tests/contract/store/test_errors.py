@@ -73,7 +73,7 @@ async def test_a_takeover_changes_nothing_and_a_reset_forgets(store: Store) -> N
     assert await errors(successor, 5) == [None]
 
 
-async def test_r4_what_is_said_of_a_parked_message_goes_on_with_its_copy(store: Store) -> None:
+async def test_r4_what_is_said_of_a_moved_message_goes_on_with_its_copy(store: Store) -> None:
     """Kept in its origin record behind the finish, until its copy has taken it over."""
     owner, retry_copy = await opened(store), await opened(store)
     (ack,) = await owner.grant(7, lease_ms=60_000)

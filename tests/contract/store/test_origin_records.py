@@ -82,7 +82,7 @@ async def ended(owner: Owner, ack: Settle) -> None:
     await wait_until_async(late, "the end of a lease")
 
 
-async def test_r4_a_live_lease_is_parked_and_its_token_goes_on_counting(store: Store) -> None:
+async def test_r4_a_live_lease_is_forwarded_and_its_token_goes_on_counting(store: Store) -> None:
     owner = Owner(store)
     await owner.open()
     (ack,) = await owner.grant(5)
@@ -168,24 +168,26 @@ async def test_a_claimed_retry_copy_gets_a_slot_once(store: Store) -> None:
     assert (await owner.one(place)).state is State.LEASED
     assert (await owner.one(ack)).outcome is Outcome.ACKED
     assert (await owner.one(place)).outcome is Outcome.FINISHED
-    bury = MarkDead(71, 12345)
-    buried = (await owner.call(replace(place, offset=71), bury)).results[1]
-    assert (buried.outcome, buried.fence) == (Outcome.DEAD, 12345)
+    mark_dead = MarkDead(71, 12345)
+    marked = (await owner.call(replace(place, offset=71), mark_dead)).results[1]
+    assert (marked.outcome, marked.fence) == (Outcome.DEAD, 12345)
 
 
-async def test_attempts_that_are_used_up_are_buried_unless_somebody_was_first(store: Store) -> None:
+async def test_attempts_that_are_used_up_are_dead_lettered_unless_somebody_was_first(
+    store: Store,
+) -> None:
     owner = Owner(store)
     await owner.open()
     working, gone, released = await owner.grant(1, 2, 3)
-    bury = MarkDead(1, working.fence, deliveries_max=1)
-    assert (await owner.one(bury)).outcome is Outcome.HELD
+    mark_dead = MarkDead(1, working.fence, deliveries_max=1)
+    assert (await owner.one(mark_dead)).outcome is Outcome.HELD
     await owner.one(working)
-    assert (await owner.one(bury)).outcome is Outcome.FINISHED
+    assert (await owner.one(mark_dead)).outcome is Outcome.FINISHED
     await owner.one(gone._replace(verb=Verb.RETRY, for_ms=90_000))
-    assert (await owner.one(replace(bury, offset=2, fence=1))).outcome is Outcome.LOST
-    assert (await owner.one(replace(bury, offset=2))).outcome is Outcome.DEAD
+    assert (await owner.one(replace(mark_dead, offset=2, fence=1))).outcome is Outcome.LOST
+    assert (await owner.one(replace(mark_dead, offset=2))).outcome is Outcome.DEAD
     await owner.one(released._replace(verb=Verb.RELEASE))
-    fewer = await owner.one(replace(bury, offset=3))
+    fewer = await owner.one(replace(mark_dead, offset=3))
     assert (fewer.outcome, fewer.attempt) == (Outcome.REFUSED, 0)
 
 
@@ -222,7 +224,7 @@ async def test_r1_a_truncated_log_ends_what_lies_above_the_cut_and_keeps_what_is
 ) -> None:
     owner = Owner(store)
     await owner.open()
-    low, waits, high, parked, sent_low = await owner.grant(2, 3, 8, 9, 4)
+    low, waits, high, forwarded, sent_low = await owner.grant(2, 3, 8, 9, 4)
     assert waits.offset == 3
     await owner.one(waits._replace(verb=Verb.RETRY, for_ms=0))
     copies = [await send(owner, offset) for offset in (9, 4)]
@@ -235,7 +237,7 @@ async def test_r1_a_truncated_log_ends_what_lies_above_the_cut_and_keeps_what_is
     assert [offset for offset in range(12) if offset in ChunkedBitmap.of(snapshot.chunks)] == [4, 6]
     assert (await owner.one(low)).outcome is Outcome.ACKED
     assert (await owner.one(high)).outcome is Outcome.LOST
-    assert (await owner.one(parked)).outcome is Outcome.LOST
+    assert (await owner.one(forwarded)).outcome is Outcome.LOST
     assert (await claim(owner, 9, copies[0])).outcome is Outcome.FINISHED
     assert (await claim(owner, 4, copies[1])).outcome is Outcome.HELD
     assert (await owner.one(sent_low)).outcome is Outcome.ACKED

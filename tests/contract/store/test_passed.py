@@ -72,7 +72,7 @@ class _Passed:
     ) -> OpResult:
         """With the token of before the failover."""
         fence = self.leases[offset - 1].fence
-        if verb is Verb.LOOK:
+        if verb is Verb.LOOK_UP:
             return self.one(LookUp(offset, fence, rollback_epoch))
         return self.one(Settle(verb, offset, fence, rollback_epoch, 1, MINUTE_MS, counted=counted))
 
@@ -94,7 +94,7 @@ def test_i7_its_lease_is_not_lost_before_the_repair_is_over(
     assert store.settle(verb).outcome is Outcome.UNREPAIRED
     assert store.settle(verb, rollback_epoch=4).outcome is Outcome.LOST  # no token of before
     assert store.settle(verb, 3).outcome not in (Outcome.LOST, Outcome.UNREPAIRED)  # not passed
-    assert store.settle(Verb.LOOK).outcome is Outcome.ALREADY_ACKED
+    assert store.settle(Verb.LOOK_UP).outcome is Outcome.ALREADY_ACKED
 
 
 @pytest.mark.parametrize("ended", [_wait, _replayed])
@@ -125,7 +125,7 @@ def test_r10_its_origin_record_decides_as_soon_as_it_is_restored(client: Any, ve
 def test_r4_a_origin_record_that_is_known_decides_at_once(client: Any) -> None:
     store = _Passed(client, before=False, sent=2)
     assert store.settle(Verb.EXTEND, 1).outcome is Outcome.UNREPAIRED
-    assert store.settle(Verb.LOOK, 2).outcome is Outcome.HELD
+    assert store.settle(Verb.LOOK_UP, 2).outcome is Outcome.HELD
     assert store.settle(Verb.EXTEND, 2).outcome is Outcome.EXTENDED
     assert store.settle(Verb.ACK, 2).outcome is Outcome.ACKED
 

@@ -139,7 +139,7 @@ class Worker:
         await wait_until_async(there, f"{count} dead letters")
         return list((await self.runtime.dead.page(NAME, None, 100)).messages)
 
-    async def parked(self) -> None:
+    async def moved(self) -> None:
         """Wait until a copy waits for the end of the lease of its message."""
 
         async def claiming() -> bool:

@@ -74,13 +74,13 @@ async def test_a_message_that_waits_for_its_retry(shop: Shop, then: CancelTo) ->
 
 
 @BOTH
-async def test_a_parked_message_and_its_copy(shop: Shop, then: CancelTo) -> None:
+async def test_a_moved_message_and_its_copy(shop: Shop, then: CancelTo) -> None:
     """R2: the lease is in the origin record, the copy asks there; later the copy has the lease."""
     worker = await shop.start(**SOON)
     await worker.publish(2)
     stuck, other = await worker.collect(2, lease_ms=60_000)
     await worker.settle(other, SettleVerb.ACK)
-    await worker.parked()
+    await worker.moved()
     await worker.runtime.cancel(NAME, stuck.id, then, "wrong video")
     told = await worker.settle(stuck, SettleVerb.EXTEND)
     assert (told.status, told.cancelled and told.cancelled.then) == ("lost", then)
@@ -102,16 +102,16 @@ async def test_a_copy_under_its_own_lease(shop: Shop) -> None:
 
 
 @BOTH
-@pytest.mark.parametrize("parked", [False, True])
+@pytest.mark.parametrize("forwarded", [False, True])
 async def test_i6_a_cancelled_message_frees_its_key(
-    shop: Shop, then: CancelTo, *, parked: bool
+    shop: Shop, then: CancelTo, *, forwarded: bool
 ) -> None:
     """Where it is, and when its key was sent back as a whole (R19)."""
-    worker = await shop.start(ordering="key", **(SOON if parked else {}))
+    worker = await shop.start(ordering="key", **(SOON if forwarded else {}))
     await worker.publish(3, key=b"k")
     first = await worker.one(lease_ms=60_000)
-    if parked:
-        await worker.parked()
+    if forwarded:
+        await worker.moved()
     assert (await worker.receive(wait_ms=100)).messages == []
     await worker.runtime.cancel(NAME, first.id, then, "wrong video")
     for offset in (1, 2):

@@ -39,7 +39,7 @@ REDRIVE = DeadRequest(Kind.REDRIVE)
 PURGE = DeadRequest(Kind.PURGE, confirm=NAME)
 
 
-async def bury(sidecar: Sidecar, count: int, *, headers: Headers = ()) -> list[Delivery]:
+async def dead_letter(sidecar: Sidecar, count: int, *, headers: Headers = ()) -> list[Delivery]:
     """Messages that are given up, in the order of the topic."""
     await sidecar.publish(count, headers=headers)
     messages = await sidecar.collect(count, lease_ms=300_000)
@@ -89,9 +89,9 @@ def names(messages: Sequence[Delivery | DeadView]) -> list[str]:
 async def test_r29_all_are_redriven_once_with_a_fresh_budget(place: Place) -> None:
     sidecar = await place.start(attempts_max=1)
     assert await listed(sidecar) == []
-    buried = await bury(sidecar, 25, headers=(("own", b"yes"), ("old", b"1")))
+    dead = await dead_letter(sidecar, 25, headers=(("own", b"yes"), ("old", b"1")))
     letters = await listed(sidecar, limit=7)
-    assert names(letters) == names(buried)
+    assert names(letters) == names(dead)
     assert {each.state for each in letters} == {"dead"}
     assert {(each.reason, each.attempts) for each in letters} == {("bad 0", 1), ("bad 1", 1)}
     one = await desk(sidecar).peek(NAME, letters[3].id)
@@ -105,7 +105,7 @@ async def test_r29_all_are_redriven_once_with_a_fresh_budget(place: Place) -> No
     assert (view.moved, view.failed, view.skipped) == (25, 0, 0)
     assert view.scanned == view.total
     again = await sidecar.collect(25)
-    assert names(again) == names(buried)
+    assert names(again) == names(dead)
     sources = {each.message: each.id for each in letters}
     for message in again:
         assert message.attempt == 1
@@ -130,7 +130,7 @@ async def test_r29_all_are_redriven_once_with_a_fresh_budget(place: Place) -> No
 
 async def test_some_by_id_or_filter_and_a_dry_run_changes_nothing(place: Place) -> None:
     sidecar = await place.start()
-    await bury(sidecar, 12)
+    await dead_letter(sidecar, 12)
     letters = await listed(sidecar)
     odd = DeadRequest(Kind.REDRIVE, filter=DeadFilter(reason="bad 1"), max=4)
     wanted = names([each for each in letters if each.reason == "bad 1"])
@@ -159,7 +159,7 @@ async def test_some_by_id_or_filter_and_a_dry_run_changes_nothing(place: Place) 
 
 async def test_a_purge_wants_the_name_and_forgets_for_good(place: Place) -> None:
     sidecar = await place.start()
-    await bury(sidecar, 6)
+    await dead_letter(sidecar, 6)
     with pytest.raises(BadParameterError):
         await desk(sidecar).begin(NAME, DeadRequest(Kind.PURGE, confirm="something"))
     some = DeadRequest(Kind.PURGE, filter=DeadFilter(reason="bad 0"), confirm=NAME)
@@ -174,7 +174,7 @@ async def test_a_purge_wants_the_name_and_forgets_for_good(place: Place) -> None
 
 async def test_to_the_origin_topic(place: Place) -> None:
     sidecar = await place.start(retry_topic=False)
-    await bury(sidecar, 3)
+    await dead_letter(sidecar, 3)
     with pytest.raises(BadParameterError):
         await desk(sidecar).begin(NAME, REDRIVE)
     request = DeadRequest(Kind.REDRIVE, to=To.ORIGIN)
@@ -187,7 +187,7 @@ async def test_to_the_origin_topic(place: Place) -> None:
 
 async def test_one_at_a_time_at_a_rate_and_cancelled(place: Place) -> None:
     sidecar = await place.start()
-    await bury(sidecar, 30)
+    await dead_letter(sidecar, 30)
     loop = asyncio.get_running_loop()
     began_s = loop.time()
     view = await desk(sidecar).begin(NAME, DeadRequest(Kind.REDRIVE, rate_per_s=3))
@@ -236,18 +236,18 @@ async def test_r9_r14_a_copy_claims_although_nobody_owns_the_record_of_the_dead_
 
     monkeypatch.setattr(CopyClaims, "claim", harm_first)
     sidecar = await place.start()
-    buried = await bury(sidecar, 3)
+    dead = await dead_letter(sidecar, 3)
     await done(sidecar, await desk(sidecar).begin(NAME, REDRIVE))
     again = await sidecar.collect(3, wait_ms=30_000)
     assert harmed
-    assert names(again) == names(buried)
+    assert names(again) == names(dead)
     assert await sidecar.receive(wait_ms=500) == []
     assert await listed(sidecar) == []
 
 
 async def test_i8_origin_records_of_what_was_redriven_are_dropped(place: Place) -> None:
     sidecar = await place.start()
-    await bury(sidecar, 3)
+    await dead_letter(sidecar, 3)
     await done(sidecar, await desk(sidecar).begin(NAME, REDRIVE))
     await sidecar.collect(3)
     records = dead_records(place)
@@ -267,7 +267,7 @@ async def test_i8_origin_records_of_what_was_redriven_are_dropped(place: Place) 
 
 async def test_another_sidecar_ends_what_one_has_left(place: Place) -> None:
     first = await place.start("one")
-    await bury(first, 20)
+    await dead_letter(first, 20)
     operation = await desk(first).begin(NAME, DeadRequest(Kind.REDRIVE, rate_per_s=4))
     got = await first.collect(4, lease_ms=300_000)
     second = await place.start("two")

@@ -61,7 +61,7 @@ async def test_settles_that_are_told_to_the_other_one(shop: Shop) -> None:
     assert first == text.encode()[:ERROR_BYTES_MAX].decode(errors="ignore")
 
 
-async def test_r4_settles_of_a_parked_lease_that_are_told_to_the_other_one(shop: Shop) -> None:
+async def test_r4_settles_of_a_forwarded_lease_that_are_told_to_the_other_one(shop: Shop) -> None:
     """Its copy is with the owner, in the retry topic; what was said is in the message's origin
     record.
     """

@@ -1,5 +1,5 @@
-"""Work that takes long, or never ends: give up by time, circuit breaker, a full window, parked
-leases.
+"""Work that takes long, or never ends: give up by time, circuit breaker, a full window,
+forwarded leases.
 """
 
 import asyncio
@@ -68,7 +68,7 @@ async def test_i4_a_live_lease_is_never_given_up_and_its_ack_counts(shop: Shop) 
     worker = await shop.start(message_ttl_ms=300, **SOON)
     await worker.publish(2)
     acked, expires = await worker.collect(2, lease_ms=60_000)
-    await worker.parked()
+    await worker.moved()
     assert (await worker.settle(acked, SettleVerb.ACK)).status == "acked"
     shortened = await worker.settle(expires, SettleVerb.EXTEND, lease_ms=1_000)
     assert shortened.deadline_ms
@@ -226,15 +226,15 @@ async def test_i8_what_is_left_of_a_full_window_gives_way_when_it_is_old_enough(
     assert set(await worker.all(held, SettleVerb.ACK)) == {"acked"}
 
 
-# --- parked leases
+# --- forwarded leases
 
 
-async def test_r30_parked_leases_are_lengthened_too_and_cut_by_force(shop: Shop) -> None:
+async def test_r30_forwarded_leases_are_lengthened_too_and_cut_by_force(shop: Shop) -> None:
     worker = await shop.start(**SOON)
     await worker.publish(2)
     stuck, other = await worker.collect(2, lease_ms=120_000)
     await worker.settle(other, SettleVerb.ACK)
-    await worker.parked()
+    await worker.moved()
 
     async def deadline() -> int:
         view = await worker.runtime.lease(stuck.lease)
@@ -248,7 +248,7 @@ async def test_r30_parked_leases_are_lengthened_too_and_cut_by_force(shop: Shop)
     async def longer() -> bool:
         return await deadline() >= asked_ms + 600_000
 
-    await wait_until_async(longer, "the parked lease to be lengthened")
+    await wait_until_async(longer, "the forwarded lease to be lengthened")
     await worker.runtime.configure(NAME, {"lease_ms": 30_000}, open_leases=True, force=False)
     assert await deadline() >= asked_ms + 600_000
     await worker.runtime.configure(NAME, {"lease_ms": 10_000}, open_leases=True, force=True)
@@ -256,7 +256,7 @@ async def test_r30_parked_leases_are_lengthened_too_and_cut_by_force(shop: Shop)
     async def cut() -> bool:
         return await deadline() <= wall_ms() + 10_000
 
-    await wait_until_async(cut, "the parked lease to be cut")
+    await wait_until_async(cut, "the forwarded lease to be cut")
     assert (await worker.settle(stuck, SettleVerb.ACK)).status == "acked"
 
 
@@ -280,7 +280,7 @@ async def test_a_copy_under_lease_counts_as_unsettled_until_it_is_settled(shop: 
     unsettled.close()
 
 
-async def test_what_is_said_of_a_parked_message_goes_with_its_dead_letter(shop: Shop) -> None:
+async def test_what_is_said_of_a_moved_message_goes_with_its_dead_letter(shop: Shop) -> None:
     """Under the lease of the original, before its copy is known here and after; then its own."""
     worker = await shop.start(**SOON)
     await worker.publish(3)

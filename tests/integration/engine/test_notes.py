@@ -86,16 +86,16 @@ async def test_a_note_of_a_lost_lease_and_one_that_is_too_long_change_nothing(sh
 
 
 async def test_notes_go_with_a_message_that_was_sent_back_and_with_its_copy(shop: Shop) -> None:
-    """R2: said under the parked lease of the message, then under the lease of its copy."""
+    """R2: said under the forwarded lease of the message, then under the lease of its copy."""
     worker = await shop.start(**SOON)
     await worker.publish(2)
     stuck, other = await worker.collect(2, lease_ms=60_000)
     await worker.said(stuck, "before", lease_ms=60_000)
     await worker.settle(other, SettleVerb.ACK)
-    await worker.parked()
-    await worker.said(stuck, "parked", lease_ms=1_000)
+    await worker.moved()
+    await worker.said(stuck, "moved", lease_ms=1_000)
     copy = await worker.one(lease_ms=60_000)
-    assert (copy.id, copy.note) == (stuck.id, "parked")
+    assert (copy.id, copy.note) == (stuck.id, "moved")
     await worker.said(copy, "as a copy")
     await worker.settle(copy, SettleVerb.RELEASE)
     again = await worker.one(lease_ms=60_000)

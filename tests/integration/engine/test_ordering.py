@@ -184,15 +184,15 @@ async def test_i6_random_work_on_many_keys_is_never_out_of_order(place: Place) -
     assert len(leases) == count
 
 
-async def parked(place: Place, name: str = "one", **more: object) -> Sidecar:
-    """A sidecar on which a key is parked after two seconds."""
+async def blocking(place: Place, name: str = "one", **more: object) -> Sidecar:
+    """A sidecar on which a key is blocked after two seconds."""
     quick = {"stuck_after_ms": 2_000, "stuck_min_age_ms": 2_000, "retry_topic_partitions": 2}
     return await ordered(place, "key", name, **{**quick, **more})
 
 
-async def test_r19_a_stuck_key_is_parked_as_a_whole_and_comes_in_order(place: Place) -> None:
+async def test_r19_a_stuck_key_is_blocked_as_a_whole_and_comes_in_order(place: Place) -> None:
     """The progress moves on (I5), the lease goes on (R4), and the key keeps its order (I6)."""
-    sidecar = await parked(place)
+    sidecar = await blocking(place)
     await publish(sidecar, *("ab" * 8))
     stuck, other = await sidecar.collect(2, lease_ms=60_000)
     assert numbers([stuck, other]) == [0, 1]
@@ -207,7 +207,7 @@ async def test_r19_a_stuck_key_is_parked_as_a_whole_and_comes_in_order(place: Pl
     assert (held.behind, held.head.id, held.blocked) == (7, f"{place.topic}/0/0", True)
     assert held.key in ("a", None), "None while the body lies on the disk"
     assert await sidecar.receive(wait_ms=200) == []
-    # A message that comes while the key is parked stands behind those that are there.
+    # A message that comes while the key is blocked stands behind those that are there.
     await publish(sidecar, "a", "b")
     (other,) = await sidecar.receive()
     assert (other.record.key, numbers([other])) == (b"b", [1])
@@ -227,7 +227,7 @@ async def test_r19_a_stuck_key_is_parked_as_a_whole_and_comes_in_order(place: Pl
 
 
 async def _until_lined_up(sidecar: Sidecar) -> list[HeldKey]:
-    """All copies of the one parked key have been read."""
+    """All copies of the one blocked key have been read."""
 
     async def there() -> bool:
         held = (await sidecar.runtime.explain(NAME)).ordered
@@ -238,19 +238,19 @@ async def _until_lined_up(sidecar: Sidecar) -> list[HeldKey]:
 
 
 async def _until_free(sidecar: Sidecar) -> None:
-    """No key is parked any more, as far as the owner knows."""
+    """No key is blocked any more, as far as the owner knows."""
 
     async def free() -> bool:
         owned = sidecar.runtime._subscriptions[NAME].partitions.owned.values()
-        return not any(partition.ledger.send_back.parked for partition in owned)
+        return not any(partition.ledger.send_back.blocked for partition in owned)
 
     await wait_until_async(free, "all keys to be free", timeout_s=60)
 
 
-async def test_r19_a_parked_key_that_fails_keeps_its_order_and_a_dead_letter_frees_it(
+async def test_r19_a_blocked_key_that_fails_keeps_its_order_and_a_dead_letter_frees_it(
     place: Place,
 ) -> None:
-    sidecar = await parked(place, attempts_max=2, retry_delays_ms=(2_500,))
+    sidecar = await blocking(place, attempts_max=2, retry_delays_ms=(2_500,))
     await publish(sidecar, "a", "a", "a")
     (first,) = await sidecar.receive()
     await sidecar.settle([first], SettleVerb.RETRY)  # longer than stuck_after: it leaves at once
@@ -268,15 +268,15 @@ async def test_r19_a_parked_key_that_fails_keeps_its_order_and_a_dead_letter_fre
     await _until_free(sidecar)
 
 
-async def test_r19_a_parked_key_keeps_its_order_when_another_sidecar_takes_over(
+async def test_r19_a_blocked_key_keeps_its_order_when_another_sidecar_takes_over(
     place: Place,
 ) -> None:
-    one = await parked(place)
+    one = await blocking(place)
     await publish(one, *("a" * 6))
     (stuck,) = await one.receive(lease_ms=60_000)
     await one.until_watermark(6)
     await one.runtime.stop()
-    two = await parked(place, name="two")
+    two = await blocking(place, name="two")
     await publish(two, "a")
     assert await two.receive(wait_ms=700) == []
     await two.settle([stuck], SettleVerb.ACK)

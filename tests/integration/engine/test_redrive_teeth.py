@@ -18,7 +18,7 @@ from ackd.api.messages import Delivery, SettleVerb
 from ackd.core.ledger.claims import ClaimTracker
 from ackd.engine.operations.redrive_job import RedriveJob
 from ackd.errors import StoreUnknownError
-from tests.integration.engine.test_dead_letters import REDRIVE, bury, desk, done
+from tests.integration.engine.test_dead_letters import REDRIVE, dead_letter, desk, done
 from tests.integration.engine.test_send_back import NAME, Place
 
 COUNT = 12
@@ -48,7 +48,7 @@ def cut_once() -> Any:
 async def redriven(place: Place) -> tuple[int, int, int]:
     """(deliveries, letters that came, messages that the origin topic got by it)."""
     sidecar = await place.start()
-    messages = await bury(sidecar, COUNT)
+    messages = await dead_letter(sidecar, COUNT)
     with cut_once():
         await done(sidecar, await desk(sidecar).begin(NAME, REDRIVE))
     got: list[Delivery] = []

@@ -147,7 +147,7 @@ async def test_r8_copies_of_what_comes_again_are_over(place: Place) -> None:
     await sidecar.publish(6)
     messages = await sidecar.collect(6, lease_ms=60_000)
     await sidecar.settle(messages[5:], SettleVerb.ACK)
-    # 0: waits as a copy. 1: its copy is under lease. 2: its copy has gone its way. 3: is parked
+    # 0: waits as a copy. 1: its copy is under lease. 2: its copy has gone its way. 3: is forwarded
     # with a live lease. 4: the same, and it lies below the position.
     await sidecar.settle(messages[:3], SettleVerb.RETRY, delay_ms=3_000)
     await sidecar.until_watermark(6)

@@ -189,7 +189,7 @@ async def test_i5_the_2101_message_is_sent_back_and_the_watermark_moves(place: P
     assert all(row.leased == row.retrying == row.ready == 0 for row in lag)
 
 
-async def test_r4_a_parked_lease_that_runs_out_comes_again_once_under_its_own_name(
+async def test_r4_a_forwarded_lease_that_runs_out_comes_again_once_under_its_own_name(
     place: Place,
 ) -> None:
     sidecar = await place.start()
@@ -232,7 +232,7 @@ async def test_a_long_retry_leaves_at_once_waits_and_goes_on_counting(place: Pla
     assert await sidecar.receive(wait_ms=500) == []
 
 
-async def test_r4_dead_while_parked_goes_to_the_dead_letter_topic(place: Place) -> None:
+async def test_r4_dead_while_forwarded_goes_to_the_dead_letter_topic(place: Place) -> None:
     sidecar = await place.start()
     await sidecar.publish(2)
     messages = await sidecar.collect(2, lease_ms=60_000)
@@ -241,7 +241,7 @@ async def test_r4_dead_while_parked_goes_to_the_dead_letter_topic(place: Place) 
     held = messages[0]
 
     async def told() -> bool:
-        """People see the parked lease as it is."""
+        """People see the forwarded lease as it is."""
         rows = await sidecar.runtime.in_flight(NAME, 0, 10)
         found = [(r.state, r.id, r.attempt, r.since_ms, r.deadline_ms) for r in rows]
         return found == [("waiting_for_lease", held.id, 1, held.first_seen_ms, held.deadline_ms)]

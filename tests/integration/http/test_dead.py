@@ -41,7 +41,7 @@ def page(sidecar: Sidecar, query: str = "") -> Any:
     return answer
 
 
-def bury(sidecar: Sidecar) -> None:
+def dead_letter(sidecar: Sidecar) -> None:
     """Give some messages up and wait until they are listed."""
     for number in range(COUNT):
         value = b"\xff%d" % number
@@ -68,7 +68,7 @@ def take(sidecar: Sidecar, count: int) -> list[Any]:
 
 
 def test_the_whole_way(sidecar: Sidecar) -> None:
-    bury(sidecar)
+    dead_letter(sidecar)
     # Pages follow each other.
     first = page(sidecar, "?max=2")
     rest = page(sidecar, f"?max=1000&cursor={first['cursor']}")

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 from ackd.core.ids import LedgerKey
 from ackd.core.ledger.effects import (
-    Bury,
     Claim,
     CloseOriginRecord,
     Effect,
+    Exhausted,
     FetchFrom,
     FinishRange,
     LeaveKeyQueue,
@@ -161,7 +161,7 @@ class Play:
                     raise AssertionError(what)
                 case (
                     SendBack()
-                    | Bury()
+                    | Exhausted()
                     | Claim()
                     | CloseOriginRecord()
                     | LeaveKeyQueue()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ackd.core.ledger.effects import Bury, StoreForeignDelays
+from ackd.core.ledger.effects import Exhausted, StoreForeignDelays
 from ackd.core.ledger.order import OrderPosition
 from ackd.core.ledger.send_back import Rules, Stuck, Why
 from ackd.core.record.operations import MarkDead, PlaceCopy, ReplayAck
@@ -147,9 +147,11 @@ def test_its_budget_may_be_used_up_when_it_comes() -> None:
     told = Play()
     told.owner.ledger.limits.deliveries_max = 3
     told >> tells((0, DUE_MS, 3), (1, DUE_MS, 2)) >> brings(0, 1) >> writes_down()
-    assert [each for each in told.asked if isinstance(each, Bury)] == [Bury(0, 0)]
+    assert [each for each in told.asked if isinstance(each, Exhausted)] == [Exhausted(0, 0)]
     reply = told.as_owner(MarkDead(0, deliveries_max=3))
-    told.owner.ledger.buried(0, reply.results[0], reply.rollback_epoch, reply.now_ms, told.now_ms)
+    told.owner.ledger.marked_dead(
+        0, reply.results[0], reply.rollback_epoch, reply.now_ms, told.now_ms
+    )
     told.perform()
     assert told.dead == [0]
 

@@ -101,9 +101,9 @@ def test_a_reset_forward_frees_the_key_of_a_message_on_its_way_to_the_retry_topi
     driver = Driver()
     driver.move(3, key=77)
     driver.move(9, key=77)
-    assert driver.record.parked == {77: [3, 9]}
+    assert driver.record.blocked == {77: [3, 9]}
     driver.call(Reset(5))
-    assert driver.record.parked == {}
+    assert driver.record.blocked == {}
     assert not driver.record.origins
 
 
@@ -111,7 +111,7 @@ def test_a_reset_forward_keeps_the_origin_record_of_a_copy_that_was_written() ->
     driver = Driver()
     driver.call(FinishOrigin(3, driver.move(3, key=77), 7, Finish.SENT))
     driver.call(Reset(5))
-    assert driver.record.parked == {77: [3]}
+    assert driver.record.blocked == {77: [3]}
 
 
 def test_a_message_that_a_seek_skips_by_itself_is_never_called_acked() -> None:

@@ -10,7 +10,7 @@ from ackd.core.record.transitions import SETTLES, TABLE, Outcome, Phase, State, 
 
 @pytest.mark.parametrize("phase", Phase)
 @pytest.mark.parametrize(
-    "verb", [*SETTLES, Verb.GRANT, Verb.FINISH, Verb.SEND, Verb.BURY, Verb.PLACE]
+    "verb", [*SETTLES, Verb.GRANT, Verb.FINISH, Verb.MOVE_TO_RETRY, Verb.MARK_DEAD, Verb.PLACE_COPY]
 )
 def test_every_phase_answers_every_verb(phase: Phase, verb: Verb) -> None:
     """Nothing is undefined; what changes nothing leaves the state as it looks."""
@@ -62,15 +62,15 @@ def test_after_dead_no_ack_counts() -> None:
 
 def test_whoever_works_on_a_message_is_not_disturbed_by_its_budget() -> None:
     """A late ack that is first wins, and a live lease is never given up."""
-    assert step(Phase.LEASED, Verb.BURY).outcome is Outcome.HELD
-    assert step(Phase.ACKED, Verb.BURY).outcome is Outcome.FINISHED
+    assert step(Phase.LEASED, Verb.MARK_DEAD).outcome is Outcome.HELD
+    assert step(Phase.ACKED, Verb.MARK_DEAD).outcome is Outcome.FINISHED
 
 
 def test_what_is_unfinished_and_not_given_up_is_sent_back() -> None:
     """R2: SENDING is the commit point, there is no second one. READY only with its key (R19)."""
-    sent = {p for p in Phase if step(p, Verb.SEND).changes}
+    sent = {p for p in Phase if step(p, Verb.MOVE_TO_RETRY).changes}
     assert sent == {Phase.READY, Phase.LEASED, Phase.EXPIRED, Phase.WAITING, Phase.RELEASED}
-    assert not step(Phase.SENDING, Verb.SEND).changes
+    assert not step(Phase.SENDING, Verb.MOVE_TO_RETRY).changes
 
 
 def test_late_settles_are_exactly_ack_and_extend() -> None:
@@ -114,10 +114,10 @@ def test_the_ranges_that_the_scripts_ask_for_are_what_they_are_called() -> None:
     """Settles, then what an owner does with a message; a look is the last of a slot's verbs."""
     settles = range(min(SETTLES), max(SETTLES) + 1)
     assert sorted(SETTLES) == [Verb(each) for each in settles]
-    assert [Verb(each) for each in range(Verb.SEND, Verb.LOOK)] == [
-        Verb.SEND,
-        Verb.BURY,
-        Verb.PLACE,
+    assert [Verb(each) for each in range(Verb.MOVE_TO_RETRY, Verb.LOOK_UP)] == [
+        Verb.MOVE_TO_RETRY,
+        Verb.MARK_DEAD,
+        Verb.PLACE_COPY,
     ]
-    origin_records = range(Verb.LOOK + 1, Verb.HOLE)
-    assert [Verb(each) for each in origin_records] == [Verb.CLAIM, Verb.CLOSE, Verb.HEAD]
+    origin_records = range(Verb.LOOK_UP + 1, Verb.GAP)
+    assert [Verb(each) for each in origin_records] == [Verb.CLAIM, Verb.CLOSE, Verb.ASK_BLOCKER]

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from ackd.core.ledger.effects import Bury, Claim, CloseOriginRecord, FinishRange, SendBack
+from ackd.core.ledger.effects import Claim, CloseOriginRecord, Exhausted, FinishRange, SendBack
 from ackd.core.ledger.ledger import Ledger
 from ackd.core.ledger.send_back import Rules, Stuck, Why
 from ackd.core.record.protocol import CallStatus, OpResult, SlotView, Snapshot
@@ -49,7 +49,7 @@ def lease(ledger: Ledger[Body], now_ms: int, lease_ms: int = 30_000, attempt: in
 
 
 def sent(fence: int) -> OpResult:
-    """The store's answer to SEND."""
+    """The store's answer to MOVE_TO_RETRY."""
     return OpResult(Outcome.SENT, State.SENDING, 1, fence, 0, 0, late=False)
 
 
@@ -67,7 +67,7 @@ def test_a_head_that_was_handed_out_long_ago_is_sent_back_and_its_copy_asked_for
     ledger.drain()
     ledger.send_back.sent(0, sent(T0_MS + 99), 7, T0_MS, T0_MS)
     assert ledger.drain() == [SendBack(0, T0_MS + 99, 1)]
-    ledger.settled(0, Outcome.EXTENDED, T0_MS, T0_MS, T0_MS, T0_MS)  # the parked lease
+    ledger.settled(0, Outcome.EXTENDED, T0_MS, T0_MS, T0_MS, T0_MS)  # the forwarded lease
     assert ledger.watermark == 0
     ledger.send_back.sent_back(0)
     assert ledger.watermark == 2
@@ -142,19 +142,19 @@ def test_a_message_that_is_being_sent_is_sent_by_the_next_owner() -> None:
     assert ledger.drain() == [SendBack(0, 99, 2)]
 
 
-def test_used_up_attempts_are_buried_and_a_late_ack_that_was_first_wins() -> None:
+def test_used_up_attempts_are_dead_lettered_and_a_late_ack_that_was_first_wins() -> None:
     ledger = opened(most=2)
     ledger.intake.fetched(1, [Body(0)])
     lease(ledger, T0_MS, attempt=2)
     ledger.tick(T0_MS + 30_000)
-    assert ledger.drain() == [Bury(0, T0_MS)]
+    assert ledger.drain() == [Exhausted(0, T0_MS)]
     assert ledger.grants.take(1, 1) == []
     over = OpResult(Outcome.FINISHED, State.FINISHED, 2, 0, 0, 0, late=False)
-    assert ledger.buried(0, over, 7, T0_MS, T0_MS + 30_000)
+    assert ledger.marked_dead(0, over, 7, T0_MS, T0_MS + 30_000)
     assert ledger.watermark == 1
 
 
-def test_a_held_burial_waits_and_an_uncounted_retry_is_not_buried() -> None:
+def test_a_held_mark_waits_and_an_uncounted_retry_is_not_dead_lettered() -> None:
     ledger = opened(most=2)
     ledger.intake.fetched(1, [Body(0)])
     lease(ledger, T0_MS, attempt=2)
@@ -162,10 +162,10 @@ def test_a_held_burial_waits_and_an_uncounted_retry_is_not_buried() -> None:
     ledger.drain()
     until = T0_MS + 33_000
     held = OpResult(Outcome.HELD, State.LEASED, 2, T0_MS, until, T0_MS // 1000, late=False)
-    assert ledger.buried(0, held, 7, T0_MS + 30_000, T0_MS + 30_000)
+    assert ledger.marked_dead(0, held, 7, T0_MS + 30_000, T0_MS + 30_000)
     assert ledger.drain() == []
     ledger.tick(until)
-    assert ledger.drain() == [Bury(0, T0_MS)]
+    assert ledger.drain() == [Exhausted(0, T0_MS)]
     ledger.settled(0, Outcome.RETRYING, T0_MS, until + 5, until, until, attempt=1)
     ledger.tick(until + 5)
     assert ledger.drain() == []

@@ -1,8 +1,8 @@
 """Retry copies, as the owner of their partition of the retry topic sees them (rule R2).
 
 The owner delivers a retry copy only after the copy has claimed its origin record (`origin_record`
-in names). It then writes the confirmed claim into the copy's own record (PLACE), so a copy that has
-a slot has claimed. Only after that may the origin record be closed (CLOSE).
+in names). It then writes the confirmed claim into the copy's own record (PLACE_COPY), so a copy
+that has a slot has claimed. Only after that may the origin record be closed (CLOSE).
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class ClaimTracker(Generic[B]):
     def claimed(
         self, offset: int, result: OpResult, rollback_epoch: int, store_ms: int, now_ms: int
     ) -> None:
-        """Apply the origin record's answer (HELD, FINISHED, REFUSED), or that of PLACE or BURY.
+        """Apply the origin record's answer (HELD, FINISHED, REFUSED), or that of PLACE_COPY or
+        MARK_DEAD.
 
         LOST: not a retry copy, or the store knows nothing of it and did not place it. It becomes
         ready as it is.

@@ -91,7 +91,7 @@ class Deadlines(Generic[B]):
         clock, limits = life.entries.clock, life.limits
         clock.saw(now_ms + clock.skew_ms)
         if limits.out_of_time(entry):
-            life.bury(offset, entry)
+            life.exhaust(offset, entry)
             return True
         entry.due_ms = now_ms + max(limits.end_ms(entry) - clock.seen_ms, 1)
         life.timers.add(entry.due_ms, offset)

@@ -40,8 +40,8 @@ class SendBack:
 
 
 @dataclass(frozen=True, slots=True)
-class Bury:
-    """Its attempts are used up: ask the store to dead-letter it (BURY), unless it was settled.
+class Exhausted:
+    """Its attempts are used up: ask the store to dead-letter it (MARK_DEAD), unless it was settled.
 
     `out_of_time`: whatever its number of deliveries, because the first one was too long ago.
     """
@@ -80,7 +80,7 @@ class LeaveKeyQueue:
 
 @dataclass(frozen=True, slots=True)
 class StoreForeignDelays:
-    """Write client-set delays into the record (PLACE): (offset, attempt, due time in ms on the
+    """Write client-set delays into the record (PLACE_COPY): (offset, attempt, due time in ms on the
     store's clock, 0 = now) of each message.
     """
 
@@ -122,7 +122,7 @@ Effect = (
     FetchFrom
     | SendDead
     | SendBack
-    | Bury
+    | Exhausted
     | Claim
     | CloseOriginRecord
     | LeaveKeyQueue

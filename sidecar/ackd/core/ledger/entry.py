@@ -14,7 +14,7 @@ from ackd.core.record.transitions import Outcome, State
 class EntryStatus(IntEnum):
     """What the owner is doing with a message.
 
-    CLAIMING: a retry copy that waits until its origin record allows its delivery. BURYING: the
+    CLAIMING: a retry copy that waits until its origin record allows its delivery. EXHAUSTED: the
     owner has asked the store to dead-letter it. PLACING: another client delayed it, and the owner
     is writing that delay into the record.
     """
@@ -26,7 +26,7 @@ class EntryStatus(IntEnum):
     DEAD = 4
     SENDING = 5
     CLAIMING = 6
-    BURYING = 7
+    EXHAUSTED = 7
     PLACING = 8
 
 

@@ -1,8 +1,9 @@
 """Client-set delays: messages to which another client gave a delay, or attempts, of their own.
 
 The broker's adapter reports them (`ackd.ports.Delay`); in the log they look like any other message.
-The owner writes each delay into the record (PLACE) before it delivers the message. From then on the
-record counts: if the adapter reports the same message again, after a restart, that has no effect.
+The owner writes each delay into the record (PLACE_COPY) before it delivers the message. From then
+on the record counts: if the adapter reports the same message again, after a restart, that has no
+effect.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class ForeignDelays(Generic[B]):
     def placed(
         self, offset: int, result: OpResult, rollback_epoch: int, store_ms: int, now_ms: int
     ) -> None:
-        """Apply the answer to PLACE for a message whose status is PLACING."""
+        """Apply the answer to PLACE_COPY for a message whose status is PLACING."""
         if result.outcome is Outcome.FINISHED:
             self._life.finish(offset)
             self._entries.advance()

@@ -51,7 +51,7 @@ class Grants(Generic[B]):
                 heappop(ready)
                 continue
             if limits.give_up_ms and limits.out_of_time(entry):
-                self._life.bury(heappop(ready), entry)
+                self._life.exhaust(heappop(ready), entry)
                 continue
             if order is not None:
                 if offset >= known_to:

@@ -6,7 +6,7 @@ R7) and the fetch position.
 
 Every method is an event; `drain()` returns the effects that the engine has to carry out. `now_ms`
 is the owner's monotonic clock. The pair (now_ms, store_ms) of a reply translates the store times
-in it. `rollback_epoch` is the rollback epoch, `parked` keys are blocked ones.
+in it. `rollback_epoch` is the rollback epoch, `blocked` keys are blocked ones.
 """
 
 from __future__ import annotations
@@ -209,7 +209,7 @@ class Ledger(Generic[B]):
         clock.seen_ms = snapshot.now_ms
         self._life.slots(snapshot.slots, snapshot.now_ms, now_ms, before.entries)
         clock.ticked_ms = now_ms
-        self._order_again(before, snapshot.parked)
+        self._order_again(before, snapshot.blocked)
         repair = self._merge(before) if same else Repair([], 0, [], [])
         repair = repair._replace(origin_records=self.send_back.reread(snapshot.now_ms, now_ms))
         self.intake.delays.reread(before.entries)
@@ -232,11 +232,11 @@ class Ledger(Generic[B]):
     def _fetch_again(self) -> None:
         self.intake.fetch_again()
 
-    def _order_again(self, before: Before[B], parked: Sequence[int]) -> None:
+    def _order_again(self, before: Before[B], blocked: Sequence[int]) -> None:
         if self.order is None:
             return
         entries = self._entries
-        for offset, place in self.order.restart(before.entries, entries.by_offset, parked):
+        for offset, place in self.order.restart(before.entries, entries.by_offset, blocked):
             if not entries.over(offset):
                 self.order.arrived(offset, place)
             elif place.origin_record is not None:
@@ -332,7 +332,7 @@ class Ledger(Generic[B]):
     def claimed(
         self, offset: int, result: OpResult, rollback_epoch: int, store_ms: int, now_ms: int
     ) -> None:
-        """Apply the answer to PLACE for a client-set delay, or that to a claim
+        """Apply the answer to PLACE_COPY for a client-set delay, or that to a claim
         (`ClaimTracker.claimed`).
         """
         entry = self._entries.by_offset.get(offset)
@@ -341,11 +341,11 @@ class Ledger(Generic[B]):
         elif self.claims is not None:
             self.claims.claimed(offset, result, rollback_epoch, store_ms, now_ms)
 
-    def buried(
+    def marked_dead(
         self, offset: int, result: OpResult, rollback_epoch: int, store_ms: int, now_ms: int
     ) -> bool:
-        """Apply the answer to BURY. False: the record has to be read again."""
-        return self._life.buried(offset, result, rollback_epoch, store_ms, now_ms)
+        """Apply the answer to MARK_DEAD. False: the record has to be read again."""
+        return self._life.marked_dead(offset, result, rollback_epoch, store_ms, now_ms)
 
     # --- progress
 

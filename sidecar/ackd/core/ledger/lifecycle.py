@@ -9,8 +9,8 @@ from heapq import heappush
 from typing import Generic
 
 from ackd.core.ledger.effects import (
-    Bury,
     Claim,
+    Exhausted,
     FinishRange,
     LeaveKeyQueue,
     Restore,
@@ -136,7 +136,7 @@ class Lifecycle(Generic[B]):
         elif entry.hold is EntryStatus.DEAD or entry.hold is EntryStatus.SENDING:
             self.copy(offset, entry)
         elif entry.hold is EntryStatus.WAITING and limits.used_up(entry):
-            self.bury(offset, entry)
+            self.exhaust(offset, entry)
         else:
             if limits.give_up_ms and entry.first_s and entry.hold is EntryStatus.WAITING:
                 # Check it when its time is up, if that is sooner.
@@ -166,7 +166,7 @@ class Lifecycle(Generic[B]):
         if entry.gone:
             self.vanish(offset)
         elif limits.used_up(entry):
-            self.bury(offset, entry)
+            self.exhaust(offset, entry)
         elif order is not None and not order.free(offset):
             order.follow(offset)  # if not blocked: `next_turn` when the one before it is finished
         elif entry.spilled:
@@ -178,18 +178,18 @@ class Lifecycle(Generic[B]):
             entry.due_ms = limits.end_ms(entry) - entries.clock.skew_ms
             self.timers.add(entry.due_ms, offset)
 
-    def bury(self, offset: int, entry: Entry[B]) -> None:
+    def exhaust(self, offset: int, entry: Entry[B]) -> None:
         """Its attempts or its time are used up: ask the store to dead-letter it. The store decides,
         because a late ack may have come first.
         """
-        entry.hold = EntryStatus.BURYING
+        entry.hold = EntryStatus.EXHAUSTED
         out_of_time = self.limits.out_of_time(entry)
-        self.entries.effects.append(Bury(offset, entry.fence, out_of_time))
+        self.entries.effects.append(Exhausted(offset, entry.fence, out_of_time))
 
-    def buried(
+    def marked_dead(
         self, offset: int, result: OpResult, rollback_epoch: int, store_ms: int, now_ms: int
     ) -> bool:
-        """Apply the answer to BURY. False: the record has to be read again."""
+        """Apply the answer to MARK_DEAD. False: the record has to be read again."""
         entries = self.entries
         entry = entries.by_offset.get(offset)
         if entry is None:

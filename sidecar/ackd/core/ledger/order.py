@@ -4,7 +4,7 @@ A message's *place* (`OrderPosition`) is its chain, which is what must be kept i
 rank in that chain. For `ordering = "key"` these are the hash of its key and its offset; for
 `"partition"` all messages share one chain; a retry copy has the place of its origin. A message
 without a place has no order. Only messages of the window are stored here, so the window bounds the
-memory, however many keys there are. `parked` means blocked: earlier messages of the key are in the
+memory, however many keys there are. `blocked` means blocked: earlier messages of the key are in the
 retry topic.
 """
 
@@ -49,24 +49,24 @@ class KeyOrder(Generic[B]):
     when it reaches the top. `unknown` are unfinished messages without a known place: the log no
     longer has them, so any later message may have to wait for them.
 
-    `place_of` is called once for each message. `parked`: blocked chains, whose earlier messages
+    `place_of` is called once for each message. `blocked`: blocked chains, whose earlier messages
     moved to the retry topic. None of their messages may be delivered from here until the store
     reports the chain as free (R19). `following`: the blocked chains that may have messages here,
     which have to follow into the retry topic.
     """
 
-    __slots__ = ("_chains", "_places", "_unknown", "following", "parked", "place_of")
+    __slots__ = ("_chains", "_places", "_unknown", "blocked", "following", "place_of")
 
     def __init__(self, place_of: Callable[[B], OrderPosition | None]) -> None:
         self.place_of = place_of
         self._places: dict[int, OrderPosition] = {}
         self._chains: dict[Hashable, tuple[int, int] | _Chain] = {}
         self._unknown: set[int] = set()
-        self.parked: dict[Hashable, None] = {}
+        self.blocked: dict[Hashable, None] = {}
         self.following: dict[Hashable, None] = {}
 
     def restart(
-        self, before: Mapping[int, Entry[B]], now: Mapping[int, Entry[B]], parked: Collection[int]
+        self, before: Mapping[int, Entry[B]], now: Mapping[int, Entry[B]], blocked: Collection[int]
     ) -> list[tuple[int, OrderPosition]]:
         """Start again from a re-read record, before any message becomes ready.
 
@@ -75,7 +75,7 @@ class KeyOrder(Generic[B]):
         """
         places = self._places
         self._places, self._chains, self._unknown = {}, {}, set()
-        self.parked, self.following = dict.fromkeys(parked), {}
+        self.blocked, self.following = dict.fromkeys(blocked), {}
         for offset, entry in now.items():
             if entry.gone:
                 self.gone(offset, places.get(offset))
@@ -146,12 +146,12 @@ class KeyOrder(Generic[B]):
         place = self._places.get(offset)
         if place is None or place.origin_record is not None:
             return True
-        return place.chain not in self.parked and self._head(place.chain) == offset
+        return place.chain not in self.blocked and self._head(place.chain) == offset
 
     def follow(self, offset: int) -> None:
         """If its chain is blocked, this message, ready otherwise, must follow it (R19)."""
         place = self._places.get(offset)
-        if place is not None and place.chain in self.parked:
+        if place is not None and place.chain in self.blocked:
             self.following[place.chain] = None
 
     def chain(self, chain: Hashable) -> Iterator[int]:
@@ -181,15 +181,15 @@ class KeyOrder(Generic[B]):
         before = self.before(offset)
         return offset if before is None and not self.free(offset) else before
 
-    def park(self, chain: Hashable) -> None:
+    def block(self, chain: Hashable) -> None:
         """Block a chain: a message of it moved to the retry topic, the rest must follow (R19)."""
-        self.parked[chain] = self.following[chain] = None
+        self.blocked[chain] = self.following[chain] = None
 
     def release(self, chain: Hashable) -> int | None:
         """Unblock a chain. Returns its first message, if it was blocked and has one."""
-        if chain not in self.parked:
+        if chain not in self.blocked:
             return None
-        del self.parked[chain]
+        del self.blocked[chain]
         self.following.pop(chain, None)
         return next(self.chain(chain), None)
 

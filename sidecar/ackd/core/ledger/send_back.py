@@ -1,8 +1,8 @@
 """Which messages hold the watermark for too long, and how they leave the window (R2-R4, I5).
 
-The owner polls `stuck` and asks the store to move each of those messages to the retry topic (SEND).
-If the store agrees, a `SendBack` effect asks the engine to store the retry copy. `parked` in names
-here means blocked: the key's earlier messages are in the retry topic.
+The owner polls `stuck` and asks the store to move each of those messages to the retry topic
+(MOVE_TO_RETRY). If the store agrees, a `SendBack` effect asks the engine to store the retry copy.
+`blocked` in names here means blocked: the key's earlier messages are in the retry topic.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Stuck(NamedTuple):
     key: int = 0
 
 
-_ON_ITS_WAY = frozenset({EntryStatus.SENDING, EntryStatus.DEAD, EntryStatus.BURYING})
+_ON_ITS_WAY = frozenset({EntryStatus.SENDING, EntryStatus.DEAD, EntryStatus.EXHAUSTED})
 _LEFT = frozenset({EntryStatus.SENDING, EntryStatus.DEAD})
 
 
@@ -152,9 +152,9 @@ class SendBackTracker(Generic[B]):
         return 0 if self._life.order is None else self._life.order.key(offset)
 
     @property
-    def parked(self) -> Collection[Hashable]:
+    def blocked(self) -> Collection[Hashable]:
         """Keys that may be blocked. The owner asks the store when a message of one arrives."""
-        return () if self._life.order is None else self._life.order.parked.keys()
+        return () if self._life.order is None else self._life.order.blocked.keys()
 
     def _key_known(self, entry: Entry[B]) -> bool:
         """False for a lease of an earlier owner whose message was not fetched yet: its key is
@@ -247,7 +247,7 @@ class SendBackTracker(Generic[B]):
     def sent(
         self, offset: int, result: OpResult, rollback_epoch: int, store_ms: int, now_ms: int
     ) -> None:
-        """Apply the store's answer to SEND."""
+        """Apply the store's answer to MOVE_TO_RETRY."""
         self._asked.discard(offset)
         entries, life = self._entries, self._life
         entry = entries.by_offset.get(offset)
@@ -257,7 +257,7 @@ class SendBackTracker(Generic[B]):
             case Outcome.SENT:
                 key = self.key(offset)
                 if life.order is not None and key:  # stays blocked when the message has left
-                    life.order.park(key)
+                    life.order.block(key)
                 if entry.hold is EntryStatus.SENDING and entry.fence == result.fence:
                     return  # asked twice; its retry copy is being stored
                 known = (
@@ -337,7 +337,7 @@ class SendBackTracker(Generic[B]):
                 continue
             found.append((offset, sent))
             if order is not None and sent.key:
-                order.park(sent.key)
+                order.block(sent.key)
             if sent.stored:
                 if entry is not None:
                     entries.uncount(entry)

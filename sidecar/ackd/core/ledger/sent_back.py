@@ -23,8 +23,8 @@ SENT_MAX = 2_000
 
 @dataclass(slots=True)
 class MovedMessages:
-    """One message with an origin record. `generation`, `rollback_epoch`, `attempt`, `key`: as SEND
-    had them.
+    """One message with an origin record. `generation`, `rollback_epoch`, `attempt`, `key`: as
+    MOVE_TO_RETRY had them.
 
     `lease`: (fence, rollback epoch, attempt, due_ms on the owner's clock) of its forwarded lease,
     None if unknown or over. `stored`: the retry copy is durable and the record has the message as

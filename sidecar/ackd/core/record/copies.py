@@ -1,11 +1,11 @@
 """Origin records (`OriginRecord`, `origins`): a message's lease state after it has left the window
 and until its retry copy (`claimed_by`) has claimed it (R2, R4).
 
-SEND writes one beside the slots of the origin. It names the copy that counts (`generation`) and
-holds the lease or the delay as it was: the old token settles and extends there. A retry copy may be
-delivered only after it has claimed the origin record, and the first copy wins.
+MOVE_TO_RETRY writes one beside the slots of the origin. It names the copy that counts
+(`generation`) and holds the lease or the delay as it was: the old token settles and extends there.
+A retry copy may be delivered only after it has claimed the origin record, and the first copy wins.
 
-Of a blocked key (`parked`) only the first message may be delivered (R19, I6). Its first message
+Of a blocked key (`blocked`) only the first message may be delivered (R19, I6). Its first message
 gets an origin record; every later one that the owner meets follows, each with an origin record of
 its own. The origin records of a key form its key queue (`line`), in the order of their moves, which
 is the order of their offsets. A copy may claim only the first of its key queue. An origin record
@@ -58,7 +58,7 @@ UNKNOWN_AGAIN_MS = 5_000
 
 
 def decide(record: PartitionRecord, op: OriginOp, now_ms: int) -> OpResult:
-    """Answer an operation about an origin record, or a LOOK."""
+    """Answer an operation about an origin record, or a LOOK_UP."""
     match op:
         case LookUp():
             return look(record, op, now_ms)
@@ -83,11 +83,11 @@ def send(record: PartitionRecord, op: MoveToRetry, slot: Slot, fences: Fences) -
         leave(record, op.offset, before)
     record.origins[op.offset] = OriginRecord(replace(slot), generation, key=op.key)
     if op.key:
-        park(record, op.key, op.offset)
+        block(record, op.key, op.offset)
     slot.fence, slot.rollback_epoch = generation, record.rollback_epoch
 
 
-def parked(record: PartitionRecord, offset: int, phase: Phase) -> bool:
+def forwarded(record: PartitionRecord, offset: int, phase: Phase) -> bool:
     """Whether its origin record decides its settles."""
     if phase is Phase.GONE:
         odd = record.exceptions.get(offset)
@@ -103,7 +103,7 @@ def decides(record: PartitionRecord, op: Settle, phase: Phase, now_ms: int) -> b
     old = op.rollback_epoch != record.rollback_epoch and now_ms < record.repair_until_ms
     if phase is Phase.ACKED and old and op.verb is not Verb.ACK:
         return True
-    return parked(record, op.offset, phase)
+    return forwarded(record, op.offset, phase)
 
 
 def settle(record: PartitionRecord, op: Settle, now_ms: int) -> OpResult:
@@ -158,7 +158,7 @@ def look(record: PartitionRecord, op: LookUp, now_ms: int) -> OpResult:
     """
     phase, slot = record.phase(op.offset, now_ms), record.slot(op.offset)
     there = State.FINISHED if record.over(op.offset) else slot.state
-    if parked(record, op.offset, phase):
+    if forwarded(record, op.offset, phase):
         origin = record.origins.get(op.offset)
         if origin is None or origin.claimed_by is not None:
             return slot.result(Outcome.LOST, state=there)
@@ -193,7 +193,7 @@ def claim(record: PartitionRecord, op: ClaimOrigin, now_ms: int) -> OpResult:
         close(record, CloseOrigin(op.offset, op.generation), now_ms)
         return _answer(Outcome.FINISHED, origin)
     if origin.claimed_by is None:
-        if origin.key and record.parked[origin.key][0] != op.offset:
+        if origin.key and record.blocked[origin.key][0] != op.offset:
             return behind(record, origin.key)
         held_ms = record.held_until(origin.slot.phase(now_ms), origin.slot, now_ms, waiting=False)
         if held_ms:
@@ -371,7 +371,7 @@ def _known_of(record: PartitionRecord, op: RestoreOp, found: OriginRecord) -> No
         found.claimed_by = found.claimed_by or op.copy
     elif op.key and not found.key and not found.closed_ms:
         found.key = op.key
-        park(record, op.key, op.offset)
+        block(record, op.key, op.offset)
 
 
 def _made_again(
@@ -404,11 +404,11 @@ def _made_again(
 # --- key queues of blocked keys
 
 
-def park(record: PartitionRecord, key: int, offset: int) -> None:
+def block(record: PartitionRecord, key: int, offset: int) -> None:
     """Append to its key queue. One with a smaller offset than the first (a rollback erased its ack)
     goes to the front.
     """
-    line = record.parked.setdefault(key, [])
+    line = record.blocked.setdefault(key, [])
     if line and offset < line[0]:
         line.insert(0, offset)
     else:
@@ -419,22 +419,22 @@ def leave(record: PartitionRecord, offset: int, origin: OriginRecord) -> None:
     """Take it out of its key queue: it blocks no other message any more."""
     if not origin.key:
         return
-    line = record.parked[origin.key]
+    line = record.blocked[origin.key]
     line.remove(offset)
     if not line:
-        del record.parked[origin.key]
+        del record.blocked[origin.key]
     origin.key = 0
 
 
 def behind(record: PartitionRecord, key: int) -> OpResult:
     """The answer BEHIND, with the first of a key queue."""
-    first = record.parked[key][0]
+    first = record.blocked[key][0]
     return OpResult.blocked(BlockedBy(first, record.origins[first].claimed_by))
 
 
 def head(record: PartitionRecord, key: int) -> OpResult:
     """Which message blocks a key: BEHIND, or FINISHED if the key is free."""
-    if key in record.parked:
+    if key in record.blocked:
         return behind(record, key)
     return OpResult(Outcome.FINISHED, State.READY, 0, 0, 0, 0, late=False)
 
@@ -447,7 +447,7 @@ def forget_all(record: PartitionRecord, rollback_epoch: int) -> None:
     missing one as forgotten instead of refusing the copy.
     """
     record.origins.clear()
-    record.parked.clear()
+    record.blocked.clear()
     record.closing.clear()
     record.errors.clear()
     record.origin_count = 0

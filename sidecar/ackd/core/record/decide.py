@@ -119,7 +119,7 @@ def open_record(
         chunks={i: bytes(c) for i, c in sorted(record.finished.chunks.items())},
         lost_chunks=sorted(record.listed - record.finished.chunks.keys()),
         lost_origins=record.origins_lost,
-        parked=sorted(record.parked),
+        blocked=sorted(record.blocked),
     )
 
 
@@ -313,7 +313,7 @@ def _change(
 
 def _follows(record: PartitionRecord, op: MoveToRetry, now_ms: int) -> bool:
     """A message that was never delivered moves only after others of its key (R19)."""
-    return op.key in record.parked or (op.key > 0 and now_ms < record.repair_until_ms)
+    return op.key in record.blocked or (op.key > 0 and now_ms < record.repair_until_ms)
 
 
 # --- the journal: settles through other sidecars, for the owner (R16)
@@ -348,7 +348,7 @@ def _journal(
 
 def _touches(op: Op, lost: set[int]) -> bool:
     """Whether the operation needs a lost chunk. A replay makes the chunk again instead (R14)."""
-    if op.verb in (*maintenance.REPEATS, Verb.CLAIM, Verb.CLOSE, Verb.HEAD):
+    if op.verb in (*maintenance.REPEATS, Verb.CLAIM, Verb.CLOSE, Verb.ASK_BLOCKER):
         return False
     first = op.offset >> CHUNK_SHIFT
     last = max(first, (op.end - 1) >> CHUNK_SHIFT) if isinstance(op, Gap) else first
@@ -356,7 +356,14 @@ def _touches(op: Op, lost: set[int]) -> bool:
 
 
 _OVER = (Phase.ACKED, Phase.GONE)
-_WITH_ORIGINS = (Verb.SEND, Verb.CLAIM, Verb.CLOSE, Verb.HEAD, Verb.ADVANCE, Verb.RESTORE)
+_WITH_ORIGINS = (
+    Verb.MOVE_TO_RETRY,
+    Verb.CLAIM,
+    Verb.CLOSE,
+    Verb.ASK_BLOCKER,
+    Verb.ADVANCE,
+    Verb.RESTORE,
+)
 _JOURNALED = frozenset(
     {Outcome.ACKED, Outcome.RETRYING, Outcome.EXTENDED, Outcome.DEAD, Outcome.RELEASED}
 )

@@ -3,7 +3,7 @@
 A part of a `PartitionRecord`; `store/errors.lua` decides the same. Reasons decide nothing about a
 message. The call that settles stores them under the message's own offset, and the call that
 finishes the message deletes them. A message that moves to the retry topic leaves them in the record
-of its origin; its copy takes them into its own record when it has claimed (PLACE).
+of its origin; its copy takes them into its own record when it has claimed (PLACE_COPY).
 """
 
 from __future__ import annotations

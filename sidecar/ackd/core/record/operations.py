@@ -97,13 +97,13 @@ class Operation:
 class LookUp(Operation):
     """Where is this lease? Without a token: what is known of the offset."""
 
-    verb: ClassVar[Verb] = Verb.LOOK
+    verb: ClassVar[Verb] = Verb.LOOK_UP
     offset: int
     fence: int = 0
     rollback_epoch: int = 0
 
     def _item(self) -> Item:
-        return (Verb.LOOK, self.offset, self.fence, self.rollback_epoch, 0, 0, 0, True)
+        return (Verb.LOOK_UP, self.offset, self.fence, self.rollback_epoch, 0, 0, 0, True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +114,13 @@ class MoveToRetry(Operation):
     the ordering key that it blocks (`order.key_hash`), 0 = none.
     """
 
-    verb: ClassVar[Verb] = Verb.SEND
+    verb: ClassVar[Verb] = Verb.MOVE_TO_RETRY
     offset: int
     number: int
     key: int = 0
 
     def _item(self) -> Item:
-        return (Verb.SEND, self.offset, 0, 0, 0, self.key, self.number, True)
+        return (Verb.MOVE_TO_RETRY, self.offset, 0, 0, 0, self.key, self.number, True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,14 +132,14 @@ class MarkDead(Operation):
     read that, the owner does when the answer comes.
     """
 
-    verb: ClassVar[Verb] = Verb.BURY
+    verb: ClassVar[Verb] = Verb.MARK_DEAD
     offset: int
     fence: int = 0
     deliveries_max: int = 0
     claimed: bool = False
 
     def _item(self) -> Item:
-        return (Verb.BURY, self.offset, self.fence, 0, self.deliveries_max, 0, 0, True)
+        return (Verb.MARK_DEAD, self.offset, self.fence, 0, self.deliveries_max, 0, 0, True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class PlaceCopy(Operation):
     which tells the owner how it ended.
     """
 
-    verb: ClassVar[Verb] = Verb.PLACE
+    verb: ClassVar[Verb] = Verb.PLACE_COPY
     offset: int
     generation: int = 0
     attempt: int = 0
@@ -178,7 +178,7 @@ class PlaceCopy(Operation):
 
     def _item(self) -> Item:
         place = self.generation, 0, self.attempt, self.due_ms, self.first_s
-        return (Verb.PLACE, self.offset, *place, not self.then_dead)
+        return (Verb.PLACE_COPY, self.offset, *place, not self.then_dead)
 
 
 # --- origin records; `offset` is that of the message in its origin
@@ -188,9 +188,9 @@ class PlaceCopy(Operation):
 class ClaimOrigin(Operation):
     """A copy asks its origin record whether it may be delivered.
 
-    `generation`, `rollback_epoch`: as SEND had them. `must_deliver`: the copy's own record has lost
-    data, so what is not known has to be delivered. `attempt`: of the copy, for a record that has
-    forgotten the message.
+    `generation`, `rollback_epoch`: as MOVE_TO_RETRY had them. `must_deliver`: the copy's own record
+    has lost data, so what is not known has to be delivered. `attempt`: of the copy, for a record
+    that has forgotten the message.
     """
 
     verb: ClassVar[Verb] = Verb.CLAIM
@@ -229,20 +229,20 @@ class CloseOrigin(Operation):
 class AskBlocker(Operation):
     """Who blocks a key? `key`: as with `MoveToRetry`."""
 
-    verb: ClassVar[Verb] = Verb.HEAD
+    verb: ClassVar[Verb] = Verb.ASK_BLOCKER
     offset: ClassVar[int] = 0
     key: int
 
     def _item(self) -> Item:
-        return (Verb.HEAD, 0, 0, 0, 0, self.key, 0, True)
+        return (Verb.ASK_BLOCKER, 0, 0, 0, 0, self.key, 0, True)
 
 
 @dataclass(frozen=True, slots=True)
 class RestoreMoved(Operation):
     """Make an origin record again that a rollback forgot; said by who moved the message.
 
-    `generation`, `rollback_epoch`, `attempt`, `key`: as SEND had them. `stored`: the copy is
-    durable. `released`: whoever says it owns the record no more.
+    `generation`, `rollback_epoch`, `attempt`, `key`: as MOVE_TO_RETRY had them. `stored`: the copy
+    is durable. `released`: whoever says it owns the record no more.
     """
 
     verb: ClassVar[Verb] = Verb.RESTORE
@@ -289,7 +289,7 @@ class Gap(Operation):
     `repair`: they were finished before a rollback, and it is not known how (`doubt`).
     """
 
-    verb: ClassVar[Verb] = Verb.HOLE
+    verb: ClassVar[Verb] = Verb.GAP
     start: int
     end: int
     reason: int = 0
@@ -301,7 +301,7 @@ class Gap(Operation):
         return self.start
 
     def _item(self) -> Item:
-        return (Verb.HOLE, self.start, 0, 0, 0, self.end, self.reason, not self.repair)
+        return (Verb.GAP, self.start, 0, 0, 0, self.end, self.reason, not self.repair)
 
 
 @dataclass(frozen=True, slots=True)

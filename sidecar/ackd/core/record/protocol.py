@@ -17,7 +17,7 @@ from ackd.core.record.transitions import Outcome, State
 
 class FailureTexts(NamedTuple):
     """The reasons for a failure that an application reported. `item`: the index in `ops` of the
-    settle that it belongs to. `first` is empty unless with PLACE. UTF-8, at most
+    settle that it belongs to. `first` is empty unless with PLACE_COPY. UTF-8, at most
     `failures.ERROR_BYTES_MAX` each.
     """
 
@@ -104,7 +104,8 @@ class RecordCall:
     owner's term.
 
     `incarnation` 0: any. `journal_from`: the owner wants settles through other sidecars from this
-    sequence on. `said`: reasons with RETRY, DEAD, BURY and PLACE; stored if the item counts.
+    sequence on. `said`: reasons with RETRY, DEAD, MARK_DEAD and PLACE_COPY; stored if the item
+    counts.
     """
 
     key: LedgerKey
@@ -187,7 +188,7 @@ class Open:
 @dataclass(slots=True)
 class Snapshot:
     """A record as read by `Open`. `chunks`: bitmap chunks (index -> bytes) at or above the
-    watermark. `lost_origins`: the store has lost origin records (R14). `parked`: the blocked keys.
+    watermark. `lost_origins`: the store has lost origin records (R14). `blocked`: the blocked keys.
     """
 
     verdict: CallStatus
@@ -208,4 +209,4 @@ class Snapshot:
     chunks: dict[int, bytes] = field(default_factory=dict)
     lost_chunks: list[int] = field(default_factory=list)
     lost_origins: bool = False
-    parked: list[int] = field(default_factory=list)
+    blocked: list[int] = field(default_factory=list)

@@ -1,7 +1,7 @@
 """One partition's record: its data, how to read it, and the writes that all parts share.
 
 A leaf: `decide`, `copies` and `maintenance` are functions over it. `OriginRecord` is an origin
-record, `rollback_epoch` the rollback epoch, `parked` the blocked keys with their key queues.
+record, `rollback_epoch` the rollback epoch, `blocked` the blocked keys with their key queues.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ackd.core.record.transitions import Phase, State, Verb
 class OriginRecord:
     """An origin record. `slot`: the lease or delay as it was (FINISHED: acked). `claimed_by`: the
     retry copy that has claimed it. `closed_ms`: since when it is not needed, 0 = it is. `key`: the
-    key in whose queue it is (`parked`), 0 = in none.
+    key in whose queue it is (`blocked`), 0 = in none.
     """
 
     slot: Slot
@@ -74,7 +74,7 @@ class PartitionRecord:
     exceptions: dict[int, tuple[Finish, int]] = field(default_factory=dict)
     origins: dict[int, OriginRecord] = field(default_factory=dict)
     origin_count: int = 0
-    parked: dict[int, list[int]] = field(default_factory=dict)
+    blocked: dict[int, list[int]] = field(default_factory=dict)
     closing: deque[tuple[int, int]] = field(default_factory=deque)
     doubt: tuple[int, int] = (0, 0)
     errors: Errors = field(default_factory=Errors)

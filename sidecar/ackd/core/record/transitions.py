@@ -42,14 +42,15 @@ class Phase(IntEnum):
 
 
 class Verb(IntEnum):
-    """An operation on one offset, or on a range. Those before LOOK go through the table.
+    """An operation on one offset, or on a range. Those before LOOK_UP go through the table.
 
-    SEND moves a message into an origin record, BURY dead-letters it, PLACE gives a claimed retry
-    copy its slot. LOOK reads. CLAIM and CLOSE concern an origin record (`copies`): a copy asks for
-    it, and the copy's owner closes it. HEAD asks which message blocks a key. HOLE finishes a range
-    that the log does not have, ADVANCE moves the watermark, DROP frees chunks below it, REPLAY
-    repeats a confirmed finish after a rollback, RESET starts a new epoch, SETTLED ends the wait for
-    replays, RESTORE makes an origin record again that a rollback erased.
+    MOVE_TO_RETRY moves a message into an origin record, MARK_DEAD dead-letters it, PLACE_COPY gives
+    a claimed retry copy its slot. LOOK_UP reads. CLAIM and CLOSE concern an origin record
+    (`copies`): a copy asks for it, and the copy's owner closes it. ASK_BLOCKER asks which message
+    blocks a key. GAP finishes a range that the log does not have, ADVANCE moves the watermark, DROP
+    frees chunks below it, REPLAY repeats a confirmed finish after a rollback, RESET starts a new
+    epoch, SETTLED ends the wait for replays, RESTORE makes an origin record again that a rollback
+    erased.
     """
 
     GRANT = 1
@@ -59,14 +60,14 @@ class Verb(IntEnum):
     DEAD = 5
     RELEASE = 6
     FINISH = 7
-    SEND = 8
-    BURY = 9
-    PLACE = 10
-    LOOK = 11
+    MOVE_TO_RETRY = 8
+    MARK_DEAD = 9
+    PLACE_COPY = 10
+    LOOK_UP = 11
     CLAIM = 12
     CLOSE = 13
-    HEAD = 14
-    HOLE = 15
+    ASK_BLOCKER = 14
+    GAP = 15
     ADVANCE = 16
     DROP = 17
     REPLAY = 18
@@ -145,33 +146,33 @@ TABLE: dict[tuple[Phase, Verb], TransitionStep] = {
     (Phase.ACKED, Verb.ACK): _same(Outcome.ALREADY_ACKED, State.FINISHED),
     # Its lease or its delay moves into an origin record, which decides settles from then on.
     # A message that was never delivered moves only if its key is blocked; the record checks first.
-    (Phase.READY, Verb.SEND): TransitionStep(Outcome.SENT, State.SENDING),
-    (Phase.LEASED, Verb.SEND): TransitionStep(Outcome.SENT, State.SENDING),
-    (Phase.EXPIRED, Verb.SEND): TransitionStep(Outcome.SENT, State.SENDING),
-    (Phase.WAITING, Verb.SEND): TransitionStep(Outcome.SENT, State.SENDING),
-    (Phase.RELEASED, Verb.SEND): TransitionStep(Outcome.SENT, State.SENDING),
-    (Phase.SENDING, Verb.SEND): _same(Outcome.SENT, State.SENDING),
-    (Phase.DEAD, Verb.SEND): _same(Outcome.REFUSED, State.DEAD),
-    (Phase.ACKED, Verb.SEND): _same(Outcome.FINISHED, State.FINISHED),
-    (Phase.GONE, Verb.SEND): _same(Outcome.FINISHED, State.FINISHED),
+    (Phase.READY, Verb.MOVE_TO_RETRY): TransitionStep(Outcome.SENT, State.SENDING),
+    (Phase.LEASED, Verb.MOVE_TO_RETRY): TransitionStep(Outcome.SENT, State.SENDING),
+    (Phase.EXPIRED, Verb.MOVE_TO_RETRY): TransitionStep(Outcome.SENT, State.SENDING),
+    (Phase.WAITING, Verb.MOVE_TO_RETRY): TransitionStep(Outcome.SENT, State.SENDING),
+    (Phase.RELEASED, Verb.MOVE_TO_RETRY): TransitionStep(Outcome.SENT, State.SENDING),
+    (Phase.SENDING, Verb.MOVE_TO_RETRY): _same(Outcome.SENT, State.SENDING),
+    (Phase.DEAD, Verb.MOVE_TO_RETRY): _same(Outcome.REFUSED, State.DEAD),
+    (Phase.ACKED, Verb.MOVE_TO_RETRY): _same(Outcome.FINISHED, State.FINISHED),
+    (Phase.GONE, Verb.MOVE_TO_RETRY): _same(Outcome.FINISHED, State.FINISHED),
     # The attempts are used up: dead-letter it, unless it is leased or was settled first.
-    (Phase.EXPIRED, Verb.BURY): TransitionStep(Outcome.DEAD, State.DEAD),
-    (Phase.WAITING, Verb.BURY): TransitionStep(Outcome.DEAD, State.DEAD),
-    (Phase.RELEASED, Verb.BURY): TransitionStep(Outcome.DEAD, State.DEAD),
-    (Phase.LEASED, Verb.BURY): _same(Outcome.HELD, State.LEASED),
-    (Phase.DEAD, Verb.BURY): _same(Outcome.DEAD, State.DEAD),
-    (Phase.SENDING, Verb.BURY): _same(Outcome.REFUSED, State.SENDING),
-    (Phase.ACKED, Verb.BURY): _same(Outcome.FINISHED, State.FINISHED),
-    (Phase.GONE, Verb.BURY): _same(Outcome.FINISHED, State.FINISHED),
+    (Phase.EXPIRED, Verb.MARK_DEAD): TransitionStep(Outcome.DEAD, State.DEAD),
+    (Phase.WAITING, Verb.MARK_DEAD): TransitionStep(Outcome.DEAD, State.DEAD),
+    (Phase.RELEASED, Verb.MARK_DEAD): TransitionStep(Outcome.DEAD, State.DEAD),
+    (Phase.LEASED, Verb.MARK_DEAD): _same(Outcome.HELD, State.LEASED),
+    (Phase.DEAD, Verb.MARK_DEAD): _same(Outcome.DEAD, State.DEAD),
+    (Phase.SENDING, Verb.MARK_DEAD): _same(Outcome.REFUSED, State.SENDING),
+    (Phase.ACKED, Verb.MARK_DEAD): _same(Outcome.FINISHED, State.FINISHED),
+    (Phase.GONE, Verb.MARK_DEAD): _same(Outcome.FINISHED, State.FINISHED),
     # A retry copy that has claimed its origin record gets a slot; one that has a slot keeps it.
-    (Phase.READY, Verb.PLACE): TransitionStep(Outcome.DONE, State.WAITING),
-    (Phase.LEASED, Verb.PLACE): _same(Outcome.DONE, State.LEASED),
-    (Phase.EXPIRED, Verb.PLACE): _same(Outcome.DONE, State.LEASED),
-    (Phase.WAITING, Verb.PLACE): _same(Outcome.DONE, State.WAITING),
-    (Phase.RELEASED, Verb.PLACE): _same(Outcome.DONE, State.RELEASED),
-    (Phase.DEAD, Verb.PLACE): _same(Outcome.DONE, State.DEAD),
-    (Phase.ACKED, Verb.PLACE): _same(Outcome.FINISHED, State.FINISHED),
-    (Phase.GONE, Verb.PLACE): _same(Outcome.FINISHED, State.FINISHED),
+    (Phase.READY, Verb.PLACE_COPY): TransitionStep(Outcome.DONE, State.WAITING),
+    (Phase.LEASED, Verb.PLACE_COPY): _same(Outcome.DONE, State.LEASED),
+    (Phase.EXPIRED, Verb.PLACE_COPY): _same(Outcome.DONE, State.LEASED),
+    (Phase.WAITING, Verb.PLACE_COPY): _same(Outcome.DONE, State.WAITING),
+    (Phase.RELEASED, Verb.PLACE_COPY): _same(Outcome.DONE, State.RELEASED),
+    (Phase.DEAD, Verb.PLACE_COPY): _same(Outcome.DONE, State.DEAD),
+    (Phase.ACKED, Verb.PLACE_COPY): _same(Outcome.FINISHED, State.FINISHED),
+    (Phase.GONE, Verb.PLACE_COPY): _same(Outcome.FINISHED, State.FINISHED),
     # The copy in the dead-letter or retry topic is durable: the owner finishes the original.
     (Phase.DEAD, Verb.FINISH): TransitionStep(Outcome.DONE, State.FINISHED),
     (Phase.SENDING, Verb.FINISH): TransitionStep(Outcome.DONE, State.FINISHED),
@@ -219,7 +220,9 @@ def mermaid() -> str:
     for (phase, verb), s in sorted(TABLE.items()):
         if s.changes:
             target = _ENDS.get(verb, s.state.name.lower())
-            lines.append(f"    {phase.name.lower()} --> {target}: {verb.name.lower()}")
+            lines.append(
+                f"    {phase.name.lower()} --> {target}: {verb.name.lower().replace('_', ' ')}"
+            )
     lines.append("    leased --> expired: deadline passes")
     lines.append("    leased --> forgotten: the store is rolled back")
     return "\n".join(lines)

@@ -201,7 +201,7 @@ class Cancels:
         if entry.hold is EntryStatus.CLAIMING:
             if retry_copy is None:
                 return None
-            return await self._parked(partition, offset, retry_copy, wish.then, reason)
+            return await self._forwarded(partition, offset, retry_copy, wish.then, reason)
         if wish.then == "ack":
             # A moving message may have a copy already, which the next attempt finds.
             going = partition.ledger.send_back.may_go(offset)
@@ -229,13 +229,13 @@ class Cancels:
             partition.perform()
         return "acked"
 
-    async def _parked(
+    async def _forwarded(
         self, partition: Partition, offset: int, retry_copy: RetryCopy, then: str, reason: str
     ) -> str | None:
         """End a message whose copy waits for the end of the lease in the origin record."""
         handle, origin_record = self._claims.handle(retry_copy), retry_copy.origin_record
         if then == "ack":
-            over = await self._parked_ack(handle, partition, offset, retry_copy)
+            over = await self._forwarded_ack(handle, partition, offset, retry_copy)
             done = "acked" if over else None
         else:
             lease = await self.lease_at(handle, origin_record)
@@ -245,7 +245,7 @@ class Cancels:
             self._claims.claim(partition, offset)
         return done
 
-    async def _parked_ack(
+    async def _forwarded_ack(
         self, handle: LedgerHandle, partition: Partition, offset: int, retry_copy: RetryCopy
     ) -> bool:
         """Finish the message in its origin record; returns whether it is finished. If the copy

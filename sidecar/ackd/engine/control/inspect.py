@@ -33,7 +33,7 @@ _HOLD_NAMES = {
     EntryStatus.DEAD: "dead",
     EntryStatus.SENDING: "moving",
     EntryStatus.CLAIMING: "waiting_for_lease",
-    EntryStatus.BURYING: "dead",
+    EntryStatus.EXHAUSTED: "dead",
     EntryStatus.PLACING: "retrying",
 }
 KEYS_MAX = 20
@@ -175,7 +175,7 @@ class Inspector:
             head=self._view(partition, first, entry),
             key=None if key is None else key.decode("utf-8", "replace"),
             behind=behind,
-            blocked=ledger.holds_copies or gone.key(first) in gone.parked,
+            blocked=ledger.holds_copies or gone.key(first) in gone.blocked,
         )
 
     def _held(self, partition: Partition) -> HeldUp:
@@ -238,7 +238,7 @@ def _how(entry: Entry[Held]) -> str:
             return "an ack, or the end of its lease"
         case EntryStatus.WAITING | EntryStatus.PLACING:
             return "its delay ends, and it is delivered again"
-        case EntryStatus.DEAD | EntryStatus.BURYING:
+        case EntryStatus.DEAD | EntryStatus.EXHAUSTED:
             return "it is finished when its copy is stored in the dead-letter topic"
         case EntryStatus.SENDING:
             return "it is finished when its copy is stored in the retry topic"

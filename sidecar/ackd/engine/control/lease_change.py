@@ -70,7 +70,7 @@ class LeaseTimeChange:
         if partition.ledger.holds_copies:
             for offset, entry in partition.ledger.entries.items():
                 if entry.hold is EntryStatus.CLAIMING:
-                    # The answer shows that the lease is open, and leads to `parked`.
+                    # The answer shows that the lease is open, and leads to `forwarded`.
                     self._claim(partition, offset)
 
     def _extensions(self, partition: Partition, told: OpenLeaseChange) -> list[Op]:
@@ -100,7 +100,7 @@ class LeaseTimeChange:
         new_ms = told.at_ms + told.lease_ms
         return deadline_ms < new_ms or (told.force and deadline_ms > new_ms + HANDOVER_MS)
 
-    async def parked(self, handle: LedgerHandle, offsets: Sequence[int]) -> None:
+    async def forwarded(self, handle: LedgerHandle, offsets: Sequence[int]) -> None:
         """Move the deadlines of leases in the origin records of these messages."""
         told = self._state.live.open_leases
         if told is None:

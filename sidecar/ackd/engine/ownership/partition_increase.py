@@ -111,7 +111,7 @@ class PartitionIncrease:
             return end <= first
         if snapshot.verdict is not CallStatus.OK:
             return False
-        return snapshot.watermark >= end and not snapshot.parked
+        return snapshot.watermark >= end and not snapshot.blocked
 
     def words(self, partitions: Sequence[TopicPartition]) -> str:
         """Describe the wait for people; empty when none of these partitions waits."""

@@ -2,7 +2,7 @@
 it.
 
 `rollback_epoch` in names is the rollback epoch, `origin_records` are origin records, `retry_copies`
-retry copies, `parked` keys are blocked keys; `buried` means dead-lettered.
+retry copies, `blocked` keys are blocked keys.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from ackd.api.messages import Delivery
 from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.lease import Signer
-from ackd.core.ledger.effects import Bury, Effect, FetchFrom, FinishRange, Mistaken
+from ackd.core.ledger.effects import Effect, Exhausted, FetchFrom, FinishRange, Mistaken
 from ackd.core.ledger.ledger import Ledger
 from ackd.core.ledger.repair import Repair
 from ackd.core.ledger.send_back import Rules, Stuck
@@ -60,7 +60,7 @@ LOG = logging.getLogger("ackd.engine")
 REPAIR_BATCH = 1_000
 CLAIM_AGAIN_MS = 1_000
 _Moving: TypeAlias = MoveToRetry | MarkDead | PlaceCopy | AskBlocker
-_ASKED = (Verb.GRANT, Verb.SEND, Verb.PLACE, Verb.BURY)
+_ASKED = (Verb.GRANT, Verb.MOVE_TO_RETRY, Verb.PLACE_COPY, Verb.MARK_DEAD)
 
 
 ReplyObserver = Callable[["Partition", RecordCall, RecordReply], None]
@@ -408,7 +408,7 @@ class Partition:
             case MarkDead():
                 if op.claimed:
                     self.ledger.claimed(*told)  # its origin record is dead: see `copies.place_dead`
-                elif not self.ledger.buried(*told):
+                elif not self.ledger.marked_dead(*told):
                     self.reload()
 
     def _vanished(self, op: Gap, *, kept: int) -> None:
@@ -447,10 +447,10 @@ class Partition:
             now_ms = self._context.clock.monotonic_ms()
             of = {verb: [op.offset for op in call.ops if op.verb is verb] for verb in _ASKED}
             self.ledger.grants.not_granted(of[Verb.GRANT])
-            self.ledger.send_back.not_sent(of[Verb.SEND])
+            self.ledger.send_back.not_sent(of[Verb.MOVE_TO_RETRY])
             if self.ledger.claims is not None:
-                self.ledger.claims.not_claimed(of[Verb.PLACE], CLAIM_AGAIN_MS, now_ms)
-            if of[Verb.BURY] or (of[Verb.PLACE] and not self.ledger.holds_copies):
+                self.ledger.claims.not_claimed(of[Verb.PLACE_COPY], CLAIM_AGAIN_MS, now_ms)
+            if of[Verb.MARK_DEAD] or (of[Verb.PLACE_COPY] and not self.ledger.holds_copies):
                 self.reload()  # it makes the effect again
 
     def reload(self) -> None:
@@ -463,14 +463,14 @@ class Partition:
 
     def perform(self) -> None:
         """Carry out the ledger's effects, then report what changed."""
-        buried: list[Op] = []
+        exhausted: list[Op] = []
         for effect in self.ledger.drain():
             match effect:
-                case Bury(offset, fence, out_of_time):
+                case Exhausted(offset, fence, out_of_time):
                     if out_of_time:
                         self.copies.out_of_time(offset)
                     most = 0 if out_of_time else self.ledger.limits.deliveries_max
-                    buried.append(MarkDead(offset, fence, most))
+                    exhausted.append(MarkDead(offset, fence, most))
                 case FetchFrom(offset):
                     self.ledger.intake.fetching(self._consumer.fetch_from(self.tp, offset), offset)
                 case FinishRange(start, end, reason):
@@ -481,8 +481,8 @@ class Partition:
                     self._mistaken(effect)
                 case _:
                     self._wiring.effects[type(effect)](self, effect)
-        if buried:
-            self.tell(*buried)
+        if exhausted:
+            self.tell(*exhausted)
         for told in self._wiring.performed:
             told(self)
         self._context.moves.tell(self.key.subscription)
@@ -503,7 +503,7 @@ class Partition:
         self.copies.going(found)
         self.tell(*(MoveToRetry(o, self.next_grant(), key) for o, _, key in found))
 
-    def ask_parked(self, keys: Sequence[int]) -> None:
+    def ask_blockers(self, keys: Sequence[int]) -> None:
         """Ask whether these keys are still blocked; as the owner, so in order with the call that
         blocks one.
         """

@@ -94,7 +94,7 @@ class LeaseMover(Protocol):
     """Moves the deadlines of open leases after an operator changed the lease time."""
 
     def wanted(self, deadline_ms: int) -> bool: ...
-    async def parked(self, handle: LedgerHandle, offsets: Sequence[int]) -> None: ...
+    async def forwarded(self, handle: LedgerHandle, offsets: Sequence[int]) -> None: ...
 
 
 # tidy: long-class -- eight collaborators, and what is under way
@@ -344,7 +344,7 @@ class CopyClaims:
             and self._leases.wanted(result.when_ms)
         ]
         if offsets:
-            await self._leases.parked(handle, offsets)
+            await self._leases.forwarded(handle, offsets)
 
     async def _is_gone(self, key: LedgerKey, asks: Sequence[_Ask]) -> bool:
         """True if no sidecar will ever open this record again. A record of dead letters has no

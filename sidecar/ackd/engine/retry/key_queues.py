@@ -207,11 +207,11 @@ class KeyQueues:
         """
         swept: dict[Partition, int] = {}
         for partition in self._partitions.owned.values():
-            parked = partition.ledger.send_back.parked
-            keys = [key for key in parked if isinstance(key, int)]
+            blocked = partition.ledger.send_back.blocked
+            keys = [key for key in blocked if isinstance(key, int)]
             if not keys or not partition.grantable:
                 continue
             start = self._swept.get(partition, 0) % len(keys)
-            partition.ask_parked(keys[start : start + SWEEP_MAX])
+            partition.ask_blockers(keys[start : start + SWEEP_MAX])
             swept[partition] = start + SWEEP_MAX if start + SWEEP_MAX < len(keys) else 0
         self._swept = swept

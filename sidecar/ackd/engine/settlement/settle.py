@@ -363,8 +363,8 @@ class Settler:
         it.
         """
         origin, partition = (group.topic_id, group.partition), self._owned(group)
-        parked = group.subscription.claims.failed_with(origin, offset, reason)
-        if partition is not None and not parked:
+        forwarded = group.subscription.claims.failed_with(origin, offset, reason)
+        if partition is not None and not forwarded:
             partition.copies.failed_with(offset, reason)
 
     def _count(self, group: _Group, results: Sequence[SettleResult | None]) -> None:

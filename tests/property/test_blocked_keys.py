@@ -1,4 +1,4 @@
-"""Keys that are parked and freed: two owners, two records, copies in any order, kills (R19, I6).
+"""Keys that are blocked and freed: two owners, two records, copies in any order, kills (R19, I6).
 
 Both production ledgers against both reference records. Whatever the order of leases, settles,
 sending, copies that land twice or late, claims, lost messages between the parts and kills of either
@@ -15,9 +15,9 @@ import pytest
 
 from ackd.core.ids import LedgerKey
 from ackd.core.ledger.effects import (
-    Bury,
     Claim,
     CloseOriginRecord,
+    Exhausted,
     FetchFrom,
     FinishRange,
     LeaveKeyQueue,
@@ -172,7 +172,13 @@ class Story:
                     self.given_up(side, offset, fence, attempt)
                 case FinishRange(start, end):
                     side.call(self.now_ms, Gap(start, end))
-                case Mistaken() | CloseOriginRecord() | Bury() | StoreForeignDelays() | Restore():
+                case (
+                    Mistaken()
+                    | CloseOriginRecord()
+                    | Exhausted()
+                    | StoreForeignDelays()
+                    | Restore()
+                ):
                     raise AssertionError(effect)
 
     def given_up(self, side: Side, offset: int, fence: int, attempt: int) -> None:
@@ -328,7 +334,7 @@ class Story:
 
     def swept(self) -> None:
         """The owner of the messages asks for keys of which nothing was heard."""
-        for key in list(self.origin.ledger.send_back.parked):
+        for key in list(self.origin.ledger.send_back.blocked):
             assert isinstance(key, int)
             result = self.origin.one(self.now_ms, AskBlocker(key))
             if result.outcome is Outcome.FINISHED:
@@ -392,10 +398,10 @@ class Story:
             for lease in self.leases[before:]:
                 self.settle(lease, Verb.ACK)
         missing = sorted(set(range(MESSAGES)) - self.over)
-        raise AssertionError(f"not at an end: {missing}, parked {self.origin.record.parked}")
+        raise AssertionError(f"not at an end: {missing}, blocked {self.origin.record.blocked}")
 
     def done(self) -> bool:
-        rest = self.origin.record.parked or self.origin.ledger.send_back.parked
+        rest = self.origin.record.blocked or self.origin.ledger.send_back.blocked
         return len(self.over) == MESSAGES and not rest and self.origin.ledger.watermark == MESSAGES
 
 

@@ -1,4 +1,4 @@
-"""What an ordered ledger does with keys that are parked, and with copies in line (R19, I6)."""
+"""What an ordered ledger does with keys that are blocked, and with copies in line (R19, I6)."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def place_of(body: Body) -> OrderPosition:
     return OrderPosition(body.key, body.rank, origin_record=f"origin record of {body.rank}")
 
 
-def opened(*slots: SlotView, parked: tuple[int, ...] = (), copies: bool = False) -> Ledger[Body]:
+def opened(*slots: SlotView, blocked: tuple[int, ...] = (), copies: bool = False) -> Ledger[Body]:
     """A ledger that keeps the order."""
     ledger: Ledger[Body] = Ledger(None if copies else RULES, copies=copies, place_of=place_of)
-    snapshot = Snapshot(CallStatus.OK, now_ms=T0_MS, slots=list(slots), parked=list(parked))
+    snapshot = Snapshot(CallStatus.OK, now_ms=T0_MS, slots=list(slots), blocked=list(blocked))
     ledger.opened(snapshot, T0_MS)
     ledger.intake.fetching(1, 0)
     return ledger
@@ -68,7 +68,7 @@ def blocked_by(ledger: Ledger[Body], offset: int) -> int | None:
 
 
 def answer(ledger: Ledger[Body], offset: int, outcome: Outcome) -> None:
-    """What SEND came to."""
+    """What MOVE_TO_RETRY came to."""
     state = State.SENDING if outcome is Outcome.SENT else State.READY
     ledger.send_back.sent(offset, result(outcome, state, 50 + offset), 7, T0_MS, T0_MS)
 
@@ -98,23 +98,23 @@ def test_a_key_follows_its_first_message_as_a_whole_and_in_order() -> None:
 
 
 def test_a_key_that_the_store_says_is_free_goes_on_in_the_window() -> None:
-    ledger = opened(parked=(A,))
+    ledger = opened(blocked=(A,))
     ledger.intake.fetched(1, [Body(0), Body(1)])
     assert ledger.grants.take(9, 999) == []
     assert [s.offset for s in ledger.send_back.stuck(T0_MS)] == [0, 1]
     answer(ledger, 0, Outcome.LOST)
     answer(ledger, 1, Outcome.LOST)
-    assert not ledger.send_back.parked
+    assert not ledger.send_back.blocked
     lease(ledger, 0)
-    other = opened(parked=(A, B))
+    other = opened(blocked=(A, B))
     other.intake.fetched(1, [Body(0), Body(1, B)])
     other.send_back.key_free(B)
-    assert list(other.send_back.parked) == [A]
+    assert list(other.send_back.blocked) == [A]
     lease(other, 1)
 
 
 def test_what_was_not_decided_is_asked_again_in_order() -> None:
-    ledger = opened(parked=(A,))
+    ledger = opened(blocked=(A,))
     ledger.intake.fetched(1, [Body(0), Body(1)])
     assert [s.offset for s in ledger.send_back.stuck(T0_MS)] == [0, 1]
     ledger.send_back.not_sent([0, 1])
@@ -125,7 +125,7 @@ def test_what_was_not_decided_is_asked_again_in_order() -> None:
 
 
 def test_followers_go_in_lots() -> None:
-    ledger = opened(parked=(A,))
+    ledger = opened(blocked=(A,))
     ledger.intake.fetched(1, [Body(offset) for offset in range(FOLLOWERS_MAX + 5)])
     first = [s.offset for s in ledger.send_back.stuck(T0_MS)]
     assert first == list(range(FOLLOWERS_MAX))
@@ -138,7 +138,7 @@ def test_followers_go_in_lots() -> None:
 
 
 def test_a_lease_of_an_earlier_owner_is_not_sent_before_its_key_is_known() -> None:
-    """It would be parked without its key, and later ones would pass it."""
+    """It would leave without its key, and later ones would pass it."""
     old = SlotView(0, State.WAITING, 1, 0, 9, 7, T0_MS + 60_000, T0_MS // 1000 - 60)
     ledger = opened(old)
     assert ledger.send_back.stuck(T0_MS) == []
@@ -146,7 +146,7 @@ def test_a_lease_of_an_earlier_owner_is_not_sent_before_its_key_is_known() -> No
     assert ledger.send_back.stuck(T0_MS) == [Stuck(0, Why.DELAY, A)]
 
 
-def test_a_partition_is_one_line_and_nothing_of_it_has_a_key_to_park() -> None:
+def test_a_partition_is_one_line_and_nothing_of_it_has_a_key_to_block() -> None:
     ledger: Ledger[Body] = Ledger(None, place_of=lambda body: OrderPosition(PARTITION, body.offset))
     ledger.opened(Snapshot(CallStatus.OK, now_ms=T0_MS), T0_MS)
     ledger.intake.fetching(1, 0)
@@ -162,7 +162,7 @@ def test_a_partition_is_one_line_and_nothing_of_it_has_a_key_to_park() -> None:
 
 
 def claimed(ledger: Ledger[Body], offset: int, outcome: Outcome, state: State) -> None:
-    """What the origin record said, or PLACE."""
+    """What the origin record said, or PLACE_COPY."""
     ledger.claimed(offset, result(outcome, state), 7, T0_MS, T0_MS)
 
 
@@ -250,11 +250,11 @@ def test_a_line_in_another_order_than_its_copies_comes_to_its_end() -> None:
 
 def test_a_ledger_without_an_order_knows_nothing_of_it() -> None:
     ledger: Ledger[Body] = Ledger(RULES)
-    ledger.opened(Snapshot(CallStatus.OK, now_ms=T0_MS, parked=[A]), T0_MS)
+    ledger.opened(Snapshot(CallStatus.OK, now_ms=T0_MS, blocked=[A]), T0_MS)
     ledger.intake.fetching(1, 0)
     ledger.intake.fetched(1, [Body(0), Body(1)])
     assert ledger.order is None
-    assert (list(ledger.send_back.parked), ledger.send_back.key(0)) == ([], 0)
+    assert (list(ledger.send_back.blocked), ledger.send_back.key(0)) == ([], 0)
     lease(ledger, 0, 1)
     found = ledger.send_back.stuck(T0_MS + 3_000)
     assert found == [Stuck(0, Why.AGE, 0), Stuck(1, Why.AGE, 0)]

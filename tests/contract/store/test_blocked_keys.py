@@ -1,4 +1,4 @@
-"""Parked keys on every store: copies of one key are claimed one after the other (R19, I6)."""
+"""Blocked keys on every store: copies of one key are claimed one after the other (R19, I6)."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def place_of(offset: int) -> int:
     return 70 + offset
 
 
-async def park(owner: Owner, *offsets: int, key: int = KEY) -> list[OpResult]:
+async def block(owner: Owner, *offsets: int, key: int = KEY) -> list[OpResult]:
     """Send them back in one call; their copies are stored."""
     ops = [MoveToRetry(o, at, key) for at, o in enumerate(offsets, 1)]
     results = (await owner.call(*ops)).results
@@ -76,7 +76,7 @@ async def test_r19_copies_of_a_key_are_claimed_in_order_and_the_last_frees_it(
     owner = Owner(store)
     await owner.open()
     await handed_out(owner, 1)
-    first, second, third = await park(owner, 1, 2, 3)
+    first, second, third = await block(owner, 1, 2, 3)
     assert [r.outcome for r in (first, second, third)] == [Outcome.SENT] * 3
     assert len({first.fence, second.fence, third.fence}) == 3
     assert (second.attempt, second.first_s) == (0, 0)
@@ -95,36 +95,34 @@ async def test_r19_copies_of_a_key_are_claimed_in_order_and_the_last_frees_it(
     claimed = await claim(owner, 2, second)
     assert (claimed.outcome, claimed.attempt, claimed.state) == (Outcome.CLAIMED, 0, State.READY)
     assert (await claim(owner, 2, second, copy=5)).outcome is Outcome.REFUSED
-    assert (await owner.open(again=True)).parked == [KEY]
+    assert (await owner.open(again=True)).blocked == [KEY]
     await over(owner, 2)
     await over(owner, 3)  # it has not claimed: nothing is known of this copy
     assert (await head(owner)).fence == 3
     assert (await claim(owner, 3, third)).outcome is Outcome.CLAIMED
     await over(owner, 3)
     assert (await head(owner)).outcome is Outcome.FINISHED
-    assert (await owner.open(again=True)).parked == []
+    assert (await owner.open(again=True)).blocked == []
 
 
-async def test_r19_a_later_message_goes_only_while_its_key_is_parked(store: Store) -> None:
+async def test_r19_a_later_message_goes_only_while_its_key_is_blocked(store: Store) -> None:
     """One script decides: it follows, or it is free to be handed out from the window."""
     owner = Owner(store)
     await owner.open()
     (ack,) = await owner.grant(1)
-    assert [r.outcome for r in await park(owner, 2, 3, key=0)] == [Outcome.LOST] * 2
-    assert [r.outcome for r in await park(owner, 2)] == [Outcome.LOST]
-    await park(owner, 1)
-    assert [r.outcome for r in await park(owner, 5, key=OTHER)] == [Outcome.LOST]
-    assert [r.outcome for r in await park(owner, 2)] == [Outcome.SENT]
-    assert (await owner.open(again=True)).parked == [KEY]
-    assert (await owner.foreign(ack)).results[
-        0
-    ].outcome is Outcome.ACKED  # in its origin record, parked
+    assert [r.outcome for r in await block(owner, 2, 3, key=0)] == [Outcome.LOST] * 2
+    assert [r.outcome for r in await block(owner, 2)] == [Outcome.LOST]
+    await block(owner, 1)
+    assert [r.outcome for r in await block(owner, 5, key=OTHER)] == [Outcome.LOST]
+    assert [r.outcome for r in await block(owner, 2)] == [Outcome.SENT]
+    assert (await owner.open(again=True)).blocked == [KEY]
+    assert (await owner.foreign(ack)).results[0].outcome is Outcome.ACKED  # in its origin record
     assert (await head(owner)).fence == 2
-    assert [r.outcome for r in await park(owner, 3, 4)] == [Outcome.SENT] * 2
+    assert [r.outcome for r in await block(owner, 3, 4)] == [Outcome.SENT] * 2
     for offset in (2, 3, 4):
         assert (await head(owner)).fence == offset
         await owner.call(ReplayAck(offset))  # acked, as another sidecar remembers it
-    assert [r.outcome for r in await park(owner, 6)] == [Outcome.LOST]
+    assert [r.outcome for r in await block(owner, 6)] == [Outcome.LOST]
     assert (await owner.grant(6))[0].attempt == 1
 
 
@@ -132,9 +130,9 @@ async def test_r19_two_keys_do_not_hold_each_other_back(store: Store) -> None:
     owner = Owner(store)
     await owner.open()
     await handed_out(owner, 1, 2)
-    (one,), (two,) = await park(owner, 1), await park(owner, 2, key=OTHER)
-    (three,), (four,) = await park(owner, 3), await park(owner, 4, key=OTHER)
-    assert (await owner.open(again=True)).parked == [OTHER, KEY]
+    (one,), (two,) = await block(owner, 1), await block(owner, 2, key=OTHER)
+    (three,), (four,) = await block(owner, 3), await block(owner, 4, key=OTHER)
+    assert (await owner.open(again=True)).blocked == [OTHER, KEY]
     assert (await claim(owner, 2, two)).outcome is Outcome.CLAIMED
     await over(owner, 2)
     assert (await claim(owner, 4, four)).outcome is Outcome.CLAIMED
@@ -149,7 +147,7 @@ async def test_r10_a_claim_that_was_forgotten_is_made_good_by_the_end_of_its_cop
     owner = Owner(store)
     await owner.open()
     await handed_out(owner, 1)
-    first, second = await park(owner, 1, 2)
+    first, second = await block(owner, 1, 2)
     await over(owner, 1, first.fence - 1)
     assert (await head(owner)).fence == 1
     await over(owner, 1, first.fence)
@@ -160,14 +158,14 @@ async def test_r10_a_claim_that_was_forgotten_is_made_good_by_the_end_of_its_cop
     assert (await head(owner)).fence == 2
 
 
-async def test_r8_a_reset_takes_parked_messages_above_it_out_of_their_line(store: Store) -> None:
+async def test_r8_a_reset_takes_moved_messages_above_it_out_of_their_line(store: Store) -> None:
     owner = Owner(store)
     await owner.open()
     await handed_out(owner, 1, 7)
-    await park(owner, 1, 2, 5, 6)
-    await park(owner, 7, 8, key=OTHER)
+    await block(owner, 1, 2, 5, 6)
+    await block(owner, 7, 8, key=OTHER)
     await owner.call(Reset(5))
-    assert (await owner.open(again=True)).parked == [KEY]
+    assert (await owner.open(again=True)).blocked == [KEY]
     await owner.call(ReplayAck(1))
     assert (await head(owner)).fence == 2
     await owner.call(ReplayAck(2))
@@ -183,7 +181,7 @@ async def test_r14_lines_are_lost_with_the_origin_records_and_never_alone(
         owner = Owner(store)
         await owner.open()
         await owner.grant(1)
-        await park(owner, 1, 2)
+        await block(owner, 1, 2)
         names = Keys("ackd").ledger(owner.key)[:-1]
         with server.client() as client:
             found = {str(name)[len(names) :] for name in client.keys(names + "*")}
@@ -193,4 +191,4 @@ async def test_r14_lines_are_lost_with_the_origin_records_and_never_alone(
         follow = MoveToRetry(3, 1, KEY)
         assert (await owner.call(follow)).verdict is CallStatus.CHUNK_LOST
         snapshot = await owner.open(again=True)
-        assert (snapshot.lost_origins, snapshot.parked) == (True, [])
+        assert (snapshot.lost_origins, snapshot.blocked) == (True, [])
