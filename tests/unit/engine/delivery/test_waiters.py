@@ -1,0 +1,101 @@
+"""Receives wait in their order, and each is answered once."""
+
+import asyncio
+
+import pytest
+
+from ackd.api.messages import Delivery, ReceiveRequest
+from ackd.engine.delivery.waiters import WAITERS_MAX, Waiter, WaiterQueue
+from tests.unit.engine.world import record
+
+
+def waiter(wait_ms: int = 1_000) -> Waiter:
+    """A receive that begins now."""
+    loop = asyncio.get_running_loop()
+    return Waiter(ReceiveRequest(wait_ms=wait_ms), loop.create_future(), loop.time())
+
+
+def delivery(size: int) -> Delivery:
+    return Delivery("v1.x", "orders", 0, record(1, size=size), 1, 17, 0, 0)
+
+
+async def test_first_come_first_served() -> None:
+    queue, one, two = WaiterQueue(), waiter(), waiter()
+    queue.join(one)
+    queue.join(two)
+    assert queue.first() is one
+    queue.served()
+    assert queue.first() is two
+    queue.return_first(one)  # its grants gave nothing: it keeps its turn
+    assert queue.first() is one
+
+
+async def test_who_has_gone_or_has_an_answer_is_passed_over() -> None:
+    queue, gone, answered, waits = WaiterQueue(), waiter(), waiter(), waiter()
+    for each in (gone, answered, waits):
+        queue.join(each)
+    gone.gone = True
+    answered.answer()
+    assert (queue.waiting(), len(queue)) == (1, 3)
+    assert queue.first() is waits
+    assert len(queue) == 1
+    waits.gone = True
+    assert queue.first() is None
+
+
+async def test_i8_the_queue_has_a_bound() -> None:
+    queue, one = WaiterQueue(), waiter()
+    for _ in range(WAITERS_MAX - 1):
+        queue.join(one)
+    assert not queue.full
+    queue.join(one)
+    assert queue.full
+
+
+async def test_whose_time_is_up_is_answered_unless_grants_are_under_way() -> None:
+    queue, short, granting, long = WaiterQueue(), waiter(50), waiter(50), waiter(51)
+    for each in (short, granting, long):
+        queue.join(each)
+    granting.grants = 1
+    queue.answer_impatient(short.start_s + 0.05)
+    assert [each.future.done() for each in (short, granting, long)] == [True, False, False]
+    queue.answer_impatient(long.end_s)
+    assert [each.future.done() for each in (short, granting, long)] == [True, False, True]
+
+
+async def test_at_the_end_all_are_answered_but_who_waits_for_the_store() -> None:
+    queue, idle, granting = WaiterQueue(), waiter(), waiter()
+    queue.join(idle)
+    queue.join(granting)
+    granting.grants = 1
+    queue.end_all()
+    assert (len(queue), idle.future.done(), granting.future.done()) == (0, True, False)
+
+
+async def test_a_second_answer_changes_nothing() -> None:
+    one = waiter()
+    one.deliveries = [delivery(10)]
+    one.timer = asyncio.get_running_loop().call_later(1, one.answer)
+    one.answer()
+    assert one.timer.cancelled()
+    one.fail(RuntimeError("too late"))
+    assert await one.future == one.deliveries
+
+
+async def test_an_error_is_the_answer_and_no_timer_follows() -> None:
+    one = waiter()
+    one.timer = asyncio.get_running_loop().call_later(1, one.answer)
+    one.fail(RuntimeError("no store"))
+    one.answer()
+    assert one.timer.cancelled()
+    with pytest.raises(RuntimeError, match="no store"):
+        await one.future
+
+
+async def test_the_size_is_what_was_granted_not_what_was_asked_for() -> None:
+    one = waiter()
+    one.asked, one.asked_bytes = 2, 30
+    one.deliveries = [delivery(10), delivery(20)]
+    assert one.size() == 30
+    del one.deliveries[0]
+    assert one.size() == 20
