@@ -166,7 +166,7 @@ class HeldBroker(ScriptedBroker):
 
 
 @pytest.mark.parametrize(
-    "bound", [{"in_flight_max": 3}, {"in_flight_bytes_max": 30}], ids=["messages", "bytes"]
+    "bound", [{"in_flight_max": 3}, {"in_flight_bytes_max": 39}], ids=["messages", "bytes"]
 )
 async def test_what_is_under_way_is_bounded(bound: dict[str, int]) -> None:
     """I8: refused as a whole and at once; room is there again after the answer, whatever it was."""
