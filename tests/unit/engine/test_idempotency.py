@@ -10,6 +10,7 @@ from ackd.api.messages import Accepted, Published, PublishRequest
 from ackd.config.schema import PublishSettings
 from ackd.engine.publishing.idempotency import RUNNING_EXTRA_MS, Answers, KeyClaim
 from ackd.errors import (
+    AckdError,
     BrokerError,
     IdempotencyMismatchError,
     IdempotencyRunningError,
@@ -17,7 +18,8 @@ from ackd.errors import (
     PressureError,
 )
 from ackd.ports import Outgoing, Stored
-from tests.support.engine import HandClock, make_context
+from tests.unit.engine.clock import TestClock
+from tests.unit.engine.world import World as Given
 
 SETTINGS = PublishSettings()
 REQUEST = PublishRequest([Outgoing("t", None, b"%d" % n) for n in range(2)], "k", b"print")
@@ -28,8 +30,8 @@ class World:
     """Sidecars that share a store; `answers` is one of them."""
 
     def __init__(self, settings: PublishSettings = SETTINGS) -> None:
-        self.clock = HandClock()
-        self.context = make_context(self.clock)
+        self.clock = TestClock()
+        self.context = Given(self.clock).context
         self.settings = settings
         self.answers = self.sidecar()
 
@@ -53,7 +55,10 @@ async def test_the_answer_of_all_is_given_again_by_any_sidecar() -> None:
 
 async def test_the_outbox_can_be_the_answer() -> None:
     world = World()
-    accepted = [Accepted("main", 3, 5), Accepted("main", 4, 6)]
+    accepted: list[Stored | Accepted | AckdError] = [
+        Accepted("main", 3, 5),
+        Accepted("main", 4, 6),
+    ]
     await world.answers.end(await world.claim(), accepted)
     assert await world.answers.begin(REQUEST, boxed=False) == Published(accepted, replayed=True)
 
@@ -99,7 +104,7 @@ async def test_of_two_repeats_at_the_same_moment_one_publishes(
 
     async def overtaken(name: str, expected: bytes | None, value: bytes) -> bytes | None:
         monkeypatch.undo()
-        world.clock.now_ms += 1
+        world.clock.pass_ms(1)
         assert isinstance(await world.sidecar().begin(REQUEST, boxed=False), KeyClaim)
         return await swap(name, expected, value)
 
@@ -127,10 +132,10 @@ async def test_a_request_that_a_crash_cut_off_is_in_doubt_once() -> None:
     """I7: nobody knows whether it was stored; then the client may repeat it."""
     world = World()
     await world.claim()
-    world.clock.now_ms += SETTINGS.timeout_ms + RUNNING_EXTRA_MS - 1
+    world.clock.pass_ms(SETTINGS.timeout_ms + RUNNING_EXTRA_MS - 1)
     with pytest.raises(IdempotencyRunningError):
         await world.answers.begin(REQUEST, boxed=False)
-    world.clock.now_ms += 1
+    world.clock.pass_ms(1)
     with pytest.raises(OutcomeUnknownError):
         await world.answers.begin(REQUEST, boxed=False)
     assert (await world.claim()).known == [None, None]
@@ -140,7 +145,7 @@ async def test_after_a_crash_what_is_known_stays_known() -> None:
     world = World()
     await world.answers.end(await world.claim(), [BrokerError(), SECOND])
     await world.claim()
-    world.clock.now_ms += SETTINGS.timeout_ms + RUNNING_EXTRA_MS
+    world.clock.pass_ms(SETTINGS.timeout_ms + RUNNING_EXTRA_MS)
     with pytest.raises(OutcomeUnknownError):
         await world.answers.begin(REQUEST, boxed=False)
     assert (await world.claim()).known == [None, SECOND]
@@ -158,9 +163,9 @@ async def test_a_request_for_the_outbox_is_never_in_doubt() -> None:
 async def test_an_answer_is_kept_for_its_time() -> None:
     world = World()
     await world.answers.end(await world.claim(), [FIRST, SECOND])
-    world.clock.now_ms += SETTINGS.idempotency_ms - 1
+    world.clock.pass_ms(SETTINGS.idempotency_ms - 1)
     assert isinstance(await world.answers.begin(REQUEST, boxed=False), Published)
-    world.clock.now_ms += 1
+    world.clock.pass_ms(1)
     assert isinstance(await world.answers.begin(REQUEST, boxed=False), KeyClaim)
 
 
@@ -169,10 +174,10 @@ async def test_keys_are_bounded_and_room_comes_with_time() -> None:
     world = World(replace(SETTINGS, idempotency_max=3))
     for number in range(3):
         await world.claim(replace(REQUEST, idempotency_key=f"k{number}"))
-        world.clock.now_ms += 10
+        world.clock.pass_ms(10)
     with pytest.raises(PressureError):
         await world.claim()
-    world.clock.now_ms += SETTINGS.idempotency_ms - 30
+    world.clock.pass_ms(SETTINGS.idempotency_ms - 30)
     await world.claim()
     with pytest.raises(PressureError):
         await world.claim(replace(REQUEST, idempotency_key="one more"))

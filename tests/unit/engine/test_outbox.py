@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -22,9 +23,10 @@ from ackd.errors import (
     UnknownOutboxMessageError,
 )
 from ackd.ports import Failure, Outgoing, PublishResult, Store
-from ackd.store.memory import MemoryStore
-from tests.support.engine import HandClock, ScriptedBroker, make_context, metric
 from tests.support.wait import wait_until_async
+from tests.unit.engine.clock import TestClock
+from tests.unit.engine.scripted import ScriptedBroker, metric
+from tests.unit.engine.world import TestStore, World
 
 NOT_STORED, UNKNOWN, REFUSED = Failure.NOT_STORED, Failure.UNKNOWN, Failure.REFUSED
 
@@ -34,14 +36,15 @@ class Sender:
 
     def __init__(
         self,
-        clock: HandClock,
+        clock: TestClock,
         broker: ScriptedBroker,
         store: Store | None = None,
         settings: PublishSettings | None = None,
         name: str = "one",
     ) -> None:
         self.clock, self.broker, self.away = clock, broker, False
-        self.context = make_context(clock, store, name)
+        context = World(clock).context
+        self.context = replace(context, store=store or context.store, identity=name)
         self.up = asyncio.Event()
         self.up.set()
         self.place = OutboxPlace(
@@ -99,25 +102,25 @@ def out(value: bytes, key: bytes | None = None, *, delay_ms: int = 0) -> Outgoin
 
 async def test_messages_of_a_key_go_one_after_the_other() -> None:
     """I6: one that failed holds up those of its key, and no others."""
-    clock = HandClock()
+    clock = TestClock()
     one = Sender(clock, ScriptedBroker({b"a1": [NOT_STORED]}))
     async with one.running():
         keyed = [out(b"a1", b"a"), out(b"a2", b"a"), out(b"b1", b"b"), out(b"c")]
         numbers = await one.accept(*keyed)
         await one.until(numbers[3], "sent")
         assert one.broker.sent == [[b"a1", b"b1", b"c"]]
-        clock.now_ms += AGAIN_MS - 1
+        clock.pass_ms(AGAIN_MS - 1)
         await one.accept(out(b"d"))
         await one.until_sent(2)
         assert one.broker.sent[1:] == [[b"d"]]
-        clock.now_ms += 1
+        clock.pass_ms(1)
         found = await one.until(numbers[1], "sent")
     assert one.broker.sent[2:] == [[b"a1"], [b"a2"]]
     assert (found.message, found.in_doubt) == ("t/0/4", False)
 
 
 async def test_messages_for_one_partition_are_a_lane_too() -> None:
-    one = Sender(HandClock(), ScriptedBroker())
+    one = Sender(TestClock(), ScriptedBroker())
     async with one.running():
         batch = [Outgoing("t", None, value, partition=3) for value in (b"1", b"2")]
         await one.until((await one.accept(*batch))[1], "sent")
@@ -126,31 +129,31 @@ async def test_messages_for_one_partition_are_a_lane_too() -> None:
 
 async def test_what_had_no_answer_is_sent_again_and_in_doubt() -> None:
     """I1 before anything else; who asks learns that there may be two."""
-    clock = HandClock()
+    clock = TestClock()
     one = Sender(clock, ScriptedBroker({b"a": [UNKNOWN]}))
     async with one.running():
         [number] = await one.accept(out(b"a"))
         await one.until_sent(1)
-        clock.now_ms += AGAIN_MS
+        clock.pass_ms(AGAIN_MS)
         assert (await one.until(number, "sent")).in_doubt
     assert one.broker.sent == [[b"a"], [b"a"]]
 
 
 async def test_a_broker_that_raises_leaves_it_in_doubt() -> None:
-    clock = HandClock()
+    clock = TestClock()
     one = Sender(clock, ScriptedBroker())
     one.broker.raises = BrokerError("cut off")
     async with one.running():
         [number] = await one.accept(out(b"a"))
         await one.until_sent(1)
         one.broker.raises = None
-        clock.now_ms += AGAIN_MS
+        clock.pass_ms(AGAIN_MS)
         assert (await one.until(number, "sent")).in_doubt
 
 
 async def test_what_the_broker_refuses_waits_for_an_operator() -> None:
     """The next one of its key goes on. It is sent again when somebody asks for it."""
-    one = Sender(HandClock(), ScriptedBroker({b"a1": [REFUSED]}))
+    one = Sender(TestClock(), ScriptedBroker({b"a1": [REFUSED]}))
     async with one.running():
         refused, after = await one.accept(out(b"a1", b"a"), out(b"a2", b"a"))
         found = await one.until(refused, "failed")
@@ -167,16 +170,16 @@ async def test_what_the_broker_refuses_waits_for_an_operator() -> None:
 
 
 async def test_a_message_is_not_sent_before_it_is_due() -> None:
-    clock = HandClock()
+    clock = TestClock()
     one = Sender(clock, ScriptedBroker())
     async with one.running():
         late, now = await one.accept(out(b"late", delay_ms=5_000), out(b"now"))
         await one.until(now, "sent")
-        assert (await one.outbox.look(late)).due_ms == clock.now_ms + 5_000
-        clock.now_ms += 4_999
+        assert (await one.outbox.look(late)).due_ms == clock.wall_ms() + 5_000
+        clock.pass_ms(4_999)
         await one.until(await one_more(one), "sent")
         assert (await one.outbox.look(late)).state == "waiting"
-        clock.now_ms += 1
+        clock.pass_ms(1)
         await one.until(late, "sent")
 
 
@@ -202,8 +205,8 @@ class HeldBroker(ScriptedBroker):
 
 async def test_a_sidecar_that_was_frozen_sends_nothing_more() -> None:
     """Another one has its lease: that sends all of it, the first in doubt, and in order."""
-    clock = HandClock()
-    store = MemoryStore(now_us=clock.now_us)
+    clock = TestClock()
+    store = TestStore(clock)
     frozen = Sender(clock, HeldBroker(), store)
     other = Sender(clock, ScriptedBroker(), store, name="two")
     held = frozen.broker
@@ -211,7 +214,7 @@ async def test_a_sidecar_that_was_frozen_sends_nothing_more() -> None:
     async with frozen.running():
         first, second = await frozen.accept(out(b"a1", b"a"), out(b"a2", b"a"))
         await asyncio.wait_for(held.asked.wait(), 60)
-        clock.now_ms += LEASE_MS + 1
+        clock.pass_ms(LEASE_MS + 1)
         async with other.running():
             assert (await other.until(first, "sent")).in_doubt
             await other.until(second, "sent")
@@ -224,8 +227,8 @@ async def test_a_sidecar_that_was_frozen_sends_nothing_more() -> None:
 
 async def test_who_stops_gives_back_what_it_has_not_sent() -> None:
     """Its successor sends that at once, and in no doubt."""
-    clock = HandClock()
-    store = MemoryStore(now_us=clock.now_us)
+    clock = TestClock()
+    store = TestStore(clock)
     one = Sender(clock, ScriptedBroker({b"a": [NOT_STORED]}), store)
     two = Sender(clock, ScriptedBroker(), store, name="two")
     async with one.running():
@@ -237,8 +240,8 @@ async def test_who_stops_gives_back_what_it_has_not_sent() -> None:
 
 
 async def test_while_the_broker_is_away_another_sidecar_may_send() -> None:
-    clock = HandClock()
-    store = MemoryStore(now_us=clock.now_us)
+    clock = TestClock()
+    store = TestStore(clock)
     one = Sender(clock, ScriptedBroker(), store)
     two = Sender(clock, ScriptedBroker(), store, name="two")
     async with one.running():
@@ -254,7 +257,7 @@ async def test_while_the_broker_is_away_another_sidecar_may_send() -> None:
 async def test_the_outbox_is_bounded(bound: dict[str, int]) -> None:
     """I8: what can never fit has another error than what has to wait; all of a request or none."""
     settings = PublishSettings(**bound)  # type: ignore[arg-type]
-    one = Sender(HandClock(), ScriptedBroker(), settings=settings)
+    one = Sender(TestClock(), ScriptedBroker(), settings=settings)
     one.away = True
     async with one.running():
         large = [out(b"x" * 20) for _ in range(3)]
@@ -267,7 +270,7 @@ async def test_the_outbox_is_bounded(bound: dict[str, int]) -> None:
 
 
 async def test_a_repeat_with_its_ticket_is_accepted_once() -> None:
-    one = Sender(HandClock(), ScriptedBroker())
+    one = Sender(TestClock(), ScriptedBroker())
     one.away = True
     async with one.running():
         first, replayed = await one.outbox.accept([out(b"a"), out(b"b")], b"ticket")
@@ -277,7 +280,7 @@ async def test_a_repeat_with_its_ticket_is_accepted_once() -> None:
 
 
 async def test_requests_that_come_together_get_numbers_in_their_order() -> None:
-    one = Sender(HandClock(), ScriptedBroker())
+    one = Sender(TestClock(), ScriptedBroker())
     one.away = True
     async with one.running():
         async with asyncio.TaskGroup() as group:
@@ -288,8 +291,8 @@ async def test_requests_that_come_together_get_numbers_in_their_order() -> None:
 
 async def test_where_the_cluster_is_not_known_nothing_is_accepted() -> None:
     """R1: two services may call their brokers alike. A restart knows it from the store."""
-    clock = HandClock()
-    store = MemoryStore(now_us=clock.now_us)
+    clock = TestClock()
+    store = TestStore(clock)
     one = Sender(clock, ScriptedBroker(), store)
     with pytest.raises(BrokerError):
         await one.accept(out(b"a"))

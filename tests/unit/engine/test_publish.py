@@ -26,7 +26,9 @@ from ackd.errors import (
     ReservedTopicError,
 )
 from ackd.ports import Failure, Outgoing, PublishResult, Stored
-from tests.support.engine import HandClock, ScriptedBroker, make_context, metric
+from tests.unit.engine.clock import TestClock
+from tests.unit.engine.scripted import ScriptedBroker, metric
+from tests.unit.engine.world import World as Given
 
 QUICK = PublishSettings(backoff_ms=1, backoff_ms_max=2, timeout_ms=200)
 NOT_STORED, UNKNOWN = Failure.NOT_STORED, Failure.UNKNOWN
@@ -43,7 +45,7 @@ class World:
         broker: ScriptedBroker | None = None,
     ) -> None:
         self.broker = broker or ScriptedBroker(script or {})
-        self.context = make_context(HandClock())
+        self.context = Given(TestClock()).context
         subscriptions = {"work": SubscriptionSettings(topics=("t",), dead_letter_topic="graves")}
         reserved = ReservedTopics(self.broker, subscriptions)
         self.publisher = Publisher("main", self.broker, settings, self.context, reserved)
