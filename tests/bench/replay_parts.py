@@ -13,8 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from struct import Struct
 from typing import cast
 
-from redis.asyncio.connection import AbstractConnection
-
 from ackd.core.ids import TopicPartition
 from ackd.core.record.protocol import RecordCall, RecordReply
 from ackd.core.record.transitions import Outcome, State, Verb
@@ -34,7 +32,7 @@ from ackd.ports import (
     Stored,
     TopicInfo,
 )
-from ackd.store.connect import Link, StoreAccess, StoreServer
+from ackd.store.connect import Dial, Link, StoreAccess, StoreServer
 from ackd.store.durable import Barrier
 from ackd.store.exchange import Exchange
 from ackd.store.keys import Keys
@@ -209,29 +207,14 @@ class Wire(asyncio.Transport):
         """It stays."""
 
     def abort(self) -> None:
-        """It stays."""
+        """Only the end is reported, as every transport does."""
+        self._loop.call_soon(cast("asyncio.Protocol", self.protocol).connection_lost, None)
 
     def pause_reading(self) -> None:
         """Its peer waits for answers anyway."""
 
     def resume_reading(self) -> None:
         """See `pause_reading`."""
-
-
-class _Writer:
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self.transport = transport
-
-
-class _Connection:
-    """As much of redis-py's connection as `Exchange` takes over."""
-
-    class _Parser:
-        parse_error = staticmethod(Exception)
-
-    def __init__(self, transport: asyncio.Transport) -> None:
-        self._writer = _Writer(transport)
-        self._parser = self._Parser()
 
 
 class ReadyNode(Node):
@@ -257,7 +240,9 @@ class Decided(MemoryStore):
         node = ReadyNode(access, self._find, self._greet)
         link = node.link = Link(access, self._dial)
         link.server = StoreServer("0" * 16, (9, 0), valkey=True, replicas=0)
-        link._exchange = Exchange(cast("AbstractConnection", _Connection(self._wire)))
+        link._exchange = exchange = Exchange()
+        exchange.connection_made(self._wire)
+        self._wire.set_protocol(exchange)
         node.run = link.server.run
         topology._node = node
         self._client = RedisStore(
@@ -265,7 +250,7 @@ class Decided(MemoryStore):
         )
 
     @staticmethod
-    async def _find() -> Callable[[], AbstractConnection]:
+    async def _find() -> Dial:
         raise NotImplementedError
 
     @staticmethod
@@ -273,7 +258,7 @@ class Decided(MemoryStore):
         raise NotImplementedError
 
     @staticmethod
-    def _dial() -> AbstractConnection:
+    async def _dial() -> Exchange:
         raise NotImplementedError
 
     async def apply(self, calls: Sequence[RecordCall]) -> list[RecordReply]:

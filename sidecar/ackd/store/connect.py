@@ -1,33 +1,33 @@
-"""One connection to one server, which never repeats a call by itself.
+"""Connect to a server; a call is sent once and never repeated here.
 
-redis-py sends timed-out and cut-off commands again, scripts too (seen: 10 calls, 28 executions).
-So only its connection class is used, and only to connect (see `exchange`). Each failure is told
-apart: a call that was surely not decided is a StoreError, one that may have been a
-StoreUnknownError (R12).
+A client library repeats a call that timed out or was cut off, scripts too (seen: 10 calls, 28
+executions). Here each failure says what it means: a call that was certainly not executed is a
+StoreError, a call that may have been executed is a StoreUnknownError (R12).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-from redis import exceptions
-from redis.asyncio.connection import (
-    AbstractConnection,
-    Connection,
-    SSLConnection,
-    UnixDomainSocketConnection,
-)
-
 from ackd.errors import StoreError, StoreSetupError, StoreUnknownError
 from ackd.hidden import HIDDEN
-from ackd.store.exchange import Answer, Command, Exchange
+from ackd.store.exchange import Answer, Command, Exchange, LostError, ServerError
+
+Dial = Callable[[], Awaitable[Exchange]]
+"""Opens a connection and introduces ackd on it."""
+_Connect = Callable[[], Coroutine[Any, Any, tuple[asyncio.BaseTransport, Exchange]]]
 
 RUN_BYTES = 8
+CLIENT_NAME = "ackd"
+_KEEPALIVE_S = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3))
+"""A dead peer is noticed after 45 s without traffic."""
 _WHO: tuple[Command, ...] = (("INFO", "server"), ("INFO", "replication"), ("INFO", "persistence"))
 
 
@@ -46,25 +46,59 @@ class StoreAccess:
 
     @property
     def timeout_s(self) -> float:
-        """The bound of one call, in seconds as asyncio wants it."""
+        """The limit for one call, in seconds as asyncio wants it."""
         return self.timeout_ms / 1000
 
-    def tcp(self, host: str, port: int) -> AbstractConnection:
-        """A connection that is not open yet."""
-        if not self.tls:
-            return Connection(host=host, port=port, **self._options())
-        return SSLConnection(
-            host=host,
-            port=port,
-            ssl_ca_certs=_text(self.tls_ca_file),
-            ssl_certfile=_text(self.tls_cert_file),
-            ssl_keyfile=_text(self.tls_key_file),
-            **self._options(),
+    async def tcp(self, host: str, port: int) -> Exchange:
+        """Connect to a port. Raises StoreSetupError, ServerError, OSError."""
+        context = await asyncio.to_thread(self._tls_context) if self.tls else None
+        loop = asyncio.get_running_loop()
+        return await self._open(
+            f"{host}:{port}", lambda: loop.create_connection(Exchange, host, port, ssl=context)
         )
 
-    def unix(self, path: str) -> AbstractConnection:
-        """A connection to a unix socket that is not open yet."""
-        return UnixDomainSocketConnection(path=path, **self._options())
+    async def unix(self, path: str) -> Exchange:
+        """Connect to a unix socket. Raises as `tcp`."""
+        loop = asyncio.get_running_loop()
+        return await self._open(path, lambda: loop.create_unix_connection(Exchange, path))
+
+    async def _open(self, address: str, connect: _Connect) -> Exchange:
+        password = await asyncio.to_thread(self.read_password)
+        try:
+            transport, exchange = await connect()
+        except OSError as error:
+            raise LostError(f"{address}: {error.strerror or error}") from error
+        try:
+            _keep_alive(transport.get_extra_info("socket"))
+            await self._introduce(exchange, password)
+        except BaseException:
+            await exchange.drop()
+            raise
+        return exchange
+
+    async def _introduce(self, exchange: Exchange, password: str | None) -> None:
+        """Say who we are and which database we want."""
+        commands: list[Command] = []
+        if self.username:
+            commands.append(("AUTH", self.username, password or ""))
+        elif password:
+            commands.append(("AUTH", password))
+        commands.append(("CLIENT", "SETNAME", CLIENT_NAME))
+        if self.db:
+            commands.append(("SELECT", self.db))
+        answers = await exchange.ask(commands, self.timeout_s)
+        for command, answer in zip(commands, answers, strict=True):
+            if isinstance(answer, ServerError):
+                raise _password_refused(answer) if command[0] == "AUTH" else answer
+
+    def _tls_context(self) -> ssl.SSLContext:
+        """Reads files. Raises OSError (ssl.SSLError is one)."""
+        context = ssl.create_default_context()
+        if self.tls_cert_file is not None:
+            context.load_cert_chain(self.tls_cert_file, self.tls_key_file)
+        if self.tls_ca_file is not None:
+            context.load_verify_locations(self.tls_ca_file)
+        return context
 
     def read_password(self) -> str | None:
         """The password as it stands in its file now. Raises StoreSetupError."""
@@ -78,20 +112,14 @@ class StoreAccess:
         HIDDEN.add(password)
         return password
 
-    def _options(self) -> dict[str, Any]:
-        return {
-            "db": self.db,
-            "username": self.username,
-            "protocol": 2,
-            "socket_timeout": None,  # whole calls are bounded here, not single reads
-            "socket_connect_timeout": self.timeout_s,
-            "driver_info": None,
-            "client_name": "ackd",
-        }
 
-
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)
+def _keep_alive(sock: socket.socket) -> None:
+    if sock.family == socket.AF_UNIX:
+        return
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE_S:
+        if (option := getattr(socket, name, None)) is not None:  # not on every platform
+            sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +139,9 @@ class StoreServer:
 class Link:
     """A connection that is made when needed. One user at a time (its owner sees to that)."""
 
-    def __init__(self, access: StoreAccess, dial: Callable[[], AbstractConnection]) -> None:
+    def __init__(self, access: StoreAccess, dial: Dial) -> None:
         self._access = access
         self._dial = dial
-        self._connection: AbstractConnection | None = None
         self._exchange: Exchange | None = None
         self.server: StoreServer | None = None
 
@@ -126,22 +153,17 @@ class Link:
     async def connect(self, *, identify: bool = True) -> None:
         """Connect (again) and ask the server who it is. Raises StoreError, StoreSetupError."""
         await self.close()
-        connection = self._dial()
         try:
             async with asyncio.timeout(self._access.timeout_s):
-                if self._access.password_file is not None:
-                    connection.password = await asyncio.to_thread(self._access.read_password)
-                await connection.connect()  # type: ignore[no-untyped-call]
-                self._connection, self._exchange = connection, Exchange(connection)
+                self._exchange = await self._dial()
                 if identify:
                     said = await self._exchange.ask(_WHO, self._access.timeout_s)
                     self.server = read_server(said)
         except BaseException as error:
-            self._connection = self._exchange = None
-            await _drop(connection)
-            if isinstance(error, asyncio.CancelledError):
-                raise
-            raise _refused(error) from error
+            await self.close()
+            if isinstance(error, (ServerError, OSError)):
+                raise _refused(error) from error
+            raise
 
     async def identify(self) -> str:
         """Ask again who the server is; returns its run. Raises as `ask`."""
@@ -151,8 +173,8 @@ class Link:
     async def ask(self, commands: Sequence[Command], *, timeout_s: float = 0) -> list[Answer]:
         """Send all, read all. An error that the server answered with is an item of the list.
 
-        Raises StoreError when nothing was sent and StoreUnknownError afterwards; the connection is
-        gone then.
+        Raises StoreError if nothing was sent and StoreUnknownError after that; the connection is
+        closed then.
         """
         exchange = self._exchange
         if exchange is None or not exchange.open:
@@ -160,7 +182,7 @@ class Link:
             raise StoreError("not connected")
         try:
             return await exchange.ask(commands, timeout_s or self._access.timeout_s)
-        except (exceptions.RedisError, OSError, TimeoutError) as error:
+        except (ServerError, OSError) as error:
             await self.close()
             raise StoreUnknownError(f"the store's answer was lost: {_say(error)}") from error
         except BaseException:
@@ -169,23 +191,10 @@ class Link:
 
     async def close(self) -> None:
         """Drop the connection; never raises."""
-        connection, self._connection, self._exchange = self._connection, None, None
+        exchange, self._exchange = self._exchange, None
         self.server = None
-        if connection is not None:
-            await _drop(connection)
-
-
-async def _drop(connection: AbstractConnection) -> None:
-    """Give up a connection at once, whatever is still unsent (a frozen server takes nothing)."""
-    writer = connection._writer  # noqa: SLF001 - redis-py would wait for the unsent bytes
-    if writer is not None:
-        writer.transport.abort()
-    try:
-        await connection.disconnect(nowait=True)
-    except (exceptions.RedisError, OSError):
-        return
-    for _ in range(3):  # the event loop closes the socket in its next turns (TLS takes two)
-        await asyncio.sleep(0)
+        if exchange is not None:
+            await exchange.drop()
 
 
 def read_server(said: list[Answer]) -> StoreServer:
@@ -212,25 +221,23 @@ def read_server(said: list[Answer]) -> StoreServer:
     )
 
 
-def _refused(error: BaseException) -> StoreError:
-    """An error while connecting: nothing of ours was sent."""
-    if isinstance(error, exceptions.AuthenticationError):
-        return StoreSetupError(f"the store refuses the user or the password ({error})")
-    if isinstance(error, exceptions.ResponseError):
-        return refusal(error)
-    if isinstance(error, StoreError):
-        return error
-    if isinstance(error, (exceptions.RedisError, OSError, TimeoutError)):
+def _refused(error: ServerError | OSError) -> StoreError:
+    """An error while connecting: no call of ackd was sent."""
+    if isinstance(error, OSError):
         return StoreError(f"the store can't be reached: {_say(error)}")
-    raise error
+    if error.code in ("NOAUTH", "WRONGPASS"):
+        return _password_refused(error)
+    return refusal(error)
+
+
+def _password_refused(error: ServerError) -> StoreSetupError:
+    return StoreSetupError(f"the store refuses the user or the password ({error.reason})")
 
 
 def refusal(error: Exception) -> StoreError:
-    """An error that the server answered with: the command was not executed."""
+    """An error that the server answered with: it did not execute the command."""
     text = str(error)
-    if isinstance(error, (exceptions.NoPermissionError, exceptions.AuthenticationError)) or (
-        "NOPERM" in text or "NOAUTH" in text
-    ):
+    if "NOPERM" in text or "NOAUTH" in text:
         return StoreSetupError(f"the store's user lacks a right: {text}")
     return StoreError(f"the store refuses: {text}")
 

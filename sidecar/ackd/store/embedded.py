@@ -16,18 +16,16 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec, module_from_spec
 from pathlib import Path
 
-from redis.asyncio.connection import AbstractConnection
-
 from ackd.config.schema import Durability
 from ackd.errors import BugError, StoreError, StoreSetupError
 from ackd.ports import Condition
-from ackd.store.connect import Link, StoreAccess
+from ackd.store.connect import Dial, Link, StoreAccess
 from ackd.store.statelock import StateLock, StillHeldError, is_held
 
 LOG = logging.getLogger("ackd.store")
@@ -82,7 +80,7 @@ class Embedded:
             return path
         return f"/proc/self/fd/{self._folder_fd}/{_PATH}"
 
-    async def find(self) -> Callable[[], AbstractConnection]:
+    async def find(self) -> Dial:
         """See that the server runs and answers; how to connect to it. Raises StoreError."""
         async with self._starting:
             if self._stopped:

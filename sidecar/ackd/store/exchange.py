@@ -1,124 +1,149 @@
-"""Commands out and answers in, on a connection that redis-py has opened and introduced itself on.
+"""One connection to a server: commands out, answers in, on asyncio and hiredis.
 
-Each call through redis-py's own send and read costs four coroutines, a stream and a time-out of its
-own: more than a small script call itself. Here a call is one write and one future.
+A call is one write and one future. A client's own send and read would cost several coroutines and
+timeouts per command, which is more than a small script call itself (ADR 14).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-import hiredis
-from redis import exceptions
-from redis.asyncio.connection import AbstractConnection
+from hiredis import PushNotification, Reader, pack_command
 
-Command = Sequence[str | bytes | int]
+Command = tuple[str | bytes | int, ...]
 Answer = Any
-"""What a server said: bytes, int, list, None, or a ResponseError as a value."""
+"""What a server answered: bytes, int, list, None, or a `ServerError` as a value."""
 
+_packed = cast("Callable[[Command], bytes]", pack_command)  # its stub takes one word only
 _MORE = object()
+_CLOSED = "Connection closed by server."
+_CLIENTS_MAX = "ERR max number of clients reached"
+_ENDING = frozenset({"LOADING", "NOAUTH", "WRONGPASS"})
+
+
+class LostError(ConnectionError):
+    """The connection is of no more use. Whether the server executed the commands is unknown."""
+
+
+class ServerError(Exception):
+    """The server refused a command. The text is the server's line; `code` is its first word."""
+
+    def __init__(self, line: str) -> None:
+        super().__init__(line.removeprefix("ERR "))
+        self.code = line.partition(" ")[0]
+        self.ends = self.code in _ENDING or line == _CLIENTS_MAX
+        """The server answers each further command in the same way: connect again."""
+
+    @property
+    def reason(self) -> str:
+        """The text without the code."""
+        return str(self).removeprefix(f"{self.code} ")
 
 
 class Exchange(asyncio.Protocol):
-    """Takes the transport over. One call at a time; after a failure the connection is of no use."""
+    """A connection with one call at a time. After a failure it only fails."""
 
-    def __init__(self, connection: AbstractConnection) -> None:
-        writer = connection._writer  # noqa: SLF001 - redis-py hands its transport to nobody
-        if writer is None:
-            raise exceptions.ConnectionError("not connected")
-        self._reader = hiredis.Reader(
-            protocolError=exceptions.InvalidResponse,
-            replyError=connection._parser.parse_error,  # noqa: SLF001 - the classes that callers know
-            notEnoughData=_MORE,
+    def __init__(self) -> None:
+        self._reader = Reader(
+            protocolError=LostError, replyError=ServerError, errors="replace", notEnoughData=_MORE
         )
         self._loop = asyncio.get_running_loop()
         self._answers: list[Answer] = []
         self._wanted = 0
         self._future: asyncio.Future[list[Answer]] | None = None
-        self._lost = False
-        self._transport = cast("asyncio.Transport", writer.transport)
-        self._before = self._transport.get_protocol()
-        self._transport.set_protocol(self)
+        self._failure: Exception | None = None
+        self._transport: asyncio.Transport | None = None
+        self._gone = asyncio.Event()
 
     @property
     def open(self) -> bool:
         """Whether nothing has ended the connection yet, as far as is known."""
-        return not self._lost and not self._transport.is_closing()
+        transport = self._transport
+        return self._failure is None and transport is not None and not transport.is_closing()
 
     async def ask(self, commands: Sequence[Command], timeout_s: float) -> list[Answer]:
-        """Send all at once and wait for all answers.
+        """Send all commands at once and wait for all answers.
 
-        Raises TimeoutError, OSError and redis' ConnectionError and InvalidResponse; whether the
-        commands were executed is not known then.
+        Raises OSError (`LostError` and TimeoutError are such) and `ServerError` if the server will
+        refuse everything. Whether the server executed the commands is unknown then.
         """
-        if not self.open or self._future is not None:
-            raise exceptions.ConnectionError("the connection is closed or in use")
+        transport = self._transport
+        if transport is None or not self.open or self._future is not None:
+            raise self._failure or LostError("the connection is closed or in use")
         future: asyncio.Future[list[Answer]] = self._loop.create_future()
         self._future = future
         self._answers, self._wanted = [], len(commands)
         timer = self._loop.call_later(timeout_s, self._end, TimeoutError())
         try:
-            self._transport.write(pack(commands))
+            transport.write(pack(commands))
             return await future
+        except asyncio.CancelledError:
+            self._end(LostError("nobody waits for the answers"))
+            raise
         finally:
             timer.cancel()
             self._future = None
 
+    async def drop(self) -> None:
+        """Close at once and discard what is unsent: a frozen server would never take it."""
+        if self._transport is not None:
+            self._transport.abort()
+            await self._gone.wait()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
     def data_received(self, data: bytes) -> None:
-        """Take what came apart; the last answer that was waited for ends the call."""
+        """Parse what has arrived; the last expected answer completes the call."""
+        if self._failure is not None:
+            return
         reader, answers = self._reader, self._answers
         try:
             reader.feed(data)
             while (answer := reader.gets(False)) is not _MORE:
-                if isinstance(answer, exceptions.ConnectionError):
+                kind = type(answer)
+                if kind is ServerError and answer.ends:
                     self._end(answer)
                     return
-                answers.append(answer)
-        except exceptions.RedisError as error:
+                if kind is not PushNotification:  # a push answers no command
+                    answers.append(answer)
+        except LostError as error:
             self._end(error)
             return
-        if len(answers) >= self._wanted:
-            self._landed(answers)
+        if len(answers) > self._wanted:
+            self._end(LostError("an answer that nobody asked for"))
+        elif self._wanted and len(answers) == self._wanted:
+            self._complete(answers)
 
-    def _landed(self, answers: list[Answer]) -> None:
-        future = self._future
-        if future is None or len(answers) > self._wanted:
-            self._end(exceptions.InvalidResponse("an answer that nobody asked for"))
-        elif not future.done():
-            future.set_result(answers)
+    def _complete(self, answers: list[Answer]) -> None:
+        self._answers, self._wanted = [], 0
+        if self._future is not None and not self._future.done():
+            self._future.set_result(answers)
 
-    def _end(self, error: BaseException) -> None:
-        """Nothing that comes from here on can be told from what was asked."""
-        self._lost = True
+    def _end(self, error: Exception) -> None:
+        """From here on nobody can tell which answer belongs to which command."""
+        if self._failure is None:
+            self._failure = error
         if self._future is not None and not self._future.done():
             self._future.set_exception(error)
 
     def eof_received(self) -> bool:
-        """The server has nothing more to say."""
-        self._end(exceptions.ConnectionError("Connection closed by server."))
+        self._end(LostError(_CLOSED))
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell redis-py's stream too: it reports to the event loop when nobody did."""
-        closed = exceptions.ConnectionError("Connection closed by server.")
-        self._end(exc if isinstance(exc, OSError) else closed)
-        self._before.connection_lost(exc)
+        self._end(exc if isinstance(exc, OSError) else LostError(_CLOSED))
+        self._gone.set()
 
     def pause_writing(self) -> None:
-        """Nothing to hold back: the next call waits for this one's answer anyway."""
+        """Nothing to hold back: the next call waits for this call's answers anyway."""
 
     def resume_writing(self) -> None:
         """See `pause_writing`."""
 
 
 def pack(commands: Sequence[Command]) -> bytes:
-    """Commands as the server reads them (RESP arrays of bulk strings)."""
-    parts: list[bytes] = []
-    for command in commands:
-        parts.append(b"*%d\r\n" % len(command))
-        for word in command:
-            data = word if isinstance(word, bytes) else str(word).encode()
-            parts += (b"$%d\r\n" % len(data), data, b"\r\n")
-    return b"".join(parts)
+    """Commands in the form that the server reads (RESP arrays of bulk strings)."""
+    return b"".join([_packed(command) for command in commands])

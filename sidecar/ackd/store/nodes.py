@@ -8,21 +8,22 @@ a new run makes the other connect again before its next call (R9).
 from __future__ import annotations
 
 import asyncio
+from binascii import crc_hqx
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
-from redis.asyncio.connection import AbstractConnection
-from redis.crc import key_slot
-
 from ackd.errors import StoreError, StoreSetupError
-from ackd.store.connect import Link, StoreAccess
-from ackd.store.exchange import Answer
+from ackd.store.connect import Dial, Link, StoreAccess, refusal
+from ackd.store.exchange import Answer, Command, Exchange, ServerError
 
+SLOTS = 16_384
+"""Of every cluster."""
 Address = tuple[str, int]
-Find = Callable[[], Awaitable[Callable[[], AbstractConnection]]]
+Find = Callable[[], Awaitable[Dial]]
+"""Says how to connect now."""
 Greet = Callable[[Link], Awaitable[None]]
 """Called on each new connection before it is used; raises StoreError when it won't do."""
 
@@ -37,7 +38,7 @@ class Node:
     def __init__(self, access: StoreAccess, find: Find, greet: Greet) -> None:
         self._find = find
         self._greet = greet
-        self._dial: Callable[[], AbstractConnection] | None = None
+        self._dial: Dial | None = None
         self.run = ""
         self.had_replicas = False
         self._flush = Link(access, self._make)
@@ -77,10 +78,10 @@ class Node:
         self.had_replicas |= link.server.replicas > 0
         return link
 
-    def _make(self) -> AbstractConnection:
+    async def _make(self) -> Exchange:
         if self._dial is None:
             raise StoreError("the store has no address yet")
-        return self._dial()
+        return await self._dial()
 
     async def close(self) -> None:
         """Drop both connections."""
@@ -135,10 +136,10 @@ class Single:
         return False
 
 
-def fixed(dial: Callable[[], AbstractConnection]) -> Find:
+def fixed(dial: Dial) -> Find:
     """Always the same address."""
 
-    async def find() -> Callable[[], AbstractConnection]:
+    async def find() -> Dial:
         return dial
 
     return find
@@ -147,7 +148,7 @@ def fixed(dial: Callable[[], AbstractConnection]) -> Find:
 def by_sentinel(access: StoreAccess, sentinels: tuple[Address, ...], service: str) -> Find:
     """Ask the Sentinels, in turn, who the primary is."""
 
-    async def find() -> Callable[[], AbstractConnection]:
+    async def find() -> Dial:
         errors = []
         for address in sentinels:
             try:
@@ -162,26 +163,41 @@ def by_sentinel(access: StoreAccess, sentinels: tuple[Address, ...], service: st
 
 
 async def _primary(access: StoreAccess, address: Address, service: str) -> Address:
-    """Sentinels have users of their own: without ours first, then (if they want one) with it."""
+    """Sentinels have users of their own: try without ours first, then with it if they refuse."""
     bare = replace(access, username=None, password_file=None, db=0)
     command = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service)
-    answer = await _ask_once(bare, address, command)
-    if access.password_file is not None and isinstance(answer, Exception):
+    try:
+        answer = await _ask_once(bare, address, command)
+    except StoreSetupError:
+        if access.password_file is None:
+            raise
         answer = await _ask_once(replace(access, db=0), address, command)
-    if isinstance(answer, Exception):
-        raise StoreError(str(answer))
     if not isinstance(answer, list):
         raise StoreError("knows no such service")
     return answer[0].decode(), int(answer[1])
 
 
-async def _ask_once(access: StoreAccess, address: Address, command: tuple[str, ...]) -> Answer:
+async def _ask_once(access: StoreAccess, address: Address, command: Command) -> Answer:
+    """Raises StoreError if the server answers with an error, too."""
     link = Link(access, partial(access.tcp, *address))
     try:
         await link.connect(identify=False)
-        return (await link.ask([command]))[0]
+        (answer,) = await link.ask([command])
     finally:
         await link.close()
+    if isinstance(answer, ServerError):
+        raise refusal(answer)
+    return answer
+
+
+def hash_slot(key: str) -> int:
+    """The slot of a cluster that keeps a key: only what is between braces counts, if anything."""
+    data = key.encode()
+    start = data.find(b"{") + 1
+    end = data.find(b"}", start) if start else -1
+    if end > start:
+        data = data[start:end]
+    return crc_hqx(data, 0) % SLOTS
 
 
 class Cluster:
@@ -198,7 +214,7 @@ class Cluster:
 
     def node(self, key: str) -> Node:
         """The primary of the key's slot, as far as the map says."""
-        slot = key_slot(key.encode())
+        slot = hash_slot(key)
         for first, last, address in self._slots:
             if first <= slot <= last:
                 return self._nodes[address]

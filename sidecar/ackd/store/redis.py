@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Protocol, cast
 
-from redis import exceptions
-
 from ackd.core.record.protocol import CallStatus, Open, RecordCall, RecordReply, Snapshot
 from ackd.errors import StoreCallError, StoreError
 from ackd.ports import Condition, Members
@@ -23,7 +21,7 @@ from ackd.store.answers import checked, moving, replies
 from ackd.store.away import Away
 from ackd.store.connect import RUN_BYTES, Link
 from ackd.store.durable import Barrier, look
-from ackd.store.exchange import Answer, Command
+from ackd.store.exchange import Answer, Command, ServerError
 from ackd.store.flusher import PartlyError
 from ackd.store.keys import Keys
 from ackd.store.nodes import ElsewhereError, Node, Topology
@@ -204,7 +202,7 @@ class RedisStore(NoteValues):
         unknown = [
             i
             for i, a in enumerate(said[: len(commands)])
-            if isinstance(a, exceptions.NoScriptError)
+            if isinstance(a, ServerError) and a.code == "NOSCRIPT"
         ]
         if unknown:
             sources = dict.fromkeys(scripts[i] for i in unknown)
