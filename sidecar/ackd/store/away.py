@@ -14,16 +14,8 @@ from ackd.ports import Condition
 
 LOG = logging.getLogger("ackd.store")
 
-REFUSALS = {
-    "MISCONF": "MISCONF",
-    "NOREPLICAS": "NOREPLICAS",
-    "good replicas to write": "NOREPLICAS",
-    "READONLY": "READONLY",
-    "read only replica": "READONLY",
-    "OOM": "OOM",
-    "used memory": "OOM",
-}
-"""Words of a refusal -> its code, which redis-py takes off some of them."""
+REFUSALS = ("MISCONF", "NOREPLICAS", "READONLY", "OOM")
+"""Codes of a server that refuses writes."""
 
 
 class Away:
@@ -38,7 +30,7 @@ class Away:
 
     def failed(self, error: StoreError) -> None:
         """A call was not answered well."""
-        code = next((code for words, code in REFUSALS.items() if words in error.detail), "")
+        code = next((code for code in REFUSALS if code in error.detail), "")
         state = code or error.detail
         if state != self._state:
             LOG.warning("the store failed: %s", error.detail)
