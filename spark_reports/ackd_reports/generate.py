@@ -272,12 +272,12 @@ def _process(plan: Plan, streams: Iterable[_Stream]) -> Iterator[tuple[Span, int
         for at in starts:
             yield Span("start ackd", 1, at, at, {words.EVENT: "start"}), sidecar, 0
         for at in range(plan.start_us + HOUR_US, end, HOUR_US):
-            told: dict[str, Value] = {
+            fields: dict[str, Value] = {
                 words.EVENT: "status",
                 words.SPANS_WRITTEN: (at - plan.start_us) // MICRO,
                 words.SPANS_DROPPED: 0,
             }
-            yield Span("status ackd", 1, at, at, told), sidecar, 0
+            yield Span("status ackd", 1, at, at, fields), sidecar, 0
         out: dict[str, Value] = {words.EVENT: "outage", words.OUTAGE_OF: "store"}
         yield Span("outage store", 1, since, since + 4 * MINUTE_US, out, failed=True), sidecar, 0
     for stream in streams:

@@ -28,7 +28,7 @@ class Batch:
     def attributes(self) -> dict[str, str | int]:
         """As a sidecar writes them."""
         system, topic, partition, group = self.place
-        told: dict[str, str | int] = {
+        fields: dict[str, str | int] = {
             words.EVENT: self.event,
             words.SYSTEM: system,
             words.TOPIC: topic,
@@ -37,7 +37,7 @@ class Batch:
             words.BATCH_COUNT: len(self.offsets),
             words.BATCH_OFFSETS: ranges(self.offsets),
         }
-        return {**told, words.BATCH_AGAIN: self.again} if self.again else told
+        return {**fields, words.BATCH_AGAIN: self.again} if self.again else fields
 
 
 def ranges(offsets: tuple[int, ...]) -> str:

@@ -30,8 +30,10 @@ def as_json(span: Span) -> str:
         str(attributes.get(name, "")) for name in (words.TOPIC, words.PARTITION, *words.OFFSETS)
     )
     trace = hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
-    told = f"{key}/{span.name}/{attributes.get(words.ATTEMPT)}/{attributes.get(words.EXTENSIONS)}"
-    own = hashlib.blake2b(told.encode(), digest_size=8).hexdigest()
+    identity = (
+        f"{key}/{span.name}/{attributes.get(words.ATTEMPT)}/{attributes.get(words.EXTENSIONS)}"
+    )
+    own = hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()
     status = ',"status":{"code":2}' if span.failed else ""
     return (
         f'{{"traceId":"{trace}","spanId":"{own}","name":{json.dumps(span.name)},"kind":{span.kind}'

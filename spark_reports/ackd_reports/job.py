@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 from ackd_reports import measures, model, plain, targets
 from ackd_reports.effort import is_little
-from ackd_reports.frames.failures import told_plainly
+from ackd_reports.frames.failures import explained
 from ackd_reports.frames.figures import Figures, figures, span_of
 from ackd_reports.frames.lake import Lake
 from ackd_reports.frames.session import session
@@ -47,7 +47,7 @@ def make(order: Order, say: Callable[[str], None]) -> int:
     brief = is_little((*order.sources, _lake(order)))
     spark = session(order.master, order.conf, brief=brief)
     order.out.mkdir(parents=True, exist_ok=True)
-    with told_plainly(*order.sources, order.lake or ""):
+    with explained(*order.sources, order.lake or ""):
         report = _report(spark, order, wanted, say)
     write(report, order.out)
     code = CODES[report["verdict"]]

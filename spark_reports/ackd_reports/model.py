@@ -151,8 +151,8 @@ def _exact(
     found = {}
     for name, was in durations.items():
         row = known.get((*key, name))
-        told = {} if row is None else {f"{p}_ms": row[p] / 1000 for p in PERCENTILES}
-        found[name] = {**was, **told}
+        times_ms = {} if row is None else {f"{p}_ms": row[p] / 1000 for p in PERCENTILES}
+        found[name] = {**was, **times_ms}
     return found
 
 

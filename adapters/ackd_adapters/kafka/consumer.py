@@ -285,8 +285,8 @@ class KafkaConsumer:
         truncated = "truncat" in detail.lower() and position > first
         cut = None
         if truncated:
-            told = CUT.search(detail)
-            cut = max(int(told[1]), first) if told else first
+            match = CUT.search(detail)
+            cut = max(int(match[1]), first) if match else first
             self._troubles.report(
                 f"fetch/truncated/{partition.topic}/{partition.partition}", detail
             )

@@ -54,7 +54,7 @@ class Sink(Protocol):
 
 @dataclass(slots=True)
 class Fetch:
-    """One partition that is being read. `told`: the end that was reported last."""
+    """One partition that is being read. `reported`: the end that was reported last."""
 
     partition: TopicPartition
     session: int
@@ -62,7 +62,7 @@ class Fetch:
     next: int
     log: int = 0
     end: int = -1
-    told: int = -1
+    reported: int = -1
     idle: bool = False
 
 
@@ -286,8 +286,8 @@ class Reader:
             fetch.next = records[-1].offset + 1
         if fetch.next >= fetch.end:
             fetch.idle = True
-            if fetch.told != fetch.next:
-                fetch.told = fetch.next
+            if fetch.reported != fetch.next:
+                fetch.reported = fetch.next
                 end = EndReached(fetch.partition, fetch.session, fetch.next)
                 batch.append(Delivery(end, fetch.run))
 

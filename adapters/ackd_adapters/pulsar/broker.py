@@ -107,8 +107,8 @@ class PulsarBroker:
 
     def _dead_origins(self, records: Sequence[Record]) -> list[DeadOrigin | None]:
         names = self._connection.names
-        said = [written(each, names) for each in records]
-        return [None if each is None else origin(each, self._logs, names) for each in said]
+        headers = [written(each, names) for each in records]
+        return [None if each is None else origin(each, self._logs, names) for each in headers]
 
     def retry_topic(self, group: str) -> str:
         return own_topics.retry_topic(group)

@@ -65,23 +65,23 @@ def written(record: Record, names: Names) -> Written | None:
     return Written(names.short(topic), partition, Position(numbers[0], numbers[1], batch), attempts)
 
 
-def origin(said: Written, logs: Logs, names: Names) -> DeadOrigin | None:
+def origin(place: Written, logs: Logs, names: Names) -> DeadOrigin | None:
     """The message's position by the topic's offset table. None when the message no longer exists.
     Blocks; raises BrokerError when the broker does not answer.
     """
-    count = logs.partitions(said.topic)
-    if count is None or said.partition >= max(count, 1):
+    count = logs.partitions(place.topic)
+    if count is None or place.partition >= max(count, 1):
         return None
-    numbering = logs.numbering(TopicPartition(said.topic, said.partition), said.position.ledger)
-    if not numbering.knows(said.position.ledger):
+    numbering = logs.numbering(TopicPartition(place.topic, place.partition), place.position.ledger)
+    if not numbering.knows(place.position.ledger):
         return None
     try:
-        offset = numbering.offset(said.position)
+        offset = numbering.offset(place.position)
     except BrokerError:
         return None  # The batch is larger than the stride leaves room for.
-    head: Numbering = logs.numbering(TopicPartition(said.topic, 0))
-    identity = topic_id_of(f"{names.path(said.topic)} {head.anchor}")
-    return DeadOrigin(said.topic, identity, said.partition, offset, said.attempts)
+    head: Numbering = logs.numbering(TopicPartition(place.topic, 0))
+    identity = topic_id_of(f"{names.path(place.topic)} {head.anchor}")
+    return DeadOrigin(place.topic, identity, place.partition, offset, place.attempts)
 
 
 def _numbers(text: str) -> list[int]:

@@ -151,8 +151,8 @@ class Delays:
         """
         found: dict[int, Delay] = {}
         if self._letters:
-            said = ((record.offset, letter(record)) for record in records)
-            found = {offset: delay for offset, delay in said if delay is not None}
+            parsed = ((record.offset, letter(record)) for record in records)
+            found = {offset: delay for offset, delay in parsed if delay is not None}
         if self._asks:
             path = self._path()
             asked = {

@@ -75,5 +75,5 @@ _WORDS: Final = {
     _IDENTITY: ("authentication", "auth_plugin", "auth_plugin_class_name", "auth_params"),
 }
 
-KNOWN_ELSEWHERE: Final = {word: said for said, words in _WORDS.items() for word in words}
+KNOWN_ELSEWHERE: Final = {word: text for text, words in _WORDS.items() for word in words}
 """From a setting of Pulsar's clients to a sentence, for reports on the configuration."""

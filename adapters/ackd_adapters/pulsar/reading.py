@@ -57,7 +57,7 @@ class Reading:
         self._logs = logs
         self._box = box
         self._next = offset
-        self._told_end = -1
+        self._reported_end = -1
         self._delays = delays
         self._entries: dict[int, Position] = {}
         self._in_vain = ""
@@ -166,7 +166,7 @@ class Reading:
             if self._gone is not None:
                 self._box.put(self._gone)
             return True
-        if self._next == begun and self._told_end != self._next:
+        if self._next == begun and self._reported_end != self._next:
             self._tell_end(reader)
         return False
 
@@ -259,7 +259,7 @@ class Reading:
             end = self._next
         if not reader.has_message_available():
             self._next = max(self._next, end)
-            self._told_end = self._next
+            self._reported_end = self._next
             self._box.put(EndReached(self.partition, self.session, self._next))
 
     def _trouble(self, detail: str, *, away: bool) -> None:

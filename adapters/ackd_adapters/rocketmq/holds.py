@@ -196,13 +196,13 @@ class Holds:
         while True:
             try:
                 async with self._calls:
-                    said = await self._client.ack(topic, held)
+                    codes = await self._client.ack(topic, held)
             except BrokerError as error:
                 LOG.debug("acks are repeated: %s", error.detail)
                 await asyncio.sleep(AGAIN_S)
                 continue
             break
-        for (hold, each), code in zip(batch, said, strict=True):
+        for (hold, each), code in zip(batch, codes, strict=True):
             if code != "OK":
                 LOG.debug("an ack was refused (%s); the message comes again", code)
             each.busy, each.gone = False, True

@@ -51,4 +51,4 @@ def _sentence(adapter: str, key: str) -> str | None:
         known: Mapping[str, str] = getattr(find_adapter(adapter), "known_elsewhere", {})
     except ConfigError:
         return None
-    return {joined(each): said for each, said in known.items()}.get(joined(key))
+    return {joined(each): text for each, text in known.items()}.get(joined(key))

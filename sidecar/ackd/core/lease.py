@@ -158,6 +158,6 @@ class Signer:
         state.update(body)
         raw = b2a_base64(body + state.digest(), newline=False).translate(_TO_URL)
         text = PREFIX + raw.decode("ascii")
-        said = (*self._whose, offset, fence, rollback_epoch, attempt)
-        self._issued.add(text, tuple.__new__(Token, said))
+        signed = (*self._whose, offset, fence, rollback_epoch, attempt)
+        self._issued.add(text, tuple.__new__(Token, signed))
         return text

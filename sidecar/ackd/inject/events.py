@@ -32,7 +32,7 @@ class Events:
     def __init__(self, api: Api) -> None:
         self._api = api
         self._queue: asyncio.Queue[Json] = asyncio.Queue(QUEUE_MAX)
-        self._told: OrderedDict[tuple[str, str], float] = OrderedDict()
+        self._sent: OrderedDict[tuple[str, str], float] = OrderedDict()
         self.dropped = 0
 
     def tell(self, pod: Json, namespace: str, decision: Decision) -> None:
@@ -49,13 +49,13 @@ class Events:
             return
         now = asyncio.get_running_loop().time()
         key = str(owner.get("uid", "")), decision.refusal or decision.reason
-        last = self._told.get(key)
+        last = self._sent.get(key)
         if last is not None and now < last + AGAIN_S:
             return
-        self._told[key] = now
-        self._told.move_to_end(key)
-        if len(self._told) > REMEMBERED_MAX:
-            self._told.popitem(last=False)
+        self._sent[key] = now
+        self._sent.move_to_end(key)
+        if len(self._sent) > REMEMBERED_MAX:
+            self._sent.popitem(last=False)
         try:
             self._queue.put_nowait(event(owner, namespace, decision, datetime.now(UTC)))
         except asyncio.QueueFull:

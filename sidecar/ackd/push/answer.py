@@ -32,7 +32,7 @@ _VERBS = {"ack": SettleVerb.ACK, "retry": SettleVerb.RETRY, "dead": SettleVerb.D
 
 @dataclass(frozen=True, slots=True)
 class PushVerdict:
-    """`do` None: the lease is kept. `pause_ms`: how long to send nothing. `told`: `Ackd-Do` gave
+    """`do` None: the lease is kept. `pause_ms`: how long to send nothing. `verb`: `Ackd-Do` gave
     the verdict. `outcome` is for metrics: ack, kept, retry, dead, pressure.
     """
 
@@ -42,7 +42,7 @@ class PushVerdict:
     count: bool = True
     reason: str | None = None
     pause_ms: int = 0
-    told: bool = False
+    explicit: bool = False
 
     def item(self, lease: str) -> SettleItem | None:
         """The settle of one lease, None when it is kept."""
@@ -56,15 +56,15 @@ class PushVerdict:
 def judge(status: int, headers: Mapping[str, str], now_ms: int) -> PushVerdict:
     """Apply the table. `now_ms` is Unix time, for a `Retry-After` that is a date."""
     delay_ms = _number(headers.get("Ackd-Delay-Ms", ""), DELAY_MS_MAX)
-    told = _VERBS.get(headers.get("Ackd-Do", "").strip().lower())
-    if told is not None:
-        retry = told is SettleVerb.RETRY
+    verb = _VERBS.get(headers.get("Ackd-Do", "").strip().lower())
+    if verb is not None:
+        retry = verb is SettleVerb.RETRY
         return PushVerdict(
-            told,
-            told.value,
+            verb,
+            verb.value,
             delay_ms=delay_ms if retry else None,
-            reason=None if told is SettleVerb.ACK else f"the application said {told.value}",
-            told=True,
+            reason=None if verb is SettleVerb.ACK else f"the application said {verb.value}",
+            explicit=True,
         )
     if status == HTTPStatus.ACCEPTED:
         return PushVerdict(None, "kept")
@@ -117,12 +117,12 @@ def judge_items(body: bytes, leases: Sequence[str]) -> tuple[list[SettleItem], b
     retry for each that it does not name.
     """
     try:
-        told = _ITEMS.decode(body).items
+        items = _ITEMS.decode(body).items
         readable = True
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        told, readable = [], False
+        items, readable = [], False
     ours = set(leases)
-    found = [each.item() for each in told if each.lease in ours]
+    found = [each.item() for each in items if each.lease in ours]
     named = {each.lease for each in found}
     found += [
         SettleItem(each, SettleVerb.RETRY, reason=MISSING) for each in leases if each not in named

@@ -58,7 +58,9 @@ class Courier:
             await self._settle(_after(result, leases))
             return result
         verdict = judge(result.status, result.headers, time_ns() // 1_000_000)
-        by_items = self._push.mode == "batch" and verdict.do is SettleVerb.ACK and not verdict.told
+        by_items = (
+            self._push.mode == "batch" and verdict.do is SettleVerb.ACK and not verdict.explicit
+        )
         self._metrics.push_calls.at(self._name, "items" if by_items else verdict.outcome).inc()
         if by_items:
             await self._settle_items(result, messages)

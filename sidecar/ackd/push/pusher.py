@@ -47,7 +47,7 @@ class Pusher:
         self._running = 0
         self._changed = asyncio.Event()
         self._draining = False
-        self._told: str | None = None
+        self._reported: str | None = None
         self._out = False
 
     # --- the loop
@@ -161,8 +161,8 @@ class Pusher:
             gate.worked()
 
     def _tell(self, why: str | None) -> None:
-        if why != self._told:
-            self._told = why
+        if why != self._reported:
+            self._reported = why
             self._engine.hold_back(self._name, SOURCE, why)
 
     # --- the circuit breaker

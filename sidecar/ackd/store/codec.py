@@ -42,7 +42,7 @@ _SLOT = Struct(">BHB7sH6sI")
 _MEMBER = Struct(">QQ")
 _SIZE = Struct(">H")
 _ITEM = Struct(">I")
-_JOURNALED, _SAID = 1, 2
+_JOURNALED, _HAS_REASONS = 1, 2
 """Bits of a reply."""
 _EPOCH, _WATERMARK = slice(14, 18), slice(27, 34)
 
@@ -67,13 +67,13 @@ def encode_call(call: RecordCall, run: bytes) -> bytes:
         raise StoreCallError(f"a store call has a number out of range: {error}") from error
 
 
-def encode_said(number: int, said: Sequence[FailureTexts]) -> bytes:
+def encode_reasons(number: int, reasons: Sequence[FailureTexts]) -> bytes:
     """What the `number`th call (from 1 on) says of failures: an argument behind those of all.
     Raises StoreCallError.
     """
     try:
         parts = [_SIZE.pack(number)]
-        for item, first, last in said:
+        for item, first, last in reasons:
             parts += (_ITEM.pack(item), _SIZE.pack(len(first)), first, _SIZE.pack(len(last)), last)
     except struct.error as error:
         raise StoreCallError(f"a store call says too much of a failure: {error}") from error
@@ -118,9 +118,9 @@ def decode_reply(data: bytes) -> RecordReply:
             JournalEntry(offset, outcomes[outcome], when_ms, fence, attempt)
             for offset, outcome, when_ms, fence, attempt in _JOURNAL.iter_unpack(data[end:])
         ]
-    said = flag >= _SAID
+    has_reasons = flag >= _HAS_REASONS
     numbers = now_ms, version, rollback_epoch, epoch, term, watermark, journal_next
-    return RecordReply(CallStatus.OK, *numbers, results, journal, said)
+    return RecordReply(CallStatus.OK, *numbers, results, journal, has_reasons)
 
 
 def encode_open(request: Open, run: bytes) -> bytes:

@@ -157,8 +157,8 @@ class Link:
             async with asyncio.timeout(self._access.timeout_s):
                 self._exchange = await self._dial()
                 if identify:
-                    said = await self._exchange.ask(_WHO, self._access.timeout_s)
-                    self.server = read_server(said)
+                    answers = await self._exchange.ask(_WHO, self._access.timeout_s)
+                    self.server = read_server(answers)
         except BaseException as error:
             await self.close()
             if isinstance(error, (ServerError, OSError)):
@@ -197,13 +197,13 @@ class Link:
             await exchange.drop()
 
 
-def read_server(said: list[Answer]) -> StoreServer:
+def read_server(answers: list[Answer]) -> StoreServer:
     """Take the answers to `_WHO` apart. Raises StoreError when it can't serve now."""
-    for answer in said:
+    for answer in answers:
         if isinstance(answer, Exception):
             raise refusal(answer)
     fields: dict[str, str] = {}
-    for line in b"\n".join(said).decode(errors="replace").splitlines():
+    for line in b"\n".join(answers).decode(errors="replace").splitlines():
         name, _, value = line.partition(":")
         fields[name] = value.strip()
     if fields.get("role") not in ("master", None):

@@ -63,7 +63,7 @@ class Embedded:
         self._folder_fd = -1
         self._pid = 0
         self._began_s = 0.0
-        self._said = ""
+        self._end_reason = ""
         self._stopped = False
         self._starting = asyncio.Lock()
 
@@ -91,7 +91,7 @@ class Embedded:
 
     def troubles(self) -> list[Condition]:
         """Whether the server runs."""
-        return [Condition("store-embedded", self._said)] if self._said else []
+        return [Condition("store-embedded", self._end_reason)] if self._end_reason else []
 
     async def stop(self) -> None:
         """SIGTERM, wait, at last SIGKILL; give the lock back."""
@@ -113,7 +113,7 @@ class Embedded:
     async def _start(self) -> None:
         loop = asyncio.get_running_loop()
         if self._began_s and loop.time() - self._began_s < RESTART_EVERY_S:
-            raise StoreError(self._said or "the embedded store has just ended")
+            raise StoreError(self._end_reason or "the embedded store has just ended")
         program = await asyncio.to_thread(_program)
         if self._lock.fd < 0:
             await self._take_lock()
@@ -122,7 +122,7 @@ class Embedded:
         self._pid = self._spawn(program)
         await asyncio.to_thread(self._lock.note, self._pid)
         await self._wait_ready()
-        self._said = ""
+        self._end_reason = ""
         LOG.info("the embedded store runs", extra={"pid": self._pid, "data": str(self._folder)})
 
     async def _take_lock(self) -> None:
@@ -192,7 +192,7 @@ class Embedded:
         link = Link(self._access, partial(self._access.unix, self.socket_path))
         while True:
             if self._ended():
-                raise StoreError(self._said)
+                raise StoreError(self._end_reason)
             try:
                 await link.connect()
             except StoreSetupError:
@@ -220,8 +220,8 @@ class Embedded:
         self._pid = 0
         if not self._stopped:
             how = os.waitstatus_to_exitcode(status)
-            self._said = f"the embedded store ended ({how}); see {self._folder / _LOG}"
-            LOG.error(self._said)
+            self._end_reason = f"the embedded store ended ({how}); see {self._folder / _LOG}"
+            LOG.error(self._end_reason)
         return True
 
     async def _wait_end(self, wait_s: float) -> bool:

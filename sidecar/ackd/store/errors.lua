@@ -1,15 +1,15 @@
 -- ledger, 7: what applications said of failures (core/record/failures.py). A hash: offset -> length of the first
 -- text, first, last. In one table (state.lua), as most calls have nothing to do with it. `count`: messages
--- with texts, `over`: offsets that this call finishes, `cleared`: it forgets all, `said`: what it says.
+-- with texts, `over`: offsets that this call finishes, `cleared`: it forgets all, `text`: what it says.
 
-E.begin = function(count, said)
-  E.before, E.count, E.said, E.over, E.cleared = count, count, said or "", {}, false
+E.begin = function(count, text)
+  E.before, E.count, E.text, E.over, E.cleared = count, count, text or "", {}, false
 end
 
 -- Writes what is over and what was said, behind all else; how many there are now. `pos`: where the
 -- items begin.
 E.keep = function(ARG, pos)
-  local key, gone, said = BASE .. "e", {}, E.said
+  local key, gone, text = BASE .. "e", {}, E.text
   if E.cleared then call("UNLINK", key) end
   for offset in pairs(E.over) do gone[#gone + 1] = number(offset) end
   for first = 1, #gone, 1000 do
@@ -17,9 +17,9 @@ E.keep = function(ARG, pos)
     E.count = max(E.count - removed, 0)
   end
   local at = 1
-  while at <= #said do
+  while at <= #text do
     local item, first, last
-    item, first, last, at = unpack_(">I4I2c0I2c0", said, at)
+    item, first, last, at = unpack_(">I4I2c0I2c0", text, at)
     local outcome = byte(results[item + 1])
     local offset = unpack_(">I8", ARG, pos + item * Size.OP + 1)
     if (outcome == Outcome.RETRYING or outcome == Outcome.DEAD or outcome == Outcome.DONE)

@@ -32,7 +32,7 @@ from ackd.core.record.protocol import (
 )
 from ackd.errors import StoreCallError, StoreError, StoreUnknownError
 from ackd.ports import Store
-from ackd.store.codec import encode_call, encode_said
+from ackd.store.codec import encode_call, encode_reasons
 
 LOG = logging.getLogger("ackd.store")
 
@@ -66,7 +66,7 @@ class ReplyListener(Protocol):
         """No answer. With StoreUnknownError the call may have been applied (R12), now or later."""
 
 
-Told = Callable[[RecordReply | StoreError, int], None]
+OnAnswer = Callable[[RecordReply | StoreError, int], None]
 """Hears what became of a submission: the call's reply and where in its results those of the
 submission begin, or an error. Must not raise.
 """
@@ -77,9 +77,9 @@ class _Submission:
     """`future` is there when somebody can cancel it."""
 
     ops: Sequence[Op]
-    told: Told
+    on_answer: OnAnswer
     future: asyncio.Future[RecordReply] | None = None
-    said: Sequence[FailureTexts] = ()
+    reasons: Sequence[FailureTexts] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -141,7 +141,7 @@ class Flusher:
         return self._items
 
     def submit(
-        self, handle: LedgerHandle, ops: Sequence[Op], said: Sequence[FailureTexts] = ()
+        self, handle: LedgerHandle, ops: Sequence[Op], reasons: Sequence[FailureTexts] = ()
     ) -> asyncio.Future[RecordReply]:
         """Queue operations; they stay together, in order, in one call.
 
@@ -151,17 +151,22 @@ class Flusher:
         the future cancelled before its turn has come, then the operations are not sent.
         """
         future: asyncio.Future[RecordReply] = asyncio.get_running_loop().create_future()
-        self._submit(handle, _Submission(ops, partial(_resolve, future, len(ops)), future, said))
+        self._submit(handle, _Submission(ops, partial(_resolve, future, len(ops)), future, reasons))
         return future
 
     def tell(
-        self, handle: LedgerHandle, ops: Sequence[Op], told: Told, said: Sequence[FailureTexts] = ()
+        self,
+        handle: LedgerHandle,
+        ops: Sequence[Op],
+        on_answer: OnAnswer,
+        reasons: Sequence[FailureTexts] = (),
     ) -> None:
         """`submit` for who has no need of a future, which costs a turn of the event loop.
 
-        `told` is called once, in the turn in which the answer came and never before `tell` is back.
+        `on_answer` is called once, in the turn in which the answer came and never before `tell` is
+        back.
         """
-        self._submit(handle, _Submission(ops, told, said=said))
+        self._submit(handle, _Submission(ops, on_answer, reasons=reasons))
 
     def _submit(self, handle: LedgerHandle, part: _Submission) -> None:
         if self._stopped or self._items + len(part.ops) > self._queue_max:
@@ -312,9 +317,9 @@ class Flusher:
                 ops: list[Op] = []
                 flight = flights[key] = _Flight(handle, RecordCall(key, ops), ops, [])
             handle.waiting.popleft()
-            if part.said:
-                behind = shifted(part.said, len(flight.ops))
-                flight.call.said = [*flight.call.said, *behind]
+            if part.reasons:
+                behind = shifted(part.reasons, len(flight.ops))
+                flight.call.reasons = [*flight.call.reasons, *behind]
             flight.ops.extend(part.ops)
             flight.parts.append(part)
             room -= count
@@ -364,9 +369,9 @@ class Flusher:
         self._landed.set()
 
 
-def shifted(said: Sequence[FailureTexts], by: int) -> list[FailureTexts]:
+def shifted(reasons: Sequence[FailureTexts], by: int) -> list[FailureTexts]:
     """What was said with items, when so many come before them."""
-    return [each._replace(item=each.item + by) for each in said]
+    return [each._replace(item=each.item + by) for each in reasons]
 
 
 def _parted(flight: _Flight) -> tuple[list[_Flight], list[_Flight]]:
@@ -376,16 +381,16 @@ def _parted(flight: _Flight) -> tuple[list[_Flight], list[_Flight]]:
         return [flight], []
     parts: dict[bool, list[_Submission]] = {True: [], False: []}
     for part in flight.parts:
-        alone = replace(call, ops=list(part.ops), said=part.said)
+        alone = replace(call, ops=list(part.ops), reasons=part.reasons)
         parts[_can_be_sent(alone)].append(part)
     if not (parts[True] and parts[False]):
         return [], [flight]
     made = []
     for some in parts.values():
         ops: list[Op] = []
-        one = replace(call, ops=ops, said=())
+        one = replace(call, ops=ops, reasons=())
         for part in some:
-            one.said = [*one.said, *shifted(part.said, len(ops))]
+            one.reasons = [*one.reasons, *shifted(part.reasons, len(ops))]
             ops.extend(part.ops)
         made.append(_Flight(flight.handle, one, ops, some))
     return made[:1], made[1:]
@@ -394,7 +399,7 @@ def _parted(flight: _Flight) -> tuple[list[_Flight], list[_Flight]]:
 def _can_be_sent(call: RecordCall) -> bool:
     try:
         encode_call(call, b"")
-        encode_said(1, call.said)
+        encode_reasons(1, call.reasons)
     except StoreCallError:
         return False
     return True
@@ -425,7 +430,7 @@ def _land(flight: _Flight, reply: RecordReply) -> None:
 def _tell(part: _Submission, answer: RecordReply | StoreError, start: int = 0) -> None:
     """A mistake in one submitter's code is not the others' problem."""
     try:
-        part.told(answer, start)
+        part.on_answer(answer, start)
     except Exception:
         LOG.exception("a submitter failed on the store's answer")
 

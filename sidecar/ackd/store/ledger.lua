@@ -79,12 +79,12 @@ for item = 0, count - 1 do
     if origins().missing then return refuse(CallStatus.CHUNK_LOST, h_term, version) end
     Origins[verb](offset, fence, rollback_epoch, group, arg, counted, attempt)
   else
-    local told = false
+    local done = false
     if verb == Verb.REPLAY or verb == Verb.RESTORE or not b_gone[b_page(offset).c] then
-      told = upkeep[verb](offset, arg, group, rollback_epoch, counted, fence, attempt)
+      done = upkeep[verb](offset, arg, group, rollback_epoch, counted, fence, attempt)
     end
-    if not told then return refuse(CallStatus.CHUNK_LOST, h_term, version) end
-    results[#results + 1] = pack(RESULT, Outcome.DONE, State.READY, 0, 0, told, 0, 0)
+    if not done then return refuse(CallStatus.CHUNK_LOST, h_term, version) end
+    results[#results + 1] = pack(RESULT, Outcome.DONE, State.READY, 0, 0, done, 0, 0)
   end
 end
 

@@ -203,7 +203,7 @@ Origins[Verb.CLAIM] = function(offset, fence, rollback_epoch, partition, place, 
     answer(outcome, State.READY, 0, 0, when_ms, 0, 0, offset)
     return
   end
-  local state, outcome, told = origin[Slot.STATE], Outcome.CLAIMED, 0
+  local state, outcome, at_ms = origin[Slot.STATE], Outcome.CLAIMED, 0
   if fence > origin[Origin.GENERATION] and state ~= State.FINISHED and now >= repair_until and origin[Origin.CLAIMED] == 0 then
     origin[Origin.GENERATION] = fence -- no other copy has it, and nobody else will ask for its lease
     Origins.set(offset, origin)
@@ -211,7 +211,7 @@ Origins[Verb.CLAIM] = function(offset, fence, rollback_epoch, partition, place, 
   if fence < origin[Origin.GENERATION] or fence > origin[Origin.GENERATION] and state ~= State.FINISHED then
     outcome = fence < origin[Origin.GENERATION] and Outcome.REFUSED or Outcome.LOST
     if outcome == Outcome.LOST and now < repair_until then
-      outcome, told = Outcome.HELD, repair_until
+      outcome, at_ms = Outcome.HELD, repair_until
     end
   elseif state == State.FINISHED then
     outcome = Outcome.FINISHED
@@ -220,8 +220,8 @@ Origins[Verb.CLAIM] = function(offset, fence, rollback_epoch, partition, place, 
     if origin[Origin.CLAIMED] == 0 then
       local line = origin[Origin.KEY] ~= 0 and Origins.line(origin[Origin.KEY])
       if line and line[Line.FIRST] ~= offset then return behind(offset, line) end
-      told = held_until(state, origin[Slot.WHEN_MS])
-      if told ~= 0 then
+      at_ms = held_until(state, origin[Slot.WHEN_MS])
+      if at_ms ~= 0 then
         outcome = Outcome.HELD
       else
         origin[Origin.COPY_PARTITION], origin[Origin.COPY_OFFSET], origin[Origin.CLAIMED] = partition, place, 1
@@ -232,11 +232,11 @@ Origins[Verb.CLAIM] = function(offset, fence, rollback_epoch, partition, place, 
       if origin[Origin.COPY_PARTITION] ~= partition or origin[Origin.COPY_OFFSET] ~= place then
         outcome = Outcome.REFUSED
       elseif state == State.WAITING then
-        told = origin[Slot.WHEN_MS]
+        at_ms = origin[Slot.WHEN_MS]
       end
     end
   end
-  answer(outcome, state, origin[Slot.ATTEMPT], origin[Origin.GENERATION], told, origin[Slot.FIRST_S], 0, offset)
+  answer(outcome, state, origin[Slot.ATTEMPT], origin[Origin.GENERATION], at_ms, origin[Slot.FIRST_S], 0, offset)
 end
 end
 

@@ -46,8 +46,8 @@ class RedisOutboxes:
 
     async def post(self, name: str, posts: Sequence[Post], bounds: Bounds) -> list[Posted]:
         """One script call for all requests."""
-        said = await self._ask(name, "put", *bounds, *_post_words(posts))
-        rest = said[1:]
+        answer = await self._ask(name, "put", *bounds, *_post_words(posts))
+        rest = answer[1:]
         if len(rest) != _POSTED_WORDS * len(posts):
             raise StoreDataError("the outbox answered for another number of requests")
         return [_posted(*rest[at : at + _POSTED_WORDS]) for at in range(0, len(rest), 3)]
@@ -62,9 +62,9 @@ class RedisOutboxes:
     ) -> TakeResult:
         """Take."""
         more: Sequence[Word] = () if have is None else ("have", *have)
-        said = await self._ask(name, "take", *asking, most, bytes_max, *more)
-        term, holder, *numbers = said[:_LOAD_WORDS]
-        words = said[_LOAD_WORDS:]
+        answer = await self._ask(name, "take", *asking, most, bytes_max, *more)
+        term, holder, *numbers = answer[:_LOAD_WORDS]
+        words = answer[_LOAD_WORDS:]
         parcels = [
             TakenMessage(
                 int(words[at]), _whole(words[at + 1]), words[at + 2] == b"1", words[at + 3]
@@ -120,10 +120,10 @@ class RedisSeenKeys:
         """One script call for all."""
         places: list[Word] = [word for ledger in ledgers for word in ledger]
         words = ("look", window_ms, len(ledgers), *places, *(_ASK.pack(*ask) for ask in asks))
-        said = await self._run(self._keys.seen(subscription), SEEN, words)
-        if len(said) != len(asks):
+        answer = await self._run(self._keys.seen(subscription), SEEN, words)
+        if len(answer) != len(asks):
             raise StoreDataError("the answer is for another number of keys")
-        return [each == ord("1") for each in said]
+        return [each == ord("1") for each in answer]
 
     async def remember(
         self, subscription: str, window_ms: int, most: int, entries: Sequence[SeenEntry]

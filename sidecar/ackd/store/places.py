@@ -29,10 +29,10 @@ class RedisPlaces:
         words: list[Word] = [keep_ms]
         for message, place in arrivals:
             words += (message, f"{place.partition}:{place.offset}")
-        said = await self._run(self._keys.places(subscription, topic_id), PLACES, words)
-        if not isinstance(said, list) or len(said) != len(arrivals):
+        answer = await self._run(self._keys.places(subscription, topic_id), PLACES, words)
+        if not isinstance(answer, list) or len(answer) != len(arrivals):
             raise StoreDataError("the places of messages can't be read")
-        return [_place(each) for each in said]
+        return [_place(each) for each in answer]
 
 
 def _place(text: bytes) -> AssignedPlace:

@@ -173,7 +173,11 @@ class RedisStore(NoteValues):
             keys = names[start : start + most]
             some = calls[start : start + most]
             args = [codec.encode_call(call, run) for call in some]
-            args += [codec.encode_said(n, each.said) for n, each in enumerate(some, 1) if each.said]
+            args += [
+                codec.encode_reasons(n, each.reasons)
+                for n, each in enumerate(some, 1)
+                if each.reasons
+            ]
             commands.append(("EVALSHA", APPLY.sha, len(keys), *keys, *args))
             sizes.append(len(keys))
         answers = await self._ask(link, commands, [APPLY] * len(commands), by_replica=False)
@@ -196,21 +200,21 @@ class RedisStore(NoteValues):
         if link.server is None:
             raise StoreError("not connected")
         barrier = self._barrier.commands(link.server, by_replica=by_replica)
-        said = await link.ask([*commands, *barrier])
-        short = self._barrier.shortfall(barrier, said[len(commands) :])
-        answers = [checked(answer, short) for answer in said[: len(commands)]]
+        got = await link.ask([*commands, *barrier])
+        short = self._barrier.shortfall(barrier, got[len(commands) :])
+        answers = [checked(answer, short) for answer in got[: len(commands)]]
         unknown = [
             i
-            for i, a in enumerate(said[: len(commands)])
+            for i, a in enumerate(got[: len(commands)])
             if isinstance(a, ServerError) and a.code == "NOSCRIPT"
         ]
         if unknown:
             sources = dict.fromkeys(scripts[i] for i in unknown)
             again: list[Command] = [("SCRIPT", "LOAD", script.source) for script in sources]
             again += [commands[i] for i in unknown]
-            said = (await link.ask([*again, *barrier]))[len(sources) :]
-            short = self._barrier.shortfall(barrier, said[len(unknown) :])
-            for index, answer in zip(unknown, said, strict=False):
+            got = (await link.ask([*again, *barrier]))[len(sources) :]
+            short = self._barrier.shortfall(barrier, got[len(unknown) :])
+            for index, answer in zip(unknown, got, strict=False):
                 answers[index] = checked(answer, short)
         return answers
 

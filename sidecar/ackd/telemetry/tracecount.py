@@ -82,8 +82,8 @@ class TraceCounts:
             for event in SpanEvent
             if made[event] > written[event] + dropped[event]
         }
-        told = {event: dropped[event] for event in SpanEvent if dropped[event]}
-        return LastRun(boot, sum(written), told, lost)
+        by_event = {event: dropped[event] for event in SpanEvent if dropped[event]}
+        return LastRun(boot, sum(written), by_event, lost)
 
     def close(self) -> None:
         """A clean end: the next run has nothing to report of this one."""

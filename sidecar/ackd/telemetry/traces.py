@@ -95,8 +95,8 @@ class Traces:
             )
         if settings.otlp_url:
             output = OtlpOutput(settings.otlp_url, _token(settings.otlp_token_file))
-            told = _nothing if self.ways else self._done
-            self.ways.append(TraceExporter("otlp", output, settings.buffer_max, told))
+            done = _nothing if self.ways else self._done
+            self.ways.append(TraceExporter("otlp", output, settings.buffer_max, done))
 
     async def start(self) -> None:
         """Start the threads and the timer; report the start, and the spans that a crash has lost.

@@ -100,7 +100,7 @@ class TraceExporter:
         self._queue: queue.SimpleQueue[TraceBatch | None] = queue.SimpleQueue()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"traces.{name}", daemon=True)
-        self._told = False
+        self._reported = False
 
     def start(self) -> None:
         self._thread.start()
@@ -145,7 +145,7 @@ class TraceExporter:
         while True:
             try:
                 refused = self._output.put(batch)
-                self._told = False
+                self._reported = False
             except (OSError, ExportError) as error:
                 self._tell(error)
                 if isinstance(error, ExportError) and error.again and not self._stopping.is_set():
@@ -166,8 +166,8 @@ class TraceExporter:
 
     def _tell(self, error: Exception) -> None:
         """Log a failure once, until the output works again."""
-        if not self._told:
-            self._told = True
+        if not self._reported:
+            self._reported = True
             LOG.warning("traces: %s: %s", self.name, error)
 
 

@@ -69,23 +69,23 @@ def rows(before: Mapping[str, SeenBefore], now: Mapping[str, SeenBefore]) -> lis
     states: dict[str, list[str]] = {}
     for where, seen in now.items():
         earlier = before.get(where)
-        for name, told in seen.subscriptions.items():
+        for name, report in seen.subscriptions.items():
             row = found.setdefault(name, BoardRow(name))
-            states.setdefault(name, []).append("lost" if seen.error else _state(told))
+            states.setdefault(name, []).append("lost" if seen.error else _state(report))
             if seen.error:
                 continue  # Its last report is no longer current.
-            _add(row, told)
+            _add(row, report)
             if earlier is not None and not earlier.error:
-                _add_rates(row, earlier.subscriptions.get(name), told, seen.at_s - earlier.at_s)
+                _add_rates(row, earlier.subscriptions.get(name), report, seen.at_s - earlier.at_s)
     for name, row in found.items():
         row.state = _worst(states[name])
         row.messages.sort(key=lambda each: (each["since_ms"], each["id"]))
     return [found[name] for name in sorted(found)]
 
 
-def _state(told: Told) -> str:
-    state = str(told.view.get("state", ""))
-    return "breaker" if any("circuit-breaker" in each for each in told.limits) else state
+def _state(report: Told) -> str:
+    state = str(report.view.get("state", ""))
+    return "breaker" if any("circuit-breaker" in each for each in report.limits) else state
 
 
 _ORDER = ("running", "idle", "paused", "breaker")
@@ -108,25 +108,25 @@ def _rank(state: str) -> int:
     return _ORDER.index(state) if state in _ORDER else len(_ORDER)
 
 
-def _add(row: BoardRow, told: Told) -> None:
-    figures = told.figures
+def _add(row: BoardRow, report: Told) -> None:
+    figures = report.figures
     if figures is not None:
         for name, value in figures.gauges.items():
             row.gauges[name] = row.gauges.get(name, 0) + value
         row.oldest_s = max(row.oldest_s or 0, figures.oldest_s)
         if figures.counted:
             row.dead = (row.dead or 0) + figures.dead
-    row.limits += [each for each in told.limits if each not in row.limits]
-    if told.messages is not None:
-        row.stuck = (row.stuck or 0) + len(told.messages)
-        row.messages += told.messages
+    row.limits += [each for each in report.limits if each not in row.limits]
+    if report.messages is not None:
+        row.stuck = (row.stuck or 0) + len(report.messages)
+        row.messages += report.messages
 
 
-def _add_rates(row: BoardRow, earlier: Told | None, told: Told, passed_s: float) -> None:
+def _add_rates(row: BoardRow, earlier: Told | None, report: Told, passed_s: float) -> None:
     """Counters that fell began anew with their process: they give no rate."""
-    if earlier is None or earlier.figures is None or told.figures is None or passed_s <= 0:
+    if earlier is None or earlier.figures is None or report.figures is None or passed_s <= 0:
         return
-    old, new = earlier.figures, told.figures
+    old, new = earlier.figures, report.figures
     if not (old.counted and new.counted):
         return
     if new.out < old.out or new.acked < old.acked or new.failed < old.failed:

@@ -121,7 +121,7 @@ class SidecarClient:
             seen.identity, seen.version = clean(info["identity"]), clean(info["version"])
             seen.reasons = [clean(f"{r['name']}: {r['detail']}") for r in ready if not r["ok"]]
         await asyncio.gather(
-            *(self._details(name, told) for name, told in _worst_first(seen)[:ASKED_MAX])
+            *(self._details(name, report) for name, report in _worst_first(seen)[:ASKED_MAX])
         )
         return seen
 
@@ -138,20 +138,20 @@ class SidecarClient:
         except ValueError as error:
             raise AwayError(NOBODY) from error
 
-    async def _details(self, name: str, told: Told) -> None:
+    async def _details(self, name: str, report: Told) -> None:
         """Limits, and what is in flight for long; a sidecar that is starting knows neither."""
         try:
-            told.limits = [clean(each) for each in (await self.explain(name))["limits"]]
-            if told.figures is None:
+            report.limits = [clean(each) for each in (await self.explain(name))["limits"]]
+            if report.figures is None:
                 oldest, lag = await asyncio.gather(self.in_flight(name, 0, 1), self.lag(name))
                 since_ms = min((each["since_ms"] for each in oldest), default=None)
                 oldest_s = 0 if since_ms is None else time.time_ns() / 1e9 - since_ms / 1000
-                told.figures = scrape.of_lag(lag, max(oldest_s, 0))
-            told.messages = []
-            if told.figures.oldest_s * 1000 >= self._older_ms:
-                told.messages = await self.in_flight(name, self._older_ms, MESSAGES_MAX)
+                report.figures = scrape.of_lag(lag, max(oldest_s, 0))
+            report.messages = []
+            if report.figures.oldest_s * 1000 >= self._older_ms:
+                report.messages = await self.in_flight(name, self._older_ms, MESSAGES_MAX)
         except SidecarRefusedError as error:
-            told.limits = [str(error)]
+            report.limits = [str(error)]
 
     async def explain(self, name: str) -> Json:
         """Raises AwayError, RefusedError, as all of these do."""

@@ -63,7 +63,7 @@ class Delivery:
     deadline_us: int
     key: str = ""
     attempts_max: int = 0
-    told_us: int = 0
+    stated_us: int = 0
     first_of_lease: bool = True
     settles: list[Settle] = field(default_factory=list)
 
@@ -106,8 +106,8 @@ class Delivery:
 
     def deadline_at_end_us(self) -> int:
         """The last deadline that this lease was told."""
-        told = [each.deadline_us for each in self.settles if each.status == "extended"]
-        return max([self.deadline_us, *told])
+        stated = [each.deadline_us for each in self.settles if each.status == "extended"]
+        return max([self.deadline_us, *stated])
 
 
 @dataclass(slots=True)
@@ -180,7 +180,7 @@ def _deliver(leases: Leases, event: Event, asked_us: int) -> None:
         deadline_us,
         key=event.key,
         attempts_max=event.attempts_max,
-        told_us=deadline_us - event.lease_ms * 1000 if event.lease_ms else 0,
+        stated_us=deadline_us - event.lease_ms * 1000 if event.lease_ms else 0,
     )
     if event.lease in leases.by_lease:
         delivery.first_of_lease = False
@@ -195,18 +195,18 @@ def _narrow(leases: Leases) -> None:
 
     Deadlines are put on the clients' clock too: the earliest instant that one may have been.
     """
-    told = [each for several in leases.by_message.values() for each in several if each.told_us]
-    told = [each for each in told if each.first_of_lease]
-    if not told:
+    stated = [each for several in leases.by_message.values() for each in several if each.stated_us]
+    stated = [each for each in stated if each.first_of_lease]
+    if not stated:
         return
     leases.behind_us = (
-        max(each.asked_us - each.told_us for each in told),
-        min(each.received_us - each.told_us for each in told),
+        max(each.asked_us - each.stated_us for each in stated),
+        min(each.received_us - each.stated_us for each in stated),
     )
     least_us, most_us = sorted(leases.behind_us)
-    for each in told:
-        each.granted_from_us = max(each.asked_us, each.told_us + least_us - SLACK_US)
-        each.granted_to_us = min(each.received_us, each.told_us + most_us + SLACK_US)
+    for each in stated:
+        each.granted_from_us = max(each.asked_us, each.stated_us + least_us - SLACK_US)
+        each.granted_to_us = min(each.received_us, each.stated_us + most_us + SLACK_US)
     for each in leases.by_lease.values():
         each.deadline_us += least_us
         for settle in each.settles:

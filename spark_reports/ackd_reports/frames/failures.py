@@ -35,7 +35,7 @@ _RULES: Final = (
 
 
 @contextmanager
-def told_plainly(*addresses: str) -> Iterator[None]:
+def explained(*addresses: str) -> Iterator[None]:
     """Raise `OSError` with a sentence for storage that cannot be used; other errors pass.
 
     `addresses` are named where the exception has none. What the server said is not repeated but
@@ -65,10 +65,10 @@ def _chain(error: BaseException) -> list[str]:
 
 
 def _sentence(chain: list[str], addresses: tuple[str, ...]) -> str | None:
-    for pattern, said in _RULES:
+    for pattern, plain in _RULES:
         for each in chain:
             if re.search(pattern, each):
-                return f"{_where(chain, addresses)}{said}{_code(each)}"
+                return f"{_where(chain, addresses)}{plain}{_code(each)}"
     return None
 
 

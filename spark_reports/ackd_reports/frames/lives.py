@@ -43,8 +43,8 @@ def lives(rows: DataFrame, since_us: int | None = None, until_us: int | None = N
 
     A message is born when it was published, else when it was first leased, else first seen.
     """
-    told = rows.where(F.col("kind") == LIFE).select(*KEY, *COLUMNS, "date")
-    whole = merged(told.unionByName(acked_again(rows)))
+    spans = rows.where(F.col("kind") == LIFE).select(*KEY, *COLUMNS, "date")
+    whole = merged(spans.unionByName(acked_again(rows)))
     born = F.coalesce("publish_us", "first_us", "seen_first_us")
     frame = (
         whole.withColumn("born_us", born)

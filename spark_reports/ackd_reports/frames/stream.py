@@ -12,7 +12,7 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 
 from ackd_reports.frames import reading
-from ackd_reports.frames.failures import told_plainly
+from ackd_reports.frames.failures import explained
 from ackd_reports.frames.lake import Lake
 
 FILES_A_BATCH: Final = 200
@@ -25,7 +25,7 @@ def follow(spark: SparkSession, source: str, lake: str, every_us: int | None) ->
     Where it stands is kept in the lake, so that a run goes on where the last one ended. Raises
     `OSError` for storage that cannot be used.
     """
-    with told_plainly(source, lake):
+    with explained(source, lake):
         _follow(spark, source, lake, every_us)
 
 

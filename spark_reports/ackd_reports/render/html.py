@@ -355,15 +355,15 @@ def _change(pair: dict[str, float | None]) -> str:
 
 
 def _sidecars(report: Report) -> str:
-    told = report["sidecars"]
+    sidecars = report["sidecars"]
     text = (
-        f"<p>{told['instances']} sidecars, {told['restarts']} restarts."
-        f" {_n(told['spans_written'])} spans written, {_n(told['spans_dropped'])} lost.</p>"
+        f"<p>{sidecars['instances']} sidecars, {sidecars['restarts']} restarts."
+        f" {_n(sidecars['spans_written'])} spans written, {_n(sidecars['spans_dropped'])} lost.</p>"
     )
-    if told["outages"]:
+    if sidecars["outages"]:
         rows = [
             (each["of"], each["instance"], _time(each["since"]), _time(each["until"]))
-            for each in told["outages"]
+            for each in sidecars["outages"]
         ]
         text += _table("Outages as sidecars saw them", ("of", "sidecar", "from", "to"), rows)
     if report["batches"]:

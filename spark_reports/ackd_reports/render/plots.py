@@ -106,15 +106,15 @@ def _day(text: str) -> float:
 
 def _described(series: Mapping[str, Points], unit: str) -> str:
     """What a reader who does not see the plot should know of it."""
-    told = []
+    parts = []
     for name, points in series.items():
         if points:
             low, high = min(points, key=lambda each: each[1]), max(points, key=lambda each: each[1])
-            told.append(
+            parts.append(
                 f"{name}: lowest {low[1]:.6g} {unit} at {low[0]},"
                 f" highest {high[1]:.6g} {unit} at {high[0]}"
             )
-    return "; ".join(told) or "no data"
+    return "; ".join(parts) or "no data"
 
 
 def _inline(svg: str, title: str, description: str) -> str:

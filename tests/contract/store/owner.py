@@ -58,16 +58,16 @@ class Owner:
         return snapshot
 
     async def call(
-        self, *ops: Op, journal_from: int = 0, said: Sequence[FailureTexts] = ()
+        self, *ops: Op, journal_from: int = 0, reasons: Sequence[FailureTexts] = ()
     ) -> RecordReply:
         """One call as the owner."""
         self.seq += 1
-        call = RecordCall(self.key, list(ops), self.term, self.seq, 0, journal_from, said)
+        call = RecordCall(self.key, list(ops), self.term, self.seq, 0, journal_from, reasons)
         return (await self.store.apply([call]))[0]
 
-    async def foreign(self, *ops: Op, said: Sequence[FailureTexts] = ()) -> RecordReply:
+    async def foreign(self, *ops: Op, reasons: Sequence[FailureTexts] = ()) -> RecordReply:
         """One call as somebody else."""
-        return (await self.store.apply([RecordCall(self.key, list(ops), said=said)]))[0]
+        return (await self.store.apply([RecordCall(self.key, list(ops), reasons=reasons)]))[0]
 
     async def grant(self, *offsets: int, lease_ms: int = 60_000) -> list[Settle]:
         """Lease offsets; returns an ACK for each, to be sent or changed."""

@@ -11,7 +11,7 @@ from ackd.store import codec
 FAILURES = {Verb.RETRY, Verb.DEAD, Verb.PLACE_COPY, Verb.MARK_DEAD}
 
 
-def random_said(rng: random.Random, ops: list[Op]) -> list[FailureTexts]:
+def random_reasons(rng: random.Random, ops: list[Op]) -> list[FailureTexts]:
     """Of some of the items that can bring a failure, and of some that can't."""
     texts = [b"no disk", b"x" * 1024, b"\0", "w\u00e4re".encode()]
     return [
@@ -24,8 +24,12 @@ def random_said(rng: random.Random, ops: list[Op]) -> list[FailureTexts]:
 def encoded(*calls: tuple[RecordCall, bytes]) -> list[bytes]:
     """The arguments of one script call, as `RedisStore` makes them."""
     args = [codec.encode_call(call, run) for call, run in calls]
-    said = [codec.encode_said(n, call.said) for n, (call, _) in enumerate(calls, 1) if call.said]
-    return args + said
+    reasons = [
+        codec.encode_reasons(n, call.reasons)
+        for n, (call, _) in enumerate(calls, 1)
+        if call.reasons
+    ]
+    return args + reasons
 
 
 def stored_errors(client: Any, meta: str) -> dict[int, tuple[bytes, bytes]]:

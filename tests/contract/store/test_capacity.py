@@ -109,8 +109,8 @@ async def texts(store: Store) -> float:
     owner = await opened(store)
     for start in range(0, COUNT, CALL):
         acks = await owner.grant(*range(start, start + CALL))
-        said = [FailureTexts(n, bytes(TEXT), bytes(TEXT)) for n in range(CALL)]
-        await owner.call(*(ack._replace(verb=Verb.RETRY) for ack in acks), said=said)
+        reasons = [FailureTexts(n, bytes(TEXT), bytes(TEXT)) for n in range(CALL)]
+        await owner.call(*(ack._replace(verb=Verb.RETRY) for ack in acks), reasons=reasons)
     return (await found(store, owner)).sizes[ERRORS] / COUNT - 2 * TEXT
 
 

@@ -50,7 +50,7 @@ from ackd.store import codec, scripts
 from ackd.store.keys import Keys
 from ackd.store.memory import MemoryStore
 from tests.contract.store.owner import Owner
-from tests.contract.store.saying import encoded, random_said, stored_errors
+from tests.contract.store.saying import encoded, random_reasons, stored_errors
 from tests.contract.store.servers import connected
 from tests.support.redis import Flavour, missing
 from tests.support.require import require
@@ -292,7 +292,7 @@ def random_call(rng: random.Random, pair: Pair) -> RecordCall:
     return RecordCall(
         pair.key,
         ops,
-        said=random_said(rng, ops),
+        reasons=random_reasons(rng, ops),
         term=pair.term if owner else 0,
         seq=pair.seq - (rng.random() < 0.03) if owner else 0,
         incarnation=rng.choice([0, 0, 0, 77]) if rng.random() < 0.05 else 0,
@@ -371,9 +371,9 @@ def test_r19_blocked_keys_are_decided_like_in_the_record(client: Any) -> None:
                 at = rng.randrange(12)
                 cut = Truncate(at, rng.randrange(at + 1))
                 ops.append(cut if rng.random() < 0.5 else Reset(at))
-            said = random_said(rng, ops)
-            reply = pair.apply(RecordCall(pair.key, ops, pair.term, pair.seq, said=said))
-            seen["errors"] += reply.said
+            reasons = random_reasons(rng, ops)
+            reply = pair.apply(RecordCall(pair.key, ops, pair.term, pair.seq, reasons=reasons))
+            seen["errors"] += reply.has_reasons
             seen.update(result.outcome.name for result in reply.results)
     wanted = "BEHIND CLAIMED SENT FINISHED REFUSED HELD LOST blocked errors"
     assert all(seen[name] > 5 for name in wanted.split()), seen

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ackd.api.messages import Delivery, SettleItem, SettleVerb, Status
-from ackd.cli.offline.inventory import brokers_say, take
+from ackd.cli.offline.inventory import ask_brokers, take
 from ackd.config.schema import StoreSettings
 from ackd.store.build import open_store
 from ackd.store.survey import Survey
@@ -81,7 +81,7 @@ async def test_r1_another_clusters_backup_is_left_alone(
 
         async def told() -> bool:
             settings = one.runtime.settings
-            rows = (await take(Survey(tool), settings, await brokers_say(settings))).rows
+            rows = (await take(Survey(tool), settings, await ask_brokers(settings))).rows
             strange = [row for row in rows if row.orphan.startswith("it is of another cluster")]
             ours = [row for row in rows if row.owner == "one" and not row.orphan]
             return len(strange) == len(ours) == PARTITIONS

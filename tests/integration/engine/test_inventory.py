@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from ackd.cli.offline.inventory import Inventory, brokers_say, refused, select, take
+from ackd.cli.offline.inventory import Inventory, ask_brokers, refused, select, take
 from ackd.config.schema import Settings
 from ackd.store.build import open_store
 from ackd.store.survey import Survey
@@ -20,7 +20,7 @@ async def inventory(together: Together, settings: Settings) -> Inventory:
     store = open_store(together.store, together.folder / "tool", beside=True)
     await store.start()
     try:
-        return await take(Survey(store), settings, await brokers_say(settings))
+        return await take(Survey(store), settings, await ask_brokers(settings))
     finally:
         await store.close()
 

@@ -25,37 +25,37 @@ def view(**others: tuple[int, int, int]) -> View:
 
 def test_alone_it_is_everything() -> None:
     share = InFlightShare()
-    share.heard(view(), {"a", "b"}, 0)
+    share.received(view(), {"a", "b"}, 0)
     assert share.room(100, 2, 30) == 70
 
 
 def test_it_goes_by_partitions_and_leaves_everybody_one() -> None:
     share = InFlightShare()
-    share.heard(view(other=(6, 10, 0)), {"a", "b"}, 0)
+    share.received(view(other=(6, 10, 0)), {"a", "b"}, 0)
     assert share.room(100, 2, 0) == 25
-    share.heard(view(other=(6, 0, 0)), {"a", "b"}, 0)
+    share.received(view(other=(6, 0, 0)), {"a", "b"}, 0)
     assert share.room(3, 2, 0) == 1
 
 
 def test_who_has_more_than_its_share_is_made_room_for() -> None:
     share = InFlightShare()
-    share.heard(view(other=(2, 90, 0)), {"a", "b"}, 0)
+    share.received(view(other=(2, 90, 0)), {"a", "b"}, 0)
     assert share.room(100, 2, 0) == 10
     assert share.room(100, 2, 10) == 0
 
 
 def test_what_a_dead_sidecar_left_counts_until_somebody_has_it() -> None:
     share = InFlightShare()
-    share.heard(view(dead=(2, 40, 60_000)), {"a", "b"}, 0)
+    share.received(view(dead=(2, 40, 60_000)), {"a", "b"}, 0)
     assert share.room(100, 2, 0) == 50
-    share.heard(view(dead=(2, 40, 60_000)), {"a", "b", "dead0", "dead1"}, REMEMBER_MS + 1)
+    share.received(view(dead=(2, 40, 60_000)), {"a", "b", "dead0", "dead1"}, REMEMBER_MS + 1)
     assert share.room(100, 4, 40) == 60
 
 
 def test_a_partition_that_changes_hands_is_never_counted_as_gone() -> None:
     share = InFlightShare()
-    share.heard(view(), {"a", "b", "c", "d"}, 0)
-    share.heard(view(), {"a", "b"}, 300)
+    share.received(view(), {"a", "b", "c", "d"}, 0)
+    share.received(view(), {"a", "b"}, 300)
     assert share.room(100, 2, 0) == 50
-    share.heard(view(other=(2, 0, 0)), {"a", "b"}, 600)
+    share.received(view(other=(2, 0, 0)), {"a", "b"}, 600)
     assert share.room(100, 2, 0) == 50

@@ -11,7 +11,7 @@ from ackd.core.record.operations import ClaimOrigin, CopyRef, Grant, LookUp, Op,
 from ackd.core.record.protocol import CallStatus, FailureTexts, Open, RecordCall, RecordReply
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.errors import StoreCallError, StoreError, StoreUnknownError
-from ackd.store.codec import encode_call, encode_said
+from ackd.store.codec import encode_call, encode_reasons
 from ackd.store.flusher import Flusher, LedgerHandle, PartlyError
 from ackd.store.memory import MemoryStore
 
@@ -358,7 +358,7 @@ class PackingStore(SlowStore):
         """Raise what packing raises."""
         for call in calls:
             encode_call(call, b"run")
-            encode_said(1, call.said)
+            encode_reasons(1, call.reasons)
         return await super().apply(calls)
 
 
@@ -378,7 +378,7 @@ async def test_what_cannot_be_packed_fails_alone(bad: Op) -> None:
     notes = Notes()
     async with running(flusher):
         first, second = [await opened(flusher, key, notes) for key in KEYS[:2]]
-        said = [FailureTexts(0, b"", b"no shop")]
+        reasons = [FailureTexts(0, b"", b"no shop")]
         good = [
             flusher.submit(first, [grant(1)]),
             flusher.submit(second, [grant(2)]),
@@ -389,7 +389,7 @@ async def test_what_cannot_be_packed_fails_alone(bad: Op) -> None:
         with pytest.raises(StoreCallError):
             await wrong
         later = await flusher.submit(
-            first, [Settle(Verb.RETRY, 1, replies[0].results[0].fence)], said
+            first, [Settle(Verb.RETRY, 1, replies[0].results[0].fence)], reasons
         )
     outcomes = [each.outcome for reply in replies for each in reply.results]
     assert outcomes == [Outcome.GRANTED] * 3

@@ -30,7 +30,7 @@ from ackd_redis_stream import layout
 from ackd_redis_stream.config import RedisStreamOptions
 from ackd_redis_stream.consumer import METADATA_CHARS_MAX, RedisStreamConsumer
 from ackd_redis_stream.layout import Topic
-from ackd_redis_stream.server import Server, told
+from ackd_redis_stream.server import Server, explained
 
 CLOSE_S: Final = 5.0
 
@@ -70,7 +70,7 @@ class RedisStreamBroker:
     async def cluster_id(self) -> str:
         """A random name, made by whoever came first."""
         key = self.server.key("cluster")
-        with told("connecting"):
+        with explained("connecting"):
             await self.server.client.set(key, uuid.uuid4().hex, nx=True)
             found: bytes = await self.server.client.get(key)
         return found.decode()
@@ -118,7 +118,7 @@ class RedisStreamBroker:
             made = Topic(uuid.uuid4().hex, max(int(settings.get("partitions", "1")), 1))
         except ValueError:
             raise BrokerError(f"partitions of {topic}: no number") from None
-        with told("making a topic"):
+        with explained("making a topic"):
             await self.server.client.hsetnx(self.server.key("topics"), topic, made.row())
 
     def dead_letter_topic(self, group: str) -> str:

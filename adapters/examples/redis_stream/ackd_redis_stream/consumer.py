@@ -23,7 +23,7 @@ from ackd.ports.own_topics import is_own_topic
 from ackd_redis_stream.layout import COMMIT, Topic
 from ackd_redis_stream.member import Member
 from ackd_redis_stream.reading import Reading
-from ackd_redis_stream.server import Server, told
+from ackd_redis_stream.server import Server, explained
 
 METADATA_CHARS_MAX: Final = 4096
 LEAVE_S: Final = 3.0
@@ -118,7 +118,7 @@ class RedisStreamConsumer:
             topic = topics.get(at.topic)
             if topic is None:
                 continue
-            with told("positions"):
+            with explained("positions"):
                 row: bytes | None = await self._server.client.hget(
                     self._server.key("at", self._spec.group), topic.place(at.partition)
                 )

@@ -13,7 +13,7 @@ from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
 from ackd.ports import Assigned, Condition, ConsumerEvent, Lost, Revoked, TopicReplaced
 from ackd_redis_stream.layout import BEAT, LEAVE, Topic
-from ackd_redis_stream.server import Server, told
+from ackd_redis_stream.server import Server, explained
 from ackd_redis_stream.share import share
 
 HAND_OVER_S: Final = 2.0
@@ -130,7 +130,7 @@ class Member:
     async def _take(self, places: dict[str, TopicPartition]) -> None:
         taken = []
         for place, at in sorted(places.items()):
-            with told("the group"):
+            with explained("the group"):
                 if await self._server.client.hsetnx(self._keys[2], place, self.name):
                     self._held[place] = at
                     taken.append(at)

@@ -9,7 +9,7 @@ from ackd.core.ids import TopicPartition
 from ackd.errors import BrokerError
 from ackd.ports import Condition, ConsumerEvent, EndReached, Fetched, OutOfRange
 from ackd_redis_stream.layout import record
-from ackd_redis_stream.server import Server, told
+from ackd_redis_stream.server import Server, explained
 
 BLOCK_MS: Final = 500
 """So long the server holds a question that it has no answer to; well below the time-out."""
@@ -37,7 +37,7 @@ class Reading:
         self._taken = asyncio.Event()
         self._going = asyncio.Event()
         self._going.set()
-        self._told_end = -1
+        self._reported_end = -1
         self._away = False
         self._stopped = False
 
@@ -92,8 +92,8 @@ class Reading:
                 await self._put(OutOfRange(self._partition, self._session, first, end))
                 return True
         if not rows:
-            if self._told_end != self._next:
-                self._told_end = self._next
+            if self._reported_end != self._next:
+                self._reported_end = self._next
                 await self._put(EndReached(self._partition, self._session, self._next))
             rows = await self._read(log, BLOCK_MS)
             if not rows or record(*rows[0]).offset > self._next or not self._going.is_set():
@@ -106,7 +106,7 @@ class Reading:
 
     async def _read(self, log: str, block_ms: int | None) -> list[Any]:
         count = self._server.options.fetch_records_max
-        with told("reading"):
+        with explained("reading"):
             # Entries behind the id of `next - 1`.
             found = await self._server.client.xread(
                 {log: f"0-{self._next}"}, count=count, block=block_ms

@@ -44,14 +44,14 @@ class Server:
 
     async def topics(self) -> dict[str, Topic]:
         """All there are. Raises BrokerError."""
-        with told("topics"):
+        with explained("topics"):
             rows: Mapping[bytes, bytes] = await self.client.hgetall(self.key("topics"))
         found = {name.decode(): Topic.parse(row) for name, row in rows.items()}
         return {name: topic for name, topic in found.items() if topic is not None}
 
     async def topic(self, name: str) -> Topic | None:
         """One of them. Raises BrokerError."""
-        with told("topics"):
+        with explained("topics"):
             return Topic.parse(await self.client.hget(self.key("topics"), name))
 
     async def log(self, partition: TopicPartition) -> str:
@@ -64,7 +64,7 @@ class Server:
 
     async def range(self, log: str) -> tuple[int, int]:
         """(first offset, end offset) of a stream; one that nobody wrote to yet is (0, 0)."""
-        with told("the log"):
+        with explained("the log"):
             if not await self.client.exists(log):
                 return 0, 0
             # The end before the start: what is published between the two questions is no gap.
@@ -78,7 +78,7 @@ class Server:
         low, high = await self.range(log)
         while low < high:
             middle = (low + high) // 2
-            with told("the log"):
+            with explained("the log"):
                 row = await self.client.xrange(log, min=entry_id(middle), count=1)
             if not row or int(row[0][1][b"t"]) >= timestamp_ms:
                 high = middle
@@ -88,7 +88,7 @@ class Server:
 
     async def script(self, text: str, keys: Sequence[str], arguments: Sequence[object]) -> Any:
         """Run a script. Raises BrokerError."""
-        with told("a script"):
+        with explained("a script"):
             return await self.client.eval(text, len(keys), *keys, *arguments)
 
     async def close(self) -> None:
@@ -99,7 +99,7 @@ class Server:
 
 
 @contextlib.contextmanager
-def told(what: str) -> Iterator[None]:
+def explained(what: str) -> Iterator[None]:
     """What the client raises, as BrokerError."""
     try:
         yield

@@ -39,12 +39,13 @@ def each(
     ask: Callable[[str], Json],
     *,
     named: Callable[[str], str],
-    told: Callable[[Json], str],
+    in_words: Callable[[Json], str],
 ) -> int:
     """Ask for one thing after the other and print each result; 2 when one was refused.
 
-    `named`: how a refused item is called; `told`: an answer's line. Raises RefusedError when the
-    sidecar or what it needs is unreachable: then this item's result and all later ones are unknown.
+    `named`: how a refused item is called; `in_words`: an answer's line. Raises RefusedError when
+    the sidecar or what it needs is unreachable: then this item's result and all later ones are
+    unknown.
     """
     code = exit_codes.DONE
     for thing in things:
@@ -56,7 +57,7 @@ def each(
             print(f"ackd: {clean(named(thing))}: {clean(error)}", file=sys.stderr)
             code = exit_codes.CONFIG
             continue
-        print(told(answer))
+        print(in_words(answer))
     return code
 
 

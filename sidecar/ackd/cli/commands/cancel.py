@@ -40,13 +40,13 @@ def run(arguments: argparse.Namespace) -> int:
             arguments.messages,
             lambda message: _cancel(admin, arguments.subscription, message, body),
             named=str,
-            told=asking.one_line if arguments.json else _told,
+            in_words=asking.one_line if arguments.json else _in_words,
         )
 
     return asking.run(arguments, do)
 
 
-def _told(answer: Json) -> str:
+def _in_words(answer: Json) -> str:
     return f"{clean(answer['id'])}  {clean(answer['state'])}"
 
 

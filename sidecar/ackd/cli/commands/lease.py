@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
             _leases(arguments.leases),
             lambda lease: _one(admin, arguments.action, lease, body(arguments)),
             named=lambda lease: cut(lease, SHOWN),
-            told=asking.one_line if arguments.json else _told,
+            in_words=asking.one_line if arguments.json else _in_words,
         )
 
     return asking.run(arguments, do, "data")
@@ -84,7 +84,7 @@ def _one(admin: Admin, action: str, lease: str, body: Json) -> Json:
     return admin.post(("v1", "leases", lease, action), body)
 
 
-def _told(answer: Json) -> str:
+def _in_words(answer: Json) -> str:
     """The answer in words: `leased, attempt 2, until 2026-11-21 08:00:00Z (in 41s)`."""
     now_ms = time.time_ns() // 1_000_000
     words = [clean(answer.get("state") or answer.get("status"))]

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from ackd.cli import common, exit_codes
-from ackd.cli.offline.inventory import Inventory, StoreRow, brokers_say, refused, select, take
+from ackd.cli.offline.inventory import Inventory, StoreRow, ask_brokers, refused, select, take
 from ackd.config.schema import Settings
 from ackd.ports import Store
 from ackd.store.build import open_store
@@ -80,7 +80,7 @@ async def _run(store: Store, settings: Settings, arguments: argparse.Namespace) 
 async def _inventory(
     survey: Survey, settings: Settings, arguments: argparse.Namespace
 ) -> Inventory:
-    known = {} if arguments.no_broker else await brokers_say(settings)
+    known = {} if arguments.no_broker else await ask_brokers(settings)
     found = await take(survey, settings, known)
     for name, error in found.unknown.items():
         print(f"ackd: {name}: topics can't be judged: {error}", file=sys.stderr)
@@ -141,8 +141,8 @@ async def _du(store: Store, settings: Settings, arguments: argparse.Namespace) -
         print(json.dumps(document, indent=2))
         return exit_codes.DONE
     for name, kinds in sums.items():
-        told = ", ".join(f"{kind} {size}" for kind, size in kinds.most_common())
-        print(f"{sum(kinds.values()):>12} {name}: {told}")
+        by_kind = ", ".join(f"{kind} {size}" for kind, size in kinds.most_common())
+        print(f"{sum(kinds.values()):>12} {name}: {by_kind}")
     print(f"{sum(sum(kinds.values()) for kinds in sums.values()):>12} all")
     return exit_codes.DONE
 

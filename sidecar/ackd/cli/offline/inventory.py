@@ -91,7 +91,7 @@ class Inventory:
     orphans: list[str]
 
 
-async def brokers_say(settings: Settings) -> dict[str, KnownNames]:
+async def ask_brokers(settings: Settings) -> dict[str, KnownNames]:
     """Ask the brokers of all subscriptions; each for a bounded time. Never raises."""
     brokers: dict[str, Broker | AckdError] = {}
     for name, each in settings.brokers.items():
@@ -192,12 +192,12 @@ def _row(
         if not is_broadcast(settings.subscriptions[subscription]):
             row.orphan = f"it is of {identity}, and the subscription broadcasts no more"
         return row
-    told = known.get(subscription)
-    if told is None or told.error:
+    named = known.get(subscription)
+    if named is None or named.error:
         return row
-    row.topic = told.topics.get(key.topic_id, "")
-    if key.cluster != told.cluster:
-        row.orphan = f"it is of another cluster than {told.cluster}"
+    row.topic = named.topics.get(key.topic_id, "")
+    if key.cluster != named.cluster:
+        row.orphan = f"it is of another cluster than {named.cluster}"
     elif not row.topic:
         row.orphan = "its topic was deleted, or is no longer one of the subscription's"
     return row

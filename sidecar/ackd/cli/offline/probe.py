@@ -50,7 +50,7 @@ async def _store(settings: Settings) -> list[ProbeResult]:
         await _bounded(store.start())
         troubles = [each for each in store.troubles() if not each.cleared]
     except (AckdError, TimeoutError) as error:
-        return [ProbeResult(part, FAILED, _said(error))]
+        return [ProbeResult(part, FAILED, _reason(error))]
     finally:
         await store.close()
     # As in readiness: what the store itself reports is for the operator, and does not hold it back.
@@ -60,7 +60,7 @@ async def _store(settings: Settings) -> list[ProbeResult]:
     ]
 
 
-def _said(error: AckdError | TimeoutError) -> str:
+def _reason(error: AckdError | TimeoutError) -> str:
     return str(error) or f"no answer in {TRY_S_MAX:.0f} s"
 
 
@@ -89,7 +89,7 @@ async def _broker(settings: Settings, name: str, broker: BrokerSettings) -> list
         for subscription, topic in topics:
             results.append(await _topic(opened, subscription, topic))
     except (AckdError, TimeoutError) as error:
-        return [ProbeResult(part, FAILED, _said(error))]
+        return [ProbeResult(part, FAILED, _reason(error))]
     finally:
         await opened.close()
     return results

@@ -169,4 +169,6 @@ class Entries(Generic[B]):
             ("messages without a body", len(self.bodiless), bodiless),
             ("entries below the watermark", 0, low),
         )
-        return [f"{name}: {said}, not {true}" for name, said, true in found if said != true]
+        return [
+            f"{name}: {counted}, not {true}" for name, counted, true in found if counted != true
+        ]

@@ -68,8 +68,8 @@ def compare(
     behind = before.confirmed if before.confirmed > watermark else 0
     missing = [o for o in before.finished.minus(finished, watermark) if o not in sent]
     # After an ADVANCE alone, the holder of a lease that was forwarded since would get "acked".
-    told = {*missing, *sent}
-    missing += [offset for offset in entries if offset < behind and offset not in told]
+    known = {*missing, *sent}
+    missing += [offset for offset in entries if offset < behind and offset not in known]
     return Repair(missing, behind, orphans, leases)
 
 

@@ -117,8 +117,8 @@ def restored(offset: int, sent: MovedMessages, now_ms: int, *, released: bool = 
     """Operations that restore an origin record and its lease. `released`: see `RestoreMoved`."""
     if sent.acked:
         return [ReplayAck(offset, sent.generation)]
-    told = sent.generation, sent.rollback_epoch, sent.attempt, sent.key
-    ops: list[Op] = [RestoreMoved(offset, *told, stored=sent.stored, released=released)]
+    numbers = sent.generation, sent.rollback_epoch, sent.attempt, sent.key
+    ops: list[Op] = [RestoreMoved(offset, *numbers, stored=sent.stored, released=released)]
     if sent.lease is not None and sent.lease[3] > now_ms:
         lease = sent.lease
         ops.append(Settle(Verb.EXTEND, offset, *lease[:3], lease[3] - now_ms, counted=False))

@@ -168,7 +168,7 @@ def apply(record: PartitionRecord, call: RecordCall, now_us: int, run: str) -> R
         journal_next=record.journal_next,
         results=results,
         journal=journal,
-        said=bool(record.errors),
+        has_reasons=bool(record.errors),
     )
 
 

@@ -43,7 +43,7 @@ class Errors:
         """End a call: delete the reasons of finished messages, store those of the others."""
         for offset in self._over:
             self._of.pop(offset, None)
-        for item, first, last in call.said:
+        for item, first, last in call.reasons:
             offset = call.ops[item].offset
             if results[item].outcome not in KEPT or offset in self._over:
                 continue

@@ -104,7 +104,7 @@ class RecordCall:
     owner's term.
 
     `incarnation` 0: any. `journal_from`: the owner wants settles through other sidecars from this
-    sequence on. `said`: reasons with RETRY, DEAD, MARK_DEAD and PLACE_COPY; stored if the item
+    sequence on. `reasons`: reasons with RETRY, DEAD, MARK_DEAD and PLACE_COPY; stored if the item
     counts.
     """
 
@@ -114,7 +114,7 @@ class RecordCall:
     seq: int = 0
     incarnation: int = 0
     journal_from: int = 0
-    said: Sequence[FailureTexts] = ()
+    reasons: Sequence[FailureTexts] = ()
 
 
 class JournalEntry(NamedTuple):
@@ -133,7 +133,7 @@ class RecordReply:
     epoch, which goes into the tokens of new leases.
 
     `journal` None: it was trimmed, so the owner must read the record again. `epoch`: the reset
-    epoch. `said`: this record has failure reasons.
+    epoch. `has_reasons`: this record has failure reasons.
     """
 
     verdict: CallStatus
@@ -146,7 +146,7 @@ class RecordReply:
     journal_next: int = 0
     results: list[OpResult] = field(default_factory=list)
     journal: list[JournalEntry] | None = field(default_factory=list)
-    said: bool = False
+    has_reasons: bool = False
 
 
 class SlotView(NamedTuple):

@@ -31,7 +31,7 @@ TOLD_KEEP_MS = 540_000
 """Operations about origin records are remembered for nearly as long as the store keeps a finished
 origin record, so that a store which was set back by minutes gets them again.
 """
-TOLD_MAX = 10_000
+CONFIRMED_MAX = 10_000
 """Most operations of that kind."""
 EXTENDED_MAX = 100_000
 RETRY_MS = 50
@@ -57,7 +57,7 @@ class _Acks(NamedTuple):
     offsets: list[int]
 
 
-class _Told(NamedTuple):
+class _Confirmed(NamedTuple):
     since_ms: int
     key: LedgerKey
     incarnation: int
@@ -71,7 +71,7 @@ class _LetGo(NamedTuple):
     epoch: int
     finished: ChunkedBitmap
     open: LeftOpen
-    said: list[str]
+    repeated_to: list[str]
 
     def ops(self) -> list[Op]:
         """Return the finished offsets as replays; the last ones, if there are too many."""
@@ -91,21 +91,21 @@ class ReplayLog:
         self._run = run
         self._clock = clock
         self._acks: deque[_Acks] = deque()
-        self._ack_count = self._told_count = 0
+        self._ack_count = self._confirmed_count = 0
         self._let_go: deque[_LetGo] = deque()
-        self._told: deque[_Told] = deque()
+        self._confirmed: deque[_Confirmed] = deque()
         self._extended: OrderedDict[tuple[LedgerKey, int], tuple[int, Lease]] = OrderedDict()
 
-    def told(self, key: LedgerKey, incarnation: int, ops: Sequence[Op]) -> None:
+    def confirmed(self, key: LedgerKey, incarnation: int, ops: Sequence[Op]) -> None:
         """Keep other confirmed operations that may be repeated as they are. They are about origin
         records, so they mean nothing to a record that was made anew.
         """
         now_ms = self._clock.monotonic_ms()
-        self._told.append(_Told(now_ms, key, incarnation, ops))
-        self._told_count += len(ops)
+        self._confirmed.append(_Confirmed(now_ms, key, incarnation, ops))
+        self._confirmed_count += len(ops)
         old_ms = now_ms - TOLD_KEEP_MS
-        while self._told_count > TOLD_MAX or self._told[0].since_ms < old_ms:
-            self._told_count -= len(self._told.popleft().ops)
+        while self._confirmed_count > CONFIRMED_MAX or self._confirmed[0].since_ms < old_ms:
+            self._confirmed_count -= len(self._confirmed.popleft().ops)
 
     def acked(self, key: LedgerKey, epoch: int, offsets: list[int]) -> None:
         """Keep confirmed acks, of own partitions too: a rollback may forget the ownership term."""
@@ -123,7 +123,7 @@ class ReplayLog:
         """
         mark = epoch_mark(epoch)
         ops = [ReplayAck(offset, fence, mark=mark) for offset, fence in moved]
-        self.told(key, incarnation, ops)
+        self.confirmed(key, incarnation, ops)
 
     def extended(self, key: LedgerKey, leases: Sequence[Lease]) -> None:
         """Keep confirmed extensions that the owner of the record may not know: of each lease the
@@ -163,12 +163,12 @@ class ReplayLog:
         while self._extended and next(iter(self._extended.values()))[0] < old_ms:
             self._extended.popitem(last=False)
 
-    def _first(self) -> Iterator[_Told]:
+    def _first(self) -> Iterator[_Confirmed]:
         """Yield what must be replayed before all acks, because some acks are for origin records."""
         now_ms = self._clock.monotonic_ms()
-        yield from self._told
+        yield from self._confirmed
         for each in self._let_go:
-            yield _Told(each.since_ms, each.key, each.incarnation, each.open.ops(now_ms))
+            yield _Confirmed(each.since_ms, each.key, each.incarnation, each.open.ops(now_ms))
 
     def known(self, key: LedgerKey, incarnation: int) -> list[Op]:
         """Return all that is remembered of one partition, as replays."""
@@ -192,7 +192,7 @@ class ReplayLog:
         self.purge()
         now_ms = self._clock.monotonic_ms()
         by_key: dict[LedgerKey, _Parts] = {}
-        for each in self._told:
+        for each in self._confirmed:
             if each.key.subscription == subscription:
                 _add(by_key, each.key, each.incarnation, each.ops)
         for acks in self._acks:
@@ -217,9 +217,9 @@ class ReplayLog:
         """Add what was not repeated to this server run yet."""
         now_ms = self._clock.monotonic_ms()
         for each in self._let_go:
-            if each.key.subscription != subscription or each.said == [self._run()]:
+            if each.key.subscription != subscription or each.repeated_to == [self._run()]:
                 continue
-            each.said[:] = [self._run()]
+            each.repeated_to[:] = [self._run()]
             _add(by_key, each.key, each.incarnation, each.open.ops(now_ms))
             _add(by_key, each.key, 0, each.ops())
 

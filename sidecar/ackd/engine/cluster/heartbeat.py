@@ -36,7 +36,7 @@ class Owner(Protocol):
 class LiveValue(Protocol):
     """What a heartbeat calls of `ackd.engine.control.control.Control`."""
 
-    def heard(self, there: bytes, now_ms: int) -> None: ...
+    def received(self, there: bytes, now_ms: int) -> None: ...
     def look(self) -> None: ...
     async def repair(self) -> None: ...
 
@@ -82,7 +82,7 @@ class Heartbeat:
         name, store = self._context.identity, self._context.store
         boot = await store.register(self._state.name, name)
         before = await store.heartbeat(self._state.name, name, 0, (), "")
-        self._live.heard(before.live, before.now_ms)
+        self._live.received(before.live, before.now_ms)
         self._partitions.me = SidecarId(name, boot)
         self._membership.registered(boot, before.members)
         self._beaten = False
@@ -101,7 +101,7 @@ class Heartbeat:
                 self._beating_since_ms = self._context.clock.monotonic_ms()
                 health.store_ok = False
                 health.detail = f"heartbeat: {error.detail}"
-                self._leave_group_if_told()
+                self._leave_group_if_configured()
             except BrokerError as error:
                 health.detail = f"taking over: {error.detail}"
             self._owner.retry_takes()
@@ -110,7 +110,7 @@ class Heartbeat:
                 async with asyncio.timeout(HEARTBEAT_MS / 1000):
                     await self._soon.wait()
 
-    def _leave_group_if_told(self) -> None:
+    def _leave_group_if_configured(self) -> None:
         """End the subscription's run when the store is away longer than the settings allow (R34).
 
         The next run joins after it has registered. Raises BrokerFatalError.
@@ -166,11 +166,11 @@ class Heartbeat:
             for partition in self._partitions.owned.values():
                 self._ready(partition)
         await self._check_for_loss(members)
-        self._live.heard(members.live, members.now_ms)
+        self._live.received(members.live, members.now_ms)
         await self._live.repair()
         beating_ms = clock.monotonic_ms() - self._beating_since_ms
         membership.view.update(members, note.handed, beating_ms)
-        membership.share.heard(membership.view, set(owned), clock.monotonic_ms())
+        membership.share.received(membership.view, set(owned), clock.monotonic_ms())
         notes = ((each.name, read_note(each.note).settings) for each in membership.view.alive)
         membership.drift.look(notes, state.live.settings)
         self._rejoin()

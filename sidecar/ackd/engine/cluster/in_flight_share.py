@@ -26,7 +26,7 @@ class InFlightShare:
         self._total = 0
         self._others = self._leased = 0
 
-    def heard(self, view: View, mine: set[str], now_ms: int) -> None:
+    def received(self, view: View, mine: set[str], now_ms: int) -> None:
         """After a heartbeat: count the records (as texts) and leases of the other sidecars."""
         taken = view.taken() | mine
         left = [each for each in view.dead if not taken.issuperset(behind(each))]

@@ -39,7 +39,7 @@ class Membership:
         self.grace_until_ms = 0
         self._inherited: dict[str, None] = {}
         self._confirmed_ms = 0
-        self._heard_ms = 0
+        self._received_ms = 0
 
     # --- kept true by the heartbeat
 
@@ -54,9 +54,9 @@ class Membership:
             text for each in earlier if each.name == name for text in behind(each)
         )
         self.view = View(name, boot)
-        self._heard_ms = self._context.clock.monotonic_ms()
+        self._received_ms = self._context.clock.monotonic_ms()
         # Nothing is granted before the others can see this sidecar.
-        self._confirmed_ms = self._heard_ms - UNCONFIRMED_MS
+        self._confirmed_ms = self._received_ms - UNCONFIRMED_MS
         self.replayed_run = self._context.store.run
 
     def confirmed_at(self, sent_ms: int) -> bool:
@@ -64,7 +64,7 @@ class Membership:
         again.
         """
         again = not self.confirmed()
-        self._confirmed_ms = self._heard_ms = sent_ms
+        self._confirmed_ms = self._received_ms = sent_ms
         return again
 
     def describe(self, owned: Iterable[str]) -> None:
@@ -84,7 +84,7 @@ class Membership:
 
     def silent_ms(self) -> int:
         """Return for how long the store has not answered."""
-        return self._context.clock.monotonic_ms() - self._heard_ms
+        return self._context.clock.monotonic_ms() - self._received_ms
 
     # --- changed by other parts
 
@@ -109,7 +109,7 @@ class Membership:
 
         A sidecar that is not visible yet reads of the operation before its first grant.
         """
-        return self._heard_ms >= since_ms and self.view.all_halted(operation)
+        return self._received_ms >= since_ms and self.view.all_halted(operation)
 
     def all_replayed(self) -> bool:
         """Whether this sidecar and every other living one have replayed to the current server

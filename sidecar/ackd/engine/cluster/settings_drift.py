@@ -87,5 +87,5 @@ class SettingsDrift:
         """One sentence for readiness and the log; empty when all agree."""
         if not self.others:
             return ""
-        told = [f"{name} in {', '.join(each)}" for name, each in sorted(self.others.items())]
-        return f"warning: other sidecars have other settings: {'; '.join(told)}"
+        differences = [f"{name} in {', '.join(each)}" for name, each in sorted(self.others.items())]
+        return f"warning: other sidecars have other settings: {'; '.join(differences)}"

@@ -29,7 +29,7 @@ from ackd.engine.base.state import SubscriptionState
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.control.control import Control
 from ackd.engine.partition.copy_headers import RetryCopy
-from ackd.engine.partition.failure_reasons import said_with
+from ackd.engine.partition.failure_reasons import reason_text
 from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.partition.partition import Partition
 from ackd.engine.retry.body_spill import BodySpill
@@ -257,8 +257,10 @@ class Cancels:
         reply = await self._context.flusher.submit(handle, ops)
         if reply.verdict is not CallStatus.OK or reply.results[1].outcome is not Outcome.FINISHED:
             return False
-        told = [(origin_record.offset, retry_copy.generation)]
-        self._context.memory.acked_in_origin(handle.key, handle.incarnation, reply.epoch, told)
+        acked_there = [(origin_record.offset, retry_copy.generation)]
+        self._context.memory.acked_in_origin(
+            handle.key, handle.incarnation, reply.epoch, acked_there
+        )
         return True
 
     async def lease_at(self, handle: LedgerHandle, origin_record: Origin) -> Settle:
@@ -272,8 +274,8 @@ class Cancels:
         )
 
     async def _ask(self, handle: LedgerHandle, op: Op, reason: str = "") -> RecordReply:
-        said = [said_with(0, reason)] if reason else []
-        return await self._context.flusher.submit(handle, [op], said)
+        reasons = [reason_text(0, reason)] if reason else []
+        return await self._context.flusher.submit(handle, [op], reasons)
 
     async def stop(self) -> None:
         await self._tasks.stop()

@@ -57,7 +57,7 @@ class Control:
 
     # --- receiving
 
-    def heard(self, there: bytes, now_ms: int) -> None:
+    def received(self, there: bytes, now_ms: int) -> None:
         """A heartbeat's reply brought the live value and the store's time."""
         self._ahead_ms = now_ms - self._context.clock.monotonic_ms()
         self._see(there)
@@ -210,10 +210,12 @@ class Control:
             effective = overlaid(self._state.configured, {**known, **changes})
             merged = {**live.settings, **changes}
             settings = {name: value for name, value in merged.items() if value is not None}
-            told = live.open_leases
+            lease_change = live.open_leases
             if open_leases:
-                told = OpenLeaseChange(live.version + 1, self.now_ms(), effective.lease_ms, force)
-            return replace(live, settings=settings, open_leases=told)
+                lease_change = OpenLeaseChange(
+                    live.version + 1, self.now_ms(), effective.lease_ms, force
+                )
+            return replace(live, settings=settings, open_leases=lease_change)
 
         await self.change(edit)
 

@@ -142,11 +142,11 @@ class Gauges:
 
     def _tell_readiness(self) -> None:
         """Set readiness; parts that come and go (`draining`) leave no series behind."""
-        metrics, told = self._metrics, self._readiness()
-        for reason in told:
+        metrics, reasons = self._metrics, self._readiness()
+        for reason in reasons:
             metrics.readiness.at(reason.name).set(reason.ok)
             metrics.readiness_warnings.at(reason.name).set(reason.ok and bool(reason.detail))
-        names = {reason.name for reason in told}
+        names = {reason.name for reason in reasons}
         for gone in self._reasons - names:
             metrics.readiness.drop(gone)
             metrics.readiness_warnings.drop(gone)

@@ -47,24 +47,24 @@ class LeaseTimeChange:
         """A new version of the live value: change open leases if it asks for that, once for each
         version.
         """
-        told = live.open_leases
-        if told is not None and before.version < told.version:
+        change = live.open_leases
+        if change is not None and before.version < change.version:
             for partition in self._partitions.owned.values():
-                self.all_of(partition, told)
+                self.all_of(partition, change)
 
-    def _recent(self, told: OpenLeaseChange | None) -> bool:
+    def _recent(self, change: OpenLeaseChange | None) -> bool:
         now_ms = self._store_now_ms()
-        return told is not None and now_ms < told.at_ms + HANDOVER_MS
+        return change is not None and now_ms < change.at_ms + HANDOVER_MS
 
     def opened(self, partition: Partition) -> None:
         """The previous owner may have died before it changed the open leases: do it now."""
-        told = self._state.live.open_leases
-        if told is not None and self._recent(told):
-            self.all_of(partition, told)
+        change = self._state.live.open_leases
+        if change is not None and self._recent(change):
+            self.all_of(partition, change)
 
-    def all_of(self, partition: Partition, told: OpenLeaseChange) -> None:
+    def all_of(self, partition: Partition, change: OpenLeaseChange) -> None:
         """Ask the store to move the deadlines of all open leases."""
-        ops = self._extensions(partition, told)
+        ops = self._extensions(partition, change)
         for start in range(0, len(ops), EXTEND_BATCH):
             partition.tell(*ops[start : start + EXTEND_BATCH])
         if partition.ledger.holds_copies:
@@ -73,9 +73,9 @@ class LeaseTimeChange:
                     # The answer shows that the lease is open, and leads to `forwarded`.
                     self._claim(partition, offset)
 
-    def _extensions(self, partition: Partition, told: OpenLeaseChange) -> list[Op]:
+    def _extensions(self, partition: Partition, change: OpenLeaseChange) -> list[Op]:
         """An uncounted extend never shortens a lease; a counted one does."""
-        new_ms = self._context.clock.monotonic_ms() + told.lease_ms
+        new_ms = self._context.clock.monotonic_ms() + change.lease_ms
         return [
             Settle(
                 Verb.EXTEND,
@@ -83,8 +83,8 @@ class LeaseTimeChange:
                 entry.fence,
                 entry.rollback_epoch,
                 entry.attempt,
-                told.lease_ms,
-                counted=told.force and entry.due_ms > new_ms,
+                change.lease_ms,
+                counted=change.force and entry.due_ms > new_ms,
             )
             for offset, entry in partition.ledger.entries.items()
             if entry.hold is EntryStatus.LEASED and entry.rollback_epoch != UNKNOWN_ROLLBACK_EPOCH
@@ -94,23 +94,23 @@ class LeaseTimeChange:
 
     def wanted(self, deadline_ms: int) -> bool:
         """Whether a lease that a claim met in an origin record has to be moved."""
-        told = self._state.live.open_leases
-        if told is None or not self._recent(told):
+        change = self._state.live.open_leases
+        if change is None or not self._recent(change):
             return False
-        new_ms = told.at_ms + told.lease_ms
-        return deadline_ms < new_ms or (told.force and deadline_ms > new_ms + HANDOVER_MS)
+        new_ms = change.at_ms + change.lease_ms
+        return deadline_ms < new_ms or (change.force and deadline_ms > new_ms + HANDOVER_MS)
 
     async def forwarded(self, handle: LedgerHandle, offsets: Sequence[int]) -> None:
         """Move the deadlines of leases in the origin records of these messages."""
-        told = self._state.live.open_leases
-        if told is None:
+        change = self._state.live.open_leases
+        if change is None:
             return
         flusher = self._context.flusher
         try:
             seen = await flusher.submit(handle, [LookUp(offset) for offset in offsets])
             if seen.verdict is not CallStatus.OK:
                 return  # the next claim tries again
-            new_ms = seen.now_ms + told.lease_ms
+            new_ms = seen.now_ms + change.lease_ms
             extensions = [
                 Settle(
                     Verb.EXTEND,
@@ -118,8 +118,8 @@ class LeaseTimeChange:
                     result.fence,
                     seen.rollback_epoch,
                     result.attempt,
-                    told.lease_ms,
-                    counted=told.force and result.when_ms > new_ms,
+                    change.lease_ms,
+                    counted=change.force and result.when_ms > new_ms,
                 )
                 for offset, result in zip(offsets, seen.results, strict=True)
                 if result.fence and result.when_ms > seen.now_ms

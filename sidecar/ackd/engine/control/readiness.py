@@ -75,11 +75,11 @@ def _subscription(name: str, subscription: ReadinessParts) -> Reason:
         wrong.append(health.detail)
     membership = subscription.membership
     warnings = [t.detail for t in troubles if t.warning]
-    told = [*wrong, *warnings, membership.drift.warning(), subscription.retry_topic.warning]
-    told.append(growth.words(list(assigned)))
+    details = [*wrong, *warnings, membership.drift.warning(), subscription.retry_topic.warning]
+    details.append(growth.words(list(assigned)))
     if membership.replaying():
-        told.append("acks are being repeated to another run of the store")
-    return Reason(f"subscription:{name}", ok=not wrong, detail="; ".join(filter(None, told)))
+        details.append("acks are being repeated to another run of the store")
+    return Reason(f"subscription:{name}", ok=not wrong, detail="; ".join(filter(None, details)))
 
 
 def _stands_by(subscription: ReadinessParts) -> bool:

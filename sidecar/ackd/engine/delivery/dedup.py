@@ -65,7 +65,7 @@ class Dedup:
         self._questions: list[_Question] = []
         self._entries: list[SeenEntry] = []
         self._asked = asyncio.Event()
-        self._told = asyncio.Event()
+        self._wake = asyncio.Event()
         self._over = False
         self.repeats = 0
 
@@ -184,12 +184,12 @@ class Dedup:
         key = self._key_of(body)
         if key is not None:
             self._entries.append(SeenEntry(key, _origin(place, body.offset), now_ms))
-            self._told.set()
+            self._wake.set()
 
     async def _remember_all(self) -> None:
         while True:
-            await self._told.wait()
-            self._told.clear()
+            await self._wake.wait()
+            self._wake.clear()
             while self._entries:
                 await self._remember()
 

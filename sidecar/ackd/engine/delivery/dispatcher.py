@@ -243,8 +243,8 @@ class Dispatcher:
         self._granting += len(offsets)
         self.rate.spend(len(offsets))
         until_ms = self._context.clock.monotonic_ms() + lease_ms
-        told = partial(self._landed, waiter, partition, offsets, first, until_ms)
-        self._context.flusher.tell(partition.handle, ops, told)
+        on_reply = partial(self._landed, waiter, partition, offsets, first, until_ms)
+        self._context.flusher.tell(partition.handle, ops, on_reply)
 
     def _landed(
         self,

@@ -293,8 +293,8 @@ class RedriveJob:
         """Write spans for these letters, if traces are on."""
         tracing = self._parts.tracing
         if tracing is not None:
-            told = [(each.retry_copy, log.origin_record(each).id) for each in letters]
-            tracing.redriven(told, self._context.clock.wall_ms())
+            letters_and_ids = [(each.retry_copy, log.origin_record(each).id) for each in letters]
+            tracing.redriven(letters_and_ids, self._context.clock.wall_ms())
 
     async def _send(
         self, taken: TakenRecord, letters: Sequence[Letter]

@@ -89,7 +89,7 @@ class BroadcastConsumer:
         self._clock = clock
         self._look_ms = 0
         self._looked = False
-        self._told: dict[TopicPartition, None] = {}
+        self._reported: dict[TopicPartition, None] = {}
         self._ids: dict[str, bytes] = {}
         self._away = False
 
@@ -140,10 +140,10 @@ class BroadcastConsumer:
             if before not in (None, info.topic_id):
                 found.append(TopicReplaced(info.topic, info.topic_id))
         every = [TopicPartition(i.topic, number) for i in infos for number in range(i.partitions)]
-        new = tuple(tp for tp in every if tp not in self._told)
+        new = tuple(tp for tp in every if tp not in self._reported)
         if new or not self._looked:
             self._looked = True
-            self._told.update(dict.fromkeys(new))
+            self._reported.update(dict.fromkeys(new))
             found.append(Assigned(new))
         return found
 

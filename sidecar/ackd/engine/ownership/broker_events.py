@@ -117,7 +117,7 @@ class BrokerEvents:
         if event.leader_epoch > partition.leader_epoch and not await self._led(partition, event):
             return
         if event.delays:
-            foreign_delays.told(partition, event.session, event.delays)
+            foreign_delays.reported(partition, event.session, event.delays)
         partition.ledger.intake.fetched(event.session, self._sieve.sift(event))
         partition.end = max(partition.end, event.records[-1].offset + 1)
         partition.perform()

@@ -233,8 +233,8 @@ class Ownership:
         partition.ledger.deadlines.keep_until(self._membership.grace_until_ms)
         self._partitions.add(partition)
         took_ms = self._context.clock.monotonic_ms() - began_ms
-        for told in self._parts.on_taken:
-            told(partition, took_ms)
+        for notify in self._parts.on_taken:
+            notify(partition, took_ms)
         self._context.metrics.takeovers.at(self._state.name).inc()
         partition.start_fetching()
         self._state.signals.room()  # fetching may have to pause for lack of room
@@ -296,8 +296,8 @@ class Ownership:
         means nothing any more. What the record may lack is replayed at once.
         """
         if not (partition.closed or over):
-            for told in self._parts.on_left:
-                told(partition)
+            for notify in self._parts.on_left:
+                notify(partition)
             memory, finished = self._context.memory, partition.ledger.finished
             left = partition.ledger.send_back.left_open()
             memory.let_go(partition.handle, partition.epoch, finished, left)
@@ -305,8 +305,8 @@ class Ownership:
                 again = memory.replay_let_go(self._state.name)
                 self._tasks.start(again, f"replay.{partition.tp.topic}")
         partition.closed = True
-        for told in self._parts.on_dropped:
-            told(partition)
+        for notify in self._parts.on_dropped:
+            notify(partition)
         if self._partitions.remove(partition):
             self._state.consumer.stop_fetch(partition.tp)
 

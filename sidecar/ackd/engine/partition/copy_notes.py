@@ -108,10 +108,10 @@ class Copies:
 
     def take_errors(self, offset: int, other: Copies, there: int) -> None:
         """Take over the reasons that came under the lease of the copy's original."""
-        said = other._errors.pop(there, None)
-        if said is not None:
-            first, _ = self._errors.get(offset, said)
-            _note(self._errors, offset, (first, said[1]))
+        texts = other._errors.pop(there, None)
+        if texts is not None:
+            first, _ = self._errors.get(offset, texts)
+            _note(self._errors, offset, (first, texts[1]))
 
     def errors(self, offset: int) -> tuple[str, str]:
         """Return the (first, last) error, empty where this sidecar got none."""

@@ -1,9 +1,9 @@
 """Failure reasons: load the first and last reason of each message from the store before a copy is
 written.
 
-The settle writes a reason into its message's record, whichever sidecar serves it (`Call.said`). The
-sidecar that makes a copy reads it there, so neither a restart nor another owner loses it. Where the
-store has nothing, after a loss or beyond its bound, the reasons that this sidecar got itself
+The settle writes a reason into its message's record, whichever sidecar serves it (`Call.reasons`).
+The sidecar that makes a copy reads it there, so neither a restart nor another owner loses it. Where
+the store has nothing, after a loss or beyond its bound, the reasons that this sidecar got itself
 (`Copies`) are used.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ackd.ports import Store
 
 
-def said_with(item: int, text: str) -> FailureTexts:
+def reason_text(item: int, text: str) -> FailureTexts:
     """Make the reason of a failure, with the index of the call's item that settles."""
     return FailureTexts(item, b"", bounded(text))
 
@@ -30,13 +30,13 @@ async def learn(store: Store, wanted: Mapping[Partition, Sequence[int]]) -> None
     """Load the reasons of these messages, before copies of them are made. Asks only for records
     that have errors. Raises StoreError.
     """
-    asked = [(partition, offsets) for partition, offsets in wanted.items() if partition.said]
+    asked = [(partition, offsets) for partition, offsets in wanted.items() if partition.has_reasons]
     answers = await asyncio.gather(*(store.errors(each.key, offsets) for each, offsets in asked))
     for (partition, offsets), found in zip(asked, answers, strict=True):
-        _told(partition, zip(offsets, found, strict=True))
+        _keep(partition, zip(offsets, found, strict=True))
 
 
-def _told(partition: Partition, found: Iterable[tuple[int, tuple[bytes, bytes] | None]]) -> None:
+def _keep(partition: Partition, found: Iterable[tuple[int, tuple[bytes, bytes] | None]]) -> None:
     for offset, errors in found:
         if errors is not None:
             partition.copies.failed_so(offset, *(each.decode(errors="replace") for each in errors))

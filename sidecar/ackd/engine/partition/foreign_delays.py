@@ -17,7 +17,7 @@ DUE_MS_MAX: Final = 0xFFFF_FFFF * 1000
 """The latest time that the record has room for, in 2106."""
 
 
-def told(partition: Partition, session: int, delays: Mapping[int, Delay]) -> None:
+def reported(partition: Partition, session: int, delays: Mapping[int, Delay]) -> None:
     """Give the ledger the delays of messages that the adapter is about to bring. ackd's own copies
     have none.
     """

@@ -149,7 +149,7 @@ class Partition:
         self.committed = self.committed_version = self.end = -1
         self.leader_epoch = self.checked_epoch = -1
         self.data_lost = False
-        self.said = True
+        self.has_reasons = True
         self.copies = Copies(tp, key, self.ledger)
         self.tracing: Spans | None = None
         self.signer: Signer = context.keys.signer(key.subscription, key.topic_id, key.partition)
@@ -252,13 +252,13 @@ class Partition:
         """Send the store all upkeep. A failure puts it back (`failed`)."""
         return self._context.flusher.submit(self.handle, self._all_upkeep(more))
 
-    def tell(self, *more: Op, said: Sequence[FailureTexts] = ()) -> None:
-        """Like `flush` without waiting: the listener handles the outcome. `said`: failure reasons
-        of `more`.
+    def tell(self, *more: Op, reasons: Sequence[FailureTexts] = ()) -> None:
+        """Like `flush` without waiting: the listener handles the outcome. `reasons`: failure
+        reasons of `more`.
         """
         ops = self._all_upkeep(more)
-        said = shifted(said, len(ops) - len(more)) if said else ()
-        self._context.flusher.tell(self.handle, ops, _ignore, said)
+        reasons = shifted(reasons, len(ops) - len(more)) if reasons else ()
+        self._context.flusher.tell(self.handle, ops, _ignore, reasons)
 
     def _all_upkeep(self, more: Sequence[Op]) -> list[Op]:
         """Include the watermark even if a call with it is under way: that call may fail."""
@@ -352,7 +352,7 @@ class Partition:
 
     def apply(self, call: RecordCall, reply: RecordReply) -> None:
         """Apply the store's decisions to the ledger."""
-        self.said = reply.said
+        self.has_reasons = reply.has_reasons
         now_ms, store_ms, ledger = self._context.clock.monotonic_ms(), reply.now_ms, self.ledger
         acked: list[int] = []
         for op, result in zip(call.ops, reply.results, strict=True):
@@ -390,16 +390,16 @@ class Partition:
         self, op: _Moving, result: OpResult, rollback_epoch: int, store_ms: int, now_ms: int
     ) -> None:
         """Apply the result for a message that leaves the window, or for a copy that enters one."""
-        told = (op.offset, result, rollback_epoch, store_ms, now_ms)
+        answer = (op.offset, result, rollback_epoch, store_ms, now_ms)
         match op:
             case MoveToRetry():
                 if result.outcome is Outcome.SENT:
                     why = self.copies.why(op.offset)
                     self._context.metrics.retry_topic_moves.at(self.key.subscription, why).inc()
-                self.ledger.send_back.sent(*told)
+                self.ledger.send_back.sent(*answer)
             case PlaceCopy():
                 if not op.then_dead:
-                    self.ledger.claimed(*told)
+                    self.ledger.claimed(*answer)
             case AskBlocker():
                 if result.outcome is Outcome.FINISHED:
                     self.ledger.send_back.key_free(op.key)
@@ -407,8 +407,10 @@ class Partition:
                     self._wiring.blocked(self, result)
             case MarkDead():
                 if op.claimed:
-                    self.ledger.claimed(*told)  # its origin record is dead: see `copies.place_dead`
-                elif not self.ledger.marked_dead(*told):
+                    self.ledger.claimed(
+                        *answer
+                    )  # its origin record is dead: see `copies.place_dead`
+                elif not self.ledger.marked_dead(*answer):
                     self.reload()
 
     def _vanished(self, op: Gap, *, kept: int) -> None:
@@ -483,8 +485,8 @@ class Partition:
                     self._wiring.effects[type(effect)](self, effect)
         if exhausted:
             self.tell(*exhausted)
-        for told in self._wiring.performed:
-            told(self)
+        for notify in self._wiring.performed:
+            notify(self)
         self._context.moves.tell(self.key.subscription)
         if self.ledger.ready and not self.queued:
             self._wiring.ready(self)

@@ -263,15 +263,15 @@ class OutboxSender:
         """Report what was sent to the store; repeated until it answers or the lease is lost."""
         if not self._unconfirmed or not self._term:
             return
-        begin_ms, told = self._now_ms(), list(self._unconfirmed.values())
+        begin_ms, confirmed = self._now_ms(), list(self._unconfirmed.values())
         outboxes = self._context.store.outboxes
         if not await outboxes.done(
-            self._place.name, self._me, self._term, LEASE_MS, told, self._keep
+            self._place.name, self._me, self._term, LEASE_MS, confirmed, self._keep
         ):
             self._fenced()
             return
         self._valid_until_ms = begin_ms + LEASE_MS
-        for each in told:
+        for each in confirmed:
             self._unconfirmed.pop(each.number, None)
 
     # --- publishing

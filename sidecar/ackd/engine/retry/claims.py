@@ -131,7 +131,7 @@ class CopyClaims:
         self.held: dict[tuple[bytes, int], dict[int, tuple[Partition, int, int]]] = {}
         self._handles: OrderedDict[tuple[LedgerKey, int], LedgerHandle] = OrderedDict()
         self._wake = asyncio.Event()
-        self._told = False
+        self._warned = False
 
     def claim(self, partition: Partition, offset: int) -> None:
         """Queue a claim for a copy that wants to be delivered."""
@@ -286,16 +286,16 @@ class CopyClaims:
                 return
             results = [STRANGER] * len(asks)
         try:
-            said = await self._said(handle.key, asks, results) if reply.said else {}
+            reasons = await self._reasons(handle.key, asks, results) if reply.has_reasons else {}
         except StoreError as error:
             LOG.info("%s: errors not read: %s", self._state.name, error.detail)
             self._again(asks)
             return
-        self._answered(asks, reply, results, said)
+        self._answered(asks, reply, results, reasons)
         self._remember(handle, asks, results)
         await self._lengthen(handle, asks, results)
 
-    async def _said(
+    async def _reasons(
         self, key: LedgerKey, asks: Sequence[_Ask], results: Sequence[OpResult]
     ) -> dict[_Ask, tuple[bytes, bytes]]:
         """Load the failure reasons reported under leases in these origin records, for the copies'
@@ -328,7 +328,7 @@ class CopyClaims:
             if result.outcome is Outcome.CLAIMED and ask.retry_copy.redriven is None
         ]
         if ops:
-            self._context.memory.told(handle.key, handle.incarnation, ops)
+            self._context.memory.confirmed(handle.key, handle.incarnation, ops)
 
     async def _lengthen(
         self, handle: LedgerHandle, asks: Sequence[_Ask], results: Sequence[OpResult]
@@ -366,7 +366,7 @@ class CopyClaims:
         errors: Mapping[_Ask, tuple[bytes, bytes]],
     ) -> None:
         places: dict[Partition, list[Op]] = {}
-        said: dict[Partition, list[FailureTexts]] = {}
+        reasons: dict[Partition, list[FailureTexts]] = {}
         for ask, result in zip(asks, results, strict=True):
             if result.outcome is Outcome.LOST and not ask.partition.copies.named(ask.retry_copy):
                 why = f"its message {ask.retry_copy.origin.text()} is not known here"
@@ -378,8 +378,8 @@ class CopyClaims:
             if result.outcome in (Outcome.CLAIMED, Outcome.LOST):
                 ops = places.setdefault(ask.partition, [])
                 if ask in errors:
-                    told = FailureTexts(len(ops), *errors[ask])
-                    said.setdefault(ask.partition, []).append(told)
+                    texts = FailureTexts(len(ops), *errors[ask])
+                    reasons.setdefault(ask.partition, []).append(texts)
                 ops.extend(_place(ask, result))
                 if result.outcome is Outcome.CLAIMED and ask.line is None:
                     self._claimed[ask.partition, ask.offset] = ask
@@ -392,7 +392,7 @@ class CopyClaims:
                     self._lines.waits(ask.partition, ask.offset, place, result)
         for partition, ops in places.items():
             if not partition.closed:
-                partition.tell(*ops, said=said.get(partition, ()))
+                partition.tell(*ops, reasons=reasons.get(partition, ()))
 
     def _tell(
         self, partition: Partition, offset: int, result: OpResult, reply: RecordReply
@@ -415,8 +415,8 @@ class CopyClaims:
         a message of its own.
         """
         self._count("foreign")
-        if not self._told:
-            self._told = True
+        if not self._warned:
+            self._warned = True
             name, place = self._state.name, message_id(*partition.tp, offset)
             LOG.warning(
                 "%s: %s is no copy of ackd (%.300s); further ones are only counted",
@@ -441,7 +441,7 @@ class CopyClaims:
                 ops = [ask.close for ask in some]
                 reply = await self._context.flusher.submit(handle, ops)
                 if reply.verdict is CallStatus.OK:
-                    self._context.memory.told(handle.key, handle.incarnation, ops)
+                    self._context.memory.confirmed(handle.key, handle.incarnation, ops)
             except StoreError:
                 await asyncio.sleep(CLAIM_AGAIN_MS / 1000)
                 for ask in some:

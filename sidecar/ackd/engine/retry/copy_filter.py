@@ -28,7 +28,7 @@ class OwnCopyFilter:
         # The configuration names these topics in full, so their records are wanted as they are.
         self._trusted = frozenset((*topics, *own))
         self._patterns = any(each.startswith("^") for each in topics)
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
 
     def sift(self, event: Fetched) -> Sequence[Record]:
         """The event's records without copies; each dropped copy leaves a gap, as a compacted record
@@ -41,8 +41,8 @@ class OwnCopyFilter:
         left_out = len(event.records) - len(kept)
         if left_out:
             self._metrics.copies_ignored.at(self._name).inc(left_out)
-            if topic not in self._told:
-                self._told.add(topic)
+            if topic not in self._reported:
+                self._reported.add(topic)
                 LOG.warning(
                     "%s: %s holds copies of ackd's; they are passed over", self._name, topic
                 )

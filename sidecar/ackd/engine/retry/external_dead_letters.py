@@ -43,9 +43,9 @@ class ExternalDeadLetters:
                 found[place] = self._retry_copy(origin, records[place])
         return found
 
-    def _retry_copy(self, said: DeadOrigin, record: Record) -> RetryCopy | None:
+    def _retry_copy(self, dead: DeadOrigin, record: Record) -> RetryCopy | None:
         """None if no message can have this origin."""
-        origin = Origin(self._cluster, said.topic_id, said.topic, said.partition, said.offset)
+        origin = Origin(self._cluster, dead.topic_id, dead.topic, dead.partition, dead.offset)
         if not origin.possible:
             return None
         return RetryCopy(
@@ -54,7 +54,7 @@ class ExternalDeadLetters:
             generation=0,
             incarnation=0,
             rollback_epoch=0,
-            attempt=said.attempts,
+            attempt=dead.attempts,
             due_ms=0,
             first_ms=record.timestamp_ms,
             published_ms=record.timestamp_ms,

@@ -62,11 +62,11 @@ class ProgressNotes:
 
     # --- writing
 
-    async def write(self, said: Sequence[tuple[Token, bytes]]) -> None:
+    async def write(self, texts: Sequence[tuple[Token, bytes]]) -> None:
         """Keep the notes that came with live leases. Raises StoreError."""
         await self._begin()
         by_key: dict[LedgerKey, list[StoredNote]] = {}
-        for token, text in said:
+        for token, text in texts:
             place = self._place(token)
             by_key.setdefault(place.key, []).append(StoredNote(place.offset, token.fence, text))
             self._remember(place, place)
@@ -75,7 +75,7 @@ class ProgressNotes:
         dropped = await asyncio.gather(
             *(store.put_notes(key, notes, bytes_max) for key, notes in by_key.items())
         )
-        self._context.metrics.notes.at(name).inc(len(said))
+        self._context.metrics.notes.at(name).inc(len(texts))
         if sum(dropped):
             LOG.warning("%s: %d notes dropped, notes_bytes_max is reached", name, sum(dropped))
             self._context.metrics.notes_dropped.at(name).inc(sum(dropped))

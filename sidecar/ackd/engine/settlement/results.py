@@ -34,7 +34,7 @@ _LOOKS: Mapping[Outcome, str] = {
 }
 
 
-def told_of(result: OpResult) -> SettleResult:
+def settle_result(result: OpResult) -> SettleResult:
     """Make the result of a settle."""
     status = STATUSES.get(result.outcome)
     if status is None:

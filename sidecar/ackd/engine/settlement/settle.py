@@ -28,11 +28,11 @@ from ackd.core.record.transitions import Verb as CoreVerb
 from ackd.engine.base.backoff import retry_delay_ms
 from ackd.engine.base.context import Context
 from ackd.engine.base.state import SubscriptionState
-from ackd.engine.partition.failure_reasons import said_with
+from ackd.engine.partition.failure_reasons import reason_text
 from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import Partition
 from ackd.engine.settlement.notes import NOTE_BYTES_MAX, ProgressNotes
-from ackd.engine.settlement.results import STATUSES, lost, told_of, unavailable, view_of
+from ackd.engine.settlement.results import STATUSES, lost, settle_result, unavailable, view_of
 from ackd.errors import (
     BadLeaseTokenError,
     BadParameterError,
@@ -125,7 +125,7 @@ class _Group:
     tokens: list[Token] = field(default_factory=list)
     ops: list[Settle] = field(default_factory=list)
     plain: bool = True
-    said: list[FailureTexts] = field(default_factory=list)
+    reasons: list[FailureTexts] = field(default_factory=list)
 
     def some(self, places: Sequence[int]) -> _Group:
         """Return the group of these entries only."""
@@ -135,9 +135,9 @@ class _Group:
             part.indexes.append(indexes[each])
             part.tokens.append(tokens[each])
             part.ops.append(ops[each])
-        if self.said:
+        if self.reasons:
             new = {each: place for place, each in enumerate(places)}
-            part.said = [s._replace(item=new[s.item]) for s in self.said if s.item in new]
+            part.reasons = [s._replace(item=new[s.item]) for s in self.reasons if s.item in new]
         return part
 
 
@@ -216,8 +216,8 @@ class Settler:
                     continue
                 op, group.plain = found, False
                 if item.reason and item.do in _FAILURES:
-                    self._told(group, token.offset, item.reason)
-                    group.said.append(said_with(len(group.ops), item.reason))
+                    self._keep_reason(group, token.offset, item.reason)
+                    group.reasons.append(reason_text(len(group.ops), item.reason))
                 if item.note is not None:
                     notes.append((index, group.subscription, token, item.note.encode()))
             group.indexes.append(index)
@@ -288,11 +288,11 @@ class Settler:
         (I7).
         """
         by_name: dict[str, list[_Said]] = {}
-        for said in notes:
-            index, subscription, _, _ = said
+        for note in notes:
+            index, subscription, _, _ = note
             result = results[index]
             if result is not None and result.status is Status.EXTENDED:
-                by_name.setdefault(subscription.state.name, []).append(said)
+                by_name.setdefault(subscription.state.name, []).append(note)
         for some in by_name.values():
             try:
                 await some[0][1].notes.write([(token, text) for _, _, token, text in some])
@@ -319,9 +319,9 @@ class Settler:
             if result[0] is acked and not result.late:
                 results[index] = ACKED
                 continue
-            results[index] = told = told_of(result)
-            if told.status is Status.LOST:
-                told.cancelled = group.subscription.cancels.of(token)
+            results[index] = shown = settle_result(result)
+            if shown.status is Status.LOST:
+                shown.cancelled = group.subscription.cancels.of(token)
         if group.subscription.claims.held:
             self._free(group, answer)
         self._remember(group, answer)
@@ -334,7 +334,7 @@ class Settler:
                 claims.settled(key, op.offset, result.outcome, result.when_ms)
 
     def _submit(self, group: _Group) -> asyncio.Future[RecordReply]:
-        return self._context.flusher.submit(self._handle(group), group.ops, group.said)
+        return self._context.flusher.submit(self._handle(group), group.ops, group.reasons)
 
     def _handle(self, group: _Group) -> LedgerHandle:
         """Return the owner's handle if this sidecar owns the partition, else one for settles
@@ -358,7 +358,7 @@ class Settler:
     def _owned(group: _Group) -> Partition | None:
         return group.subscription.partitions.by_ledger.get((group.topic_id, group.partition))
 
-    def _told(self, group: _Group, offset: int, reason: str) -> None:
+    def _keep_reason(self, group: _Group, offset: int, reason: str) -> None:
         """Keep a failure reason for traces, and for headers of copies in case the store loses
         it.
         """

@@ -87,7 +87,7 @@ class PartitionSpans:
         self._kept: dict[int, None] = {}
         self._lapsed: dict[int, _Lapsed] = {}
         self._batches = SpanBatches(tracing.traces, copies=partition.ledger.holds_copies)
-        self._told_commit_ms = -COMMIT_MS
+        self._reported_commit_ms = -COMMIT_MS
         self._commits = 0
         self._commit: tuple[int, int] | None = None
         self._traces.flushing[self] = self.flush
@@ -126,12 +126,12 @@ class PartitionSpans:
                 self._other(lives, op, result, entries.get(op.offset), now_ms)
         if granted:
             self._batches.granted(lives, granted, again, fence)
-        for told in reply.journal or ():
-            if told.fence:
-                entry, op = entries.get(told.offset), _op(told)
-                result = _NOTHING._replace(outcome=told.outcome, when_ms=told.when_ms)
-                if told.outcome is Outcome.ACKED:
-                    finished.append(told.offset)
+        for settled in reply.journal or ():
+            if settled.fence:
+                entry, op = entries.get(settled.offset), _op(settled)
+                result = _NOTHING._replace(outcome=settled.outcome, when_ms=settled.when_ms)
+                if settled.outcome is Outcome.ACKED:
+                    finished.append(settled.offset)
                     self._ack(lives, op, result, entry, now_ms, acks)
                 else:
                     self._other(lives, op, result, entry, now_ms)
@@ -313,7 +313,7 @@ class PartitionSpans:
     def committed(self, offset: int, end: int) -> None:
         """The broker has the progress; written at most every `COMMIT_MS`. `end` -1: not known."""
         self._commit = offset, end
-        if self._tracing.now_ms() - self._told_commit_ms >= COMMIT_MS:
+        if self._tracing.now_ms() - self._reported_commit_ms >= COMMIT_MS:
             self._tell_commit()
 
     def _tell_commit(self) -> None:
@@ -322,7 +322,7 @@ class PartitionSpans:
             return
         offset, end = self._commit
         self._commit = None
-        self._told_commit_ms = self._tracing.now_ms()
+        self._reported_commit_ms = self._tracing.now_ms()
         self._commits += 1
         more = f",{number('ackd.commit.offset', offset)}"
         if end >= 0:
@@ -418,7 +418,7 @@ class PartitionSpans:
             for offset in old:
                 self._went_on(self._lives, offset)
             self._batches.flush(self._lives)
-            if self._partition.closed or now_ms - self._told_commit_ms >= COMMIT_MS:
+            if self._partition.closed or now_ms - self._reported_commit_ms >= COMMIT_MS:
                 self._tell_commit()
         if self._partition.closed:
             self._traces.flushing.pop(self, None)
@@ -434,11 +434,13 @@ _VERBS = {
 _NOTHING = OpResult(Outcome.DONE, State.READY, 0, 0, 0, 0, late=False)
 
 
-def _op(told: JournalEntry) -> Settle:
+def _op(settled: JournalEntry) -> Settle:
     """The settle that another sidecar served. A release has given its attempt back."""
-    attempt = max(told.attempt, 1) + (told.outcome is Outcome.RELEASED and told.attempt > 0)
-    verb = _VERBS.get(told.outcome, Verb.ACK)
-    return Settle(verb, told.offset, told.fence, attempt=attempt)
+    attempt = max(settled.attempt, 1) + (
+        settled.outcome is Outcome.RELEASED and settled.attempt > 0
+    )
+    verb = _VERBS.get(settled.outcome, Verb.ACK)
+    return Settle(verb, settled.offset, settled.fence, attempt=attempt)
 
 
 def _links(body: Record) -> str:

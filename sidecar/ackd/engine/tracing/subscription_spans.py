@@ -188,8 +188,8 @@ class SubscriptionSpans:
         """Settles of another owner's partition. The owner reports them too, with what it knows of
         the message and with the same ids; but at the moment there may be no owner.
         """
-        told = [(op, *_event(op, result)) for op, result in zip(ops, reply.results, strict=True)]
-        ends = [(op, event, more) for op, event, more in told if event is not None]
+        events = [(op, *_event(op, result)) for op, result in zip(ops, reply.results, strict=True)]
+        ends = [(op, event, more) for op, event, more in events if event is not None]
         if not ends:
             return
         for _, event, _ in ends:

@@ -118,11 +118,11 @@ class Request:
         first, more = _fields(lines)
         self.headers = Headers(first, more)
         self._framing(first, more)
-        said = first.get("connection")
-        if said is None:
+        named = first.get("connection")
+        if named is None:
             self.should_close = self.http10
         else:
-            options = ",".join((said, *more.get("connection", ()))).lower().split(",")
+            options = ",".join((named, *more.get("connection", ()))).lower().split(",")
             given = {each.strip(" \t") for each in options}
             self.should_close = "close" in given or (self.http10 and "keep-alive" not in given)
 
