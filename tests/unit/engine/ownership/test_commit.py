@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ackd.core.commit_metadata import decode
-from ackd.core.record.operations import Settle
+from ackd.core.record.operations import Drop, Settle
 from ackd.core.record.transitions import Verb
 from ackd.engine.ownership.commit import TROUBLE, Committer
 from ackd.engine.partition.partition import Partition
@@ -43,6 +43,8 @@ async def test_the_confirmed_position_goes_with_the_ranges_above_it(world: World
     read = decode(found.metadata)
     assert read is not None
     assert read.ranges == ((5, 7), (8, 9))
+    await world.flusher.idle()
+    assert Drop(3) in world.store.asked[-1].ops  # the store needs what is below no more
     assert world.count("ackd_commits_total", subscription="work", outcome="done") == 1
 
 

@@ -74,6 +74,7 @@ async def test_a_new_leader_is_checked_before_its_records_count(world: World) ->
     assert partition.leader_epoch == 4
     assert await epochs.fetched(partition, fetched(partition, 5))
     assert partition.leader_epoch == 5
+    assert not await epochs.fetched(partition, fetched(partition, 6))
 
 
 async def test_without_the_store_no_record_counts(world: World) -> None:

@@ -86,6 +86,7 @@ async def test_two_increases_are_waited_for_in_turn(world: World) -> None:
     assert not await one.holds(0, 1)
     assert await one.holds(1, 2)
     assert await one.holds(2, 3)
+    assert await one.holds(1, 3)
     await finish(world, 0, 2)
     assert not await one.holds(1, 3)
     assert await one.holds(2, 3)
