@@ -21,6 +21,7 @@ from ackd_torture.parts import ready
 from ackd_torture.ports import free_port
 from tests.integration.http.test_page import BLOCK, shape, values
 from tests.support.paths import REPO, remove_run_dir, run_dir
+from tests.support.require import require
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -65,8 +66,11 @@ def type_in(command: str, clone: Path, **settings: str) -> str:
 
 
 def test_the_page_from_the_installation_to_the_ack(clone: Path) -> None:
-    if shutil.which("curl") is None:
-        pytest.skip("the page's commands are curl's")
+    require(
+        ""
+        if shutil.which("curl")
+        else "the page's commands are curl's: tests/support/apt.sh installs it"
+    )
     blocks = [(found[1], found[2]) for found in BLOCK.finditer(PAGE)]
     commands = [text for kind, text in blocks if kind == "sh"]
     install, serve, *rest = commands

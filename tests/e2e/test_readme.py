@@ -22,6 +22,7 @@ from ackd_torture.ports import free_port
 from tests.chaos.world import produce
 from tests.support.kafka import Kafka
 from tests.support.paths import REPO, remove_run_dir, run_dir
+from tests.support.require import require
 
 pytestmark = [pytest.mark.slow, pytest.mark.kafka, pytest.mark.timeout(240)]
 
@@ -48,8 +49,11 @@ def folder() -> Iterator[Path]:
 
 
 def test_commands_of_the_readme(kafka: Kafka, folder: Path) -> None:
-    if shutil.which("curl") is None:
-        pytest.skip("the README's commands are curl's")
+    require(
+        ""
+        if shutil.which("curl")
+        else "the README's commands are curl's: tests/support/apt.sh installs it"
+    )
     port, admin_port = free_port(), free_port()
     (config,) = blocks("toml")
     topic = "orders"

@@ -1,7 +1,8 @@
 #!/bin/bash
 # What the tests on real servers need beside Python: Java and Maven for Kafka, redis-server for TLS,
 # Sentinel and Cluster, prometheus for the alert rules, Chromium for pages,
-# iproute2 for the network of a Kubernetes. Installs what is missing when it may, else says what to do.
+# iproute2 for the network of a Kubernetes, curl for the commands of pages. Installs what is missing
+# when it may, else says what to do.
 set -euo pipefail
 
 packages=()
@@ -11,6 +12,7 @@ command -v redis-server >/dev/null || packages+=(redis-server)
 command -v prometheus >/dev/null && command -v promtool >/dev/null || packages+=(prometheus)
 command -v chromium >/dev/null || command -v google-chrome >/dev/null || packages+=(chromium)
 command -v ip >/dev/null || packages+=(iproute2)
+command -v curl >/dev/null || packages+=(curl)
 [ "${#packages[@]}" -eq 0 ] && exit 0
 
 if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
