@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Generic, TypeVar
 
 from ackd.core.ids import LedgerKey
 from ackd.core.rate_bucket import TokensTaken
-from ackd.core.record.protocol import Open, RecordCall, RecordReply, Snapshot
+from ackd.core.record.protocol import MessageTexts, Open, RecordCall, RecordReply, Snapshot
 from ackd.errors import StoreError, StoreUnknownError
-from ackd.ports import Condition, Members, StoredNote
+from ackd.ports import Condition, Members
 from tests.simulation.process import Process
 from tests.simulation.store import StoreServer, Work
 from tests.simulation.store_more import SimOutboxes, SimPlaces, SimSeenKeys
@@ -215,23 +216,9 @@ class SimStore:
         """Take tokens."""
         return await self._call(lambda store: store.take(subscription, wanted, rate_per_s, burst))
 
-    async def put_notes(self, key: LedgerKey, notes: Sequence[StoredNote], bytes_max: int) -> int:
-        """Keep progress notes."""
-        return await self._call(lambda store: store.put_notes(key, tuple(notes), bytes_max))
-
-    async def notes(self, key: LedgerKey, offsets: Sequence[int]) -> list[bytes | None]:
-        """Read progress notes."""
-        return await self._call(lambda store: store.notes(key, tuple(offsets)))
-
-    async def drop_notes(self, key: LedgerKey, offsets: Sequence[int]) -> None:
-        """Forget progress notes."""
-        await self._call(lambda store: store.drop_notes(key, tuple(offsets)))
-
-    async def errors(
-        self, key: LedgerKey, offsets: Sequence[int]
-    ) -> list[tuple[bytes, bytes] | None]:
-        """Read what was said of failures."""
-        return await self._call(lambda store: store.errors(key, tuple(offsets)))
+    async def texts(self, key: LedgerKey, offsets: Sequence[int]) -> list[MessageTexts | None]:
+        """Read texts."""
+        return await self._call(lambda store: store.texts(key, tuple(offsets)))
 
     async def get(self, name: str) -> bytes | None:
         """A value."""
@@ -276,6 +263,4 @@ class SimStore:
 
 def _copy(call: RecordCall) -> RecordCall:
     """What was sent does not change any more."""
-    return RecordCall(
-        call.key, list(call.ops), call.term, call.seq, call.incarnation, call.journal_from
-    )
+    return replace(call, ops=list(call.ops), texts=call.texts.shifted(0))

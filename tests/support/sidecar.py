@@ -16,7 +16,7 @@ from ackd.api.messages import InFlight, PartitionLag
 from ackd.config.schema import BrokerSettings, ServerSettings, Settings, StoreSettings
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import LedgerKey, TopicPartition
-from ackd.core.record.protocol import Open, RecordCall, RecordReply, Snapshot
+from ackd.core.record.protocol import MessageTexts, Open, RecordCall, RecordReply, Snapshot
 from ackd.engine.runtime import Runtime
 from ackd.errors import StoreError
 from ackd.ports import Broker, ConsumerSpec, EndReached, Fetched, Members, Record
@@ -86,10 +86,10 @@ class BreakableStore(MemoryStore):
         self._check(subscription)
         return await super().heartbeat(subscription, name, boot, owned, note)
 
-    async def notes(self, key: LedgerKey, offsets: Sequence[int]) -> list[bytes | None]:
+    async def texts(self, key: LedgerKey, offsets: Sequence[int]) -> list[MessageTexts | None]:
         """Refuse while away."""
         self._check(key.subscription)
-        return await super().notes(key, offsets)
+        return await super().texts(key, offsets)
 
     async def get(self, name: str) -> bytes | None:
         """Refuse while away."""

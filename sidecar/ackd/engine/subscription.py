@@ -149,7 +149,7 @@ class Subscription:
 
     def _build_delivery(self) -> None:
         state, context, partitions = self.state, self.context, self.partitions
-        self.notes = ProgressNotes(state, context, self.membership, self.control.use_notes)
+        self.notes = ProgressNotes(state, context, partitions)
         self.breaker = CircuitBreaker(state, context)
         self.dedup = Dedup(state, context) if state.configured.dedup.key else None
         self.dispatcher = Dispatcher(
@@ -368,7 +368,6 @@ class Subscription:
         await self.state.consumer.close()
         await self.bodies.close()
         await self.cancels.stop()
-        await self.notes.stop()
 
     async def _until_done(self, step: Callable[[], Awaitable[None]]) -> None:
         """Repeat a step of the start until it succeeds; readiness reports meanwhile why it

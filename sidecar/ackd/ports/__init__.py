@@ -45,7 +45,7 @@ from ackd.ports.foreign_dead import DeadOrigin, ForeignDead
 from ackd.ports.operator import Groups, TopicLook
 from ackd.ports.outbox import Outboxes, SeenKeys
 from ackd.ports.own_acks import OwnAcks, Places
-from ackd.ports.store import Member, Members, Store, StoredNote
+from ackd.ports.store import Member, Members, Store
 from ackd.ports.transactions import SeesTransactions
 from ackd.ports.trouble import Condition
 from ackd.ports.truncation import SeesTruncation
@@ -91,7 +91,6 @@ __all__ = [
     "StartPolicy",
     "Store",
     "Stored",
-    "StoredNote",
     "TopicInfo",
     "TopicLook",
     "TopicReplaced",

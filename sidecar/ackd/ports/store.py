@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from ackd.core.ids import LedgerKey
 from ackd.core.rate_bucket import TokensTaken
-from ackd.core.record.protocol import Open, RecordCall, RecordReply, Snapshot
+from ackd.core.record.protocol import MessageTexts, Open, RecordCall, RecordReply, Snapshot
 from ackd.ports.outbox import Outboxes, SeenKeys
 from ackd.ports.own_acks import Places
 from ackd.ports.trouble import Condition
@@ -42,16 +42,6 @@ class Members:
     members: tuple[Member, ...]
     superseded: bool
     live: bytes = b""
-
-
-class StoredNote(NamedTuple):
-    """A worker's note about its progress, said under the lease with this fence. UTF-8; empty takes
-    an earlier one away.
-    """
-
-    offset: int
-    fence: int
-    text: bytes
 
 
 class Store(Protocol):
@@ -96,22 +86,9 @@ class Store(Protocol):
     ) -> TokensTaken:
         """Take tokens from the subscription's bucket, at most `wanted`; see `core.bucket`."""
 
-    async def put_notes(self, key: LedgerKey, notes: Sequence[StoredNote], bytes_max: int) -> int:
-        """Keep progress notes of a partition, at most `bytes_max` of them all; returns how many
-        older ones were dropped for that. One of an earlier lease replaces none of a later.
-        """
-
-    async def notes(self, key: LedgerKey, offsets: Sequence[int]) -> list[bytes | None]:
-        """The notes of these messages, None where there is none."""
-
-    async def drop_notes(self, key: LedgerKey, offsets: Sequence[int]) -> None:
-        """Forget notes."""
-
-    async def errors(
-        self, key: LedgerKey, offsets: Sequence[int]
-    ) -> list[tuple[bytes, bytes] | None]:
-        """(first, last) failure reason that applications reported for each message
-        (`FailureTexts`), None where there is none. At least one offset.
+    async def texts(self, key: LedgerKey, offsets: Sequence[int]) -> list[MessageTexts | None]:
+        """The progress note and the failure reasons of each message, None where there are none.
+        `apply` writes them. At least one offset.
         """
 
     async def get(self, name: str) -> bytes | None:

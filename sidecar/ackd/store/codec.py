@@ -13,8 +13,9 @@ from struct import Struct
 from ackd.core.ledger.bitmap import CHUNK_BYTES, CHUNK_SHIFT, ChunkedBitmap
 from ackd.core.record.protocol import (
     CallStatus,
-    FailureTexts,
+    CallTexts,
     JournalEntry,
+    MessageTexts,
     Open,
     OpResult,
     RecordCall,
@@ -42,7 +43,9 @@ _SLOT = Struct(">BHB7sH6sI")
 _MEMBER = Struct(">QQ")
 _SIZE = Struct(">H")
 _ITEM = Struct(">I")
-_JOURNALED, _HAS_REASONS = 1, 2
+_TEXTS = Struct(">HI")
+_SIZES = Struct(">HH")
+_JOURNALED, _HAS_TEXTS, _HAS_NOTES, _DROPPED = 1, 2, 4, 8
 """Bits of a reply."""
 _EPOCH, _WATERMARK = slice(14, 18), slice(27, 34)
 
@@ -67,24 +70,27 @@ def encode_call(call: RecordCall, run: bytes) -> bytes:
         raise StoreCallError(f"a store call has a number out of range: {error}") from error
 
 
-def encode_reasons(number: int, reasons: Sequence[FailureTexts]) -> bytes:
-    """What the `number`th call (from 1 on) says of failures: an argument behind those of all.
-    Raises StoreCallError.
+def encode_texts(number: int, texts: CallTexts) -> bytes:
+    """The texts of the `number`th call (from 1 on): an argument after those of all calls. Raises
+    StoreCallError.
     """
     try:
-        parts = [_SIZE.pack(number)]
-        for item, first, last in reasons:
-            parts += (_ITEM.pack(item), _SIZE.pack(len(first)), first, _SIZE.pack(len(last)), last)
+        parts = [_TEXTS.pack(number, texts.bytes_max)]
+        for item, *reported in texts.items:
+            parts.append(_ITEM.pack(item))
+            for text in reported:
+                parts += (_SIZE.pack(len(text)), text)
     except struct.error as error:
-        raise StoreCallError(f"a store call says too much of a failure: {error}") from error
+        raise StoreCallError(f"a store call has too long a text: {error}") from error
     return b"".join(parts)
 
 
-def decode_error(data: bytes) -> tuple[bytes, bytes]:
-    """(first, last) of one message, as `errors.lua` writes it."""
-    (size,) = _SIZE.unpack_from(data)
-    start = _SIZE.size + size
-    return data[_SIZE.size : start], data[start:]
+def decode_texts(data: bytes) -> MessageTexts:
+    """The texts of one message, as `texts.lua` writes them."""
+    first, last = _SIZES.unpack_from(data)
+    start = _SIZES.size
+    middle, end = start + first, start + first + last
+    return MessageTexts(data[start:middle], data[middle:end], data[end:])
 
 
 def decode_reply(data: bytes) -> RecordReply:
@@ -112,15 +118,19 @@ def decode_reply(data: bytes) -> RecordReply:
             memoryview(data)[start:end]
         )
     ]
+    dropped = 0
+    if flag & _DROPPED:
+        (dropped,) = _ITEM.unpack_from(data, len(data) - _ITEM.size)
+        data = data[: -_ITEM.size]
     journal = None
     if flag & _JOURNALED:
         journal = [
             JournalEntry(offset, outcomes[outcome], when_ms, fence, attempt)
             for offset, outcome, when_ms, fence, attempt in _JOURNAL.iter_unpack(data[end:])
         ]
-    has_reasons = flag >= _HAS_REASONS
+    has_texts, has_notes = bool(flag & _HAS_TEXTS), bool(flag & _HAS_NOTES)
     numbers = now_ms, version, rollback_epoch, epoch, term, watermark, journal_next
-    return RecordReply(CallStatus.OK, *numbers, results, journal, has_reasons)
+    return RecordReply(CallStatus.OK, *numbers, results, journal, has_texts, has_notes, dropped)
 
 
 def encode_open(request: Open, run: bytes) -> bytes:

@@ -23,8 +23,9 @@ from typing import Protocol
 from ackd.core.ids import LedgerKey
 from ackd.core.record.operations import Op
 from ackd.core.record.protocol import (
+    NO_TEXTS,
     CallStatus,
-    FailureTexts,
+    CallTexts,
     Open,
     RecordCall,
     RecordReply,
@@ -32,7 +33,7 @@ from ackd.core.record.protocol import (
 )
 from ackd.errors import StoreCallError, StoreError, StoreUnknownError
 from ackd.ports import Store
-from ackd.store.codec import encode_call, encode_reasons
+from ackd.store.codec import encode_call, encode_texts
 
 LOG = logging.getLogger("ackd.store")
 
@@ -79,7 +80,7 @@ class _Submission:
     ops: Sequence[Op]
     on_answer: OnAnswer
     future: asyncio.Future[RecordReply] | None = None
-    reasons: Sequence[FailureTexts] = ()
+    texts: CallTexts = NO_TEXTS
 
 
 @dataclass(slots=True, eq=False)
@@ -141,7 +142,7 @@ class Flusher:
         return self._items
 
     def submit(
-        self, handle: LedgerHandle, ops: Sequence[Op], reasons: Sequence[FailureTexts] = ()
+        self, handle: LedgerHandle, ops: Sequence[Op], texts: CallTexts = NO_TEXTS
     ) -> asyncio.Future[RecordReply]:
         """Queue operations; they stay together, in order, in one call.
 
@@ -151,7 +152,7 @@ class Flusher:
         the future cancelled before its turn has come, then the operations are not sent.
         """
         future: asyncio.Future[RecordReply] = asyncio.get_running_loop().create_future()
-        self._submit(handle, _Submission(ops, partial(_resolve, future, len(ops)), future, reasons))
+        self._submit(handle, _Submission(ops, partial(_resolve, future, len(ops)), future, texts))
         return future
 
     def tell(
@@ -159,14 +160,14 @@ class Flusher:
         handle: LedgerHandle,
         ops: Sequence[Op],
         on_answer: OnAnswer,
-        reasons: Sequence[FailureTexts] = (),
+        texts: CallTexts = NO_TEXTS,
     ) -> None:
         """`submit` for who has no need of a future, which costs a turn of the event loop.
 
         `on_answer` is called once, in the turn in which the answer came and never before `tell` is
         back.
         """
-        self._submit(handle, _Submission(ops, on_answer, reasons=reasons))
+        self._submit(handle, _Submission(ops, on_answer, texts=texts))
 
     def _submit(self, handle: LedgerHandle, part: _Submission) -> None:
         if self._stopped or self._items + len(part.ops) > self._queue_max:
@@ -317,9 +318,9 @@ class Flusher:
                 ops: list[Op] = []
                 flight = flights[key] = _Flight(handle, RecordCall(key, ops), ops, [])
             handle.waiting.popleft()
-            if part.reasons:
-                behind = shifted(part.reasons, len(flight.ops))
-                flight.call.reasons = [*flight.call.reasons, *behind]
+            if part.texts.items:
+                later = part.texts.shifted(len(flight.ops))
+                flight.call.texts = flight.call.texts.joined(later)
             flight.ops.extend(part.ops)
             flight.parts.append(part)
             room -= count
@@ -369,11 +370,6 @@ class Flusher:
         self._landed.set()
 
 
-def shifted(reasons: Sequence[FailureTexts], by: int) -> list[FailureTexts]:
-    """What was said with items, when so many come before them."""
-    return [each._replace(item=each.item + by) for each in reasons]
-
-
 def _parted(flight: _Flight) -> tuple[list[_Flight], list[_Flight]]:
     """What of a flight can be sent, and what not."""
     call = flight.call
@@ -381,16 +377,16 @@ def _parted(flight: _Flight) -> tuple[list[_Flight], list[_Flight]]:
         return [flight], []
     parts: dict[bool, list[_Submission]] = {True: [], False: []}
     for part in flight.parts:
-        alone = replace(call, ops=list(part.ops), reasons=part.reasons)
+        alone = replace(call, ops=list(part.ops), texts=part.texts)
         parts[_can_be_sent(alone)].append(part)
     if not (parts[True] and parts[False]):
         return [], [flight]
     made = []
     for some in parts.values():
         ops: list[Op] = []
-        one = replace(call, ops=ops, reasons=())
+        one = replace(call, ops=ops, texts=NO_TEXTS)
         for part in some:
-            one.reasons = [*one.reasons, *shifted(part.reasons, len(ops))]
+            one.texts = one.texts.joined(part.texts.shifted(len(ops)))
             ops.extend(part.ops)
         made.append(_Flight(flight.handle, one, ops, some))
     return made[:1], made[1:]
@@ -399,7 +395,7 @@ def _parted(flight: _Flight) -> tuple[list[_Flight], list[_Flight]]:
 def _can_be_sent(call: RecordCall) -> bool:
     try:
         encode_call(call, b"")
-        encode_reasons(1, call.reasons)
+        encode_texts(1, call.texts)
     except StoreCallError:
         return False
     return True
@@ -448,6 +444,9 @@ def _slice(reply: RecordReply, start: int, count: int) -> RecordReply:
         reply.watermark,
         reply.journal_next,
         reply.results[start : start + count],
+        has_texts=reply.has_texts,
+        has_notes=reply.has_notes,
+        dropped=0 if start else reply.dropped,
     )
 
 

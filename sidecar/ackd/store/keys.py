@@ -33,14 +33,9 @@ class Keys:
             self._ledgers[key] = name
         return name
 
-    def notes(self, key: LedgerKey) -> tuple[str, str]:
-        """(notes, their order) of a partition, beside its record."""
-        base = self.ledger(key)[:-1]
-        return f"{base}n", f"{base}o"
-
-    def errors(self, key: LedgerKey) -> str:
-        """What applications said of failures, a part of the record."""
-        return f"{self.ledger(key)[:-1]}e"
+    def texts(self, key: LedgerKey) -> str:
+        """The texts that workers reported, a part of the record."""
+        return f"{self.ledger(key)[:-1]}t"
 
     def members(self, subscription: str) -> str:
         """The members of a subscription; its boot numbers are beside it under the same tag."""

@@ -6,7 +6,7 @@
 --
 -- Lua allows a function 60 locals of the functions around it, and `apply` has them: no `floor` here.
 
-local function apply(meta_key, ARG, failures) -- tidy: long-function -- every call into another one is paid by each call of a flush
+local function apply(meta_key, ARG, said) -- tidy: long-function -- every call into another one is paid by each call of a flush
 META, BASE = meta_key, sub(meta_key, 1, -2)
 local a_term, seq, incarnation, journal_from, run, pos = unpack_(">I8I8I8I8Bc0", ARG)
 term = a_term
@@ -18,10 +18,10 @@ if count > 0 then
   first_s = "s" .. (offset - offset % Size.SLOTS_CHUNK) / Size.SLOTS_CHUNK
 end
 local cold, hot, h_run, there_b, there_s, texts, doubt =
-  unpack(call("HMGET", META, "c", "h", "r", first_b, first_s, "e", "d"))
+  unpack(call("HMGET", META, "c", "h", "r", first_b, first_s, "t", "d"))
 lists = { [first_b] = there_b ~= false, [first_s] = there_s ~= false }
-E.any = failures ~= nil or texts ~= false and texts ~= "0"
-if E.any then E.begin(tonumber(texts or 0), failures) end
+E.any = said ~= nil or texts ~= false
+if E.any then E.begin(texts, said) end
 
 E.from, E.to, E.doubted = 0, 0, false
 if doubt then E.from, E.to = unpack_(">I7I7", doubt) end
@@ -171,7 +171,7 @@ if Origins.used then
     end
   end
 end
-if E.any then call("EXISTS", BASE .. "e") end
+if E.any then call("EXISTS", BASE .. "t", BASE .. "o") end
 for _, new in ipairs(news) do call("EXISTS", new[1]) end
 
 for first = 1, #dead, 1000 do
@@ -213,20 +213,24 @@ if #journal > 0 then
   variadic("RPUSH", BASE .. "j", journal)
   call("LTRIM", BASE .. "j", -Bound.JOURNAL_MAX, -1)
 end
-if E.any and E.keep(ARG, pos) > 0 then flag = flag + 2 end
+if E.any then
+  local bits, lost = E.keep(ARG, pos)
+  flag = flag + bits
+  if lost > 0 then flag, entries = flag + 8, entries .. pack(">I4", lost) end
+end
 
 return pack(REPLY, CallStatus.OK, now, version, h_rollback_epoch, epoch, h_term, watermark, journal_next, flag,
   count) .. table.concat(results) .. entries
 end
 
 -- --- all calls of a flush, one after the other; one that fails leaves the others alone
-local replies, failures = {}, {}
+local replies, texts = {}, {}
 for at = #KEYS + 1, #ARGV do
-  local number_, text = unpack_(">I2c" .. #ARGV[at] - 2, ARGV[at])
-  failures[number_] = text
+  local number_, said = unpack_(">I2c" .. #ARGV[at] - 2, ARGV[at])
+  texts[number_] = said
 end
 for number_ = 1, #KEYS do
-  local ok, reply = pcall(apply, KEYS[number_], ARGV[number_], failures[number_])
+  local ok, reply = pcall(apply, KEYS[number_], ARGV[number_], texts[number_])
   if not ok then
     reply = FAILED .. (type(reply) == "table" and reply.err or tostring(reply))
   end

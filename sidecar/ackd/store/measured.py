@@ -8,9 +8,9 @@ from contextlib import contextmanager
 
 from ackd.core.ids import LedgerKey
 from ackd.core.rate_bucket import TokensTaken
-from ackd.core.record.protocol import Open, RecordCall, RecordReply, Snapshot
+from ackd.core.record.protocol import MessageTexts, Open, RecordCall, RecordReply, Snapshot
 from ackd.errors import StoreDataError, StoreError, StoreUnknownError
-from ackd.ports import Condition, Members, Outboxes, Places, SeenKeys, Store, StoredNote
+from ackd.ports import Condition, Members, Outboxes, Places, SeenKeys, Store
 from ackd.telemetry.metrics import Metrics
 
 
@@ -102,27 +102,10 @@ class MeasuredStore:
         with self._watch("take"):
             return await self._store.take(subscription, wanted, rate_per_s, burst)
 
-    async def put_notes(self, key: LedgerKey, notes: Sequence[StoredNote], bytes_max: int) -> int:
-        """Keep progress notes."""
-        with self._watch("put_notes"):
-            return await self._store.put_notes(key, notes, bytes_max)
-
-    async def notes(self, key: LedgerKey, offsets: Sequence[int]) -> list[bytes | None]:
-        """Read progress notes."""
-        with self._watch("notes"):
-            return await self._store.notes(key, offsets)
-
-    async def drop_notes(self, key: LedgerKey, offsets: Sequence[int]) -> None:
-        """Forget progress notes."""
-        with self._watch("drop_notes"):
-            await self._store.drop_notes(key, offsets)
-
-    async def errors(
-        self, key: LedgerKey, offsets: Sequence[int]
-    ) -> list[tuple[bytes, bytes] | None]:
-        """Read what was said of failures."""
-        with self._watch("errors"):
-            return await self._store.errors(key, offsets)
+    async def texts(self, key: LedgerKey, offsets: Sequence[int]) -> list[MessageTexts | None]:
+        """Read texts."""
+        with self._watch("texts"):
+            return await self._store.texts(key, offsets)
 
     async def get(self, name: str) -> bytes | None:
         """Read a value."""

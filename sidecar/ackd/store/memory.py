@@ -15,10 +15,16 @@ from ackd.core.ids import LedgerKey
 from ackd.core.outbox import Outbox
 from ackd.core.rate_bucket import Bucket, TokensTaken
 from ackd.core.record import decide
-from ackd.core.record.notes import NoteStore
-from ackd.core.record.protocol import CallStatus, Open, RecordCall, RecordReply, Snapshot
+from ackd.core.record.protocol import (
+    CallStatus,
+    MessageTexts,
+    Open,
+    RecordCall,
+    RecordReply,
+    Snapshot,
+)
 from ackd.core.record.state import LAYOUT, PartitionRecord
-from ackd.ports import AssignedPlace, Condition, Member, Members, StoredNote
+from ackd.ports import AssignedPlace, Condition, Member, Members
 from ackd.store.memory_outbox import MemoryOutboxes, MemorySeenKeys
 from ackd.store.places import MemoryPlaces
 
@@ -51,7 +57,6 @@ class Data:
     members: dict[str, dict[str, MemoryEntry]] = field(default_factory=dict)
     live: dict[str, bytes] = field(default_factory=dict)
     buckets: dict[str, Bucket] = field(default_factory=dict)
-    notes: dict[LedgerKey, NoteStore] = field(default_factory=dict)
     outboxes: dict[str, Outbox] = field(default_factory=dict)
     seen: dict[str, DedupWindow] = field(default_factory=dict)
     places: dict[tuple[str, bytes], dict[int, dict[bytes, AssignedPlace]]] = field(
@@ -174,25 +179,10 @@ class MemoryStore:
         self.data.buckets[subscription], taken = bucket.take(wanted, rate_per_s, burst, now_us)
         return taken
 
-    async def put_notes(self, key: LedgerKey, notes: Sequence[StoredNote], bytes_max: int) -> int:
-        """Keep them, and drop the oldest."""
-        kept = self.data.notes.setdefault(key, NoteStore())
-        return sum(kept.put(note.offset, note.fence, note.text, bytes_max) for note in notes)
-
-    async def notes(self, key: LedgerKey, offsets: Sequence[int]) -> list[bytes | None]:
-        """Read them."""
-        return self.data.notes.get(key, NoteStore()).get(offsets)
-
-    async def drop_notes(self, key: LedgerKey, offsets: Sequence[int]) -> None:
-        """Forget them."""
-        self.data.notes.get(key, NoteStore()).drop(offsets)
-
-    async def errors(
-        self, key: LedgerKey, offsets: Sequence[int]
-    ) -> list[tuple[bytes, bytes] | None]:
-        """Read them."""
+    async def texts(self, key: LedgerKey, offsets: Sequence[int]) -> list[MessageTexts | None]:
+        """Read what `apply` has written."""
         record = self.data.records.get(key)
-        return [None] * len(offsets) if record is None else record.errors.get(offsets)
+        return [None] * len(offsets) if record is None else record.texts.get(offsets)
 
     async def get(self, name: str) -> bytes | None:
         """Read a value that has not run out."""

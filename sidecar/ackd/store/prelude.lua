@@ -6,9 +6,9 @@
 --   x     zset: offsets finished in another way than by an ack, score = since_ms * 8 + reason
 --   p     hash: origin records by offset (core/record/copies.py), key queues (core/record/copies.py); q: list of those that were closed, oldest first
 --   j     list: settles by others than the owner, newest last
---   e     hash: what applications said of failures, by offset (core/record/failures.py)
+--   t     hash: texts that workers reported, by offset (core/record/texts.py); o: zset, offset -> order of writing
 -- Meta fields: c, h = head (packed below), o = owner, r = server run, b<n> and s<n> = that chunk lives,
--- e = how many messages have something in `e`, d = bounds of what is over in an unknown way (core/record/doubt.py).
+-- t = totals of what is in `t`, d = bounds of what is over in an unknown way (core/record/doubt.py).
 -- Names like `Verb.ACK` are replaced by numbers when the script is loaded (see scripts.py).
 local call, pack, unpack_ = redis.call, struct.pack, struct.unpack
 local floor, max, byte, char, sub = math.floor, math.max, string.byte, string.char, string.sub

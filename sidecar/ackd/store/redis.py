@@ -13,8 +13,16 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Protocol, cast
 
-from ackd.core.record.protocol import CallStatus, Open, RecordCall, RecordReply, Snapshot
-from ackd.errors import StoreCallError, StoreError
+from ackd.core.ids import LedgerKey
+from ackd.core.record.protocol import (
+    CallStatus,
+    MessageTexts,
+    Open,
+    RecordCall,
+    RecordReply,
+    Snapshot,
+)
+from ackd.errors import StoreCallError, StoreDataError, StoreError
 from ackd.ports import Condition, Members
 from ackd.store import codec
 from ackd.store.answers import checked, moving, replies
@@ -25,9 +33,8 @@ from ackd.store.exchange import Answer, Command, ServerError
 from ackd.store.flusher import PartlyError
 from ackd.store.keys import Keys
 from ackd.store.nodes import ElsewhereError, Node, Topology
-from ackd.store.note_values import NoteValues
 from ackd.store.scripts import APPLY, MEMBERS, OPEN, Script
-from ackd.store.values import TRIES, Ask
+from ackd.store.values import TRIES, Ask, SmallValues
 
 LOG = logging.getLogger("ackd.store")
 LOOK_EVERY_S = 10.0
@@ -45,7 +52,7 @@ class Supervisor(Protocol):
         """Stop it cleanly; never raises, bounded."""
 
 
-class RedisStore(NoteValues):
+class RedisStore(SmallValues):
     """`ackd.ports.Store` on servers. Made by `ackd.store.build`."""
 
     def __init__(
@@ -174,9 +181,9 @@ class RedisStore(NoteValues):
             some = calls[start : start + most]
             args = [codec.encode_call(call, run) for call in some]
             args += [
-                codec.encode_reasons(n, each.reasons)
+                codec.encode_texts(n, each.texts)
                 for n, each in enumerate(some, 1)
-                if each.reasons
+                if each.texts.items
             ]
             commands.append(("EVALSHA", APPLY.sha, len(keys), *keys, *args))
             sizes.append(len(keys))
@@ -232,6 +239,18 @@ class RedisStore(NoteValues):
             snapshot.slots += slots
             await asyncio.sleep(0)
         return snapshot
+
+    async def texts(self, key: LedgerKey, offsets: Sequence[int]) -> list[MessageTexts | None]:
+        """Read what `apply` has written."""
+        name = self._keys.texts(key)
+
+        async def ask(node: Node, link: Link) -> Answer:
+            return await self._one(node, link, ("HMGET", name, *offsets), APPLY)
+
+        answer = await self._on(name, ask)
+        if not isinstance(answer, list):
+            raise StoreDataError("the texts of a partition can't be read")
+        return [None if each is None else codec.decode_texts(each) for each in answer]
 
     async def _on(self, name: str, ask: Ask, *, wrote: bool = False) -> Answer:
         """Ask the node of a key; again when the key turns out to be elsewhere. `wrote`: what

@@ -14,7 +14,7 @@ from hashlib import sha1
 from importlib.resources import files
 
 from ackd.core.ledger.bitmap import CHUNK_BYTES
-from ackd.core.record import copies, failures, maintenance, protocol, slot, state, transitions
+from ackd.core.record import copies, maintenance, protocol, slot, state, texts, transitions
 from ackd.core.record import decide as record
 from ackd.store import codec
 
@@ -30,7 +30,7 @@ _NUMBERS: dict[str, dict[str, int]] = {
     "Bound": {
         "ATTEMPT_MAX": record.ATTEMPT_MAX,
         "JOURNAL_MAX": record.JOURNAL_MAX,
-        "ERRORS_MAX": failures.ERRORS_MAX,
+        "TEXTS_MAX": texts.TEXTS_MAX,
         "REPAIR_WAIT_MS": record.REPAIR_WAIT_MS,
         "RELEASES_MAX": slot.RELEASES_MAX,
         "EPOCH_MARKS": maintenance.EPOCH_MARKS,
@@ -109,7 +109,7 @@ APPLY_PARTS = (
     "origins",
     "decide",
     "upkeep",
-    "errors",
+    "texts",
     "ledger",
 )
 APPLY = Script.of("apply", source(*APPLY_PARTS))
@@ -117,8 +117,7 @@ OPEN = Script.of("open", source("prelude", "open"))
 MEMBERS = Script.of("members", source("members"))
 FLOW = Script.of("flow", source("flow"))
 FORGET = Script.of("forget", source("forget"))
-NOTES = Script.of("notes", source("notes"))
 OUTBOX = Script.of("outbox", source("outbox"))
 SEEN = Script.of("seen", source("seen"))
 PLACES = Script.of("places", source("places"))
-ALL = (APPLY, OPEN, MEMBERS, FLOW, FORGET, NOTES, OUTBOX, SEEN, PLACES)
+ALL = (APPLY, OPEN, MEMBERS, FLOW, FORGET, OUTBOX, SEEN, PLACES)

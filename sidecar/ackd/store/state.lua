@@ -6,7 +6,7 @@
 local function flush()
 local META, BASE, term
 local h_rollback_epoch, epoch, fence_floor, h_fence, watermark, dropped, grace_until, repair_until, now
--- What applications said of failures (errors.lua): `any`: this call or the store has something of it.
+-- The texts that workers reported (texts.lua). `any`: this call brings some, or the record has some.
 local E = { any = false, over = {} }
 local lists -- fields of chunks -> whether they are listed, as far as that was asked
 

@@ -27,15 +27,14 @@ BATCH = 200
 SAMPLES = 50
 """MEMORY USAGE looks at so many elements of a hash, list or sorted set and reckons the rest."""
 
-HEAD, BITS, SLOTS, ODD, ORIGINS, JOURNAL, NOTES, ERRORS, OTHER = (
+HEAD, BITS, SLOTS, ODD, ORIGINS, JOURNAL, TEXTS, OTHER = (
     "head",
     "finished bits",
     "lease slots",
     "exceptions",
     "origin records",
     "journal",
-    "progress notes",
-    "errors",
+    "notes and reasons",
     "other",
 )
 _KINDS = {
@@ -46,9 +45,8 @@ _KINDS = {
     "p": ORIGINS,
     "q": ORIGINS,
     "j": JOURNAL,
-    "n": NOTES,
-    "o": NOTES,
-    "e": ERRORS,
+    "t": TEXTS,
+    "o": TEXTS,
 }
 _TAG_PARTS = 4
 

@@ -224,7 +224,7 @@ end
 upkeep[Verb.REPLAY] = function(offset, arg, group, rollback_epoch, counted, fence)
   if arg == 2 then
     origins().clear()
-    E.count, E.cleared = 0, true
+    E.cleared = true
     h_rollback_epoch = rollback_epoch
     return 0
   end
@@ -361,7 +361,7 @@ upkeep[Verb.RESET] = function(offset, arg)
   epoch, fence_floor, watermark, dropped = epoch + 1, h_fence, cut and arg - 1 or offset, 0
   if not cut then E.doubted, E.from, E.to = E.doubted or E.to > 0, 0, 0 end
   odd, odd_gone, odd_cleared = {}, {}, true
-  E.count, E.cleared = 0, true
+  E.cleared = true
   if Origins.count > 0 then
     local found = origins().gone and {} or call("HKEYS", BASE .. "p")
     for _, field in ipairs(found) do

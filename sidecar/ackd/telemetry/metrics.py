@@ -127,7 +127,8 @@ class Metrics(OutboxMetrics):
         self.notes = self._counter("ackd_notes", "Progress notes written with an extend.", (of,))
         self.notes_dropped = self._counter(
             "ackd_notes_dropped",
-            "Notes dropped because of notes_bytes_max, the oldest first.",
+            "Messages whose notes and failure reasons were dropped because of notes_bytes_max, the "
+            "oldest first.",
             (of,),
         )
         self.cancels = self._counter(

@@ -7,8 +7,10 @@ from itertools import count
 from ackd.core.ids import LedgerKey
 from ackd.core.record.operations import Grant, Op, Settle
 from ackd.core.record.protocol import (
+    TEXTS_BYTES_MAX,
     CallStatus,
-    FailureTexts,
+    CallTexts,
+    ItemTexts,
     Open,
     OpResult,
     RecordCall,
@@ -58,16 +60,24 @@ class Owner:
         return snapshot
 
     async def call(
-        self, *ops: Op, journal_from: int = 0, reasons: Sequence[FailureTexts] = ()
+        self,
+        *ops: Op,
+        journal_from: int = 0,
+        texts: Sequence[ItemTexts] = (),
+        bytes_max: int = TEXTS_BYTES_MAX,
     ) -> RecordReply:
         """One call as the owner."""
         self.seq += 1
-        call = RecordCall(self.key, list(ops), self.term, self.seq, 0, journal_from, reasons)
+        brought = CallTexts(texts, bytes_max)
+        call = RecordCall(self.key, list(ops), self.term, self.seq, 0, journal_from, brought)
         return (await self.store.apply([call]))[0]
 
-    async def foreign(self, *ops: Op, reasons: Sequence[FailureTexts] = ()) -> RecordReply:
+    async def foreign(
+        self, *ops: Op, texts: Sequence[ItemTexts] = (), bytes_max: int = TEXTS_BYTES_MAX
+    ) -> RecordReply:
         """One call as somebody else."""
-        return (await self.store.apply([RecordCall(self.key, list(ops), reasons=reasons)]))[0]
+        call = RecordCall(self.key, list(ops), texts=CallTexts(texts, bytes_max))
+        return (await self.store.apply([call]))[0]
 
     async def grant(self, *offsets: int, lease_ms: int = 60_000) -> list[Settle]:
         """Lease offsets; returns an ACK for each, to be sent or changed."""

@@ -1,39 +1,52 @@
-"""What calls say of failures, at random, and what a server keeps of it."""
+"""Texts that calls bring, at random, and what a server keeps of them."""
 
 import random
 from typing import Any
 
 from ackd.core.record.operations import Op
-from ackd.core.record.protocol import FailureTexts, RecordCall
+from ackd.core.record.protocol import CallTexts, ItemTexts, MessageTexts, RecordCall
 from ackd.core.record.transitions import Verb
 from ackd.store import codec
 
-FAILURES = {Verb.RETRY, Verb.DEAD, Verb.PLACE_COPY, Verb.MARK_DEAD}
+REPORTING = {Verb.RETRY, Verb.DEAD, Verb.PLACE_COPY, Verb.MARK_DEAD, Verb.EXTEND}
 
 
-def random_reasons(rng: random.Random, ops: list[Op]) -> list[FailureTexts]:
-    """Of some of the items that can bring a failure, and of some that can't."""
+def random_texts(rng: random.Random, ops: list[Op]) -> CallTexts:
+    """Of some of the items that can bring one, and of some that can't; under a bound at times."""
     texts = [b"no disk", b"x" * 1024, b"\0", "w\u00e4re".encode()]
-    return [
-        FailureTexts(item, rng.choice([b"", *texts]), rng.choice(texts))
+    items = [
+        ItemTexts(item, *(rng.choice([b"", *texts]) for _ in range(3)))
         for item, op in enumerate(ops)
-        if rng.random() < (0.6 if op.verb in FAILURES else 0.02)
+        if rng.random() < (0.6 if op.verb in REPORTING else 0.02)
     ]
+    return CallTexts(items, rng.choice([1 << 20, 1 << 20, 2_500, 20]))
 
 
 def encoded(*calls: tuple[RecordCall, bytes]) -> list[bytes]:
     """The arguments of one script call, as `RedisStore` makes them."""
     args = [codec.encode_call(call, run) for call, run in calls]
-    reasons = [
-        codec.encode_reasons(n, call.reasons)
+    return args + [
+        codec.encode_texts(n, call.texts)
         for n, (call, _) in enumerate(calls, 1)
-        if call.reasons
+        if call.texts.items
     ]
-    return args + reasons
 
 
-def stored_errors(client: Any, meta: str) -> dict[int, tuple[bytes, bytes]]:
-    """By offset; their number stands in the record's head."""
-    stored: dict[bytes, bytes] = client.hgetall(f"{meta[:-1]}e")
-    assert int(client.hget(meta, "e") or 0) == len(stored)
-    return {int(offset): codec.decode_error(raw) for offset, raw in stored.items()}
+def stored_texts(client: Any, meta: str) -> list[tuple[int, MessageTexts]]:
+    """By offset, in the order of writing; the head's totals are right."""
+    stored: dict[bytes, bytes] = client.hgetall(f"{meta[:-1]}t")
+    order: list[bytes] = client.zrange(f"{meta[:-1]}o", 0, -1)
+    assert sorted(stored) == sorted(order)
+    found = [(int(offset), codec.decode_texts(stored[offset])) for offset in order]
+    total = client.hget(meta, "t")
+    if not found:
+        assert total is None
+        return []
+    size = sum(len(text) for _, texts in found for text in texts)
+    notes = sum(bool(texts.note) for _, texts in found)
+    assert [int.from_bytes(part, "big") for part in (total[:4], total[4:10], total[10:14])] == [
+        len(found),
+        size,
+        notes,
+    ]
+    return found

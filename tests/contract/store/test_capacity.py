@@ -15,13 +15,13 @@ from ackd.core.dedup_window import SeenEntry
 from ackd.core.origin import Origin
 from ackd.core.outbox import Asking, Bounds, Keep, Post, Posting, SendResult
 from ackd.core.record.operations import FinishOrigin, Gap, MoveToRetry, Op
-from ackd.core.record.protocol import CallStatus, FailureTexts, Finish
+from ackd.core.record.protocol import CallStatus, Finish, ItemTexts
 from ackd.core.record.transitions import Verb
 from ackd.engine.cluster.members import MemberNote, write_note
 from ackd.engine.partition.copy_headers import RetryCopy, retry_copy_headers
 from ackd.engine.publishing.outbox_codec import write_stored
 from ackd.ports import Store, Stored
-from ackd.store.survey import BITS, ERRORS, HEAD, JOURNAL, ODD, ORIGINS, SLOTS, FoundKeys, Survey
+from ackd.store.survey import BITS, HEAD, JOURNAL, ODD, ORIGINS, SLOTS, TEXTS, FoundKeys, Survey
 from tests.conftest import RedisFactory
 from tests.contract.store.owner import Owner
 from tests.contract.store.servers import connect, started
@@ -109,9 +109,9 @@ async def texts(store: Store) -> float:
     owner = await opened(store)
     for start in range(0, COUNT, CALL):
         acks = await owner.grant(*range(start, start + CALL))
-        reasons = [FailureTexts(n, bytes(TEXT), bytes(TEXT)) for n in range(CALL)]
-        await owner.call(*(ack._replace(verb=Verb.RETRY) for ack in acks), reasons=reasons)
-    return (await found(store, owner)).sizes[ERRORS] / COUNT - 2 * TEXT
+        said = [ItemTexts(n, bytes(TEXT), bytes(TEXT)) for n in range(CALL)]
+        await owner.call(*(ack._replace(verb=Verb.RETRY) for ack in acks), texts=said)
+    return (await found(store, owner)).sizes[TEXTS] / COUNT - 2 * TEXT
 
 
 async def exception(store: Store) -> float:
@@ -217,7 +217,7 @@ MEASURES: dict[str, Callable[[Store], Awaitable[float]]] = {
     "the same, if no other is within 256 offsets": far_lease,
     "32,768 offsets above the position, however many are finished": chunk,
     "a message sent back, until ten minutes after its copy was claimed": moved,
-    "a message that failed with a `reason`, beside its two texts (4,096 of a partition)": texts,
+    "a message with a note or a failure `reason`, beside its texts (4,096 a partition)": texts,
     "a message sent back or dead, for an hour": exception,
     "a settle at another sidecar than the owner (the last 10,000 of a partition)": journal,
     "a partition in its owner's heartbeat": member,

@@ -50,7 +50,7 @@ from ackd.store import codec, scripts
 from ackd.store.keys import Keys
 from ackd.store.memory import MemoryStore
 from tests.contract.store.owner import Owner
-from tests.contract.store.saying import encoded, random_reasons, stored_errors
+from tests.contract.store.saying import encoded, random_texts, stored_texts
 from tests.contract.store.servers import connected
 from tests.support.redis import Flavour, missing
 from tests.support.require import require
@@ -131,7 +131,7 @@ class Pair:
         )
         assert got == want
         if self.record is not None:
-            assert stored_errors(self.client, self.meta) == self.record.errors._of
+            assert stored_texts(self.client, self.meta) == list(self.record.texts._of.items())
         for op, result in zip(call.ops, got.results, strict=False):
             if result.outcome is Outcome.GRANTED:
                 self.tokens.append((op.offset, result.fence, got.rollback_epoch, result.attempt))
@@ -292,7 +292,7 @@ def random_call(rng: random.Random, pair: Pair) -> RecordCall:
     return RecordCall(
         pair.key,
         ops,
-        reasons=random_reasons(rng, ops),
+        texts=random_texts(rng, ops),
         term=pair.term if owner else 0,
         seq=pair.seq - (rng.random() < 0.03) if owner else 0,
         incarnation=rng.choice([0, 0, 0, 77]) if rng.random() < 0.05 else 0,
@@ -371,11 +371,13 @@ def test_r19_blocked_keys_are_decided_like_in_the_record(client: Any) -> None:
                 at = rng.randrange(12)
                 cut = Truncate(at, rng.randrange(at + 1))
                 ops.append(cut if rng.random() < 0.5 else Reset(at))
-            reasons = random_reasons(rng, ops)
-            reply = pair.apply(RecordCall(pair.key, ops, pair.term, pair.seq, reasons=reasons))
-            seen["errors"] += reply.has_reasons
+            texts = random_texts(rng, ops)
+            reply = pair.apply(RecordCall(pair.key, ops, pair.term, pair.seq, texts=texts))
+            seen["texts"] += reply.has_texts
+            seen["notes"] += reply.has_notes
+            seen["dropped"] += reply.dropped > 0
             seen.update(result.outcome.name for result in reply.results)
-    wanted = "BEHIND CLAIMED SENT FINISHED REFUSED HELD LOST blocked errors"
+    wanted = "BEHIND CLAIMED SENT FINISHED REFUSED HELD LOST blocked texts notes dropped"
     assert all(seen[name] > 5 for name in wanted.split()), seen
 
 
@@ -417,7 +419,7 @@ def test_no_key_of_a_record_has_a_ttl_and_chunks_are_whole(client: Any) -> None:
     """R14: a missing key must show, so none ends by itself and each chunk has its full length."""
     seen: set[str] = set()
     for seed in range(40):
-        if seed >= 12 and len(seen) == 8:
+        if seed >= 12 and len(seen) == 9:
             break
         pair = _story(client, seed, 40)
         for name in client.keys("test:v1:*"):
@@ -431,7 +433,7 @@ def test_no_key_of_a_record_has_a_ttl_and_chunks_are_whole(client: Any) -> None:
                 assert client.strlen(name) == 256 * 23
             if suffix[0] in "bs":
                 assert client.hexists(pair.meta, suffix)
-    assert seen == set("mbsxjpqe")
+    assert seen == set("mbsxjpqto")
 
 
 def test_a_record_of_another_layout_is_refused_and_stays_as_it_is(client: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from ackd.api.dead_letters import DeadView
 from ackd.api.messages import Delivery, SettleVerb
-from ackd.core.record.failures import ERROR_BYTES_MAX
+from ackd.core.record.texts import ERROR_BYTES_MAX
 from tests.integration.engine.shop import Shop, Worker
 from tests.support.redis import RedisServer
 from tests.support.wait import wait_until_async
@@ -103,7 +103,7 @@ async def test_a_successor_knows_them_and_nothing_stays(shop: Shop, valkey: Redi
     successor = await shop.start("two")
     messages = {each.id: each for each in await successor.collect(2, lease_ms=60_000)}
     with valkey.client() as client:
-        [key] = list(client.scan_iter(f"{shop.topic}:v1:*:e"))
+        [key] = list(client.scan_iter(f"{shop.topic}:v1:*:t"))
         assert client.hlen(key) == 2
         await successor.settle(messages[acked.id], SettleVerb.ACK)
         await successor.settle(messages[failed.id], SettleVerb.DEAD)

@@ -9,8 +9,8 @@ import pytest
 
 from ackd.api.messages import SettleVerb, Status
 from ackd.core.ids import LedgerKey
+from ackd.core.record.protocol import MessageTexts, RecordCall, RecordReply
 from ackd.errors import StoreError
-from ackd.ports import StoredNote
 from tests.integration.engine.shop import Shop, Worker
 from tests.support.wait import wait_until_async
 
@@ -32,7 +32,8 @@ async def kept(worker: Worker, offsets: int = 10) -> list[bytes | None]:
     [key] = [
         p.key for tp, p in subscription.partitions.owned.items() if tp.topic == worker.shop.topic
     ]
-    return await worker.runtime._store.notes(key, range(offsets))
+    found = await worker.runtime._store.texts(key, range(offsets))
+    return [None if each is None else each.note for each in found]
 
 
 async def test_a_note_comes_with_the_next_attempt_until_the_message_is_acked(shop: Shop) -> None:
@@ -144,20 +145,20 @@ async def test_i7_an_extend_whose_note_is_not_durable_is_no_success(
     first = await worker.one(lease_ms=60_000)
     await worker.said(first, "good")
 
-    async def away(_key: LedgerKey, _notes: list[StoredNote], _bytes_max: int) -> int:
+    async def away(_calls: list[RecordCall]) -> list[RecordReply]:
         raise StoreError("away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(worker.runtime._store, "put_notes", away)
+        patch.setattr(worker.runtime._store, "apply", away)
         result = await worker.settle(first, SettleVerb.EXTEND, note="bad")
         assert result.status is Status.UNAVAILABLE
     await worker.settle(first, SettleVerb.RELEASE)
 
-    async def unreadable(_key: LedgerKey, _offsets: list[int]) -> list[bytes | None]:
+    async def unreadable(_key: LedgerKey, _offsets: list[int]) -> list[MessageTexts | None]:
         raise StoreError("away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(worker.runtime._store, "notes", unreadable)
+        patch.setattr(worker.runtime._store, "texts", unreadable)
         with pytest.raises(StoreError):
             await worker.one()
     again = await worker.one()
@@ -183,7 +184,7 @@ async def test_without_notes_nobody_asks_for_any(
     worker = await shop.start()
     await worker.publish(3)
     asked: list[int] = []
-    monkeypatch.setattr(worker.runtime._store, "notes", lambda *_: asked.append(1))
+    monkeypatch.setattr(worker.runtime._store, "texts", lambda *_: asked.append(1))
     for message in await worker.collect(3, lease_ms=60_000):
         await worker.settle(message, SettleVerb.EXTEND)
         await worker.settle(message, SettleVerb.RELEASE)

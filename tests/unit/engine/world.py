@@ -19,7 +19,6 @@ from ackd.core.record.operations import grants
 from ackd.core.record.protocol import CallStatus, Open, RecordCall, RecordReply
 from ackd.core.record.transitions import Outcome
 from ackd.engine.base.context import Context
-from ackd.engine.base.live import Live
 from ackd.engine.base.replay_log import ReplayLog
 from ackd.engine.base.spill_file import Spill
 from ackd.engine.base.state import SubscriptionState
@@ -324,13 +323,10 @@ class World:
         self.membership = Membership(self.state, self.context, MemberNote())
         self.events = Events()
         self.breaker = CircuitBreaker(self.state, self.context)
-        self.notes = ProgressNotes(self.state, self.context, self.membership, self._announce)
+        self.notes = ProgressNotes(self.state, self.context, self.partitions)
         self.cancels = TestCancels()
         self.claims = TestClaims()
         self.tracing: SettleSpans | None = None
-
-    async def _announce(self) -> None:
-        self.state.live = Live(notes=True)
 
     def sets(self, **settings: Any) -> None:
         """Settings in force from now on."""

@@ -8,10 +8,17 @@ import pytest
 
 from ackd.core.ids import LedgerKey
 from ackd.core.record.operations import ClaimOrigin, CopyRef, Grant, LookUp, Op, PlaceCopy, Settle
-from ackd.core.record.protocol import CallStatus, FailureTexts, Open, RecordCall, RecordReply
+from ackd.core.record.protocol import (
+    CallStatus,
+    CallTexts,
+    ItemTexts,
+    Open,
+    RecordCall,
+    RecordReply,
+)
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.errors import StoreCallError, StoreError, StoreUnknownError
-from ackd.store.codec import encode_call, encode_reasons
+from ackd.store.codec import encode_call, encode_texts
 from ackd.store.flusher import Flusher, LedgerHandle, PartlyError
 from ackd.store.memory import MemoryStore
 
@@ -358,7 +365,7 @@ class PackingStore(SlowStore):
         """Raise what packing raises."""
         for call in calls:
             encode_call(call, b"run")
-            encode_reasons(1, call.reasons)
+            encode_texts(1, call.texts)
         return await super().apply(calls)
 
 
@@ -378,7 +385,7 @@ async def test_what_cannot_be_packed_fails_alone(bad: Op) -> None:
     notes = Notes()
     async with running(flusher):
         first, second = [await opened(flusher, key, notes) for key in KEYS[:2]]
-        reasons = [FailureTexts(0, b"", b"no shop")]
+        reason = CallTexts([ItemTexts(0, last=b"no shop")])
         good = [
             flusher.submit(first, [grant(1)]),
             flusher.submit(second, [grant(2)]),
@@ -388,9 +395,8 @@ async def test_what_cannot_be_packed_fails_alone(bad: Op) -> None:
         replies = await asyncio.gather(*good)
         with pytest.raises(StoreCallError):
             await wrong
-        later = await flusher.submit(
-            first, [Settle(Verb.RETRY, 1, replies[0].results[0].fence)], reasons
-        )
+        retry = Settle(Verb.RETRY, 1, replies[0].results[0].fence)
+        later = await flusher.submit(first, [retry], reason)
     outcomes = [each.outcome for reply in replies for each in reply.results]
     assert outcomes == [Outcome.GRANTED] * 3
     assert later.verdict is CallStatus.OK
@@ -411,9 +417,32 @@ async def test_a_handle_whose_calls_cannot_be_packed_fails_alone() -> None:
         told = flusher.submit(good, [grant(1)])
         wrong = [
             flusher.submit(bad, [grant(2)]),
-            flusher.submit(long, [grant(2)], [FailureTexts(0, b"", b"x" * 70_000)]),
+            flusher.submit(long, [grant(2)], CallTexts([ItemTexts(0, last=b"x" * 70_000)])),
         ]
         assert (await told).results[0].outcome is Outcome.GRANTED
         answers = await asyncio.gather(*wrong, return_exceptions=True)
         assert [type(each) for each in answers] == [StoreCallError] * 2
         assert (await flusher.submit(good, [grant(3)])).results[0].outcome is Outcome.GRANTED
+
+
+async def test_texts_of_joined_submissions_belong_to_their_items() -> None:
+    """Each part hears that the record has texts; what a bound dropped is told once."""
+    store = MemoryStore()
+    flusher = Flusher(store)
+    async with running(flusher):
+        handle = await opened(flusher, KEYS[0])
+        granted = await flusher.submit(handle, [grant(1), grant(2), grant(3)])
+        extends = [
+            Settle(Verb.EXTEND, offset, result.fence, granted.rollback_epoch, 1, 60_000)
+            for offset, result in enumerate(granted.results, 1)
+        ]
+        parts = [
+            flusher.submit(handle, extends[:2], CallTexts([ItemTexts(1, note=b"two")], 5)),
+            flusher.submit(handle, extends[2:], CallTexts([ItemTexts(0, note=b"three")], 5)),
+        ]
+        replies = await asyncio.gather(*parts)
+    assert [len(reply.results) for reply in replies] == [2, 1]
+    assert [(reply.has_texts, reply.has_notes) for reply in replies] == [(True, True)] * 2
+    assert [reply.dropped for reply in replies] == [1, 0]
+    found = await store.texts(KEYS[0], [1, 2, 3])
+    assert [texts and texts.note for texts in found] == [None, None, b"three"]

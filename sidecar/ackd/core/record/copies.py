@@ -133,7 +133,7 @@ def settle(record: PartitionRecord, op: Settle, now_ms: int) -> OpResult:
         if op.offset >= record.watermark:  # below it the chunk may have been dropped
             record.finish(op.offset)
         leave(record, op.offset, origin)
-        record.errors.over(op.offset)
+        record.texts.over(op.offset)
     elif row.changes:
         record.settle(op, row.state, slot, now_ms)
     return slot.result(row.outcome, state=there, late=row.changes and phase is LATE_PHASE)
@@ -253,7 +253,7 @@ def close(record: PartitionRecord, op: CloseOrigin, now_ms: int) -> None:
     if origin.claimed_by is not None or origin.slot.state is State.FINISHED:
         origin.closed_ms = now_ms
         record.closing.append((now_ms, op.offset))
-        record.errors.over(op.offset)
+        record.texts.over(op.offset)
 
 
 def prune(record: PartitionRecord, now_ms: int) -> None:
@@ -297,7 +297,7 @@ def acked_as(record: PartitionRecord, offset: int, generation: int, now_ms: int)
         leave(record, offset, before)
     record.origins[offset] = OriginRecord(Slot(State.FINISHED), generation, closed_ms=now_ms)
     record.closing.append((now_ms, offset))
-    record.errors.over(offset)
+    record.texts.over(offset)
 
 
 def replayed(record: PartitionRecord, op: ReplayAck | ReplayFinished, now_ms: int) -> None:
@@ -316,12 +316,12 @@ def replayed(record: PartitionRecord, op: ReplayAck | ReplayFinished, now_ms: in
         record.exceptions.pop(op.offset, None)
         return
     if origin is None or origin.slot.state is State.FINISHED:
-        record.errors.over(op.offset)
+        record.texts.over(op.offset)
         return
     if isinstance(op, ReplayFinished):
         record.exceptions[op.offset] = (Finish.SENT, now_ms)
         return
-    record.errors.over(op.offset)
+    record.texts.over(op.offset)
     record.exceptions.pop(op.offset, None)
     if origin.claimed_by is None or generation == origin.generation:
         origin.slot.state = State.FINISHED
@@ -345,7 +345,7 @@ def restore(record: PartitionRecord, op: RestoreOp, now_ms: int) -> int:
     if found.slot.state is not State.FINISHED:
         _known_of(record, op, found)
     else:
-        record.errors.over(op.offset)
+        record.texts.over(op.offset)
     if record.over(op.offset) or isinstance(op, RestoreClaimed) or op.stored:
         if found.slot.state is not State.FINISHED:
             record.exceptions[op.offset] = (Finish.SENT, now_ms)
@@ -449,7 +449,7 @@ def forget_all(record: PartitionRecord, rollback_epoch: int) -> None:
     record.origins.clear()
     record.blocked.clear()
     record.closing.clear()
-    record.errors.clear()
+    record.texts.clear()
     record.origin_count = 0
     record.rollback_epoch = rollback_epoch
 

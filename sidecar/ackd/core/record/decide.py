@@ -153,7 +153,7 @@ def apply(record: PartitionRecord, call: RecordCall, now_us: int, run: str) -> R
     results = [_decide(record, op, now_ms, fences) for op in call.ops]
     _check(record, *before)
     maintenance.tidy(record)
-    record.errors.decided(call, results)
+    dropped = record.texts.decided(call, results)
     if call.ops:
         record.version += 1
     journal = _journal(record, call, results)
@@ -168,7 +168,9 @@ def apply(record: PartitionRecord, call: RecordCall, now_us: int, run: str) -> R
         journal_next=record.journal_next,
         results=results,
         journal=journal,
-        has_reasons=bool(record.errors),
+        has_texts=bool(record.texts),
+        has_notes=record.texts.notes > 0,
+        dropped=dropped,
     )
 
 
@@ -227,7 +229,7 @@ def _settle(record: PartitionRecord, op: Settle, now_ms: int) -> OpResult:
     if row.changes and row.state is State.FINISHED:
         slot = copies.acked(record, op, slot, now_ms)
         record.finish(offset)
-        record.errors.over(offset)
+        record.texts.over(offset)
     elif row.changes:
         record.slots[offset] = slot
         record.settle(op, row.state, slot, now_ms)
@@ -287,7 +289,7 @@ def _change(
             record.exceptions[op.offset] = (Finish(op.reason), now_ms)
             record.finish(op.offset)
             if op.reason != Finish.SENT:  # that one goes on in its origin record
-                record.errors.over(op.offset)
+                record.texts.over(op.offset)
             return
         case Grant():
             slot.attempt = min(slot.attempt + 1, ATTEMPT_MAX)

@@ -76,7 +76,7 @@ def gap(record: PartitionRecord, op: Gap, now_ms: int) -> int:
         else:
             record.exceptions[offset] = (Finish(op.reason or Finish.VANISHED), now_ms)
             record.finished.add(offset)
-            record.errors.over(offset)
+            record.texts.over(offset)
     if start < op.end:
         if op.reason and op.end - op.start == 1 and start not in record.finished:
             # It may have been delivered before a reset dropped its slot: no ack finishes it now.
@@ -175,7 +175,7 @@ def _new_epoch(record: PartitionRecord, watermark: int) -> None:
     record.epoch += 1
     record.fence_floor = record.fence
     record.watermark = watermark
-    record.errors.clear()
+    record.texts.clear()
     record.finished.clear()
     record.listed.clear()
 

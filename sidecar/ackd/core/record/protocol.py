@@ -15,15 +15,49 @@ from ackd.core.record.operations import CopyRef, Op
 from ackd.core.record.transitions import Outcome, State
 
 
-class FailureTexts(NamedTuple):
-    """The reasons for a failure that an application reported. `item`: the index in `ops` of the
-    settle that it belongs to. `first` is empty unless with PLACE_COPY. UTF-8, at most
-    `failures.ERROR_BYTES_MAX` each.
+class MessageTexts(NamedTuple):
+    """What the store keeps of an unfinished message: the first and the last failure reason, and the
+    progress note. UTF-8, empty = none.
+    """
+
+    first: bytes = b""
+    last: bytes = b""
+    note: bytes = b""
+
+
+class ItemTexts(NamedTuple):
+    """What an application reported with a settle. `item`: its index in `ops`. UTF-8.
+
+    An EXTEND brings a note; an empty one deletes the last. A failure brings its reason in `last`,
+    at most `texts.ERROR_BYTES_MAX` long. PLACE_COPY brings all that the origin record has.
     """
 
     item: int
-    first: bytes
-    last: bytes
+    first: bytes = b""
+    last: bytes = b""
+    note: bytes = b""
+
+
+TEXTS_BYTES_MAX = 1 << 20
+
+
+class CallTexts(NamedTuple):
+    """The texts of a call. `bytes_max`: bound on all texts of the record."""
+
+    items: Sequence[ItemTexts] = ()
+    bytes_max: int = TEXTS_BYTES_MAX
+
+    def shifted(self, by: int) -> CallTexts:
+        """The same texts, with `by` more items before them."""
+        moved = [each._replace(item=each.item + by) for each in self.items]
+        return CallTexts(moved, self.bytes_max)
+
+    def joined(self, more: CallTexts) -> CallTexts:
+        """These and later ones, which bring the bound."""
+        return CallTexts([*self.items, *more.items], more.bytes_max)
+
+
+NO_TEXTS = CallTexts()
 
 
 class BlockedBy(NamedTuple):
@@ -104,8 +138,7 @@ class RecordCall:
     owner's term.
 
     `incarnation` 0: any. `journal_from`: the owner wants settles through other sidecars from this
-    sequence on. `reasons`: reasons with RETRY, DEAD, MARK_DEAD and PLACE_COPY; stored if the item
-    counts.
+    sequence on. `texts` are stored if their item counts.
     """
 
     key: LedgerKey
@@ -114,7 +147,7 @@ class RecordCall:
     seq: int = 0
     incarnation: int = 0
     journal_from: int = 0
-    reasons: Sequence[FailureTexts] = ()
+    texts: CallTexts = NO_TEXTS
 
 
 class JournalEntry(NamedTuple):
@@ -133,7 +166,8 @@ class RecordReply:
     epoch, which goes into the tokens of new leases.
 
     `journal` None: it was trimmed, so the owner must read the record again. `epoch`: the reset
-    epoch. `has_reasons`: this record has failure reasons.
+    epoch. `has_texts`: this record has texts, `has_notes`: progress notes among them. `dropped`: so
+    many messages lost their texts to the bound.
     """
 
     verdict: CallStatus
@@ -146,7 +180,9 @@ class RecordReply:
     journal_next: int = 0
     results: list[OpResult] = field(default_factory=list)
     journal: list[JournalEntry] | None = field(default_factory=list)
-    has_reasons: bool = False
+    has_texts: bool = False
+    has_notes: bool = False
+    dropped: int = 0
 
 
 class SlotView(NamedTuple):

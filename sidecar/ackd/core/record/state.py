@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from ackd.core.ledger.bitmap import CHUNK_SHIFT, ChunkedBitmap
-from ackd.core.record.failures import Errors
 from ackd.core.record.operations import CopyRef, Settle
 from ackd.core.record.protocol import Finish, JournalEntry
 from ackd.core.record.slot import SLOT_CHUNK_SHIFT, Slot
+from ackd.core.record.texts import Texts
 from ackd.core.record.transitions import Phase, State, Verb
 
 
@@ -77,7 +77,7 @@ class PartitionRecord:
     blocked: dict[int, list[int]] = field(default_factory=dict)
     closing: deque[tuple[int, int]] = field(default_factory=deque)
     doubt: tuple[int, int] = (0, 0)
-    errors: Errors = field(default_factory=Errors)
+    texts: Texts = field(default_factory=Texts)
     journal: deque[JournalEntry] = field(default_factory=deque)
     journal_next: int = 1
 

@@ -32,16 +32,13 @@ class Halt(msgspec.Struct, frozen=True):
 
 
 class Live(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The whole value. `settings`: only the changed ones, in the form of the file. `notes`: workers
-    have written progress notes.
-    """
+    """The whole value. `settings`: only the changed ones, in the form of the file."""
 
     version: int = 0
     settings: dict[str, object] = {}
     pause: Pause | None = None
     open_leases: OpenLeaseChange | None = None
     halt: Halt | None = None
-    notes: bool = False
     cancels: list[Cancel] = []
 
 

@@ -20,7 +20,7 @@ from ackd.core.ledger.entry import UNKNOWN_ROLLBACK_EPOCH, Entry, EntryStatus
 from ackd.core.origin import Origin
 from ackd.core.record.maintenance import epoch_mark
 from ackd.core.record.operations import LookUp, MarkDead, Op, ReplayAck, Settle
-from ackd.core.record.protocol import CallStatus, RecordReply
+from ackd.core.record.protocol import NO_TEXTS, CallStatus, CallTexts, RecordReply
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.engine.base.context import Context
 from ackd.engine.base.live import Live
@@ -274,8 +274,11 @@ class Cancels:
         )
 
     async def _ask(self, handle: LedgerHandle, op: Op, reason: str = "") -> RecordReply:
-        reasons = [reason_text(0, reason)] if reason else []
-        return await self._context.flusher.submit(handle, [op], reasons)
+        texts = NO_TEXTS
+        if reason:
+            bytes_max = self._state.settings.notes_bytes_max
+            texts = CallTexts([reason_text(0, reason)], bytes_max)
+        return await self._context.flusher.submit(handle, [op], texts)
 
     async def stop(self) -> None:
         await self._tasks.stop()

@@ -219,10 +219,6 @@ class Control:
 
         await self.change(edit)
 
-    async def use_notes(self) -> None:
-        """Make every sidecar look for notes from now on. Raises StoreError."""
-        await self.change(lambda live: replace(live, notes=True))
-
     async def change(self, edit: Callable[[Live], Live]) -> None:
         """Write a new version on top of the newest known one, and apply it.
 

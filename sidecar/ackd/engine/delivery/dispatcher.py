@@ -127,7 +127,7 @@ class Dispatcher:
         if not messages:
             self._check_open()
             return Received([], limited_by=self.limit(), paused=self._paused_by())
-        if self._notes.used:
+        if waiter.noted:
             await self._annotate(waiter)
         metrics, name = self._context.metrics, self._state.name
         wait_s = asyncio.get_running_loop().time() - waiter.start_s
@@ -270,6 +270,7 @@ class Dispatcher:
             error = answer
         elif self._context.clock.monotonic_ms() < until_ms:
             self._collect(waiter, partition, offsets, start + first, answer)
+            waiter.noted |= answer.has_notes
         missing -= len(waiter.deliveries)
         if missing and not isinstance(error, StoreUnknownError):
             self.rate.give_back(missing)

@@ -67,9 +67,8 @@ class ReceiveAttempts:
             if before.parameters != parameters:
                 raise AttemptMismatchError
             messages = await self._replay(before.leases)
-            if messages and self._notes.used:
-                await self._notes.attach(messages)
             if messages:
+                await self._notes.attach(messages)
                 return Received(messages, replayed=True)
         received = await self._fresh(attempt_id, request)
         if received.messages:

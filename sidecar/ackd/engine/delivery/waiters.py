@@ -26,6 +26,7 @@ class Waiter:
         "future",
         "gone",
         "grants",
+        "noted",
         "request",
         "start_s",
         "timer",
@@ -43,6 +44,8 @@ class Waiter:
         self.asked = 0
         self.asked_bytes = 0
         self.gone = False
+        self.noted = False
+        """A record of its messages has progress notes."""
         self.timer: asyncio.TimerHandle | None = None
 
     @property

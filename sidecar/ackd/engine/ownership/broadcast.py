@@ -16,7 +16,7 @@ from ackd.config.subscription import SubscriptionSettings
 from ackd.core.dedup_window import Ask, SeenEntry
 from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.rate_bucket import TokensTaken
-from ackd.core.record.protocol import Open, RecordCall, RecordReply, Snapshot
+from ackd.core.record.protocol import MessageTexts, Open, RecordCall, RecordReply, Snapshot
 from ackd.engine.base.context import Context
 from ackd.errors import BrokerError
 from ackd.ports import (
@@ -33,7 +33,6 @@ from ackd.ports import (
     Places,
     SeenKeys,
     Store,
-    StoredNote,
     TopicInfo,
     TopicReplaced,
 )
@@ -228,19 +227,8 @@ class ScopedStore:
         """Take from this sidecar's own bucket: each sidecar has the whole rate."""
         return await self._store.take(self._of(subscription), wanted, rate_per_s, burst)
 
-    async def put_notes(self, key: LedgerKey, notes: Sequence[StoredNote], bytes_max: int) -> int:
-        return await self._store.put_notes(key, notes, bytes_max)
-
-    async def notes(self, key: LedgerKey, offsets: Sequence[int]) -> list[bytes | None]:
-        return await self._store.notes(key, offsets)
-
-    async def drop_notes(self, key: LedgerKey, offsets: Sequence[int]) -> None:
-        await self._store.drop_notes(key, offsets)
-
-    async def errors(
-        self, key: LedgerKey, offsets: Sequence[int]
-    ) -> list[tuple[bytes, bytes] | None]:
-        return await self._store.errors(key, offsets)
+    async def texts(self, key: LedgerKey, offsets: Sequence[int]) -> list[MessageTexts | None]:
+        return await self._store.texts(key, offsets)
 
     async def swap(self, name: str, expected: bytes | None, value: bytes) -> bytes | None:
         return await self._store.swap(name, expected, value)

@@ -36,8 +36,9 @@ from ackd.core.record.operations import (
     Settle,
 )
 from ackd.core.record.protocol import (
+    NO_TEXTS,
     CallStatus,
-    FailureTexts,
+    CallTexts,
     Finish,
     OpResult,
     RecordCall,
@@ -52,7 +53,7 @@ from ackd.engine.partition.copy_notes import Copies
 from ackd.engine.partition.ordering import PlaceOf
 from ackd.errors import StoreError, StoreUnknownError
 from ackd.ports import Consumer, Record
-from ackd.store.flusher import LedgerHandle, shifted
+from ackd.store.flusher import LedgerHandle
 from ackd.telemetry.spans import SpanEvent
 
 LOG = logging.getLogger("ackd.engine")
@@ -149,7 +150,7 @@ class Partition:
         self.committed = self.committed_version = self.end = -1
         self.leader_epoch = self.checked_epoch = -1
         self.data_lost = False
-        self.has_reasons = True
+        self.has_texts = self.has_notes = True
         self.copies = Copies(tp, key, self.ledger)
         self.tracing: Spans | None = None
         self.signer: Signer = context.keys.signer(key.subscription, key.topic_id, key.partition)
@@ -252,13 +253,12 @@ class Partition:
         """Send the store all upkeep. A failure puts it back (`failed`)."""
         return self._context.flusher.submit(self.handle, self._all_upkeep(more))
 
-    def tell(self, *more: Op, reasons: Sequence[FailureTexts] = ()) -> None:
-        """Like `flush` without waiting: the listener handles the outcome. `reasons`: failure
-        reasons of `more`.
+    def tell(self, *more: Op, texts: CallTexts = NO_TEXTS) -> None:
+        """Like `flush` without waiting: the listener handles the outcome. `texts`: those of
+        `more`.
         """
         ops = self._all_upkeep(more)
-        reasons = shifted(reasons, len(ops) - len(more)) if reasons else ()
-        self._context.flusher.tell(self.handle, ops, _ignore, reasons)
+        self._context.flusher.tell(self.handle, ops, _ignore, texts.shifted(len(ops) - len(more)))
 
     def _all_upkeep(self, more: Sequence[Op]) -> list[Op]:
         """Include the watermark even if a call with it is under way: that call may fail."""
@@ -352,7 +352,9 @@ class Partition:
 
     def apply(self, call: RecordCall, reply: RecordReply) -> None:
         """Apply the store's decisions to the ledger."""
-        self.has_reasons = reply.has_reasons
+        self.has_texts, self.has_notes = reply.has_texts, reply.has_notes
+        if reply.dropped:
+            self._context.metrics.notes_dropped.at(self.key.subscription).inc(reply.dropped)
         now_ms, store_ms, ledger = self._context.clock.monotonic_ms(), reply.now_ms, self.ledger
         acked: list[int] = []
         for op, result in zip(call.ops, reply.results, strict=True):

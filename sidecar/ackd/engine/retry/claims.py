@@ -19,7 +19,15 @@ from ackd.core.dead_letter_key import dead_key
 from ackd.core.ids import LedgerKey, message_id
 from ackd.core.ledger.entry import EntryStatus
 from ackd.core.record.operations import ClaimOrigin, CloseOrigin, CopyRef, Op, RestoreClaimed
-from ackd.core.record.protocol import CallStatus, FailureTexts, OpResult, RecordCall, RecordReply
+from ackd.core.record.protocol import (
+    CallStatus,
+    CallTexts,
+    ItemTexts,
+    MessageTexts,
+    OpResult,
+    RecordCall,
+    RecordReply,
+)
 from ackd.core.record.transitions import Outcome, State
 from ackd.engine.base.context import Context
 from ackd.engine.base.state import SubscriptionState
@@ -286,20 +294,20 @@ class CopyClaims:
                 return
             results = [STRANGER] * len(asks)
         try:
-            reasons = await self._reasons(handle.key, asks, results) if reply.has_reasons else {}
+            texts = await self._texts(handle.key, asks, results) if reply.has_texts else {}
         except StoreError as error:
-            LOG.info("%s: errors not read: %s", self._state.name, error.detail)
+            LOG.info("%s: texts not read: %s", self._state.name, error.detail)
             self._again(asks)
             return
-        self._answered(asks, reply, results, reasons)
+        self._answered(asks, reply, results, texts)
         self._remember(handle, asks, results)
         await self._lengthen(handle, asks, results)
 
-    async def _reasons(
+    async def _texts(
         self, key: LedgerKey, asks: Sequence[_Ask], results: Sequence[OpResult]
-    ) -> dict[_Ask, tuple[bytes, bytes]]:
-        """Load the failure reasons reported under leases in these origin records, for the copies'
-        own records.
+    ) -> dict[_Ask, MessageTexts]:
+        """Load the texts reported under leases in these origin records, for the copies' own
+        records.
         """
         claimed = [
             ask
@@ -308,11 +316,11 @@ class CopyClaims:
         ]
         if not claimed:
             return {}
-        found = await self._context.store.errors(
+        found = await self._context.store.texts(
             key, [a.retry_copy.origin_record.offset for a in claimed]
         )
         pairs = zip(claimed, found, strict=True)
-        return {ask: errors for ask, errors in pairs if errors is not None}
+        return {ask: texts for ask, texts in pairs if texts is not None}
 
     def _remember(
         self, handle: LedgerHandle, asks: Sequence[_Ask], results: Sequence[OpResult]
@@ -363,10 +371,10 @@ class CopyClaims:
         asks: Sequence[_Ask],
         reply: RecordReply,
         results: Sequence[OpResult],
-        errors: Mapping[_Ask, tuple[bytes, bytes]],
+        texts: Mapping[_Ask, MessageTexts],
     ) -> None:
         places: dict[Partition, list[Op]] = {}
-        reasons: dict[Partition, list[FailureTexts]] = {}
+        brought: dict[Partition, list[ItemTexts]] = {}
         for ask, result in zip(asks, results, strict=True):
             if result.outcome is Outcome.LOST and not ask.partition.copies.named(ask.retry_copy):
                 why = f"its message {ask.retry_copy.origin.text()} is not known here"
@@ -377,9 +385,9 @@ class CopyClaims:
             self._take_errors(ask)
             if result.outcome in (Outcome.CLAIMED, Outcome.LOST):
                 ops = places.setdefault(ask.partition, [])
-                if ask in errors:
-                    texts = FailureTexts(len(ops), *errors[ask])
-                    reasons.setdefault(ask.partition, []).append(texts)
+                if ask in texts:
+                    told = ItemTexts(len(ops), *texts[ask])
+                    brought.setdefault(ask.partition, []).append(told)
                 ops.extend(_place(ask, result))
                 if result.outcome is Outcome.CLAIMED and ask.line is None:
                     self._claimed[ask.partition, ask.offset] = ask
@@ -392,7 +400,8 @@ class CopyClaims:
                     self._lines.waits(ask.partition, ask.offset, place, result)
         for partition, ops in places.items():
             if not partition.closed:
-                partition.tell(*ops, reasons=reasons.get(partition, ()))
+                bytes_max = self._state.settings.notes_bytes_max
+                partition.tell(*ops, texts=CallTexts(brought.get(partition, ()), bytes_max))
 
     def _tell(
         self, partition: Partition, offset: int, result: OpResult, reply: RecordReply

@@ -22,7 +22,14 @@ from ackd.core.ids import LedgerKey
 from ackd.core.lease import BadTokenError, Token, UnknownKeyError, subscription_hash
 from ackd.core.ledger.sent_back import Lease
 from ackd.core.record.operations import LookUp, Settle
-from ackd.core.record.protocol import CallStatus, FailureTexts, OpResult, RecordReply
+from ackd.core.record.protocol import (
+    NO_TEXTS,
+    CallStatus,
+    CallTexts,
+    ItemTexts,
+    OpResult,
+    RecordReply,
+)
 from ackd.core.record.transitions import Outcome, State
 from ackd.core.record.transitions import Verb as CoreVerb
 from ackd.engine.base.backoff import retry_delay_ms
@@ -31,7 +38,7 @@ from ackd.engine.base.state import SubscriptionState
 from ackd.engine.partition.failure_reasons import reason_text
 from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import Partition
-from ackd.engine.settlement.notes import NOTE_BYTES_MAX, ProgressNotes
+from ackd.engine.settlement.notes import NOTE_BYTES_MAX
 from ackd.engine.settlement.results import STATUSES, lost, settle_result, unavailable, view_of
 from ackd.errors import (
     BadLeaseTokenError,
@@ -100,8 +107,6 @@ class SettleParts(Protocol):
     @property
     def topics(self) -> Topics: ...
     @property
-    def notes(self) -> ProgressNotes: ...
-    @property
     def breaker(self) -> Breaker: ...
     @property
     def cancels(self) -> CancelLookup: ...
@@ -125,7 +130,7 @@ class _Group:
     tokens: list[Token] = field(default_factory=list)
     ops: list[Settle] = field(default_factory=list)
     plain: bool = True
-    reasons: list[FailureTexts] = field(default_factory=list)
+    texts: list[ItemTexts] = field(default_factory=list)
 
     def some(self, places: Sequence[int]) -> _Group:
         """Return the group of these entries only."""
@@ -135,14 +140,12 @@ class _Group:
             part.indexes.append(indexes[each])
             part.tokens.append(tokens[each])
             part.ops.append(ops[each])
-        if self.reasons:
+        if self.texts:
             new = {each: place for place, each in enumerate(places)}
-            part.reasons = [s._replace(item=new[s.item]) for s in self.reasons if s.item in new]
+            part.texts = [t._replace(item=new[t.item]) for t in self.texts if t.item in new]
         return part
 
 
-_Said = tuple[int, SettleParts, Token, bytes]
-"""A note, with the index of the item that brought it."""
 _Call = tuple[_Group, asyncio.Future[RecordReply]]
 _Answered = Callable[[_Group, RecordReply | StoreError | None], None]
 
@@ -167,27 +170,24 @@ class Settler:
         it makes to the store join the same flush.
         """
         results: list[SettleResult | None] = [None] * len(items)
-        groups, notes = self._read(items, results)
+        groups = self._read(items, results)
         pending = [(group, self._submit(group)) for group in groups]
         submitted()
         if pending:
             await self._ask_all(pending, partial(self._note, results))
-        if notes:
-            await self._write(notes, results)
         for group in groups:
             self._count(group, [results[index] for index in group.indexes])
         return [each or unavailable(StoreError()) for each in results]
 
     def _read(
         self, items: Sequence[SettleItem], results: list[SettleResult | None]
-    ) -> tuple[list[_Group], list[_Said]]:
+    ) -> list[_Group]:
         """Check the items without the store; the result of an invalid item goes into `results`.
 
         Most items are plain acks in large batches: the loop reads those without a function call
         each.
         """
         groups: dict[tuple[bytes, bytes, int], _Group] = {}
-        notes: list[_Said] = []
         read, make, ack = self._context.keys.open, tuple.__new__, CoreVerb.ACK
         for index, item in enumerate(items):
             try:
@@ -217,13 +217,13 @@ class Settler:
                 op, group.plain = found, False
                 if item.reason and item.do in _FAILURES:
                     self._keep_reason(group, token.offset, item.reason)
-                    group.reasons.append(reason_text(len(group.ops), item.reason))
-                if item.note is not None:
-                    notes.append((index, group.subscription, token, item.note.encode()))
+                    group.texts.append(reason_text(len(group.ops), item.reason))
+                elif item.note is not None and item.do is SettleVerb.EXTEND:
+                    group.texts.append(ItemTexts(len(group.ops), note=item.note.encode()))
             group.indexes.append(index)
             group.tokens.append(token)
             group.ops.append(op)
-        return [group for group in groups.values() if group.ops], notes
+        return [group for group in groups.values() if group.ops]
 
     def _op(self, of: SettleParts, item: SettleItem, token: Token) -> Settle | BadParameterError:
         """Make the operation that one item asks of the store."""
@@ -283,23 +283,6 @@ class Settler:
             gone = await group.subscription.topics.is_gone(group.topic_id)
             answered(group, None if gone else StoreError("a sidecar is taking the record over"))
 
-    async def _write(self, notes: Sequence[_Said], results: list[SettleResult | None]) -> None:
-        """Keep the notes of live leases; a note that is not durable makes its settle unavailable
-        (I7).
-        """
-        by_name: dict[str, list[_Said]] = {}
-        for note in notes:
-            index, subscription, _, _ = note
-            result = results[index]
-            if result is not None and result.status is Status.EXTENDED:
-                by_name.setdefault(subscription.state.name, []).append(note)
-        for some in by_name.values():
-            try:
-                await some[0][1].notes.write([(token, text) for _, _, token, text in some])
-            except StoreError as error:
-                for index, *_ in some:
-                    results[index] = unavailable(error)
-
     def _note(
         self,
         results: list[SettleResult | None],
@@ -322,9 +305,18 @@ class Settler:
             results[index] = shown = settle_result(result)
             if shown.status is Status.LOST:
                 shown.cancelled = group.subscription.cancels.of(token)
+        if group.texts:
+            self._count_texts(group, answer)
         if group.subscription.claims.held:
             self._free(group, answer)
         self._remember(group, answer)
+
+    def _count_texts(self, group: _Group, reply: RecordReply) -> None:
+        name, metrics = group.subscription.state.name, self._context.metrics
+        results = [reply.results[each.item].outcome for each in group.texts]
+        metrics.notes.at(name).inc(results.count(Outcome.EXTENDED))
+        if self._owned(group) is None:
+            metrics.notes_dropped.at(name).inc(reply.dropped)  # else the owner counts them
 
     def _free(self, group: _Group, reply: RecordReply) -> None:
         """Report these settles to copies that may wait for the end of their leases."""
@@ -334,7 +326,10 @@ class Settler:
                 claims.settled(key, op.offset, result.outcome, result.when_ms)
 
     def _submit(self, group: _Group) -> asyncio.Future[RecordReply]:
-        return self._context.flusher.submit(self._handle(group), group.ops, group.reasons)
+        texts = NO_TEXTS
+        if group.texts:
+            texts = CallTexts(group.texts, group.subscription.state.settings.notes_bytes_max)
+        return self._context.flusher.submit(self._handle(group), group.ops, texts)
 
     def _handle(self, group: _Group) -> LedgerHandle:
         """Return the owner's handle if this sidecar owns the partition, else one for settles
@@ -393,7 +388,7 @@ class Settler:
     async def look(self, text: str) -> LeaseView:
         """Look a lease up. Raises BadLeaseTokenError, UnknownSubscriptionError, StoreError."""
         results: list[SettleResult | None] = [None]
-        groups, _ = self._read([SettleItem(text, SettleVerb.ACK)], results)
+        groups = self._read([SettleItem(text, SettleVerb.ACK)], results)
         for refused in filter(None, results):
             if refused.status is Status.LOST:
                 return LeaseView("lost", 0)
@@ -419,14 +414,11 @@ class Settler:
         if not group.plain:
             self._remember_extended(group, reply)
         acked = list(zip(group.tokens, reply.results, strict=True))
-        now = group.tokens
         outcomes = [result[0] for result in reply.results]
         if outcomes.count(Outcome.ACKED) != len(outcomes):
             acked = [(token, result) for token, result in acked if result[0] in _ACKED]
-            now = [token for token, result in acked if result[0] is Outcome.ACKED]
         if not acked:
             return
-        group.subscription.notes.acked(now)
         handle, memory = self._handle(group), self._context.memory
         memory.acked(handle.key, reply.epoch, [token.offset for token, _ in acked])
         moved = [(t.offset, r.fence) for t, r in acked if r.fence > t.fence]

@@ -1,0 +1,104 @@
+"""Texts that workers reported about unfinished messages: the progress note, the failure reasons.
+
+A part of a `PartitionRecord`; `store/texts.lua` decides the same. Texts decide nothing about a
+message. One rule holds for all of them. The call that settles stores them under the message's own
+offset, and only if the settle counts; so a lost lease changes nothing. The call that finishes the
+message deletes them, and so does a reset of the partition. Beyond a bound on messages or bytes the
+record drops the texts that were written first. A message that moves to the retry topic leaves its
+texts in the record of its origin; its copy takes them into its own record when it has claimed
+(PLACE_COPY).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ackd.core.record.protocol import ItemTexts, MessageTexts, OpResult, RecordCall
+from ackd.core.record.transitions import Outcome
+
+ERROR_BYTES_MAX = 1_024
+"""Bound on one failure reason; each message has two."""
+TEXTS_MAX = 4_096
+"""Messages of one partition with texts."""
+NOTHING = MessageTexts()
+
+
+class Texts:
+    """By offset, in the order of writing. `bytes`: of all texts, `notes`: messages with a note."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, MessageTexts] = {}
+        self._over: set[int] = set()
+        self.bytes = self.notes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._of)
+
+    def over(self, offset: int) -> None:
+        """The current call finishes this message here."""
+        self._over.add(offset)
+
+    def clear(self) -> None:
+        """The current call deletes all texts."""
+        self._of.clear()
+        self.bytes = self.notes = 0
+
+    def decided(self, call: RecordCall, results: Sequence[OpResult]) -> int:
+        """End a call: delete the texts of finished messages, store those of the others.
+
+        Returns how many messages lost their texts to a bound.
+        """
+        dropped = 0
+        for offset in self._over:
+            self._drop(offset)
+        for said in call.texts.items:
+            offset = call.ops[said.item].offset
+            if offset not in self._over:
+                known = self._of.get(offset, NOTHING)
+                texts = _joined(known, said, results[said.item].outcome)
+                if texts is not None:
+                    dropped += self._put(offset, texts, call.texts.bytes_max)
+        self._over.clear()
+        return dropped
+
+    def _put(self, offset: int, texts: MessageTexts, bytes_max: int) -> int:
+        self._drop(offset)
+        if texts == NOTHING:
+            return 0
+        self._of[offset] = texts
+        self.bytes += _size(texts)
+        self.notes += bool(texts.note)
+        dropped = 0
+        while len(self._of) > 1 and (len(self._of) > TEXTS_MAX or self.bytes > bytes_max):
+            self._drop(next(iter(self._of)))
+            dropped += 1
+        return dropped
+
+    def _drop(self, offset: int) -> None:
+        texts = self._of.pop(offset, None)
+        if texts is not None:
+            self.bytes -= _size(texts)
+            self.notes -= bool(texts.note)
+
+    def get(self, offsets: Sequence[int]) -> list[MessageTexts | None]:
+        """The texts of these messages, None for those without."""
+        return [self._of.get(offset) for offset in offsets]
+
+
+def _size(texts: MessageTexts) -> int:
+    return sum(map(len, texts))
+
+
+def _joined(known: MessageTexts, said: ItemTexts, outcome: Outcome) -> MessageTexts | None:
+    """The texts of a message after a settle that reported some; None if the settle did not count.
+
+    A copy that got its slot (DONE) brings older texts: they only fill in what is missing.
+    """
+    first = known.first or said.first or said.last
+    if outcome is Outcome.EXTENDED:
+        return known._replace(note=said.note)
+    if outcome in (Outcome.RETRYING, Outcome.DEAD):
+        return known._replace(first=first, last=said.last or known.last)
+    if outcome is Outcome.DONE:
+        return MessageTexts(first, known.last or said.last, known.note or said.note)
+    return None
