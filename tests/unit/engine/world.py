@@ -29,7 +29,7 @@ from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import Partition, Policy, Wiring
 from ackd.engine.settlement.notes import ProgressNotes
 from ackd.engine.settlement.settle import SettleSpans
-from ackd.errors import BrokerError, StoreError
+from ackd.errors import BrokerError, StoreError, StoreUnknownError
 from ackd.ports import (
     Capabilities,
     Committed,
@@ -74,8 +74,9 @@ def record(offset: int, *, size: int = 10, key: bytes | None = b"k") -> Record:
 
 
 class TestStore(MemoryStore):
-    """The store in memory. `away`: each call fails, and nothing is decided. `runs_as`: its server
-    run. `asked`: the calls on records.
+    """The store in memory. `away`: each call fails, and nothing is decided. `lost`: nobody knows
+    whether calls on records were decided. `full`: it takes no values. `runs_as`: its server run.
+    `asked`: calls on records.
     """
 
     __test__ = False
@@ -83,6 +84,8 @@ class TestStore(MemoryStore):
     def __init__(self, clock: TestClock, data: Data | None = None) -> None:
         super().__init__(data, now_us=lambda: clock.now_us)
         self.away = False
+        self.lost = False
+        self.full = False
         self.runs_as = "run-1"
         self.asked: list[RecordCall] = []
         self.conditions: list[Condition] = []
@@ -96,6 +99,8 @@ class TestStore(MemoryStore):
             raise StoreError("the store is away")
 
     async def apply(self, calls: Sequence[RecordCall]) -> list[RecordReply]:
+        if self.lost:
+            raise StoreUnknownError("no answer")
         self._check()
         self.asked += calls
         return await super().apply(calls)
@@ -112,6 +117,8 @@ class TestStore(MemoryStore):
 
     async def put(self, name: str, value: bytes, ttl_ms: int | None = None) -> None:
         self._check()
+        if self.full:
+            raise StoreError(f"no room for {name}")
         await super().put(name, value, ttl_ms)
 
     def troubles(self) -> list[Condition]:

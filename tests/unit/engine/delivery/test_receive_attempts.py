@@ -1,0 +1,141 @@
+"""A repeated receive gets the leases that the first one got (R21)."""
+
+import asyncio
+
+import pytest
+
+from ackd.api.messages import ReceiveRequest, SettleItem, SettleVerb
+from ackd.core.ids import TopicPartition
+from ackd.core.ledger.entry import EntryStatus
+from ackd.engine.delivery.dispatcher import Dispatcher
+from ackd.engine.delivery.receive_attempts import BODY_WAIT_MS, ReceiveAttempts
+from ackd.engine.settlement.settle import Settler
+from ackd.errors import AttemptMismatchError, StoreError
+from tests.unit.engine.world import LEASE_MS, NAME, TOPIC, World
+
+ASK = ReceiveRequest(max=2)
+
+
+def parts(world: World) -> tuple[ReceiveAttempts, Dispatcher, Settler]:
+    dispatcher = Dispatcher(
+        world.state,
+        world.context,
+        world.partitions,
+        world.membership,
+        world.notes,
+        world.breaker,
+        None,
+        list,
+    )
+    settler = Settler({NAME: world}, world.context)
+    attempts = ReceiveAttempts(
+        world.state, world.context, world.partitions, dispatcher, world.notes, settler
+    )
+    return attempts, dispatcher, settler
+
+
+@pytest.fixture
+async def attempts(world: World) -> ReceiveAttempts:
+    """On a partition with five messages."""
+    made, dispatcher, _ = parts(world)
+    dispatcher.ready(await world.owns(0, range(5)))
+    return made
+
+
+async def test_r21_a_repeat_gets_the_same_leases(world: World, attempts: ReceiveAttempts) -> None:
+    first = await attempts.receive("a", ASK)
+    again = await attempts.receive("a", ASK)
+    assert [each.lease for each in again.messages] == [each.lease for each in first.messages]
+    assert (first.replayed, again.replayed) == (False, True)
+    assert [each.record for each in again.messages] == [each.record for each in first.messages]
+    assert world.partitions.leased() == 2
+    other = await attempts.receive("b", ASK)
+    assert [each.record.offset for each in other.messages] == [2, 3]
+
+
+async def test_a_repeat_tells_deadlines_of_now_and_leaves_out_what_is_over(
+    world: World, attempts: ReceiveAttempts
+) -> None:
+    _, _, settler = parts(world)
+    one, two = (await attempts.receive("a", ASK)).messages
+    await settler.settle([SettleItem(one.lease, SettleVerb.ACK)])
+    await settler.settle([SettleItem(two.lease, SettleVerb.EXTEND, lease_ms=2 * LEASE_MS)])
+    (again,) = (await attempts.receive("a", ASK)).messages
+    assert (again.lease, again.deadline_ms) == (two.lease, two.deadline_ms + LEASE_MS)
+
+
+async def test_when_all_are_over_it_is_a_new_receive(
+    world: World, attempts: ReceiveAttempts
+) -> None:
+    first = await attempts.receive("a", ASK)
+    world.clock.pass_ms(LEASE_MS)
+    again = await attempts.receive("a", ASK)
+    assert not again.replayed
+    assert not {each.lease for each in again.messages} & {each.lease for each in first.messages}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [ReceiveRequest(max=3), ReceiveRequest(max=2, lease_ms=5), ReceiveRequest(max=2, bytes_max=9)],
+)
+async def test_an_id_belongs_to_one_question(
+    attempts: ReceiveAttempts, other: ReceiveRequest
+) -> None:
+    await attempts.receive("a", ASK)
+    with pytest.raises(AttemptMismatchError):
+        await attempts.receive("a", other)
+
+
+async def test_a_repeat_while_the_first_one_waits_ends_that(world: World) -> None:
+    made, dispatcher, _ = parts(world)
+    partition = await world.owns(0)
+    waits = ReceiveRequest(wait_ms=60_000)
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(made.receive("a", waits))
+        await asyncio.sleep(0.1)
+        again = group.create_task(made.receive("a", waits))
+        await asyncio.sleep(0.1)
+        assert first.done()
+        world.fetches(partition, [0])
+        dispatcher.ready(partition)
+    assert first.result().messages == []
+    assert [each.record.offset for each in again.result().messages] == [0]
+
+
+async def test_i7_what_could_not_be_remembered_is_not_delivered(
+    world: World, attempts: ReceiveAttempts
+) -> None:
+    """A repeat would get other messages; so the leases go back, uncounted."""
+    world.store.full = True
+    with pytest.raises(StoreError):
+        await attempts.receive("a", ASK)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    entries = world.partitions.owned[TopicPartition(TOPIC, 0)].ledger.entries
+    assert [entries[each].hold for each in (0, 1)] == [EntryStatus.READY] * 2
+
+
+async def test_after_a_restart_the_body_is_waited_for(world: World) -> None:
+    made, dispatcher, _ = parts(world)
+    dispatcher.ready(await world.owns(0, [0]))
+    (first,) = (await made.receive("a", ReceiveRequest())).messages
+    restarted, _, _ = parts(world)
+    partition = await world.owns(0)
+    async with asyncio.TaskGroup() as group:
+        asked = group.create_task(restarted.receive("a", ReceiveRequest()))
+        await asyncio.sleep(BODY_WAIT_MS / 2_000)
+        world.fetches(partition, [0])
+    assert [each.lease for each in asked.result().messages] == [first.lease]
+    await world.owns(0)
+    with pytest.raises(StoreError, match="has not fetched"):
+        await restarted.receive("a", ReceiveRequest())
+
+
+async def test_nothing_is_remembered_of_an_empty_answer(
+    world: World, attempts: ReceiveAttempts
+) -> None:
+    for _ in range(3):
+        await attempts.receive(f"take {_}", ASK)
+    assert (await attempts.receive("a", ASK)).messages == []
+    assert "attempt:work:a" not in world.data.values
+    assert "attempt:work:take 0" in world.data.values
