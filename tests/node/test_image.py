@@ -64,7 +64,7 @@ def test_it_runs_as_nobody_with_a_number(container: str) -> None:
 def test_what_is_in_it_is_listed(root: Path) -> None:
     found = json.loads((root / "opt/ackd/sbom.cdx.json").read_text())
     names = {each["name"].lower() for each in found["components"]}
-    assert {"ackd", "aiohttp", "redis", "confluent-kafka", "cryptography"} <= names
+    assert {"ackd", "aiohttp", "hiredis", "confluent-kafka", "cryptography"} <= names
     assert not {"ackd-tools", "pyspark", "pip", "pytest", "rich", "textual"} & names
 
 
