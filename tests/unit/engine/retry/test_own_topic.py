@@ -161,6 +161,10 @@ async def test_without_it_all_else_goes_on_and_readiness_says_why(
     assert await retry._prepare()
     assert TROUBLE not in world.state.troubles
     assert retry.rules(TOPIC) is not None
+    broker.away = True
+    retry.topic.doubt()
+    assert not await retry._prepare()
+    assert retry.rules(TOPIC) is None
 
 
 async def test_where_it_is_off_it_is_read_if_it_is_there(
