@@ -73,7 +73,6 @@ LIVE = Live(
     pause=Pause("group", "deploy", 3, None),
     open_leases=OpenLeaseChange(7, 4, 5, force=True),
     halt=Halt("operation", 9),
-    notes=True,
     cancels=[Cancel("orders/0/7", "ack", "wrong", 1, "acked")],
 )
 
