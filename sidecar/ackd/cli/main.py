@@ -1,9 +1,9 @@
 """The command `ackd`: finds the sub-command, runs it, and turns failures into an exit code.
 
-Every sub-command is a module with `add_arguments(parser)` and `run(arguments) -> int`; only the one
-that was called is imported, so that `ackd version` does not wait for a broker's client library.
-Some are in the distribution `ackd-tools`, which the image leaves out; its entry points name them.
-Mistakes of the user are told in plain words; a traceback means a bug of ours.
+Every sub-command is a module with `add_arguments(parser)` and `run(arguments) -> int`. `main`
+imports only the one that was called, so that `ackd version` does not wait for a broker's client
+library. The distribution `ackd-tools`, which the image leaves out, has some of them and names them
+in its entry points. `main` explains a user's mistake in a sentence; a traceback means a bug.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOG = logging.getLogger("ackd.cli")
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One sub-command and the module that holds it; none = an entry point of ENTRY_POINTS is it."""
+    """One sub-command and its module; without a module, an entry point in ENTRY_POINTS names it."""
 
     name: str
     text: str
@@ -98,11 +98,11 @@ COMMANDS = (
 )
 
 RENAMED = {"exit": "release-group"}
-"""Commands that had another name: the error tells the new one."""
+"""Old name of a command -> its name now, which the error message gives."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line; the exit code. `argv` None = this process's arguments."""
+    """Run a command line, by default this process's; returns the exit code."""
     words = sys.argv[1:] if argv is None else list(argv)
     try:
         arguments = _parse(words)
@@ -111,7 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return exit_codes.INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has seen enough; the interpreter must not complain at its end.
+        # The reader closed the pipe; the interpreter must not complain about that when it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return exit_codes.DONE
     except (AckdError, OSError) as error:
@@ -120,7 +120,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def build_parser(chosen: str | None = None) -> argparse.ArgumentParser:
-    """The parser; only the `chosen` command's arguments are filled in. Raises ConfigError if that
+    """A parser that knows the arguments of the `chosen` command only. Raises ConfigError if that
     command is not installed.
     """
     parser = argparse.ArgumentParser(
@@ -171,7 +171,7 @@ def _module(name: str) -> exit_codes.CommandModule:
 
 
 def _explain(error: AckdError | OSError) -> int:
-    """Tell a failure; where a traceback helps somebody (a bug), it is shown."""
+    """Print a failure as a sentence, or a bug with its traceback; returns the exit code."""
     if isinstance(error, BugError):
         LOG.error("ackd broke a rule of its own; please report it", exc_info=error)
         return exit_codes.FAILED
@@ -179,7 +179,7 @@ def _explain(error: AckdError | OSError) -> int:
     if isinstance(error, MistakesError):
         return exit_codes.CONFIG
     if isinstance(error, ConfigError) and not isinstance(error.__cause__, OSError):
-        # Behind an OSError (an address in use, say) another try may help; here it will not.
+        # Another try can help after an OSError (an address in use, say), but not here.
         return exit_codes.CONFIG
     away = isinstance(error, ConfigError | BrokerError | StoreError | OSError)
     return exit_codes.UNREACHABLE if away else exit_codes.FAILED

@@ -1,1 +1,1 @@
-"""Putting the sidecar into pods: what is decided is one pure function, the rest serves it."""
+"""Adds the sidecar to pods: one pure function decides, everything else serves that function."""

@@ -1,7 +1,8 @@
-"""A small client of the Kubernetes API: its address, our credentials, and one request at a time.
+"""A small client of the Kubernetes API: finds its address and our credentials, sends requests.
 
-Inside a pod both come from the service account's mount, which is read again for every request: its
-token is replaced hourly. Outside: a kubeconfig file, or an address and files.
+Inside a pod both come from the mount of the service account. The client reads the token for every
+request again, because the kubelet replaces it every hour. Outside of a pod they come from a
+kubeconfig file, or from an address and files.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ JSON_PATCH = "application/json-patch+json"
 
 
 class ApiError(AckdError):
-    """The Kubernetes API refuses, or can't be reached. `code` is 0 when it can't."""
+    """The Kubernetes API refused with this HTTP `code`, or can't be reached (`code` 0)."""
 
     def __init__(self, detail: str, code: int = 0) -> None:
         super().__init__(detail)
@@ -40,7 +41,7 @@ class ApiError(AckdError):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The API's address and our credentials. `token_file` is read again for each request."""
+    """The API's address and our credentials; each request reads `token_file` again."""
 
     url: str
     tls: ssl.SSLContext | bool
@@ -62,7 +63,7 @@ class Access:
 
 
 def in_pod(environ: Mapping[str, str], mount: Path = MOUNT) -> Access | None:
-    """The service account's access; None outside of a pod."""
+    """Access as the pod's service account; None outside of a pod."""
     host = environ.get("KUBERNETES_SERVICE_HOST")
     token = mount / "token"
     if not host or not token.exists():
@@ -73,7 +74,7 @@ def in_pod(environ: Mapping[str, str], mount: Path = MOUNT) -> Access | None:
 
 
 def by_files(url: str, token_file: Path | None, ca_file: Path | None, *, insecure: bool) -> Access:
-    """By an address. Raises ConfigError."""
+    """Access by an address and files that the user named. Raises ConfigError."""
     tls: ssl.SSLContext | bool = not insecure
     if ca_file is not None and not insecure:
         tls = trusting(ca_file)
@@ -81,7 +82,7 @@ def by_files(url: str, token_file: Path | None, ca_file: Path | None, *, insecur
 
 
 def trusting(ca_file: Path) -> ssl.SSLContext:
-    """Raises ConfigError."""
+    """A TLS context that trusts the authorities in this file. Raises ConfigError."""
     try:
         return ssl.create_default_context(cafile=str(ca_file))
     except OSError as error:
@@ -89,9 +90,8 @@ def trusting(ca_file: Path) -> ssl.SSLContext:
 
 
 def by_kubeconfig(file: Path, context: str = "") -> Access:
-    """By the context of a kubeconfig file: tokens and client certificates, no helper programs.
-
-    Raises ConfigError.
+    """Access by a context of a kubeconfig file, which may have a token or a client certificate. It
+    runs no credential helpers. Raises ConfigError.
     """
     try:
         import yaml  # noqa: PLC0415  an extra
@@ -104,7 +104,7 @@ def by_kubeconfig(file: Path, context: str = "") -> Access:
         cluster = _named(tree["clusters"], chosen["cluster"])["cluster"]
         user = _named(tree["users"], chosen["user"])["user"]
         return _access(cluster, user, file.parent)
-    except OSError as error:  # A TLS error is an OSError too, without a file's number.
+    except OSError as error:  # Errors of TLS are OSErrors too, without an errno.
         raise ConfigError(f"{file}: can't be used as a kubeconfig: {error}") from error
     except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
         raise ConfigError(f"{file}: can't be used as a kubeconfig: {error!r}") from error
@@ -139,7 +139,9 @@ def _access(cluster: Json, user: Json, folder: Path) -> Access:
 
 
 def _load_data(tls: ssl.SSLContext, cert: str, key: str) -> None:
-    """Python's interface to OpenSSL reads files only; this one is deleted right after."""
+    """Load a certificate and key from texts, through a file that this deletes at once: Python lets
+    OpenSSL read files only.
+    """
     with TemporaryDirectory(prefix="ackd-kubeconfig-") as folder:
         both = Path(folder) / "both.pem"
         both.touch(mode=0o600)
@@ -158,7 +160,9 @@ def find(
     kubeconfig: Path | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Access:
-    """The access that was named, else a pod's, else the kubeconfig's. Raises ConfigError."""
+    """Access by what the user named, else as the pod's account, else by the kubeconfig. Raises
+    ConfigError.
+    """
     if url is not None:
         return by_files(url, token_file, ca_file, insecure=insecure)
     if kubeconfig is None and (access := in_pod(environ)) is not None:
@@ -168,7 +172,7 @@ def find(
 
 
 class Api:
-    """One session; an async context manager."""
+    """An HTTP session with the Kubernetes API, as an async context manager."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -199,7 +203,7 @@ class Api:
         return await self._ask("POST", path, msgspec.json.encode(body), "application/json")
 
     async def patch(self, path: str, operations: list[Json]) -> Json:
-        """A JSON patch. Raises ApiError, ConfigError."""
+        """Send a JSON patch (RFC 6902). Raises ApiError, ConfigError."""
         query = {"fieldManager": "ackd-injector"}
         return await self._ask("PATCH", path, msgspec.json.encode(operations), JSON_PATCH, query)
 

@@ -1,7 +1,7 @@
-"""An authority and a server's certificate, made in memory and thrown away with the process.
+"""Makes an authority and a server's certificate in memory, which end with the process.
 
-The authority's key signs one certificate and is forgotten: there is nothing to steal from a Secret
-and nothing to give on. A successor is made long before the end.
+The authority's key signs one certificate and is then dropped, so no Secret holds a key that
+somebody could steal. `trust.py` makes the next pair long before this one expires.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 NAME = "ackd injector"
 SKEW = timedelta(minutes=5)
-"""Clocks of nodes differ: a certificate is valid a little before it was made."""
+"""Clocks of nodes differ, so a certificate becomes valid this long before its creation."""
 _BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """PEM texts of a server and its authority, and the times between which they are valid."""
+    """A server's key and certificate and its authority as PEM texts, and when they are valid."""
 
     ca: str
     cert: str
@@ -38,7 +38,7 @@ class Identity:
 
 
 def make(hosts: list[str], life: timedelta, now: datetime | None = None) -> Identity:
-    """A new authority with one certificate for these DNS names."""
+    """Create an authority and one certificate of it for these DNS names."""
     start = now or datetime.now(UTC)
     end = start + life
     ca_key = ec.generate_private_key(ec.SECP256R1())
@@ -106,10 +106,10 @@ def _pem(cert: x509.Certificate) -> str:
 
 
 def merged(bundle: str, ours: list[str], now: datetime, most: int) -> str:
-    """The bundle with our authorities, without those that have expired or can't be read.
+    """Add our authorities to a bundle, and drop those that have expired or can't be read.
 
-    Beyond `most` the oldest of the others are removed: they belong to processes that are gone. The
-    order is by creation, so that all replicas produce the same text.
+    If there are more than `most`, drop the oldest of the others: their processes are gone. Sort by
+    creation, so that all replicas write the same text.
     """
     wanted = {each.strip() for each in ours}
     alive = [
@@ -129,7 +129,7 @@ def _split(bundle: str) -> list[str]:
 
 
 def _alive(pem: str, now: datetime) -> datetime | None:
-    """When its validity began; None when it has expired."""
+    """The start of a certificate's validity; None if it has expired."""
     try:
         cert = x509.load_pem_x509_certificate(pem.encode())
     except ValueError:

@@ -1,7 +1,8 @@
-"""Events on the owner of an injected or refused pod (its ReplicaSet, Job ...): people look there.
+"""Posts events on the owner of an injected or refused pod (its ReplicaSet, Job ...), where people
+look.
 
-Best effort and bounded: the pod's creation waits for none of it, the same event is not sent again
-soon, and when the API is slow, events are dropped and counted.
+Best effort and bounded: creating a pod never waits for an event, an equal event is not sent again
+soon, and when the API is slow, the injector drops events and counts them.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ NAME_MAX = 200
 
 
 class Events:
-    """A queue, and the one task that empties it."""
+    """A bounded queue of events, and the one task that sends them."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -75,7 +76,7 @@ class Events:
 
 
 def event(owner: Json, namespace: str, decision: Decision, now: datetime) -> Json:
-    """An Event of core/v1."""
+    """A decision as an Event of core/v1 on the pod's owner."""
     stamp = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     refused = bool(decision.refusal)
     message = decision.refusal or "ackd was put beside a pod of this"

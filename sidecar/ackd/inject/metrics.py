@@ -1,4 +1,4 @@
-"""The injector's own metrics. It is called for opted-in pods only, so that is what they count."""
+"""The injector's own metrics. They count opted-in pods only: API servers send it no others."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5)
 
 
 class InjectMetrics:
-    """All of them, in a registry of their own. Labels are words of this project: bounded."""
+    """All metrics, in their own registry. Every label value is a constant of ackd, so their number
+    is bounded.
+    """
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry(auto_describe=True)

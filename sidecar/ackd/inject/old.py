@@ -1,4 +1,6 @@
-"""Finds pods whose sidecar is not the one that a new pod would get: they wait for a restart."""
+"""Finds pods that still run an older sidecar than a new pod would get, until somebody restarts
+them.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ ENDED = ("Succeeded", "Failed")
 
 @dataclass(frozen=True, slots=True)
 class InjectedSidecar:
-    """The sidecar of one pod. `owner` as `Kind/name`, empty for a bare pod; `old`: it differs from
-    the present hash.
+    """The sidecar of one pod. `owner` is `Kind/name`, or empty for a bare pod; `old` means that its
+    hash differs from that of new sidecars.
     """
 
     namespace: str
@@ -41,7 +43,7 @@ async def sidecars(api: Api, hash_now: str, namespace: str = "") -> AsyncIterato
 
 
 def sidecar_of(pod: Json, hash_now: str) -> InjectedSidecar | None:
-    """None for a pod without one, or one that has ended."""
+    """A pod's sidecar; None if the pod has none or has ended."""
     metadata = pod["metadata"]
     annotations = metadata.get("annotations") or {}
     if HASH not in annotations or pod.get("status", {}).get("phase") in ENDED:
@@ -60,7 +62,7 @@ def sidecar_of(pod: Json, hash_now: str) -> InjectedSidecar | None:
 
 
 async def count_old(api: Api, hash_now: str, metrics: InjectMetrics, every_s: float) -> None:
-    """Update the gauge, until cancelled."""
+    """Count pods with an old sidecar into the gauge every `every_s`, until cancelled."""
     while True:
         try:
             old = [each async for each in sidecars(api, hash_now) if each.old]

@@ -1,7 +1,7 @@
-"""The decision about a pod, as a pure function: leave it, refuse it, or these changes.
+"""Decides about a pod, as a pure function: leave it alone, refuse it, or change it.
 
-What it does to a pod is also written in CEL, in the chart's admission policy, for API servers that
-can do without a webhook; tests hold both against the same examples.
+The chart's admission policy says the same in CEL, for API servers that need no webhook; tests
+compare both on the same examples.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _UNSAFE = re.compile(r"[^ -~]")
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`reason` is a word for metrics; `refusal` a sentence for who made the pod, empty if it may
-    pass; `patch` a JSON patch (RFC 6902), empty if it stays as it is.
+    """`reason` is a label for metrics. `refusal` is a sentence for the pod's creator, empty if
+    the pod may pass. `patch` is a JSON patch (RFC 6902), empty if the pod stays as it is.
     """
 
     reason: str
@@ -40,10 +40,10 @@ class Decision:
 
 
 def decide(pod: Json, settings: InjectSettings, *, by_namespace: bool = False) -> Decision:
-    """What to do with a pod that is about to be created.
+    """Decide about a pod that somebody is creating.
 
-    `by_namespace`: its namespace is labelled, so it is meant even without an annotation. Doing it
-    again to a pod that has its sidecar changes nothing.
+    `by_namespace`: the namespace opts in by its label, so the pod needs no annotation. A pod that
+    already has its sidecar stays as it is.
     """
     given = _ours(pod)
     wanted = given.get(INJECT, "true" if by_namespace else "false")
@@ -68,7 +68,9 @@ def _annotations(pod: Json) -> dict[str, str]:
 
 
 def _ours(pod: Json) -> dict[str, str]:
-    """The pod's annotations in our domain that people write, without the domain."""
+    """The pod's annotations in ackd's domain, without those that the injector writes; keys without
+    the domain.
+    """
     start = f"{DOMAIN}/"
     return {
         name.removeprefix(start): value
@@ -88,7 +90,7 @@ def _wrong_annotations(given: dict[str, str], settings: InjectSettings) -> Itera
 
 
 def _clashes(spec: Json, settings: InjectSettings) -> Iterator[str]:
-    """The sentences are those of the chart's policy."""
+    """Reasons to refuse the pod's spec, in the words of the chart's policy."""
     if spec.get("hostNetwork"):
         yield "hostNetwork is set: the sidecar's ports would be open to the whole node"
     containers = [*(spec.get("initContainers") or []), *(spec.get("containers") or [])]
@@ -126,7 +128,7 @@ def _changes(
 
 
 def _new(container: Json, key: str, more: list[Json], identity: str) -> list[Json]:
-    """Those that the container has not set itself: its own stand."""
+    """Items of `more` that the container does not set itself; its own ones stay."""
     has = {each.get(identity) for each in container.get(key) or []}
     return [each for each in more if each[identity] not in has]
 
@@ -144,7 +146,7 @@ def _add(path: str, value: object) -> Json:
 
 
 def applied(pod: Json, patch: list[Json]) -> Json:
-    """The pod with such a patch in it (only the operations that `decide` makes); `pod` stays."""
+    """A copy of the pod with the patch applied; knows only the operations that `decide` makes."""
     made: Json = deepcopy(pod)
     for each in patch:
         *parents, last = [

@@ -1,4 +1,4 @@
-"""An AdmissionReview in, an AdmissionReview out (admission.k8s.io/v1)."""
+"""Answers an AdmissionReview with an AdmissionReview (admission.k8s.io/v1)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ REFUSED = 403
 
 
 class AdmissionRequest(msgspec.Struct, frozen=True):
-    """The fields that the injector uses; it ignores the rest, as later versions may add to it."""
+    """The fields that the injector uses. It ignores others, because later versions may add some."""
 
     uid: str
     object: Json
@@ -27,7 +27,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True):
 
 
 class Review(msgspec.Struct, frozen=True):
-    """The envelope."""
+    """An AdmissionReview with its request."""
 
     apiVersion: str  # noqa: N815 - the API's name
     kind: str
@@ -36,7 +36,7 @@ class Review(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The answer, and the facts behind it, for metrics and events."""
+    """The answer to send, and the facts behind it for metrics and events."""
 
     answer: bytes
     decision: Decision

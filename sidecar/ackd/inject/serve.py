@@ -1,7 +1,7 @@
-"""`ackd inject serve`: the mutating webhook, and what keeps it trusted.
+"""`ackd inject serve`: serves the mutating webhook and keeps the API server's trust in it.
 
-Two ports: TLS for the API server, plain HTTP for probes and metrics. SIGTERM turns readiness off
-and goes on answering for a while, as API servers hear of it later.
+It has two ports: TLS for the API server, plain HTTP for probes and metrics. After SIGTERM it is no
+longer ready but answers for a while, because API servers learn of that later.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ackd.inject.trust import Files, Source, Trust
 LOG = logging.getLogger("ackd.inject")
 
 BODY_BYTES_MAX = 8 * 1024 * 1024
-"""More than etcd takes for an object."""
+"""Larger than any object that etcd accepts."""
 BODY_TIMEOUT_S = 5.0
 BY_NAMESPACE = "/mutate/namespace"
 REFRESH_S = 1.0
@@ -38,8 +38,8 @@ REFRESH_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How to serve. `cert` and `key`: files of somebody else's; the webhook's bundle is then theirs
-    to fill. `old_every_s` 0: pods are not looked through.
+    """How to serve. `cert` and `key` name files that somebody else writes, who then also fills the
+    webhook's caBundle. With `old_every_s` 0 the injector does not look for old sidecars.
     """
 
     listen: TcpAddress
@@ -55,13 +55,13 @@ class Options:
     key: Path | None = None
 
     def hosts(self) -> list[str]:
-        """Names by which the API server calls; the first is the one that it checks."""
+        """DNS names of the webhook's Service; the API server checks the first one."""
         base = f"{self.service}.{self.namespace}"
         return [f"{base}.svc", f"{base}.svc.cluster.local", base, self.service]
 
 
 class Injector:
-    """The handlers. `source` says whether the API server trusts us."""
+    """The request handlers. `source` knows whether the API server trusts us."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Injector:
         metrics.info.labels(settings.version, settings.hash).set(1)
 
     async def mutate(self, request: web.Request) -> web.Response:
-        """POST /mutate and /mutate/namespace."""
+        """POST /mutate and /mutate/namespace: answer an admission review."""
         begin = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(BODY_TIMEOUT_S):
@@ -99,7 +99,6 @@ class Injector:
         return web.Response(body=judged.answer, content_type="application/json")
 
     async def livez(self, _: web.Request) -> web.Response:
-        """GET /livez."""
         return web.Response(text="ok\n")
 
     async def readyz(self, _: web.Request) -> web.Response:
@@ -111,20 +110,19 @@ class Injector:
         return web.Response(text="ok\n")
 
     async def show_metrics(self, request: web.Request) -> web.Response:
-        """GET /metrics."""
         encode, kind = choose_encoder(request.headers.get("Accept", ""))
         body = encode(self.metrics.registry)
         return web.Response(body=body, headers={"Content-Type": kind})
 
     def webhook_app(self) -> web.Application:
-        """What the API server calls."""
+        """The routes for the API server."""
         app = web.Application(client_max_size=BODY_BYTES_MAX)
         app.router.add_post("/mutate", self.mutate)
         app.router.add_post(BY_NAMESPACE, self.mutate)
         return app
 
     def health_app(self) -> web.Application:
-        """What probes and scrapers call."""
+        """The routes for probes and scrapers."""
         app = web.Application(client_max_size=1024)
         app.router.add_get("/livez", self.livez)
         app.router.add_get("/readyz", self.readyz)
@@ -132,7 +130,7 @@ class Injector:
         return app
 
     async def refresh(self) -> None:
-        """Keep the gauges true, until cancelled."""
+        """Update the gauges every `REFRESH_S`, until cancelled."""
         source, metrics = self._source, self.metrics
         while True:
             metrics.trusted.set(source.established)
@@ -151,9 +149,9 @@ async def serve(
     *,
     started: Callable[[int, int], None] | None = None,
 ) -> None:
-    """Run until SIGTERM or SIGINT. Raises ConfigError at the start.
+    """Serve until SIGTERM or SIGINT. Raises ConfigError at the start.
 
-    `started` is told both ports (webhook, health) once they are open.
+    Calls `started` with both ports (webhook, health) once they are open.
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()

@@ -1,9 +1,9 @@
-"""What the injector puts into pods, as the chart renders it: the sidecar's container with places
-left open, its volumes, what the application's containers get, and the annotations that may fill in
-those places.
+"""What the injector puts into pods, as the chart renders it: the sidecar's container with
+placeholders, its volumes, what the application's containers get, and the annotations that fill the
+placeholders.
 
-The chart makes the webhook's settings and the admission policy from the same text, so both inject
-the same pod. An open place is a text that is wholly `<<name>>`, `name` being an annotation's.
+The chart renders the webhook's settings and the admission policy from the same text, so both make
+the same pod. A placeholder is a whole value `<<name>>`, where `name` is an annotation's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ackd.errors import ConfigError
 
 DOMAIN = "ackd.dev"
 CONTAINER = "ackd"
-"""Name of the sidecar's container, and with `-` behind it the start of its volumes' names."""
+"""Name of the sidecar's container; its volumes' names start with this and `-`."""
 INJECT = "inject"
 APP_ENV = "app-env"
 VERSION = f"{DOMAIN}/version"
@@ -31,7 +31,7 @@ _PLACE = re.compile(r"<<([a-z-]+)>>")
 
 
 class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An annotation: what its whole value must match, that in words, and what counts without it."""
+    """An annotation: a pattern for the whole value, the pattern in words, and the default value."""
 
     pattern: str
     words: str
@@ -39,9 +39,9 @@ class Known(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class InjectSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The content of `injector.json`. `annotations` are keyed by what follows `ackd.dev/`.
+    """The content of `injector.json`. Keys of `annotations` are names without `ackd.dev/`.
 
-    `hash` stands for everything else in here: a pod with another one has an older sidecar.
+    `hash` identifies all other fields: a pod with another hash has an older sidecar.
     """
 
     version: str
@@ -54,7 +54,7 @@ class InjectSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     annotations: dict[str, Known]
 
     def filled(self, values: dict[str, str]) -> InjectSettings:
-        """The same with every open place filled in by the annotations' values."""
+        """A copy with every placeholder replaced by the value of its annotation."""
         return msgspec.structs.replace(
             self,
             container=_fill(self.container, values),

@@ -1,7 +1,8 @@
-"""Keeping the API server's trust: our authority stands in the webhook's caBundle, always.
+"""Keeps the API server's trust: makes sure that our authority is in the webhook's caBundle.
 
-Each replica has an authority of its own and adds it to those of the others. The chart renders no
-caBundle, so no upgrade and no GitOps tool takes it away; if somebody does, it is put back.
+Each replica has its own authority and adds it to those of the other replicas. The chart renders no
+caBundle, so upgrades and GitOps tools leave it alone; if somebody removes it, the injector adds it
+again.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ LOG = logging.getLogger("ackd.inject")
 PATH = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 LOOK_S = 5.0
 HEARD_S = 5.0
-"""By this time after a change of the bundle every API server has read it."""
+"""Within this time after a change of the bundle every API server has read it."""
 AUTHORITIES_MAX = 16
 TRIES = 5
 CONFLICT = (409, 422)
 
 
 class Trust:
-    """An identity, renewed before it expires, and the bundle that vouches for it."""
+    """Our identity, which this renews before it expires, and its place in the bundle."""
 
     def __init__(self, api: Api, webhook: str, hosts: list[str], life: timedelta) -> None:
         self._api = api
@@ -71,7 +72,7 @@ class Trust:
         LOG.info("a new certificate, valid until %s", after.end.isoformat(timespec="seconds"))
 
     async def keep(self) -> None:
-        """Add our authority where it is missing. Raises ApiError, ConfigError."""
+        """Add our authority to every caBundle that lacks it. Raises ApiError, ConfigError."""
         await self._ensure([self.identity.ca])
         if not self.established:
             LOG.info("trusted by the API server as %s", self._hosts[0])
@@ -90,13 +91,13 @@ class Trust:
             except ApiError as error:
                 if error.code not in CONFLICT:
                     raise
-                continue  # Another replica was faster.
+                continue  # Another replica changed it first.
             return
         raise ApiError(f"{self._webhook} is being changed by others all the time")
 
 
 def bundle_changes(configuration: Json, authorities: list[str], now: datetime) -> list[Json]:
-    """A JSON patch that adds the authorities to each entry's bundle; empty if they are there."""
+    """A JSON patch that adds the authorities to each webhook's bundle; empty if all have them."""
     changes: list[Json] = []
     for index, each in enumerate(configuration.get("webhooks") or []):
         there = each["clientConfig"].get("caBundle") or ""
@@ -113,8 +114,8 @@ def bundle_changes(configuration: Json, authorities: list[str], now: datetime) -
 
 
 class Files:
-    """Instead of an identity of our own: files that somebody else (cert-manager) writes and
-    renews.
+    """An identity in files that somebody else (cert-manager) writes and renews, in place of
+    `Trust`.
     """
 
     def __init__(self, cert: Path, key: Path) -> None:
@@ -130,20 +131,20 @@ class Files:
         return self._cert.stat().st_mtime_ns, self._key.stat().st_mtime_ns
 
     async def run(self) -> None:
-        """Read the files again when they change, until cancelled. Broken files keep the old
-        identity.
+        """Load the files again when they change, until cancelled. If they are broken, the old
+        identity stays.
         """
         while True:
             await asyncio.sleep(LOOK_S)
             await asyncio.to_thread(self.look)
 
     def look(self) -> None:
-        """Read the files if they have changed."""
+        """Load the files if they have changed since the last time."""
         try:
             mark = self._mark()
             if mark == self._seen:
                 return
-            # Tried separately first: half of a new pair must not replace the old one.
+            # Try in another context first: half of a new pair must not replace the old pair.
             server_context().load_cert_chain(self._cert, self._key)
             self.tls.load_cert_chain(self._cert, self._key)
         except OSError as error:  # SSLError is an OSError.
@@ -155,14 +156,16 @@ class Files:
 
 
 def server_context() -> ssl.SSLContext:
-    """TLS 1.2 and newer, as API servers speak it."""
+    """A server's context for TLS 1.2 and newer, which API servers use."""
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.minimum_version = ssl.TLSVersion.TLSv1_2
     return tls
 
 
 def _load(tls: ssl.SSLContext, identity: certs.Identity) -> None:
-    """OpenSSL's interface in Python reads files only; these are deleted right after."""
+    """Load an identity through files that this deletes at once: Python lets OpenSSL read files
+    only.
+    """
     with TemporaryDirectory(prefix="ackd-inject-") as folder:
         file = Path(folder) / "both.pem"
         file.touch(mode=0o600)

@@ -1,1 +1,1 @@
-"""What commands share that ask a running sidecar."""
+"""Code for commands that ask a running sidecar."""

@@ -1,4 +1,4 @@
-"""A client for a port of a sidecar, for commands that ask a running one."""
+"""A blocking HTTP client for one port of a running sidecar."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Json = dict[str, Any]
 
 
 class RefusedError(AckdError):
-    """The sidecar refuses. `away`: it, its store or its broker is unreachable; another try may
-    help.
+    """The sidecar refused a request. `away`: the sidecar, its store or its broker is unreachable,
+    so another try may help.
     """
 
     def __init__(self, detail: str, *, away: bool = False) -> None:
@@ -42,14 +42,15 @@ class _UnixConnection(HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
-        """Connect to the socket file instead of a host and a port."""
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self._path)
 
 
 class Admin:
-    """One connection; paths are given in parts. OSError when nobody listens."""
+    """One connection to a sidecar. A path is a tuple of unquoted parts. Raises OSError when nobody
+    listens.
+    """
 
     def __init__(self, connection: HTTPConnection, token: str, name: str = "") -> None:
         self._connection = connection
@@ -60,9 +61,7 @@ class Admin:
 
     @classmethod
     def of(cls, arguments: argparse.Namespace, port: endpoint.Port = "admin") -> Admin:
-        """Connect by `--url` and `--token-file`, else by the configuration. Raises ConfigError,
-        OSError.
-        """
+        """A client for the first endpoint of `endpoint.find`. Raises ConfigError, OSError."""
         found = endpoint.find(arguments, port)
         return cls(_connection(found), found.token, found.name)
 
@@ -114,7 +113,9 @@ class Admin:
 
 
 def follow(admin: Admin, operation: Json, line_of: Callable[[Json], str]) -> int:
-    """Print how far an operation is until its end; the exit code. Raises RefusedError, OSError."""
+    """Print an operation's progress until it ends; returns the exit code. Raises RefusedError,
+    OSError.
+    """
     shown = ""
     while True:
         if (line := line_of(operation)) != shown:

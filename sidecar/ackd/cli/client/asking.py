@@ -1,4 +1,4 @@
-"""What commands share that ask a running sidecar once: arguments, refusals, printing."""
+"""Arguments, refusals and printing, for commands that ask a running sidecar once."""
 
 from __future__ import annotations
 
@@ -62,17 +62,19 @@ def each(
 
 
 def print_json(answer: Json) -> None:
-    """For people and for programs."""
+    """Print an answer as indented JSON, which people and programs can read."""
     print(json.dumps(answer, indent=2, ensure_ascii=False))
 
 
 def one_line(answer: Json) -> str:
-    """One JSON object a line."""
+    """An answer as JSON without line breaks."""
     return json.dumps(answer, ensure_ascii=False)
 
 
 def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Columns as wide as their content; the first is text, the others are right-aligned."""
+    """Print aligned columns, each as wide as its content: the first to the left, the others to the
+    right.
+    """
     lines = [list(titles), *(list(row) for row in rows)]
     widths = [max(len(line[index]) for line in lines) for index in range(len(titles))]
     for first, *rest in lines:

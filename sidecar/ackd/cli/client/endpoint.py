@@ -1,4 +1,4 @@
-"""Where a port of a running sidecar is, and the token for it: by `--url`, else by configuration."""
+"""Finds a port of a running sidecar and its token, by `--url` or else by the configuration."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Port = Literal["data", "admin"]
 
 @dataclass(frozen=True, slots=True)
 class AdminEndpoint:
-    """`url` is the base of every address; with `unix` it is spoken over that socket file."""
+    """`url` is the base of every address. With `unix`, clients connect to that socket file."""
 
     url: str
     unix: str = ""
@@ -27,7 +27,7 @@ class AdminEndpoint:
 
     @property
     def name(self) -> str:
-        """As people write it."""
+        """The address as an operator writes it in `--url`, without a scheme."""
         return f"{UNIX}{self.unix}" if self.unix else self.url.partition("://")[2]
 
 
@@ -95,11 +95,11 @@ def of_url(url: str, token: str = "") -> AdminEndpoint:
 
 
 def of_address(text: str, token: str = "") -> AdminEndpoint:
-    """From an address that the sidecar listens on."""
+    """The endpoint of an address on which the sidecar listens."""
     address = parse_address(text)
     if isinstance(address, UnixAddress):
         return AdminEndpoint("http://localhost", address.path, token)
-    host = address.host if address.host not in ("", "0.0.0.0", "::") else LOOPBACK  # noqa: S104 - not listened on
+    host = address.host if address.host not in ("", "0.0.0.0", "::") else LOOPBACK  # noqa: S104 - nobody listens here
     return AdminEndpoint(
         f"http://{f'[{host}]' if ':' in host else host}:{address.port}", token=token
     )

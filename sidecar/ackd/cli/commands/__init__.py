@@ -1,1 +1,1 @@
-"""One file for each command, named as the command."""
+"""One file per command of `ackd`, with the command's name."""

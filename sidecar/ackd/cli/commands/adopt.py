@@ -1,8 +1,9 @@
-"""`ackd adopt`: take over a group of plain consumers, with a plan before.
+"""`ackd adopt`: take over a group of plain consumers; `--plan` only shows the plan.
 
-The plan says by partition where ackd would start and why, what would come and what never would.
-Doing it makes the records in the store and commits the same positions with ackd's mark, so that the
-first sidecar finds its own progress and not a stranger's commit.
+For each partition the plan says where ackd would start and why, which messages it would deliver and
+which it never would. The command then creates the records in the store and commits the same
+positions with ackd's mark, so that the first sidecar recognizes its own progress instead of an
+external commit.
 """
 
 from __future__ import annotations
@@ -29,12 +30,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(slots=True)
 class AdoptedPartition:
-    """What would happen to one partition. `committed` -1: the group has no position there.
+    """What would happen to one partition.
 
-    `record`: the store's watermark if there is a record, else -1. `start`: where ackd hands out
-    from. `to_come`, `passed_over`: offsets from there to the end of the log, and those in the log
-    before it; `again`, `skipped`: of what an existing record knows as done, or not as done.
-    `expired`: offsets that the group never saw and that retention has deleted.
+    `committed`: the group's position, -1 if it has none. `foreign`: an external client committed
+    it. `record`: the watermark of the store's record, -1 without a record. `start`: the first
+    offset that ackd delivers. `to_come` counts the offsets from `start` to the end of the log,
+    `passed_over` those in the log before `start`. An existing record has `again` of the former as
+    finished and `skipped` of the latter as unfinished. `expired` counts offsets that retention
+    deleted before the group saw them.
     """
 
     topic: str
@@ -55,7 +58,7 @@ class AdoptedPartition:
 
 @dataclass(slots=True)
 class Plan:
-    """The whole answer. `blocked`: why it can't be done now; empty when it can."""
+    """The command's answer. `blocked` says why the group can't be adopted now; empty if it can."""
 
     subscription: str
     group: str
@@ -68,7 +71,7 @@ class Plan:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the plan, and do it unless only that is wanted; 2 when it can't be done now."""
+    """Print the plan and, without `--plan`, adopt the group; 2 when something blocks that."""
 
     async def work(settings: Settings) -> Plan:
         async with opened(settings, arguments.subscription) as parts:
@@ -78,7 +81,9 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def adopt(parts: Parts, *, do: bool) -> Plan:
-    """Make the plan and, if nothing is in the way, do it. Raises StoreError, BrokerError."""
+    """Make the plan; with `do`, carry it out if nothing blocks it. Raises StoreError,
+    BrokerError.
+    """
     plan = Plan(
         parts.name,
         parts.group,
@@ -155,7 +160,7 @@ async def _start(
     *,
     new: bool,
 ) -> tuple[int, str]:
-    """Where a partition without a record starts, and why."""
+    """The first offset to deliver in a partition without a record, and the reason for it."""
     settings = parts.settings
     if committed >= 0:
         return committed, "what the group committed"
@@ -173,14 +178,16 @@ async def _do(
     wanted: list[tuple[TopicPartition, LedgerKey]],
     committed: dict[TopicPartition, Committed],
 ) -> None:
-    """Records first: a commit with the mark and without a record would look like lost data."""
+    """Create the records, then commit: sidecars read a marked commit without a record as lost
+    store data.
+    """
     positions = {}
     for place, (tp, key) in zip(plan.partitions, wanted, strict=True):
         record: FoundKeys | None = parts.records.get(key)
         if record is not None:
-            continue  # the sidecar judges it at its start, as the plan says
+            continue  # the sidecar compares record and commit when it starts, as the plan says
         if judge(key, committed[tp]).ours is not None:
-            continue  # ackd's own commit: the sidecar narrows what comes by its ranges
+            continue  # ackd's own commit: the sidecar skips the finished ranges in its metadata
         snapshot = await parts.open(key, place.start)
         chars = parts.broker.capabilities.commit_metadata_chars
         mark = encode(

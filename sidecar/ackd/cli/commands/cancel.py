@@ -30,8 +30,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """One after the other; 2 when one was not in flight, 3 when the sidecar or its store is away:
-    then nothing is known of this message and of those behind it.
+    """Cancel the messages one by one; 2 when one was not in flight, 3 when the sidecar or its store
+    is unreachable: the results of that message and of all later ones are unknown then.
     """
     body = {"then": arguments.then, "reason": arguments.reason}
 

@@ -1,6 +1,8 @@
-"""`ackd check`: every mistake of the configuration at once; else what is in effect, with sources.
+"""`ackd check`: report all mistakes in the configuration at once, or print every setting in effect
+and where it comes from.
 
-`--connect` also tries the store and every broker, and looks for the topics; it changes nothing.
+`--connect` also connects to the store and to every broker, and looks up the topics; it changes
+nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ def run(arguments: argparse.Namespace) -> int:
         return exit_codes.DONE
     from ackd.cli.offline.probe import probe  # noqa: PLC0415  loads the brokers' clients
 
-    # The results say it; a client library's own log lines would bury them.
+    # The results name each failure; log lines of client libraries would hide them.
     logging.getLogger().addHandler(logging.NullHandler())
     failed = False
     for result in common.run_loop(probe(settings)):

@@ -1,6 +1,6 @@
-"""`ackd dead`: list and peek at dead letters, redrive and purge them, by the sidecar's admin port.
+"""`ackd dead`: list, show, redrive and purge dead letters through a sidecar's admin port.
 
-Where the sidecar is stands in its configuration (`server.admin_listen`); `--url` names another.
+The configuration says where the sidecar is (`server.admin_listen`), unless `--url` names another.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it; 0, 2 when the sidecar refuses, 3 when it is away."""
+    """Run the chosen action; 2 when the sidecar refuses, 3 when it is unreachable."""
     action: Callable[[Admin, argparse.Namespace], int] = _ACTIONS[arguments.action]
     with Admin.of(arguments) as admin:
         try:
@@ -137,7 +137,7 @@ def _purge(admin: Admin, arguments: argparse.Namespace) -> int:
 
 
 def _selection(arguments: argparse.Namespace) -> Json:
-    """The part of the body that both have. Raises RefusedError."""
+    """Which dead letters to redrive or purge, as a part of the request. Raises RefusedError."""
     given = {name: getattr(arguments, name) for name in _FILTERS}
     given |= {"after_ms": arguments.after, "before_ms": arguments.before}
     wanted = {name: value for name, value in given.items() if value is not None}

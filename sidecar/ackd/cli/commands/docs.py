@@ -1,7 +1,7 @@
-"""`ackd docs`: the reference pages that are made from the source, on standard output.
+"""`ackd docs`: generate a reference page from the source and print it.
 
-In the repository they are kept in `docs/reference`, and a test compares. An installation with other
-adapters prints the configuration page with their options: `--adapters all`.
+The repository keeps these pages in `docs/reference`; a test compares them with this output.
+`--adapters all` adds the options of every installed adapter to the configuration page.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def commands() -> str:
-    """`docs/reference/commands.md`: every command and the exit codes."""
-    from ackd.cli.main import COMMANDS  # noqa: PLC0415  main knows this module by name only
+    """`docs/reference/commands.md`: all commands and exit codes."""
+    from ackd.cli.main import COMMANDS  # noqa: PLC0415  main loads this module by its name
 
     lines = [
         "# Commands",

@@ -1,7 +1,7 @@
-"""`ackd drain`: the sidecar hands out nothing more, but serves settles until it is stopped.
+"""`ackd drain`: make a sidecar stop delivering while it still serves settles, until it is stopped.
 
-In a pod this is the hook that runs when the pod is told to end, while the application still works
-on what it has (`lifecycle.preStop`).
+In a pod the kubelet runs this as the `lifecycle.preStop` hook, while the application still works on
+its leases.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 when it does. Raises RefusedError, ConfigError, OSError."""
+    """Tell the sidecar to drain. Raises RefusedError, ConfigError, OSError."""
     with Admin.of(arguments) as admin:
         admin.post(("v1", "drain"), {})
     print("nothing more is handed out; leases can be settled until the sidecar is stopped")

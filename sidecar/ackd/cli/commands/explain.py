@@ -1,4 +1,4 @@
-"""`ackd explain`: what holds each partition of a subscription up, and what will release it."""
+"""`ackd explain`: which message holds up each partition of a subscription, and what releases it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print it; 2 when the sidecar refuses, 3 when it is away."""
+    """Print the explanation; 2 when the sidecar refuses, 3 when it is unreachable."""
 
     def show(admin: Admin) -> int:
         answer = admin.get(("v1", "subscriptions", arguments.subscription, "explain"))
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def lines(answer: Json, now_ms: int) -> list[str]:
-    """What the sidecar says, partition by partition."""
+    """The sidecar's answer as text, partition by partition."""
     found = [f"held back: {clean(each)}" for each in answer["limits"]]
     if not found:
         found = ["nothing holds the whole subscription back"]

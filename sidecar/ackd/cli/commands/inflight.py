@@ -1,4 +1,4 @@
-"""`ackd inflight`: messages that are leased or wait for a retry, the oldest first."""
+"""`ackd inflight`: list leased messages and those that wait for a retry, the oldest first."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print them; 2 when the sidecar refuses, 3 when it is away."""
+    """Print the messages; 2 when the sidecar refuses, 3 when it is unreachable."""
 
     def show(admin: Admin) -> int:
         path = ("v1", "subscriptions", arguments.subscription, "in-flight")

@@ -1,4 +1,4 @@
-"""`ackd inject`: the webhook that puts the sidecar into pods, and a dry run of it on a file."""
+"""`ackd inject`: serve the webhook that adds the sidecar to pods, or try it on one file."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _add_config(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve or try. Raises ConfigError, OSError."""
+    """Run the chosen action. Raises ConfigError, OSError."""
     settings = inject_settings.load(arguments.config)
     if arguments.action == "try":
         return _try(arguments.pod, settings)
@@ -152,7 +152,7 @@ def _address(text: str, option: str) -> TcpAddress:
 
 
 def _try(file: Path, settings: InjectSettings) -> int:
-    """Print the pod as it would be; 1 and the reason when it would be refused."""
+    """Print the pod with its sidecar; 1 and the reason if the webhook would refuse the pod."""
     text = sys.stdin.read() if str(file) == "-" else file.read_text()
     try:
         pod = json.loads(text)

@@ -1,4 +1,4 @@
-"""`ackd lag`: progress of each partition of a subscription."""
+"""`ackd lag`: show the progress of each partition of a subscription."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print it; 2 when the sidecar refuses, 3 when it is away."""
+    """Print the table; 2 when the sidecar refuses, 3 when it is unreachable."""
 
     def show(admin: Admin) -> int:
         answer = admin.get(("v1", "subscriptions", arguments.subscription, "lag"))
@@ -35,7 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _row(partition: Json) -> list[str]:
-    """Of a partition that another sidecar owns, only the owner is known here."""
+    """One line of the table. Of another sidecar's partition this one knows the owner only."""
     name = clean(f"{partition['topic']}/{partition['partition']}")
     if partition["watermark"] < 0:
         return [name, *[UNKNOWN] * (len(TITLES) - 2), clean(partition["owner"])]

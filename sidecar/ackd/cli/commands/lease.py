@@ -1,4 +1,4 @@
-"""`ackd lease`: look at leases, or settle them, as an application does by HTTP (data port)."""
+"""`ackd lease`: show or settle leases through the data port, as an application does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ackd.cli.figures import clean, cut, moment, until
 
 STDIN = "-"
 SHOWN = 20
-"""Characters of a lease in a message: enough to find it, too few to use it."""
+"""How many characters of a lease the command prints: enough to find it, too few to use it."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,8 +54,9 @@ def _action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """All leases, one after the other; 0, 2 when one was refused (lost, say), 3 when the sidecar or
-    its store is away: then nothing is known of this lease and of those behind it.
+    """Show or settle the leases one by one; 2 when the sidecar refused one (it is lost, say), 3
+    when the sidecar or its store is unreachable: the results of that lease and of all later ones
+    are unknown then.
     """
     body = _BODIES.get(arguments.action, _nothing)
 

@@ -1,4 +1,4 @@
-"""`ackd openapi`: the OpenAPI 3.1 document, made from the routes."""
+"""`ackd openapi`: generate the OpenAPI 3.1 document from the routes and print it."""
 
 from __future__ import annotations
 

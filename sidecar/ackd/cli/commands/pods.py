@@ -1,4 +1,4 @@
-"""`ackd pods`: pods that have a sidecar, and which of them are older than what new pods get."""
+"""`ackd pods`: list pods with a sidecar, and mark those with an older one than new pods get."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print them; 0. Raises ConfigError, ApiError."""
+    """Print the pods. Raises ConfigError, ApiError."""
     found = common.run_loop(_find(arguments, access_of(arguments)))
     shown = [each for each in found if each.old or not arguments.old]
     if arguments.json:
@@ -69,7 +69,7 @@ async def _find(arguments: argparse.Namespace, access: Access) -> list[InjectedS
 
 
 async def _hash_now(arguments: argparse.Namespace, api: Api) -> str:
-    """Raises ConfigError, ApiError."""
+    """Hash of the sidecar that a new pod gets. Raises ConfigError, ApiError."""
     if arguments.config is not None:
         return (await asyncio.to_thread(load, arguments.config)).hash
     namespace, slash, name = arguments.installed.partition("/")

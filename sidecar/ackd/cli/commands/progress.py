@@ -1,4 +1,4 @@
-"""`ackd progress`: a group's progress as JSON, out and in, by the sidecar's admin port."""
+"""`ackd progress`: export or import a group's progress as JSON through a sidecar's admin port."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _action(actions: Any, name: str, text: str) -> argparse.ArgumentParser:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it; 0, 2 when the sidecar refuses, 3 when it is away."""
+    """Run the chosen action; 2 when the sidecar refuses, 3 when it is unreachable."""
     return _export(arguments) if arguments.action == "export" else _import(arguments)
 
 

@@ -1,10 +1,10 @@
-"""`ackd release-group`: hand a group back to plain consumers, and say what they will see twice.
+"""`ackd release-group`: hand a group back to plain consumers, and list what they will see twice.
 
-A plain consumer knows one number per partition. So the group's position becomes the first
-unfinished offset, and what is finished above it is listed: that comes again. What was sent back has
-its only live copy in the group's retry topic, which a plain consumer does not read: such copies are
-listed, and either keep the group from being released, stay there, or are published to their
-origin topic again.
+A plain consumer keeps one offset per partition. The command therefore commits the first unfinished
+offset and lists the finished ranges above it: plain consumers get those messages again. A message
+that ackd moved to the retry topic has its only live copy there, and plain consumers do not read
+that topic. The command lists these copies; `--copies` decides whether they block the release, stay
+unread, or are published to their origin topic again.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(slots=True)
 class ReleasedPartition:
-    """One partition. `position`: what is committed for plain consumers. `finished_above`: ranges
-    [first, end) that are finished and come again; `twice`: how many offsets those are.
+    """`position` is the offset that the command commits for plain consumers. `finished_above` holds
+    the finished ranges [first, end) that they get again, with `twice` offsets in all.
     """
 
     topic: str
@@ -75,8 +75,8 @@ class ReleasedPartition:
 
 @dataclass(slots=True)
 class Copy:
-    """A message whose only live copy is in the retry topic. `below`: its origin lies below the
-    position, so that no plain consumer would see it.
+    """A message whose only live copy is in the retry topic. `below`: its origin is below the
+    committed position, so no plain consumer would see it.
     """
 
     message: str
@@ -91,7 +91,7 @@ class Copy:
 
 @dataclass(slots=True)
 class Leaving:
-    """The whole answer. `blocked`: why it can't be done now; empty when it can."""
+    """The command's answer. `blocked` says why the group can't be released now; empty if it can."""
 
     subscription: str
     group: str
@@ -104,7 +104,9 @@ class Leaving:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print what plain consumers will find, and do it; 2 when it can't be done now."""
+    """Print what plain consumers will find and, without `--plan`, release the group; 2 when
+    something blocks that.
+    """
 
     async def work(settings: Settings) -> Leaving:
         if not (arguments.plan or arguments.no_drain):
@@ -112,7 +114,7 @@ def run(arguments: argparse.Namespace) -> int:
                 blocked = await drain(parts, arguments.drain, _say)
             if blocked:
                 raise RefusedError(blocked)
-        # Opened again: what the sidecars have written meanwhile counts.
+        # Open again, to read what the sidecars wrote while they drained.
         async with opened(settings, arguments.subscription) as parts:
             return await leave(parts, do=not arguments.plan, copies=arguments.copies)
 
@@ -120,12 +122,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _say(line: str) -> None:
-    """For people, beside the answer."""
+    """Print progress to standard error, so that standard output stays one JSON answer."""
     print(f"ackd: {line}", file=sys.stderr, flush=True)
 
 
 async def leave(parts: Parts, *, do: bool, copies: str = "refuse") -> Leaving:
-    """Look at everything and, if nothing is in the way, do it. Raises StoreError, BrokerError."""
+    """Make the plan; with `do`, carry it out if nothing blocks it. Raises StoreError,
+    BrokerError.
+    """
     leaving = Leaving(parts.name, parts.group, await parts.sidecars(), await parts.members())
     positions = {}
     for tp, key in parts.partitions():
@@ -165,7 +169,9 @@ def _blocked(parts: Parts, leaving: Leaving, copies: str) -> str:
 async def _place(
     parts: Parts, tp: TopicPartition, key: LedgerKey
 ) -> tuple[ReleasedPartition, Committed | None]:
-    """What a plain consumer finds in a partition; None without a record: nothing is changed."""
+    """What a plain consumer finds in a partition, and the commit for it: None without a record, as
+    the command changes nothing there.
+    """
     _, end = await parts.consumer.log_range(tp)
     record = parts.records.get(key)
     if record is None:
@@ -218,8 +224,8 @@ class _Retries:
         await self._consumer.close()
 
     async def unfinished(self) -> list[Letter]:
-        """Copies that are not finished. Those of a dead generation are among them: it can't be told
-        from here. Raises StoreError, BrokerError.
+        """Retry copies that are not finished. Copies of a superseded generation are among them, as
+        only their origin record knows the generation. Raises StoreError, BrokerError.
         """
         log, found = self._log, []
         for partition in () if log is None or log.info is None else log.partitions:
@@ -236,8 +242,9 @@ class _Retries:
         return found
 
     async def publish(self, copy: Copy, letter: Letter) -> None:
-        """To its origin topic if nobody would see it else; then the copy is finished. A crash in
-        between publishes it again. Raises BrokerError, StoreError.
+        """Publish the message to its origin topic if plain consumers would not see it otherwise,
+        then finish the copy. After a crash in between the next run publishes it again. Raises
+        BrokerError, StoreError.
         """
         record, origin = letter.record, letter.retry_copy.origin
         if copy.below:

@@ -1,4 +1,4 @@
-"""`ackd report`: service levels from exported traces. Spark is loaded only when it is needed."""
+"""`ackd report`: report service levels from exported traces; loads Spark only when it needs it."""
 
 from ackd_reports.command import add_arguments, run
 

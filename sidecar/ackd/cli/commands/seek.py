@@ -1,6 +1,6 @@
-"""`ackd seek`: move a group's progress, by the sidecar's admin port.
+"""`ackd seek`: move a group's progress through a sidecar's admin port.
 
-Where the sidecar is stands in its configuration (`server.admin_listen`); `--url` names another.
+The configuration says where the sidecar is (`server.admin_listen`), unless `--url` names another.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_way(parser: argparse.ArgumentParser) -> None:
-    """How to do it: options that every move of a group has."""
+    """Declare the options that every command has which moves a group's progress."""
     parser.add_argument("--dry-run", action="store_true", help="only say what would happen")
     parser.add_argument(
         "--pause", action="store_true", help="pause the group before, and resume it afterwards"
@@ -52,7 +52,7 @@ def add_way(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do it; 0, 2 when the sidecar refuses, 3 when it is away."""
+    """Seek as asked; 2 when the sidecar refuses, 3 when it is unreachable."""
     to: object = arguments.to
     if arguments.undo:
         to = "before_reset"
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def move(arguments: argparse.Namespace, verb: str, body: Json) -> int:
-    """Post it, and follow the operation to its end."""
+    """Start the operation at the sidecar and, without `--no-wait`, follow it to its end."""
     with Admin.of(arguments) as admin:
         try:
             return _move(admin, arguments, verb, body | {"dry_run": arguments.dry_run})
@@ -85,7 +85,7 @@ def _move(admin: Admin, arguments: argparse.Namespace, verb: str, body: Json) ->
     try:
         return _begin(admin, arguments, (*base, verb), body)
     finally:
-        # Harmless even while the operation runs: that holds the group by itself.
+        # This is safe while the operation still runs, because it pauses the group itself.
         admin.post((*base, "resume"), {})
 
 
@@ -96,7 +96,7 @@ def _begin(admin: Admin, arguments: argparse.Namespace, path: tuple[str, ...], b
 
 
 def line_of(operation: Json) -> str:
-    """How far it is."""
+    """An operation's state and progress in one line."""
     error = f"; {operation['error']}" if operation["error"] else ""
     done = f"{operation['scanned']} of {operation['total']} partitions"
     as_it_was = f", {operation['skipped']} as they were" if operation["skipped"] else ""

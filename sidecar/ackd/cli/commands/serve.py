@@ -1,4 +1,4 @@
-"""`ackd serve`: the sidecar, until SIGTERM or SIGINT."""
+"""`ackd serve`: run the sidecar until SIGTERM or SIGINT."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until told to stop. Raises what stands in the way of a start."""
+    """Serve until a signal stops the sidecar. Raises AckdError or OSError if it can't start."""
     settings = common.settings_of(arguments)
     output = log.set_up(settings.telemetry)
     malloc.few_arenas()
-    # A client library's native code may end the process without a word: tell where each thread was.
+    # Native code of a client library may kill the process: print where each thread was.
     faulthandler.enable()
     try:
-        from ackd.serve import serve  # noqa: PLC0415  mistakes are told before this is loaded
+        from ackd.serve import serve  # noqa: PLC0415  loaded after the configuration was found to be right
 
         common.run_loop(serve(settings))
     except (AckdError, OSError, KeyboardInterrupt):
@@ -48,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _only_expected(group: BaseExceptionGroup) -> AckdError | OSError | None:
-    """The first failure of a task group in which all are of a kind that we can tell in words."""
+    """The first failure of a group, if `main` can explain all failures of it in a sentence."""
     rest = group.split((AckdError, OSError))
     if rest[0] is None or rest[1] is not None:
         return None

@@ -1,7 +1,8 @@
-"""`ackd store`: what lies in the store, how large it is, and what of it is left over.
+"""`ackd store`: list what the store keeps, measure it, and remove what nobody uses any more.
 
-It asks the store that the configuration names, beside the sidecars. An embedded one is asked by its
-socket while its sidecar runs, and started for the length of the command when it does not.
+The command connects to the configured store itself, while sidecars may be running. It reaches an
+embedded store through the socket of the running sidecar, or starts it for as long as the command
+runs.
 """
 
 from __future__ import annotations
@@ -177,7 +178,7 @@ async def _rm(store: Store, settings: Settings, arguments: argparse.Namespace) -
 
 
 async def _leftovers(survey: Survey, found: Inventory, *, do: bool) -> None:
-    """Old names, and what subscriptions that nobody has keep beside their records."""
+    """Remove old identities, and the shared keys of subscriptions that nobody configures."""
     verb = "removed" if do else "would remove"
     gone = set(found.orphans)
     for each in found.identities:

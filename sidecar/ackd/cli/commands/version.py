@@ -1,4 +1,4 @@
-"""`ackd version`: the version, and with `--all` what it runs on and which adapters there are."""
+"""`ackd version`: print the version; `--all` adds Python, libraries and installed adapters."""
 
 from __future__ import annotations
 

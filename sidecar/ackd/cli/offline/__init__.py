@@ -1,1 +1,1 @@
-"""What commands share that work on store and broker while no sidecar does."""
+"""Code for commands that work on store and broker themselves, without a running sidecar."""

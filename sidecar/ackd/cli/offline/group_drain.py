@@ -1,7 +1,7 @@
 """Drains a subscription from outside: sidecars deliver nothing new, open leases end.
 
-The pause is the group's (`ackd.engine.base.live`): every sidecar learns of it, also one that starts
-later. The command writes it straight into the store, so it needs nobody's admin port.
+The drain pauses the whole group (`ackd.engine.base.live`), so every sidecar learns of it, even one
+that starts later. The command writes the pause into the store itself and needs no admin port.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ackd.errors import StoreError
 REASON = "ackd release-group"
 TRIES = 10
 HEARD_MS = UNCONFIRMED_MS + 500
-"""By then every sidecar knows of the pause, or may not deliver any more (R11)."""
+"""After this time every sidecar either knows of the pause or may no longer deliver (R11)."""
 POLL_MS = 500
 _NEVER_THERE = b"?"
 
@@ -35,8 +35,8 @@ Say = Callable[[str], None]
 async def drain(parts: Parts, most_ms: int, say: Say) -> str:
     """Pause the group and wait until no lease is open, then until its sidecars have stopped.
 
-    Returns why that was not so in time, else empty. Then, or when it is interrupted, it ends the
-    pause. Raises StoreError, BrokerError.
+    Returns the reason if that takes longer than `most_ms`, else an empty text. On such a reason,
+    and when somebody interrupts it, `drain` ends its own pause. Raises StoreError, BrokerError.
     """
     if not await parts.sidecars():
         return ""
@@ -45,7 +45,7 @@ async def drain(parts: Parts, most_ms: int, say: Say) -> str:
     end_ms = start_ms + most_ms
     say(f"{parts.name} is paused; waiting for its leases to end")
     try:
-        # Set once both waits are over: each may be interrupted.
+        # `blocked` stays "interrupted" unless both waits return.
         blocked = await _rest(parts, start_ms + HEARD_MS, end_ms) or await _stopped(
             parts, end_ms, say
         )
@@ -57,7 +57,7 @@ async def drain(parts: Parts, most_ms: int, say: Say) -> str:
 
 
 async def _rest(parts: Parts, from_ms: int, end_ms: int) -> str:
-    """Wait until no lease is open; returns why some are, else empty."""
+    """Wait until no lease is open; returns how many still are at `end_ms`, else an empty text."""
     keys = await _keys(parts)
     while True:
         await asyncio.sleep(POLL_MS / 1000)
@@ -69,7 +69,7 @@ async def _rest(parts: Parts, from_ms: int, end_ms: int) -> str:
 
 
 async def _stopped(parts: Parts, end_ms: int, say: Say) -> str:
-    """Wait for the sidecars to stop; returns which still run, else empty."""
+    """Wait for the sidecars to stop; returns which still run at `end_ms`, else an empty text."""
     say("no lease is open any more: stop the sidecars now (SIGTERM)")
     while sidecars := await parts.sidecars() or await parts.members():
         if _now_ms() >= end_ms:
@@ -79,7 +79,7 @@ async def _stopped(parts: Parts, end_ms: int, say: Say) -> str:
 
 
 async def _keys(parts: Parts) -> list[LedgerKey]:
-    """Keys of records that may have leases: the topics', and those of the retry topic."""
+    """Keys of all records that may have leases: those of the topics and of the retry topic."""
     keys = [key for _, key in parts.partitions()]
     consumer = parts.reading(retry_topic(parts.broker, parts.name, parts.settings).name)
     await consumer.start()
@@ -92,7 +92,7 @@ async def _keys(parts: Parts) -> list[LedgerKey]:
 
 
 async def _leases(parts: Parts, key: LedgerKey) -> int:
-    """Live leases of a record in its present state."""
+    """How many leases of a record have not ended yet, by the store's clock."""
     look = Open(key, OWNER, rollback_epoch=0, incarnation=0, grace_ms=0, peek=True)
     snapshot = await parts.store.open(look)
     if snapshot.verdict is not CallStatus.OK:
@@ -102,7 +102,7 @@ async def _leases(parts: Parts, key: LedgerKey) -> int:
 
 
 async def _pause(parts: Parts) -> bool:
-    """Pause the group. False: somebody else had paused it already, without an end."""
+    """Pause the group. False if it was paused already, without a time at which that ends."""
     made = False
 
     def edit(live: Live) -> Live:
@@ -116,7 +116,7 @@ async def _pause(parts: Parts) -> bool:
 
 
 async def _change(parts: Parts, edit: Callable[[Live], Live]) -> None:
-    """Edit the live value as the sidecars do. Raises StoreError."""
+    """Edit the group's live settings by compare-and-set, as sidecars do. Raises StoreError."""
     there = await parts.store.set_live(parts.name, _NEVER_THERE, b"")
     for _ in range(TRIES):
         live = read_live(there)

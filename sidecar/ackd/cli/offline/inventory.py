@@ -1,4 +1,4 @@
-"""What of a store's keys belongs to what is configured here, and what is left over from earlier."""
+"""Sorts a store's keys into those that this configuration uses and those that are left over."""
 
 from __future__ import annotations
 
@@ -17,15 +17,16 @@ from ackd.ports import Broker, ConsumerSpec, Member
 from ackd.store.survey import FoundKeys, Survey
 
 DEAD_SUFFIX = "!dead"
-"""Behind a subscription's name in the records of its dead letters."""
+"""Suffix of a subscription's name in the records of its dead letters."""
 BROKER_S = 20.0
 
 
 @dataclass(slots=True)
 class KnownNames:
-    """What a broker says of one subscription: its cluster, and its topics' names by identity.
+    """What a broker reports of one subscription: the cluster, and topic identity -> topic name.
 
-    `error`: why nothing is known; then nothing is called left over for its topic or cluster.
+    `error` says why the broker reported nothing. Then no record counts as left over because of its
+    topic or cluster.
     """
 
     cluster: str = ""
@@ -35,7 +36,7 @@ class KnownNames:
 
 @dataclass(slots=True)
 class StoreRow:
-    """A record. `orphan`: why nothing uses it any more; `owner`: a living sidecar that does."""
+    """A record. `orphan`: why nothing uses it any more; `owner`: the living sidecar that has it."""
 
     found: FoundKeys
     topic: str = ""
@@ -45,7 +46,7 @@ class StoreRow:
 
     def as_json(self) -> dict[str, object]:
         key = self.found.key
-        assert key is not None  # noqa: S101 -- rows are made of records only
+        assert key is not None  # noqa: S101 -- only records become rows
         return {
             "cluster": key.cluster,
             "subscription": key.subscription,
@@ -63,7 +64,7 @@ class StoreRow:
 
 @dataclass(slots=True)
 class KnownIdentity:
-    """A sidecar's name that the store remembers. `state`: living, silent, left or forgotten."""
+    """A sidecar's identity in the store. `state`: living, silent, left or forgotten."""
 
     subscription: str
     name: str
@@ -73,15 +74,16 @@ class KnownIdentity:
 
     @property
     def old(self) -> bool:
-        """Nothing will miss it."""
+        """Whether the identity may be removed: its sidecar left, or has been silent for long."""
         hour = self.silent_ms is None or self.silent_ms >= FORGET_MS
         return self.state == "left" or (self.state != "living" and hour)
 
 
 @dataclass(slots=True)
 class Inventory:
-    """Everything. `rest`: what is no record; `orphans` in it are subscriptions nobody configures
-    and no sidecar of which lives.
+    """All that the store keeps: records in `rows`, other keys in `rest`. `unknown`: subscription ->
+    why its broker reported nothing. `orphans`: subscriptions that this configuration does not have
+    and that have no living sidecar.
     """
 
     rows: list[StoreRow]
@@ -92,7 +94,7 @@ class Inventory:
 
 
 async def ask_brokers(settings: Settings) -> dict[str, KnownNames]:
-    """Ask the brokers of all subscriptions; each for a bounded time. Never raises."""
+    """Ask the brokers about all subscriptions, each for `BROKER_S` at most. Never raises."""
     brokers: dict[str, Broker | AckdError] = {}
     for name, each in settings.brokers.items():
         try:
@@ -122,7 +124,7 @@ async def _known(broker: Broker, name: str, settings: SubscriptionSettings) -> K
     await broker.start()
     own = (retry_topic(broker, name, settings).name, dead_letter_topic(broker, name, settings).name)
     topics = {}
-    # One by one: a pattern never takes in ackd's own topics.
+    # One by one, because a pattern never matches ackd's own topics.
     for wanted in (settings.topics, (own[0],), (own[1],)):
         spec = ConsumerSpec(settings.group or name, wanted, client_id="ackd-store", joins=False)
         consumer = broker.consumer(spec)
@@ -137,7 +139,7 @@ async def _known(broker: Broker, name: str, settings: SubscriptionSettings) -> K
 
 
 async def take(survey: Survey, settings: Settings, known: dict[str, KnownNames]) -> Inventory:
-    """Look at the whole store. `known` empty: brokers were not asked. Raises StoreError."""
+    """Survey the whole store. `known` is empty if nobody asked the brokers. Raises StoreError."""
     everything = await survey.everything()
     members = await survey.members()
     rows = [_row(each, settings, known, members) for each in everything if each.key is not None]
@@ -159,14 +161,14 @@ async def take(survey: Survey, settings: Settings, known: dict[str, KnownNames])
 
 
 def _is_here(name: str, settings: Settings) -> bool:
-    """A subscription of this configuration, or one sidecar's own place in one that broadcasts."""
+    """Whether this configuration has the subscription; a broadcast one has a name per sidecar."""
     base, at, _ = name.rpartition("@")
     each = settings.subscriptions.get(base) if at else None
     return name in settings.subscriptions or (each is not None and is_broadcast(each))
 
 
 def is_living(member: Member) -> bool:
-    """It beats, and has not said that it goes."""
+    """Whether the sidecar sends heartbeats and has not announced that it leaves."""
     return member.silent_ms < SILENT_MS and not read_note(member.note).left
 
 
@@ -177,7 +179,7 @@ def _row(
     members: dict[str, list[Member]],
 ) -> StoreRow:
     key = found.key
-    assert key is not None  # noqa: S101 -- called for records only
+    assert key is not None  # noqa: S101 -- only records get here
     subscription = key.subscription.removesuffix(DEAD_SUFFIX)
     _, at, identity = key.cluster.partition("@")
     place = f"{subscription}@{identity}" if at else subscription
@@ -188,7 +190,8 @@ def _row(
         row.orphan = "its subscription is not in this configuration"
         return row
     if at:
-        # One sidecar's own progress; only its name says whether that sidecar will come back.
+        # A broadcasting sidecar's own progress. Nobody but the operator knows whether that sidecar
+        # will come back.
         if not is_broadcast(settings.subscriptions[subscription]):
             row.orphan = f"it is of {identity}, and the subscription broadcasts no more"
         return row
@@ -211,7 +214,7 @@ def _identity(subscription: str, member: Member) -> KnownIdentity:
 
 
 def refused(row: StoreRow) -> str:
-    """Why a record must not be removed; empty when it may."""
+    """The reason why nobody may remove the record now; an empty text if it may be removed."""
     if row.owner:
         return f"the living sidecar {row.owner} owns it"
     if row.living and not row.orphan:
@@ -227,7 +230,7 @@ def select(
     topic_id: str,
     partition: int,
 ) -> list[StoreRow]:
-    """What an operator named: left-over records, or a subscription's. `partition` -1 = all."""
+    """The rows that an operator named: orphans, or a subscription's; `partition` -1 = all."""
     found = []
     for row in rows:
         key = row.found.key

@@ -1,7 +1,7 @@
-"""Reading files of progress: ackd's own export, and what RocketMQ's clients keep on their disk.
+"""Reads files of progress: ackd's own export, and `offsets.json` of RocketMQ's clients.
 
-A push consumer that broadcasts keeps its offsets in `offsets.json`. Its Java client writes the map
-with objects as keys, which is no JSON:
+A broadcasting push consumer keeps its offsets in `offsets.json`. The Java client writes a map with
+objects as keys, which is not valid JSON:
 `{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"t"}:7}}` (class LocalFileOffsetStore of
 apache/rocketmq). Members may be in any order and on lines of their own.
 """
@@ -19,10 +19,10 @@ _decode = json.JSONDecoder().raw_decode
 
 
 def read_progress(text: str, broker: str | None = None) -> Json:
-    """The body of an import: `partitions` and what else an export says.
+    """The body of an import request: `partitions`, and the other fields of an export.
 
-    `broker`: whose queues of an `offsets.json` are meant; needed when it has queues of several.
-    Raises ConfigError.
+    `broker` selects the queues of one broker from an `offsets.json` that has several. Raises
+    ConfigError.
     """
     try:
         found = json.loads(text)
@@ -40,7 +40,7 @@ def read_progress(text: str, broker: str | None = None) -> Json:
 
 
 def _queues(text: str) -> list[tuple[str, str, int, int]]:
-    """(broker, topic, queue, offset) of each. Raises ValueError, KeyError, TypeError."""
+    """(broker, topic, queue, offset) of each entry. Raises ValueError, KeyError, TypeError."""
     at = _after(text, _after(text, 0, "{"), f'"{_TABLE}"')
     at = _after(text, _after(text, at, ":"), "{")
     found: list[tuple[str, str, int, int]] = []
@@ -72,7 +72,7 @@ def _after(text: str, at: int, word: str) -> int:
 
 
 def _positions(queues: list[tuple[str, str, int, int]], broker: str | None) -> list[Json]:
-    """A queue is a partition. An offset below 0 says that there is no progress."""
+    """A position per queue, a partition here. Offsets below 0 mean no progress: left out."""
     brokers = sorted({name for name, *_ in queues})
     if broker is None and len(brokers) > 1:
         raise ConfigError(f"the file has queues of {', '.join(brokers)}: say --broker NAME")

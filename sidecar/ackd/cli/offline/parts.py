@@ -1,4 +1,4 @@
-"""Store and broker for commands that work on one subscription while no sidecar does."""
+"""Store and broker of one subscription, for commands that work without a running sidecar."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ T = TypeVar("T", bound="DataclassInstance")
 
 @dataclass(slots=True)
 class Parts:
-    """Connected store and broker. `groups` None: the broker can't look at groups from outside."""
+    """Connected store and broker. `groups` is None if the broker shows no groups from outside."""
 
     name: str
     settings: SubscriptionSettings
@@ -59,7 +59,7 @@ class Parts:
         return self.broker if isinstance(self.broker, Groups) else None
 
     def partitions(self) -> list[tuple[TopicPartition, LedgerKey]]:
-        """All partitions of its topics, with their records' keys."""
+        """All partitions of the subscription's topics, with the keys of their records."""
         return [
             (TopicPartition(info.topic, number), self.key(info, number))
             for info in sorted(self.topics, key=lambda each: each.topic)
@@ -95,7 +95,7 @@ class Parts:
         return snapshot
 
     async def finish(self, key: LedgerKey, offset: int) -> None:
-        """Finish an offset: nobody has to work on its message any more. Raises StoreError."""
+        """Mark an offset as finished: nobody gets its message any more. Raises StoreError."""
         snapshot = await self.open(key)
         hole = Gap(offset, offset + 1)
         (reply,) = await self.store.apply(
@@ -105,14 +105,16 @@ class Parts:
             raise StoreDataError(f"the record {key.text()} is {reply.verdict.name}")
 
     def reading(self, topic: str) -> Consumer:
-        """A consumer that only reads; the caller closes it."""
+        """A consumer that reads a topic without joining the group; the caller closes it."""
         spec = ConsumerSpec(self.group, (topic,), client_id="ackd-reader", joins=False)
         return self.broker.consumer(spec)
 
 
 @asynccontextmanager
 async def opened(settings: Settings, name: str) -> AsyncIterator[Parts]:
-    """Connect to what one subscription needs. Raises RefusedError, StoreError, BrokerError."""
+    """Connect to the store and broker of a subscription. Raises RefusedError, StoreError,
+    BrokerError.
+    """
     subscription = settings.subscriptions.get(name)
     if subscription is None:
         raise RefusedError(f"there is no subscription {name!r} in this configuration")
@@ -154,7 +156,7 @@ def answer(
     work: Callable[[Settings], Coroutine[None, None, T]],
     done: Callable[[T], bool],
 ) -> int:
-    """Print the result of `work` as JSON; 2 when it is refused, or not `done`."""
+    """Print the result of `work` as JSON; 2 if `work` raises RefusedError, or `done` says no."""
     settings = common.settings_of(arguments)
     logging.getLogger().addHandler(logging.NullHandler())
     try:

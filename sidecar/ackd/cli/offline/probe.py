@@ -1,4 +1,4 @@
-"""Tries the parts that a configuration names: store, brokers, topics; each for a bounded time."""
+"""Tries to reach all that a configuration names, for `TRY_S_MAX` each: store, brokers, topics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """What became of one try."""
+    """Whether one part could be reached, and details for people."""
 
     part: str
     level: Level
@@ -34,7 +34,7 @@ class ProbeResult:
 
 
 async def probe(settings: Settings) -> list[ProbeResult]:
-    """Try everything, side by side; results in the order of the configuration."""
+    """Try all parts concurrently; the results have the configuration's order."""
     tries = [_store(settings)]
     tries += [_broker(settings, name, broker) for name, broker in settings.brokers.items()]
     return [result for results in await asyncio.gather(*tries) for result in results]
@@ -53,7 +53,7 @@ async def _store(settings: Settings) -> list[ProbeResult]:
         return [ProbeResult(part, FAILED, _reason(error))]
     finally:
         await store.close()
-    # As in readiness: what the store itself reports is for the operator, and does not hold it back.
+    # As in readiness: troubles that the store reports concern the operator; the store still serves.
     return [
         ProbeResult(part, OK, "answers"),
         *(ProbeResult(part, WARN, each.detail) for each in troubles),
@@ -67,7 +67,7 @@ def _reason(error: AckdError | TimeoutError) -> str:
 async def _broker(settings: Settings, name: str, broker: BrokerSettings) -> list[ProbeResult]:
     part = f"broker {name} ({broker.adapter})"
     try:
-        # Loading a client library reads files.
+        # In a thread, because loading a client library reads files.
         adapter = await asyncio.to_thread(find_adapter, broker.adapter)
         opened = adapter.open(name, broker.options)
     except AckdError as error:
@@ -104,7 +104,7 @@ async def _topic(broker: Broker, subscription: str, topic: str) -> ProbeResult:
     except AckdError as error:
         return ProbeResult(part, FAILED, str(error))
     if count is None:
-        # Not a failure: a topic may be made later, by its first publisher.
+        # Not a failure: the first publisher may create the topic later.
         return ProbeResult(part, WARN, "is not there yet")
     return ProbeResult(part, OK, f"{count} partition{'' if count == 1 else 's'}")
 
