@@ -15,8 +15,9 @@ from ackd.core.record.operations import (
     Settle,
 )
 from ackd.core.record.protocol import CallStatus, Open, OpResult, RecordCall, RecordReply, Snapshot
+from ackd.core.record.settles import OF_VERB
 from ackd.core.record.state import PartitionRecord
-from ackd.core.record.transitions import SETTLES, Outcome, State, Verb
+from ackd.core.record.transitions import Outcome, State, Verb
 from tests.simulation.mutant import Mutant
 from tests.simulation.parts import Parts
 from tests.simulation.plan import FAILOVER, PROMOTED, PROMOTED_KEYS, Story
@@ -89,7 +90,7 @@ class OriginsArePassed(WrongStore):
     def decided(self, record: PartitionRecord, op: Op, result: OpResult) -> OpResult:
         """Lost at once. An ack is kept whatever comes."""
         del record
-        asked = op.verb in SETTLES and op.verb is not Verb.ACK
+        asked = op.verb in OF_VERB and op.verb is not Verb.ACK
         waits = result.outcome is Outcome.UNREPAIRED and result.state is State.FINISHED
         return result._replace(outcome=Outcome.LOST) if asked and waits else result
 

@@ -71,7 +71,13 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "ackd.options": (),
     "ackd.ports": ("ackd.core", "ackd.errors", "ackd.options"),
     # What can be asked of a running sidecar: values and protocols, shared by engine, HTTP and push.
-    "ackd.api": ("ackd.core.ids", "ackd.core.origin", "ackd.errors", "ackd.ports"),
+    "ackd.api": (
+        "ackd.core.ids",
+        "ackd.core.origin",
+        "ackd.core.record.settles",
+        "ackd.errors",
+        "ackd.ports",
+    ),
     "ackd.config": BASE,
     "ackd.telemetry": (*BASE, "ackd.config"),
     "ackd.store": (*BASE, "ackd.config", "ackd.telemetry"),
@@ -105,7 +111,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "ackd_demo": ("ackd.errors", "ackd_torture"),
     "ackd_demo.command": ("ackd.errors", "ackd.cli.exit_codes", "ackd_demo", "ackd_torture"),
     # A client of the admin port, as other commands are.
-    "ackd_top": ("ackd.cli", "ackd.errors"),
+    "ackd_top": ("ackd.cli", "ackd.core.record.settles", "ackd.errors"),
     # Others run it on their adapters: it knows the ports and how adapters are found.
     "ackd_testing": (*BASE, "ackd.config"),
     "ackd_adapters": BASE,

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ackd.core.record.settles import OF_VERB
 from ackd.core.record.transitions import LATE_PHASE, TABLE, Phase, State, Verb, mermaid, step
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "states.md"
 VERBS = (
     Verb.GRANT,
-    Verb.ACK,
-    Verb.RETRY,
-    Verb.EXTEND,
-    Verb.DEAD,
-    Verb.RELEASE,
+    *OF_VERB,
     Verb.MOVE_TO_RETRY,
     Verb.MARK_DEAD,
     Verb.PLACE_COPY,

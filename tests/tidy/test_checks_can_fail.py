@@ -12,6 +12,7 @@ from tests.tidy.dependence import circles, dependence
 from tests.tidy.feeding import unfed_metrics
 from tests.tidy.lua import lua_bare_index, lua_function_size
 from tests.tidy.sources import Source, read_sources
+from tests.tidy.verb_lists import verb_lists
 from tests.tidy.words import forbidden_words, tracked_files
 
 Check = Callable[[Iterable[Source]], Iterator[str]]
@@ -27,6 +28,7 @@ SOURCE_CHECKS: list[Check] = [
     checks.class_size,
     unfed_metrics,
     ledger_is_closed,
+    verb_lists,
 ]
 
 METRICS = '''"""."""
@@ -116,6 +118,16 @@ PLANTED: list[tuple[Check, str, str]] = [
     (checks.annotated, "tests/test_a.py", '"""."""\ndef f(*, a) -> None: ...\n'),
     (checks.annotated, "tests/test_a.py", '"""."""\ndef f(**a) -> None: ...\n'),
     (checks.annotated, "tests/test_a.py", '"""."""\nclass A:\n    def f(self): ...\n'),
+    *(
+        (verb_lists, "sidecar/ackd/engine/base/bad.py", f'"""."""\n{text}\n')
+        for text in (
+            'VERBS = ("ack", "dead", "retry")',
+            "A = {Outcome.ACKED: 1, Outcome.DEAD: 2, Outcome.RETRYING: 3}",
+            "A = {1: Status.ACKED, 2: Status.DEAD, 3: Status.RETRYING}",
+            "A = {(Verb.ACK, 1), (Verb.DEAD, 1), (Verb.RETRY, 2)}",
+            "match x:\n case Outcome.ACKED: 1\n case Outcome.DEAD: 1\n case Outcome.RETRYING: 1",
+        )
+    ),
     (ledger_is_closed, "sidecar/ackd/engine/base/run.py", written("part.ledger.dirty = True")),
     (
         ledger_is_closed,

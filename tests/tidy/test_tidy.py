@@ -17,6 +17,7 @@ from tests.tidy.dependence import circles, dependence
 from tests.tidy.feeding import unfed_metrics
 from tests.tidy.lua import lua_bare_index, lua_function_size
 from tests.tidy.sources import Source, read_sources
+from tests.tidy.verb_lists import verb_lists
 from tests.tidy.words import forbidden_words, tracked_files
 
 ARCHITECTURE_LINES_MAX = 150
@@ -45,6 +46,7 @@ def sources() -> list[Source]:
         checks.class_size,
         unfed_metrics,
         ledger_is_closed,
+        verb_lists,
     ],
     ids=lambda check: check.__name__,
 )

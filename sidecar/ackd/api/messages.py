@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Protocol
 
 from ackd.api.control import Cancel, CancelTo, Pause, Scope
@@ -15,32 +14,11 @@ from ackd.api.dead_letters import DeadLetterApi
 from ackd.api.outbox import OutboxApi
 from ackd.api.progress import ProgressApi
 from ackd.core.origin import Origin
+from ackd.core.record.settles import SettleVerb, Status
 from ackd.errors import AckdError
 from ackd.ports import Capabilities, Outgoing, Record, Stored
 
-
-class SettleVerb(StrEnum):
-    """What a settle item asks for (`do` on the wire)."""
-
-    ACK = "ack"
-    RETRY = "retry"
-    EXTEND = "extend"
-    DEAD = "dead"
-    RELEASE = "release"
-
-
-class Status(StrEnum):
-    """What became of a settle item (`status` on the wire)."""
-
-    ACKED = "acked"
-    ALREADY_ACKED = "already_acked"
-    RETRYING = "retrying"
-    EXTENDED = "extended"
-    DEAD = "dead"
-    RELEASED = "released"
-    LOST = "lost"
-    INVALID = "invalid"
-    UNAVAILABLE = "unavailable"
+__all__ = ["SettleVerb", "Status"]  # of the core, which decides what a settle does
 
 
 @dataclass(slots=True)

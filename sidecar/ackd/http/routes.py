@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ackd.api.messages import Explanation, SubscriptionView
+from ackd.core.record.settles import SETTLES, SettleRule
 from ackd.http.formats import model
 from ackd.http.formats.model import DELAY_MS_MAX, INT32_MAX
 from ackd.http.formats.negotiation import CE_BATCH, CE_JSON, JSON, NDJSON, OCTETS, SSE
@@ -12,7 +13,7 @@ from ackd.http.handlers.control_routes import CONTROL
 from ackd.http.handlers.dead_letters_routes import DEAD_ROUTES
 from ackd.http.handlers.outbox_routes import OUTBOX_ROUTES, PREFER
 from ackd.http.handlers.progress_routes import PROGRESS_ROUTES
-from ackd.http.server.router import BOTH, PROBED, Content, Handler, Param, Route, RouteAnswer
+from ackd.http.server.router import BOTH, PROBED, Content, Param, Route, RouteAnswer
 
 _TEXT: dict[str, object] = {"type": "string"}
 _SUBSCRIPTION = "/v1/subscriptions/{subscription}"
@@ -138,39 +139,21 @@ SETTLE = Route(
 )
 
 
-def _single(verb: str, text: str, handler: Handler, body: object) -> Route:
+def _single(rule: SettleRule) -> Route:
     return Route(
         "POST",
-        f"{_LEASE}/{verb}",
-        verb,
-        text,
-        handler,
+        f"{_LEASE}/{rule.do.value}",
+        rule.do.value,
+        rule.text,
+        settle.ONE[rule.do],
         "settle",
         (RouteAnswer(200, "ackd has stored the result durably.", (Content(JSON, model.Result),)),),
-        body=(Content(JSON, body),),
+        body=(Content(JSON, model.OPTIONS[rule.do]),),
         problems=(410, 503),
     )
 
 
-_SINGLE = (
-    _single("ack", "The message is done.", settle.ack, model.NoOptions),
-    _single(
-        "retry",
-        "The message failed: deliver it again after a delay.",
-        settle.retry,
-        model.RetryOptions,
-    ),
-    _single("extend", "Keep the lease for longer.", settle.extend, model.ExtendOptions),
-    _single(
-        "dead", "Give the message up: it becomes a dead letter.", settle.dead, model.DeadOptions
-    ),
-    _single(
-        "release",
-        "Give the message back. The attempt does not count.",
-        settle.release,
-        model.NoOptions,
-    ),
-)
+_SINGLE = tuple(_single(rule) for rule in SETTLES.values())
 
 _LOOK = Route(
     "GET",

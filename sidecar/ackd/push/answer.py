@@ -21,13 +21,14 @@ import msgspec
 
 from ackd.api.messages import SettleItem, SettleVerb
 from ackd.config.units import HOUR_MS
+from ackd.core.record.settles import SETTLES, Due
 from ackd.http.formats.model import DELAY_MS_MAX, Item
 
 RETRY_AFTER_MS_MIN = 100
 RETRY_AFTER_MS_MAX = HOUR_MS
 _PRESSURE = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 _DIGITS_MAX = 12
-_VERBS = {"ack": SettleVerb.ACK, "retry": SettleVerb.RETRY, "dead": SettleVerb.DEAD}
+_VERBS = {rule.do.value: rule for rule in SETTLES.values() if rule.push}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +57,13 @@ class PushVerdict:
 def judge(status: int, headers: Mapping[str, str], now_ms: int) -> PushVerdict:
     """Apply the table. `now_ms` is Unix time, for a `Retry-After` that is a date."""
     delay_ms = _number(headers.get("Ackd-Delay-Ms", ""), DELAY_MS_MAX)
-    verb = _VERBS.get(headers.get("Ackd-Do", "").strip().lower())
-    if verb is not None:
-        retry = verb is SettleVerb.RETRY
+    rule = _VERBS.get(headers.get("Ackd-Do", "").strip().lower())
+    if rule is not None:
         return PushVerdict(
-            verb,
-            verb.value,
-            delay_ms=delay_ms if retry else None,
-            reason=None if verb is SettleVerb.ACK else f"the application said {verb.value}",
+            rule.do,
+            rule.do.value,
+            delay_ms=delay_ms if rule.due is Due.DELAY else None,
+            reason=f"the application said {rule.do.value}" if rule.reason else None,
             explicit=True,
         )
     if status == HTTPStatus.ACCEPTED:

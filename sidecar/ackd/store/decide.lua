@@ -197,8 +197,8 @@ local function transition(verb, offset, fence, rollback_epoch, attempt, arg, gro
         when_ms, first = arg == 0 and now or arg, group == 0 and floor(now / 1000) or group
         h_fence = max(h_fence, fence)
       else
-        when_ms = verb == Verb.RETRY and now + arg or verb == Verb.RELEASE and now or 0
-        if (verb == Verb.RELEASE or verb == Verb.RETRY and counted == 0)
+        when_ms = In.DELAYED(verb) and now + arg or In.AT_ONCE(verb) and now or 0
+        if (In.UNCOUNTED(verb) or In.COUNT_ASKED(verb) and counted == 0)
             and releases < Bound.RELEASES_MAX then
           releases = releases + 1
           s_attempt = max(s_attempt - 1, 0)

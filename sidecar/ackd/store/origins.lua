@@ -9,8 +9,7 @@ local fences = {}
 
 local function answer(outcome, state, attempt, fence, when_ms, first_s_, late, offset)
   results[#results + 1] = pack(RESULT, outcome, state, attempt, fence, when_ms, first_s_, late)
-  if term == 0 and (outcome == Outcome.ACKED or outcome == Outcome.RETRYING
-      or outcome == Outcome.EXTENDED or outcome == Outcome.DEAD or outcome == Outcome.RELEASED) then
+  if term == 0 and In.JOURNALED(outcome) then
     journal[#journal + 1] = pack(JOURNAL, offset, outcome, when_ms, fence, attempt)
   end
 end

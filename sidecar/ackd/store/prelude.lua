@@ -9,7 +9,8 @@
 --   t     hash: texts that workers reported, by offset (core/record/texts.py); o: zset, offset -> order of writing
 -- Meta fields: c, h = head (packed below), o = owner, r = server run, b<n> and s<n> = that chunk lives,
 -- t = totals of what is in `t`, d = bounds of what is over in an unknown way (core/record/doubt.py).
--- Names like `Verb.ACK` are replaced by numbers when the script is loaded (see scripts.py).
+-- Names like `Verb.ACK` are replaced by numbers when the script is loaded (see scripts.py), `In.` and a set by
+-- comparisons with its members.
 local call, pack, unpack_ = redis.call, struct.pack, struct.unpack
 local floor, max, byte, char, sub = math.floor, math.max, string.byte, string.char, string.sub
 

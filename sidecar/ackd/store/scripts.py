@@ -16,6 +16,7 @@ from importlib.resources import files
 from ackd.core.ledger.bitmap import CHUNK_BYTES
 from ackd.core.record import copies, maintenance, protocol, slot, state, texts, transitions
 from ackd.core.record import decide as record
+from ackd.core.record.settles import OF_VERB, Count, Due
 from ackd.store import codec
 
 _NUMBERS: dict[str, dict[str, int]] = {
@@ -56,8 +57,8 @@ _NUMBERS |= {
     "Line": _places(("FIRST", "LAST", "COUNT")),
     # Verbs are asked for by their range, in the order of `transitions.Verb`.
     "Verbs": {
-        "SETTLE_FIRST": min(transitions.SETTLES),
-        "SETTLE_LAST": max(transitions.SETTLES),
+        "SETTLE_FIRST": min(OF_VERB),
+        "SETTLE_LAST": max(OF_VERB),
         "MOVE_FIRST": transitions.Verb.MOVE_TO_RETRY,
         "MOVE_LAST": transitions.Verb.PLACE_COPY,
         "SLOT_LAST": transitions.Verb.LOOK_UP,
@@ -76,6 +77,23 @@ _ENUMS: tuple[type[IntEnum], ...] = (
 _NUMBERS |= {enum.__name__: {m.name: int(m) for m in enum} for enum in _ENUMS}
 _NAME = re.compile(r"\b(" + "|".join(_NUMBERS) + r")\.([A-Z_]+)\b")
 _TABLE = "--[[TABLE]] nil"
+
+_SETS: dict[str, Iterable[int]] = {
+    "JOURNALED": record.JOURNALED,
+    "REASONED": texts.REASONED,
+    "NOTED": texts.NOTED,
+    "DELAYED": [verb for verb, rule in OF_VERB.items() if rule.due is Due.DELAY],
+    "AT_ONCE": [verb for verb, rule in OF_VERB.items() if rule.due is Due.NOW],
+    "UNCOUNTED": [verb for verb, rule in OF_VERB.items() if rule.count is Count.NEVER],
+    "COUNT_ASKED": [verb for verb, rule in OF_VERB.items() if rule.count is Count.ASKED],
+}
+_AMONG = re.compile(r"\bIn\.([A-Z_]+)\((\w+)\)")
+
+
+def _among(match: re.Match[str]) -> str:
+    """`In.NOTED(outcome)` as comparisons, which cost a script less than a table that it makes."""
+    tests = [f"{match[2]} == {number}" for number in sorted(map(int, _SETS[match[1]]))]
+    return f"({' or '.join(tests) or 'false'})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +115,7 @@ def source(*parts: str) -> str:
     """Join `.lua` files of this folder and fill in numbers and the table."""
     folder = files("ackd.store")
     text = "\n".join((folder / f"{part}.lua").read_text() for part in parts)
-    text = text.replace(_TABLE, transitions.lua_table())
+    text = _AMONG.sub(_among, text.replace(_TABLE, transitions.lua_table()))
     return _NAME.sub(lambda match: str(_NUMBERS[match[1]][match[2]]), text)
 
 

@@ -67,10 +67,10 @@ E.joined = function(outcome, known, first, last, note)
     k_first, k_last = sub(known, 5, 4 + size_first), sub(known, 5 + size_first, 4 + size_first + size_last)
     k_note = sub(known, 5 + size_first + size_last)
   end
-  if outcome == Outcome.EXTENDED then return k_first, k_last, note end
+  if In.NOTED(outcome) then return k_first, k_last, note end
   if first == "" then first = last end
   if k_first ~= "" then first = k_first end
-  if outcome == Outcome.RETRYING or outcome == Outcome.DEAD then
+  if In.REASONED(outcome) then
     return first, last ~= "" and last or k_last, k_note
   elseif outcome == Outcome.DONE then
     return first, k_last ~= "" and k_last or last, k_note ~= "" and k_note or note

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from itertools import product
 
+from ackd.core.record.settles import SettleVerb
 from ackd.telemetry.metrics import Metrics
-
-VERBS = ("ack", "retry", "extend", "dead", "release")
 
 
 def begin(metrics: Metrics, subscription: str) -> None:
@@ -25,8 +24,8 @@ def begin(metrics: Metrics, subscription: str) -> None:
         family.at(subscription)
     for reason in ("slow-reader", "malformed"):
         metrics.log_dropped.at(reason)
-    for verb in VERBS:
-        metrics.lost_settles.at(subscription, verb)
+    for verb in SettleVerb:
+        metrics.lost_settles.at(subscription, verb.value)
     for decision in ("accepted", "refused"):
         metrics.external_commits.at(subscription, decision)
     for outcome in ("done", "failed"):

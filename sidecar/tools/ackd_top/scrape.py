@@ -9,6 +9,8 @@ from typing import Any
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from ackd.core.record.settles import OF_VERB
+
 GAUGES = {
     "ackd_lag_messages": "lag",
     "ackd_ready": "ready",
@@ -28,7 +30,7 @@ SETTLES = "ackd_settles_total"
 EXPIRIES = "ackd_lease_expiries_total"
 COPIES = "ackd_copies_total"
 TAKEN = "ackd_dead_letters_total"
-_FAILED = frozenset({"retry", "dead"})
+_FAILED = frozenset((rule.do.value, rule.status.value) for rule in OF_VERB.values() if rule.failure)
 
 
 @dataclass(slots=True)
@@ -72,7 +74,7 @@ def _add(figures: Figures, name: str, labels: Mapping[str, str], value: float) -
     elif name == SETTLES:
         if labels["status"] == "acked":
             figures.acked += value
-        elif labels["do"] in _FAILED and labels["status"] in ("retrying", "dead"):
+        elif (labels["do"], labels["status"]) in _FAILED:
             figures.failed += value
     elif name == COPIES:
         if labels["topic"] == "dead-letter-topic" and labels["outcome"] == "stored":

@@ -5,10 +5,14 @@ from typing import Any
 
 from ackd.core.record.operations import Op
 from ackd.core.record.protocol import CallTexts, ItemTexts, MessageTexts, RecordCall
+from ackd.core.record.settles import OF_VERB
 from ackd.core.record.transitions import Verb
 from ackd.store import codec
 
-REPORTING = {Verb.RETRY, Verb.DEAD, Verb.PLACE_COPY, Verb.MARK_DEAD, Verb.EXTEND}
+REPORTING = {verb for verb, rule in OF_VERB.items() if rule.reason or rule.note} | {
+    Verb.PLACE_COPY,
+    Verb.MARK_DEAD,
+}
 
 
 def random_texts(rng: random.Random, ops: list[Op]) -> CallTexts:

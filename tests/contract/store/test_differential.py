@@ -44,6 +44,7 @@ from ackd.core.record.operations import (
     Truncate,
 )
 from ackd.core.record.protocol import CallStatus, Finish, Open, RecordCall, RecordReply, Snapshot
+from ackd.core.record.settles import OF_VERB
 from ackd.core.record.state import LAYOUT, PartitionRecord
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.store import codec, scripts
@@ -60,7 +61,7 @@ CLOCK_KEY = "test:clock"
 START_US = 1_800_000_000_000_000
 CHUNK = 1 << 15
 RUNS = [b"run-a", b"run-b"]
-SETTLES = [Verb.ACK, Verb.RETRY, Verb.EXTEND, Verb.DEAD, Verb.RELEASE]
+SETTLES = list(OF_VERB)
 PLAIN: dict[str, Callable[[int], Op]] = {
     "advance": Advance,
     "drop": Drop,

@@ -25,12 +25,13 @@ from ackd.core.record.operations import (
     Settle,
 )
 from ackd.core.record.protocol import Finish, Open, OpResult, RecordCall
+from ackd.core.record.settles import OF_VERB
 from ackd.core.record.transitions import Outcome, Verb
 from tests.contract.store.test_differential import RUNS, Pair
 
 MINUTE_MS = 60_000
 GENERATION = 5_000
-SETTLES = [Verb.EXTEND, Verb.RETRY, Verb.DEAD, Verb.RELEASE]
+SETTLES = [verb for verb in OF_VERB if verb is not Verb.ACK]
 
 
 class _Passed:

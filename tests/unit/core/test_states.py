@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from ackd.core.record import transitions
-from ackd.core.record.transitions import SETTLES, TABLE, Outcome, Phase, State, Verb, step
+from ackd.core.record.settles import OF_VERB
+from ackd.core.record.transitions import TABLE, Outcome, Phase, State, Verb, step
 
 
 @pytest.mark.parametrize("phase", Phase)
 @pytest.mark.parametrize(
-    "verb", [*SETTLES, Verb.GRANT, Verb.FINISH, Verb.MOVE_TO_RETRY, Verb.MARK_DEAD, Verb.PLACE_COPY]
+    "verb", [*OF_VERB, Verb.GRANT, Verb.FINISH, Verb.MOVE_TO_RETRY, Verb.MARK_DEAD, Verb.PLACE_COPY]
 )
 def test_every_phase_answers_every_verb(phase: Phase, verb: Verb) -> None:
     """Nothing is undefined; what changes nothing leaves the state as it looks."""
@@ -75,13 +76,13 @@ def test_what_is_unfinished_and_not_given_up_is_sent_back() -> None:
 
 def test_late_settles_are_exactly_ack_and_extend() -> None:
     """R17: past the deadline retry, dead and release are lost."""
-    late = {verb for verb in SETTLES if step(Phase.EXPIRED, verb) != transitions.LOST}
+    late = {verb for verb in OF_VERB if step(Phase.EXPIRED, verb) != transitions.LOST}
     assert late == {Verb.ACK, Verb.EXTEND}
 
 
 def test_no_settle_of_a_forgotten_lease_is_answered_lost() -> None:
     """I7, R10: before the repair nobody knows whether it lives."""
-    said = {verb: step(Phase.FORGOTTEN, verb).outcome for verb in SETTLES}
+    said = {verb: step(Phase.FORGOTTEN, verb).outcome for verb in OF_VERB}
     assert said[Verb.ACK] is Outcome.ACKED
     assert said[Verb.EXTEND] is Outcome.EXTENDED
     waiting = (Verb.RETRY, Verb.DEAD, Verb.RELEASE)
@@ -112,8 +113,8 @@ def test_states_and_phases_share_their_numbers() -> None:
 
 def test_the_ranges_that_the_scripts_ask_for_are_what_they_are_called() -> None:
     """Settles, then what an owner does with a message; a look is the last of a slot's verbs."""
-    settles = range(min(SETTLES), max(SETTLES) + 1)
-    assert sorted(SETTLES) == [Verb(each) for each in settles]
+    settles = range(min(OF_VERB), max(OF_VERB) + 1)
+    assert sorted(OF_VERB) == [Verb(each) for each in settles]
     assert [Verb(each) for each in range(Verb.MOVE_TO_RETRY, Verb.LOOK_UP)] == [
         Verb.MOVE_TO_RETRY,
         Verb.MARK_DEAD,

@@ -12,6 +12,7 @@ from ackd.cli import argument_types
 from ackd.cli.client import asking, endpoint
 from ackd.cli.client.admin import Admin, Json
 from ackd.cli.figures import clean, cut, moment, until
+from ackd.core.record.settles import SETTLES
 
 STDIN = "-"
 SHOWN = 20
@@ -22,23 +23,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     _action(actions, "show", "what has become of it; changes nothing")
-    _action(actions, "ack", "the message is done")
-    retry = _action(actions, "retry", "hand it out again after a delay")
-    retry.add_argument(
-        "--delay", type=argument_types.duration_ms, metavar="TIME", help="default: by the schedule"
-    )
-    retry.add_argument("--no-count", action="store_true", help="this attempt does not count")
-    extend = _action(actions, "extend", "keep the lease for longer")
-    extend.add_argument(
-        "--lease",
-        type=argument_types.duration_ms,
-        metavar="TIME",
-        help="from now; default: the subscription's lease",
-    )
-    dead = _action(actions, "dead", "never hand it out again")
-    for sub in (retry, dead):
-        sub.add_argument("--reason", metavar="TEXT", help="why, for people")
-    _action(actions, "release", "give it back; the attempt does not count")
+    for rule in SETTLES.values():
+        sub = _action(actions, rule.do.value, rule.text[0].lower() + rule.text[1:].rstrip("."))
+        for option in rule.options:
+            if option in _OPTIONS:
+                _OPTIONS[option](sub)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = "\n".join(sub.format_usage() for sub in actions.choices.values())
 
@@ -58,12 +47,11 @@ def run(arguments: argparse.Namespace) -> int:
     when the sidecar or its store is unreachable: the results of that lease and of all later ones
     are unknown then.
     """
-    body = _BODIES.get(arguments.action, _nothing)
 
     def do(admin: Admin) -> int:
         return asking.each(
             _leases(arguments.leases),
-            lambda lease: _one(admin, arguments.action, lease, body(arguments)),
+            lambda lease: _one(admin, arguments.action, lease, _body(arguments)),
             named=lambda lease: cut(lease, SHOWN),
             in_words=asking.one_line if arguments.json else _in_words,
         )
@@ -99,29 +87,35 @@ def _in_words(answer: Json) -> str:
     return ", ".join(words)
 
 
-def _retry(arguments: argparse.Namespace) -> Json:
-    found = _reason(arguments)
-    if arguments.delay is not None:
-        found["delay_ms"] = arguments.delay
-    if arguments.no_count:
-        found["count"] = False
-    return found
+def _body(arguments: argparse.Namespace) -> Json:
+    """The members of the request that were given on the command line."""
+    given = {name: getattr(arguments, name, None) for name in _OPTIONS}
+    return {name: value for name, value in given.items() if value is not None}
 
 
-def _extend(arguments: argparse.Namespace) -> Json:
-    return {} if arguments.lease is None else {"lease_ms": arguments.lease}
+def _delay(sub: argparse.ArgumentParser) -> None:
+    kind, text = argument_types.duration_ms, "default: by the schedule"
+    sub.add_argument("--delay", dest="delay_ms", type=kind, metavar="TIME", help=text)
 
 
-def _nothing(_arguments: argparse.Namespace) -> Json:
-    return {}
+def _lease(sub: argparse.ArgumentParser) -> None:
+    kind, text = argument_types.duration_ms, "from now; default: the subscription's lease"
+    sub.add_argument("--lease", dest="lease_ms", type=kind, metavar="TIME", help=text)
 
 
-def _reason(arguments: argparse.Namespace) -> Json:
-    return {} if arguments.reason is None else {"reason": arguments.reason}
+def _count(sub: argparse.ArgumentParser) -> None:
+    text = "this attempt does not count"
+    sub.add_argument("--no-count", dest="count", action="store_const", const=False, help=text)
 
 
-_BODIES: dict[str, Callable[[argparse.Namespace], Json]] = {
-    "retry": _retry,
-    "extend": _extend,
-    "dead": _reason,
+def _reason(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("--reason", metavar="TEXT", help="why, for people")
+
+
+_OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
+    "delay_ms": _delay,
+    "lease_ms": _lease,
+    "count": _count,
+    "reason": _reason,
 }
+"""Members of a request -> who declares their argument."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Generic, Protocol, TypeVar
 
-from ackd.core.record.transitions import Outcome, State
+from ackd.core.record.settles import OF_OUTCOME
+from ackd.core.record.transitions import State
 
 
 class EntryStatus(IntEnum):
@@ -42,10 +43,7 @@ HOLD_OF = {
 """The status of a message for each state of its slot; READY for every other state."""
 
 STATE_AFTER = {
-    Outcome.RETRYING: State.WAITING,
-    Outcome.EXTENDED: State.LEASED,
-    Outcome.RELEASED: State.RELEASED,
-    Outcome.DEAD: State.DEAD,
+    outcome: rule.state for outcome, rule in OF_OUTCOME.items() if rule.state is not State.FINISHED
 }
 """The state of an unfinished message after a settle with this outcome."""
 

@@ -37,6 +37,7 @@ from ackd.core.record.protocol import (
     SlotView,
     Snapshot,
 )
+from ackd.core.record.settles import OF_OUTCOME
 from ackd.core.record.slot import Slot
 from ackd.core.record.state import SETTLED_PHASES, BrokenRecordError, Fences, PartitionRecord
 from ackd.core.record.transitions import (
@@ -332,7 +333,7 @@ def _journal(
             return None
         return list(record.journal)[call.journal_from - first :]
     for op, result in zip(call.ops, results, strict=True):
-        if result.outcome in _JOURNALED:
+        if result.outcome in JOURNALED:
             entry = JournalEntry(
                 op.offset, result.outcome, result.when_ms, result.fence, result.attempt
             )
@@ -366,6 +367,4 @@ _WITH_ORIGINS = (
     Verb.ADVANCE,
     Verb.RESTORE,
 )
-_JOURNALED = frozenset(
-    {Outcome.ACKED, Outcome.RETRYING, Outcome.EXTENDED, Outcome.DEAD, Outcome.RELEASED}
-)
+JOURNALED = frozenset(OF_OUTCOME)

@@ -13,9 +13,10 @@ from typing import Final, Protocol
 from ackd.core.ledger.bitmap import CHUNK_SHIFT, ChunkedBitmap
 from ackd.core.record.operations import CopyRef, Settle
 from ackd.core.record.protocol import Finish, JournalEntry
+from ackd.core.record.settles import OF_VERB, Count, Due
 from ackd.core.record.slot import SLOT_CHUNK_SHIFT, Slot
 from ackd.core.record.texts import Texts
-from ackd.core.record.transitions import Phase, State, Verb
+from ackd.core.record.transitions import Phase, State
 
 
 @dataclass(slots=True)
@@ -147,8 +148,9 @@ class PartitionRecord:
 
     def settle(self, op: Settle, state: State, slot: Slot, now_ms: int) -> None:
         """Write a settle that does not finish the message into its slot."""
-        match op.verb:
-            case Verb.EXTEND:
+        rule = OF_VERB[op.verb]
+        match rule.due:
+            case Due.LEASE:
                 # A repair (not counted) gives a forgotten lease back, never shortens a known one.
                 known_ms = slot.when_ms if op.fence == slot.fence and not op.counted else 0
                 slot.fence, slot.rollback_epoch, slot.attempt = (
@@ -159,15 +161,14 @@ class PartitionRecord:
                 slot.when_ms = max(known_ms, now_ms + op.for_ms)
                 slot.first_s = slot.first_s or now_ms // 1000
                 self.fence = max(self.fence, op.fence)
-            case Verb.RETRY:
+            case Due.DELAY:
                 slot.when_ms = now_ms + op.for_ms
-                if not op.counted:
-                    slot.uncount()
-            case Verb.RELEASE:
+            case Due.NOW:
                 slot.when_ms = now_ms
-                slot.uncount()
-            case _:
+            case Due.NEVER:
                 slot.when_ms = 0
+        if rule.count is Count.NEVER or (rule.count is Count.ASKED and not op.counted):
+            slot.uncount()
         slot.state = state
 
 

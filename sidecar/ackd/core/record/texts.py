@@ -14,12 +14,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ackd.core.record.protocol import ItemTexts, MessageTexts, OpResult, RecordCall
+from ackd.core.record.settles import OF_OUTCOME
 from ackd.core.record.transitions import Outcome
 
 ERROR_BYTES_MAX = 1_024
 """Bound on one failure reason; each message has two."""
 TEXTS_MAX = 4_096
 """Messages of one partition with texts."""
+REASONED = frozenset(outcome for outcome, rule in OF_OUTCOME.items() if rule.reason)
+"""Outcomes with which a failure reason is stored."""
+NOTED = frozenset(outcome for outcome, rule in OF_OUTCOME.items() if rule.note)
+"""Outcomes with which a progress note is stored."""
 NOTHING = MessageTexts()
 
 
@@ -95,9 +100,9 @@ def _joined(known: MessageTexts, said: ItemTexts, outcome: Outcome) -> MessageTe
     A copy that got its slot (DONE) brings older texts: they only fill in what is missing.
     """
     first = known.first or said.first or said.last
-    if outcome is Outcome.EXTENDED:
+    if outcome in NOTED:
         return known._replace(note=said.note)
-    if outcome in (Outcome.RETRYING, Outcome.DEAD):
+    if outcome in REASONED:
         return known._replace(first=first, last=said.last or known.last)
     if outcome is Outcome.DONE:
         return MessageTexts(first, known.last or said.last, known.note or said.note)

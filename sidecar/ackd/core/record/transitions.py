@@ -10,7 +10,7 @@ rollback erased sees FORGOTTEN until the record is repaired (R9, R10).
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import IntEnum, auto
 from typing import NamedTuple
 
 
@@ -42,7 +42,9 @@ class Phase(IntEnum):
 
 
 class Verb(IntEnum):
-    """An operation on one offset, or on a range. Those before LOOK_UP go through the table.
+    """An operation on one offset, or on a range. Those before LOOK_UP go through the table;
+    the settles stand together (`settles` has more about them). Numbers are free to change: the
+    script gets them from here, and nothing keeps them.
 
     MOVE_TO_RETRY moves a message into an origin record, MARK_DEAD dead-letters it, PLACE_COPY gives
     a claimed retry copy its slot. LOOK_UP reads. CLAIM and CLOSE concern an origin record
@@ -53,27 +55,27 @@ class Verb(IntEnum):
     erased.
     """
 
-    GRANT = 1
-    ACK = 2
-    RETRY = 3
-    EXTEND = 4
-    DEAD = 5
-    RELEASE = 6
-    FINISH = 7
-    MOVE_TO_RETRY = 8
-    MARK_DEAD = 9
-    PLACE_COPY = 10
-    LOOK_UP = 11
-    CLAIM = 12
-    CLOSE = 13
-    ASK_BLOCKER = 14
-    GAP = 15
-    ADVANCE = 16
-    DROP = 17
-    REPLAY = 18
-    RESET = 19
-    SETTLED = 20
-    RESTORE = 21
+    GRANT = auto()
+    ACK = auto()
+    RETRY = auto()
+    EXTEND = auto()
+    DEAD = auto()
+    RELEASE = auto()
+    FINISH = auto()
+    MOVE_TO_RETRY = auto()
+    MARK_DEAD = auto()
+    PLACE_COPY = auto()
+    LOOK_UP = auto()
+    CLAIM = auto()
+    CLOSE = auto()
+    ASK_BLOCKER = auto()
+    GAP = auto()
+    ADVANCE = auto()
+    DROP = auto()
+    REPLAY = auto()
+    RESET = auto()
+    SETTLED = auto()
+    RESTORE = auto()
 
 
 class Outcome(IntEnum):
@@ -185,9 +187,6 @@ LOST = TransitionStep(Outcome.LOST, State.READY, changes=False)
 
 LATE_PHASE = Phase.EXPIRED
 """Settles that succeed in this phase are answered with `late`."""
-
-SETTLES = (Verb.ACK, Verb.RETRY, Verb.EXTEND, Verb.DEAD, Verb.RELEASE)
-"""What a lease token can ask for. A message's origin record, if it has one, decides these."""
 
 
 def step(phase: Phase, verb: Verb) -> TransitionStep:

@@ -12,6 +12,7 @@ import logging
 
 from ackd.api.messages import SettleVerb, Status
 from ackd.core.circuit_breaker import BreakerRules, BreakerState
+from ackd.core.record.settles import SETTLES
 from ackd.engine.base.context import Context
 from ackd.engine.base.live import Live
 from ackd.engine.base.state import SubscriptionState
@@ -19,7 +20,7 @@ from ackd.engine.base.state import SubscriptionState
 LOG = logging.getLogger("ackd.engine")
 
 SOURCE = "circuit-breaker"
-_FAILED = frozenset({(SettleVerb.RETRY, Status.RETRYING), (SettleVerb.DEAD, Status.DEAD)})
+_FAILED = frozenset((rule.do, rule.status) for rule in SETTLES.values() if rule.failure)
 
 
 class CircuitBreaker:

@@ -6,17 +6,15 @@ from collections.abc import Mapping
 
 from ackd.api.messages import LeaseView, SettleResult, Status
 from ackd.core.record.protocol import OpResult
+from ackd.core.record.settles import OF_OUTCOME, Due
 from ackd.core.record.transitions import Outcome, State
 from ackd.errors import LeaseLostError, StoreError
 
 STATUSES: Mapping[Outcome, Status] = {
-    Outcome.ACKED: Status.ACKED,
+    **{outcome: rule.status for outcome, rule in OF_OUTCOME.items()},
     Outcome.ALREADY_ACKED: Status.ALREADY_ACKED,
-    Outcome.RETRYING: Status.RETRYING,
-    Outcome.EXTENDED: Status.EXTENDED,
-    Outcome.DEAD: Status.DEAD,
-    Outcome.RELEASED: Status.RELEASED,
 }
+_DUE = {outcome: rule.due for outcome, rule in OF_OUTCOME.items()}
 _STATE_NAMES: Mapping[State, str] = {
     State.READY: "ready",
     State.LEASED: "leased",
@@ -39,11 +37,12 @@ def settle_result(result: OpResult) -> SettleResult:
     status = STATUSES.get(result.outcome)
     if status is None:
         return lost(_STATE_NAMES[result.state], result.attempt or None)
+    due = _DUE.get(result.outcome)
     return SettleResult(
         status,
         late=result.late,
-        deadline_ms=result.when_ms if status is Status.EXTENDED else None,
-        due_ms=result.when_ms if status is Status.RETRYING else None,
+        deadline_ms=result.when_ms if due is Due.LEASE else None,
+        due_ms=result.when_ms if due is Due.DELAY else None,
     )
 
 

@@ -30,6 +30,7 @@ from ackd.core.record.protocol import (
     OpResult,
     RecordReply,
 )
+from ackd.core.record.settles import OF_VERB, SETTLES, Count, Due
 from ackd.core.record.transitions import Outcome, State
 from ackd.core.record.transitions import Verb as CoreVerb
 from ackd.engine.base.backoff import retry_delay_ms
@@ -54,16 +55,8 @@ TRIES = 40
 """Calls to a record that is being re-read or taken over: for about two seconds, then 503."""
 HANDLES_MAX = 10_000
 
-_VERBS: Mapping[SettleVerb, CoreVerb] = {
-    SettleVerb.ACK: CoreVerb.ACK,
-    SettleVerb.RETRY: CoreVerb.RETRY,
-    SettleVerb.EXTEND: CoreVerb.EXTEND,
-    SettleVerb.DEAD: CoreVerb.DEAD,
-    SettleVerb.RELEASE: CoreVerb.RELEASE,
-}
 _ACKED = (Outcome.ACKED, Outcome.ALREADY_ACKED)
-_API_VERBS: Mapping[CoreVerb, SettleVerb] = {core: verb for verb, core in _VERBS.items()}
-_FAILURES = (SettleVerb.DEAD, SettleVerb.RETRY)
+_API_VERBS: Mapping[CoreVerb, SettleVerb] = {verb: rule.do for verb, rule in OF_VERB.items()}
 
 
 class Breaker(Protocol):
@@ -215,10 +208,10 @@ class Settler:
                     results[index] = SettleResult(Status.INVALID, error=found)
                     continue
                 op, group.plain = found, False
-                if item.reason and item.do in _FAILURES:
+                if item.reason and SETTLES[item.do].reason:
                     self._keep_reason(group, token.offset, item.reason)
                     group.texts.append(reason_text(len(group.ops), item.reason))
-                elif item.note is not None and item.do is SettleVerb.EXTEND:
+                elif item.note is not None and SETTLES[item.do].note:
                     group.texts.append(ItemTexts(len(group.ops), note=item.note.encode()))
             group.indexes.append(index)
             group.tokens.append(token)
@@ -232,18 +225,19 @@ class Settler:
         arg = self._argument(item, token, of)
         if isinstance(arg, BadParameterError):
             return arg
-        counted = item.count and not (of.breaker.on and item.do is SettleVerb.RETRY)
-        return Settle(_VERBS[item.do], *token[3:], arg, counted=counted)
+        rule = SETTLES[item.do]
+        counted = item.count and not (of.breaker.on and rule.count is Count.ASKED)
+        return Settle(rule.verb, *token[3:], arg, counted=counted)
 
     @staticmethod
     def _argument(item: SettleItem, token: Token, of: SettleParts) -> int | BadParameterError:
-        settings = of.state.settings
-        if item.do is SettleVerb.EXTEND:
+        settings, due = of.state.settings, SETTLES[item.do].due
+        if due is Due.LEASE:
             lease_ms = settings.lease_ms if item.lease_ms is None else item.lease_ms
             if not 0 < lease_ms <= settings.lease_ms_max:
                 return BadParameterError(f"lease_ms must be 1 to {settings.lease_ms_max}")
             return lease_ms
-        if item.do is SettleVerb.RETRY:
+        if due is Due.DELAY:
             if item.delay_ms is not None:
                 return item.delay_ms
             return retry_delay_ms(settings, token.attempt)

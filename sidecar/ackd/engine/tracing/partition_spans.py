@@ -17,7 +17,8 @@ from ackd.core.ledger.entry import Entry
 from ackd.core.origin import Origin
 from ackd.core.record.operations import MarkDead, MoveToRetry, Settle
 from ackd.core.record.protocol import JournalEntry, OpResult, RecordCall, RecordReply
-from ackd.core.record.transitions import Outcome, State, Verb
+from ackd.core.record.settles import OF_OUTCOME, SETTLES, Count, Due, SettleVerb
+from ackd.core.record.transitions import Outcome, State
 from ackd.engine.base.spill_file import Held, Stub
 from ackd.engine.partition.partition import Partition
 from ackd.engine.tracing.batches import SpanBatches
@@ -189,28 +190,26 @@ class PartitionSpans:
         """A settle other than an ack."""
         outcome, offset = result.outcome, op.offset
         attempt, fence, more = op.attempt, op.fence, ""
-        match outcome:
-            case Outcome.RETRYING:
-                event = SpanEvent.RETRY
-                more = f",{number('ackd.due.unix_ms', result.when_ms)}"
-                if not op.counted:
-                    more += f",{truth('ackd.uncounted')}"
-                    self._keep(offset)
-            case Outcome.RELEASED:
-                event = SpanEvent.RELEASE
-                self._keep(offset)
-            case Outcome.DEAD:
-                event = SpanEvent.DEAD
-            case Outcome.EXTENDED if op.counted:
+        rule = OF_OUTCOME.get(outcome)
+        if outcome is Outcome.ALREADY_ACKED:
+            if self._unsampled(lives, offset, attempt):
+                return
+            event = SpanEvent.ACK
+            more = f",{truth('ackd.repeat')}" + self._weight(offset, attempt)
+        elif rule is None:
+            return
+        elif not rule.ends:
+            if op.counted:
                 self._extend(lives, op, result, entry, now_ms)
-                return
-            case Outcome.ALREADY_ACKED:
-                if self._unsampled(lives, offset, attempt):
-                    return
-                event = SpanEvent.ACK
-                more = f",{truth('ackd.repeat')}" + self._weight(offset, attempt)
-            case _:
-                return
+            return
+        else:
+            event = SpanEvent[rule.span.upper()]
+            if rule.due is Due.DELAY:
+                more = f",{number('ackd.due.unix_ms', result.when_ms)}"
+            if not op.counted:
+                more += f",{truth('ackd.uncounted')}"
+            if rule.state is not State.DEAD and not (op.counted and rule.count is not Count.NEVER):
+                self._keep(offset)
         self._lapsed.pop(offset, None)
         if self._extensions and event is not SpanEvent.ACK:
             more += self._extended(offset, fence)
@@ -424,23 +423,15 @@ class PartitionSpans:
             self._traces.flushing.pop(self, None)
 
 
-_VERBS = {
-    Outcome.RETRYING: Verb.RETRY,
-    Outcome.EXTENDED: Verb.EXTEND,
-    Outcome.DEAD: Verb.DEAD,
-    Outcome.RELEASED: Verb.RELEASE,
-}
-"""What a settle that another sidecar served was, by its outcome."""
 _NOTHING = OpResult(Outcome.DONE, State.READY, 0, 0, 0, 0, late=False)
 
 
 def _op(settled: JournalEntry) -> Settle:
     """The settle that another sidecar served. A release has given its attempt back."""
-    attempt = max(settled.attempt, 1) + (
-        settled.outcome is Outcome.RELEASED and settled.attempt > 0
-    )
-    verb = _VERBS.get(settled.outcome, Verb.ACK)
-    return Settle(verb, settled.offset, settled.fence, attempt=attempt)
+    rule = OF_OUTCOME.get(settled.outcome, SETTLES[SettleVerb.ACK])
+    uncounted = rule.count is Count.NEVER and settled.attempt > 0
+    attempt = max(settled.attempt, 1) + uncounted
+    return Settle(rule.verb, settled.offset, settled.fence, attempt=attempt)
 
 
 def _links(body: Record) -> str:

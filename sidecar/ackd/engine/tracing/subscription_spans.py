@@ -13,7 +13,8 @@ from ackd.core.lease import Token
 from ackd.core.origin import Origin
 from ackd.core.record.operations import Settle
 from ackd.core.record.protocol import OpResult, RecordCall, RecordReply
-from ackd.core.record.transitions import Outcome, Verb
+from ackd.core.record.settles import OF_OUTCOME, OF_VERB, Due
+from ackd.core.record.transitions import Outcome
 from ackd.engine.base.live import Live
 from ackd.engine.base.state import SubscriptionState
 from ackd.engine.partition.copy_headers import RetryCopy
@@ -276,21 +277,17 @@ class SubscriptionSpans:
         return None
 
 
-_ENDS = {
-    Outcome.ACKED: SpanEvent.ACK,
-    Outcome.ALREADY_ACKED: SpanEvent.ACK,
-    Outcome.RETRYING: SpanEvent.RETRY,
-    Outcome.RELEASED: SpanEvent.RELEASE,
-    Outcome.DEAD: SpanEvent.DEAD,
+_ENDS = {Outcome.ALREADY_ACKED: SpanEvent.ACK} | {
+    outcome: SpanEvent[rule.span.upper()] for outcome, rule in OF_OUTCOME.items() if rule.ends
 }
-_SETTLES = frozenset({Verb.ACK, Verb.RETRY, Verb.DEAD, Verb.RELEASE})
 
 
 def _event(op: Settle, result: OpResult) -> tuple[SpanEvent | None, str]:
     """The event of a settle, and attributes of its own."""
-    event = _ENDS.get(result.outcome) if op.verb in _SETTLES else None
+    rule = OF_VERB[op.verb]
+    event = _ENDS.get(result.outcome) if rule.ends else None
     more = f",{truth('ackd.late')}" if result.late else ""
-    if event is SpanEvent.RETRY:
+    if event is not None and rule.due is Due.DELAY:
         more += f",{number('ackd.due.unix_ms', result.when_ms)}"
         more += "" if op.counted else f",{truth('ackd.uncounted')}"
     elif result.outcome is Outcome.ALREADY_ACKED:

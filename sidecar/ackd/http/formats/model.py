@@ -7,10 +7,11 @@ Answers may grow members within `/v1`, so clients must ignore those they don't k
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, get_args
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
+from msgspec.structs import fields
 
 from ackd.api.messages import (
     InFlight,
@@ -18,6 +19,7 @@ from ackd.api.messages import (
     Reason,
     SettleItem,
     SettleVerb,
+    Status,
     SubscriptionView,
 )
 from ackd.config.units import DAY_MS, HOUR_MS
@@ -130,29 +132,22 @@ class SettleBody(_Request, frozen=True, gc=False):
     items: Annotated[list[Item], Meta(min_length=1)]
 
 
-class RetryOptions(_Request, frozen=True, gc=False):
-    """Body of `.../retry`; may be left out."""
-
-    delay_ms: DelayMs | None = None
-    reason: ReasonText | None = None
-    count: bool = True
-
-
-class ExtendOptions(_Request, frozen=True, gc=False):
-    """Body of `.../extend`; may be left out."""
-
-    lease_ms: LeaseMs | None = None
-    note: NoteText | None = None
-
-
-class DeadOptions(_Request, frozen=True, gc=False):
-    """Body of `.../dead`; may be left out."""
-
-    reason: ReasonText | None = None
-
-
 class NoOptions(_Request, frozen=True, gc=False):
     """Body of `.../ack` and `.../release`: nothing, or an empty object."""
+
+
+def _options(body: type[_Settle]) -> type[Struct]:
+    """The body of one lease's own address: an item of a batch without `lease` and `do`."""
+    verb = str(body.__struct_config__.tag)
+    own = [(each.name, each.type, each.default) for each in fields(body) if each.name != "lease"]
+    if not own:
+        return NoOptions
+    text = {"__doc__": f"Body of `.../{verb}`; may be left out."}
+    name = f"{verb.capitalize()}Options"
+    return defstruct(name, own, bases=(_Request,), namespace=text, frozen=True, gc=False)
+
+
+OPTIONS = {SettleVerb(str(body.__struct_config__.tag)): _options(body) for body in get_args(Item)}
 
 
 class ReceiveBody(_Request, frozen=True, gc=False):
@@ -263,9 +258,6 @@ class Now(Struct, frozen=True):
     attempt: int | UnsetType = UNSET
 
 
-STATUSES = "acked|already_acked|retrying|extended|dead|released|lost|invalid|unavailable"
-
-
 class Cancelled(Struct, frozen=True):
     """An operator ended the message: as `ack`ed or as `dead`."""
 
@@ -276,7 +268,7 @@ class Cancelled(Struct, frozen=True):
 class Result(Struct, frozen=True):
     """What became of one item."""
 
-    status: Annotated[str, Meta(pattern=f"^({STATUSES})$")]
+    status: Annotated[str, Meta(pattern=f"^({'|'.join(Status)})$")]
     late: bool | UnsetType = UNSET
     deadline_ms: int | UnsetType = UNSET
     due_ms: int | UnsetType = UNSET

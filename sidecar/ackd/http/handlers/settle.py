@@ -8,34 +8,25 @@ its own.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Mapping, Sequence
 
 import orjson
+from msgspec.structs import asdict
 
 from ackd.api.messages import SettleItem, SettleResult, SettleVerb, Status
 from ackd.errors import BadLeaseTokenError, LeaseLostError, StoreError
 from ackd.http.formats import codec
 from ackd.http.formats.decode import BodyDecoder
-from ackd.http.formats.model import (
-    DeadOptions,
-    ExtendOptions,
-    Item,
-    NoOptions,
-    RetryOptions,
-    SettleBody,
-)
+from ackd.http.formats.model import OPTIONS, Item, SettleBody
 from ackd.http.formats.problems import field_errors
 from ackd.http.server.app import json_only
 from ackd.http.server.reply import Reply
+from ackd.http.server.router import Handler
 from ackd.http.server.service import HandlerCall, Service
 
 RETRY_AFTER = ("Retry-After", "1")
 
 _SETTLE = BodyDecoder(SettleBody)
-_RETRY = BodyDecoder(RetryOptions)
-_EXTEND = BodyDecoder(ExtendOptions)
-_DEAD = BodyDecoder(DeadOptions)
-_NONE = BodyDecoder(NoOptions)
 
 
 def settle_items(service: Service, items: Sequence[Item]) -> list[SettleItem]:
@@ -80,49 +71,21 @@ async def _one(call: HandlerCall, item: SettleItem) -> Reply:
     return Reply(codec.result(result))
 
 
-def _form(
-    verb: SettleVerb, read: Callable[[str, bytes], SettleItem]
-) -> Callable[[HandlerCall], Awaitable[Reply]]:
+def _form(verb: SettleVerb) -> Handler:
+    decoder = BodyDecoder(OPTIONS[verb])
+
     async def handler(call: HandlerCall) -> Reply:
         if call.body:
             json_only(call)
-        return await _one(call, read(call.params[0], call.body or b"{}"))
+        options = decoder.decode(call.body or b"{}")
+        return await _one(call, SettleItem(call.params[0], verb, **asdict(options)))
 
     handler.__doc__ = f"POST /v1/leases/{{lease}}/{verb.value}."
     return handler
 
 
-def _ack(lease: str, body: bytes) -> SettleItem:
-    _NONE.decode(body)
-    return SettleItem(lease, SettleVerb.ACK)
-
-
-def _release(lease: str, body: bytes) -> SettleItem:
-    _NONE.decode(body)
-    return SettleItem(lease, SettleVerb.RELEASE)
-
-
-def _retry(lease: str, body: bytes) -> SettleItem:
-    read = _RETRY.decode(body)
-    return SettleItem(
-        lease, SettleVerb.RETRY, delay_ms=read.delay_ms, reason=read.reason, count=read.count
-    )
-
-
-def _extend(lease: str, body: bytes) -> SettleItem:
-    read = _EXTEND.decode(body)
-    return SettleItem(lease, SettleVerb.EXTEND, lease_ms=read.lease_ms, note=read.note)
-
-
-def _dead(lease: str, body: bytes) -> SettleItem:
-    return SettleItem(lease, SettleVerb.DEAD, reason=_DEAD.decode(body).reason)
-
-
-ack = _form(SettleVerb.ACK, _ack)
-retry = _form(SettleVerb.RETRY, _retry)
-extend = _form(SettleVerb.EXTEND, _extend)
-dead = _form(SettleVerb.DEAD, _dead)
-release = _form(SettleVerb.RELEASE, _release)
+ONE: Mapping[SettleVerb, Handler] = {verb: _form(verb) for verb in SettleVerb}
+"""The handler of each verb's own address."""
 
 
 async def look(call: HandlerCall) -> Reply:
