@@ -64,7 +64,7 @@ async def test_resume_at_a_sidecar_that_has_not_heard_of_the_pause(
     one, two = await together.pair()
     await one.publish(8)
     control = two.runtime._subscriptions[NAME].control
-    monkeypatch.setattr(control, "heard", lambda *_: None)
+    monkeypatch.setattr(control, "received", lambda *_: None)
     await one.runtime.pause(NAME, "group", "by mistake", None)
     assert (await two.runtime.resume(NAME, "group")).pauses == []
     assert (await one.receive(wait_ms=60_000)).messages
