@@ -141,7 +141,7 @@ class Group:
             gone = [tp for tp in member.owned if tp not in target[member.name]]
             if gone:
                 self._revoke(member, gone)
-        self._hand_out()
+        self._assign_all()
 
     def _revoke(self, member: Member, gone: list[TopicPartition]) -> None:
         member.owned = [tp for tp in member.owned if tp not in gone]
@@ -152,12 +152,12 @@ class Group:
             if not told:
                 told.append(True)
                 member.leaving = [tp for tp in member.leaving if tp not in gone]
-                self._hand_out()
+                self._assign_all()
 
         member.listener.revoked(gone, lambda: self.world.after(MS, done))
         self.world.after(HANDOVER_US + 100 * MS, done)
 
-    def _hand_out(self) -> None:
+    def _assign_all(self) -> None:
         """Free partitions go to whoever has the fewest; each change is a new generation."""
         members = self._order()
         taken = {tp for member in members for tp in (*member.owned, *member.leaving)}

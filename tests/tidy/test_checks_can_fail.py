@@ -11,6 +11,7 @@ from tests.tidy.closed_core import ledger_is_closed
 from tests.tidy.dependence import circles, dependence
 from tests.tidy.feeding import unfed_metrics
 from tests.tidy.lua import lua_bare_index, lua_function_size
+from tests.tidy.old_words import lua_old_words, old_words
 from tests.tidy.sources import Source, read_sources
 from tests.tidy.verb_lists import verb_lists
 from tests.tidy.words import forbidden_words, tracked_files
@@ -164,6 +165,10 @@ PLANTED: list[tuple[Check, str, str]] = [
     (unfed_metrics, "sidecar/ackd/telemetry/metrics.py", METRICS.replace("things", "others")),
     (unfed_metrics, "sidecar/ackd/engine/base/run.py", '"""."""\nmetrics.things.drop("a")\n'),
     (unfed_metrics, "sidecar/ackd/engine/base/run.py", '"""."""\nengine.things.at("a")\n'),
+    (old_words, "sidecar/ackd/core/a.py", '"""."""\nnew_homes = 1\n'),
+    (old_words, "sidecar/ackd/core/a.py", '"""."""\nclass CloseHome:\n    """."""\n'),
+    (old_words, "sidecar/ackd/core/a.py", '"""."""\nhe_said = 1  # tidy: word\n'),
+    (old_words, "tests/test_a.py", '"""."""\nx = y.put_off\n'),
     (checks.any_in_ports, "sidecar/ackd/ports/a.py", '"""."""\nimport typing\nx: typing.Any\n'),
     (
         checks.any_in_ports,
@@ -213,12 +218,22 @@ def test_a_bare_index_into_a_record_is_found() -> None:
     assert found == ["a.lua:1: line[2] has a name", "a.lua:3: slot[1] has a name"]
 
 
+def test_an_old_word_of_a_script_is_found() -> None:
+    scripts = [("a.lua", 'local home = "home" -- home\nlocal homely, x = 1, y.told\n')]
+    assert [each.rpartition(": the")[0] for each in lua_old_words(scripts)] == [
+        "a.lua:1: home",
+        "a.lua:2: told",
+    ]
+
+
 def test_a_reason_lifts_a_bound(tmp_path: Path) -> None:
     long_file = '"""."""\n# tidy: long-file -- a table\n' + "x = 1\n" * 600
     long_function = f'"""."""\ndef f() -> None:  # tidy: long-function -- a table\n{LONG_BODY}'
     house = build(tmp_path, ("sidecar/ackd/a.py", long_file), ("tests/test_a.py", long_function))
     assert list(checks.file_size(read_sources(house))) == []
     assert list(checks.function_size(read_sources(house))) == []
+    named = '"""."""\nx = path.home()  # tidy: word -- of the user\n'
+    assert list(old_words(read_sources(build(tmp_path, ("tests/test_a.py", named))))) == []
 
 
 def test_dead_module_is_found(tmp_path: Path) -> None:

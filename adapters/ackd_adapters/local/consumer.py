@@ -126,7 +126,7 @@ class LocalConsumer:
                 if isinstance(event, Delivery):
                     size += event.size
                     records += event.records
-                    self._hand_out(event, found)
+                    self._pass_on(event, found)
                 else:
                     found.append(event)
             self._events.clear()
@@ -254,7 +254,7 @@ class LocalConsumer:
         if self._events:
             self._ready.set()
 
-    def _hand_out(self, delivery: Delivery, found: list[ConsumerEvent]) -> None:
+    def _pass_on(self, delivery: Delivery, found: list[ConsumerEvent]) -> None:
         """The engine takes the event: from here on `next` is after it."""
         event = delivery.event
         session = self._sessions[event.partition]

@@ -14,7 +14,7 @@ def default_state_dir() -> Path:
     if Path(given).is_absolute():
         return Path(given) / "ackd"
     try:
-        return Path.home() / ".local" / "state" / "ackd"
+        return Path.home() / ".local" / "state" / "ackd"  # tidy: word -- the user's folder
     except RuntimeError:
         return Path.cwd() / ".ackd"
 

@@ -301,7 +301,7 @@ class Runtime:
         self, items: Sequence[SettleItem], name: str, request: ReceiveRequest
     ) -> tuple[list[SettleResult], Received | AckdError]:
         """Settle, then receive, in one flush of the store."""
-        settling, hand_out = self._settling(), self._of(name).dispatcher
+        settling, dispatcher = self._settling(), self._of(name).dispatcher
         self._check_lease(self._of(name), request.lease_ms)
         if request.attempt_id is not None:
             return await self._one_after_the_other(items, name, request)
@@ -310,7 +310,7 @@ class Runtime:
 
         def enter() -> None:
             try:
-                entered.append(hand_out.enter(request))
+                entered.append(dispatcher.enter(request))
             except AckdError as error:
                 refused.append(error)
 
@@ -318,16 +318,16 @@ class Runtime:
             results = await settling.settle(items, enter)
         except BaseException:
             for waiter in entered:
-                hand_out.leave(waiter)
+                dispatcher.leave(waiter)
             raise
         if refused:
             self.metrics.receives.at(name, "error").inc()
             return results, refused[0]
         if Status.UNAVAILABLE in [result.status for result in results]:
-            hand_out.leave(entered[0])
+            dispatcher.leave(entered[0])
             return results, StoreError()
         try:
-            received = await hand_out.answer(entered[0])
+            received = await dispatcher.answer(entered[0])
         except AckdError as error:
             self.metrics.receives.at(name, "error").inc()
             return results, error

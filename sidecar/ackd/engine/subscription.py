@@ -122,7 +122,7 @@ class Subscription:
         self.send_back = Copier(state, context, RETRY, retry, self.bodies)
         self.dead_letters = Copier(state, context, DEAD, dead, self.bodies)
         self.dead_letter_records = DeadLetterRecords(context)
-        self.sieve = OwnCopyFilter(
+        self.copy_filter = OwnCopyFilter(
             self.name, state.configured.topics, (retry.name, dead.name), context.metrics
         )
         self.lease_changes = LeaseTimeChange(
@@ -212,7 +212,7 @@ class Subscription:
             partitions,
             self.membership,
             self.ownership,
-            self.sieve,
+            self.copy_filter,
             self._hand_over,
             self.timers.stir,
         )

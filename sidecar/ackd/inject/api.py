@@ -167,7 +167,8 @@ def find(
         return by_files(url, token_file, ca_file, insecure=insecure)
     if kubeconfig is None and (access := in_pod(environ)) is not None:
         return access
-    named = kubeconfig or Path(environ.get("KUBECONFIG") or Path.home() / ".kube" / "config")
+    folder = Path.home()  # tidy: word -- the user's
+    named = kubeconfig or Path(environ.get("KUBECONFIG") or folder / ".kube" / "config")
     return by_kubeconfig(named)
 
 

@@ -26,7 +26,7 @@ LOG = logging.getLogger("ackd.inject")
 
 PATH = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 LOOK_S = 5.0
-HEARD_S = 5.0
+SPREAD_S = 5.0
 """Within this time after a change of the bundle every API server has read it."""
 AUTHORITIES_MAX = 16
 TRIES = 5
@@ -66,7 +66,7 @@ class Trust:
         """
         before, after = self.identity, certs.make(self._hosts, self._life)
         await self._ensure([before.ca, after.ca])
-        await asyncio.sleep(HEARD_S)
+        await asyncio.sleep(SPREAD_S)
         _load(self.tls, after)
         self.identity, self._before = after, before
         LOG.info("a new certificate, valid until %s", after.end.isoformat(timespec="seconds"))

@@ -6,7 +6,7 @@
 --
 -- Lua allows a function 60 locals of the functions around it, and `apply` has them: no `floor` here.
 
-local function apply(meta_key, ARG, said) -- tidy: long-function -- every call into another one is paid by each call of a flush
+local function apply(meta_key, ARG, reported) -- tidy: long-function -- every call into another one is paid by each call of a flush
 META, BASE = meta_key, sub(meta_key, 1, -2)
 local a_term, seq, incarnation, journal_from, run, pos = unpack_(">I8I8I8I8Bc0", ARG)
 term = a_term
@@ -20,8 +20,8 @@ end
 local cold, hot, h_run, there_b, there_s, texts, doubt =
   unpack(call("HMGET", META, "c", "h", "r", first_b, first_s, "t", "d"))
 lists = { [first_b] = there_b ~= false, [first_s] = there_s ~= false }
-E.any = said ~= nil or texts ~= false
-if E.any then E.begin(texts, said) end
+E.any = reported ~= nil or texts ~= false
+if E.any then E.begin(texts, reported) end
 
 E.from, E.to, E.doubted = 0, 0, false
 if doubt then E.from, E.to = unpack_(">I7I7", doubt) end
@@ -226,8 +226,8 @@ end
 -- --- all calls of a flush, one after the other; one that fails leaves the others alone
 local replies, texts = {}, {}
 for at = #KEYS + 1, #ARGV do
-  local number_, said = unpack_(">I2c" .. #ARGV[at] - 2, ARGV[at])
-  texts[number_] = said
+  local number_, reported = unpack_(">I2c" .. #ARGV[at] - 2, ARGV[at])
+  texts[number_] = reported
 end
 for number_ = 1, #KEYS do
   local ok, reply = pcall(apply, KEYS[number_], ARGV[number_], texts[number_])

@@ -107,7 +107,7 @@ class RedisStore(SmallValues):
                 self._note(error)
                 raise
         else:
-            answers = await self._scattered(calls, names)
+            answers = await self._by_node(calls, names)
         failed = [answer for answer in answers if isinstance(answer, StoreError)]
         lost = [error for error in failed if not isinstance(error, StoreCallError)]
         if lost or (self._away and not failed):
@@ -119,7 +119,7 @@ class RedisStore(SmallValues):
             raise failed[0]
         raise PartlyError(answers)
 
-    async def _scattered(
+    async def _by_node(
         self, calls: Sequence[RecordCall], names: Sequence[str]
     ) -> list[RecordReply | StoreError]:
         """Ask the nodes of the keys; again for what turns out to be elsewhere."""

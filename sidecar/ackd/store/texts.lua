@@ -5,9 +5,9 @@
 -- nothing to do with texts. `over`: offsets that this call finishes; `cleared`: this call deletes all.
 E.TOTAL, E.SIZES, E.ITEM = ">I4I6I4I6", ">I2I2", ">I4I2c0I2c0I2c0"
 
--- `total`: the head's field or false. `said`: what this call reports, or nil.
-E.begin = function(total, said)
-  E.total, E.said, E.over, E.cleared = total, said, {}, false
+-- `total`: the head's field or false. `reported`: what this call reports, or nil.
+E.begin = function(total, reported)
+  E.total, E.reported, E.over, E.cleared = total, reported, {}, false
   E.count, E.bytes, E.notes, E.last = 0, 0, 0, 0
   if total then E.count, E.bytes, E.notes, E.last = unpack_(E.TOTAL, total) end
 end
@@ -80,16 +80,16 @@ end
 -- Writes all of it, after everything else. `pos`: where the items begin in `ARG`. The bits of the
 -- reply, and how many messages lost their texts to a bound.
 E.keep = function(ARG, pos)
-  local names, said, dropped = {}, E.said, 0
+  local names, reported, dropped = {}, E.reported, 0
   if E.cleared then E.clear() end
   if E.count > 0 then
     for offset in pairs(E.over) do names[#names + 1] = number(offset) end
     E.drop(names)
   end
-  local at, bytes_max = 5, said and unpack_(">I4", said)
-  while said and at <= #said do
+  local at, bytes_max = 5, reported and unpack_(">I4", reported)
+  while reported and at <= #reported do
     local item, first, last, note
-    item, first, last, note, at = unpack_(E.ITEM, said, at)
+    item, first, last, note, at = unpack_(E.ITEM, reported, at)
     local offset = unpack_(">I8", ARG, pos + item * Size.OP + 1)
     if not E.over[offset] then
       local name = number(offset)

@@ -12,7 +12,7 @@ Json = dict[str, Any]
 
 
 @dataclass(slots=True)
-class Told:
+class SubscriptionReport:
     """One subscription as one sidecar reported it in one look.
 
     `messages`: in flight for longer than asked for, oldest first; None when nobody asked.
@@ -39,7 +39,7 @@ class SeenBefore:
     error: str = ""
     since_s: float = 0
     reasons: Sequence[str] = ()
-    subscriptions: dict[str, Told] = field(default_factory=dict)
+    subscriptions: dict[str, SubscriptionReport] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ def rows(before: Mapping[str, SeenBefore], now: Mapping[str, SeenBefore]) -> lis
     return [found[name] for name in sorted(found)]
 
 
-def _state(report: Told) -> str:
+def _state(report: SubscriptionReport) -> str:
     state = str(report.view.get("state", ""))
     return "breaker" if any("circuit-breaker" in each for each in report.limits) else state
 
@@ -108,7 +108,7 @@ def _rank(state: str) -> int:
     return _ORDER.index(state) if state in _ORDER else len(_ORDER)
 
 
-def _add(row: BoardRow, report: Told) -> None:
+def _add(row: BoardRow, report: SubscriptionReport) -> None:
     figures = report.figures
     if figures is not None:
         for name, value in figures.gauges.items():
@@ -122,7 +122,9 @@ def _add(row: BoardRow, report: Told) -> None:
         row.messages += report.messages
 
 
-def _add_rates(row: BoardRow, earlier: Told | None, report: Told, passed_s: float) -> None:
+def _add_rates(
+    row: BoardRow, earlier: SubscriptionReport | None, report: SubscriptionReport, passed_s: float
+) -> None:
     """Counters that fell began anew with their process: they give no rate."""
     if earlier is None or earlier.figures is None or report.figures is None or passed_s <= 0:
         return

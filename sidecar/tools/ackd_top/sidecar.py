@@ -18,7 +18,7 @@ import orjson
 from ackd.cli.client.endpoint import AdminEndpoint
 from ackd.cli.figures import clean
 from ackd_top import scrape
-from ackd_top.board import SeenBefore, Told
+from ackd_top.board import SeenBefore, SubscriptionReport
 from ackd_top.scrape import Figures
 
 TIMEOUT_S = 5.0
@@ -115,7 +115,7 @@ class SidecarClient:
         figures = await self._figures()
         seen = SeenBefore(self.name, at_s=now_s, since_s=now_s)
         for view in views:
-            seen.subscriptions[view["name"]] = Told(view, figures.get(view["name"]))
+            seen.subscriptions[view["name"]] = SubscriptionReport(view, figures.get(view["name"]))
         if self._metrics:
             info, ready = await asyncio.gather(self.get("v1", "info"), self._ready())
             seen.identity, seen.version = clean(info["identity"]), clean(info["version"])
@@ -138,7 +138,7 @@ class SidecarClient:
         except ValueError as error:
             raise AwayError(NOBODY) from error
 
-    async def _details(self, name: str, report: Told) -> None:
+    async def _details(self, name: str, report: SubscriptionReport) -> None:
         """Limits, and what is in flight for long; a sidecar that is starting knows neither."""
         try:
             report.limits = [clean(each) for each in (await self.explain(name))["limits"]]
@@ -229,8 +229,8 @@ def _object(body: bytes) -> Json:
     return found
 
 
-def _worst_first(seen: SeenBefore) -> list[tuple[str, Told]]:
-    def oldest(item: tuple[str, Told]) -> float:
+def _worst_first(seen: SeenBefore) -> list[tuple[str, SubscriptionReport]]:
+    def oldest(item: tuple[str, SubscriptionReport]) -> float:
         figures = item[1].figures
         return 0 if figures is None else -figures.oldest_s
 

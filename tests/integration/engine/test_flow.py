@@ -115,10 +115,10 @@ async def test_settings_change_everywhere_and_open_leases_are_lengthened(
     view = await one.runtime.configure(NAME, {"lease_ms": 600_000}, open_leases=True, force=False)
     assert (view.settings["lease_ms"], view.sources["lease_ms"]) == (600_000, "live")
 
-    async def lengthened() -> bool:
+    async def extended() -> bool:
         return min(await deadlines()) >= asked_ms + 600_000
 
-    await wait_until_async(lengthened, "all leases to be lengthened", timeout_s=60)
+    await wait_until_async(extended, "all leases to be lengthened", timeout_s=60)
     assert len(await deadlines()) == len(before) == 8
 
     await two.runtime.configure(NAME, {"lease_ms": 30_000}, open_leases=True, force=False)
@@ -180,7 +180,7 @@ async def test_i8_what_is_taken_over_while_the_buffer_is_full_waits_in_the_broke
     """Nobody receives. Partitions of a sidecar that leaves bring no backlog into the memory."""
     one, two = await together.pair(buffer_max=100)
     subscription = one.runtime._subscriptions[NAME]
-    hand_out, partitions = subscription.dispatcher, subscription.partitions
+    dispatcher, partitions = subscription.dispatcher, subscription.partitions
     await one.publish(20_000)
 
     async def full() -> bool:
@@ -191,7 +191,7 @@ async def test_i8_what_is_taken_over_while_the_buffer_is_full_waits_in_the_broke
     await two.runtime.stop()
 
     async def all_paused() -> bool:
-        return len(await one.owned()) == PARTITIONS == len(hand_out._paused)
+        return len(await one.owned()) == PARTITIONS == len(dispatcher._paused)
 
     await wait_until_async(all_paused, "what was taken over to be paused")
     assert partitions.held()[0] <= batch + 2_000

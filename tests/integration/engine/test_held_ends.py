@@ -21,7 +21,7 @@ async def test_r33_an_open_transaction_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gauges, "END_MS", 200)
-    monkeypatch.setattr(stable_offset_lag, "TOLD_MS", 500)
+    monkeypatch.setattr(stable_offset_lag, "SHOWN_MS", 500)
     name = topic()
     settings = {"bootstrap.servers": kafka.bootstrap, "transactional.id": name, "log_level": 0}
     producer = Producer(settings)

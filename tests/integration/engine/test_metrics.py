@@ -165,7 +165,7 @@ async def desk(
 
 async def test_every_metric_has_a_plausible_value_after_a_workload(desk: Desk) -> None:
     """I4, I8, R12, R17: what happened is what a scrape says, and no family stays silent."""
-    await _hand_out_and_settle(desk)
+    await _deliver_and_settle(desk)
     await _leases_that_run_out(desk)
     await _store_goes_and_comes(desk)
 
@@ -182,7 +182,7 @@ async def test_every_metric_has_a_plausible_value_after_a_workload(desk: Desk) -
             assert family.kind == "gauge" or any(series.values()), f"{name} never counted"
 
 
-async def _hand_out_and_settle(desk: Desk) -> None:
+async def _deliver_and_settle(desk: Desk) -> None:
     """Half of the messages leased; some acked, one to be retried, one held on to."""
     ten = await desk.lease(10, 300_000)
     samples = await desk.scrape()

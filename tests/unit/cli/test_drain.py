@@ -37,7 +37,7 @@ async def test_an_exit_that_is_interrupted_changes_nothing(
 ) -> None:
     """In either of its two waits: for the leases, and for the sidecars to stop."""
     monkeypatch.setattr(group_drain, "_keys", no_keys)
-    monkeypatch.setattr(group_drain, "HEARD_MS", 3_600_000 if at == "leases" else 0)
+    monkeypatch.setattr(group_drain, "SPREAD_MS", 3_600_000 if at == "leases" else 0)
     store = MemoryStore()
     await store.start()
     said: list[str] = []

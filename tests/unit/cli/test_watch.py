@@ -12,7 +12,7 @@ from ackd.cli.lines import message_line
 from ackd.errors import ConfigError
 from ackd.telemetry.metrics import Metrics
 from ackd_top import scrape
-from ackd_top.board import BoardRow, SeenBefore, Told, rows
+from ackd_top.board import BoardRow, SeenBefore, SubscriptionReport, rows
 from ackd_top.columns import COLUMNS, table, troubles
 from ackd_top.words import HISTORY_MAX, History, detail, message_lines, place_of
 
@@ -89,7 +89,9 @@ def test_the_metrics_are_those_of_a_sidecar() -> None:
 def seen(name: str, at_s: float, out: float, state: str = "running", error: str = "") -> SeenBefore:
     """One look at one sidecar."""
     figures = scrape.Figures({"lag": 10, "in_flight": 1}, out=out, acked=out)
-    told = {"s": Told({"state": state}, figures, messages=[message("t/0/1", since_ms=5)])}
+    told = {
+        "s": SubscriptionReport({"state": state}, figures, messages=[message("t/0/1", since_ms=5)])
+    }
     return SeenBefore(name, at_s=at_s, error=error, subscriptions=told)
 
 

@@ -24,7 +24,7 @@ from ackd.errors import StoreError
 
 REASON = "ackd release-group"
 TRIES = 10
-HEARD_MS = UNCONFIRMED_MS + 500
+SPREAD_MS = UNCONFIRMED_MS + 500
 """After this time every sidecar either knows of the pause or may no longer deliver (R11)."""
 POLL_MS = 500
 _NEVER_THERE = b"?"
@@ -46,7 +46,7 @@ async def drain(parts: Parts, most_ms: int, say: Say) -> str:
     say(f"{parts.name} is paused; waiting for its leases to end")
     try:
         # `blocked` stays "interrupted" unless both waits return.
-        blocked = await _rest(parts, start_ms + HEARD_MS, end_ms) or await _stopped(
+        blocked = await _rest(parts, start_ms + SPREAD_MS, end_ms) or await _stopped(
             parts, end_ms, say
         )
     finally:

@@ -97,10 +97,8 @@ class Parts:
     async def finish(self, key: LedgerKey, offset: int) -> None:
         """Mark an offset as finished: nobody gets its message any more. Raises StoreError."""
         snapshot = await self.open(key)
-        hole = Gap(offset, offset + 1)
-        (reply,) = await self.store.apply(
-            [RecordCall(key, [hole], snapshot.term, snapshot.seq + 1)]
-        )
+        gap = Gap(offset, offset + 1)
+        (reply,) = await self.store.apply([RecordCall(key, [gap], snapshot.term, snapshot.seq + 1)])
         if reply.verdict is not CallStatus.OK:
             raise StoreDataError(f"the record {key.text()} is {reply.verdict.name}")
 

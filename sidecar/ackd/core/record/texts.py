@@ -56,11 +56,11 @@ class Texts:
         dropped = 0
         for offset in self._over:
             self._drop(offset)
-        for said in call.texts.items:
-            offset = call.ops[said.item].offset
+        for reported in call.texts.items:
+            offset = call.ops[reported.item].offset
             if offset not in self._over:
                 known = self._of.get(offset, NOTHING)
-                texts = _joined(known, said, results[said.item].outcome)
+                texts = _joined(known, reported, results[reported.item].outcome)
                 if texts is not None:
                     dropped += self._put(offset, texts, call.texts.bytes_max)
         self._over.clear()
@@ -94,7 +94,7 @@ def _size(texts: MessageTexts) -> int:
     return sum(map(len, texts))
 
 
-def _joined(known: MessageTexts, said: ItemTexts, outcome: Outcome) -> MessageTexts | None:
+def _joined(known: MessageTexts, reported: ItemTexts, outcome: Outcome) -> MessageTexts | None:
     """The texts of a message after a settle that reported some; None if the settle did not count.
 
     A copy that got its slot (DONE) brings older texts: they only fill in what is missing.
@@ -105,5 +105,5 @@ def _joined(known: MessageTexts, said: ItemTexts, outcome: Outcome) -> MessageTe
     if outcome in REASONED:
         return known._replace(first=first, last=said.last or known.last)
     if outcome is Outcome.DONE:
-        return MessageTexts(first, known.last or said.last, known.note or said.note)
+        return MessageTexts(first, known.last or reported.last, known.note or reported.note)
     return None

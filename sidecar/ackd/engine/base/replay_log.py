@@ -27,7 +27,7 @@ KEEP_MS = 10_000
 OFFSETS_MAX = 100_000
 """Most acks that are remembered, and most offsets replayed for one released partition."""
 LEDGERS_MAX = 1_000
-TOLD_KEEP_MS = 540_000
+CONFIRMED_KEEP_MS = 540_000
 """Operations about origin records are remembered for nearly as long as the store keeps a finished
 origin record, so that a store which was set back by minutes gets them again.
 """
@@ -103,7 +103,7 @@ class ReplayLog:
         now_ms = self._clock.monotonic_ms()
         self._confirmed.append(_Confirmed(now_ms, key, incarnation, ops))
         self._confirmed_count += len(ops)
-        old_ms = now_ms - TOLD_KEEP_MS
+        old_ms = now_ms - CONFIRMED_KEEP_MS
         while self._confirmed_count > CONFIRMED_MAX or self._confirmed[0].since_ms < old_ms:
             self._confirmed_count -= len(self._confirmed.popleft().ops)
 

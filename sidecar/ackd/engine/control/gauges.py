@@ -153,7 +153,7 @@ class Gauges:
         self._reasons = names
 
     def _subscription(self, name: str, subscription: GaugeParts) -> None:
-        metrics, hand_out = self._metrics, subscription.dispatcher
+        metrics, dispatcher = self._metrics, subscription.dispatcher
         if name not in self._begun:
             self._begun.add(name)
             zeros.begin(metrics, name)
@@ -163,9 +163,9 @@ class Gauges:
         metrics.circuit_breaker_open.at(name).set(subscription.breaker.on)
         metrics.window_bytes.at(name).set(size)
         metrics.window_used_ratio.at(name).set(subscription.window_pressure.share())
-        metrics.waiting.at(name).set(hand_out.waiting())
+        metrics.waiting.at(name).set(dispatcher.waiting())
         metrics.in_flight.at(name).set(subscription.partitions.leased())
-        metrics.waiters.at(name).set(hand_out.line.waiting())
+        metrics.waiters.at(name).set(dispatcher.line.waiting())
         metrics.copies_in_progress.at(name).set(
             len(subscription.send_back) + len(subscription.dead_letters)
         )

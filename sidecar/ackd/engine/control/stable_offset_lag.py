@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 from ackd.engine.partition.partition import Partition
 from ackd.ports import Clock, Consumer, SeesTransactions
 
-TOLD_MS = 10_000
+SHOWN_MS = 10_000
 """Shorter holds are normal traffic of transactional producers and are not reported."""
 
 
@@ -62,7 +62,7 @@ class StableOffsetLag:
     def words(self, partition: Partition) -> str:
         """A sentence for people; empty when nothing is held, or not for long."""
         held, ms = self._held.get(partition), self.held_ms(partition)
-        if held is None or ms < TOLD_MS:
+        if held is None or ms < SHOWN_MS:
             return ""
         return (
             f"held by an open transaction at offset {held.offset} for {ms // 1000} s or longer: "

@@ -42,14 +42,14 @@ class ReceiveAttempts:
         state: SubscriptionState,
         context: Context,
         partitions: OwnedPartitions,
-        hand_out: Dispatcher,
+        dispatcher: Dispatcher,
         notes: ProgressNotes,
         settler: Settler,
     ) -> None:
         self._state = state
         self._context = context
         self._partitions = partitions
-        self._hand_out = hand_out
+        self._dispatcher = dispatcher
         self._notes = notes
         self._settler = settler
         self._waiting: dict[str, Waiter] = {}
@@ -88,7 +88,7 @@ class ReceiveAttempts:
             self._waiting[attempt_id] = waiter
 
         try:
-            return await self._hand_out.receive(request, started)
+            return await self._dispatcher.receive(request, started)
         finally:
             if mine and self._waiting.get(attempt_id) is mine[0]:
                 del self._waiting[attempt_id]
@@ -101,7 +101,7 @@ class ReceiveAttempts:
         try:
             await self._context.store.put(name, msgspec.json.encode(entry), lease_ms)
         except BaseException:
-            self._hand_out.give_back(received.messages)
+            self._dispatcher.give_back(received.messages)
             raise
 
     async def _replay(self, leases: list[str]) -> list[Delivery]:

@@ -33,7 +33,7 @@ class DeadlineTimers:
         context: Context,
         partitions: OwnedPartitions,
         membership: Membership,
-        hand_out: Dispatcher,
+        dispatcher: Dispatcher,
         filling: WindowPressure,
         breaker: CircuitBreaker,
         bodies: BodySpill,
@@ -42,7 +42,7 @@ class DeadlineTimers:
         self._state = state
         self._partitions = partitions
         self._membership = membership
-        self._hand_out = hand_out
+        self._dispatcher = dispatcher
         self._filling = filling
         self._breaker = breaker
         self._bodies = bodies
@@ -98,7 +98,7 @@ class DeadlineTimers:
         if partition.ledger.tick(now_ms) or partition.ledger.undone:
             self._measure(partition, now_ms)
             partition.perform()
-            self._hand_out.ready(partition)
+            self._dispatcher.ready(partition)
 
     def _measure(self, partition: Partition, now_ms: int) -> None:
         """Count the leases that expired, and how long after its deadline each was found (I4)."""

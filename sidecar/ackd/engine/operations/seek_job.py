@@ -28,7 +28,7 @@ from ackd.errors import StoreError
 from ackd.store.flusher import LedgerHandle
 
 READ_MAX = 500
-HEARD_MS = UNCONFIRMED_MS + 200
+SPREAD_MS = UNCONFIRMED_MS + 200
 """By now every sidecar has either seen the halt in a heartbeat reply or stopped granting because it
 got no reply for `UNCONFIRMED_MS`; so go on even if none confirms the halt.
 """
@@ -91,7 +91,7 @@ class SeekJob:
             await control.halt(document.id)
         membership, clock = self._parts.membership, self._context.clock
         since_ms = clock.monotonic_ms()
-        while clock.monotonic_ms() - since_ms < HEARD_MS:
+        while clock.monotonic_ms() - since_ms < SPREAD_MS:
             self._state.signals.beat()
             await asyncio.sleep(NAP_MS / 1000)
             await self._operations.keep_right()
@@ -245,7 +245,7 @@ class SeekJob:
             await self._save()
         ops: list[Op] = [Reset(target.offset)] if snapshot.epoch <= target.epoch else []
         ops += [_skip(offset) for offset in target.held]
-        ops += _holes(target)
+        ops += _gaps(target)
         for start in range(0, len(ops), OPS_MAX):
             await self._records.decide(handle, ops[start : start + OPS_MAX])
         tracing = self._parts.tracing
@@ -267,7 +267,7 @@ class SeekJob:
         ops: list[Op] = [Advance(floor)]
         if floor < target.offset:
             ops.append(Gap(floor, target.offset, Finish.SKIPPED))
-        ops += _holes(target)
+        ops += _gaps(target)
         for start in range(0, len(ops), OPS_MAX):
             await self._records.decide(handle, ops[start : start + OPS_MAX])
         return True
@@ -301,5 +301,5 @@ def _skip(offset: int) -> Op:
     return Gap(offset, offset + 1, Finish.SKIPPED)
 
 
-def _holes(target: SeekTarget) -> list[Op]:
+def _gaps(target: SeekTarget) -> list[Op]:
     return [Gap(start, end, Finish.SKIPPED) for start, end in target.finished]

@@ -43,7 +43,7 @@ class BrokerEvents:
 
     `hand_over` writes the progress of partitions to store and broker before they are let go.
     `fetched` is called when messages came. `own_acks`: set for brokers with individual acks.
-    `sieve`: the own-copy filter.
+    `copy_filter`: the own-copy filter.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class BrokerEvents:
         partitions: OwnedPartitions,
         membership: Membership,
         ownership: Ownership,
-        sieve: OwnCopyFilter,
+        copy_filter: OwnCopyFilter,
         hand_over: Callable[[Sequence[Partition]], Awaitable[None]],
         fetched: Callable[[], None],
     ) -> None:
@@ -62,7 +62,7 @@ class BrokerEvents:
         self._partitions = partitions
         self._membership = membership
         self._ownership = ownership
-        self._sieve = sieve
+        self._copy_filter = copy_filter
         self._hand_over = hand_over
         self._fetched_some = fetched
         self.own_acks: BrokerAckFlow | None = None
@@ -118,7 +118,7 @@ class BrokerEvents:
             return
         if event.delays:
             foreign_delays.reported(partition, event.session, event.delays)
-        partition.ledger.intake.fetched(event.session, self._sieve.sift(event))
+        partition.ledger.intake.fetched(event.session, self._copy_filter.sift(event))
         partition.end = max(partition.end, event.records[-1].offset + 1)
         partition.perform()
         self._fetched_some()

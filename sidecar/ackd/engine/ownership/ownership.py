@@ -258,8 +258,8 @@ class Ownership:
         retry_copies = tp.topic == retry.topic.name
         most, give_up_ms = settings.attempts_max + 1, settings.message_ttl_ms
         placed = place_of(settings.ordering, self._state.name, retry_copies=retry_copies)
-        scattered = self._parts.unordered and not retry_copies
-        return Policy(retry.rules(tp.topic), most, retry_copies, give_up_ms, placed, scattered)
+        unordered = self._parts.unordered and not retry_copies
+        return Policy(retry.rules(tp.topic), most, retry_copies, give_up_ms, placed, unordered)
 
     def _wiring(self) -> Wiring:
         parts = self._parts

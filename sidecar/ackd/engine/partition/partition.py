@@ -107,7 +107,7 @@ class Spans(Protocol):
 class Policy(NamedTuple):
     """The settings of a partition's ledger; see `ackd.core.ledger.ledger.Ledger`.
 
-    `place_of`: gives messages their order position, None when unordered. `scattered`: messages
+    `place_of`: gives messages their order position, None when unordered. `unordered`: messages
     arrive in any order.
     """
 
@@ -116,7 +116,7 @@ class Policy(NamedTuple):
     retry_copies: bool
     give_up_ms: int = 0
     place_of: PlaceOf | None = None
-    scattered: bool = False
+    unordered: bool = False
 
 
 # tidy: long-class -- ledger, record and bodies of one partition meet here
@@ -134,7 +134,7 @@ class Partition:
     ) -> None:
         self.tp = tp
         self.key = key
-        kind: type[Ledger[Held]] = UnorderedLedger if policy.scattered else Ledger
+        kind: type[Ledger[Held]] = UnorderedLedger if policy.unordered else Ledger
         self.ledger = kind(
             policy.rules,
             policy.deliveries_max,

@@ -301,7 +301,7 @@ class CopyClaims:
             return
         self._answered(asks, reply, results, texts)
         self._remember(handle, asks, results)
-        await self._lengthen(handle, asks, results)
+        await self._extend_leases(handle, asks, results)
 
     async def _texts(
         self, key: LedgerKey, asks: Sequence[_Ask], results: Sequence[OpResult]
@@ -338,7 +338,7 @@ class CopyClaims:
         if ops:
             self._context.memory.confirmed(handle.key, handle.incarnation, ops)
 
-    async def _lengthen(
+    async def _extend_leases(
         self, handle: LedgerHandle, asks: Sequence[_Ask], results: Sequence[OpResult]
     ) -> None:
         """Extend the leases that block these copies if an operator asked for it
@@ -386,8 +386,8 @@ class CopyClaims:
             if result.outcome in (Outcome.CLAIMED, Outcome.LOST):
                 ops = places.setdefault(ask.partition, [])
                 if ask in texts:
-                    told = ItemTexts(len(ops), *texts[ask])
-                    brought.setdefault(ask.partition, []).append(told)
+                    item = ItemTexts(len(ops), *texts[ask])
+                    brought.setdefault(ask.partition, []).append(item)
                 ops.extend(_place(ask, result))
                 if result.outcome is Outcome.CLAIMED and ask.line is None:
                     self._claimed[ask.partition, ask.offset] = ask
