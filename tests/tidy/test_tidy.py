@@ -16,7 +16,7 @@ from tests.tidy.closed_core import ledger_is_closed
 from tests.tidy.dependence import circles, dependence
 from tests.tidy.feeding import unfed_metrics
 from tests.tidy.lua import lua_bare_index, lua_function_size
-from tests.tidy.old_words import lua_old_words, old_words
+from tests.tidy.old_words import lua_old_words
 from tests.tidy.sources import Source, read_sources
 from tests.tidy.verb_lists import verb_lists
 from tests.tidy.words import forbidden_words, tracked_files

@@ -99,11 +99,11 @@ def _joined(known: MessageTexts, reported: ItemTexts, outcome: Outcome) -> Messa
 
     A copy that got its slot (DONE) brings older texts: they only fill in what is missing.
     """
-    first = known.first or said.first or said.last
+    first = known.first or reported.first or reported.last
     if outcome in NOTED:
-        return known._replace(note=said.note)
+        return known._replace(note=reported.note)
     if outcome in REASONED:
-        return known._replace(first=first, last=said.last or known.last)
+        return known._replace(first=first, last=reported.last or known.last)
     if outcome is Outcome.DONE:
         return MessageTexts(first, known.last or reported.last, known.note or reported.note)
     return None

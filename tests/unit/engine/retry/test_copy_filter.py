@@ -30,7 +30,7 @@ def fetched(topic: str) -> Fetched:
 async def test_copies_are_left_out_where_nobody_named_their_topic(
     world: World, topics: tuple[str, ...], topic: str, kept: list[int]
 ) -> None:
-    sieve = OwnCopyFilter(NAME, topics, (RETRY,), world.metrics)
-    assert [each.offset for each in sieve.sift(fetched(topic))] == kept
+    copy_filter = OwnCopyFilter(NAME, topics, (RETRY,), world.metrics)
+    assert [each.offset for each in copy_filter.sift(fetched(topic))] == kept
     ignored = world.count("ackd_copies_ignored_total", subscription=NAME)
     assert ignored == 3 - len(kept)
