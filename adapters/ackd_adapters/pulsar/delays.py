@@ -29,6 +29,7 @@ LOG: Final = logging.getLogger("ackd.pulsar")
 AT_ONCE: Final = 8
 """Questions that a connection may have pending at once."""
 AGAIN_S: Final = 0.2
+"""Constant: messages wait for the answer."""
 NOT_FOUND: Final = 404
 HEADER: Final = "x-pulsar-deliver-at-time"
 

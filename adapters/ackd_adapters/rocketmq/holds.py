@@ -28,6 +28,7 @@ ACK_BATCH: Final = 64
 CALLS_MAX: Final = 16
 IDLE_S: Final = 0.5
 AGAIN_S: Final = 0.3
+"""Constant: the holds of messages end meanwhile."""
 BACK_MS: Final = 1_000
 """An unwanted message comes again after this; the broker's minimum is below it."""
 DELIVERIES_MAX: Final = 8

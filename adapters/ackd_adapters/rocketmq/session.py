@@ -44,6 +44,7 @@ LOG = logging.getLogger("ackd.rocketmq")
 
 HEARTBEAT_S: Final = 10.0
 REOPEN_S: Final = 0.2
+"""Constant: nothing is received without a session."""
 GOODBYE_MS: Final = 1_000
 
 

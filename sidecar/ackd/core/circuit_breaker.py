@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
+from ackd.core.backoff import Backoff
+
 PARTS = 10
 """A window is counted in so many parts."""
 SHARE_LEAST = 10
@@ -42,7 +44,7 @@ class BreakerState:
         self.next_ms = 0
         self.why = ""
         self._row = 0
-        self._wait_ms = 0.0
+        self._waits = 0
         self._parts: deque[tuple[int, int, int]] = deque()
 
     def saw(self, worked: int, failed: int, rules: BreakerRules, now_ms: int) -> bool:
@@ -57,8 +59,8 @@ class BreakerState:
         why = self._reason(rules)
         if why:
             self.on, self.why = True, why
-            self._wait_ms = float(rules.trial_ms)
-            self.next_ms = now_ms + rules.trial_ms
+            self._waits = 0
+            self._wait(rules, now_ms)
         return bool(why)
 
     def _note(self, worked: int, failed: int, rules: BreakerRules, now_ms: int) -> None:
@@ -85,8 +87,12 @@ class BreakerState:
 
     def tried(self, rules: BreakerRules, now_ms: int) -> None:
         """One is being tried; the next one has to wait for longer."""
-        self._wait_ms = min(self._wait_ms * GROWTH, float(rules.trial_ms * FACTOR_MAX))
-        self.next_ms = now_ms + int(self._wait_ms)
+        self._wait(rules, now_ms)
+
+    def _wait(self, rules: BreakerRules, now_ms: int) -> None:
+        self._waits += 1
+        trials = Backoff(rules.trial_ms, rules.trial_ms * FACTOR_MAX, GROWTH)
+        self.next_ms = now_ms + trials.delay_ms(self._waits)
 
     def release(self) -> bool:
         """It is not wanted any more; whether it was on."""

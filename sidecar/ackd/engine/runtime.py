@@ -29,6 +29,7 @@ from ackd.api.outbox import OutboxApi
 from ackd.config.adapters import find_adapter
 from ackd.config.schema import Settings
 from ackd.config.subscription import SubscriptionSettings
+from ackd.core.backoff import Backoff
 from ackd.core.lease import LeaseKeys
 from ackd.engine.base.context import Context, SystemClock
 from ackd.engine.base.replay_log import ReplayLog
@@ -62,6 +63,7 @@ from ackd.errors import (
     UnknownSubscriptionError,
 )
 from ackd.ports import Broker, Clock, Store
+from ackd.retries import repeating
 from ackd.store.build import open_store
 from ackd.store.flusher import Flusher
 from ackd.store.measured import MeasuredStore
@@ -73,7 +75,8 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger("ackd.engine")
 
-RETRY_MS = 500
+AGAIN = Backoff.constant(500)
+"""Store, broker and subscriptions are tried again soon: their other side may just have started."""
 
 
 # tidy: long-class -- the facade over the whole sidecar, one method for each question of the API
@@ -175,15 +178,17 @@ class Runtime:
         return FileSpill(self.settings.state_dir / "spill" / name, bytes_max)
 
     async def _load_keys(self) -> LeaseKeys:
-        while True:
-            try:
-                await self._store.start()
-                return await load_keys(self._store, self.settings.lease_key_file)
-            except StoreSetupError:
-                raise
-            except StoreError as error:
-                LOG.warning("the store does not answer: %s", error.detail)
-                await asyncio.sleep(RETRY_MS / 1000)
+        async def load() -> LeaseKeys:
+            await self._store.start()
+            return await load_keys(self._store, self.settings.lease_key_file)
+
+        retrying = repeating(
+            StoreError,
+            AGAIN,
+            only=lambda error: not isinstance(error, StoreSetupError),
+            failed=lambda error: LOG.warning("the store does not answer: %s", error.detail),
+        )
+        return await retrying(load)
 
     def _build(self, name: str, settings: SubscriptionSettings, context: Context) -> Subscription:
         settings, context = apart(name, settings, context)
@@ -198,17 +203,15 @@ class Runtime:
         return ReceiveAttempts(of.state, context, of.partitions, of.dispatcher, of.notes, settler)
 
     async def _start_broker(self, name: str, broker: Broker) -> None:
-        while not self._up[name].is_set():
-            try:
-                await broker.start()
-            except BrokerError as error:
-                if self._broker_errors.get(name) != error.detail:
-                    LOG.warning("broker %s: %s", name, error.detail)
-                self._broker_errors[name] = error.detail
-                await asyncio.sleep(RETRY_MS / 1000)
-            else:
-                self._broker_errors.pop(name, None)
-                self._up[name].set()
+        def failed(error: BrokerError) -> None:
+            if self._broker_errors.get(name) != error.detail:
+                LOG.warning("broker %s: %s", name, error.detail)
+            self._broker_errors[name] = error.detail
+
+        if not self._up[name].is_set():
+            await repeating(BrokerError, AGAIN, failed=failed)(broker.start)
+            self._broker_errors.pop(name, None)
+            self._up[name].set()
 
     async def _run(self, name: str, context: Context) -> None:
         """Keep one subscription running; build it again when its broker client died."""
@@ -223,7 +226,7 @@ class Runtime:
                 LOG.warning("%s: %s; joining the group again", name, group.exceptions[0])
             except* BrokerError as group:
                 LOG.warning("%s: %s", name, group.exceptions[0])
-            await asyncio.sleep(RETRY_MS / 1000)
+            await asyncio.sleep(AGAIN.base_ms / 1000)
             self._subscriptions[name] = self._build(name, subscription.state.configured, context)
             self._subscriptions[name].control.inherit(subscription.control)
             if self._settler is not None:

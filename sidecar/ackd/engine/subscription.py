@@ -45,7 +45,7 @@ from ackd.engine.ownership.broadcast import is_broadcast, open_consumer, scope
 from ackd.engine.ownership.broker_acks import BrokerAckFlow
 from ackd.engine.ownership.broker_events import HANDOVER_MS, BrokerEvents
 from ackd.engine.ownership.commit import Committer
-from ackd.engine.ownership.ownership import RETRY_MS, Ownership, PartitionParts
+from ackd.engine.ownership.ownership import AGAIN, Ownership, PartitionParts
 from ackd.engine.ownership.records import Records
 from ackd.engine.partition import foreign_delays
 from ackd.engine.partition.ordering import OriginRecordRef
@@ -60,6 +60,7 @@ from ackd.engine.retry.own_topic import RetryTopic, dead_letter_topic
 from ackd.engine.settlement.notes import ProgressNotes
 from ackd.errors import AckdError, BrokerError, StoreError
 from ackd.ports import Broker, ConsumerSpec, OwnAcks
+from ackd.retries import repeating
 
 if TYPE_CHECKING:
     from ackd.engine.tracing.subscription_spans import SubscriptionSpans
@@ -374,15 +375,12 @@ class Subscription:
         fails.
         """
         health = self.state.health
-        while True:
-            try:
-                await step()
-            except (StoreError, BrokerError) as error:
-                health.detail = f"{error.type}: {error.detail}"
-                await asyncio.sleep(RETRY_MS / 1000)
-            else:
-                health.detail = ""
-                return
+
+        def failed(error: AckdError) -> None:
+            health.detail = f"{error.type}: {error.detail}"
+
+        await repeating((StoreError, BrokerError), AGAIN, failed=failed)(step)
+        health.detail = ""
 
     async def leave(self) -> None:
         """A clean stop: report progress to store and broker, then tell the other sidecars."""

@@ -24,6 +24,7 @@ AGAIN_SHARE = 8
 LOOK_S = 1.0
 """How often to check whether the lease time was changed."""
 SETTLE_PAUSE_S = 0.2
+"""Constant: the leases end meanwhile."""
 
 
 class Courier:

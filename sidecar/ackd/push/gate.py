@@ -8,6 +8,8 @@ time tries a connection, without a message. When that works, ackd makes a single
 
 from __future__ import annotations
 
+from ackd.core.backoff import Backoff
+
 TRIAL_GROWTH = 1.5
 TRIAL_FACTOR_MAX = 10
 
@@ -17,7 +19,9 @@ class Gate:
 
     def __init__(self, concurrency: int, trial_s: float) -> None:
         self._concurrency = concurrency
-        self._first_s = self._trial_s = trial_s
+        trial_ms = int(trial_s * 1000)
+        self._trials = Backoff(trial_ms, trial_ms * TRIAL_FACTOR_MAX, TRIAL_GROWTH)
+        self._failures = 0
         self.limit = concurrency
         self.paused_until_s = 0.0
         self.open_since_s: float | None = None
@@ -33,7 +37,7 @@ class Gate:
 
     def worked(self) -> None:
         """A call succeeded."""
-        self._trial_s = self._first_s
+        self._failures = 0
         self.limit = min(self.limit + 1, self._concurrency)
 
     def slow_down(self, now_s: float, pause_s: float) -> None:
@@ -52,9 +56,8 @@ class Gate:
 
     def next_trial_s(self) -> float:
         """Seconds until the next trial; each wait is longer than the one before."""
-        pause_s = self._trial_s
-        self._trial_s = min(pause_s * TRIAL_GROWTH, self._first_s * TRIAL_FACTOR_MAX)
-        return pause_s
+        self._failures += 1
+        return self._trials.delay_ms(self._failures) / 1000
 
     def reachable(self) -> None:
         """A trial worked: allow one call."""

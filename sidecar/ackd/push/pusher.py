@@ -19,6 +19,7 @@ LOG = logging.getLogger("ackd.push")
 
 WAIT_MS = 20_000
 PAUSE_S = 0.5
+"""Constant: after a refusal of the engine in this process, which costs nobody anything."""
 BATCH_BYTES = 4 << 20
 HOLDER_CHARS_MAX = 100
 SOURCE = "push"

@@ -6,6 +6,7 @@ slow disk nor an unreachable collector delays a message.
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import logging
 import queue
@@ -18,7 +19,9 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 import orjson
+from tenacity import RetryCallState, Retrying, retry_if_exception, sleep_using_event
 
+from ackd.core.backoff import Backoff
 from ackd.telemetry.acked import Acked
 from ackd.telemetry.lines import line_parts
 from ackd.telemetry.tracefile import TraceFiles, compressed
@@ -27,8 +30,8 @@ LOG = logging.getLogger("ackd.traces")
 LOOK_S = 1.0
 JOIN_S = 10.0
 CALL_TIMEOUT_S = 10.0
-BACKOFF_S = 0.5
-BACKOFF_S_MAX = 30.0
+AFTER_S_MAX = 30.0
+EXPORT_AGAIN = Backoff(500, 30_000)
 AGAIN = frozenset({429, 502, 503, 504})
 """Answers after which the same request may be sent again (OTLP 1.x, "Retryable Response Codes")."""
 ACCEPTED = 200
@@ -140,23 +143,31 @@ class TraceExporter:
                 self._safely(self._output.look)
 
     def _write(self, batch: TraceBatch) -> None:
-        count, pause_s = len(batch), BACKOFF_S
-        refused = count
-        while True:
-            try:
-                refused = self._output.put(batch)
-                self._reported = False
-            except (OSError, ExportError) as error:
-                self._tell(error)
-                if isinstance(error, ExportError) and error.again and not self._stopping.is_set():
-                    self._stopping.wait(max(pause_s, error.after_s))
-                    pause_s = min(pause_s * 2, BACKOFF_S_MAX)
-                    continue
-            break
+        count = refused = len(batch)
+        retrying = Retrying(
+            retry=retry_if_exception(self._again),
+            wait=_pause_s,
+            sleep=sleep_using_event(self._stopping),
+            reraise=True,
+        )
+        with contextlib.suppress(OSError, ExportError):
+            refused = retrying(self._offer, batch)
         self.written += count - refused
         self.failed += refused
         self._taken += count
         self._done(batch, refused)
+
+    def _offer(self, batch: TraceBatch) -> int:
+        try:
+            refused = self._output.put(batch)
+        except (OSError, ExportError) as error:
+            self._tell(error)
+            raise
+        self._reported = False
+        return refused
+
+    def _again(self, error: BaseException) -> bool:
+        return isinstance(error, ExportError) and error.again and not self._stopping.is_set()
 
     def _safely(self, act: Callable[[], None]) -> None:
         try:
@@ -241,9 +252,16 @@ class OtlpOutput:
         self._connection.close()
 
 
+def _pause_s(state: RetryCallState) -> float:
+    """As long as the collector asks for, and longer after each failure."""
+    error = state.outcome.exception() if state.outcome else None
+    asked_s = error.after_s if isinstance(error, ExportError) else 0.0
+    return max(EXPORT_AGAIN.delay_ms(state.attempt_number) / 1000, asked_s)
+
+
 def _after_s(value: str) -> float:
     """Seconds of the header `Retry-After`, within our bounds; a date counts as absent."""
-    return min(float(value), BACKOFF_S_MAX) if value.isascii() and value.isdigit() else 0.0
+    return min(float(value), AFTER_S_MAX) if value.isascii() and value.isdigit() else 0.0
 
 
 def _refused(answer: bytes) -> int:

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from ackd.config.subscription import RETRY_DELAYS_MS, SubscriptionSettings
-from ackd.engine.base.backoff import retry_delay_ms
+from ackd.engine.base.retry_delays import retry_delay_ms
 
 BASE = SubscriptionSettings(topics=("t",))
 
@@ -29,3 +29,11 @@ def test_the_formula_grows_up_to_its_bound(attempt: int, delay_ms: int) -> None:
 def test_a_huge_factor_does_not_overflow() -> None:
     formula = replace(BASE, retry_backoff_ms=86_400_000, retry_backoff_factor=100.0)
     assert retry_delay_ms(formula, 10_000) == formula.retry_backoff_ms_max
+
+
+def test_a_formula_with_a_small_factor_reaches_its_longest_delay() -> None:
+    formula = replace(
+        BASE, retry_backoff_ms=1_000, retry_backoff_factor=1.1, retry_backoff_ms_max=60_000
+    )
+    assert retry_delay_ms(formula, 40) == 41_144
+    assert retry_delay_ms(formula, 50) == 60_000

@@ -14,7 +14,7 @@ from ackd.config.schema import BrokerSettings, PublishSettings
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.publishing.outbox import OutboxService
 from ackd.engine.publishing.outbox_name import OutboxPlace
-from ackd.engine.publishing.outbox_sender import AGAIN_MS, LEASE_MS
+from ackd.engine.publishing.outbox_sender import AGAIN, LEASE_MS
 from ackd.errors import (
     BodyTooLargeError,
     BrokerError,
@@ -109,7 +109,7 @@ async def test_messages_of_a_key_go_one_after_the_other() -> None:
         numbers = await one.accept(*keyed)
         await one.until(numbers[3], "sent")
         assert one.broker.sent == [[b"a1", b"b1", b"c"]]
-        clock.pass_ms(AGAIN_MS - 1)
+        clock.pass_ms(AGAIN.base_ms - 1)
         await one.accept(out(b"d"))
         await one.until_sent(2)
         assert one.broker.sent[1:] == [[b"d"]]
@@ -134,7 +134,7 @@ async def test_what_had_no_answer_is_sent_again_and_in_doubt() -> None:
     async with one.running():
         [number] = await one.accept(out(b"a"))
         await one.until_sent(1)
-        clock.pass_ms(AGAIN_MS)
+        clock.pass_ms(AGAIN.base_ms)
         assert (await one.until(number, "sent")).in_doubt
     assert one.broker.sent == [[b"a"], [b"a"]]
 
@@ -147,7 +147,7 @@ async def test_a_broker_that_raises_leaves_it_in_doubt() -> None:
         [number] = await one.accept(out(b"a"))
         await one.until_sent(1)
         one.broker.raises = None
-        clock.pass_ms(AGAIN_MS)
+        clock.pass_ms(AGAIN.base_ms)
         assert (await one.until(number, "sent")).in_doubt
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, cast
+from itertools import pairwise
+from typing import Any
 
 import pytest
-from tenacity import RetryCallState
 
 from ackd.api.messages import PublishRequest
 from ackd.config.schema import PublishSettings
 from ackd.config.subscription import SubscriptionSettings
-from ackd.engine.publishing.publish import JITTER, Backoff, Publisher
+from ackd.engine.base.context import SystemClock
+from ackd.engine.publishing.publish import Publisher
 from ackd.engine.retry.own_topic import ReservedTopics
 from ackd.errors import (
     AckdError,
@@ -25,8 +25,8 @@ from ackd.errors import (
     PublishRefusedError,
     ReservedTopicError,
 )
-from ackd.ports import Failure, Outgoing, PublishResult, Stored
-from tests.unit.engine.clock import TestClock
+from ackd.ports import Clock, Failure, Outgoing, PublishResult, Stored
+from tests.unit.engine.clock import TestClock, TestTimeLoop
 from tests.unit.engine.scripted import ScriptedBroker, metric
 from tests.unit.engine.world import World as Given
 
@@ -43,9 +43,12 @@ class World:
         script: Mapping[bytes, Sequence[Failure]] | None = None,
         settings: PublishSettings = QUICK,
         broker: ScriptedBroker | None = None,
+        clock: Clock | None = None,
+        bits: int = 7,
     ) -> None:
         self.broker = broker or ScriptedBroker(script or {})
-        self.context = Given(TestClock()).context
+        given = Given(TestClock()).context
+        self.context = replace(given, clock=clock or SystemClock(), random_bits=lambda _: bits)
         subscriptions = {"work": SubscriptionSettings(topics=("t",), dead_letter_topic="graves")}
         reserved = ReservedTopics(self.broker, subscriptions)
         self.publisher = Publisher("main", self.broker, settings, self.context, reserved)
@@ -113,13 +116,38 @@ async def test_a_failure_after_pressure_has_its_own_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "pause_ms"), [(1, 1_000), (2, 1_600), (3, 2_560), (12, 120_000), (900, 120_000)]
+    ("bits", "pauses_ms"),
+    [
+        (0, [800, 1_280, 2_048, 3_276, 5_242, 8_388]),  # 20 % shorter
+        (1 << 31, [1_000, 1_600, 2_560, 4_096, 6_553, 10_485]),
+        ((1 << 32) - 1, [1_200, 1_920, 3_072, 4_915, 7_864]),  # 20 % longer
+    ],
 )
-def test_pauses_grow_to_a_bound(number: int, pause_ms: int) -> None:
-    backoff = Backoff(PublishSettings())
-    state = cast("RetryCallState", SimpleNamespace(attempt_number=number))
-    for _ in range(50):
-        assert pause_ms * (1 - JITTER) <= backoff(state) * 1000 <= pause_ms * (1 + JITTER)
+def test_pauses_grow_and_the_last_try_is_within_the_time(bits: int, pauses_ms: list[int]) -> None:
+    with asyncio.Runner(loop_factory=TestTimeLoop) as runner:
+        loop = runner.get_loop()
+        assert isinstance(loop, TestTimeLoop)
+        times_ms = runner.run(_tries(loop.clock, bits))
+    assert [after - before for before, after in pairwise(times_ms)] == [
+        pytest.approx(each, abs=1) for each in [0, 0, *pauses_ms]
+    ]
+    assert times_ms[-1] - times_ms[0] < 30_000
+
+
+async def _tries(clock: TestClock, bits: int) -> list[int]:
+    """When a broker under pressure was asked; at first it stored nothing, then it had too much."""
+    times_ms: list[int] = []
+
+    class Pressed(ScriptedBroker):
+        async def publish(self, messages: Sequence[Outgoing]) -> list[PublishResult]:
+            times_ms.append(clock.monotonic_ms())
+            return await super().publish(messages)
+
+    script = {b"b": [NOT_STORED, NOT_STORED, *[PRESSURE] * 100]}
+    settings = PublishSettings(timeout_ms=30_000)
+    world = World(script, settings, Pressed(script), clock, bits)
+    assert await world.publish(b"b") == [PressureError]
+    return times_ms
 
 
 @pytest.mark.parametrize("topic", ["graves", "ackd.retry.work", "tenant/ns/ackd.dead.any"])

@@ -35,6 +35,7 @@ CONFIRMED_MAX = 10_000
 """Most operations of that kind."""
 EXTENDED_MAX = 100_000
 RETRY_MS = 50
+"""Constant: leases end while a replay waits."""
 REPLAY_WAIT_MS = 10_000
 UNOPENED_WAIT_MS = 120_000
 """How long a replay waits for an owner to re-open the record: a group waits 45 s for a dead member,

@@ -43,6 +43,7 @@ KEPT_MAX = 100
 """Most cancels to keep, the newest; each takes about 300 bytes of the live value."""
 WAIT_MS = 5_000
 AGAIN_MS = 50
+"""Constant: a caller waits for the answer."""
 POLL_MS = 10
 
 

@@ -14,6 +14,7 @@ import logging
 from collections import deque
 
 from ackd.api.dead_letters import DeadRequest, OperationView, Progress
+from ackd.core.backoff import Backoff
 from ackd.core.dead_letter_key import dead_key
 from ackd.core.record.copies import ORIGIN_KEEP_MS
 from ackd.engine.operations.archive import (
@@ -38,8 +39,9 @@ LOG = logging.getLogger("ackd.engine")
 
 POLL_S = 2.0
 RIGHT_MS = 10_000
-AGAIN_S = 1.0
-AGAIN_S_MAX = 8.0
+AGAIN = Backoff(1_000, 8_000)
+"""After a failure of an operation that has moved nothing since the last one."""
+GOODBYE_S = 1.0
 """Less than `RIGHT_MS`, so that a sidecar that waits for the broker keeps the right."""
 PRUNE_AFTER_MS = 60_000
 PRUNES_MAX = 100
@@ -175,7 +177,7 @@ class Operations:
             return
         except asyncio.CancelledError:
             with contextlib.suppress(StoreError, TimeoutError):
-                async with asyncio.timeout(AGAIN_S):
+                async with asyncio.timeout(GOODBYE_S):
                     await self._store.delete(self._right())
             raise
         self._tell_end(document.view())
@@ -188,7 +190,7 @@ class Operations:
 
     async def _until_ended(self, document: AnyDocument) -> None:
         """Work until the operation ends; after a failure try again, unless it is cancelled."""
-        pause_s, moved = AGAIN_S, document.moved
+        failures, moved = 0, document.moved
         while document.state is Progress.RUNNING:
             try:
                 await self.keep_right()
@@ -198,9 +200,9 @@ class Operations:
             except AckdError as error:
                 document.error = f"{error.type}: {error.detail}"
                 LOG.warning("%s: operation: %s", self._state.name, document.error)
-                pause_s = AGAIN_S if document.moved > moved else min(pause_s * 2, AGAIN_S_MAX)
+                failures = 1 if document.moved > moved else failures + 1
                 moved = document.moved
-                await asyncio.sleep(pause_s)
+                await asyncio.sleep(AGAIN.delay_ms(failures) / 1000)
                 await self._after_failure(document)
 
     def _work(self, document: AnyDocument) -> RedriveJob | SeekJob:

@@ -13,7 +13,7 @@ from ackd.engine.base.context import Context
 from ackd.engine.base.state import SubscriptionState
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.ownership.broker_acks import BrokerAckFlow
-from ackd.engine.ownership.ownership import RETRY_MS, Ownership
+from ackd.engine.ownership.ownership import AGAIN, Ownership
 from ackd.engine.partition import foreign_delays
 from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.partition.partition import Partition
@@ -75,7 +75,7 @@ class BrokerEvents:
                 events = await consumer.events()
             except BrokerError as error:
                 self._state.troubles["consumer"] = Condition("consumer", error.detail)
-                await asyncio.sleep(RETRY_MS / 1000)
+                await asyncio.sleep(AGAIN.base_ms / 1000)
                 continue
             for event in events:
                 if self.own_acks is not None and isinstance(event, Arrived | Assigned):

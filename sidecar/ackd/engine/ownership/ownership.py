@@ -12,6 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
+from ackd.core.backoff import Backoff
 from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.ledger.effects import Effect
 from ackd.core.record.operations import EndRepair, Gap, Op, Truncate
@@ -42,7 +43,8 @@ from ackd.ports import TopicInfo
 
 LOG = logging.getLogger("ackd.engine")
 
-RETRY_MS = 250
+AGAIN = Backoff.constant(250)
+"""A partition stands still meanwhile, so waits do not grow."""
 RETAKE_MS = 2_500
 
 
@@ -190,7 +192,7 @@ class Ownership:
                     self._state.health.detail = f"opening {tp}: {error.type}: {error.detail}"
                     if tp not in self._partitions.assigned:
                         return
-                    await asyncio.sleep(RETRY_MS / 1000)
+                    await asyncio.sleep(AGAIN.base_ms / 1000)
                 else:
                     self._state.health.detail = ""
                     return
@@ -365,7 +367,7 @@ class Ownership:
             except StoreError as error:
                 self._state.health.detail = f"{partition.tp}: {error.type}: {error.detail}"
                 partition.ledger.must_reread()
-                await asyncio.sleep(RETRY_MS / 1000)
+                await asyncio.sleep(AGAIN.base_ms / 1000)
             else:
                 partition.perform()
                 self._state.signals.timers()

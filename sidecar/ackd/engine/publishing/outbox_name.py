@@ -8,16 +8,20 @@ digest of the connection settings, for a sidecar that starts while the broker is
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from hashlib import blake2b
 
 from ackd.config.schema import BrokerSettings
-from ackd.errors import BrokerError, StoreError
+from ackd.core.backoff import Backoff
+from ackd.errors import AckdError, BrokerError, StoreError
 from ackd.ports import Broker, Store
+from ackd.retries import repeating
 
 LOG = logging.getLogger("ackd.engine")
 
-AGAIN_S = 0.5
+AGAIN = Backoff.constant(500)
+"""Store and broker have just started, as a rule."""
 
 
 class OutboxPlace:
@@ -47,23 +51,20 @@ class OutboxPlace:
 
     async def find(self, broker: Broker) -> None:
         """Learn the name: first from the store, then from the broker itself."""
-        while not self._up.is_set():
-            try:
-                kept = await self._store.get(self._value)
-            except StoreError:
-                await asyncio.sleep(AGAIN_S)
-                continue
-            if kept is not None:
-                self._found(kept.decode())
-            break
+        if not self._up.is_set():
+            retrying = repeating(StoreError, AGAIN, only=lambda _: not self._up.is_set())
+            with contextlib.suppress(StoreError):  # the broker came up first
+                kept: bytes | None = await retrying(self._store.get, self._value)
+                if kept is not None:
+                    self._found(kept.decode())
         await self._up.wait()
-        while True:
-            try:
-                cluster = await broker.cluster_id()
-                self._found(cluster)
-                await self._store.put(self._value, cluster.encode())
-            except (BrokerError, StoreError) as error:
-                LOG.info("outbox of %s: %s", self._broker, error.detail)
-                await asyncio.sleep(AGAIN_S)
-            else:
-                return
+
+        async def ask() -> None:
+            cluster = await broker.cluster_id()
+            self._found(cluster)
+            await self._store.put(self._value, cluster.encode())
+
+        def failed(error: AckdError) -> None:
+            LOG.info("outbox of %s: %s", self._broker, error.detail)
+
+        await repeating((BrokerError, StoreError), AGAIN, failed=failed)(ask)

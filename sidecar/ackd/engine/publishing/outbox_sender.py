@@ -18,6 +18,7 @@ import msgspec
 
 from ackd.api.outbox import OutboxView
 from ackd.config.schema import PublishSettings
+from ackd.core.backoff import Backoff
 from ackd.core.outbox import Asking, Keep, SendResult, TakenMessage, TakeResult
 from ackd.engine.base.context import Context
 from ackd.engine.base.tasks import Tasks
@@ -42,9 +43,8 @@ HELD_BYTES_MAX = 16 * 1024 * 1024
 TAKE_BYTES_MAX = 4 * 1024 * 1024
 BATCH_MAX = 500
 PUBLISHES_MAX = 4
-AGAIN_MS = 200
-AGAIN_MS_MAX = 5_000
-GROWTH = 1.6
+AGAIN = Backoff(200, 5_000, factor=1.6)
+"""After a message was certainly or perhaps not stored."""
 STOP_MS = 2_000
 IN_A_TURN = 1 << 62
 """Not asleep: the running call to the store may miss what is accepted now, so wake it."""
@@ -340,8 +340,7 @@ class OutboxSender:
             self._unconfirmed[number] = self._failed(number, refused)
         else:
             held.tries += 1
-            pause_ms = min(AGAIN_MS * GROWTH ** min(held.tries - 1, 20), AGAIN_MS_MAX)
-            held.again_ms = self._now_ms() + int(pause_ms)
+            held.again_ms = self._now_ms() + AGAIN.delay_ms(held.tries)
             held.in_doubt |= result.failure is Failure.UNKNOWN
             metrics.outbox_sent.at(self._name, result.failure.value).inc()
 

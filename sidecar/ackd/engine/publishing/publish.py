@@ -2,23 +2,22 @@
 
 Follows RocketMQ's documented client rules. A message that was certainly not stored gets a first
 attempt and two more at once, on another partition only where the application chose none (R20).
-Under pressure the pauses grow exponentially.
+Under pressure the pauses grow exponentially, as gRPC's do, with jitter.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_result, stop_after_delay
-from tenacity.wait import wait_base
+from tenacity import AsyncRetrying, RetryCallState, retry_if_result
 
 from ackd.api.messages import Accepted, Published, PublishRequest
 from ackd.config.schema import PublishSettings
+from ackd.core.backoff import Backoff
 from ackd.engine.base.context import Context
 from ackd.engine.publishing.idempotency import Answers
 from ackd.engine.publishing.outbox import OutboxService
@@ -34,6 +33,7 @@ from ackd.errors import (
     ReservedTopicError,
 )
 from ackd.ports import Broker, Failure, NotStored, Outgoing, PublishResult, Stored
+from ackd.retries import waits
 from ackd.telemetry.spans import number, text
 
 if TYPE_CHECKING:
@@ -41,20 +41,8 @@ if TYPE_CHECKING:
 
 GROWTH = 1.6
 JITTER = 0.2
+RANDOM_BITS = 32
 TICKET_BYTES = 16
-
-
-class Backoff(wait_base):
-    """1 s, then 1.6 times longer each time, with 20 % of jitter, never above the limit."""
-
-    def __init__(self, settings: PublishSettings) -> None:
-        self._settings = settings
-
-    def __call__(self, retry_state: RetryCallState) -> float:
-        """Seconds before the next try."""
-        pause_ms = self._settings.backoff_ms * GROWTH ** (retry_state.attempt_number - 1)
-        pause_ms = min(pause_ms, self._settings.backoff_ms_max)
-        return pause_ms * random.uniform(1 - JITTER, 1 + JITTER) / 1000  # noqa: S311 - no secret
 
 
 class Publisher:
@@ -215,27 +203,35 @@ class Publisher:
 
     async def _tries(self, messages: list[Outgoing]) -> list[PublishResult]:
         """Publish, try again at once what was certainly not stored, then pause under pressure."""
-        results: list[PublishResult] = await self._again(messages, [], _first)
-        for _ in range(self._settings.retries_max):
+        clock, settings = self._context.clock, self._settings
+        end_ms = clock.monotonic_ms() + settings.timeout_ms
+
+        def late(state: RetryCallState) -> bool:
+            return clock.monotonic_ms() + state.upcoming_sleep * 1000 >= end_ms
+
+        results = await self._again(messages, [], _first)
+        for _ in range(settings.retries_max):
             results = await self._again(messages, results, _not_stored)
+        if not any(map(_pressure, results)):
+            return results
+        pauses = Backoff(settings.backoff_ms, settings.backoff_ms_max, GROWTH, JITTER)
         retrying = AsyncRetrying(
-            stop=stop_after_delay(self._settings.timeout_ms / 1000),
-            wait=Backoff(self._settings),
-            retry=retry_if_result(lambda each: any(_pressure(result) for result in each)),
-            retry_error_callback=lambda state: state.outcome.result() if state.outcome else results,
+            retry=retry_if_result(lambda each: any(map(_pressure, each))),
+            wait=waits(pauses, self._random),
+            stop=late,
+            retry_error_callback=lambda _: None,  # the last results are known below
             sleep=asyncio.sleep,
         )
-        if any(_pressure(result) for result in results):
-            state = results
-
-            async def once() -> list[PublishResult]:
-                nonlocal state
-                state = await self._again(messages, state, _pressure)
-                return state
-
-            await asyncio.sleep(self._settings.backoff_ms / 1000)
-            results = await retrying(once)
+        async for attempt in retrying:
+            with attempt:
+                if attempt.retry_state.attempt_number > 1:
+                    results = await self._again(messages, results, _pressure)
+            if attempt.retry_state.outcome is not None and not attempt.retry_state.outcome.failed:
+                attempt.retry_state.set_result(results)
         return results
+
+    def _random(self) -> float:
+        return self._context.random_bits(RANDOM_BITS) / (1 << RANDOM_BITS)
 
     async def _again(
         self,

@@ -10,9 +10,8 @@ from collections.abc import Mapping, Sequence
 
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ledger.send_back import Rules
-from ackd.engine.base.backoff import longest_delay_ms
 from ackd.engine.base.context import Context
-from ackd.engine.base.retry_timer import FIRST_MS, RetryTimer
+from ackd.engine.base.retry_delays import longest_delay_ms
 from ackd.engine.base.state import SubscriptionState
 from ackd.engine.retry import own_settings
 from ackd.errors import BrokerError
@@ -23,6 +22,8 @@ LOG = logging.getLogger("ackd.engine")
 DEAD_RETENTION_MS = 14 * 86_400_000
 TROUBLE = "retry-topic"
 LOOK_EVERY_MS = 60_000
+PREPARE_EVERY_MS = 5_000
+"""Constant: readiness waits for the topic, and one request in this time hurts no broker."""
 ORIGINS_MAX = 20
 """Of at most this many origin topics ackd asks how large messages may be."""
 
@@ -152,8 +153,6 @@ class RetryTopic:
 
     def __init__(self, state: SubscriptionState, context: Context) -> None:
         self._state = state
-        # Readiness waits for it, and one request in five seconds hurts no broker.
-        self._pauses = RetryTimer(context.clock, most_ms=FIRST_MS)
         self.topic = retry_topic(state.broker, state.name, state.settings)
         self.read = False
 
@@ -207,8 +206,8 @@ class RetryTopic:
 
     async def run(self) -> None:
         """Create the topic, however many attempts that takes."""
-        while not await self._prepare():
-            await self._pauses.sleep()
+        while not await self._prepare():  # noqa: ASYNC110 -- brokers have no event for this
+            await asyncio.sleep(PREPARE_EVERY_MS / 1000)
 
     async def watch(self) -> None:
         """Check regularly whether somebody changed or removed the topic. Until cancelled, if the

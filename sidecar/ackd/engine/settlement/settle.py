@@ -33,8 +33,8 @@ from ackd.core.record.protocol import (
 from ackd.core.record.settles import OF_VERB, SETTLES, Count, Due
 from ackd.core.record.transitions import Outcome, State
 from ackd.core.record.transitions import Verb as CoreVerb
-from ackd.engine.base.backoff import retry_delay_ms
 from ackd.engine.base.context import Context
+from ackd.engine.base.retry_delays import retry_delay_ms
 from ackd.engine.base.state import SubscriptionState
 from ackd.engine.partition.failure_reasons import reason_text
 from ackd.engine.partition.owned import OwnedPartitions, Topics
@@ -51,6 +51,7 @@ from ackd.errors import (
 from ackd.store.flusher import LedgerHandle
 
 RETRY_MS = 50
+"""Constant: an application waits for the answer, and gives up soon."""
 TRIES = 40
 """Calls to a record that is being re-read or taken over: for about two seconds, then 503."""
 HANDLES_MAX = 10_000

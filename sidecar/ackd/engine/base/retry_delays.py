@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 from ackd.config.subscription import SubscriptionSettings
-
-GROWTH_MAX = 30
-"""Steps after which a formula's delay stops growing: a larger power could overflow."""
+from ackd.core.backoff import Backoff
 
 
 def retry_delay_ms(settings: SubscriptionSettings, attempt: int) -> int:
     """The delay after delivery number `attempt` (1 = the first) failed, in ms."""
-    again = max(attempt - 1, 0)
-    first_ms = settings.retry_backoff_ms
-    if not first_ms:
-        delays = settings.retry_delays_ms
-        return delays[min(again, len(delays) - 1)]
-    grown = settings.retry_backoff_factor ** min(again, GROWTH_MAX)
-    return int(min(first_ms * grown, settings.retry_backoff_ms_max))
+    if settings.retry_backoff_ms:
+        return _formula(settings).delay_ms(attempt)
+    delays = settings.retry_delays_ms
+    return delays[min(max(attempt - 1, 0), len(delays) - 1)]
 
 
 def longest_delay_ms(settings: SubscriptionSettings) -> int:
@@ -24,3 +19,9 @@ def longest_delay_ms(settings: SubscriptionSettings) -> int:
     if settings.retry_backoff_ms:
         return settings.retry_backoff_ms_max
     return max(settings.retry_delays_ms)
+
+
+def _formula(settings: SubscriptionSettings) -> Backoff:
+    return Backoff(
+        settings.retry_backoff_ms, settings.retry_backoff_ms_max, settings.retry_backoff_factor
+    )
