@@ -40,7 +40,7 @@ LOG = logging.getLogger("ackd.engine")
 POLL_S = 2.0
 RIGHT_MS = 10_000
 AGAIN = Backoff(1_000, 8_000)
-"""After a failure of an operation that has moved nothing since the last one."""
+"""1 s after a failure if something was moved since the one before, else longer each time."""
 GOODBYE_S = 1.0
 """Less than `RIGHT_MS`, so that a sidecar that waits for the broker keeps the right."""
 PRUNE_AFTER_MS = 60_000
@@ -190,7 +190,7 @@ class Operations:
 
     async def _until_ended(self, document: AnyDocument) -> None:
         """Work until the operation ends; after a failure try again, unless it is cancelled."""
-        failures, moved = 0, document.moved
+        failures, moved = 1, document.moved
         while document.state is Progress.RUNNING:
             try:
                 await self.keep_right()

@@ -8,9 +8,10 @@ import msgspec
 import pytest
 
 from ackd.api.control import Cancel, Pause
+from ackd.core.backoff import Backoff
 from ackd.engine.base.lease_events import LeaseEvents
 from ackd.engine.base.live import Halt, Live, OpenLeaseChange, read_live, write_live
-from ackd.engine.base.retry_timer import FIRST_MS, MOST_MS, RetryTimer
+from ackd.engine.base.retry_timer import RetryTimer
 from ackd.engine.base.state import Signal
 from tests.unit.engine.world import World
 
@@ -27,20 +28,20 @@ def test_a_signal_tells_all_in_the_order_in_which_they_were_connected() -> None:
 
 async def test_pauses_double_to_a_bound(world: World) -> None:
     timer = RetryTimer(world.clock)
-    waited = []
+    waits_ms = []
     for _ in range(6):
-        began_ms = world.clock.monotonic_ms()
-        await timer.sleep()
-        waited.append(world.clock.monotonic_ms() - began_ms)
-    assert waited == [FIRST_MS, 10_000, 20_000, 40_000, MOST_MS, MOST_MS]
+        timer.failed()
+        waits_ms.append(timer.again_ms - world.clock.monotonic_ms())
+    assert waits_ms == [5_000, 10_000, 20_000, 40_000, 60_000, 60_000]
 
 
 async def test_the_next_try_is_after_the_pause(world: World) -> None:
-    timer = RetryTimer(world.clock, most_ms=FIRST_MS)
+    timer = RetryTimer(world.clock, Backoff.constant(5_000))
     assert timer.again_ms == 0
     for _ in range(3):
         timer.failed()
-        assert timer.again_ms == world.clock.monotonic_ms() + FIRST_MS
+        assert timer.again_ms == world.clock.monotonic_ms() + 5_000
+        world.clock.pass_ms(100)
 
 
 async def test_who_listens_hears_of_its_subscription_until_it_forgets() -> None:
