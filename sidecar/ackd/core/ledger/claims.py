@@ -1,8 +1,8 @@
 """Retry copies, as the owner of their partition of the retry topic sees them (rule R2).
 
-The owner delivers a retry copy only after the copy has claimed its origin record (`origin_record`
-in names). It then writes the confirmed claim into the copy's own record (PLACE_COPY), so a copy
-that has a slot has claimed. Only after that may the origin record be closed (CLOSE).
+The owner delivers a retry copy only after the copy has claimed its origin record. It then writes
+the confirmed claim into the copy's own record (PLACE_COPY), so a copy that has a slot has claimed.
+Only after that may the origin record be closed (CLOSE).
 """
 
 from __future__ import annotations

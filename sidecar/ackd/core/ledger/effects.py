@@ -1,7 +1,4 @@
-"""What a ledger decides and the engine carries out: plain values, in the order of decision.
-
-`origin_record` in names is an origin record.
-"""
+"""What a ledger decides and the engine carries out: plain values, in the order of decision."""
 
 from __future__ import annotations
 

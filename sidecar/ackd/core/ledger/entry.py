@@ -1,7 +1,4 @@
-"""An unfinished message as its owner sees it.
-
-`rollback_epoch` in names here is the rollback epoch under which the store granted a lease.
-"""
+"""An unfinished message as its owner sees it."""
 
 from __future__ import annotations
 

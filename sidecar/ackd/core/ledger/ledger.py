@@ -6,7 +6,7 @@ R7) and the fetch position.
 
 Every method is an event; `drain()` returns the effects that the engine has to carry out. `now_ms`
 is the owner's monotonic clock. The pair (now_ms, store_ms) of a reply translates the store times
-in it. `rollback_epoch` is the rollback epoch, `blocked` keys are blocked ones.
+in it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""The status of each message, and what follows from each change of it. `rollback_epoch` is the
-rollback epoch.
-"""
+"""The status of each message, and what follows from each change of it."""
 
 from __future__ import annotations
 

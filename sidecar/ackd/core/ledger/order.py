@@ -4,8 +4,7 @@ A message's *place* (`OrderPosition`) is its chain, which is what must be kept i
 rank in that chain. For `ordering = "key"` these are the hash of its key and its offset; for
 `"partition"` all messages share one chain; a retry copy has the place of its origin. A message
 without a place has no order. Only messages of the window are stored here, so the window bounds the
-memory, however many keys there are. `blocked` means blocked: earlier messages of the key are in the
-retry topic.
+memory, however many keys there are. A blocked chain has earlier messages in the retry topic.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Compares a re-read record with what its owner remembers, after a possible rollback (rules R9,
-R10, R12). `rollback_epoch` is the rollback epoch.
+R10, R12).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The owner polls `stuck` and asks the store to move each of those messages to the retry topic
 (MOVE_TO_RETRY). If the store agrees, a `SendBack` effect asks the engine to store the retry copy.
-`blocked` in names here means blocked: the key's earlier messages are in the retry topic.
+A key is blocked while earlier messages of it are in the retry topic.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
 """What an owner remembers of each message it moved to the retry topic, so that it can restore the
-origin record if a rollback of the store erases it (R2, R10). `rollback_epoch` is the rollback
-epoch.
+origin record if a rollback of the store erases it (R2, R10).
 """
 
 from __future__ import annotations

@@ -1,18 +1,17 @@
-"""Origin records (`OriginRecord`, `origins`): a message's lease state after it has left the window
-and until its retry copy (`claimed_by`) has claimed it (R2, R4).
+"""Origin records: a message's lease state after it has left the window
+and until its retry copy has claimed it (R2, R4).
 
 MOVE_TO_RETRY writes one beside the slots of the origin. It names the copy that counts
 (`generation`) and holds the lease or the delay as it was: the old token settles and extends there.
 A retry copy may be delivered only after it has claimed the origin record, and the first copy wins.
 
-Of a blocked key (`blocked`) only the first message may be delivered (R19, I6). Its first message
+Of a blocked key only the first message may be delivered (R19, I6). Its first message
 gets an origin record; every later one that the owner meets follows, each with an origin record of
 its own. The origin records of a key form its key queue (`line`), in the order of their moves, which
 is the order of their offsets. A copy may claim only the first of its key queue. An origin record
 leaves the queue when its message is acked there, or when the copy that has claimed it is finished.
 The script that takes the last one out unblocks the key. The queue is stored beside the origin
-records and deleted with them, so that it can't be lost alone (R14). `rollback_epoch` is the
-rollback epoch.
+records and deleted with them, so that it can't be lost alone (R14).
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ def open_record(
 
 
 def _rejoin(record: PartitionRecord, request: Open, now_us: int, run: str) -> bool:
-    """A changed server run is a possible rollback: start a new rollback epoch (`rollback_epoch`),
+    """A changed server run is a possible rollback: start a new rollback epoch,
     the grace and the wait for replays.
     """
     if record.run == run:

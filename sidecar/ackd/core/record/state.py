@@ -1,7 +1,6 @@
 """One partition's record: its data, how to read it, and the writes that all parts share.
 
-A leaf: `decide`, `copies` and `maintenance` are functions over it. `OriginRecord` is an origin
-record, `rollback_epoch` the rollback epoch, `blocked` the blocked keys with their key queues.
+A leaf: `decide`, `copies` and `maintenance` are functions over it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Replay log: what this sidecar knows to be finished or leased, kept for a while in case the store
 forgets it (R10).
 
-`origin_records` in names are origin records; a ledger that was `let go` is that of a released
-partition.
+A ledger that was `let go` is that of a released partition.
 """
 
 from __future__ import annotations

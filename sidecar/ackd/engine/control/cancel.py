@@ -3,7 +3,7 @@
 The wish is part of the live value, so every sidecar sees it. The sidecar that has the message
 carries it out: as an ack, or as `dead`, decided by the store like a settle of the worker. It writes
 the outcome beside the wish, where it stays for a while, so that the answer to a late settle can say
-that the message was cancelled. `origin_record` names an origin record.
+that the message was cancelled.
 """
 
 from __future__ import annotations

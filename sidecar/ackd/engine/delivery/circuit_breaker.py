@@ -2,7 +2,6 @@
 settles and which fail.
 
 Each sidecar has its own, because an application that fails here may work well beside another one.
-Names with `breaker` mean this breaker.
 """
 
 from __future__ import annotations

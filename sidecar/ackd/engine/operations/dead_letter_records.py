@@ -3,7 +3,7 @@ R29).
 
 A topic can't give up single messages, so "removed" is a bit in a record. Each partition of the
 dead-letter topic has a record like any other, under a name of its own; a redriven dead letter has
-its origin record (`origin_record`) there. The sidecar that carries out an operation owns the record
+its origin record there. The sidecar that carries out an operation owns the record
 by term; a claim may have to rejoin it.
 """
 

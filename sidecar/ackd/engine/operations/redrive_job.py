@@ -4,7 +4,7 @@ begins.
 To the group: origin record, copy in the retry topic, finish, as for any message that moves to the
 retry topic (R2, R29). However often a batch is begun anew, the group gets exactly one copy of each
 message. To the origin topic there are no claims: if the sidecar dies between copy and mark, one
-batch is published twice. `moved_letter` names an origin record.
+batch is published twice.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ NAP_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _MovedLetter:
-    """A dead letter on its way, with the generation and rollback epoch (`rollback_epoch`) of its
+    """A dead letter on its way, with the generation and rollback epoch of its
     slot.
     """
 

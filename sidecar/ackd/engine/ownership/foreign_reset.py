@@ -1,7 +1,7 @@
 """External resets: when another client moves the group's position, end the retry copies of messages
 that come again (rule R8).
 
-An origin record (`origin_record`) refuses a copy that has not claimed it yet. A copy that has
+An origin record refuses a copy that has not claimed it yet. A copy that has
 claimed it is in a record of its own, which knows nothing of the reset: this file finds it in the
 retry topic. The reset is noted in the store before it is made, so nothing of the partition is
 delivered before its copies are ended, whichever sidecar dies on the way.

@@ -1,8 +1,7 @@
 """Decide which partitions this sidecar may grant from: take them, read their records again, let
 them go.
 
-It asks the store (through `Recovery`) for the term that gives the right. `assigned` in names means
-assigned by the broker's group.
+It asks the store (through `Recovery`) for the term that gives the right.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@ log.
 
 Order of trust: an operator's reset (a commit that ackd did not make) wins over the store, the store
 over ackd's own commit, and that over the start policy (rules R1, R6, R8). In names, `foreign` is an
-external commit, `origin_records` are origin records, `rollback_epoch` is the rollback epoch,
-`assigned` is assigned by the group.
+external commit.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Headers of copies: what a copy says of the message that it stands for (rules R2, R25).
 
-A copy in the retry topic is a *retry copy* (`retry_copy` in names): it is delivered under the name
-of its origin, and only after it has claimed its origin record (`origin_record` in names).
-`rollback_epoch` is the rollback epoch. A dead letter has the same headers but for the claim. ackd
-writes its own headers once, before the message's own; headers that the reader does not know stay.
+A copy in the retry topic is a *retry copy*: it is delivered under the name
+of its origin, and only after it has claimed its origin record. A dead letter has the same headers
+but for the claim. ackd writes its own headers once, before the message's own; headers that the
+reader does not know stay.
 
 Anybody who may write to the retry or the dead-letter topic may write any header, so `retry_copy_of`
 treats every field as untrusted input: a record with headers that ackd would not write is no retry

@@ -1,7 +1,6 @@
 """What one partition remembers for the copies of its messages: names, reasons to move, errors.
 
 These notes serve people and headers only; other parts decide what happens to a message.
-`retry_copy` in names is a retry copy.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 The ledger (`ackd.core.ledger.order`) decides which message may go. This file tells it what it
 cannot know: the key of a message, and which key queue of which origin record a retry copy is in.
-`retry_copy` in names is a retry copy, `origin_record` its origin record.
 """
 
 from __future__ import annotations

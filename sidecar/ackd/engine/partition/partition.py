@@ -1,8 +1,5 @@
 """An owned partition: it carries out what its ledger decides, and feeds the store's replies into
 it.
-
-`rollback_epoch` in names is the rollback epoch, `origin_records` are origin records, `retry_copies`
-retry copies, `blocked` keys are blocked keys.
 """
 
 from __future__ import annotations

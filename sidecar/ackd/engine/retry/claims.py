@@ -2,8 +2,7 @@
 
 The owner of a retry copy sends the claim to the record of the message's origin partition. It writes
 what the origin record confirmed into the record of the copy's own partition (`PlaceCopy`); then the
-origin record may be closed. In names here `retry_copy` is a retry copy and `origin_record` its
-origin record.
+origin record may be closed.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@ subscriptions.
 
 A settle is answered only when the store's decision is durable (I7, R11); otherwise its result is
 `unavailable`. A lease of a partition that another sidecar owns is settled in the same record, and
-that owner reads the settle in the record's journal (R16). Names with `origin_record` mean origin
-records, `rollback_epoch` is the rollback epoch.
+that owner reads the settle in the record's journal (R16).
 """
 
 from __future__ import annotations
