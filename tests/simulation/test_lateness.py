@@ -14,7 +14,7 @@ from ackd.api.messages import (
     SettleResult,
     SettleVerb,
 )
-from ackd.engine.delivery.timers import IDLE_MS, JOURNAL_MS
+from ackd.engine.delivery.deadline_timers import IDLE_MS, JOURNAL_MS
 from ackd.engine.runtime import Runtime
 from tests.simulation.faults import TOPIC
 from tests.simulation.plan import Story

@@ -24,7 +24,7 @@ from ackd.core.ledger.effects import (
     StoreForeignDelays,
 )
 from ackd.engine.base.context import Context
-from ackd.engine.base.state import SubscriptionState
+from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.cluster.heartbeat import Heartbeat
 from ackd.engine.cluster.members import MemberNote
 from ackd.engine.cluster.membership import Membership
@@ -33,13 +33,13 @@ from ackd.engine.control.control import Control
 from ackd.engine.control.lease_change import LeaseTimeChange
 from ackd.engine.control.stable_offset_lag import StableOffsetLag
 from ackd.engine.delivery.circuit_breaker import CircuitBreaker
+from ackd.engine.delivery.deadline_timers import DeadlineTimers
 from ackd.engine.delivery.dedup import Dedup
 from ackd.engine.delivery.dispatcher import Dispatcher
 from ackd.engine.delivery.handed_leases import HandedLeases
-from ackd.engine.delivery.timers import DeadlineTimers
 from ackd.engine.delivery.window_pressure import WindowPressure
 from ackd.engine.operations.dead_letter_records import DeadLetterRecords
-from ackd.engine.operations.operations import Operations
+from ackd.engine.operations.operation_runner import Operations
 from ackd.engine.operations.parts import OperationParts
 from ackd.engine.ownership.broadcast import is_broadcast, open_consumer, scope
 from ackd.engine.ownership.broker_acks import BrokerAckFlow

@@ -146,7 +146,7 @@ sys.exit(main(["serve", "--config", sys.argv[5]]))
         (("ackd.store.flusher", "Flusher", "_take"), "runtime.flusher"),
         (("ackd.engine.cluster.heartbeat", "Heartbeat", "_beat"), "runtime.subscription.default"),
         (
-            ("ackd.engine.delivery.timers", "DeadlineTimers", "_upkeep"),
+            ("ackd.engine.delivery.deadline_timers", "DeadlineTimers", "_upkeep"),
             "runtime.subscription.default",
         ),
     ],

@@ -21,7 +21,7 @@ from ackd.core.record.transitions import Outcome
 from ackd.engine.base.context import Context
 from ackd.engine.base.replay_log import ReplayLog
 from ackd.engine.base.spill_file import Spill
-from ackd.engine.base.state import SubscriptionState
+from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.cluster.members import MemberNote
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.delivery.circuit_breaker import CircuitBreaker

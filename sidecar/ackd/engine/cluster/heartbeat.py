@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ackd.core.ids import SidecarId, TopicPartition
 from ackd.engine.base.context import Context
-from ackd.engine.base.state import SubscriptionState
+from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.cluster.lease_keys import agree
 from ackd.engine.cluster.members import HEARTBEAT_MS, Rival, read_note, write_note

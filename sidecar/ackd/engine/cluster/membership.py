@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterable
 
 from ackd.engine.base.context import Context
-from ackd.engine.base.state import SubscriptionState
+from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.cluster.in_flight_share import InFlightShare
 from ackd.engine.cluster.members import UNCONFIRMED_MS, MemberNote, View, behind
 from ackd.engine.cluster.settings_drift import SettingsDrift

@@ -25,7 +25,7 @@ from ackd.core.record.transitions import Outcome, Verb
 from ackd.engine.base.context import Context
 from ackd.engine.base.live import Live
 from ackd.engine.base.spill_file import Held
-from ackd.engine.base.state import SubscriptionState
+from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.control.control import Control
 from ackd.engine.partition.copy_headers import RetryCopy

@@ -15,7 +15,7 @@ from ackd.api.control import Pause, Scope
 from ackd.config.live import overlaid, usable
 from ackd.engine.base.context import Context
 from ackd.engine.base.live import Halt, Live, OpenLeaseChange, read_live, write_live
-from ackd.engine.base.state import SubscriptionState
+from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.errors import StoreError
 
 LOG = logging.getLogger("ackd.engine")

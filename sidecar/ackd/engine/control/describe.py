@@ -7,7 +7,7 @@ from typing import Protocol
 
 from ackd.api.messages import SubscriptionView
 from ackd.config.subscription import SubscriptionSettings
-from ackd.engine.base.state import SubscriptionState
+from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.control.control import Control
 from ackd.engine.control.inspect import flat
 from ackd.ports import Broker

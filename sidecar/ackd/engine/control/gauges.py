@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary, WeakMethod
 
 from ackd import __version__
 from ackd.api.messages import Reason
-from ackd.engine.base.state import SubscriptionState
+from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.control.control import Control
 from ackd.engine.control.stable_offset_lag import StableOffsetLag

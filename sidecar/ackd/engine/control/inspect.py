@@ -12,7 +12,7 @@ from ackd.api.messages import HeldPartition as HeldUp
 from ackd.core.ledger.entry import Entry, EntryStatus
 from ackd.engine.base.context import Context
 from ackd.engine.base.spill_file import Held
-from ackd.engine.base.state import SubscriptionState
+from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.control.control import Control
 from ackd.engine.control.stable_offset_lag import StableOffsetLag

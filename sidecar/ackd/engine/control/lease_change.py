@@ -11,7 +11,7 @@ from ackd.core.record.protocol import CallStatus
 from ackd.core.record.transitions import Verb
 from ackd.engine.base.context import Context
 from ackd.engine.base.live import Live, OpenLeaseChange
-from ackd.engine.base.state import SubscriptionState
+from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.partition.partition import Partition
 from ackd.errors import StoreError

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from ackd.api.messages import Reason
-from ackd.engine.base.state import SubscriptionState
+from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.control.control import Control
 from ackd.engine.ownership.ownership import Ownership

@@ -14,7 +14,7 @@ from ackd.core.circuit_breaker import BreakerRules, BreakerState
 from ackd.core.record.settles import SETTLES
 from ackd.engine.base.context import Context
 from ackd.engine.base.live import Live
-from ackd.engine.base.state import SubscriptionState
+from ackd.engine.base.subscription_state import SubscriptionState
 
 LOG = logging.getLogger("ackd.engine")
 

@@ -28,7 +28,7 @@ from ackd.core.record.operations import Settle
 from ackd.core.record.protocol import RecordCall, RecordReply
 from ackd.core.record.transitions import Outcome, Verb
 from ackd.engine.base.context import Context
-from ackd.engine.base.state import SubscriptionState
+from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.delivery.business_key import business_key
 from ackd.engine.partition.copy_headers import original
 from ackd.engine.partition.partition import Partition

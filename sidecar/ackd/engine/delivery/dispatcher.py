@@ -17,7 +17,7 @@ from ackd.core.record.operations import Settle, grants
 from ackd.core.record.protocol import CallStatus, RecordReply
 from ackd.core.record.transitions import Verb
 from ackd.engine.base.context import Context
-from ackd.engine.base.state import SubscriptionState
+from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.delivery.circuit_breaker import CircuitBreaker
 from ackd.engine.delivery.dedup import Dedup

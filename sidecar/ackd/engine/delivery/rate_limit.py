@@ -16,7 +16,7 @@ from math import ceil
 
 from ackd.config.units import SECOND_MS
 from ackd.engine.base.context import Context
-from ackd.engine.base.state import SubscriptionState
+from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.cluster.membership import Membership
 from ackd.errors import StoreError

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 
 from ackd.engine.base.context import Context
-from ackd.engine.base.state import SubscriptionState
+from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.partition.owned import OwnedPartitions
 
 LOG = logging.getLogger("ackd.engine")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from ackd.engine.operations.operations import Operations
+from ackd.engine.operations.operation_runner import Operations
 from ackd.engine.operations.parts import OperationParts
 
 

@@ -15,7 +15,7 @@ from typing import Final
 from ackd.core.ids import TopicPartition
 from ackd.core.ledger.unordered import UnorderedLedger
 from ackd.engine.base.context import Context
-from ackd.engine.base.state import SubscriptionState
+from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import Partition

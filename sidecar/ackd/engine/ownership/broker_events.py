@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from ackd.core.ids import TopicPartition
 from ackd.engine.base.context import Context
-from ackd.engine.base.state import SubscriptionState
+from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.ownership.broker_acks import BrokerAckFlow
 from ackd.engine.ownership.ownership import AGAIN, Ownership

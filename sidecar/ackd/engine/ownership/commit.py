@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ackd.core.commit_metadata import encode
 from ackd.core.record.operations import Drop
 from ackd.engine.base.context import Context
-from ackd.engine.base.state import SubscriptionState
+from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.partition.partition import Partition
 from ackd.errors import BrokerError

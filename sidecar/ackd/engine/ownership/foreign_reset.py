@@ -21,7 +21,7 @@ from ackd.core.record.operations import Gap, Op
 from ackd.core.record.protocol import CallStatus, Finish, Snapshot
 from ackd.core.record.transitions import State
 from ackd.engine.base.context import Context
-from ackd.engine.base.state import SubscriptionState
+from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.ownership.records import Records
 from ackd.engine.retry.dead_letter_reader import DeadLetterLog, Letter, open_log
 from ackd.errors import StoreError

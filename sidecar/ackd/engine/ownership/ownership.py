@@ -18,7 +18,7 @@ from ackd.core.record.operations import EndRepair, Gap, Op, Truncate
 from ackd.core.record.protocol import OpResult
 from ackd.engine.base.context import Context
 from ackd.engine.base.live import Live
-from ackd.engine.base.state import SubscriptionState
+from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.ownership.foreign_reset import ForeignResets

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ackd.core.ids import SidecarId, TopicPartition
-from ackd.engine.base.state import SubscriptionState
+from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.partition.partition import Partition
 from ackd.errors import BrokerError
 from ackd.ports import TopicInfo

@@ -22,7 +22,7 @@ from ackd.core.record.transitions import Outcome
 from ackd.engine.base.context import Context
 from ackd.engine.base.retry_timer import RetryTimer
 from ackd.engine.base.spill_file import Held
-from ackd.engine.base.state import SubscriptionState
+from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.partition.copy_headers import RetryCopy, place_of, retry_copy_headers
 from ackd.engine.partition.failure_reasons import learn
 from ackd.engine.partition.partition import Partition

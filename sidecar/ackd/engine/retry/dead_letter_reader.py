@@ -14,7 +14,7 @@ from ackd.core.dead_letter_key import dead_key
 from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.origin import Origin
 from ackd.engine.base.context import Context
-from ackd.engine.base.state import SubscriptionState
+from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.partition.copy_headers import RetryCopy, own_headers, retry_copy_of
 from ackd.engine.retry.external_dead_letters import ExternalDeadLetters
 from ackd.engine.retry.own_topic import dead_name

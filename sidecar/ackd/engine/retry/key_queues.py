@@ -18,7 +18,7 @@ from ackd.core.record.operations import CloseOrigin, CopyRef, LookUp, Op
 from ackd.core.record.protocol import CallStatus, OpResult
 from ackd.core.record.transitions import State
 from ackd.engine.base.context import Context
-from ackd.engine.base.state import SubscriptionState
+from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.partition.ordering import OriginRecordRef
 from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.partition.partition import Partition

@@ -12,7 +12,7 @@ from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ledger.send_back import Rules
 from ackd.engine.base.context import Context
 from ackd.engine.base.retry_delays import longest_delay_ms
-from ackd.engine.base.state import SubscriptionState
+from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.retry import own_settings
 from ackd.errors import BrokerError
 from ackd.ports import Broker, Condition, TopicLook

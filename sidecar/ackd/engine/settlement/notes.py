@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from ackd.api.messages import Delivery
 from ackd.core.ids import LedgerKey
 from ackd.engine.base.context import Context
-from ackd.engine.base.state import SubscriptionState
+from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.partition.owned import OwnedPartitions
 
 NOTE_BYTES_MAX = 4096

@@ -16,7 +16,7 @@ from ackd.core.record.protocol import OpResult, RecordCall, RecordReply
 from ackd.core.record.settles import OF_OUTCOME, OF_VERB, Due
 from ackd.core.record.transitions import Outcome
 from ackd.engine.base.live import Live
-from ackd.engine.base.state import SubscriptionState
+from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.partition.copy_headers import RetryCopy
 from ackd.engine.partition.owned import OwnedPartitions, Topics
 from ackd.engine.tracing.partition_spans import PartitionSpans

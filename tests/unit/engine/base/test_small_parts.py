@@ -12,7 +12,7 @@ from ackd.core.backoff import Backoff
 from ackd.engine.base.lease_events import LeaseEvents
 from ackd.engine.base.live import Halt, Live, OpenLeaseChange, read_live, write_live
 from ackd.engine.base.retry_timer import RetryTimer
-from ackd.engine.base.state import Signal
+from ackd.engine.base.subscription_state import Signal
 from tests.unit.engine.world import World
 
 

@@ -16,7 +16,7 @@ from ackd.engine.base.tasks import Tasks
 from ackd.engine.control.control import Control
 from ackd.engine.operations.archive import KEEP_MS, AnyDocument, NoRightError
 from ackd.engine.operations.dead_letter_records import DeadLetterRecords
-from ackd.engine.operations.operations import RIGHT_MS, Operations
+from ackd.engine.operations.operation_runner import RIGHT_MS, Operations
 from ackd.engine.operations.parts import OperationParts
 from ackd.engine.operations.redrive_job import RedriveJob
 from ackd.engine.ownership.records import Records

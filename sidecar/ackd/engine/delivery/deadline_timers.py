@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Sequence
 
 from ackd.engine.base.context import Context
-from ackd.engine.base.state import SubscriptionState
+from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.delivery.circuit_breaker import CircuitBreaker
 from ackd.engine.delivery.dispatcher import Dispatcher
