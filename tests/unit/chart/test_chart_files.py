@@ -164,7 +164,9 @@ def test_the_image_has_no_tools_of_reports_and_tests() -> None:
     """Only what the sidecar and the injector run on, with hashes."""
     lock = (REPO / "requirements" / "image.lock").read_text()
     names = set(re.findall(r"^([a-z0-9-]+)==", lock, re.MULTILINE))
-    assert {"aiohttp", "redis", "confluent-kafka", "cryptography"} <= names
-    assert names.isdisjoint({"pyspark", "matplotlib", "textual", "pytest", "mypy", "hatchling"})
+    assert {"aiohttp", "hiredis", "confluent-kafka", "cryptography"} <= names
+    assert names.isdisjoint({"pyspark", "matplotlib", "pytest", "mypy", "hatchling"})
+    assert names.isdisjoint({"ackd-tools", "rich", "textual"})
+    assert "sidecar/tools" in (REPO / ".dockerignore").read_text().splitlines()
     assert "://" not in lock
     assert "--hash=sha256:" in lock
