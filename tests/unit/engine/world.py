@@ -6,6 +6,7 @@ told, and a broker that only has a name. Nothing here decides anything.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ from ackd.api.messages import Delivery
 from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.lease import LeaseKeys, Token
+from ackd.core.ledger.effects import Effect
 from ackd.core.record.operations import grants
 from ackd.core.record.protocol import CallStatus, Open, RecordCall, RecordReply
 from ackd.core.record.transitions import Outcome
@@ -234,10 +236,15 @@ class TestBroker:
 
 
 class Events:
-    """A wiring that remembers what a partition told, by the name of the event."""
+    """A wiring that remembers what a partition told, by the name of the event, and its effects."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []
+        self.effects: list[Effect] = []
+
+    def _effect(self, partition: Partition, effect: Effect) -> None:
+        del partition
+        self.effects.append(effect)
 
     def wiring(self, *, confirmed: bool = True) -> Wiring:
         def note(name: str) -> Any:
@@ -245,7 +252,7 @@ class Events:
 
         return Wiring(
             observers=(Partition.apply,),
-            effects={},
+            effects=defaultdict(lambda: self._effect),
             performed=(),
             ready=note("ready"),
             reload=note("reload"),
