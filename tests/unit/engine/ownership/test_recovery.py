@@ -8,7 +8,7 @@ import pytest
 
 from ackd.core.commit_metadata import encode
 from ackd.core.ids import LedgerKey, TopicPartition
-from ackd.core.record.operations import Advance, Gap
+from ackd.core.record.operations import Advance, Gap, Op
 from ackd.core.record.protocol import CallStatus, Open, Snapshot
 from ackd.engine.ownership import undo
 from ackd.engine.ownership.foreign_reset import ForeignResets
@@ -49,7 +49,7 @@ class Taking:
     async def record(self, watermark: int, finished: Ranges = ()) -> None:
         """What the store has of it: of an earlier owner."""
         await self.takes(start=0)
-        ops = [Advance(watermark), *(Gap(start, end) for start, end in finished)]
+        ops: list[Op] = [Advance(watermark), *(Gap(start, end) for start, end in finished)]
         await self.world.flusher.submit(self.partition.handle, ops)
 
     async def stored(self) -> Snapshot:

@@ -9,13 +9,14 @@ import pytest
 
 from ackd.config.subscription import Ordering
 from ackd.core.ids import LedgerKey
-from ackd.core.ledger.effects import StoreForeignDelays
+from ackd.core.ledger.effects import Effect, StoreForeignDelays
 from ackd.core.ledger.order import PARTITION, OrderPosition, key_hash
 from ackd.core.origin import Origin
 from ackd.core.record.operations import PlaceCopy
 from ackd.engine.partition import foreign_delays
 from ackd.engine.partition.copy_headers import RetryCopy, retry_copy_headers
 from ackd.engine.partition.ordering import OriginRecordRef, place_of
+from ackd.engine.partition.partition import EffectHandler
 from ackd.ports import Delay, Record
 from tests.unit.engine.world import NAME, TOPIC_ID, World
 
@@ -111,7 +112,7 @@ def test_what_is_in_no_queue_has_no_place(record: Record) -> None:
 
 async def delayed(world: World, delays: Mapping[int, Delay]) -> list[tuple[int, int, int, int]]:
     """What is written into the record: offset, attempt, due time, first delivery in seconds."""
-    effects = {StoreForeignDelays: foreign_delays.write}
+    effects: dict[type[Effect], EffectHandler] = {StoreForeignDelays: foreign_delays.write}
     partition = await world.owns(0, wiring=replace(world.events.wiring(), effects=effects))
     foreign_delays.reported(partition, partition.ledger.intake.session, delays)
     world.fetches(partition, range(3))
