@@ -35,6 +35,7 @@ from ackd.ports import (
 LOG = logging.getLogger("ackd.engine")
 
 HANDOVER_MS = 2_000
+TROUBLE = "consumer"
 
 
 class BrokerEvents:
@@ -74,9 +75,10 @@ class BrokerEvents:
             try:
                 events = await consumer.events()
             except BrokerError as error:
-                self._state.troubles["consumer"] = Condition("consumer", error.detail)
+                self._state.troubles[TROUBLE] = Condition(TROUBLE, error.detail)
                 await asyncio.sleep(AGAIN.base_ms / 1000)
                 continue
+            self._state.troubles.pop(TROUBLE, None)
             for event in events:
                 if self.own_acks is not None and isinstance(event, Arrived | Assigned):
                     await self.own_acks.on(event)
