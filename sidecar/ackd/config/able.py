@@ -1,4 +1,4 @@
-"""What a subscription asks of a broker whose adapter declares that it can't do that.
+"""Report what a subscription asks for and its broker's adapter declares that it can't do.
 
 An adapter may have `capabilities`, the same that its connections have; one that has not is asked
 when it runs.

@@ -1,4 +1,4 @@
-"""Adapters are found by name through the entry-point group `ackd.adapters`, other people's too."""
+"""Find adapters by name in the entry-point group `ackd.adapters`, including other people's."""
 
 from __future__ import annotations
 

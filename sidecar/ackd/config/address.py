@@ -19,7 +19,7 @@ class TcpAddress:
 
     @property
     def local(self) -> bool:
-        """Whether only this machine can reach it. A name other than `localhost` may be anywhere."""
+        """Whether only this machine can connect. A name other than `localhost` may be anywhere."""
         if self.host == "localhost":
             return True
         try:

@@ -1,4 +1,4 @@
-"""Settings about the application beside the sidecar: whether it is there and well."""
+"""Settings of the health check of the application beside the sidecar."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DownLeases = Literal["keep", "retry"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppSettings:
-    """The application's health: not looked at without `health_url`."""
+    """How ackd checks the application's health; it doesn't without `health_url`."""
 
     health_url: str = setting(
         "",

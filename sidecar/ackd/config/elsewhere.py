@@ -1,4 +1,4 @@
-"""Settings that the broker's own clients have and ackd has not: the report says what does it here.
+"""Settings that the broker's own clients have and ackd lacks: the report names ackd's way instead.
 
 An adapter may have `known_elsewhere`, from such a setting to a sentence. A key counts alike however
 its words are joined: `subscriptionType`, `subscription-type`, `subscription_type`.
@@ -19,7 +19,7 @@ _DEPTH = 3
 
 
 def check(settings: Settings, reader: SettingsReader) -> None:
-    """Tell of each unknown key what the adapter says of it, instead of what looks alike."""
+    """Explain an unknown key by what the adapter says about it, not by a similar name."""
     for path in reader.unknown:
         if len(path) < _DEPTH:
             continue
@@ -29,12 +29,12 @@ def check(settings: Settings, reader: SettingsReader) -> None:
 
 
 def joined(key: str) -> str:
-    """A key without what differs between languages."""
+    """The key without the characters that differ between languages."""
     return key.replace("_", "").replace("-", "").lower()
 
 
 def _adapter(settings: Settings, path: Path) -> str:
-    """The name of the adapter that a key path is about; empty when it is about none."""
+    """The name of the adapter whose settings a key path is in; empty if it is in none."""
     section, name = path[0], str(path[1])
     if section == "subscriptions":
         name = settings.subscriptions[name].broker

@@ -1,8 +1,9 @@
 """Settings from the environment: `ACKD_SUBSCRIPTIONS__ORDERS__LEASE_MS=45s`.
 
 The parts between `__` are the key path in capitals. A section's name (`orders`) is matched with
-what the file has, `-` and `.` being `_`; else it is taken in lower case. A value is text for the
-setting's own kind; a list is `a,b` or a TOML array, a table or section an inline TOML table.
+the names in the file, where `-` and `.` count as `_`; otherwise it is used in lower case. A value
+is text for the setting's own kind; a list is `a,b` or a TOML array, a table or section an inline
+TOML table.
 
 A misspelt variable is a mistake, as in the file. Not ours, and passed over: `ACKD_TEST_...`, what
 Kubernetes sets for a Service named `ackd` (`ACKD_SERVICE_HOST`, `ACKD_PORT_7080_TCP`), and what an
@@ -42,7 +43,7 @@ def overlay(
     origins: dict[Path, FilePlace | EnvPlace],
     environ: Mapping[str, str],
 ) -> list[Mistake]:
-    """Put the environment's settings into the tree of the file, over what is there."""
+    """Merge the environment's settings into the file's tree; the environment wins."""
     mistakes: list[Mistake] = []
     # Shorter names first: a whole section given at once comes before one key of it.
     for name in sorted(environ, key=lambda name: (name.count("__"), name)):
@@ -78,7 +79,7 @@ def _put(tree: dict[str, object], path: Path, value: EnvText) -> bool:
 
 
 def _inline(text: EnvText) -> object:
-    """The table that a variable gave for a whole section; the text when it is none."""
+    """The table that a variable gives for a whole section; the text if it is no table."""
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except (tomllib.TOMLDecodeError, RecursionError):
@@ -86,7 +87,7 @@ def _inline(text: EnvText) -> object:
 
 
 def _resolve(parts: list[str], tree: Mapping[str, object]) -> tuple[Path | None, str | None]:
-    """The key path of a variable's parts, or None and the variable that may be meant."""
+    """The key path of a variable's parts, or None and the variable that was probably meant."""
     fields: Iterable[Spec] = specs(Settings)
     node: object = tree
     path: Path = ()
@@ -111,7 +112,7 @@ def _resolve(parts: list[str], tree: Mapping[str, object]) -> tuple[Path | None,
 
 
 def _leaf(path: Path, spec: Spec, rest: Iterator[str]) -> tuple[Path | None, str | None]:
-    """Below an adapter's options one more part is allowed; what it means the adapter knows."""
+    """An adapter's options may have one more part; only the adapter knows its meaning."""
     more = list(rest)
     if not more:
         return path, None

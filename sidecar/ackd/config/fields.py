@@ -18,7 +18,7 @@ from ackd.config.units import format_duration, format_size
 
 
 class FieldKind(Enum):
-    """What stands in the file for a field."""
+    """How the file represents a field."""
 
     BOOL = auto()
     INT = auto()
@@ -33,7 +33,7 @@ class FieldKind(Enum):
 
 
 class Unit(Enum):
-    """What an integer counts; read off the field's name."""
+    """What an integer counts; the field's name tells."""
 
     NONE = auto()
     MS = auto()
@@ -69,7 +69,7 @@ class Spec:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The allowed texts; empty when every text may be right."""
+        """The allowed texts; empty if any text is allowed."""
         return tuple(self.facts.get("choices") or ())
 
     def default(self) -> Any:
@@ -99,7 +99,7 @@ class Spec:
         return str(value) if value != "" else '""'
 
     def allowed(self, *, item: bool = False) -> str | None:
-        """The bounds in words, None when there are none; `item`: of one item of a list."""
+        """The bounds in words, None if there are none; `item`: those of one item of a list."""
         if self.choices:
             return ", ".join(self.choices)
         if "pattern" in self.facts:
@@ -127,7 +127,7 @@ _READ: dict[type[Any], tuple[Spec, ...]] = {}
 
 
 def specs(cls: type[Any]) -> tuple[Spec, ...]:
-    """The fields of a settings dataclass that an operator can set, in their order."""
+    """The fields of a settings dataclass that an operator can set, in order."""
     if cls not in _READ:
         _READ[cls] = _specs(cls)
     return _READ[cls]
@@ -184,7 +184,7 @@ def _without_none(hint: Any) -> tuple[bool, Any]:
 
 
 def _scalar(hint: Any, facts: dict[str, Any]) -> FieldKind | None:
-    """The kind of a single value; notes the choices that the type itself brings."""
+    """The kind of a single value; records the choices that its type implies."""
     if get_origin(hint) is Literal:
         facts.setdefault("choices", get_args(hint))
         return FieldKind.TEXT

@@ -1,4 +1,4 @@
-"""Settings of a subscription that may be changed while it runs, and whether a value is right.
+"""Settings of a subscription that an operator may change while it runs, and their validation.
 
 The same kinds, bounds and rules hold as in the file, and every mistake is named.
 """
@@ -48,7 +48,7 @@ _SPECS = {spec.name: spec for spec in specs(SubscriptionSettings)}
 def overlaid(
     configured: SubscriptionSettings, changes: Mapping[str, object]
 ) -> SubscriptionSettings:
-    """The configured settings with the changed ones in their place; None leaves one as configured.
+    """The configured settings with the changes applied; None keeps a setting as configured.
 
     Raises `MistakesError`, its paths starting at the section.
     """
@@ -80,7 +80,7 @@ def overlaid(
 
 
 def usable(configured: SubscriptionSettings, changes: Mapping[str, object]) -> dict[str, object]:
-    """Of changes that another version or another file allowed, those that are right here."""
+    """Those of the changes that are valid here; another version or file may allow more."""
     with suppress(MistakesError):
         overlaid(configured, changes)
         return dict(changes)
@@ -95,5 +95,5 @@ def usable(configured: SubscriptionSettings, changes: Mapping[str, object]) -> d
 
 
 def pointer(mistake: Mistake) -> str:
-    """Where in the request it is (a JSON Pointer): `retry_delays_ms[2]` -> `/retry_delays_ms/2`."""
+    """The place in the request (a JSON Pointer): `retry_delays_ms[2]` -> `/retry_delays_ms/2`."""
     return "/" + mistake.path.replace("[", "/").replace("]", "")

@@ -1,4 +1,4 @@
-"""Reads the configuration: one TOML file (or none), then the environment over it.
+"""Read the configuration: one TOML file (or none), overridden by the environment.
 
 `load` gives settings that keep every bound and rule, or raises `MistakesError` with all mistakes.
 """
@@ -94,7 +94,7 @@ def _parse(text: str, name: str) -> dict[str, object]:
 
 
 def _complete(tree: dict[str, object]) -> None:
-    """What is there when nothing is configured: a local broker, and then one subscription on it."""
+    """Add what is used when nothing is configured: a local broker with one subscription."""
     if tree.get("brokers", {}) == {}:
         tree["brokers"] = {"local": {"adapter": "local"}}
         if tree.get("subscriptions", {}) == {}:
@@ -102,7 +102,7 @@ def _complete(tree: dict[str, object]) -> None:
 
 
 def _order(mistake: Mistake) -> tuple[int, int, int, str]:
-    """In the order of the file, then the environment, then what is missing altogether."""
+    """Sort key: mistakes of the file first, then of the environment, then missing settings."""
     place = mistake.place
     if isinstance(place, FilePlace):
         return (0, place.line, place.column, mistake.path)

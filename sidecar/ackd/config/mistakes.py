@@ -1,7 +1,7 @@
-"""A mistake in the configuration: where it is, what is wrong, what is allowed, what may be meant.
+"""A mistake in the configuration: where it is, what is wrong, what is allowed, what was meant.
 
-All mistakes are reported at once, so that an operator fixes them in one go; the error
-carries the list.
+ackd reports all mistakes at once, so that an operator can fix them in one go. The error carries the
+list.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Mistake:
 
     @property
     def reason(self) -> str:
-        """The problem with what is allowed and meant, without the place."""
+        """The problem, what is allowed and what was meant; not the place."""
         end = "" if self.allowed is None else f"; allowed: {self.allowed}"
         if self.hint is not None:
             end += f"; did you mean {self.hint}?"
@@ -81,7 +81,7 @@ class MistakesError(ConfigError):
 
 
 def dotted(path: Path) -> str:
-    """A key path as it would stand in the file: `subscriptions.orders.topics[2]`."""
+    """A key path as the file would spell it: `subscriptions.orders.topics[2]`."""
     text = ""
     for part in path:
         if isinstance(part, int):
@@ -93,7 +93,7 @@ def dotted(path: Path) -> str:
 
 
 def shown(value: object) -> str:
-    """A wrong value on one short line, without user names and passwords of URLs."""
+    """A wrong value on one short line, without user names and passwords in URLs."""
     if isinstance(value, str):
         text = json.dumps(without_user_info(value), ensure_ascii=False)
     elif isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""Where each key of a TOML text stands: the standard library's parser does not tell.
+"""Find where each key of a TOML text is: the standard library's parser does not say.
 
 The text is one that `tomllib` has accepted, so this scanner only has to find keys, not to judge. It
 skips values by their first character (TOML 1.0: strings of four kinds, arrays, inline tables, and

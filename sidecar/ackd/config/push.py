@@ -15,7 +15,7 @@ PushFormat = Literal["plain", "cloudevents", "cloudevents-structured"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushSettings:
-    """Push delivery of a subscription: off without `url`. docs/guides/push.md tells more."""
+    """Push delivery of a subscription: off without `url`. See docs/guides/push.md."""
 
     url: str = setting(
         "",
@@ -47,17 +47,17 @@ class PushSettings:
     )
     auto_extend: bool = setting(
         True,
-        "Whether the lease is extended, each time at its half, while the call lives.",
+        "Whether ackd extends the lease while the call lasts, each time half of it has passed.",
     )
     auto_extend_max_ms: int = setting(
         HOUR_MS,
-        "How long the lease of one call is extended at most; then the call is ended.",
+        "Longest time for which ackd extends the lease of one call; then it ends the call.",
         min=0,
         max=12 * HOUR_MS,
     )
     trial_ms: int = setting(
         1_000,
-        "First pause before an application that was not there is tried again; it grows tenfold.",
+        "First pause before ackd tries an unreachable application again; pauses grow tenfold.",
         min=10,
         max=HOUR_MS,
     )

@@ -1,7 +1,7 @@
-"""Builds the settings from the merged tree of file and environment, and goes on after each mistake.
+"""Build the settings from the merged tree of file and environment; go on after each mistake.
 
-A value that can't be used is replaced by its default, so that the rest can still be read and every
-mistake is found in one run; the settings are only handed out when there was none.
+A default replaces a value that can't be used, so that one run reads the rest and finds every
+mistake. The caller gets the settings only if there was none.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ class SettingsReader:
     _state_dir: FilePath = field(default_factory=FilePath)
 
     def settings(self, tree: Mapping[str, object]) -> Settings:
-        """The whole; look at `mistakes` afterwards."""
+        """All settings; check `mistakes` afterwards."""
         return replace(self.section(Settings, tree, ()), sources=self.sources)
 
     def section(self, cls: type[S], raw: object, path: Path) -> S:
-        """A dataclass from a table, defaults filled in."""
+        """Make a dataclass from a table and fill in defaults."""
         table = self._table_of(raw, path)
         known = specs(cls)
         self._unknown_keys(table, known, path)
@@ -80,21 +80,21 @@ class SettingsReader:
         allowed: str | None = None,
         hint: str | None = None,
     ) -> None:
-        """Note a mistake at a key path; its place is that of the nearest key that stands there."""
+        """Record a mistake at a key path; its place is that of the nearest key that exists."""
         self.wrong.add(path)
         self.mistakes.append(
             Mistake(dotted(path), problem, self.origin(path), value, allowed, hint)
         )
 
     def explain(self, path: Path, problem: str) -> None:
-        """Say something better of an unknown key than which keys there are."""
+        """Replace the list of known keys, for an unknown key, by a better explanation."""
         index = self.unknown[path]
         self.mistakes[index] = replace(
             self.mistakes[index], problem=problem, allowed=None, hint=None
         )
 
     def origin(self, path: Path) -> FilePlace | EnvPlace | None:
-        """Where a key path, or what it is in, was set; None for defaults."""
+        """Where a key path, or a section around it, was set; None for defaults."""
         for length in range(len(path), 0, -1):
             found = self.origins.get(path[:length])
             if found is not None:
@@ -102,11 +102,11 @@ class SettingsReader:
         return None
 
     def given(self, path: Path) -> bool:
-        """Whether the operator set this, rather than leaving the default."""
+        """Whether the operator set this key."""
         return self.sources.get(dotted(path), "default") != "default"
 
     def clean(self, *paths: Path) -> bool:
-        """Whether no mistake was found at, in or around these key paths."""
+        """Whether there is no mistake at, in or around these key paths."""
         return not any(
             bad[: len(path)] == path or path[: len(bad)] == bad
             for path in paths
@@ -149,7 +149,7 @@ class SettingsReader:
         return _STAND_IN.get(spec.kind, {}) if spec.required else spec.default()
 
     def _located(self, spec: Spec, value: object, path: Path, *, given: bool) -> object:
-        """Make a path absolute, and see that a file which must be read can be read."""
+        """Make a path absolute, and check that a file which ackd must read is readable."""
         if spec.kind is not FieldKind.PATH or not isinstance(value, FilePath):
             return value
         if str(value).startswith("~"):
@@ -224,7 +224,7 @@ class SettingsReader:
                 )
 
     def _options(self, name: str, table: Mapping[str, object], path: Path) -> object:
-        """The adapter's own options; the adapter's dataclass says what they are."""
+        """The adapter's own options, as its dataclass defines them."""
         if not self.clean((*path, "adapter")):
             return None
         try:

@@ -1,4 +1,4 @@
-"""`docs/reference/configuration.md`, made from the schema. A test fails when it is old."""
+"""`docs/reference/configuration.md`, made from the schema. A test fails when it is out of date."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Settings that had another name, or that are gone: the report tells what to write instead.
+"""Settings that were renamed or removed: the report says what to write instead.
 
-The old names have no effect any more. The tables are the only place that knows them.
+The old names have no effect. Only these tables know them.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ _TABLES: Mapping[tuple[str, int], Mapping[str, str]] = {
 
 
 def new_name(path: Path, known: Collection[str]) -> str | None:
-    """What the last part of a key path is called now; None: it never was a setting there."""
+    """The new name of the last part of a key path; None if there never was such a setting."""
     new = _TABLES.get((str(path[0]), len(path)), {}).get(str(path[-1]))
     return new if new in known else None
 
 
 def problem(old: str, new: str) -> str:
-    """What the report says of the old name."""
+    """The report's sentence about an old name."""
     return f"`{old}` is now `{new}`"
 
 
 def removal(path: Path) -> str | None:
-    """What the report says of a setting that is gone; None: it never was one there."""
+    """The report's sentence about a removed setting; None if there never was such a setting."""
     section = (str(path[0]), len(path)) == ("subscriptions", 3)
     return gone(str(path[-1])) if section else None
 
 
 def gone(name: str) -> str | None:
-    """What the report says of a subscription's setting that is gone; None: it never was one."""
+    """The same for a setting of a subscription."""
     why = REMOVED.get(name)
     return why and f"`{name}` is gone, take it out: {why}"

@@ -1,4 +1,4 @@
-"""Rules between settings: what each value alone can't tell.
+"""Rules between settings, which no value can break alone.
 
 A rule is skipped while one of its values has a mistake of its own, so that one slip is one line.
 """
@@ -40,7 +40,7 @@ def check(settings: Settings, reader: SettingsReader) -> None:
 
 
 def _above(reader: SettingsReader, paths: tuple[Path, Path], value_ms: int, most_ms: int) -> None:
-    """One duration is above the other; the report points at the one that was set."""
+    """Report that one duration exceeds the other, at the one that the operator set."""
     at = 0 if reader.given(paths[0]) else 1
     words = (
         f"{format_duration(value_ms)} is more than {paths[1][-1]} ({format_duration(most_ms)})",
@@ -111,7 +111,7 @@ def _store(settings: Settings, reader: SettingsReader) -> None:
 
 
 def _without_effect(settings: Settings, target: StoreTarget) -> Iterable[str]:
-    """Settings that the chosen kind of store would silently pass over."""
+    """Report settings that the chosen kind of store would silently ignore."""
     if target.kind in ("embedded", "memory"):
         yield from ("username", "password_file")
     if not target.tls:
@@ -148,7 +148,7 @@ def _subscription(
 
 
 def _mode(each: SubscriptionSettings, reader: SettingsReader, path: Path) -> None:
-    """What only one of the modes has."""
+    """Report settings that the chosen mode doesn't have."""
     if not reader.clean((*path, "mode")):
         return
     broadcast = each.mode == "broadcast"
@@ -158,7 +158,7 @@ def _mode(each: SubscriptionSettings, reader: SettingsReader, path: Path) -> Non
 
 
 def by_itself(each: SubscriptionSettings, reader: SettingsReader, path: Path) -> None:
-    """The rules between what may be changed live; `path` is where the settings stand."""
+    """The rules between settings that may change live; `path`: where these settings are."""
     lease: tuple[Path, Path] = ((*path, "lease_ms"), (*path, "lease_ms_max"))
     if reader.clean(*lease) and each.lease_ms > each.lease_ms_max:
         _above(reader, lease, each.lease_ms, each.lease_ms_max)
@@ -167,7 +167,7 @@ def by_itself(each: SubscriptionSettings, reader: SettingsReader, path: Path) ->
 
 
 def _retry(each: SubscriptionSettings, reader: SettingsReader, path: Path) -> None:
-    """Copies must outlive the longest wait (R25), and a formula must not shrink."""
+    """Copies must outlive the longest delay (R25), and a formula must not shrink."""
     formula: tuple[Path, Path] = ((*path, "retry_backoff_ms"), (*path, "retry_backoff_ms_max"))
     if not reader.clean(*formula):
         return
@@ -187,7 +187,7 @@ def _retry(each: SubscriptionSettings, reader: SettingsReader, path: Path) -> No
 
 
 def _push(each: SubscriptionSettings, reader: SettingsReader, path: Path) -> None:
-    """Without extending, a call that outlives its lease works on a message that others get."""
+    """Unless its lease is extended, a call that outlives it works on a message that others get."""
     push = each.push
     paths = ((*path, "push", "timeout_ms"), (*path, "lease_ms"))
     longer = push.url and not push.auto_extend and push.timeout_ms > each.lease_ms
@@ -239,8 +239,8 @@ def _shared_topics(settings: Settings, reader: SettingsReader) -> None:
 
 
 def _dead_letter_topics(settings: Settings, reader: SettingsReader) -> None:
-    """Dead letters that the subscription itself consumes never end; two that share a topic of
-    others' dead letters would each redrive them.
+    """A subscription that consumes its own dead letters would never end; two that share one
+    dead-letter topic would each redrive its messages.
     """
     owner: dict[tuple[str, str], str] = {}
     for name, each in settings.subscriptions.items():

@@ -1,9 +1,9 @@
-"""Every setting of ackd with its type, default, bounds and documentation: the one source of all.
+"""Every setting of ackd with its type, default, bounds and documentation, defined once.
 
 The dataclasses have the shape of the configuration file: `[subscriptions.orders] lease_ms = 30000`
 is `settings.subscriptions["orders"].lease_ms`, and `ACKD_SUBSCRIPTIONS__ORDERS__LEASE_MS` in the
 environment. Durations are integer milliseconds, sizes integer bytes. See `ackd.options` for the
-metadata convention. There is no setting without an effect.
+metadata convention. Every setting has an effect.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class ServerSettings:
     )
     hosts: tuple[str, ...] = setting(
         (),
-        "Further names by which a port without a token may be called (`Host`): a page could have "
-        "turned its own name to this machine. Addresses and `localhost` always may.",
+        "Further names (`Host`) by which a port without a token may be called. Addresses and "
+        "`localhost` always may; a web page could point any other name at this machine.",
         len_max=100,
     )
     head_bytes_max: int = setting(
@@ -244,13 +244,13 @@ class PublishSettings:
     )
     outbox_result_ms: int = setting(
         HOUR_MS,
-        "How long the outbox tells what became of a message that was sent.",
+        "How long the outbox keeps the result of a message that was sent.",
         min=SECOND_MS,
         max=7 * DAY_MS,
     )
     outbox_results_max: int = setting(
         10_000,
-        "Of how many sent messages it does so; the oldest are forgotten.",
+        "Most results of sent messages that it keeps; the oldest are dropped first.",
         min=0,
         max=1_000_000,
     )
@@ -264,9 +264,9 @@ class PublishSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TelemetrySettings:
-    """What ackd tells about itself."""
+    """Logs and metrics."""
 
-    log_level: LogLevel = setting("info", "Least level of log lines that are written.")
+    log_level: LogLevel = setting("info", "Lowest level of the log lines that are written.")
     log_format: LogFormat = setting("json", "One JSON object a line, or text for people.")
     metrics: bool = setting(True, "Serve Prometheus metrics at `/metrics` on the admin port.")
 
@@ -325,7 +325,7 @@ class Settings:
     )
 
     def sources_below(self, path: str) -> dict[str, str]:
-        """Sources of one section's settings (`subscriptions.orders`), keyed by what follows it."""
+        """Sources of one section's settings (`subscriptions.orders`), by the rest of the path."""
         start = f"{path}."
         return {
             key.removeprefix(start): value
@@ -335,8 +335,8 @@ class Settings:
 
 
 def resolved(settings: Settings) -> Settings:
-    """Fill in what depends on other settings: a subscription's broker (the only one), its group,
-    and the delays of an ordered one.
+    """Fill in what depends on other settings: a subscription's broker (if there is one only), its
+    group, and the delays of an ordered subscription.
     """
     only = next(iter(settings.brokers)) if len(settings.brokers) == 1 else ""
     filled = {}

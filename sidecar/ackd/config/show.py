@@ -1,4 +1,4 @@
-"""The configuration in effect, for people and programs: with sources, without secrets."""
+"""Show the configuration in effect, to people and programs: with sources, without secrets."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def section_view(settings: Settings, *path: str) -> tuple[Mapping[str, object], 
 
 
 def public(spec: Spec, value: object) -> object:
-    """A value as JSON knows it, secrets hidden."""
+    """A value in JSON's types, secrets hidden."""
     if value is None:
         return None
     if spec.secret:
@@ -67,7 +67,7 @@ def public(spec: Spec, value: object) -> object:
 
 
 def as_toml(settings: Settings, *, sources: bool = True) -> str:
-    """The whole as a TOML file that can be loaded again (but for what is hidden as `***`)."""
+    """All settings as a TOML file that can be loaded again, except for hidden secrets (`***`)."""
     lines: list[str] = []
     head: Path = ()
     for row in rows(settings):

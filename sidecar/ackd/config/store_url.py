@@ -1,4 +1,4 @@
-"""The forms of `store.url`, taken apart; what connects is in `ackd.store`."""
+"""Parse the forms of `store.url`. `ackd.store` connects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KINDS: dict[str, StoreKind] = {
 
 @dataclass(frozen=True, slots=True)
 class StoreTarget:
-    """Where the store is. `hosts`: of the server, of all sentinels, or of some cluster nodes."""
+    """Where the store is. `hosts`: the server, all Sentinels, or some nodes of the cluster."""
 
     kind: StoreKind
     hosts: tuple[tuple[str, int], ...] = ()

@@ -1,4 +1,4 @@
-"""The settings of a subscription: what it reads, its leases, and what becomes of what fails."""
+"""The settings of a subscription: what it reads, its leases, and how it handles failures."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RETRY_DELAYS_MS = (
 )
 
 ORDERED_RETRY_DELAYS_MS = (3 * SECOND_MS,)
-"""With an order others wait behind a failed message, so it is tried again soon."""
+"""With an order, others wait behind a failed message, so ackd retries it soon."""
 
 Ordering = Literal["none", "key", "partition"]
 OnPartitionIncrease = Literal["ignore", "drain"]
@@ -60,8 +60,8 @@ class SubscriptionSettings:
     )
     broadcast_id: str = setting(
         "",
-        "Whose progress it is in `broadcast`; default: the sidecar's `identity`. Under another "
-        "name a sidecar begins as a new group does.",
+        "Name of the progress in `broadcast`; default: the sidecar's `identity`. Under another "
+        "name a sidecar starts as a new group does.",
         pattern=r"[A-Za-z0-9._-]{0,100}",
         pattern_doc="at most 100 letters, digits, `.`, `_` or `-`",
     )
@@ -104,12 +104,12 @@ class SubscriptionSettings:
     )
     retry_backoff_ms: int = setting(
         0,
-        "First delay of a formula that replaces `retry_delays_ms`; 0 leaves it to those.",
+        "First delay of the formula that replaces `retry_delays_ms`; 0: no formula.",
         min=0,
         max=DAY_MS,
     )
     retry_backoff_factor: float = setting(
-        2.0, "How many times longer than the one before each delay is.", min=1.0, max=100.0
+        2.0, "Each delay is this many times as long as the one before.", min=1.0, max=100.0
     )
     retry_backoff_ms_max: int = setting(
         2 * HOUR_MS, "The longest delay of the formula.", min=1, max=7 * DAY_MS
@@ -148,14 +148,17 @@ class SubscriptionSettings:
         "never finishes holds the progress of its partition for as long as that lasts.",
     )
     retry_topic_partitions: int = setting(
-        4, "Partitions of the retry topic when ackd makes it.", min=1, max=1024
+        4, "Partitions of the retry topic when ackd creates it.", min=1, max=1024
     )
     retry_topic_replication: int = setting(
-        0, "Replicas of it when ackd makes it; 0 leaves that to the broker.", min=0, max=100
+        0,
+        "Replicas of the retry topic when ackd creates it; 0: the broker's default.",
+        min=0,
+        max=100,
     )
     retry_topic_retention_ms: int = setting(
         14 * DAY_MS,
-        "How long it keeps copies; at least a week more than the longest retry delay.",
+        "How long the retry topic keeps copies; at least a week more than the longest retry delay.",
         min=HOUR_MS,
         max=365 * DAY_MS,
     )
@@ -190,7 +193,7 @@ class SubscriptionSettings:
     )
     external_commit: ExternalCommit = setting(
         "accept",
-        "What ackd does with a commit in its group that it did not make, as an operator's reset: "
+        "What ackd does about a commit in its group that is not its own, like an operator's reset: "
         "follow it (`accept`), or undo it (`refuse`).",
     )
     leave_without_store_ms: int | None = setting(
@@ -223,14 +226,14 @@ class SubscriptionSettings:
     circuit_breaker_failures: int = setting(
         0,
         "How many failures in a row (retry, dead, a lease that expires) open the circuit breaker: "
-        "ackd then delivers single messages only, until one is acked. 0: it never opens so.",
+        "ackd then delivers single messages only, until one is acked. 0: they never open it.",
         min=0,
         max=1_000_000,
     )
     circuit_breaker_share: float = setting(
         0.0,
-        "Which share of failures within `circuit_breaker_window_ms` opens it, of ten outcomes or "
-        "more; 0.8 is 80 %. 0: it never opens so.",
+        "Which share of failures within `circuit_breaker_window_ms` opens it, once there are ten "
+        "outcomes; 0.8 is 80 %. 0: no share opens it.",
         min=0.0,
         max=1.0,
     )

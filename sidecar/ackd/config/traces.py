@@ -1,4 +1,4 @@
-"""Settings of the traces: where spans go, how many are kept, how much disk they may take."""
+"""Settings of traces: where spans go, how many are kept, how much disk they may use."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class TraceSettings:
     )
     sample: float = setting(
         1.0,
-        "Which part of the messages that succeed at once is kept; weights in the spans make up for "
-        "it. Everything else (retries, expiries, dead letters, errors) is always kept.",
+        "Which share of the messages that succeed at once is kept; weights in the spans make up "
+        "for it. Everything else (retries, expiries, dead letters, errors) is always kept.",
         min=0.0001,
         max=1.0,
     )
@@ -45,21 +45,21 @@ class TraceSettings:
     )
     flush_ms: int = setting(
         SECOND_MS,
-        "How long spans are collected before they are written: so much a crash can lose.",
+        "How long spans are collected before they are written; a crash can lose these.",
         min=20,
         max=MINUTE_MS,
     )
     buffer_max: int = setting(
         20_000,
-        "Most spans that wait for being written or sent, each way; more are dropped and counted.",
+        "Most spans that wait for each exporter; more are dropped and counted.",
         min=100,
         max=1_000_000,
     )
     file_bytes_max: int = setting(
-        64 * MIB, "A file is closed when it has so many bytes, compressed.", min=KIB, max=4 * GIB
+        64 * MIB, "A file is closed when it has this many bytes, compressed.", min=KIB, max=4 * GIB
     )
     file_ms_max: int = setting(
-        5 * MINUTE_MS, "A file is closed when it is so old.", min=SECOND_MS, max=DAY_MS
+        5 * MINUTE_MS, "A file is closed when it is this old.", min=SECOND_MS, max=DAY_MS
     )
     disk_bytes_max: int = setting(
         GIB,

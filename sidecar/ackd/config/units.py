@@ -1,4 +1,4 @@
-"""Durations, sizes and instants as people write them, to and from integers.
+"""Convert durations, sizes and instants between people's text and integers.
 
 `parse_*` raise `ValueError` with a sentence for the operator; `format_*` give the shortest exact
 text, so that parsing what was formatted gives the same number.
@@ -19,7 +19,7 @@ GIB = 1024 * MIB
 
 DURATIONS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 SIZES = {"GiB": 1 << 30, "MiB": 1 << 20, "KiB": 1 << 10, "B": 1}
-# Powers of ten are taken as well: whoever writes 16MB means it.
+# Powers of ten as well: somebody who writes 16MB means it.
 DECIMAL_SIZES = {"GB": 10**9, "MB": 10**6, "kB": 10**3, "KB": 10**3}
 
 DIGITS_MAX = 18

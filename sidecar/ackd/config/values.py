@@ -1,4 +1,4 @@
-"""From what stands in the file or the environment to a setting's value, or to a reason why not.
+"""Convert what the file or the environment holds to a setting's value, or say why not.
 
 Pure: the only failure is `Wrong`, which carries a sentence, and the index of the item for lists.
 """
@@ -21,7 +21,7 @@ TEXT_CHARS_MAX = 65_536
 
 
 class Wrong(Exception):  # noqa: N818  it never leaves this package
-    """Why a value can't be used. `bound` says that the kind is right and a bound is not kept."""
+    """Why a value can't be used. `bound`: its kind is right, but it is out of bounds."""
 
     def __init__(self, problem: str, *, bound: bool = False, index: int | None = None) -> None:
         self.problem = problem
@@ -44,7 +44,7 @@ def convert(spec: Spec, raw: object) -> object:
 
 
 def from_env(spec: Spec, text: EnvText) -> object:
-    """What the text would be in a file. Empty means "not set" where that is possible."""
+    """The value that the text would be in a file. Empty means "not set" where that is possible."""
     plain = str(text)
     if spec.optional and plain == "":
         return None
@@ -68,7 +68,7 @@ def _toml(text: str, what: str) -> object:
 
 
 def _env_single(kind: FieldKind, text: str) -> object:
-    """A number or truth value of the text; what is none stays text and is judged later."""
+    """The text as a number or truth value; other text stays as it is and is checked later."""
     if kind is FieldKind.BOOL:
         word = text.strip().lower()
         if word in _YES or word in _NO:
@@ -97,7 +97,7 @@ def _list(spec: Spec, raw: object) -> tuple[object, ...]:
 
 
 def _table(spec: Spec, raw: object) -> dict[str, str]:
-    """Free keys: numbers and truth values are taken as the text that they would be."""
+    """Free keys: numbers and truth values become text."""
     if not isinstance(raw, dict):
         raise Wrong(f"expected a table, got {_kind_of(raw)}")
     table: dict[str, str] = {}
@@ -153,7 +153,7 @@ def _integer(unit: Unit, raw: object) -> int:
 
 def _bounded(spec: Spec, value: float) -> float:
     least, most = spec.facts.get("min"), spec.facts.get("max")
-    # Written so that a NaN is out of every range.
+    # Written so that NaN is out of every range.
     if least is not None and not value >= least:
         raise Wrong("too small", bound=True)
     if most is not None and not value <= most:

@@ -1,4 +1,4 @@
-"""What a server's answers mean; errors are told apart by whether anything can be written."""
+"""What a server's answers mean. An error says whether the server may have written anything."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ackd.store.nodes import ElsewhereError
 
 
 def replies(answer: Answer | StoreError, calls: int) -> Iterator[RecordReply | StoreError]:
-    """Take the apply script's answer apart: one for each of its calls, or one error for all.
+    """Split the apply script's answer: one reply per call, or the same error for all.
 
-    The script catches what a single call fails with, so an error of the whole script means that it
-    did not start (nothing was decided) or broke off (unknown for all of its calls).
+    The script catches the error of a single call. So an error of the whole script means that it did
+    not start (nothing was decided) or stopped half-way (unknown for all of its calls).
     """
     if isinstance(answer, StoreError):
         return (answer for _ in range(calls))
@@ -32,9 +32,8 @@ def _reply(data: bytes) -> RecordReply | StoreError:
 
 
 def checked(answer: Answer, short: str) -> Answer | StoreError:
-    """An answer, or why it does not count. Error answers are told apart by their text.
-
-    Old servers put the code of an error inside a script into the middle of the text.
+    """An answer, or why it does not count. The text of an error tells its kind: an old server puts
+    the code of an error inside a script into the middle of the text.
     """
     if not isinstance(answer, Exception):
         return StoreUnknownError(short) if short else answer
@@ -53,7 +52,7 @@ def checked(answer: Answer, short: str) -> Answer | StoreError:
 
 
 def moving(error: StoreError) -> bool:
-    """Whether the connection should be made again, since another server may have the part now."""
+    """Whether to connect again, because another server may be the primary now."""
     return "reconnect" in error.facts
 
 
@@ -67,4 +66,4 @@ _BEFORE_WRITING = (
     "non local key",
     "LOADING",
 )
-"""Errors that the first write of a script meets, or a read before it (see ledger.lua)."""
+"""Errors that a script gets at its first write, or at a read before it (see ledger.lua)."""

@@ -33,7 +33,7 @@ _WHO: tuple[Command, ...] = (("INFO", "server"), ("INFO", "replication"), ("INFO
 
 @dataclass(frozen=True, slots=True)
 class StoreAccess:
-    """How to connect: user, password, TLS. Files are read when a connection is made."""
+    """How to connect: user, password, TLS. Each new connection reads the files again."""
 
     timeout_ms: int
     username: str | None = None
@@ -101,7 +101,7 @@ class StoreAccess:
         return context
 
     def read_password(self) -> str | None:
-        """The password as it stands in its file now. Raises StoreSetupError."""
+        """Read the password from its file. Raises StoreSetupError."""
         if self.password_file is None:
             return None
         try:
@@ -124,10 +124,10 @@ def _keep_alive(sock: socket.socket) -> None:
 
 @dataclass(frozen=True, slots=True)
 class StoreServer:
-    """What a server says about itself when a connection is made.
+    """What a server says about itself on a new connection.
 
-    `run` names this run of it as far as its data is concerned: it changes when the process was
-    started again or when another server was promoted (R9).
+    `run` names this run of the server's data: it changes when the process starts again or when
+    another server is promoted (R9).
     """
 
     run: str
@@ -137,7 +137,7 @@ class StoreServer:
 
 
 class Link:
-    """A connection that is made when needed. One user at a time (its owner sees to that)."""
+    """A connection that is opened when needed, for one user at a time (its owner ensures that)."""
 
     def __init__(self, access: StoreAccess, dial: Dial) -> None:
         self._access = access
@@ -198,7 +198,7 @@ class Link:
 
 
 def read_server(answers: list[Answer]) -> StoreServer:
-    """Take the answers to `_WHO` apart. Raises StoreError when it can't serve now."""
+    """Parse the answers to `_WHO`. Raises StoreError if the server can't serve now."""
     for answer in answers:
         if isinstance(answer, Exception):
             raise refusal(answer)

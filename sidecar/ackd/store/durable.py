@@ -1,8 +1,8 @@
-"""What a write must have reached before it counts (R11), and what a server can't promise.
+"""Wait until a write is as durable as configured (R11), and report what a server can't promise.
 
-Every success waits, `already_acked` and reads of leases included: they are claims about durable
-state, and the write that they rely on may have been made by another sidecar a moment ago. It is
-enough to ask behind the own call on the same connection, because every script call writes.
+Every success waits, `already_acked` and reads of leases included: they make claims about durable
+state, and another sidecar may have made the write behind them a moment ago. It is enough to wait
+after the own call on the same connection, because every script call writes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MEMORY_WARN_PERCENT = 90
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """The configured durability as commands behind a call. `timeout_ms`: of the whole call."""
+    """The configured durability as commands after a call. `timeout_ms`: for the whole call."""
 
     durability: Durability
     replicas_min: int
@@ -34,17 +34,17 @@ class Barrier:
 
     @property
     def wait_ms(self) -> int:
-        """How long the server may wait: less than a call's time, so that its answer arrives.
+        """How long the server may wait: less than a call may take, so that its answer arrives.
 
-        A server looks at such waits ten times a second.
+        A server checks such waits ten times a second.
         """
         return max(self.timeout_ms - 200, self.timeout_ms // 2)
 
     def commands(self, server: StoreServer, *, by_replica: bool = False) -> list[Command]:
-        """What to send behind a call.
+        """The commands to send after a call.
 
-        `by_replica`: terms and heartbeats are confirmed by one replica if the store can fail over,
-        so that an owner on a cut-off primary falls silent before its successor starts.
+        `by_replica`: one replica must confirm terms and heartbeats if the store can fail over. So
+        an owner on a cut-off primary stops granting before its successor starts.
         """
         if self.durability == "replicated":
             return [("WAIT", self.replicas_min, self.wait_ms)]
@@ -56,7 +56,7 @@ class Barrier:
         return commands
 
     def shortfall(self, commands: Sequence[Command], answers: Sequence[Answer]) -> str:
-        """What was not reached, as a sentence; empty when all was."""
+        """Which durability was not reached, as a sentence; empty if all was."""
         for command, answer in zip(commands, answers, strict=True):
             what = "replicas" if command[0] == "WAIT" else "disk"
             if isinstance(answer, Exception):
@@ -67,7 +67,7 @@ class Barrier:
         return ""
 
     async def check_server(self, link: Link) -> None:
-        """On a new connection: raises StoreSetupError when the durability can't be had there."""
+        """Raise StoreSetupError if the server of a new connection can't give the durability."""
         server = link.server
         if server is None:
             return
@@ -90,7 +90,7 @@ class Barrier:
 
 
 async def look(link: Link, barrier: Barrier) -> list[Condition]:
-    """What an operator should change at this server."""
+    """What an operator should change in this server's configuration."""
     memory, persistence, replication, least = await link.ask(
         [
             ("INFO", "memory"),
@@ -164,7 +164,7 @@ def _fields(answer: Answer) -> dict[str, str]:
 
 
 def _config(answer: Answer) -> str | None:
-    """The value of CONFIG GET; None when it may not be read."""
+    """The value of CONFIG GET; None if we may not read it."""
     if isinstance(answer, list) and len(answer) > 1:
         return _decoded(answer[1])
     return None

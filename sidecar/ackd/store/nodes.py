@@ -1,8 +1,8 @@
-"""Servers and which of them keeps a key: one fixed server, a Sentinel's primary, a cluster's nodes.
+"""The store's servers, and which one keeps a key: a fixed one, a primary, the nodes of a cluster.
 
-Each server has two connections: one for flushes, one for everything else, so that a long read of a
-takeover does not hold up settles. Both must have seen the same server run; the first one that meets
-a new run makes the other connect again before its next call (R9).
+Each server has two connections: one for flushes and one for everything else, so that the long read
+of a takeover does not delay settles. Both must have met the same run of the server: the first
+connection that meets a new run makes the other one connect again before its next call (R9).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ Address = tuple[str, int]
 Find = Callable[[], Awaitable[Dial]]
 """Says how to connect now."""
 Greet = Callable[[Link], Awaitable[None]]
-"""Called on each new connection before it is used; raises StoreError when it won't do."""
+"""Checks each new connection before it is used. Raises StoreError if the server won't do."""
 
 
 class ElsewhereError(StoreError):
-    """The server can't be reached, or another one serves the key now; nothing was decided."""
+    """The server can't be reached, or another server keeps the key now; nothing was decided."""
 
 
 class Node:
-    """One server. `find` says how to connect now (a Sentinel may name another server each time)."""
+    """One server. `find` says how to connect (a Sentinel may name another server each time)."""
 
     def __init__(self, access: StoreAccess, find: Find, greet: Greet) -> None:
         self._find = find
@@ -47,11 +47,11 @@ class Node:
 
     @property
     def connected(self) -> bool:
-        """Whether one of its connections is open."""
+        """Whether at least one of the connections is open."""
         return self._flush.open or self._aux.open
 
     async def flush_link(self) -> Link:
-        """The connection for flushes; the flusher has one in flight."""
+        """The connection for flushes; there is never more than one in flight."""
         return await self._ready(self._flush)
 
     @asynccontextmanager
@@ -94,26 +94,26 @@ class Topology(Protocol):
 
     @property
     def together(self) -> bool:
-        """Whether one script call may touch any keys of a node (in a cluster: of one hash slot)."""
+        """Whether one script call may use all keys of a node. In a cluster it may not."""
 
     def node(self, key: str) -> Node:
-        """The node of a key; raises StoreError when that is not known."""
+        """The node of a key. Raises StoreError if it is unknown."""
 
     def nodes(self) -> list[Node]:
-        """All nodes that keep something."""
+        """All nodes that keep keys."""
 
     async def start(self) -> None:
         """Learn the nodes. Raises StoreError."""
 
     async def moved(self) -> bool:
-        """The map is old, or a node failed: learn it again; whether it changed.
+        """Learn the map again after a node failed or refused a key. Returns whether it changed.
 
         Raises StoreError.
         """
 
 
 class Single:
-    """One place for all keys."""
+    """One server for all keys."""
 
     together = True
 
@@ -132,7 +132,7 @@ class Single:
         """Nothing to learn."""
 
     async def moved(self) -> bool:
-        """Nothing to learn: the next connection asks again."""
+        """Nothing to learn: the next connection finds the server again."""
         return False
 
 
@@ -146,7 +146,7 @@ def fixed(dial: Dial) -> Find:
 
 
 def by_sentinel(access: StoreAccess, sentinels: tuple[Address, ...], service: str) -> Find:
-    """Ask the Sentinels, in turn, who the primary is."""
+    """Ask the Sentinels in turn for the primary."""
 
     async def find() -> Dial:
         errors = []
@@ -201,7 +201,7 @@ def hash_slot(key: str) -> int:
 
 
 class Cluster:
-    """Nodes by hash slot, learnt from any node that answers."""
+    """Nodes by hash slot; the map comes from any node that answers."""
 
     together = False
 
@@ -213,7 +213,7 @@ class Cluster:
         self._slots: list[tuple[int, int, Address]] = []
 
     def node(self, key: str) -> Node:
-        """The primary of the key's slot, as far as the map says."""
+        """The primary of the key's slot according to the map."""
         slot = hash_slot(key)
         for first, last, address in self._slots:
             if first <= slot <= last:
