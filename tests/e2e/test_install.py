@@ -89,6 +89,7 @@ def test_the_command_with_the_client_of_a_broker_and_then_with_tools(
     assert lacking.returncode == 2
     [tools] = re.findall(r"^pip install .*sidecar/tools$", TOP, re.MULTILINE)
     assert tools in lacking.stderr
+    assert f"`{tools}`" in README
     worked(type_in(tools))
     for command in ("top", "torture", "demo"):
         assert f"usage: ackd {command}" in worked(type_in(f"ackd {command} --help"))
