@@ -1,1 +1,1 @@
-"""What a running sidecar can be asked: protocols and values, shared by HTTP, push and commands."""
+"""Protocols and values of what one can ask a running sidecar, shared by HTTP, push and commands."""

@@ -1,4 +1,4 @@
-"""What operators ask for while a subscription runs: pauses and cancels."""
+"""Pauses and cancels, which operators ask for while a subscription runs."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ CancelTo = Literal["dead", "ack"]
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """No message is delivered until `until_ms` (Unix time; None = until an operator resumes).
+    """ackd delivers no message until `until_ms` (Unix time; None = until an operator resumes).
 
-    `group`: for all sidecars of the subscription; `pod`: for this one, while its process lives.
+    `group`: all sidecars of the subscription; `pod`: this one, while its process lives.
     """
 
     scope: Scope
@@ -25,8 +25,9 @@ class Pause:
 
 
 class Cancel(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A wish to end one message (its public id), made at `at_ms`. `done`: the outcome, acked or
-    dead; empty before that. `places`: topic id, partition and offset of the message and its copies.
+    """A wish to end one message, by its public id, made at `at_ms`. `done`: the outcome, acked
+    or dead; empty until there is one. `places`: topic id, partition and offset of the message
+    and its copies.
     """
 
     message: str

@@ -1,4 +1,4 @@
-"""What can be asked about dead letters: plain values in and out, as in `ackd.api.messages`.
+"""Questions and operations about dead letters: plain values in and out, as in `ackd.api.messages`.
 
 `DeadLetterApi` is implemented by `ackd.engine.operations.dead_letters.DeadLetters`.
 """
@@ -20,14 +20,16 @@ class Kind(StrEnum):
 
 
 class To(StrEnum):
-    """Where a redrive puts them: to this group only, or to their topic, for all groups (R29)."""
+    """Where a redrive sends dead letters: to this group only, or to their topic, for all groups
+    (R29).
+    """
 
     GROUP = "group"
     ORIGIN = "origin"
 
 
 class Progress(StrEnum):
-    """How an operation stands."""
+    """The state of an operation."""
 
     RUNNING = "running"
     CANCELLING = "cancelling"
@@ -38,10 +40,10 @@ class Progress(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DeadFilter:
-    """Which dead letters are meant; all that is given must hold. Times in Unix ms.
+    """Selects dead letters that match every given field. Times in Unix ms.
 
-    `topic`, `key`: equal. `reason`, `error` (the last one): contained. `after_ms` <= when it was
-    given up < `before_ms`.
+    `topic`, `key`: equal. `reason`, `error`: contained in its reason, in its last error. `after_ms`
+    <= when it was dead-lettered < `before_ms`.
     """
 
     topic: str | None = None
@@ -54,11 +56,12 @@ class DeadFilter:
 
 @dataclass(frozen=True, slots=True)
 class DeadRequest:
-    """A redrive or a purge. Without `ids` all that the filter lets through, at most `max` of them.
+    """A redrive or a purge of the dead letters `ids`; without `ids`, of at most `max` that match
+    the filter.
 
-    `remove_headers` are taken off the message first (by name), then `set_headers` are put on, each
-    in place of those of its name. `rate_per_s` None = as fast as it goes. `confirm` (purge): the
-    subscription's name.
+    The sidecar first removes the headers named in `remove_headers`, then sets `set_headers`; each
+    replaces all headers of its name. `rate_per_s` None = as fast as possible. `confirm`: for a
+    purge, the subscription's name.
     """
 
     kind: Kind
@@ -73,16 +76,16 @@ class DeadRequest:
     confirm: str = ""
 
     def plain(self) -> dict[str, object]:
-        """The form in which the store keeps it."""
+        """Return the form in which the store keeps it."""
         return asdict(self)
 
 
 @dataclass(slots=True)
 class DeadView:
-    """A dead letter. `id` names it, `message` is the id that its message had.
+    """A dead letter. `id` is its own, `message` that of the message that it stands for.
 
     `state`: dead, or redriving (it is on its way, or a redrive was stopped on the way). `dead_ms`:
-    when it was given up.
+    when it was dead-lettered.
     """
 
     id: str
@@ -100,7 +103,7 @@ class DeadView:
 
 @dataclass(slots=True)
 class DeadPage:
-    """A part of the list. `cursor` None = it ends here."""
+    """A part of the list. `cursor` None = the last part."""
 
     messages: list[DeadView]
     cursor: str | None = None
@@ -117,9 +120,9 @@ class DeadLetter:
 
 @dataclass(slots=True)
 class DryRun:
-    """What would happen. `complete` False: the time was up before the end of the topic.
+    """What the operation would do. `complete` False: the time was up before the end of the topic.
 
-    `messages`: the first of them.
+    `messages`: the first matches.
     """
 
     matched: int
@@ -130,8 +133,8 @@ class DryRun:
 
 @dataclass(slots=True)
 class OperationView:
-    """An operation. `scanned` of `total` dead letters were looked at; `moved` were redriven or
-    purged, `failed` the broker refuses for good, `skipped` were gone meanwhile or on their way.
+    """An operation. It has read `scanned` of `total` dead letters. It redrove or purged `moved`
+    of them; the broker refuses `failed` for good; `skipped` were gone or on their way already.
     """
 
     id: str
@@ -150,16 +153,16 @@ class OperationView:
 
 
 class DeadLetterApi(Protocol):
-    """Everything about dead letters. Every method may raise `AckdError`."""
+    """Dead letters: list, read, redrive, purge. Every method may raise `AckdError`."""
 
     async def page(self, name: str, cursor: str | None, limit: int) -> DeadPage:
-        """List dead letters, partition by partition, the oldest first. Changes nothing.
+        """List dead letters, partition by partition, the oldest first.
 
         Raises BadParameterError (cursor).
         """
 
     async def peek(self, name: str, dead_id: str) -> DeadLetter:
-        """One dead letter with its content. Raises UnknownDeadLetterError."""
+        """Read one dead letter with its content. Raises UnknownDeadLetterError."""
 
     async def begin(self, name: str, request: DeadRequest) -> DryRun | OperationView:
         """Start an operation, or say what it would do.
@@ -168,7 +171,7 @@ class DeadLetterApi(Protocol):
         """
 
     async def operation(self, operation_id: str) -> OperationView:
-        """How an operation stands. Raises UnknownOperationError."""
+        """Report how an operation stands. Raises UnknownOperationError."""
 
     async def cancel(self, operation_id: str) -> OperationView:
         """Stop an operation after its current batch. Raises UnknownOperationError."""

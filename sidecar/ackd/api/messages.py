@@ -1,4 +1,4 @@
-"""What the engine offers to whoever serves it (HTTP today): plain values in and out.
+"""What the engine offers to its front ends (HTTP, push): plain values in and out.
 
 Nothing here knows about HTTP. `Engine` is implemented by `ackd.engine.runtime.Runtime`.
 """
@@ -23,8 +23,8 @@ __all__ = ["SettleVerb", "Status"]  # of the core, which decides what a settle d
 
 @dataclass(slots=True)
 class SettleItem:
-    """One settle. `lease_ms` and `note` (for the next attempt; None = as it is) are for extend,
-    `delay_ms` (None = by the schedule) and `count` for retry.
+    """One settle. `lease_ms` and `note` belong to an extend (`note`: for the next attempt; None
+    = keep it), `delay_ms` (None = by the schedule) and `count` to a retry.
     """
 
     lease: str
@@ -40,9 +40,8 @@ class SettleItem:
 class SettleResult:
     """The answer to one item, in the order of the request.
 
-    `now_state`/`now_attempt` say where the message is when the lease is lost, `cancelled` that an
-    operator ended it. `error` is set for `invalid` and `unavailable` and carries the problem's
-    type.
+    `now_state` and `now_attempt`: where the message is, if the lease is lost. `cancelled`: an
+    operator ended the message. `error`: for `invalid` and `unavailable`, with the problem's type.
     """
 
     status: Status
@@ -56,16 +55,16 @@ class SettleResult:
 
 
 ACKED = SettleResult(Status.ACKED)
-"""Most results, so they share one; nobody changes it."""
+"""The most frequent result: one value for all of them, which nobody changes."""
 
 
 @dataclass(slots=True)
 class ReceiveRequest:
-    """Ask for up to `max` messages, wait at most `wait_ms` for the first one.
+    """Ask for up to `max` messages, and wait at most `wait_ms` for the first one.
 
-    `lease_ms` None = the subscription's. `bytes_max` bounds the sum of the messages' sizes (the
-    first one is always given). `attempt_id`: a repeat gets the same leases (rule R21). `holder`
-    names the caller for `explain` (an address, say).
+    `lease_ms` None = the subscription's. `bytes_max` bounds the sum of the messages' sizes, but for
+    the first message. `attempt_id`: a repeat gets the same leases (rule R21). `holder` names the
+    caller for `explain` (an address, say).
     """
 
     max: int = 1
@@ -78,7 +77,7 @@ class ReceiveRequest:
 
 @dataclass(slots=True)
 class Delivery:
-    """A message under a lease. `note`: what an earlier worker said with its last extend. `origin`:
+    """A message under a lease. `note`: what an earlier worker left with its last extend. `origin`:
     the message's own coordinate, if it comes from a copy.
     """
 
@@ -103,8 +102,8 @@ class Delivery:
 class Received:
     """The answer to a receive.
 
-    `paused` and `limited_by` say why it is empty. Call `abandon()` when not one byte of the answer
-    was handed to the transport: the leases go back uncounted (rule R21).
+    `paused` and `limited_by` say why it is empty. If not one byte of the answer reached the
+    transport, call `abandon()`: the leases go back uncounted (rule R21).
     """
 
     messages: list[Delivery]
@@ -116,7 +115,7 @@ class Received:
 @dataclass(frozen=True, slots=True)
 class PublishRequest:
     """Messages for one topic. `idempotency_key` is only allowed with exactly one message or one
-    batch. `respond_async`: the outbox may have it, if there is one.
+    batch. `respond_async`: the outbox may take it, if there is one.
     """
 
     messages: Sequence[Outgoing]
@@ -127,8 +126,8 @@ class PublishRequest:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """A message is durable in the outbox of `broker` and will be sent at `due_ms` (store's
-    clock).
+    """A message that is durable in the outbox of `broker`; a sidecar sends it at `due_ms`
+    (store's clock).
     """
 
     broker: str
@@ -143,7 +142,7 @@ class Accepted:
 
 @dataclass(slots=True)
 class Published:
-    """One result per message: where it is stored (now, or soon), or the error why it isn't."""
+    """One result per message: where the broker stored it, its place in the outbox, or the error."""
 
     results: list[Stored | Accepted | AckdError]
     replayed: bool = False
@@ -151,7 +150,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """One line of readiness: `ok` False means that it holds readiness back."""
+    """One line of readiness. `ok` False: the sidecar is not ready because of it."""
 
     name: str
     ok: bool
@@ -160,9 +159,9 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionView:
-    """A subscription as configured and as it is. `settings` and `sources` have the same keys.
+    """A subscription: its configuration and its state. `settings` and `sources` have the same keys.
 
-    `live_version` grows with every change of settings or of the group's pause at run time.
+    `live_version` grows with every change, at run time, of settings or of the group's pause.
     """
 
     name: str
@@ -194,8 +193,8 @@ class LeaseView:
 
 @dataclass(slots=True)
 class PartitionLag:
-    """Progress of one partition. Offsets; -1 = not known here. `owner` is the sidecar that
-    grants.
+    """Progress of one partition, as offsets; -1 = this sidecar does not know. `owner`: the
+    sidecar that grants leases.
     """
 
     topic: str
@@ -213,11 +212,11 @@ class PartitionLag:
 
 @dataclass(slots=True)
 class InFlight:
-    """A message that was handed out and is not finished. `since_ms` = first handed out, Unix time.
+    """A message that was delivered and is not finished. `since_ms`: its first delivery, Unix time.
 
     `state`: leased, retrying, moving (to the retry topic), waiting_for_lease (a retry copy whose
-    message is still leased under an earlier token), dead. `error`: why its copy could not be
-    stored the last time.
+    message is still leased under an earlier token), dead. `error`: why the last try to store its
+    copy failed.
     """
 
     id: str
@@ -232,7 +231,7 @@ class InFlight:
 
 @dataclass(slots=True)
 class HeldPartition:
-    """What holds one partition's progress, and how and when it will be released."""
+    """The message that holds one partition's progress, and what will release it, and when."""
 
     topic: str
     partition: int
@@ -243,10 +242,10 @@ class HeldPartition:
 
 @dataclass(slots=True)
 class HeldKey:
-    """What holds later messages of its key (or partition), with an `ordering`.
+    """A message that holds later messages of its key (or partition), with an `ordering`.
 
-    `key` None: it has none, or its body lies on the disk. `behind`: how many wait for it.
-    `blocked`: the whole key waits in the retry topic.
+    `key` None: the message has none, or its body is on disk. `behind`: how many messages wait for
+    it. `blocked`: the whole key waits in the retry topic.
     """
 
     head: InFlight
@@ -260,7 +259,7 @@ class Explanation:
     """`limits`: what keeps messages from being delivered now, in words, the strongest first.
     `ordered`: the keys behind which most messages wait.
 
-    `repeats`: messages settled without delivery, by this sidecar since it joined.
+    `repeats`: how many messages this sidecar has settled without delivery since it joined.
     """
 
     subscription: str
@@ -271,105 +270,114 @@ class Explanation:
 
 
 class Unsettled(Protocol):
-    """Leases of one consumer, and which of them nobody has settled yet (AMQP's word)."""
+    """The leases of one consumer that nobody has settled yet (AMQP's word)."""
 
     def add(self, messages: Sequence[Delivery]) -> None:
-        """Count these deliveries."""
+        """Add deliveries."""
 
     def count(self) -> int:
-        """How many of them are still open: not settled by anyone, and not run out."""
+        """Count the leases that nobody has settled and that have not run out."""
 
     def leases(self) -> list[str]:
-        """The tokens of those."""
+        """Return the tokens of those leases."""
 
     async def wait(self, timeout_s: float) -> None:
-        """Return when leases may have ended, when a drain begins, or when the time is over."""
+        """Wait until leases may have ended, a drain begins, or the time is over."""
 
     def close(self) -> None:
         """Stop counting."""
 
 
 class Engine(Protocol):
-    """The whole of what can be asked. Every method may raise `AckdError`."""
+    """Everything that a front end can ask for. Every method may raise `AckdError`."""
 
     @property
     def progress(self) -> ProgressApi:
-        """Everything about the group's progress."""
+        """The group's progress."""
 
     @property
     def dead(self) -> DeadLetterApi:
-        """Everything about dead letters."""
+        """Dead letters."""
 
     @property
     def outbox(self) -> OutboxApi:
-        """What was accepted and is sent later."""
+        """Accepted messages that a sidecar sends later."""
 
     def subscriptions(self) -> list[SubscriptionView]:
-        """All configured subscriptions."""
+        """List all configured subscriptions."""
 
     def subscription(self, name: str) -> SubscriptionView:
-        """One of them. Raises UnknownSubscriptionError."""
+        """Return one subscription. Raises UnknownSubscriptionError."""
 
     async def receive(self, name: str, request: ReceiveRequest) -> Received:
-        """Lease messages. Cancelling the call gives back what it had been granted."""
+        """Lease messages. A cancelled call gives its leases back."""
 
     async def abandon(self, received: Received) -> None:
-        """Release, uncounted, the leases of an answer of which not one byte was sent (R21)."""
+        """Release the leases of an answer of which not one byte was sent, without counting an
+        attempt (R21).
+        """
 
     async def settle(self, items: Sequence[SettleItem]) -> list[SettleResult]:
-        """Settle leases of any subscription; one result per item, never raises for a single
-        item.
+        """Settle leases of any subscription. Returns one result per item and never raises
+        because of a single item.
         """
 
     async def settle_and_receive(
         self, items: Sequence[SettleItem], name: str, request: ReceiveRequest
     ) -> tuple[list[SettleResult], Received | AckdError]:
-        """The joined call. If a settle is unavailable, nothing is received (StoreError instead); a
-        receive that fails hides no settle. Raises UnknownSubscriptionError, BadParameterError.
+        """Settle, then receive. If a settle is unavailable, the receive does not happen and
+        returns a StoreError. If the receive fails, the results of the settles stay. Raises
+        UnknownSubscriptionError, BadParameterError.
         """
 
     async def lease(self, token: str) -> LeaseView:
-        """Look at a lease without changing it."""
+        """Read a lease without changing it."""
 
     async def publish(self, broker: str | None, request: PublishRequest) -> Published:
-        """Publish; `broker` None = the only one, or the one whose subscription has the topic."""
+        """Publish messages. `broker` None = the only one, or the one whose subscription has the
+        topic.
+        """
 
     async def pause(
         self, name: str, scope: Scope, reason: str, for_ms: int | None
     ) -> SubscriptionView:
-        """Deliver nothing, here (`pod`) or at every sidecar (`group`). Settles go on."""
+        """Stop deliveries at this sidecar (`pod`) or at all (`group`). Settles go on."""
 
     async def resume(self, name: str, scope: Scope) -> SubscriptionView:
-        """End such a pause."""
+        """End a pause."""
 
     async def configure(
         self, name: str, changes: Mapping[str, object], *, open_leases: bool, force: bool
     ) -> SubscriptionView:
-        """Change settings at every sidecar; None takes a change back. Raises MistakesError."""
+        """Change settings at every sidecar; the value None takes a change back. Raises
+        MistakesError.
+        """
 
     async def cancel(self, name: str, message: str, then: CancelTo, reason: str) -> Cancel:
         """End a message that is in flight. Raises NotInFlightError."""
 
     def unsettled(self, name: str) -> Unsettled:
-        """Count the leases of one consumer; to be closed. Raises UnknownSubscriptionError."""
+        """Begin to follow the leases of one consumer; the caller closes it. Raises
+        UnknownSubscriptionError.
+        """
 
     def lease_ms(self, name: str) -> int:
-        """The lease time in force now: it may be changed live."""
+        """The lease time in force, which an operator may change at run time."""
 
     def hold_back(self, name: str, source: str, why: str | None) -> None:
         """Note for `explain` why `source` delivers nothing now; None when it delivers."""
 
     async def explain(self, name: str) -> Explanation:
-        """What holds each partition's progress."""
+        """Explain what holds each partition's progress."""
 
     async def in_flight(self, name: str, older_ms: int, limit: int) -> list[InFlight]:
-        """Leased and waiting messages, oldest first."""
+        """List leased and waiting messages, the oldest first."""
 
     async def lag(self, name: str) -> list[PartitionLag]:
-        """Progress per partition."""
+        """Report the progress of each partition."""
 
     def readiness(self) -> list[Reason]:
-        """Broker, store and partitions of every subscription; also `draining`."""
+        """Report on broker, store and partitions of every subscription, and `draining`."""
 
     def info(self) -> Mapping[str, object]:
         """Version, identity, uptime, adapters."""

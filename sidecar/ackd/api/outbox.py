@@ -1,4 +1,4 @@
-"""What the engine answers about outboxes."""
+"""Questions about outboxes, and sending failed messages again."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class OutboxMessage:
-    """A message that was accepted.
+    """A message that ackd accepted.
 
-    `state`: waiting (for its time, or its turn), sending, sent, failed (the broker refuses it; kept
-    until it is sent again or the time for that is over). `due_ms` while it waits or is sent.
-    `in_doubt`: it may be with the broker twice, or be there already while it is still tried: an
+
+    `state`: waiting (for its time or its turn), sending, sent, failed (the broker refuses it; the
+    store keeps it for a while, in which it can be sent again). `due_ms` while it waits or is sent.
+    `in_doubt`: the broker may have it twice, or have it already while a sidecar still tries: an
     answer was lost, or the sidecar that sent it died. `message` is its id once it is sent.
     """
 
@@ -27,11 +28,10 @@ class OutboxMessage:
 
 @dataclass(frozen=True, slots=True)
 class OutboxView:
-    """The outbox of one broker, as of its last look (at most about a second ago).
+    """The outbox of one broker, as the sidecar last read it (at most about a second ago).
 
-    `sender`: the sidecar that sends now, empty without one. `waiting`: messages that nobody has
-    taken yet, `due` of them are over their time. `held`: taken by this sidecar. `detail`: why
-    nothing is sent.
+    `sender`: the sidecar that sends now, empty if none. `waiting`: messages that nobody has taken
+    yet; `due` of them are due. `held`: taken by this sidecar. `detail`: why nothing is sent.
     """
 
     broker: str
@@ -46,13 +46,13 @@ class OutboxView:
 
 
 class OutboxApi(Protocol):
-    """Looking at outboxes, and sending again what a broker refused."""
+    """Reads outboxes, and sends messages again that a broker refused."""
 
     def views(self) -> Sequence[OutboxView]:
-        """One per broker."""
+        """Return the outboxes of all brokers."""
 
     async def message(self, broker: str, number: int) -> OutboxMessage:
-        """One message. Raises UnknownOutboxMessageError, StoreError."""
+        """Read one message. Raises UnknownOutboxMessageError, StoreError."""
 
     async def again(self, broker: str, number: int) -> OutboxMessage:
         """Send a failed message again. Raises UnknownOutboxMessageError, StoreError,

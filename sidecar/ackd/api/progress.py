@@ -1,4 +1,5 @@
-"""What can be asked about a group's progress: plain values in and out, as in `ackd.api.messages`.
+"""Questions and operations about a group's progress: plain values in and out, as in
+`ackd.api.messages`.
 
 `ProgressApi` is implemented by `ackd.engine.operations.seek.Seeks`.
 """
@@ -13,7 +14,7 @@ from ackd.api.dead_letters import OperationView
 
 
 class SeekTo(StrEnum):
-    """Where a group is moved to. BEFORE_RESET: where it was before its progress was last moved."""
+    """Where an operator moves a group to. BEFORE_RESET: where it was before the last move."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -24,9 +25,9 @@ class SeekTo(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a partition goes on. `finished`: ranges [start, end) above `offset` that stay so.
+    """Where a partition goes on. `finished`: ranges [start, end) above `offset` that stay finished.
 
-    `topic_id` (hex): only if the topic is this one, not another that got its name.
+    `topic_id` (hex): refuse another topic that got the name meanwhile.
     """
 
     topic: str
@@ -40,8 +41,9 @@ class Position:
 class SeekRequest:
     """A move of the group. `positions` with POSITIONS, `time_ms` (Unix) with TIME.
 
-    `increase_only`: no partition goes back, what is finished stays finished, and there is no new
-    reset epoch. `imported`: it comes from an export, which only changes what it is called.
+    `increase_only`: no partition goes back, finished messages stay finished, and there is no new
+    reset epoch. `imported`: the request comes from an export; only its name in logs and answers
+    differs.
     """
 
     to: SeekTo
@@ -54,10 +56,10 @@ class SeekRequest:
 
 @dataclass(frozen=True, slots=True)
 class PartitionPlan:
-    """What would happen to one partition. Offsets that the log does not have count, too.
+    """What a seek would do to one partition. The counts include offsets that the log does not have.
 
-    `from_offset`: the watermark, -1 = no progress yet. `again`: finished ones that come again,
-    `skipped`: unfinished ones that do not come. `leases_kept`: messages under lease that stay so.
+    `from_offset`: the watermark, -1 = no progress yet. `again`: finished messages that come again.
+    `skipped`: unfinished messages that do not come. `leases_kept`: messages that stay under lease.
     """
 
     topic: str
@@ -81,9 +83,10 @@ class SeekPlan:
 
 @dataclass(frozen=True, slots=True)
 class PartitionProgress:
-    """How far a partition is: all below `offset` and in the ranges [start, end) is finished.
+    """The progress of a partition: everything below `offset` and within the ranges [start, end) is
+    finished.
 
-    `topic_id`: which topic of that name, hex. `epoch`: how often it was reset.
+    `topic_id` (hex): which topic of that name. `epoch`: how often an operator reset the partition.
     """
 
     topic: str
@@ -96,7 +99,9 @@ class PartitionProgress:
 
 @dataclass(frozen=True, slots=True)
 class ProgressExport:
-    """A group's progress as it is kept outside of the store. `version` of the form, so far 1."""
+    """A group's progress in a form to keep outside of the store. `version`: of that form, so
+    far 1.
+    """
 
     version: int
     subscription: str
@@ -106,13 +111,13 @@ class ProgressExport:
 
 
 class ProgressApi(Protocol):
-    """Everything about a group's progress. Every method may raise `AckdError`."""
+    """A group's progress: export, seek. Every method may raise `AckdError`."""
 
     async def export(self, name: str) -> ProgressExport:
-        """How far the group is, partition by partition. Changes nothing."""
+        """Export the progress of each partition."""
 
     async def seek(self, name: str, request: SeekRequest) -> SeekPlan | OperationView:
-        """Move the group, or say what that would do.
+        """Move the group, or report what that would do.
 
         Raises NotPausedError, NothingToUndoError, BadParameterError (positions),
         OperationRunningError.

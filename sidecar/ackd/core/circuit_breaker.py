@@ -1,8 +1,8 @@
-"""The circuit breaker: when an application fails message after message, handing out stops but for
+"""The circuit breaker: while an application fails message after message, ackd delivers only single
 trials.
 
-Pure: `now_ms` is any clock that does not go back. A trial is one message; the waits between trials
-grow as long as none of them is acked.
+Pure: `now_ms` is any clock that does not go back. A trial is one message. As long as the
+application acks no trial, the wait before the next one grows.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from typing import NamedTuple
 from ackd.core.backoff import Backoff
 
 PARTS = 10
-"""A window is counted in so many parts."""
+"""The window of `share` moves in steps of a tenth."""
 SHARE_LEAST = 10
-"""A share of fewer outcomes than this says nothing."""
+"""With fewer outcomes than this in the window, `share` does not open the breaker."""
 GROWTH = 1.5
 FACTOR_MAX = 10
 
 
 class BreakerRules(NamedTuple):
-    """When it is pulled: after `failures` in a row (0: never), or when at least `share` of the
-    outcomes of `window_ms` are failures (0: never). `trial_ms`: until the first trial.
+    """When the breaker opens: after `failures` in a row (0: never), or when at least `share` of
+    the outcomes within `window_ms` are failures (0: never). The first trial follows after
+    `trial_ms`.
     """
 
     failures: int
@@ -32,12 +33,12 @@ class BreakerRules(NamedTuple):
 
     @property
     def used(self) -> bool:
-        """It can be pulled at all."""
+        """The breaker can open at all."""
         return self.failures > 0 or self.share > 0
 
 
 class BreakerState:
-    """Whether it is on, and when the next message may be tried."""
+    """Whether the breaker is open (`on`), why, and when it lets the next trial through."""
 
     def __init__(self) -> None:
         self.on = False
@@ -48,7 +49,7 @@ class BreakerState:
         self._parts: deque[tuple[int, int, int]] = deque()
 
     def saw(self, worked: int, failed: int, rules: BreakerRules, now_ms: int) -> bool:
-        """Outcomes; whether the circuit breaker opened or closed by them."""
+        """Count outcomes. True: they opened or closed the breaker."""
         if worked and self.on:
             self._let_go()
             return True
@@ -82,11 +83,11 @@ class BreakerState:
         return ""
 
     def room(self, now_ms: int) -> int:
-        """How many messages may be tried now."""
+        """How many trials may be delivered now: 0 or 1."""
         return int(now_ms >= self.next_ms)
 
     def tried(self, rules: BreakerRules, now_ms: int) -> None:
-        """One is being tried; the next one has to wait for longer."""
+        """A trial was delivered: the next one waits longer."""
         self._wait(rules, now_ms)
 
     def _wait(self, rules: BreakerRules, now_ms: int) -> None:
@@ -95,7 +96,7 @@ class BreakerState:
         self.next_ms = now_ms + trials.delay_ms(self._waits)
 
     def release(self) -> bool:
-        """It is not wanted any more; whether it was on."""
+        """Close the breaker, because the settings do not ask for it any more. True: it was open."""
         was = self.on
         self._let_go()
         return was

@@ -1,9 +1,9 @@
 """What ackd writes beside a committed offset: who wrote it, and what is finished above it.
 
-If the store's data is lost, the ranges in here narrow what comes again (I2). The fixed marker comes
-first, so that a broker with a small metadata limit still has it; ranges follow as far as they fit
-(rule R8). Form: `ackd1 <cluster> <topic id> <epoch> <base> <version>|<gap>.<length>,...`, numbers
-in base 36.
+If the store loses its data, these ranges keep the finished messages among them from coming again
+(I2). The marker has a fixed size and comes first, so that it fits into a small metadata limit. As
+many ranges follow as fit (rule R8). Form: `ackd1 <cluster> <topic id> <epoch> <base>
+<version>|<gap>.<length>,...`, numbers in base 36.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from hashlib import blake2b
 
 MARK = "ackd1"
 OFFSET_MAX = (1 << 53) - 1
-"""Anybody in the group may commit any text; larger than this no offset of a record can be."""
+"""Any member of the group may commit any text, so larger numbers are refused: no record has
+such an offset.
+"""
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _DIGITS_MAX = 13
 _MARK_FIELDS = 6
@@ -32,7 +34,7 @@ class CommittedProgress:
     ranges: tuple[tuple[int, int], ...]
 
     def fits(self, cluster: str, topic_id: bytes, offset: int) -> bool:
-        """Was it written for this topic and this position? If not, the ranges mean other
+        """Whether ackd wrote it for this topic and this position. If not, its ranges mean other
         messages.
         """
         return (
@@ -42,12 +44,12 @@ class CommittedProgress:
         )
 
     def of_earlier_topic(self, cluster: str, topic_id: bytes) -> bool:
-        """Written in this cluster, for a topic that had this name before."""
+        """Whether ackd wrote it in this cluster for an earlier topic of the same name."""
         return self.cluster == cluster_mark(cluster) and self.topic_id != topic_id.hex()
 
 
 def cluster_mark(cluster: str) -> str:
-    """Eight characters that stand for a cluster."""
+    """Shorten a cluster id to eight characters."""
     return blake2b(cluster.encode(), digest_size=4).hexdigest()
 
 
@@ -60,8 +62,8 @@ def encode(
     ranges: Iterable[tuple[int, int]],
     chars_max: int,
 ) -> str:
-    """The metadata text, at most `chars_max` characters. Raises ValueError if the marker does not
-    fit.
+    """Write the metadata text, at most `chars_max` characters. Raises ValueError if the marker
+    does not fit.
     """
     text = " ".join(
         (MARK, cluster_mark(cluster), topic_id.hex(), _b36(epoch), _b36(base), _b36(version))
@@ -82,8 +84,8 @@ def encode(
 
 
 def decode(metadata: str) -> CommittedProgress | None:
-    """Read metadata; None if ackd did not write it (or wrote it in a form that this ackd can't
-    read).
+    """Read metadata; None if ackd did not write it, or wrote it in a form that this version
+    can't read.
     """
     head, _, tail = metadata.partition("|")
     fields = head.split(" ")

@@ -1,4 +1,4 @@
-"""Which record in the store a partition of the dead-letter topic has."""
+"""The name of the record that the store keeps for a partition of a dead-letter topic."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from ackd.core.ids import LedgerKey
 
 
 def dead_key(cluster: str, subscription: str, topic_id: bytes, partition: int) -> LedgerKey:
-    """The record of a partition of dead letters. The name is one that no subscription can have."""
+    """Name the record of a partition of dead letters. No subscription can have a name with `!`."""
     return LedgerKey(cluster, f"{subscription}!dead", topic_id, partition)

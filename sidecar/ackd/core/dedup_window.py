@@ -1,10 +1,11 @@
-"""Business keys of messages that were acked, for a window of time (rule R18).
+"""Deduplication keys of acked messages, kept for a window of time (rule R18).
 
-The reference for `store/seen.lua`, which decides the same. A message is a repeat if the key was
-acked by another message of this window; its own origin never makes it one. After a reset of its
-partition nothing that was acked before counts: an operator who replays wants the messages. When a
-partition was reset is noted here at the first question under a new epoch, so that entries need a
-time and no epoch. Whatever is lost or forgotten here lets a repeat through; it never hides one.
+The reference for `store/seen.lua`, which decides the same. A message is a repeat if another message
+with its key was acked within the window. The ack of the message itself does not make it a repeat.
+Acks from before a reset of the partition do not count: an operator who replays wants the messages.
+The first question under a new epoch notes the time of the reset, so an entry needs only its time
+and no epoch. If entries are lost or forgotten, a repeat gets through; a message that is no repeat
+is never dropped.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 GENERATIONS = 8
-"""Entries are kept by the eighth of the window in which they came, and forgotten so."""
+"""The window has eight parts; all entries of one part are forgotten together."""
 KEY_BYTES = 16
 ORIGIN_BYTES = 8
 LEDGER_BYTES = 20
 
 
 class Ask(NamedTuple):
-    """Was this key acked? `origin`: digest of the message's own; `ledger`: index in the list of
-    partitions that goes with the question.
+    """Whether this key was acked. `origin`: digest of the message's coordinate. `ledger`: index
+    of its partition in the list that goes with the question.
     """
 
     key: bytes
@@ -31,7 +32,7 @@ class Ask(NamedTuple):
 
 
 class SeenEntry(NamedTuple):
-    """A key that was acked, at `acked_ms` of the store's clock."""
+    """A key and when its message was acked, by the store's clock."""
 
     key: bytes
     origin: bytes
@@ -39,7 +40,7 @@ class SeenEntry(NamedTuple):
 
 
 def generation_ms(window_ms: int) -> int:
-    """How long a generation is."""
+    """The length of one of the eight parts, rounded up."""
     return -(-window_ms // GENERATIONS)
 
 
@@ -54,7 +55,9 @@ class DedupWindow:
     def look(
         self, window_ms: int, ledgers: Sequence[tuple[bytes, int]], asks: Sequence[Ask], now_ms: int
     ) -> list[bool]:
-        """Which are repeats. `ledgers`: (topic id + partition, epoch)."""
+        """Tell for each question whether the message is a repeat. `ledgers`: (topic id +
+        partition, epoch).
+        """
         after = [self._since(*each, now_ms) for each in ledgers]
         length = generation_ms(window_ms)
         last = now_ms // length
@@ -71,7 +74,7 @@ class DedupWindow:
         return [repeat(ask) for ask in asks]
 
     def _since(self, ledger: bytes, epoch: int, now_ms: int) -> int:
-        """Acks up to then are of an earlier epoch of this partition."""
+        """Acks up to this time belong to an earlier epoch of the partition."""
         known = self.since.get(ledger)
         if known is None or known[0] != epoch:
             # Epoch 0 was never reset: what was acked before counts.
@@ -81,7 +84,9 @@ class DedupWindow:
         return known[1]
 
     def remember(self, window_ms: int, most: int, entries: Sequence[SeenEntry], now_ms: int) -> int:
-        """Keep entries; returns how many there was room for. The oldest generations make room."""
+        """Keep entries and return how many fitted. The oldest parts of the window are dropped
+        to make room.
+        """
         length = generation_ms(window_ms)
         last = now_ms // length
         for old in [g for g in self.generations if g[0] == length and g[1] < last - GENERATIONS]:

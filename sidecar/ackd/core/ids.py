@@ -1,8 +1,7 @@
-"""Names of things: partitions of a topic, and the ledger that a group keeps for each of them.
+"""Names of partitions, of the record that a group has for each partition, and of sidecars.
 
-A ledger belongs to (cluster, subscription, topic identity, partition). The topic's *identity* is
-part of it and not only its name, because a deleted and re-created topic starts again at offset 0
-(rule R1).
+A record belongs to (cluster, subscription, topic identity, partition). The topic's *identity* is in
+it and not its name, because a topic that was deleted and made again starts at offset 0 (rule R1).
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from typing import NamedTuple
 TOPIC_ID_BYTES = 16
 
 INCARNATION_BITS = 48
-"""Of the random number that a record gets when it is made."""
+"""Size of the random number that a record gets when it is made."""
 ROLLBACK_EPOCH_BITS = 16
-"""Of the random number that a record gets at each possible rollback."""
+"""Size of the random number that a record gets at each possible rollback."""
 
 
 class TopicPartition(NamedTuple):
@@ -27,7 +26,7 @@ class TopicPartition(NamedTuple):
 
 
 class LedgerKey(NamedTuple):
-    """Whose record this is. `topic_id` has exactly 16 bytes (Kafka: the topic's UUID, KIP-516)."""
+    """The name of a record. `topic_id` has exactly 16 bytes (Kafka: the topic's UUID, KIP-516)."""
 
     cluster: str
     subscription: str
@@ -35,7 +34,7 @@ class LedgerKey(NamedTuple):
     partition: int
 
     def text(self) -> str:
-        """The key as it stands in the store and in logs."""
+        """The form in the store and in logs."""
         return f"{self.cluster}:{self.subscription}:{self.topic_id.hex()}:{self.partition}"
 
 
@@ -49,7 +48,7 @@ class SidecarId:
     boot: int
 
     def text(self) -> str:
-        """The form that is kept in the store as owner of a ledger."""
+        """The form in which a record names its owner."""
         return f"{self.name}#{self.boot}"
 
 

@@ -1,8 +1,9 @@
 """Lease tokens: `v1.` + base64url(content + MAC). Opaque to clients, settled by any sidecar.
 
 Content: key id, ledger (subscription hash, topic identity, partition), offset, fencing number,
-rollback term, attempt. The deadline is not in it, so that extending never changes the string. The
-MAC (keyed blake2b, 12 bytes, RFC 7693) makes a cut or foreign token an error and not a wrong ack.
+rollback epoch, attempt. The deadline is not in it, so an extend never changes the string. Because
+of the MAC (keyed blake2b, 12 bytes, RFC 7693) a truncated or forged token is an error and never
+acks the wrong message.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ _FROM_URL = bytes.maketrans(b"-_+/", b"+/!!")
 
 
 ISSUED_MAX = 4096
-"""Twice so many tokens, at most, are known again without looking at their MAC: most leases are
+"""`Issued` holds at most twice this many tokens, which need no check of their MAC: most leases are
 settled soon, and by the sidecar that granted them.
 """
 
 
 class Token(NamedTuple):
-    """What a token says. `ledger` is 20 bytes: topic identity and partition."""
+    """The content of a token."""
 
     subscription: bytes
     topic_id: bytes
@@ -50,20 +51,20 @@ class BadTokenError(ValueError):
 
 
 class UnknownKeyError(ValueError):
-    """The MAC key's id is not known here: the token is of another time, its lease is lost (R27)."""
+    """This sidecar does not have the MAC key: the token is too old, and its lease is lost (R27)."""
 
 
 def subscription_hash(name: str) -> bytes:
-    """Four bytes that name a subscription inside a token."""
+    """Shorten the name of a subscription to the four bytes that a token has for it."""
     return blake2b(name.encode(), digest_size=4).digest()
 
 
 class Issued:
-    """The tokens that were signed here last, with what they say.
+    """The content of the tokens that this sidecar signed last.
 
-    A text that is found here was signed here, as it is: that says as much as its MAC. (A dictionary
-    compares whole texts, and only where a randomized hash of 64 bits fits already: nothing can be
-    learnt from the time it takes.)
+    A text that is found here was signed here, which proves as much as its MAC. (The lookup
+    leaks nothing by its time: a dictionary compares whole texts, and only those with the same
+    randomized 64-bit hash.)
     """
 
     __slots__ = ("_before", "_now")
@@ -73,20 +74,20 @@ class Issued:
         self._before: dict[str, Token] = {}
 
     def add(self, text: str, token: Token) -> None:
-        """Remember one; the older half is forgotten when there are too many."""
+        """Remember a token. Beyond the bound, forget the older half."""
         self._now[text] = token
         if len(self._now) >= ISSUED_MAX:
             self._before, self._now = self._now, {}
 
     def get(self, text: str) -> Token | None:
-        """What it says, None if it is not known any more."""
+        """The content of a token, None if it is forgotten."""
         return self._now.get(text) or self._before.get(text)
 
 
 class LeaseKeys:
     """MAC keys by id (0-255); `current` signs, all of them verify (two generations, R27).
 
-    `shared`: the store keeps the key, and all sidecars on it sign with that.
+    `shared`: the store keeps the key, and all sidecars of that store sign with it.
     """
 
     def __init__(self, keys: Mapping[int, bytes], current: int, *, shared: bool = False) -> None:
@@ -101,13 +102,13 @@ class LeaseKeys:
         self._issued = Issued()
 
     def adopt(self, number: int, key: bytes) -> None:
-        """Sign with another key from now on; the one before still verifies."""
+        """Sign with another key from now on. Tokens of the previous key still verify."""
         self._states = {self.current: self._states[self.current], number: _state(key)}
         self.current, self.key = number, key
-        self._issued = Issued()  # what a key signed that is gone is not known any more
+        self._issued = Issued()  # tokens of a dropped key must not be found
 
     def signer(self, subscription: str, topic_id: bytes, partition: int) -> Signer:
-        """Tokens for one partition: the part that never changes is packed once."""
+        """Make the signer of one partition. It packs the part that all its tokens share once."""
         whose = subscription_hash(subscription), topic_id, partition
         return Signer(self.current, whose, self._states[self.current], self._issued)
 

@@ -8,12 +8,14 @@ from ackd.core.ids import message_id
 
 PARTITION_MAX = (1 << 31) - 1
 OFFSET_MAX = (1 << 53) - 2
-"""The store's scripts count in doubles, and to the offset behind this one."""
+"""The store's scripts count in doubles (exact up to 2^53), and up to the next offset after this
+one.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """The coordinate that a message has for ever, whatever carries it (I2)."""
+    """The coordinate of a message. Its copies keep it (I2)."""
 
     cluster: str
     topic_id: bytes
@@ -28,9 +30,9 @@ class Origin:
 
     @property
     def possible(self) -> bool:
-        """Whether there can be such a place."""
+        """Whether partition and offset are within their bounds."""
         return 0 <= self.partition <= PARTITION_MAX and 0 <= self.offset <= OFFSET_MAX
 
     def text(self) -> str:
-        """As in the header `ackd-origin`."""
+        """The form of the header `ackd-origin`."""
         return f"{self.cluster}/{self.topic_id.hex()}/{self.topic}/{self.partition}/{self.offset}"

@@ -1,12 +1,13 @@
-"""The outbox of a broker: messages that were accepted and are not with the broker yet.
+"""The outbox of a broker: messages that ackd accepted and has yet to publish.
 
-The reference for `store/outbox.lua`, which decides the same. Everything is in the order of its due
-time, then of its number; what is due at once has the time of its acceptance. One sidecar at a time
-holds the lease and takes messages; whoever takes the lease over gets what the one before had taken
-and not confirmed, marked as in doubt: it may be with the broker already.
+The reference for `store/outbox.lua`, which decides the same. Messages are in the order of their due
+time, then of their number; a message without a delay is due when it is accepted. One sidecar at a
+time holds the lease of the outbox and takes messages. The next holder also gets the messages that
+the previous one took and did not confirm. They are marked `in_doubt`: the broker may have them
+already.
 
-A number is never given twice: who sends may know of a message by its number that a failover has
-forgotten. So each run of the server has numbers of its own.
+A number is never used twice, because a sender may still hold the number of a message that a
+failover of the store erased. So each server run has its own range of numbers.
 """
 
 from __future__ import annotations
@@ -17,23 +18,24 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 RUN_NUMBERS = 1_000_000_000
-"""So far above the last one that it knows of begins a run of the server (9 million runs until 2^53
-is reached)."""
+"""A new server run begins this far above the last number that it knows (2^53 is reached after 9
+million runs).
+"""
 PRUNE_MAX = 100
-"""Most forgotten results (tickets, failures) that one call clears away."""
+"""One call deletes at most this many outdated tickets, failures and results."""
 
 
 class Posting(NamedTuple):
-    """A message as the store keeps it: how long it waits, and bytes that only the engine reads."""
+    """A message as the store keeps it: its delay, and bytes that only the engine reads."""
 
     delay_ms: int
     body: bytes
 
 
 class Post(NamedTuple):
-    """Messages that are accepted together or not at all; their numbers follow each other.
+    """Messages that are accepted together or not at all. They get consecutive numbers.
 
-    `ticket`: names the request, empty = none. A repeat with the same one gets the first numbers.
+    `ticket`: names the request, empty = none. A repeat with the same ticket gets the same numbers.
     """
 
     ticket: bytes
@@ -41,9 +43,10 @@ class Post(NamedTuple):
 
 
 class Posted(NamedTuple):
-    """The answer to a `Post`. `first` 0: refused, because of too many `messages` or `bytes`.
+    """The answer to a `Post`. `first` 0: the outbox has no room; `refused` says `messages` or
+    `bytes`.
 
-    `now_ms`: the outbox's clock at acceptance; a message is due at that and its delay.
+    `now_ms`: the outbox's clock at acceptance. A message is due at `now_ms` plus its delay.
     """
 
     first: int
@@ -53,7 +56,7 @@ class Posted(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """Of all messages in the outbox. `ticket_ms`: how long a ticket is known."""
+    """Bounds of all messages in the outbox. `ticket_ms`: for how long a ticket is remembered."""
 
     messages_max: int
     bytes_max: int
@@ -61,7 +64,9 @@ class Bounds(NamedTuple):
 
 
 class Keep(NamedTuple):
-    """How long, and how many, results of sent messages are kept; and failed messages."""
+    """For how long results of sent messages are kept and how many of them; for how long failed
+    messages.
+    """
 
     result_ms: int
     results_max: int
@@ -69,7 +74,7 @@ class Keep(NamedTuple):
 
 
 class TakenMessage(NamedTuple):
-    """A message that is to be sent. `in_doubt`: somebody may have sent it before."""
+    """A message for the holder to send. `in_doubt`: an earlier holder may have sent it."""
 
     number: int
     due_ms: int
@@ -78,9 +83,9 @@ class TakenMessage(NamedTuple):
 
 
 class Asking(NamedTuple):
-    """Who asks for messages, with the `term` of its lease as far as it knows (0: it has none).
+    """A sidecar that asks for messages. `term`: of its lease, as far as it knows (0: it has none).
 
-    `seq` is higher with every question, so that one that arrives late changes nothing.
+    `seq` grows with every request, so that a late one changes nothing.
     """
 
     owner: str
@@ -90,9 +95,11 @@ class Asking(NamedTuple):
 
 
 class TakeResult(NamedTuple):
-    """The answer to a take. `term` 0: the lease is not ours (`holder` has it; "" = nobody).
+    """The answer to a take. `term` 0: the asker does not have the lease (`holder` has it; "" =
+    nobody).
 
-    `next_due_ms` 0: nothing waits. `waiting`: not taken by anybody, `due` of them now.
+    `next_due_ms` 0: nothing waits. `waiting`: messages that nobody has taken; `due` of them are
+    due.
     """
 
     term: int
@@ -107,7 +114,7 @@ class TakeResult(NamedTuple):
 
 
 class SendResult(NamedTuple):
-    """What became of a taken message; `result` are bytes for who asks later."""
+    """The outcome of a taken message. `result`: bytes for whoever asks later."""
 
     number: int
     result: bytes
@@ -115,7 +122,7 @@ class SendResult(NamedTuple):
 
 
 class Look(NamedTuple):
-    """Where a message is: waiting, sending, sent, failed; "" = not known (any more)."""
+    """The state of a message: waiting, sending, sent, failed; "" = unknown or forgotten."""
 
     state: str
     due_ms: int = 0
@@ -150,20 +157,20 @@ class Outbox:
     tickets: dict[bytes, tuple[int, int, int]] = field(default_factory=dict)
 
     def decided_by(self, run: str) -> None:
-        """The run of the server that decides from now on."""
+        """Set the server run. A new one continues in its own range of numbers."""
         if self.run != run and self.last:
             self.last += RUN_NUMBERS
         self.run = run
 
     def _tick(self, now_ms: int) -> int:
-        """A clock that never goes back: the order of acceptance hangs on it."""
+        """The outbox's clock never goes back, because it orders the messages."""
         self.clock_ms = max(self.clock_ms, now_ms)
         return self.clock_ms
 
     # --- accepting
 
     def put(self, posts: Sequence[Post], bounds: Bounds, now_ms: int) -> list[Posted]:
-        """Accept each request that there is room for."""
+        """Accept each request that fits."""
         now_ms = self._tick(now_ms)
         self._prune_tickets(now_ms)
         return [self._put(post, bounds, now_ms) for post in posts]
@@ -199,11 +206,13 @@ class Outbox:
         now_ms: int,
         have: Sequence[int] | None = None,
     ) -> TakeResult:
-        """Take or keep the lease, and up to `most` due messages (the first one whatever its size).
+        """Take or renew the lease, and take up to `most` due messages, the first one whatever its
+        size.
 
-        Nobody takes the lease of an empty outbox. A holder that does not know its term (an answer
-        was lost), or whose lease was forgotten, gets a new one. `have`: all that it knows of
-        taking, after an answer was lost; the rest was never sent and waits again.
+        Nobody gets the lease of an empty outbox. A holder that does not know its term because an
+        answer was lost, or whose lease the store forgot, gets a new one. `have`: after a lost
+        answer, all messages that the holder knows it took; the others were never sent and wait
+        again.
         """
         now_ms = self._tick(now_ms)
         owner, term, seq, lease_ms = asking
@@ -240,7 +249,7 @@ class Outbox:
         return TakeResult(term, holder, now_ms, following, *counts, parcels)
 
     def _take_back(self, numbers: set[int]) -> None:
-        """These were taken and perhaps sent."""
+        """An earlier holder took these and may have sent them."""
         for number in numbers:
             self.items[number].in_doubt = True
         self._lay_back(numbers)
@@ -259,7 +268,7 @@ class Outbox:
         keep: Keep,
         now_ms: int,
     ) -> bool:
-        """Note what became of taken messages; False: the lease is somebody else's."""
+        """Store the outcomes of taken messages. False: another sidecar has the lease."""
         now_ms = self._tick(now_ms)
         if self.owner != owner or self.term != term:
             return False
@@ -276,7 +285,9 @@ class Outbox:
         return True
 
     def _taken(self, number: int, *, sent: bool) -> bool:
-        """It is under way no longer. After a failover what was sent may wait again, too."""
+        """Remove it from flight. After a failover of the store a message that was sent may be
+        among the waiting ones.
+        """
         if number in self.flight:
             del self.flight[number]
             return True
@@ -287,7 +298,9 @@ class Outbox:
         return True
 
     def release(self, owner: str, term: int, unsent: Sequence[int]) -> bool:
-        """Give the lease back. `unsent`: taken, and surely not sent."""
+        """Give the lease back. `unsent`: messages that the holder took and certainly did not
+        send.
+        """
         if self.owner != owner or self.term != term:
             return False
         self._lay_back({number for number in unsent if number in self.flight})
@@ -298,7 +311,6 @@ class Outbox:
     # --- looking
 
     def look(self, number: int) -> Look:
-        """Where a message is."""
         item, (_, result) = self.items.get(number), self.results.get(number, (0, b""))
         if item is None:
             return Look("sent", result=result) if number in self.results else Look("")
@@ -308,7 +320,7 @@ class Outbox:
         return Look(state, item.due_ms, item.in_doubt, result)
 
     def again(self, number: int, now_ms: int) -> bool:
-        """Let a failed message be sent again, now; False: it is none."""
+        """Make a failed message due now. False: it has not failed."""
         now_ms = self._tick(now_ms)
         if self.failed.pop(number, None) is None:
             return False
@@ -325,7 +337,7 @@ class Outbox:
             del self.tickets[key]
 
     def _prune_results(self, keep: Keep, now_ms: int) -> None:
-        """Failed messages go with their bodies, in the order of their time."""
+        """Delete outdated results; failed messages go with their bodies, the oldest first."""
         gone = sorted((until, n) for n, until in self.failed.items() if until <= now_ms)
         for _, number in gone[:PRUNE_MAX]:
             del self.failed[number]

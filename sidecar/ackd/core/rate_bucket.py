@@ -1,7 +1,7 @@
-"""A token bucket: so many messages a second on average, `burst` at once after a pause.
+"""A token bucket: `rate_per_s` messages a second on average, up to `burst` at once after a pause.
 
-The store keeps one per subscription and decides by its own clock, so that all sidecars together
-keep the rate. What is forgotten (a rollback, a clock that jumps) fills it up at most once.
+The store keeps one bucket per subscription and uses its own clock, so that all sidecars together
+keep the rate. A rollback of the store or a jump of its clock fills the bucket at most once.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 
 class TokensTaken(NamedTuple):
-    """The answer to a take. `wait_ms`: when there is one more, if there was none."""
+    """The answer to a take. `wait_ms`: time until the next token, if `granted` is 0."""
 
     granted: int
     wait_ms: int
 
 
 class Bucket(NamedTuple):
-    """Tokens that were left at `seen_us` (the store's clock). A new one is full."""
+    """The tokens left at `seen_us` (the store's clock). A new bucket is full."""
 
     tokens: float
     seen_us: int
@@ -26,8 +26,8 @@ class Bucket(NamedTuple):
     def take(
         self, wanted: int, rate_per_s: float, burst: int, now_us: int
     ) -> tuple[Bucket, TokensTaken]:
-        """Fill up by the time that has passed, then take whole tokens. A clock that went back fills
-        nothing; the rate must be above 0.
+        """Add tokens for the time that has passed, then take whole ones. A clock that went back
+        adds none. The rate must be above 0.
         """
         passed_us = max(now_us - self.seen_us, 0)
         tokens = min(float(burst), self.tokens + passed_us * rate_per_s / 1_000_000)

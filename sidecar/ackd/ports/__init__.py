@@ -6,8 +6,8 @@ Two rules hold for every implementation:
   a sidecar. The right to deliver messages is the store's ownership term (rule R5).
   So the fetching side (`Consumer.fetch_from`, `Consumer.stop_fetch`) works for every partition,
   assigned or not.
-* **One stream of events.** Everything that the consumer has to say comes in order through
-  `Consumer.events()`, so that the engine can be run under a simulator.
+* **One stream of events.** A consumer reports everything in order through `Consumer.events()`, so
+that a simulator can run the engine.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from ackd.ports.trouble import Condition
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message to publish. `partition` None = the broker's partitioner decides by the key."""
+    """A message to publish. `partition` None = the broker's partitioner chooses by the key."""
 
     topic: str
     key: bytes | None
@@ -27,9 +27,9 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """The broker has it, durably as far as its settings go.
+    """The broker has stored the message, as durably as its settings say.
 
-    `offset` is -1 where the broker gives a delayed message its offset only when it is due.
+    `offset` is -1 if the broker gives a delayed message its offset only when it is due.
     """
 
     topic: str
@@ -38,7 +38,7 @@ class Stored:
 
 
 class Failure(Enum):
-    """How a publish failed (rule R20 decides on this whether another partition may be tried)."""
+    """How a publish failed. By this, rule R20 decides whether ackd may try another partition."""
 
     NOT_STORED = "not-stored"
     UNKNOWN = "unknown"
@@ -48,7 +48,9 @@ class Failure(Enum):
 
 @dataclass(frozen=True, slots=True)
 class NotStored:
-    """Not published: `failure` says how sure that is, `code` is the broker's own name for it."""
+    """The publish failed: `failure` says how sure that is, `code` is the broker's own name for
+    it.
+    """
 
     failure: Failure
     code: str
@@ -60,7 +62,9 @@ PublishResult = Stored | NotStored
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """What an adapter can do, as data; a request for what it can't gets a clear problem."""
+    """What an adapter can do, as data. ackd answers a request for anything else with a problem
+    that says so.
+    """
 
     name: str
     order_within_partition: bool
@@ -72,14 +76,16 @@ class Capabilities:
     commit_metadata_chars: int
     value_bytes_max: int
     own_acks: bool = False
-    """The broker keeps an ack for each message (`ackd.ports.own_acks`); it can't be positioned."""
+    """The broker keeps an ack for each message (`ackd.ports.own_acks`); a group there has no
+    position.
+    """
     makes_topics: bool = True
-    """`ensure_topic` can make one."""
+    """`ensure_topic` can create topics."""
     filters: frozenset[str] = frozenset()
     """Kinds of `ConsumerSpec.filter`: `tag`, `sql92`."""
     reserved: tuple[str, ...] = field(default_factory=lambda: RESERVED)
-    """Beginnings of names (behind the last slash) of topics that are ackd's own or the broker's:
-    applications publish nothing there through ackd.
+    """Prefixes of the names (after the last slash) of ackd's own topics and the broker's:
+    applications can't publish to them through ackd.
     """
 
 
@@ -92,37 +98,41 @@ class Broker(Protocol):
     capabilities: Capabilities
 
     async def start(self) -> None:
-        """Connect as far as needed to know the cluster. Raises BrokerError when it can't."""
+        """Connect, at least until the cluster is known. Raises BrokerError."""
 
     async def cluster_id(self) -> str:
-        """The cluster's own identity (part of every ledger key, rule R1). Raises BrokerError."""
+        """Return the cluster's own identity, which is part of every record's name (rule R1).
+        Raises BrokerError.
+        """
 
     def consumer(self, spec: ConsumerSpec) -> Consumer:
         """Make a consumer; it does nothing before its `start`."""
 
     async def publish(self, messages: Sequence[Outgoing]) -> list[PublishResult]:
-        """Publish once each, results in the same order; never raises for a single message."""
+        """Publish each message once and return the results in the same order. Never raises
+        because of a single message.
+        """
 
     async def partitions(self, topic: str) -> int | None:
-        """How many partitions a topic has, None when it does not exist. Raises BrokerError."""
+        """Count the partitions of a topic; None if it does not exist. Raises BrokerError."""
 
     async def ensure_topic(self, topic: str, settings: Mapping[str, str]) -> None:
-        """Create a topic of ackd's own unless it is there. Raises BrokerError (missing rights,
+        """Create one of ackd's own topics unless it exists. Raises BrokerError (missing rights,
         say).
         """
 
     def dead_letter_topic(self, group: str) -> str:
-        """The name of a group's dead-letter topic; known before `start`, for ever the same.
+        """Name a group's dead-letter topic. Works before `start` and never changes.
 
-        One that a topic can have here, whatever the group is called; no other group's; and no
+        The name is valid at this broker whatever the group is called, no other group has it, and no
         pattern of a subscription matches it (rule R25).
         """
 
     def retry_topic(self, group: str) -> str:
-        """The name of a group's retry topic; as for `dead_letter_topic`."""
+        """Name a group's retry topic, by the same rules as `dead_letter_topic`."""
 
     def troubles(self) -> list[Condition]:
-        """What is wrong with the connection now, for readiness."""
+        """Report what is wrong with the connection now, for readiness."""
 
     async def close(self) -> None:
-        """Flush what was accepted (bounded) and disconnect. Never raises."""
+        """Flush accepted messages within a bounded time and disconnect. Never raises."""

@@ -6,10 +6,10 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Local time for timers. Deadlines themselves are decided with the store's clock."""
+    """Local time, for timers. The store's clock decides deadlines."""
 
     def monotonic_ms(self) -> int:
-        """Milliseconds that never go back; for measuring and waking up."""
+        """Milliseconds that never go back, for measuring and timers."""
 
     def wall_ms(self) -> int:
-        """Unix time in milliseconds; for what people read."""
+        """Unix time in milliseconds, for people to read."""

@@ -1,4 +1,4 @@
-"""One subscription's side of a broker: fetching, and reading and committing progress."""
+"""One subscription's side of a broker: it fetches messages, and reads and commits progress."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ class StartPolicy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSpec:
-    """What to consume. A topic that starts with `^` is a regular expression.
+    """What to consume. A topic with a leading `^` is a regular expression.
 
     `ordered`: the application wants messages in the order of their partitions. `filter`: which
     messages of a topic, in the broker's own words, "" = all.
 
-    `joins` False: it only reads. It is a member of no group, so the broker assigns it nothing, it
-    may commit nothing, and the group's members notice nothing.
+    `joins` False: the consumer only reads. It is no member of the group, so the broker assigns it
+    nothing, it must not commit, and the group's members do not notice it.
     """
 
     group: str
@@ -60,55 +60,57 @@ class ConsumerSpec:
 
 
 class Consumer(Protocol):
-    """One subscription's side of the broker. All calls are made from one event loop."""
+    """One subscription's side of the broker. The engine makes all calls from one event loop."""
 
     async def start(self) -> None:
-        """Join the group; returns at once, assignments come as events. Raises BrokerError.
+        """Join the group. Returns at once; assignments come as events. Raises BrokerError.
 
-        A consumer that does not join can fetch from here on.
+        A consumer that does not join can fetch from then on.
         """
 
     async def also(self, topic: str) -> None:
-        """Also read this topic, a group's own retry topic; call it before `start` or after it.
+        """Also read the group's own retry topic. May be called before or after `start`.
 
-        The broker assigns its partitions in the same stream of events. Raises BrokerError.
+        The assignment of its partitions comes in the same stream of events. Raises BrokerError.
         """
 
     async def events(self) -> list[ConsumerEvent]:
-        """Wait for the next events (at least one). The buffer behind it is bounded."""
+        """Wait for the next events and return at least one. The buffer is bounded."""
 
     def fetch_from(self, partition: TopicPartition, offset: int) -> int:
-        """Start (or restart) fetching at `offset`; returns the new session number, larger than
-        before.
+        """Start or restart fetching at `offset`. Returns the number of the new session, larger
+        than all before.
         """
 
     def stop_fetch(self, partition: TopicPartition) -> None:
-        """Stop fetching this partition; what is buffered of it is dropped."""
+        """Stop fetching this partition and drop its buffered records."""
 
     def pause(self, partition: TopicPartition) -> None:
-        """Hold back further records of this partition; the session goes on at `resume`."""
+        """Hold back further records of this partition until `resume`. The session stays."""
 
     def resume(self, partition: TopicPartition) -> None:
         """End `pause`."""
 
     async def topics(self) -> list[TopicInfo]:
-        """The topics that the subscription matches now. Raises BrokerError."""
+        """List the topics that the subscription matches now. Raises BrokerError."""
 
     async def committed(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, Committed]:
-        """The group's committed positions, read without being a member. Raises BrokerError."""
+        """Read the group's committed positions, which needs no membership. Raises BrokerError."""
 
     async def commit(self, positions: Mapping[TopicPartition, Committed]) -> None:
-        """Commit and wait for the broker's answer. Raises BrokerError, also when no longer a
-        member.
+        """Commit and wait for the broker's answer. Raises BrokerError, also if the consumer is
+        no member any more.
         """
 
     async def log_range(self, partition: TopicPartition) -> tuple[int, int]:
-        """(first offset, end offset) of the partition's log now. Raises BrokerError."""
+        """Return the first and the end offset of the partition's log now. Raises BrokerError."""
 
     async def offset_at(self, partition: TopicPartition, timestamp_ms: int) -> int:
-        """First offset with a timestamp >= `timestamp_ms`; the end offset if there is none."""
+        """Find the first offset with a timestamp >= `timestamp_ms`; the end offset if there is
+        none.
+        """
 
     async def close(self) -> None:
-        """Leave the group and free everything. Never raises, bounded in time."""
+        """Leave the group and free everything, within a bounded time. Never raises."""

@@ -1,4 +1,4 @@
-"""Messages as they are fetched, and a consumer's events in the order in which they happened."""
+"""Fetched messages and the other events of a consumer."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Record(Struct, gc=False):
-    """One message as fetched. `timestamp_ms` is the broker's; key and value may be absent
+    """A message as the broker has it. `timestamp_ms` is the broker's. Key and value may be None
     (tombstone).
 
-    A Struct, as there may be 100,000 of them: smaller, and nothing for the garbage collector.
+    A Struct, because there may be 100,000: it is smaller, and the garbage collector skips it.
     """
 
     offset: int
@@ -28,7 +28,7 @@ class Record(Struct, gc=False):
     timestamp_ms: int
 
     def size(self) -> int:
-        """Bytes of key, value and headers (bounds are counted in these)."""
+        """Bytes of key, value and headers. Bounds in bytes count these."""
         total = len(self.value or b"") + len(self.key or b"")
         for name, value in self.headers:
             total += len(name) + len(value or b"")
@@ -44,22 +44,22 @@ class Assigned:
 
 @dataclass(slots=True)
 class Revoked:
-    """The group takes these partitions away in good order. Call `done()` when progress is handed
-    over.
+    """The group takes these partitions away in good order. The engine calls `done()` once it has
+    handed over their progress.
 
-    The adapter waits for `done()` for a bounded time only (rule R34: at most 2 s).
+    The adapter waits at most 2 s for `done()` (rule R34).
     """
 
     partitions: tuple[TopicPartition, ...]
     _done: Done
 
     def done(self) -> None:
-        """Tell the adapter that the hand-over is finished; may be called more than once."""
+        """End the adapter's wait. May be called more than once."""
         self._done.set()
 
 
 class Done(Protocol):
-    """What `Revoked` calls back; safe to call from the event loop's thread."""
+    """The adapter's side of `Revoked.done`. The event loop's thread calls it."""
 
     def set(self) -> None:
         """Mark as done."""
@@ -67,8 +67,8 @@ class Done(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """The group took these partitions away without asking (session ended). Nothing may be
-    committed.
+    """The group has taken these partitions away, because the session ended. The engine must not
+    commit them.
     """
 
     partitions: tuple[TopicPartition, ...]
@@ -77,8 +77,8 @@ class Lost:
 class Delay(NamedTuple):
     """A client-set delay: another client than ackd delayed a message before it came here.
 
-    `due_ms`: not to be delivered before (Unix time), 0 = now. `attempts`: how often it was
-    delivered elsewhere; its first delivery here is the next one.
+    `due_ms`: when it may be delivered (Unix time), 0 = now. `attempts`: its deliveries elsewhere;
+    the first one here counts on from them.
     """
 
     due_ms: int
@@ -89,11 +89,11 @@ class Delay(NamedTuple):
 class Fetched:
     """Records of one partition in offset order, from one uninterrupted fetch `session`.
 
-    `session` is the number that `fetch_from` returned; it changes with every seek or re-assignment.
-    A gap between offsets is only a gap within one session (rule R7). The first record of a session
-    is the first existing one at or after the offset that was asked for.
+    `session` is the number that `fetch_from` returned. Only within one session are missing offsets
+    a gap (rule R7). The first record of a session is the first one at or after the requested
+    offset.
 
-    `delays`: client-set delays of these records, by offset; the same each time a record comes.
+    `delays`: client-set delays of these records, by offset; the same each time a record is fetched.
 
     `leader_epoch`: of the leader that wrote these records, -1 = not known (see `SeesTruncation`).
     """
@@ -107,7 +107,7 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class EndReached:
-    """The session has read everything below `offset` (gaps up to there included)."""
+    """The session has read everything below `offset`; what did not come is a gap."""
 
     partition: TopicPartition
     session: int
@@ -116,10 +116,11 @@ class EndReached:
 
 @dataclass(frozen=True, slots=True)
 class OutOfRange:
-    """The offset asked for is not in the log [`log_start`, `log_end`): retention or truncation.
+    """The requested offset is not in the log [`log_start`, `log_end`), after retention or a
+    truncation.
 
-    `cut`: the log was truncated there (rule R1). What was read at or above it is gone, and other
-    messages may have its offsets, now or later; the log may have grown again.
+    `cut`: the log was truncated at this offset (rule R1). Messages read at or above it are gone,
+    and others may get their offsets; the log may have grown again.
     """
 
     partition: TopicPartition
@@ -131,11 +132,11 @@ class OutOfRange:
 
 @dataclass(frozen=True, slots=True)
 class TopicReplaced:
-    """Somebody deleted the topic and made it again under its name: another identity, another record
-    (rule R1).
+    """Somebody deleted the topic and made it again under its name. It has another identity and so
+    another record (rule R1).
 
-    All its sessions have ended and their buffered records are dropped; `topics()` knows the new
-    one.
+    The adapter has ended all its sessions and dropped their records; `topics()` returns the new
+    topic.
     """
 
     topic: str

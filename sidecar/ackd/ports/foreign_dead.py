@@ -1,4 +1,4 @@
-"""External dead letters: what another client put into a topic, in the way of its own library."""
+"""External dead letters: messages that another client's library put into a dead-letter topic."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ class DeadOrigin(NamedTuple):
 
 @runtime_checkable
 class ForeignDead(Protocol):
-    """Reads what the broker's own consumers write into a dead letter. An adapter may lack it."""
+    """Reads what the broker's own client libraries write into dead letters. Optional for an
+    adapter.
+    """
 
     async def dead_origins(self, records: Sequence[Record]) -> list[DeadOrigin | None]:
-        """For each record where it came from; None for one that is no such dead letter, and for
-        one whose topic is gone. Raises BrokerError.
+        """Tell for each record where it came from; None for a record that is no such dead
+        letter, or whose topic is gone. Raises BrokerError.
         """

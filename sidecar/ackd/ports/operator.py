@@ -1,4 +1,4 @@
-"""What operators' commands ask of a broker beside what serving needs. An adapter may lack it."""
+"""What operators' commands ask of a broker beyond what serving needs. Optional for an adapter."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ from ackd.ports.consumer import Committed
 
 @runtime_checkable
 class Groups(Protocol):
-    """Looks at a group from outside, and moves one that nobody is in."""
+    """Reads the members of a group, and moves a group without members."""
 
     async def group_members(self, group: str) -> list[str]:
-        """Who is in it, for people; empty also when there is no such group. Raises BrokerError."""
+        """Name the members, for people to read. Empty also if there is no such group. Raises
+        BrokerError.
+        """
 
     async def move_group(self, group: str, positions: Mapping[TopicPartition, Committed]) -> None:
-        """Commit positions for a group without members. Raises BrokerError, also when it has
-        some.
+        """Commit positions for a group without members. Raises BrokerError, also if it has
+        members.
         """
 
 
 @runtime_checkable
 class TopicLook(Protocol):
-    """Tells how a topic is configured."""
+    """Reads the configuration of a topic."""
 
     async def topic_settings(self, topic: str) -> Mapping[str, str]:
-        """Its settings in effect by Kafka's names; empty when it is not there. Raises BrokerError.
-        What does not exist on this kind of broker is left out.
+        """Return the settings in effect, by Kafka's names; empty if the topic does not exist.
+        Settings that this kind of broker lacks are left out. Raises BrokerError.
         """

@@ -1,7 +1,7 @@
-"""What the store keeps for publishing and for repeats: outboxes by broker, keys by subscription.
+"""What the store keeps for publishing and deduplication: outboxes by broker, keys by subscription.
 
-Every method raises what `Store` says: StoreError when nothing was decided, StoreUnknownError when
-the call may have been applied.
+Every method raises StoreError if the store decided nothing, StoreUnknownError if it may have
+applied the call.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Outboxes(Protocol):
     """Outboxes by the name of their broker; see `ackd.core.outbox`."""
 
     async def post(self, name: str, posts: Sequence[Post], bounds: Bounds) -> list[Posted]:
-        """Accept requests, each as a whole or not at all; durable when this returns."""
+        """Accept requests, each as a whole or not at all. They are durable when this returns."""
 
     async def take(
         self,
@@ -27,7 +27,7 @@ class Outboxes(Protocol):
         bytes_max: int,
         have: Sequence[int] | None = None,
     ) -> TakeResult:
-        """Take or keep the lease, and due messages; `most` 0 only keeps it, or looks."""
+        """Take or renew the lease and take due messages. `most` 0: take no messages."""
 
     async def done(
         self,
@@ -38,16 +38,18 @@ class Outboxes(Protocol):
         sent: Sequence[SendResult],
         keep: Keep,
     ) -> bool:
-        """Report results of messages; False: another sidecar has the lease. May be repeated."""
+        """Store outcomes of messages. False: another sidecar has the lease. May be repeated."""
 
     async def release(self, name: str, owner: str, term: int, unsent: Sequence[int]) -> bool:
-        """Give the lease back; `unsent`: taken and surely not sent."""
+        """Give the lease back. `unsent`: messages that the holder took and certainly did not
+        send.
+        """
 
     async def look(self, name: str, number: int) -> Look:
-        """Read a message's state."""
+        """Read the state of a message."""
 
     async def again(self, name: str, number: int) -> bool:
-        """Send a failed message again; False: it is none."""
+        """Send a failed message again. False: it has not failed."""
 
 
 class SeenKeys(Protocol):
@@ -60,9 +62,9 @@ class SeenKeys(Protocol):
         ledgers: Sequence[tuple[bytes, int]],
         asks: Sequence[Ask],
     ) -> list[bool]:
-        """Which of these are repeats."""
+        """Tell for each key whether its message is a repeat."""
 
     async def remember(
         self, subscription: str, window_ms: int, most: int, entries: Sequence[SeenEntry]
     ) -> int:
-        """Keep entries; returns how many there was room for."""
+        """Keep entries and return how many fitted."""

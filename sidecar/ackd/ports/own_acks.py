@@ -1,8 +1,8 @@
-"""What is different about brokers that keep an ack for each message themselves (RocketMQ, Pulsar).
+"""Ports for brokers that keep an ack for each message themselves (RocketMQ, Pulsar).
 
-Such a broker delivers messages in any order, holds them back for a while, and delivers again every
-message whose ack it does not have, or forgot in a crash. To the engine it is a log whose records
-arrive in any order. The store decides as ever; the broker learns the result afterwards.
+Such a broker delivers messages in any order, hides them for a while, and delivers every message
+again whose ack it lacks or lost in a crash. The engine treats it as a log whose records arrive in
+any order. The store decides as usual, and the adapter acks at the broker afterwards.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from ackd.ports.events import AssignedPlace
 
 @runtime_checkable
 class OwnAcks(Protocol):
-    """A `Consumer` of such a broker implements this too. No method waits or raises."""
+    """A `Consumer` of such a broker also implements this. No method waits or raises."""
 
     def placed(self, topic: str, message: bytes, place: AssignedPlace) -> None:
-        """The engine keeps this arrival and will refer to it by this place."""
+        """The engine keeps this arrival and will name it by `place`."""
 
     def unwanted(self, topic: str, message: bytes) -> None:
-        """The engine does not keep this arrival: it may come again."""
+        """The engine does not keep this arrival; the broker may deliver it again."""
 
     def finished(self, partition: TopicPartition, offsets: Sequence[int]) -> None:
-        """The store has finished these: the broker may forget them. The adapter repeats the acks
-        until the broker has confirmed them.
+        """The store has finished these messages. The adapter acks them at the broker, and
+        repeats that until the broker confirms it.
         """
 
     def kept(self, topic: str) -> list[tuple[bytes, AssignedPlace]]:
-        """Arrivals that the engine keeps and has not finished."""
+        """List the arrivals that the engine keeps and that are not finished."""
 
 
 class Places(Protocol):
-    """Places of messages that come again under another place; kept by the store."""
+    """Remembers, in the store, the first place of messages that come again under another one."""
 
     async def intern(
         self,
@@ -43,6 +43,7 @@ class Places(Protocol):
         keep_ms: int,
         arrivals: Sequence[tuple[bytes, AssignedPlace]],
     ) -> list[AssignedPlace]:
-        """The place under which each message is known; an unknown message gets this one, for at
-        least `keep_ms` after it was last asked for. Raises StoreError.
+        """Return the place under which each message is known. An unknown message gets the given
+        one. The store remembers it for at least `keep_ms` after the last question. Raises
+        StoreError.
         """

@@ -1,7 +1,8 @@
-"""Names of ackd's own topics (rule R25), for brokers whose topics are named by Kafka's rule.
+"""Names of ackd's own topics (rule R25), for brokers with Kafka's rules for topic names.
 
-`[A-Za-z0-9._-]`, at most 249 characters, and names are equal that differ in `.` and `_` only.
-An adapter for another kind of broker makes names of its own; the contract suite checks them.
+Kafka allows `[A-Za-z0-9._-]` and at most 249 characters, and takes names for equal that differ only
+in `.` and `_`. An adapter for another kind of broker makes other names; the contract suite checks
+them.
 """
 
 from __future__ import annotations
@@ -22,29 +23,33 @@ RESERVED: Final = (
     "__cluster_metadata",
     "__remote_log_metadata",
 )
-"""Beginnings of the names of topics that are ackd's own, or Kafka's."""
+"""Prefixes of the names of ackd's own topics and Kafka's."""
 _HASH_BYTES: Final = 5
 _PLAIN: Final = re.compile(r"[A-Za-z0-9.-]+")
 _NOT_ALLOWED: Final = re.compile(r"[^A-Za-z0-9._-]")
 
 
 def retry_topic(group: str) -> str:
-    """The topic of a group's retry copies."""
+    """Name the topic of a group's retry copies."""
     return _own(RETRY_PREFIX, group)
 
 
 def dead_letter_topic(group: str) -> str:
-    """The topic of a group's dead letters."""
+    """Name the topic of a group's dead letters."""
     return _own(DEAD_PREFIX, group)
 
 
 def is_own_topic(name: str) -> bool:
-    """Whether ackd itself made this topic: a pattern must not match it, reading it is a loop."""
+    """Whether this is one of ackd's own topics. A pattern must not match it: ackd would read
+    its own copies.
+    """
     return name.startswith((RETRY_PREFIX, DEAD_PREFIX))
 
 
 def _own(prefix: str, group: str) -> str:
-    """Prefix + group; what can't stand in a name, is too long or could collide gets a hash."""
+    """Join prefix and group. A group that is too long, could collide or has a forbidden
+    character gets a hash.
+    """
     name = prefix + group
     if _PLAIN.fullmatch(group) and len(name) <= TOPIC_CHARS_MAX:
         return name

@@ -16,12 +16,11 @@ from ackd.ports.trouble import Condition
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One sidecar of a subscription as the store knows it.
+    """A sidecar of a subscription, as the store knows it.
 
-    `silent_ms`: time since its last heartbeat by the store's clock, below 0 when that was set back
-    meanwhile. `run`: the server run on which
-    it last replayed (R10). `owned`: ledger keys' texts that it owns. `note`: settings hash and
-    version.
+    `silent_ms`: time since its last heartbeat by the store's clock, below 0 if that clock went
+    back. `run`: the server run on which it last replayed (R10). `owned`: names of the records that
+    it owns. `note`: settings hash and version.
     """
 
     name: str
@@ -34,8 +33,8 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """The answer to a heartbeat. `superseded`: a newer boot of the same name is registered
-    (R24). `live`: what `set_live` wrote last; empty without it.
+    """The answer to a heartbeat. `superseded`: a newer process of the same name has registered
+    (R24). `live`: what `set_live` wrote last, or empty.
     """
 
     now_ms: int
@@ -45,46 +44,50 @@ class Members:
 
 
 class Store(Protocol):
-    """Where leases and progress are kept. Every method raises StoreError when nothing was decided,
-    StoreUnknownError when the call may have been applied (R12), StoreDataError, StoreSetupError.
-    Every success means that the configured durability was reached (R11).
+    """The server that keeps leases and progress. Every method raises StoreError if the store
+    decided nothing, StoreUnknownError if it may have applied the call (R12), StoreDataError,
+    StoreSetupError. A method that returns has reached the configured durability (R11).
     """
 
     @property
     def run(self) -> str:
-        """Names the server run that is connected now ("" = not connected). A change is a possible
-        rollback.
-        """
+        """The server run that is connected now ("" = none). A change means a possible rollback."""
 
     async def start(self) -> None:
-        """Connect; check eviction policy and durability. Raises StoreError, StoreSetupError."""
+        """Connect, and check eviction policy and durability. Raises StoreError, StoreSetupError."""
 
     async def apply(self, calls: Sequence[RecordCall]) -> list[RecordReply]:
-        """One flush: each call is decided atomically (they are of different partitions)."""
+        """Send one flush. The store decides each call atomically; all are of different
+        partitions.
+        """
 
     async def open(self, request: Open) -> Snapshot:
-        """Take or re-read a partition's record."""
+        """Take a partition's record, or read it again."""
 
     async def register(self, subscription: str, name: str) -> int:
-        """A new boot number for this run of the sidecar `name` (larger than all before)."""
+        """Give this process of the sidecar `name` a boot number, larger than all before."""
 
     async def heartbeat(
         self, subscription: str, name: str, boot: int, owned: Sequence[str], note: str
     ) -> Members:
-        """Say that this sidecar lives and what it owns; hear of the others. Bounded by `owned`."""
+        """Report that this sidecar lives and which records it owns; return the members. The
+        cost grows with `owned`.
+        """
 
     async def forget(self, subscription: str, name: str, boot: int) -> None:
-        """Remove a member (its own clean stop, or a dead one whose partitions were taken)."""
+        """Remove a member: this sidecar at a clean stop, or a dead one whose partitions were
+        taken over.
+        """
 
     async def set_live(self, subscription: str, expected: bytes, value: bytes) -> bytes:
-        """Set what heartbeats tell all sidecars, if it still is `expected` (empty: not there);
-        returns what stands there now.
+        """Set the value that heartbeats return to all sidecars, if it still is `expected` (empty:
+        none). Returns the value that is there now.
         """
 
     async def take(
         self, subscription: str, wanted: int, rate_per_s: float, burst: int
     ) -> TokensTaken:
-        """Take tokens from the subscription's bucket, at most `wanted`; see `core.bucket`."""
+        """Take at most `wanted` tokens from the subscription's bucket (`core.rate_bucket`)."""
 
     async def texts(self, key: LedgerKey, offsets: Sequence[int]) -> list[MessageTexts | None]:
         """The progress note and the failure reasons of each message, None where there are none.
@@ -92,18 +95,18 @@ class Store(Protocol):
         """
 
     async def get(self, name: str) -> bytes | None:
-        """A small value by name (`name` is below the prefix)."""
+        """Read a small value. `name` is relative to the prefix."""
 
     async def put(self, name: str, value: bytes, ttl_ms: int | None = None) -> None:
         """Set a value."""
 
     async def put_new(self, name: str, value: bytes, ttl_ms: int | None = None) -> bytes | None:
-        """Set a value unless there is one; returns the one that was there, None if it was set."""
+        """Set a value unless there is one. Returns the existing one, None if it was set."""
 
     async def swap(self, name: str, expected: bytes | None, value: bytes) -> bytes | None:
-        """Set a value if it still is `expected` (None: not there); returns what is there now.
+        """Set a value if it still is `expected` (None: none). Returns the value that is there now.
 
-        A value that has a time to live keeps it.
+        The value keeps its time to live.
         """
 
     async def delete(self, name: str) -> None:
@@ -111,18 +114,18 @@ class Store(Protocol):
 
     @property
     def outboxes(self) -> Outboxes:
-        """Messages that are to be published."""
+        """The outboxes of all brokers."""
 
     @property
     def seen_keys(self) -> SeenKeys:
-        """Business keys that were acked."""
+        """The deduplication keys of acked messages."""
 
     @property
     def places(self) -> Places:
-        """Under which place a message is known that its broker names in several ways."""
+        """The places of messages whose broker names them in several ways."""
 
     def troubles(self) -> list[Condition]:
-        """What an operator should know, for readiness."""
+        """Report what an operator should know, for readiness."""
 
     async def close(self) -> None:
-        """Disconnect (an embedded server is stopped cleanly). Never raises, bounded."""
+        """Disconnect; stop an embedded server cleanly. Bounded in time, never raises."""

@@ -1,4 +1,4 @@
-"""What a broker with transactions reports beside what serving needs. An adapter may lack it."""
+"""What a broker with transactions reports. Optional for an adapter."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ackd.core.ids import TopicPartition
 
 @runtime_checkable
 class SeesTransactions(Protocol):
-    """A consumer that knows what open transactions hide."""
+    """A consumer that knows how far open transactions hold its reads back."""
 
     async def log_end(self, partition: TopicPartition) -> int:
-        """The end of the log with open transactions; `log_range` returns where the broker holds
-        this consumer. Raises BrokerError.
+        """The end of the log including open transactions; `log_range` ends at the last stable
+        offset. Raises BrokerError.
         """

@@ -1,4 +1,4 @@
-"""Conditions that an operator should read: every port reports them in the same form."""
+"""Conditions that an operator should read. Every port reports them in this form."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Something an operator should read; shown in readiness until `cleared` under the same `code`.
+    """Something an operator should read. Readiness shows it until it is `cleared` under the same
+    `code`.
 
-    `fatal` means that the consumer can't go on by itself and has to be made anew, `away` that the
-    other side can't be reached, `warning` that everything works all the same.
+    `fatal`: the consumer can't go on, and the engine has to make a new one. `away`: the other side
+    can't be reached. `warning`: everything works nevertheless.
     """
 
     code: str

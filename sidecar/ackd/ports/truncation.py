@@ -1,4 +1,4 @@
-"""What a broker tells whose logs can lose their newest messages. An adapter may lack it."""
+"""What a broker reports whose logs can lose their newest messages. Optional for an adapter."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from ackd.core.ids import TopicPartition
 
 @runtime_checkable
 class SeesTruncation(Protocol):
-    """A consumer that notices when messages which were read are gone, and says so (rule R1).
+    """A consumer that notices and reports that messages it has read are gone (rule R1).
 
-    Its `Fetched` events have leader epochs. One event has records of one epoch, and epochs grow
-    with the offsets.
+    Its `Fetched` events have leader epochs. All records of an event have the same epoch, and epochs
+    grow with the offsets.
     """
 
     def expect(self, partition: TopicPartition, end: int, leader_epoch: int) -> None:
-        """All below `end` was read before, its last message was of this leader epoch, or of an
-        earlier one. `end` 0: nothing is known.
+        """The engine has read everything below `end` before; the last message had this leader epoch
+        or an earlier one. `end` 0: nothing is known.
 
-        The next `fetch_from` looks whether that is still so, before any record comes. If not, it
-        says `OutOfRange` with the `cut`.
+        The next `fetch_from` checks that this is still so before it returns any record. If not, the
+        consumer reports `OutOfRange` with the `cut`.
         """

@@ -1,7 +1,8 @@
-"""Operations on a partition's record: what an owner, or another sidecar, can ask of it.
+"""Operations on a partition's record: what its owner, or another sidecar, asks of it.
 
 An operation unpacks into the numbers of its item on the wire (`Item`). `Grant` and `Settle` are
-those tuples themselves, because they are most of what is sent; the others make theirs in `_item`.
+such tuples themselves, because most operations are grants and settles. The others make theirs in
+`_item`.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ class CopyRef(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """Lease a message to a consumer; made by `of`, or `grants`.
+    """Lease a message to a consumer. Made by `of` or `grants`.
 
-    `receive`: grants of one call with the same number belong to one receive and get one fence.
+    `receive`: grants of one call with the same number serve one receive and share a fence.
     """
 
     verb: Verb
@@ -52,12 +53,12 @@ class Grant(NamedTuple):
 
 
 class Settle(NamedTuple):
-    """What a lease token asks for: ACK, RETRY, EXTEND, DEAD or RELEASE.
+    """What the holder of a lease asks for: ACK, RETRY, EXTEND, DEAD or RELEASE.
 
     `fence`, `rollback_epoch`, `attempt`: the token's. `for_ms`: the delay of a RETRY, the new lease
-    of an EXTEND, counted from now. `duplicate`: an ACK by deduplication, which remembers no key for
-    it. `counted` False: a RETRY that is no failed attempt, or an EXTEND that repairs: it gives a
-    forgotten lease back and never shortens a known one.
+    of an EXTEND, counted from now. `duplicate`: deduplication acks a repeat and must not remember
+    its key again. `counted` False: a RETRY that is no failed attempt, or an EXTEND that repairs: it
+    restores a forgotten lease and never shortens a known one.
     """
 
     verb: Verb
@@ -71,13 +72,13 @@ class Settle(NamedTuple):
 
 
 def grants(offsets: Iterable[int], lease_ms: int, receive: int) -> list[Grant]:
-    """The items of one receive (`Grant` itself is Python code, which costs thrice)."""
+    """Make the grants of one receive, in a third of the time that calls of `Grant` take."""
     make, verb = tuple.__new__, Verb.GRANT
     return [make(Grant, (verb, offset, 0, 0, 0, lease_ms, receive, True)) for offset in offsets]
 
 
 class Operation:
-    """An operation that makes its item when it is sent."""
+    """An operation that makes its item on the wire when it is sent."""
 
     __slots__ = ()
     verb: ClassVar[Verb]
@@ -95,7 +96,7 @@ class Operation:
 
 @dataclass(frozen=True, slots=True)
 class LookUp(Operation):
-    """Where is this lease? Without a token: what is known of the offset."""
+    """Read the state of a lease; without a token, that of the offset."""
 
     verb: ClassVar[Verb] = Verb.LOOK_UP
     offset: int
@@ -110,8 +111,8 @@ class LookUp(Operation):
 class MoveToRetry(Operation):
     """Move a message out of the window, into an origin record, until its copy is claimed.
 
-    `number`: its own in this call; it gets a fence of its own, the generation. `key`: the hash of
-    the ordering key that it blocks (`order.key_hash`), 0 = none.
+    `number`: unique in its call, so that it gets a fence of its own, the generation. `key`: the
+    hash of the ordering key that it blocks (`order.key_hash`), 0 = none.
     """
 
     verb: ClassVar[Verb] = Verb.MOVE_TO_RETRY
@@ -125,11 +126,11 @@ class MoveToRetry(Operation):
 
 @dataclass(frozen=True, slots=True)
 class MarkDead(Operation):
-    """Give a message up, unless somebody works on it.
+    """Dead-letter a message, unless it is under lease.
 
-    `fence`: of the entry that is meant. `deliveries_max`: refused while it had fewer; 0 = however
-    many. `claimed`: it is a copy that was claimed dead and placed just before; the store does not
-    read that, the owner does when the answer comes.
+    `fence`: of the slot that the owner means. `deliveries_max`: refused after fewer deliveries; 0 =
+    after any number. `claimed`: a copy whose origin record was dead when it claimed, placed just
+    before. The owner needs that when the answer comes; the store does not read it.
     """
 
     verb: ClassVar[Verb] = Verb.MARK_DEAD
@@ -144,7 +145,7 @@ class MarkDead(Operation):
 
 @dataclass(frozen=True, slots=True)
 class FinishOrigin(Operation):
-    """The copy in the retry or dead-letter topic is durable: the message is finished here.
+    """Finish a message whose copy in the retry or dead-letter topic is durable.
 
     `fence`, `rollback_epoch`: of the slot, DEAD or SENDING. `reason`: `protocol.Finish`.
     """
@@ -163,9 +164,9 @@ class FinishOrigin(Operation):
 class PlaceCopy(Operation):
     """Give a copy that has claimed its origin record a slot in its own partition.
 
-    `generation`, `attempt`: as the origin record had them. `due_ms`: on the store's clock, 0 = now.
-    `first_s`: when the message was delivered first, 0 = now. `then_dead`: a `MarkDead` follows,
-    which tells the owner how it ended.
+    `generation`, `attempt`: of the origin record. `due_ms`: on the store's clock, 0 = now.
+    `first_s`: first delivery of the message, 0 = now. `then_dead`: a `MarkDead` follows, whose
+    answer counts for the owner.
     """
 
     verb: ClassVar[Verb] = Verb.PLACE_COPY
@@ -189,8 +190,8 @@ class ClaimOrigin(Operation):
     """A copy asks its origin record whether it may be delivered.
 
     `generation`, `rollback_epoch`: as MOVE_TO_RETRY had them. `must_deliver`: the copy's own record
-    has lost data, so what is not known has to be delivered. `attempt`: of the copy, for a record
-    that has forgotten the message.
+    has lost data, so a copy of an unknown message has to be delivered. `attempt`: of the copy, for
+    an origin whose record has forgotten the message.
     """
 
     verb: ClassVar[Verb] = Verb.CLAIM
@@ -209,10 +210,10 @@ class ClaimOrigin(Operation):
 
 @dataclass(frozen=True, slots=True)
 class CloseOrigin(Operation):
-    """A copy does not need its origin record any more.
+    """Close an origin record: its copy does not need it any more.
 
-    `finished`: this copy is finished, so that its record leaves its key's queue. With `generation`
-    0 only if that copy is known to have claimed it.
+    `finished`: this copy is finished, so the origin record leaves its key queue. With `generation`
+    0 it does so only if it knows that this copy has claimed it.
     """
 
     verb: ClassVar[Verb] = Verb.CLOSE
@@ -227,7 +228,7 @@ class CloseOrigin(Operation):
 
 @dataclass(frozen=True, slots=True)
 class AskBlocker(Operation):
-    """Who blocks a key? `key`: as with `MoveToRetry`."""
+    """Ask which message blocks a key. `key`: as in `MoveToRetry`."""
 
     verb: ClassVar[Verb] = Verb.ASK_BLOCKER
     offset: ClassVar[int] = 0
@@ -239,10 +240,11 @@ class AskBlocker(Operation):
 
 @dataclass(frozen=True, slots=True)
 class RestoreMoved(Operation):
-    """Make an origin record again that a rollback forgot; said by who moved the message.
+    """Make an origin record again that a rollback erased. The sidecar that moved the message asks
+    for it.
 
     `generation`, `rollback_epoch`, `attempt`, `key`: as MOVE_TO_RETRY had them. `stored`: the copy
-    is durable. `released`: whoever says it owns the record no more.
+    is durable. `released`: the asking sidecar does not own the record any more.
     """
 
     verb: ClassVar[Verb] = Verb.RESTORE
@@ -262,7 +264,9 @@ class RestoreMoved(Operation):
 
 @dataclass(frozen=True, slots=True)
 class RestoreClaimed(Operation):
-    """Make an origin record again that a rollback forgot; said by who was told of this claim."""
+    """Make an origin record again that a rollback erased. The sidecar whose claim was confirmed
+    asks for it.
+    """
 
     verb: ClassVar[Verb] = Verb.RESTORE
     offset: int
@@ -282,7 +286,7 @@ class RestoreClaimed(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Gap(Operation):
-    """Finish [start, end), of which the log has nothing, but for live leases and pending copies.
+    """Finish [start, end), where the log has no messages. Live leases and pending copies stay open.
 
     `reason`: `protocol.Finish`, for messages that had been delivered; 0 = the log lacks them. In a
     longer gap it is kept only for offsets that have a slot.
@@ -297,7 +301,6 @@ class Gap(Operation):
 
     @property
     def offset(self) -> int:
-        """Its first offset."""
         return self.start
 
     def _item(self) -> Item:
@@ -306,7 +309,7 @@ class Gap(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Advance(Operation):
-    """Move the watermark to `offset`, never back. `repair`: as with `Gap`."""
+    """Move the watermark to `offset`, never back. `repair`: as in `Gap`."""
 
     verb: ClassVar[Verb] = Verb.ADVANCE
     offset: int
@@ -318,7 +321,7 @@ class Advance(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Drop(Operation):
-    """The broker has confirmed `offset`: free the chunks below it."""
+    """Free the chunks below `offset`, which the broker has confirmed as committed."""
 
     verb: ClassVar[Verb] = Verb.DROP
     offset: int
@@ -329,7 +332,7 @@ class Drop(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Reset(Operation):
-    """An operator moved the group to `offset`: a new epoch begins there."""
+    """Start a new reset epoch at `offset`, to which an operator moved the group."""
 
     verb: ClassVar[Verb] = Verb.RESET
     offset: int
@@ -340,9 +343,10 @@ class Reset(Operation):
 
 @dataclass(frozen=True, slots=True)
 class Truncate(Operation):
-    """The log ends at `offset` now: a new epoch without what was above, from `watermark` on.
+    """Start a new reset epoch at `watermark`, because the log was truncated and now ends at
+    `offset`.
 
-    What is open between them stays, with its leases.
+    Unfinished messages between the two stay, with their leases.
     """
 
     verb: ClassVar[Verb] = Verb.RESET
@@ -355,7 +359,7 @@ class Truncate(Operation):
 
 @dataclass(frozen=True, slots=True)
 class EndRepair(Operation):
-    """Every sidecar has replayed after a rollback: granting goes on."""
+    """End the wait for replays: every sidecar has replayed after the rollback, and grants go on."""
 
     verb: ClassVar[Verb] = Verb.SETTLED
     offset: ClassVar[int] = 0
@@ -368,8 +372,8 @@ class EndRepair(Operation):
 class ReplayAck(Operation):
     """Repeat an ack that the store had confirmed before a rollback.
 
-    `generation`: of the origin record in which it was acked, 0 = in the window. `mark`: it counts
-    only in the epoch with this mark (`maintenance.epoch_mark`), 0 = in any.
+    `generation`: of the origin record that took the ack, 0 = the ack came in the window. `mark`:
+    the ack counts only in the epoch with this mark (`maintenance.epoch_mark`), 0 = in any.
     """
 
     verb: ClassVar[Verb] = Verb.REPLAY
@@ -383,7 +387,7 @@ class ReplayAck(Operation):
 
 @dataclass(frozen=True, slots=True)
 class ReplayFinished(Operation):
-    """Repeat that an offset is finished, when it is not known whether by an ack. `mark`: as with
+    """Repeat that an offset is finished, when nobody knows whether by an ack. `mark`: as in
     `ReplayAck`.
     """
 
@@ -397,14 +401,13 @@ class ReplayFinished(Operation):
 
 @dataclass(frozen=True, slots=True)
 class RemakeChunk(Operation):
-    """The store has lost this chunk of finished offsets: make it again, empty (R14)."""
+    """Make a chunk of finished offsets again, empty, after the store lost it (R14)."""
 
     verb: ClassVar[Verb] = Verb.REPLAY
     index: int
 
     @property
     def offset(self) -> int:
-        """The first one of the chunk."""
         return self.index << CHUNK_SHIFT
 
     def _item(self) -> Item:
@@ -413,7 +416,7 @@ class RemakeChunk(Operation):
 
 @dataclass(frozen=True, slots=True)
 class ForgetOriginRecords(Operation):
-    """The store has lost the origin records: go on without them, under a new `rollback_epoch`
+    """Go on without the origin records, which the store has lost, under a new `rollback_epoch`
     (R14).
     """
 
