@@ -19,8 +19,9 @@ from typing import Any, cast
 
 from ackd.config.traces import TraceSettings
 from ackd.core.ledger.entry import Entry, EntryStatus
+from ackd.core.ledger.grants import grants
 from ackd.core.origin import Origin
-from ackd.core.record.operations import Settle, grants
+from ackd.core.record.operations import Settle
 from ackd.core.record.protocol import OpResult, RecordCall, RecordReply
 from ackd.core.record.transitions import Outcome, State, Verb
 from ackd.engine.base.context import SystemClock

@@ -42,10 +42,10 @@ from ackd.engine.control.describe import describe
 from ackd.engine.control.gauges import Gauges
 from ackd.engine.control.inspect import Inspector
 from ackd.engine.control.readiness import readiness
+from ackd.engine.delivery.dispatcher import Waiter
 from ackd.engine.delivery.handed_leases import HandedLeases
 from ackd.engine.delivery.open_leases import OpenLeases
 from ackd.engine.delivery.receive_attempts import ReceiveAttempts
-from ackd.engine.delivery.waiters import Waiter
 from ackd.engine.drain import Drain
 from ackd.engine.operations.dead_letters import DeadLetters
 from ackd.engine.operations.seek import Seeks

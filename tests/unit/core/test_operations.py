@@ -2,6 +2,7 @@
 
 import pytest
 
+from ackd.core.ledger.grants import grants
 from ackd.core.record.operations import (
     Advance,
     AskBlocker,
@@ -27,7 +28,6 @@ from ackd.core.record.operations import (
     RestoreMoved,
     Settle,
     Truncate,
-    grants,
 )
 from ackd.core.record.protocol import BlockedBy, Finish, OpResult
 from ackd.core.record.settles import OF_VERB

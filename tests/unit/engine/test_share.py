@@ -1,7 +1,7 @@
 """Shares of a bound go by partitions, and never add up to more than the bound."""
 
-from ackd.engine.cluster.in_flight_share import REMEMBER_MS, InFlightShare
 from ackd.engine.cluster.members import MemberNote, View, write_note
+from ackd.engine.cluster.membership import REMEMBER_MS, InFlightShare
 from ackd.ports import Member, Members
 
 

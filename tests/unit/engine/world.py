@@ -17,7 +17,7 @@ from ackd.config.subscription import SubscriptionSettings
 from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.lease import LeaseKeys, Token
 from ackd.core.ledger.effects import Effect
-from ackd.core.record.operations import grants
+from ackd.core.ledger.grants import grants
 from ackd.core.record.protocol import CallStatus, Open, RecordCall, RecordReply
 from ackd.core.record.transitions import Outcome
 from ackd.engine.base.context import Context

@@ -7,7 +7,7 @@ such tuples themselves, because most operations are grants and settles. The othe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypeAlias
 
@@ -69,12 +69,6 @@ class Settle(NamedTuple):
     for_ms: int = 0
     duplicate: bool = False
     counted: bool = True
-
-
-def grants(offsets: Iterable[int], lease_ms: int, receive: int) -> list[Grant]:
-    """Make the grants of one receive, in a third of the time that calls of `Grant` take."""
-    make, verb = tuple.__new__, Verb.GRANT
-    return [make(Grant, (verb, offset, 0, 0, 0, lease_ms, receive, True)) for offset in offsets]
 
 
 class Operation:

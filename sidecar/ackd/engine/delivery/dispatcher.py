@@ -13,7 +13,8 @@ from functools import partial
 
 from ackd.api.control import Pause
 from ackd.api.messages import Delivery, Received, ReceiveRequest
-from ackd.core.record.operations import Settle, grants
+from ackd.core.ledger.grants import grants
+from ackd.core.record.operations import Settle
 from ackd.core.record.protocol import CallStatus, RecordReply
 from ackd.core.record.transitions import Verb
 from ackd.engine.base.context import Context
@@ -22,7 +23,6 @@ from ackd.engine.cluster.membership import Membership
 from ackd.engine.delivery.circuit_breaker import CircuitBreaker
 from ackd.engine.delivery.dedup import Dedup
 from ackd.engine.delivery.rate_limit import RateLimit
-from ackd.engine.delivery.waiters import Waiter, WaiterQueue
 from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.partition.partition import Partition
 from ackd.engine.settlement.notes import ProgressNotes
@@ -30,6 +30,124 @@ from ackd.errors import DrainingError, PressureError, StoreError, StoreUnknownEr
 
 RESUME_SHARE = 2
 """Fetching resumes when buffers have fallen to one part in this many (a pause drops a prefetch)."""
+WAITERS_MAX = 10_000
+
+
+class Waiter:
+    """One receive call.
+
+    `grants`: requests for leases that are under way. The call is not answered before the store has
+    answered them, not even when its wait is over (`end_s`, on the event loop's clock). `asked`,
+    `asked_bytes`: number and size of the messages that leases were asked for.
+    """
+
+    __slots__ = (
+        "asked",
+        "asked_bytes",
+        "deliveries",
+        "end_s",
+        "future",
+        "gone",
+        "grants",
+        "noted",
+        "request",
+        "start_s",
+        "timer",
+    )
+
+    def __init__(
+        self, request: ReceiveRequest, future: asyncio.Future[list[Delivery]], start_s: float
+    ) -> None:
+        self.request = request
+        self.start_s = start_s
+        self.end_s = start_s + request.wait_ms / 1000
+        self.future = future
+        self.deliveries: list[Delivery] = []
+        self.grants = 0
+        self.asked = 0
+        self.asked_bytes = 0
+        self.gone = False
+        self.noted = False
+        """A record of its messages has progress notes."""
+        self.timer: asyncio.TimerHandle | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether the caller is still there and has no answer."""
+        return not self.gone and not self.future.done()
+
+    def size(self) -> int:
+        """Return the bytes of its messages; they are summed again only if some were not granted."""
+        if len(self.deliveries) == self.asked:
+            return self.asked_bytes
+        return sum(delivery.record.size() for delivery in self.deliveries)
+
+    def answer(self) -> None:
+        """Answer with the messages there are; does nothing when the caller has gone."""
+        if self.timer is not None:
+            self.timer.cancel()
+        if not self.future.done():
+            self.future.set_result(self.deliveries)
+
+    def fail(self, error: Exception) -> None:
+        """Answer with an error."""
+        if self.timer is not None:
+            self.timer.cancel()
+        if not self.future.done():
+            self.future.set_exception(error)
+            self.future.exception()  # retrieve it: the caller may have left
+
+
+class WaiterQueue:
+    """The waiters of one subscription, in the order of their arrival."""
+
+    def __init__(self) -> None:
+        self._line: deque[Waiter] = deque()
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    def waiting(self) -> int:
+        """Count the callers that wait now; those that have gone stay queued until their turn."""
+        return sum(waiter.waits for waiter in self._line)
+
+    @property
+    def full(self) -> bool:
+        """Whether the bound on waiting calls is reached (I8)."""
+        return len(self._line) >= WAITERS_MAX
+
+    def join(self, waiter: Waiter) -> None:
+        self._line.append(waiter)
+
+    def return_first(self, waiter: Waiter) -> None:
+        """Put a waiter back at the front, because its grants gave nothing."""
+        self._line.appendleft(waiter)
+
+    def first(self) -> Waiter | None:
+        """Return the next waiter to serve; drop those whose callers have gone."""
+        while self._line:
+            waiter = self._line[0]
+            if waiter.waits:
+                return waiter
+            self._line.popleft()
+        return None
+
+    def served(self) -> None:
+        """Remove the first waiter."""
+        self._line.popleft()
+
+    def answer_impatient(self, now_s: float) -> None:
+        """Answer those whose time is up and who wait for no grant (`now_s`: the loop's time)."""
+        for waiter in self._line:
+            if waiter.end_s <= now_s and not waiter.grants:
+                waiter.answer()
+
+    def end_all(self) -> None:
+        """Answer every waiter with what it has, for example when the sidecar drains."""
+        for waiter in self._line:
+            if not waiter.grants:
+                waiter.answer()
+        self._line.clear()
 
 
 # tidy: long-class -- eight collaborators, on the hot path

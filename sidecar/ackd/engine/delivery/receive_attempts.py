@@ -15,8 +15,7 @@ from ackd.api.messages import Delivery, Received, ReceiveRequest
 from ackd.core.lease import BadTokenError, UnknownKeyError
 from ackd.engine.base.context import Context
 from ackd.engine.base.subscription_state import SubscriptionState
-from ackd.engine.delivery.dispatcher import Dispatcher
-from ackd.engine.delivery.waiters import Waiter
+from ackd.engine.delivery.dispatcher import Dispatcher, Waiter
 from ackd.engine.partition.owned import OwnedPartitions
 from ackd.engine.settlement.notes import ProgressNotes
 from ackd.engine.settlement.settle import Settler

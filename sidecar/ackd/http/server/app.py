@@ -1,17 +1,32 @@
-"""One port: from a parsed request to an answer. Routing, tokens, bodies, errors, counting.
+"""One port: from a parsed request to an answer. Routing, who may call, bodies, errors, counting.
 
 The table of routes is our own (it is also the documentation), and the way of a request is short.
+
+A port without a token lets no web page in, although any page in a browser on this machine can reach
+a loopback address. Three headers betray a page:
+
+- `Origin`: browsers send it with everything that is not a plain GET or HEAD.
+- `Sec-Fetch-Site`: browsers send it to loopback addresses with every request, even for an image.
+- `Host`: it has the page's own name if somebody turned that name to this address (DNS rebinding).
+  Such a name is never an IP address, so ackd lets everybody pass who calls an address, as probes
+  and scrapers do.
+
+A stream takes leases by a GET. It needs a header that a page can only send with the server's
+consent (a preflight request, which ackd never grants), whatever headers the browser leaves out.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import ipaddress
+from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 
 from ackd.errors import (
     AckdError,
     BodyTooLargeError,
+    ForbiddenError,
+    ForeignHostError,
     MethodNotAllowedError,
     PressureError,
     RequestTimeoutError,
@@ -19,10 +34,10 @@ from ackd.errors import (
     UnsupportedMediaTypeError,
 )
 from ackd.http.formats import problems
+from ackd.http.formats.problems import field_errors
 from ackd.http.server.auth import TokenFile
 from ackd.http.server.body import Body
 from ackd.http.server.limits import BODY_FREE_BYTES, Limits
-from ackd.http.server.pages import Pages
 from ackd.http.server.reply import Reply, failure
 from ackd.http.server.request import Request
 from ackd.http.server.router import Port, Route, Router
@@ -34,6 +49,68 @@ _CLOSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.REQUEST_ENTITY_TOO_
 
 # What these answer, a page that links to it may show (it can't read it); they change nothing.
 OPEN_TO_PAGES = frozenset({"health", "documents"})
+SITES = frozenset({"none", "same-origin"})
+"""An address that somebody typed, and a page that came from here."""
+NAMES_KEPT = 64
+STREAM_HEADER = "Ackd-Worker"
+
+
+class Pages:
+    """Looks at the requests to one port without a token. `names` None: by any name."""
+
+    def __init__(self, names: Iterable[str] | None = None) -> None:
+        self._names = None if names is None else frozenset(each.lower() for each in names)
+        self._passed: set[str] = set()
+
+    def check_host(self, request: Request) -> None:
+        """Raises ForeignHostError."""
+        if self._names is None:
+            return
+        host = request.headers.get("Host")
+        if host is None or host in self._passed:
+            return
+        name = _name(host)
+        if not self._ours(name):
+            raise ForeignHostError(
+                f"Nobody calls this port {name[:100]!r}; `server.hosts` lists further names."
+            )
+        if len(self._passed) < NAMES_KEPT:
+            self._passed.add(host)
+
+    def _ours(self, name: str) -> bool:
+        if name == "localhost" or name.endswith(".localhost") or name in (self._names or ()):
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+    def check_page(self, request: Request) -> None:
+        """Raises ForbiddenError."""
+        headers = request.headers
+        if "Origin" in headers:
+            raise ForbiddenError(f"A web page of {headers['Origin']} called.")
+        site = headers.get("Sec-Fetch-Site")
+        if site is not None and site not in SITES:
+            raise ForbiddenError(f"A web page of another place called (Sec-Fetch-Site: {site}).")
+
+    def check_stream(self, request: Request) -> None:
+        """Raises BadParameterError."""
+        if not request.headers.get(STREAM_HEADER):
+            why = (
+                "Where there is no token a stream has to name its worker (any name does): "
+                "a web page can't."
+            )
+            raise field_errors([(f"header:{STREAM_HEADER}", why)])
+
+
+def _name(host: str) -> str:
+    """The name or address in a Host header, without its port."""
+    host = host.strip().lower()
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0].removesuffix(".")
 
 
 class App:

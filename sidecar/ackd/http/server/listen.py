@@ -18,9 +18,8 @@ from ackd.engine.base.tasks import Tasks, Vitals
 from ackd.errors import ConfigError
 from ackd.http.openapi import document
 from ackd.http.routes import ROUTES
-from ackd.http.server.app import App
+from ackd.http.server.app import App, Pages
 from ackd.http.server.auth import TokenFile
-from ackd.http.server.pages import Pages
 from ackd.http.server.router import Port
 from ackd.http.server.service import Service, limits_of
 from ackd.telemetry.metrics import Metrics

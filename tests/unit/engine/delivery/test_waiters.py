@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from ackd.api.messages import Delivery, ReceiveRequest
-from ackd.engine.delivery.waiters import WAITERS_MAX, Waiter, WaiterQueue
+from ackd.engine.delivery.dispatcher import WAITERS_MAX, Waiter, WaiterQueue
 from tests.unit.engine.world import record
 
 
