@@ -42,8 +42,9 @@ local function transition(verb, offset, fence, rollback_epoch, attempt, arg, gro
     phase = state
     if state == State.FINISHED then
       phase = Phase.ACKED
-    elseif state == State.LEASED and when_ms <= now then
-      phase = Phase.EXPIRED
+    elseif state == State.READY or state == State.LEASED and when_ms <= now then
+      -- READY: made again, without its lease.
+      if state == State.LEASED then phase = Phase.EXPIRED end
       if origin[Origin.CLAIMED] == 0 and verb ~= Verb.LOOK_UP and (verb ~= Verb.EXTEND or counted == 1)
           and rollback_epoch ~= h_rollback_epoch and now < repair_until then
         -- Its copy was perhaps claimed, and a rollback forgot that (`origin.settle`).

@@ -15,6 +15,7 @@ from ackd.core.record.operations import (
     Grant,
     Op,
     ReplayFinished,
+    RestoreClaimed,
     RestoreMoved,
     Settle,
 )
@@ -92,6 +93,18 @@ def test_i1_a_finish_that_is_merely_repeated_hides_no_copy() -> None:
     store.one(ReplayFinished(1))
     store.restore(stored=True, released=True)
     assert store.claim() is Outcome.CLAIMED
+
+
+def test_i2_a_late_ack_waits_for_who_claimed_an_origin_record_that_is_made_again() -> None:
+    """The record has forgotten the lease with it, so only its owner knows that a copy was first."""
+    store = _Store()
+    store.now_us += 61_000_000
+    store.run = "run-3"
+    store.open(3)
+    store.restore(stored=True, released=False)
+    assert store.ack().outcome is Outcome.UNREPAIRED
+    store.one(RestoreClaimed(1, store.generation, 1, 1, CopyRef(2, 70)))
+    assert store.ack().outcome is Outcome.LOST
 
 
 @pytest.mark.parametrize("last", [False, True])

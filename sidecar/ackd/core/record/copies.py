@@ -115,7 +115,8 @@ def settle(record: PartitionRecord, op: Settle, now_ms: int) -> OpResult:
         return record.slot(op.offset).result(outcome, state=there)
     slot = origin.slot
     phase = slot.phase(now_ms)
-    if phase is Phase.EXPIRED and origin.claimed_by is None and perhaps_claimed(record, op, now_ms):
+    ended = phase in (Phase.EXPIRED, Phase.READY)  # READY: made again, without its lease
+    if ended and origin.claimed_by is None and perhaps_claimed(record, op, now_ms):
         return slot.result(Outcome.UNREPAIRED, state=there)
     if phase is not Phase.ACKED:
         phase = record.seen_by(op, phase, slot, now_ms)
