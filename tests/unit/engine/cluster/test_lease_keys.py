@@ -32,7 +32,7 @@ def test_a_file_has_the_key_and_perhaps_the_one_before(tmp_path: Path) -> None:
     file.write_bytes(OLD + b"\n")
     before = read(file)
     lease = before.signer("work", bytes(16), 0).token(1, 2, 3, 4)
-    file.write_bytes(NEW + b"\n" + OLD + b"\n" + b"third line, no key\n")
+    file.write_bytes(NEW + b"\n" + OLD + b"\n" + b"third\n")
     after = read(file)
     assert (after.key, after.open(lease).offset) == (NEW, 1)
     file.write_bytes(NEW)

@@ -1,0 +1,166 @@
+"""Readiness: one line for each part, with the reason why it is not ready."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from ackd.api.messages import Reason
+from ackd.core.ids import TopicPartition
+from ackd.engine.control.readiness import ReadinessParts, readiness
+from ackd.ports import Condition, Member
+from tests.unit.engine.world import NAME, TOPIC, World
+
+
+@dataclass
+class Growth:
+    """Partitions that wait for the older ones of their topic."""
+
+    waiting: set[TopicPartition] = field(default_factory=set)
+
+    def words(self, assigned: Iterable[TopicPartition]) -> str:
+        found = [each for each in assigned if each in self.waiting]
+        return f"{len(found)} partitions wait" if found else ""
+
+
+@dataclass
+class Parts:
+    """What readiness reads of a subscription."""
+
+    state: Any
+    partitions: Any
+    membership: Any
+    growth: Growth = field(default_factory=Growth)
+    halted_for: str = ""
+    warning: str = ""
+
+    @property
+    def ownership(self) -> Parts:
+        return self
+
+    @property
+    def control(self) -> Parts:
+        return self
+
+    @property
+    def retry_topic(self) -> Parts:
+        return self
+
+
+@pytest.fixture
+async def parts(world: World) -> Parts:
+    """A subscription that works, with one partition."""
+    parts = Parts(world.state, world.partitions, world.membership)
+    world.membership.registered(1, [])
+    world.state.health.joined = True
+    await world.owns(0)
+    return parts
+
+
+def reasons(world: World, parts: Parts, **more: Any) -> dict[str, Reason]:
+    found = readiness(
+        world.store,
+        {"main": world.broker},
+        more.pop("broker_errors", {}),
+        {NAME: cast("ReadinessParts", parts)},
+        **{"draining": False, **more},
+    )
+    return {each.name: each for each in found}
+
+
+def of(world: World, parts: Parts) -> tuple[bool, str]:
+    found = reasons(world, parts)[f"subscription:{NAME}"]
+    return found.ok, found.detail
+
+
+async def test_all_is_well(world: World, parts: Parts) -> None:
+    found = reasons(world, parts)
+    assert list(found) == ["store", "broker:main", f"subscription:{NAME}"]
+    assert all(each.ok and not each.detail for each in found.values())
+
+
+async def test_a_sidecar_that_stops_or_lacks_a_task_says_so(world: World, parts: Parts) -> None:
+    found = reasons(world, parts, draining=True, failure="x has ended")
+    assert (found["draining"].ok, found["tasks"].ok) == (False, False)
+    assert found["tasks"].detail == "x has ended"
+
+
+@pytest.mark.parametrize(
+    ("run", "away", "ok"), [("r", False, True), ("r", True, False), ("", False, False)]
+)
+async def test_the_store(world: World, parts: Parts, *, run: str, away: bool, ok: bool) -> None:
+    world.store.runs_as = run
+    world.store.conditions = [Condition("x", "evicts keys", away=away)]
+    found = reasons(world, parts)["store"]
+    assert (found.ok, found.detail) == (ok, "evicts keys")
+
+
+async def test_a_broker(world: World, parts: Parts) -> None:
+    world.broker.conditions = [Condition("down", "no leader")]
+    found = reasons(world, parts, broker_errors={"main": "no name"})["broker:main"]
+    assert (found.ok, found.detail) == (False, "down: no leader; no name")
+
+
+async def test_a_subscription_that_has_not_begun(world: World, parts: Parts) -> None:
+    health = world.state.health
+    health.joined, health.detail = False, "no such topic"
+    assert of(world, parts) == (False, "not joined yet; no such topic")
+    health.joined = True
+    world.partitions.remove(world.partitions.all()[0])
+    assert of(world, parts) == (False, "no answer from the group yet; no such topic")
+
+
+@pytest.mark.parametrize("how", ["assigned", "stands by"])
+async def test_without_a_partition_it_may_be_ready_all_the_same(
+    world: World, parts: Parts, how: str
+) -> None:
+    world.partitions.remove(world.partitions.all()[0])
+    if how == "assigned":
+        world.state.health.assigned_once = True
+    else:
+        other = Member("pod-2", 1, 0, "", ("a",), "")
+        world.membership.view.alive = [other]
+    assert of(world, parts) == (True, "")
+
+
+async def test_partitions_that_are_being_opened(world: World, parts: Parts) -> None:
+    new = TopicPartition(TOPIC, 1)
+    world.partitions.assigned[new] = None
+    assert of(world, parts) == (False, "1 partitions are being opened")
+    parts.halted_for = "op"
+    assert of(world, parts) == (True, "")
+    parts.halted_for = ""
+    parts.growth.waiting = {new}
+    assert of(world, parts) == (True, "1 partitions wait")
+
+
+async def test_a_record_that_is_read_again(world: World, parts: Parts) -> None:
+    world.partitions.all()[0].reload()
+    assert of(world, parts) == (False, "a record is being read again")
+
+
+async def test_another_process_of_its_name(world: World, parts: Parts) -> None:
+    world.state.health.superseded = True
+    assert of(world, parts) == (False, "another process runs under this sidecar's name")
+
+
+async def test_warnings_do_not_make_it_not_ready(world: World, parts: Parts) -> None:
+    conditions = state_conditions(world)
+    conditions["a"] = Condition("a", "short retention", warning=True)
+    parts.warning = "no retry topic"
+    world.store.runs_as = "run-2"
+    ok, detail = of(world, parts)
+    assert ok
+    assert detail == (
+        "short retention; no retry topic; acks are being repeated to another run of the store"
+    )
+    conditions["b"] = Condition("b", "no rights")
+    ok, detail = of(world, parts)
+    assert (ok, detail.startswith("b: no rights; short retention")) == (False, True)
+
+
+def state_conditions(world: World) -> dict[str, Condition]:
+    return world.state.troubles
