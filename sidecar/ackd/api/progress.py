@@ -42,8 +42,8 @@ class SeekRequest:
     """A move of the group. `positions` with POSITIONS, `time_ms` (Unix) with TIME.
 
     `increase_only`: no partition goes back, finished messages stay finished, and there is no new
-    reset epoch. `imported`: the request comes from an export; only its name in logs and answers
-    differs.
+    reset epoch. `imported`: it comes from an export; the operation
+    is then called an import.
     """
 
     to: SeekTo

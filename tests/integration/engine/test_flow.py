@@ -118,7 +118,7 @@ async def test_settings_change_everywhere_and_open_leases_are_lengthened(
     async def extended() -> bool:
         return min(await deadlines()) >= asked_ms + 600_000
 
-    await wait_until_async(extended, "all leases to be lengthened", timeout_s=60)
+    await wait_until_async(extended, "all leases to be extended", timeout_s=60)
     assert len(await deadlines()) == len(before) == 8
 
     await two.runtime.configure(NAME, {"lease_ms": 30_000}, open_leases=True, force=False)

@@ -248,7 +248,7 @@ async def test_r30_forwarded_leases_are_lengthened_too_and_cut_by_force(shop: Sh
     async def longer() -> bool:
         return await deadline() >= asked_ms + 600_000
 
-    await wait_until_async(longer, "the forwarded lease to be lengthened")
+    await wait_until_async(longer, "the forwarded lease to be extended")
     await worker.runtime.configure(NAME, {"lease_ms": 30_000}, open_leases=True, force=False)
     assert await deadline() >= asked_ms + 600_000
     await worker.runtime.configure(NAME, {"lease_ms": 10_000}, open_leases=True, force=True)

@@ -53,7 +53,7 @@ class SettingsPatch(Struct, forbid_unknown_fields=True, frozen=True):
     """Settings to change at every sidecar; null takes a change back. Kinds and bounds are those of
     the file (`docs/reference/configuration.md`).
 
-    `apply_to` all: leases that are open are lengthened, too, and with `force` even shortened.
+    `apply_to` all: open leases are extended, too, and with `force` even shortened.
     """
 
     lease_ms: Duration = UNSET
