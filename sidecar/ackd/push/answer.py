@@ -1,4 +1,4 @@
-"""What an application's answer means for its message: one table, nothing else.
+"""Decides by one table what an application's answer means for its message.
 
 | answer | meaning |
 |---|---|
@@ -33,8 +33,9 @@ _VERBS = {rule.do.value: rule for rule in SETTLES.values() if rule.push}
 
 @dataclass(frozen=True, slots=True)
 class PushVerdict:
-    """`do` None: the lease is kept. `pause_ms`: how long to send nothing. `verb`: `Ackd-Do` gave
-    the verdict. `outcome` is for metrics: ack, kept, retry, dead, pressure.
+    """`do` None: the application keeps the lease. `pause_ms`: how long to send nothing. `explicit`:
+    the application gave the verdict with `Ackd-Do`. `outcome` is for metrics: ack, kept, retry,
+    dead, pressure.
     """
 
     do: SettleVerb | None

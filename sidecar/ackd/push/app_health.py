@@ -1,4 +1,4 @@
-"""Watches the application beside the sidecar, which gets messages only while it is healthy."""
+"""Watches the application beside the sidecar: it gets messages only while it is healthy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much may be sent now: pauses that the application asked for, and the circuit breaker.
+"""Decides how many calls ackd may make now: the application's pauses, and the circuit breaker.
 
 Two things hold calls back. When an application answers 429 or 503 with `Retry-After`, ackd pauses
 for that time; then it makes half as many calls at once, and one more after each success. An
@@ -47,7 +47,7 @@ class Gate:
         self.paused_until_s = max(self.paused_until_s, now_s + pause_s)
 
     def unreachable(self, now_s: float) -> bool:
-        """Nobody listens there. Returns whether this opened the breaker."""
+        """Note that nobody listens there. Returns whether this opened the breaker."""
         self.limit = 1
         if self.open_since_s is not None:
             return False

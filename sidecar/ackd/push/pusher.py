@@ -1,4 +1,6 @@
-"""Push delivery of one subscription: lease, call, settle, and pause while that makes no sense."""
+"""Push delivery of one subscription: lease messages, call the application, settle, and pause while
+the application can't take messages.
+"""
 
 from __future__ import annotations
 
@@ -124,7 +126,7 @@ class Pusher:
             return Received([])
 
     async def _give_up(self, received: Received) -> None:
-        """Nothing may be sent any more: return the messages as if they never had been delivered."""
+        """Release messages that ackd may no longer send; their attempts do not count."""
         try:
             await self._engine.abandon(received)
         except AckdError as error:

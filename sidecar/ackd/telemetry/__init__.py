@@ -1,1 +1,1 @@
-"""What ackd tells about itself: log lines and metrics."""
+"""What ackd reports about itself: log lines, metrics and traces."""

@@ -38,7 +38,7 @@ class Counter(Collector):
         self._value += times
 
     def collect(self) -> Iterator[CounterMetricFamily]:
-        """What the registry asks for at a scrape."""
+        """Return the samples for a scrape."""
         family = CounterMetricFamily(self._name, self._text, labels=self._labels)
         for values, series in self._series.items():
             family.add_metric(values, series.value)

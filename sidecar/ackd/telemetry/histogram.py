@@ -57,7 +57,7 @@ class Histogram(Collector):
             self.observe(time.perf_counter() - start_s)
 
     def collect(self) -> Iterator[HistogramMetricFamily]:
-        """What the registry asks for at a scrape."""
+        """Return the samples for a scrape."""
         family = HistogramMetricFamily(self._name, self._text, labels=self._labels)
         for values, series in self._series.items():
             family.add_metric(values, series.buckets(), series.sum)

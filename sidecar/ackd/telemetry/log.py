@@ -212,7 +212,7 @@ class _Writer(logging.StreamHandler[TextIO]):
 
 
 class LogOutput:
-    """The running set-up: the queue's handler on the root logger and the thread that writes."""
+    """Logging while it runs: the queue's handler at the root logger, and the thread that writes."""
 
     def __init__(self, handler: logging.Handler, lines: Lines, writer: logging.Handler) -> None:
         self._handler = handler

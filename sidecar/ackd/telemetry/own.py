@@ -115,10 +115,10 @@ class _Finished(SpanProcessor):
         self._put = put
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        """Nothing to do: only finished spans leave."""
+        """Do nothing: only finished spans leave the process."""
 
     def on_end(self, span: ReadableSpan) -> None:
-        """One is finished."""
+        """Pass the finished span on as text."""
         self._put(encoded(span))
 
     def shutdown(self) -> None: ...

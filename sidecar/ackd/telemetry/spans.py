@@ -234,7 +234,7 @@ class MessageSpans:
         )
 
     def trace(self, offset: int) -> int:
-        """The trace that all spans of a message are in."""
+        """Return the id of the trace that all spans of a message are in."""
         return (self.trace_base + offset * STEP_128) & MASK_128
 
     def span(
@@ -249,7 +249,7 @@ class MessageSpans:
         links: str = "",
         ordinal: int = 0,
     ) -> str:
-        """One finished span."""
+        """Make a finished span."""
         # `[event]` would ask the enumeration for its number.
         number = event._value_
         a, b, c, d, e, f, g, h, i, j, k = self._templates[number]

@@ -86,7 +86,7 @@ class TraceCounts:
         return LastRun(boot, sum(written), by_event, lost)
 
     def close(self) -> None:
-        """A clean end: the next run has nothing to report of this one."""
+        """End cleanly, so that the next run has nothing to report about this one."""
         for row in self._rows:
             row.release()
         if self._map is not None and self._file is not None:

@@ -219,7 +219,7 @@ class Traces:
         self.add(SpanEvent.PUBLISH, [span])
 
     def flush_all(self) -> None:
-        """Flush everything, also what other parts collect."""
+        """Flush all spans, including those that other parts collect."""
         for collect in list(self.flushing.values()):
             collect()
         self.flush()
@@ -307,7 +307,7 @@ class Traces:
 
 
 def open_traces(settings: Settings, metrics: Metrics) -> Traces:
-    """As configured."""
+    """Make the exporters and files that the settings ask for."""
     traces = settings.traces
     folder = traces.folder or settings.state_dir / "traces"
     return Traces(traces, settings.identity, folder, metrics)

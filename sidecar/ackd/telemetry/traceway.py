@@ -71,7 +71,7 @@ class Output(Protocol):
     """Where an exporter writes; used by its thread only."""
 
     def open(self) -> None:
-        """Called first. Raises OSError."""
+        """Open the output, before the first batch. Raises OSError."""
 
     def put(self, batch: TraceBatch) -> int:
         """Write a batch; returns how many of its spans were refused. Raises OSError,
@@ -82,7 +82,7 @@ class Output(Protocol):
         """Called after each batch, and now and then. Raises OSError."""
 
     def close(self) -> None:
-        """No more comes. Raises OSError."""
+        """Close the output after the last batch. Raises OSError."""
 
 
 Done = Callable[[TraceBatch, int], None]
@@ -193,7 +193,7 @@ class FileOutput:
         self._files.recover()
 
     def put(self, batch: TraceBatch) -> int:
-        """One line, one gzip member."""
+        """Write the batch as one line in one gzip member."""
         self._files.write(batch.member(), _now_ms())
         return 0
 

@@ -1,4 +1,4 @@
-"""What was accepted to be published later: the answer, and where to ask what became of it."""
+"""Messages in the outbox: the answer to a publish that accepted one, and the status of each."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class OutboxList(Struct, frozen=True):
 
 
 def view(accepted: Accepted) -> dict[str, object]:
-    """An accepted message, as it is answered."""
+    """Make the answer for an accepted message."""
     url = f"/v1/outbox/{quote(accepted.broker, safe='')}/{accepted.number}"
     return {"outbox_id": accepted.id, "due_ms": accepted.due_ms, "status_url": url}
 

@@ -18,7 +18,7 @@ READ = (
     "Ackd-Tombstone",
     "Ackd-Headers",
 )
-"""What a message that is published has."""
+"""Headers that describe the message to publish."""
 PASSED = (
     "Ackd-Worker",
     "Ackd-Id",

@@ -41,7 +41,7 @@ from ackd.ports import Headers, Outgoing, Stored
 BATCH_MAX = 1000
 KEY_CHARS_MAX = 255
 _HEADER_PREFIX = own_headers.HEADER_PREFIX
-# Passed on as they are: tracing, and CloudEvents in binary mode.
+# ackd passes these on unchanged: tracing, and CloudEvents in binary mode.
 _THROUGH = (b"traceparent", b"tracestate")
 _CE = b"ce-"
 _FORM = "application/x-www-form-urlencoded"
@@ -186,7 +186,7 @@ def _message(topic: str, body: MessageBody, at: str) -> Outgoing:
 
 
 def _value(body: MessageBody, at: str) -> bytes | None:
-    """Its bytes; None only if it says so itself."""
+    """Return the bytes of the value, and None only for a tombstone."""
     given = [name for name in ("json", "text", "base64") if getattr(body, name) is not UNSET]
     if len(given) > 1:
         raise field_errors([(at, f"Only one of {', '.join(given)} may hold the value.")])
@@ -226,7 +226,7 @@ def _is_utf8(raw: bytes) -> bool:
 
 
 def _events(call: HandlerCall) -> list[Outgoing]:
-    """A batch of events, each stored as it stands."""
+    """Read a batch of events; ackd stores each as it is."""
     try:
         raws = _EVENTS.decode(call.body)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -314,7 +314,7 @@ def _headers(
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             faults.append(("header:Ackd-Headers", f"Not a JSON list of pairs: {error}."))
     kind = call.request.headers.get("Content-Type", "")
-    # What curl sends when nobody chose a type says nothing about the message.
+    # curl sends this type by default, so it says nothing about the message.
     if kind and not kind.startswith(_FORM):
         pairs.append(("content-type", kind.encode("utf-8", "surrogateescape")))
     for name, value in call.request.fields():

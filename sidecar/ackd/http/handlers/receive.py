@@ -38,7 +38,7 @@ from ackd.http.server.service import HandlerCall
 FORMS = Negotiator([JSON, OCTETS, CE_BATCH, CE_JSON])
 # Forms with room for one message only.
 ONE = frozenset({OCTETS, CE_JSON})
-# In all but JSON the results of a joined call stand in one header line.
+# In all forms but JSON, one header line has the results of a joined call.
 HEADER_SETTLE_MAX = 100
 SLOW_READERS = "unread-answers"
 _SERVER_ERRORS = 500
@@ -134,7 +134,7 @@ async def _settle_and_wait(
     if call.connection.limits.unread.full:
         return await engine.settle(items), Received([], limited_by=SLOW_READERS)
     if call.connection.transport is None:
-        # The sender has hung up already: its settles count all the same.
+        # The client has hung up already. Its settles count all the same.
         return await engine.settle(items), Received([])
     asking = engine.settle_and_receive(items, name, request)
     return await listening(call, asking, ([], Received([])))

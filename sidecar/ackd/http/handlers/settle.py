@@ -30,7 +30,7 @@ _SETTLE = BodyDecoder(SettleBody)
 
 
 def settle_items(service: Service, items: Sequence[Item]) -> list[SettleItem]:
-    """The engine's items. Raises BadParameterError on too many."""
+    """Make the engine's items of the request's. Raises BadParameterError if there are too many."""
     most = service.settings.settle_max
     if len(items) > most:
         raise field_errors([("/items", f"At most {most} items in one request.")])

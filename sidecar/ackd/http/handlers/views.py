@@ -27,7 +27,7 @@ def _plain(value: object) -> object:
 
 
 def as_json(value: object, status: int = 200) -> Reply:
-    """An answer out of plain values."""
+    """Make a JSON answer of plain values."""
     return Reply(orjson.dumps(value, default=_plain, option=orjson.OPT_NON_STR_KEYS), status=status)
 
 

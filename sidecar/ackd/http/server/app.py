@@ -50,13 +50,13 @@ _CLOSING = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.REQUEST_ENTITY_TOO_
 # What these answer, a page that links to it may show (it can't read it); they change nothing.
 OPEN_TO_PAGES = frozenset({"health", "documents"})
 SITES = frozenset({"none", "same-origin"})
-"""An address that somebody typed, and a page that came from here."""
+"""Requests for an address that somebody typed, and requests of pages that this port served."""
 NAMES_KEPT = 64
 STREAM_HEADER = "Ackd-Worker"
 
 
 class Pages:
-    """Looks at the requests to one port without a token. `names` None: by any name."""
+    """Refuses web pages at one port without a token. `names`: allowed host names, None = any."""
 
     def __init__(self, names: Iterable[str] | None = None) -> None:
         self._names = None if names is None else frozenset(each.lower() for each in names)
@@ -128,7 +128,7 @@ class App:
         self.service = service
         self.token = token
         self.limits = limits
-        # Without a token: who is refused for being a web page. The listener tells the names.
+        # Refuses web pages if there is no token. The listener sets the host names.
         self.pages = Pages()
         self.router = Router(route for route in routes if port in route.ports)
         self.server = Server(self.handle, limits)
@@ -168,8 +168,8 @@ class App:
         return reply
 
     def _admit(self, request: Request, route: Route) -> None:
-        """Who may call, and when. Raises UnauthorizedError, ForbiddenError, StartingError, and
-        BadParameterError of a stream.
+        """Check that the caller may use this route now. Raises UnauthorizedError, ForbiddenError,
+        StartingError, and for a stream BadParameterError.
         """
         if self.service.starting:
             raise StartingError
@@ -203,7 +203,7 @@ class App:
         return BodyTooLargeError(f"A body may have {limit} bytes here.", bytes_max=limit)
 
     def _hold(self, call: HandlerCall) -> None:
-        """Look at the announced length before a byte of it is read, and keep room for it."""
+        """Reserve room for the announced length before the server reads the body."""
         _as_is(call.request)
         size = call.request.length
         if size is None or size <= BODY_FREE_BYTES:
@@ -218,7 +218,7 @@ class App:
         call.held = size
 
     async def _read(self, call: HandlerCall, body: Body) -> bytes:
-        """The body. A chunked one has no length before its end, so its room grows with it."""
+        """Read the body. The length of a chunked body shows at its end, so its room grows."""
         request = call.request
         if request.headers.get("Expect", "").lower() == "100-continue":
             transport = request.connection.transport
@@ -242,7 +242,7 @@ class App:
     # --- counting ---------------------------------------------------------------------------------
 
     def _count(self, method: str, route: Route | None, status: int, seconds: float) -> None:
-        """Counts are kept in a plain dictionary and handed to Prometheus when it asks."""
+        """Count a request in a plain dictionary, from which a scrape fills the metrics."""
         name = route.path if route is not None else "-"
         key = (method if route is not None else "-", name, status)
         self._counted[key] = self._counted.get(key, 0) + 1
@@ -260,7 +260,7 @@ class App:
 
 
 def _as_is(request: Request) -> None:
-    """Nothing is unpacked: a small body could become huge. Raises UnsupportedMediaTypeError."""
+    """Refuse compressed bodies: a small one could become huge. Raises UnsupportedMediaTypeError."""
     if request.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise UnsupportedMediaTypeError("Bodies are read as they are: no Content-Encoding.")
 

@@ -10,7 +10,7 @@ from ackd.config.units import KIB
 from ackd.errors import BadBodyError
 
 UNREAD_BYTES_MAX = 128 * KIB
-"""More than this that nobody took pauses the socket."""
+"""If the handler has left more bytes than this, the connection pauses its socket."""
 LINE_BYTES_MAX = 1 * KIB
 """Bound of a chunk's size line with its extensions, or of one trailer field."""
 TRAILERS_BYTES_MAX = 8 * KIB
@@ -42,7 +42,7 @@ class Body:
 
     @property
     def broken(self) -> bool:
-        """Whether its end can't be found any more."""
+        """Whether the connection can no longer find the end of the body."""
         return self._error is not None
 
     def feed(self, data: bytes) -> bytes:
@@ -135,7 +135,7 @@ class Chunked(Body):
         return data[at:] if self.done and not self.broken else b""
 
     def _unfinished(self, line: bytes) -> None:
-        """The start of a line; what can't become one is refused at once."""
+        """Keep the start of a line; refuse at once what can't become a line."""
         if len(line) >= LINE_BYTES_MAX or b"\n" in line or (self._ended and line != b"\r"):
             self.fail()
         else:

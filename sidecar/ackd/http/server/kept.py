@@ -13,7 +13,7 @@ from ackd.api.messages import Delivery, Engine, Unsettled
 
 
 class Releasing(Protocol):
-    """What counts open leases, and releases them."""
+    """The service: counts open leases, and releases them."""
 
     @property
     def engine(self) -> Engine: ...
@@ -28,7 +28,7 @@ class Kept:
         self._unsettled: dict[str, Unsettled] = {}
 
     def add(self, name: str, messages: Sequence[Delivery]) -> None:
-        """These messages are being delivered on this connection."""
+        """Keep the leases of messages that are being delivered on this connection."""
         if name not in self._unsettled:
             self._unsettled[name] = self._service.engine.unsettled(name)
         self._unsettled[name].add(messages)
@@ -39,7 +39,7 @@ class Kept:
         return any(each.count() for each in self._unsettled.values())
 
     def close(self, *, lost: bool) -> None:
-        """The connection has ended; `lost`: the client or the network ended it."""
+        """End with the connection; release the leases if client or network ended it (`lost`)."""
         for each in self._unsettled.values():
             if lost:
                 self._service.release(each.leases())

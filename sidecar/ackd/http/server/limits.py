@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from ackd.config.units import KIB, MIB
 
-# A body below this is not counted: the connection's own buffer holds it anyway.
+# The budget does not count a smaller body: the connection's own buffer holds it anyway.
 BODY_FREE_BYTES = 64 * KIB
 # A head below this is not counted either. One of the budget is in memory as bytes, as text and in
 # parts.

@@ -111,7 +111,7 @@ class Listener:
         return server
 
     def address(self, port: Port) -> Address:
-        """Where a port really listens (its settings may say port 0)."""
+        """Return the address at which a port listens; the settings may say port 0."""
         bound = self._sockets[port].sockets[0]
         if bound.family == socket.AF_UNIX:
             return UnixAddress(bound.getsockname())

@@ -24,7 +24,7 @@ _END = 2
 _LINE_PARTS = 3
 _LENGTH_DIGITS_MAX = 15
 _TEXT = bytes((0x09, *range(0x20, 0x7F), *range(0x80, 0x100)))
-"""What may stand in a line; all else of a head is the ends of its lines."""
+"""The characters that a line may have; the rest of a head are the ends of its lines."""
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
 _METHODS = frozenset({"GET", "POST"})
 _TOO_NEW = frozenset({"HTTP/2", "HTTP/2.0", "HTTP/3", "HTTP/3.0"})
@@ -75,7 +75,7 @@ class Headers(Mapping[str, str]):
 
 
 class Connected(Protocol):
-    """What handlers and answers ask of the connection of a request."""
+    """The connection of a request, as handlers and replies see it."""
 
     limits: Limits
     transport: asyncio.Transport | None
@@ -146,7 +146,7 @@ class Request:
         self.path = target
 
     def _framing(self, first: dict[str, str], more: dict[str, list[str]]) -> None:
-        """How the body ends; a head that says it twice is refused."""
+        """Find out how the body ends; refuse a head that says it twice."""
         self.length: int | None = None
         self.chunked = False
         if "host" in more or ("host" not in first and not self.http10):

@@ -1,4 +1,4 @@
-"""The table of routes: what is served, by whom, and how it is documented, all in one."""
+"""The table of routes: what the server serves, which handler serves it, and its documentation."""
 
 from __future__ import annotations
 

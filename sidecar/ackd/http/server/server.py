@@ -135,11 +135,11 @@ class Connection(asyncio.BufferedProtocol):
         """A client that will send nothing more counts as gone: the transport closes."""
 
     def pause_writing(self) -> None:
-        """The reader is slow."""
+        """Note that the client reads slower than the server writes."""
         self.writing_paused = True
 
     def resume_writing(self) -> None:
-        """The reader took most of it."""
+        """Note that the client has read most of what was written."""
         self.writing_paused = False
         if self._drain is not None and not self._drain.done():
             self._drain.set_result(None)
@@ -174,7 +174,9 @@ class Connection(asyncio.BufferedProtocol):
     # --- requests out of bytes --------------------------------------------------------------------
 
     def _cut(self) -> Request | AckdError | None:
-        """The next request, why the bytes can't be one, or None while its head is incomplete."""
+        """Return the next request, an error if the bytes can't be one, or None while its head is
+        incomplete.
+        """
         data = self._rest
         if data[0] in _NEWLINES:
             data = self._rest = data.lstrip(_NEWLINES)
@@ -427,7 +429,7 @@ class Connection(asyncio.BufferedProtocol):
             self.end()
 
     def _idle_s(self) -> float:
-        """Seconds that the connection may be idle; a new one as long as for a head at least."""
+        """Seconds that the connection may be idle; a new one may at least as long as for a head."""
         limits = self.limits
         keepalive_s = limits.keepalive_timeout_s
         return keepalive_s if self._asked else max(keepalive_s, limits.head_timeout_s)

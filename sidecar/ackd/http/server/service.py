@@ -1,4 +1,4 @@
-"""What all handlers share, and what one of them is called with."""
+"""The state that all handlers share (`Service`), and one request of a handler (`HandlerCall`)."""
 
 from __future__ import annotations
 
@@ -62,12 +62,12 @@ class Service:
         return known
 
     def abandon(self, received: Received) -> None:
-        """Give back the leases of an answer that nobody got a byte of (R21)."""
+        """Release the leases of an answer if the client got no byte of it (R21)."""
         if received.messages:
             self._spawn(self._abandon(received))
 
     def release(self, leases: Sequence[str]) -> None:
-        """Release the leases of a client that has left and had asked for that; uncounted."""
+        """Release, uncounted, the leases of a client that has left and had asked for that."""
         if leases:
             self._spawn(self._release(leases))
 
