@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 FUNCTION_LINES_MAX = 70
-ARRAYS = ("origin", "slot", "line", "before", "sent_", "old")
+ARRAYS = ("origin", "slot", "line", "before", "sent_", "old", "meta")
 """What the scripts call an array whose places have names in `ackd.store.scripts`."""
 _COMMENT_OR_TEXT = re.compile(r"--\[\[.*?\]\]|--[^\n]*|\"(?:\\.|[^\"\\\n])*\"", re.DOTALL)
 _WORD = re.compile(r"\b(function|if|do|repeat|end|until)\b")

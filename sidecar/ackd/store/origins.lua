@@ -29,7 +29,7 @@ local Origins = { used = false }
 local ORIGIN = SLOT .. "I7I4I8I6B" -- the slot as it was, generation, retry copy, closed_ms, claimed
 local KEYED, LINE = ">I6I8I8", ">I8I8I4"
 
-local function make_origins() -- tidy: long-function -- it only holds the functions, until the first need
+local function make_origins() -- tidy: long-function -- it only holds the functions, until the first need; five makers cost a call with one item 6 % more
 Origins.of = function(offset)
   local origin = Origins.map[offset]
   if origin == nil then
@@ -59,6 +59,16 @@ end
 Origins.packed = function(origin)
   local raw = pack(ORIGIN, unpack(origin, 1, 12))
   return origin[Origin.KEY] == 0 and raw or raw .. pack(KEYED, origin[Origin.KEY], origin[Origin.BEFORE], origin[Origin.AFTER])
+end
+
+-- A message moves to the retry topic: its lease goes on in this origin record (`copies.send`). The slot's fence.
+Origins.move = function(offset, key, generation, origin)
+  local old = Origins.of(offset)
+  if old then Origins.leave(offset, old) else Origins.count = Origins.count + 1 end
+  origin[Origin.GENERATION] = generation
+  Origins.set(offset, origin)
+  if key ~= 0 then Origins.block(offset, origin, key) end
+  return generation
 end
 
 -- --- key queues (core/record/copies.py)
@@ -117,7 +127,7 @@ Origins.leave = function(offset, origin)
   end
 end
 
-local function behind(offset, line)
+Origins.behind = function(offset, line)
   local first = Origins.of(line[Line.FIRST])
   answer(Outcome.BEHIND, State.SENDING, 0, line[Line.FIRST], first[Origin.CLAIMED] == 1 and first[Origin.COPY_OFFSET] + 1 or 0,
     first[Origin.CLAIMED] == 1 and first[Origin.COPY_PARTITION] or 0, 0, offset)
@@ -125,8 +135,72 @@ end
 
 Origins[Verb.ASK_BLOCKER] = function(offset, _, _, _, key)
   local line = Origins.line(key)
-  if line then return behind(offset, line) end
+  if line then return Origins.behind(offset, line) end
   answer(Outcome.FINISHED, State.READY, 0, 0, 0, 0, 0, offset)
+end
+
+-- A message in an origin record is settled or looked at (`copies.settle`). `phase`, `state` and what follows
+-- are the slot's, which only stands for the record.
+Origins.settle = function(verb, offset, fence, rollback_epoch, attempt, arg, counted, over, phase, state, s_attempt, s_fence, when_ms, first)
+  local origin = Origins.of(offset)
+  if not origin or verb == Verb.LOOK_UP and origin[Origin.CLAIMED] == 1 then
+    answer(over and phase == Phase.ACKED and Outcome.UNREPAIRED or Outcome.LOST,
+      over and State.FINISHED or state, s_attempt, s_fence, when_ms, first, 0, offset)
+    return true
+  end
+  local there, releases, s_rollback_epoch = over and State.FINISHED or State.SENDING
+  state, s_attempt, releases, s_fence, s_rollback_epoch, when_ms, first = unpack(origin, 1, 7)
+  local outcome, what, late = nil, 0, 0
+  phase = state
+  if state == State.FINISHED then
+    phase = Phase.ACKED
+  elseif state == State.READY or state == State.LEASED and when_ms <= now then
+    -- READY: made again, without its lease.
+    if state == State.LEASED then phase = Phase.EXPIRED end
+    if origin[Origin.CLAIMED] == 0 and verb ~= Verb.LOOK_UP and (verb ~= Verb.EXTEND or counted == 1)
+        and rollback_epoch ~= h_rollback_epoch and now < repair_until then
+      outcome = Outcome.UNREPAIRED -- its copy was perhaps claimed, and a rollback erased that
+    end
+  end
+  if phase ~= Phase.ACKED and (fence ~= s_fence or rollback_epoch ~= s_rollback_epoch) then
+    phase = rare().seen_by(verb, phase, fence, rollback_epoch, s_fence, s_rollback_epoch, h_rollback_epoch, fence_floor, now < repair_until)
+  end
+  if verb == Verb.LOOK_UP then
+    outcome, late = rare().look_outcome(phase)
+  elseif not outcome then
+    outcome, what = byte(T, (phase * 16 + verb) * 2 + 1, (phase * 16 + verb) * 2 + 2)
+    if origin[Origin.CLAIMED] == 1 and (what % 2 == 1 or phase == Phase.WAITING or phase == Phase.RELEASED) then
+      outcome, what = Outcome.LOST, 0
+    end
+  end
+  local target = (what - what % 2) / 2
+  if what % 2 == 1 then
+    if phase == Phase.EXPIRED then late = 1 end
+    if target == State.FINISHED then
+      s_fence = Origins.acked(offset, origin)
+    else
+      if verb == Verb.EXTEND then h_fence = max(h_fence, fence) end
+      s_attempt, releases, s_fence, s_rollback_epoch, when_ms, first = rare().changed(verb, fence, rollback_epoch, attempt,
+        arg, 0, counted, s_attempt, releases, s_fence, s_rollback_epoch, when_ms, first, now, h_rollback_epoch)
+      origin[Slot.STATE], origin[Slot.ATTEMPT], origin[Slot.RELEASES], origin[Slot.FENCE], origin[Slot.ROLLBACK_EPOCH], origin[Slot.WHEN_MS], origin[Slot.FIRST_S] =
+        target, s_attempt, releases, s_fence, s_rollback_epoch, when_ms, first
+      Origins.set(offset, origin)
+    end
+  end
+  answer(outcome, target == State.FINISHED and target or there, s_attempt, s_fence, when_ms, first, late, offset)
+  return true
+end
+
+-- An ack like any other from here on; only the retry copy still has to be told. The fence to answer.
+Origins.acked = function(offset, origin)
+  origin[Slot.STATE] = State.FINISHED
+  Origins.set(offset, origin)
+  Origins.leave(offset, origin)
+  odd[offset] = false
+  odd_gone[#odd_gone + 1] = number(offset)
+  if offset >= watermark then finish(offset) end
+  if E.any then E.over[offset] = true end
+  return origin[Origin.GENERATION]
 end
 
 Origins.close = function(offset, origin)
@@ -167,7 +241,7 @@ Origins[Verb.CLOSE] = function(offset, fence, _, partition, arg)
 end
 
 -- What is answered about a retry copy without a origin record.
-local function unknown(offset, fence, rollback_epoch, counted)
+Origins.unknown = function(offset, fence, rollback_epoch, counted)
   if fence <= fence_floor then return Outcome.FINISHED, 0 end
   if rollback_epoch == h_rollback_epoch then return counted == 1 and Outcome.REFUSED or Outcome.LOST, 0 end
   if now < repair_until then return Outcome.HELD, repair_until end
@@ -176,6 +250,46 @@ local function unknown(offset, fence, rollback_epoch, counted)
     if value % (weight * 2) < weight then return Outcome.HELD, now + Bound.UNKNOWN_AGAIN_MS end
   end
   return Outcome.LOST, 0, true
+end
+
+-- Whether a repair finished this offset, and nobody knows how (core/record/doubt.py).
+Origins.in_doubt = function(offset)
+  return not Origins.missing and not Origins.of(offset)
+end
+
+-- The phase that an owner's move finds, and when it may ask again: 0 = now, -1 = the move is refused.
+Origins.held_move = function(verb, phase, fence, attempt, arg, s_fence, s_attempt)
+  if verb == Verb.MARK_DEAD then
+    if fence ~= s_fence then
+      phase = Phase.READY -- as if there were nothing to mark
+    elseif s_attempt < attempt then
+      return phase, -1
+    end
+  end
+  if phase == Phase.DEAD or phase == Phase.SENDING then return phase, 0 end
+  if verb == Verb.MOVE_TO_RETRY and phase == Phase.READY then
+    -- Never delivered: it moves only after others of its key (R19).
+    if arg ~= 0 and now < repair_until then return phase, repair_until end
+    if arg == 0 or not Origins.line(arg) then phase = Phase.FORGOTTEN end -- as if there were nothing to move
+  elseif phase == Phase.READY or verb == Verb.PLACE_COPY then
+    return phase, 0
+  elseif now < repair_until then
+    return phase, repair_until
+  elseif verb == Verb.MARK_DEAD and phase == Phase.EXPIRED and now < grace_until then
+    return phase, grace_until
+  end
+  return phase, 0
+end
+
+-- An ack of a message that is over, and nobody knows how: it becomes an ack (`doubt.settle`).
+Origins.doubted = function(offset, fence, s_attempt, s_fence, when_ms, first)
+  if now < repair_until then
+    answer(Outcome.UNREPAIRED, State.FINISHED, s_attempt, s_fence, when_ms, first, 0, offset)
+  else
+    Origins.acked_as(offset, false, fence + 1)
+    answer(Outcome.ACKED, State.FINISHED, s_attempt, fence + 1, when_ms, first, 0, offset)
+  end
+  return true
 end
 
 -- When a retry copy may ask again for an unclaimed origin record; 0 = now.
@@ -189,7 +303,7 @@ end
 Origins[Verb.CLAIM] = function(offset, fence, rollback_epoch, partition, place, counted, attempt)
   local origin = Origins.of(offset)
   if not origin then
-    local outcome, when_ms, known = unknown(offset, fence, rollback_epoch, counted)
+    local outcome, when_ms, known = Origins.unknown(offset, fence, rollback_epoch, counted)
     if known then
       -- From here on it is known where the message is: leases of before are over.
       Origins.count = Origins.count + 1
@@ -218,7 +332,7 @@ Origins[Verb.CLAIM] = function(offset, fence, rollback_epoch, partition, place, 
   else
     if origin[Origin.CLAIMED] == 0 then
       local line = origin[Origin.KEY] ~= 0 and Origins.line(origin[Origin.KEY])
-      if line and line[Line.FIRST] ~= offset then return behind(offset, line) end
+      if line and line[Line.FIRST] ~= offset then return Origins.behind(offset, line) end
       at_ms = held_until(state, origin[Slot.WHEN_MS])
       if at_ms ~= 0 then
         outcome = Outcome.HELD

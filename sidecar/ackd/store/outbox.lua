@@ -13,11 +13,11 @@ local RESULT, RESULT_AT, TICKET, TICKET_AT = BASE .. "r", BASE .. "s", BASE .. "
 local PRUNE_MAX, RUN_NUMBERS = 100, 1000000000
 local run = table.remove(ARGV)
 
-local meta = call("HMGET", META, "n", "c", "t", "o", "u", "b", "q", "z", "h")
-local last, clock, term = tonumber(meta[1] or 0), tonumber(meta[2] or 0), tonumber(meta[3] or 0)
-local owner, until_ms, bytes = meta[4] or "", tonumber(meta[5] or 0), tonumber(meta[6] or 0)
-local asker, asked = meta[7] or "", tonumber(meta[8] or 0)
-if meta[9] ~= run and last > 0 then last = last + RUN_NUMBERS end
+local meta = call("HMGET", META, --[[OUTBOX]] nil)
+local last, clock, term = tonumber(meta[Outbox.LAST] or 0), tonumber(meta[Outbox.CLOCK] or 0), tonumber(meta[Outbox.TERM] or 0)
+local owner, until_ms, bytes = meta[Outbox.OWNER] or "", tonumber(meta[Outbox.UNTIL] or 0), tonumber(meta[Outbox.BYTES] or 0)
+local asker, asked = meta[Outbox.ASKER] or "", tonumber(meta[Outbox.ASKED] or 0)
+if meta[Outbox.RUN] ~= run and last > 0 then last = last + RUN_NUMBERS end
 local time = call("TIME")
 local now = math.max(clock, time[1] * 1000 + math.floor(time[2] / 1000))
 local what = ARGV[1]

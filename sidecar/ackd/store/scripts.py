@@ -45,6 +45,19 @@ _NUMBERS: dict[str, dict[str, int]] = {
 _SLOT = [each.name.upper() for each in fields(slot.Slot)]
 _ORIGIN = [*_SLOT, *state.ORIGIN_FIELDS]
 
+_OUTBOX = {
+    "LAST": "n",
+    "CLOCK": "c",
+    "TERM": "t",
+    "OWNER": "o",
+    "UNTIL": "u",
+    "BYTES": "b",
+    "ASKER": "q",
+    "ASKED": "z",
+    "RUN": "h",
+}
+"""Fields of an outbox's head, in the order in which `outbox.lua` reads them."""
+
 
 def _places(names: Iterable[str]) -> dict[str, int]:
     """Where each is in an array of Lua."""
@@ -55,6 +68,7 @@ _NUMBERS |= {
     "Slot": _places(_SLOT),
     "Origin": _places(_ORIGIN),
     "Line": _places(("FIRST", "LAST", "COUNT")),
+    "Outbox": _places(_OUTBOX),
     # Verbs are asked for by their range, in the order of `transitions.Verb`.
     "Verbs": {
         "SETTLE_FIRST": min(OF_VERB),
@@ -77,6 +91,7 @@ _ENUMS: tuple[type[IntEnum], ...] = (
 _NUMBERS |= {enum.__name__: {m.name: int(m) for m in enum} for enum in _ENUMS}
 _NAME = re.compile(r"\b(" + "|".join(_NUMBERS) + r")\.([A-Z_]+)\b")
 _TABLE = "--[[TABLE]] nil"
+_HEAD = "--[[OUTBOX]] nil"
 
 _SETS: dict[str, Iterable[int]] = {
     "JOURNALED": record.JOURNALED,
@@ -116,6 +131,7 @@ def source(*parts: str) -> str:
     folder = files("ackd.store")
     text = "\n".join((folder / f"{part}.lua").read_text() for part in parts)
     text = _AMONG.sub(_among, text.replace(_TABLE, transitions.lua_table()))
+    text = text.replace(_HEAD, ", ".join(f'"{name}"' for name in _OUTBOX.values()))
     return _NAME.sub(lambda match: str(_NUMBERS[match[1]][match[2]]), text)
 
 

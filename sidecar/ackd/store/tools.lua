@@ -83,3 +83,73 @@ local function save(key, page, unit, gap)
     while at <= hi and not d[at] do at = at + 1 end
   end
 end
+
+-- When the owner may ask for a grant again; 0 = now (`PartitionRecord.held_until`).
+local function held_grant(phase, when_ms, now, repair_until, grace_until)
+  if phase == Phase.DEAD or phase == Phase.SENDING then return 0 end
+  if now < repair_until then return repair_until end
+  if phase == Phase.EXPIRED and now < grace_until then return grace_until end
+  return (phase == Phase.LEASED or phase == Phase.WAITING and when_ms > now) and when_ms or 0
+end
+
+-- Functions that grants and ordinary acks do not need: made at the first need, as making them costs each call of
+-- the script.
+local Rare = {}
+
+local function rare()
+if Rare.seen_by then return Rare end
+
+-- The phase of an offset that is over, and whether its origin record decides. `early`: before the end of a
+-- repair, with a lease from before the rollback.
+Rare.over_phase = function(verb, offset, early, odd, odd_cleared, base)
+  local score = odd[offset]
+  if score == nil then
+    score = not odd_cleared and call("ZSCORE", base .. "x", number(offset))
+  end
+  if score then return Phase.GONE, score % 8 == Finish.SENT end
+  -- Perhaps its origin record has to be restored yet (`origin.decides`).
+  return Phase.ACKED, early and verb > Verb.ACK and verb <= Verbs.SETTLE_LAST
+end
+
+-- The phase as this token sees it, which is not the slot's (`PartitionRecord.seen_by`).
+Rare.seen_by = function(verb, phase, fence, rollback_epoch, s_fence, s_rollback_epoch, h_rollback_epoch, fence_floor, repairing)
+  -- The newest token there is counts when the store forgot its grant (R9): then it has the larger
+  -- fence, and the slot was not granted after the last possible rollback.
+  if phase ~= Phase.DEAD and fence > s_fence and fence > fence_floor
+      and not (phase == Phase.LEASED and s_rollback_epoch == h_rollback_epoch and rollback_epoch ~= h_rollback_epoch) then
+    return repairing and Phase.FORGOTTEN or verb == Verb.LOOK_UP and Phase.GONE or Phase.EXPIRED
+  end
+  -- (For a FINISH as if there were nothing to finish: it is not over.)
+  return verb == Verb.FINISH and Phase.READY or Phase.GONE
+end
+
+-- The slot after a settle that does not finish the message, MARK_DEAD or PLACE_COPY.
+Rare.changed = function(verb, fence, rollback_epoch, attempt, arg, group, counted, s_attempt, releases, s_fence,
+    s_rollback_epoch, when_ms, first, now, h_rollback_epoch)
+  if verb == Verb.EXTEND then
+    -- A repair (not counted) gives a forgotten lease back and never shortens a known one.
+    local from = counted == 0 and fence == s_fence and when_ms or 0
+    return attempt, releases, fence, rollback_epoch, max(from, now + arg), first == 0 and floor(now / 1000) or first
+  elseif verb == Verb.PLACE_COPY then
+    return attempt, releases, fence, h_rollback_epoch, arg == 0 and now or arg, group == 0 and floor(now / 1000) or group
+  end
+  if (In.UNCOUNTED(verb) or In.COUNT_ASKED(verb) and counted == 0) and releases < Bound.RELEASES_MAX then
+    releases, s_attempt = releases + 1, max(s_attempt - 1, 0)
+  end
+  when_ms = In.DELAYED(verb) and now + arg or In.AT_ONCE(verb) and now or 0
+  return s_attempt, releases, s_fence, s_rollback_epoch, when_ms, first
+end
+
+-- What a look answers, and whether the lease has run out.
+Rare.look_outcome = function(phase)
+  if phase == Phase.ACKED then return Outcome.ALREADY_ACKED, 0 end
+  if phase == Phase.LEASED then return Outcome.HELD, 0 end
+  if phase == Phase.EXPIRED then return Outcome.HELD, 1 end
+  if phase == Phase.WAITING then return Outcome.RETRYING, 0 end
+  if phase == Phase.RELEASED then return Outcome.RELEASED, 0 end
+  if phase == Phase.DEAD then return Outcome.DEAD, 0 end
+  return phase == Phase.FORGOTTEN and Outcome.UNREPAIRED or Outcome.LOST, 0
+end
+
+return Rare
+end
