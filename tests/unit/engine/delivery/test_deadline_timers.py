@@ -1,50 +1,22 @@
 """One timer for all that falls due: it wakes with the next deadline, and scans nothing."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 
 import pytest
 
-from ackd.core.ids import LedgerKey
 from ackd.core.ledger.entry import EntryStatus
 from ackd.core.ledger.send_back import Rules
 from ackd.core.record.transitions import Verb
-from ackd.engine.base.spill_file import Stub
 from ackd.engine.base.tasks import Tasks
-from ackd.engine.control.lease_change import LeaseTimeChange
 from ackd.engine.delivery.deadline_timers import IDLE_MS, JOURNAL_MS, UPKEEP_MS, DeadlineTimers
 from ackd.engine.delivery.dispatcher import Dispatcher
 from ackd.engine.delivery.window_pressure import WindowPressure
 from ackd.engine.partition.partition import Partition, Policy
-from ackd.engine.retry.body_spill import BodySpill
-from ackd.engine.retry.claims import CopyClaims
-from ackd.engine.retry.key_queues import KeyQueues
-from ackd.ports import Member, Record
+from ackd.ports import Member
+from tests.unit.engine.copies import copies
 from tests.unit.engine.world import LEASE_MS, NAME, World
-
-
-class NoSpill:
-    """A disk without room."""
-
-    taken = 0
-
-    async def write(self, records: Sequence[Record]) -> list[Stub] | None:
-        del records
-        return None
-
-    async def read(self, stubs: Sequence[Stub]) -> list[Record]:
-        raise NotImplementedError(stubs)
-
-    def free(self, stub: Stub) -> None:
-        raise NotImplementedError(stub)
-
-    async def close(self) -> None:
-        """Nothing to delete."""
-
-
-async def _no_dead_letters(key: LedgerKey) -> None:
-    raise NotImplementedError(key)
 
 
 @dataclass
@@ -71,12 +43,7 @@ async def scene(world: World) -> AsyncIterator[Scene]:
     dispatcher = Dispatcher(
         state, context, partitions, world.membership, world.notes, world.breaker, None, list
     )
-    bodies = BodySpill(state, context, partitions, NoSpill())
-    queues = KeyQueues(state, context, partitions, world.topics, "retry", lambda *_: None)
-    moved = LeaseTimeChange(state, context, partitions, world.clock.wall_ms, lambda *_: None)
-    claims = CopyClaims(
-        state, context, partitions, world.topics, bodies, queues, moved, _no_dead_letters
-    )
+    bodies, claims = copies(world)
     pressure = WindowPressure(state, context, partitions, lambda: False, lambda: False)
     timers = DeadlineTimers(
         state,
