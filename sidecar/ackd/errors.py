@@ -88,12 +88,6 @@ class UnknownSubscriptionError(NotFoundError):
     type = "unknown-subscription"
 
 
-class UnknownTopicError(NotFoundError):
-    """The broker has no topic of this name."""
-
-    type = "unknown-topic"
-
-
 class UnknownDeadLetterError(NotFoundError):
     """No dead letter has this id, or it is gone."""
 

@@ -33,7 +33,6 @@ ADVICE = {
     "`token_file`.",
     "not-found": "`/openapi.json` lists the addresses. Some are on the admin port only.",
     "unknown-subscription": "`GET /v1/subscriptions` lists the names that are configured here.",
-    "unknown-topic": "Create the topic at the broker, or correct its name.",
     "unknown-dead-letter": "List the dead letters again: this one was redriven, purged or deleted.",
     "unknown-operation": "Check the id. ackd keeps results for a week.",
     "nothing-to-undo": "ackd keeps earlier progress for 24 hours. Seek to positions instead.",
