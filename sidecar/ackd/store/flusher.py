@@ -1,10 +1,11 @@
 """Group commit: one flush in flight per store; what arrives meanwhile goes with the next one.
 
-500 settles in one script call cost the store and this process a twentieth of 500 calls, so requests
-never call the store themselves: they `submit` and wait on a future, or are told. A caller that is
-cancelled therefore never touches a connection. Two more things hang on the single flight: calls of
-an owner get their sequence numbers in the order in which they are sent (`CallStatus.STALE` refuses
-what arrives too late), and an owner hears of replies in the order in which the store decided them.
+500 settles in one script call cost the store and this process a twentieth of 500 calls. So requests
+never call the store themselves: they `submit` and wait on a future, or pass a callback. A caller
+that is cancelled therefore never touches a connection. The single flight gives two more promises.
+Calls of an owner get their sequence numbers in the order in which the flusher sends them
+(`CallStatus.STALE` refuses what arrives too late). An owner hears of replies in the order in which
+the store decided them.
 
 Nothing here reads a clock, so that it runs under a simulated event loop.
 """
@@ -269,8 +270,8 @@ class Flusher:
                 await self._flush(self._flights)
 
     def _without_what_cannot_be_sent(self, refused: list[_Flight]) -> list[_Flight]:
-        """The same flights again, which the store never saw, without the submissions that made
-        them impossible.
+        """Return the flights that the store refused to pack, without the submissions that can't be
+        packed. The store has seen none of them.
 
         One caller's mistake (a number that somebody else wrote, say) must not cost the others their
         answers, and never the task that sends for all.
@@ -335,7 +336,7 @@ class Flusher:
         return taken
 
     def _next(self, handle: LedgerHandle) -> _Submission | None:
-        """A handle's first submission that somebody still wants."""
+        """Return a handle's first submission that was not cancelled; drop those before it."""
         while handle.waiting:
             part = handle.waiting[0]
             if part.future is None or not part.future.cancelled():
@@ -371,7 +372,7 @@ class Flusher:
 
 
 def _parted(flight: _Flight) -> tuple[list[_Flight], list[_Flight]]:
-    """What of a flight can be sent, and what not."""
+    """Split a flight into what can be sent and what can't."""
     call = flight.call
     if _can_be_sent(call):
         return [flight], []
@@ -424,7 +425,7 @@ def _land(flight: _Flight, reply: RecordReply) -> None:
 
 
 def _tell(part: _Submission, answer: RecordReply | StoreError, start: int = 0) -> None:
-    """A mistake in one submitter's code is not the others' problem."""
+    """Call one submitter back; an exception in its code must not reach the others."""
     try:
         part.on_answer(answer, start)
     except Exception:
@@ -457,7 +458,7 @@ def _reject(part: _Submission, error: StoreError) -> None:
 def _resolve(
     future: asyncio.Future[RecordReply], count: int, answer: RecordReply | StoreError, start: int
 ) -> None:
-    """Whoever waited may be gone: an error is not lost then, listeners know."""
+    """Complete a future. Its waiter may be gone; the listener has heard of an error then."""
     if future.done():
         return
     if isinstance(answer, StoreError):

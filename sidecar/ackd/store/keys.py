@@ -1,7 +1,7 @@
 """Names of keys. `{prefix}:v1:{cluster:subscription:topic:partition}:...` for a partition's record.
 
-What stands in the braces is the hash tag, so that Redis Cluster keeps a record's keys on one node
-and an operator can read off whose they are. No key of a record ever has a TTL (R14).
+The text in braces is the hash tag: Redis Cluster keeps all keys of a record on one node, and an
+operator sees whose they are. No key of a record ever has a TTL (R14).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _SAFE = "._-~/+=@"
 
 
 class Keys:
-    """Names below one prefix. What can name many keys is remembered, because building costs."""
+    """Builds key names below one prefix. It caches the names of records: building one is slow."""
 
     def __init__(self, prefix: str) -> None:
         self.base = f"{prefix}:v1:"
@@ -29,7 +29,7 @@ class Keys:
             tag = f"{escape(key.cluster)}:{escape(key.subscription)}"
             name = f"{self.base}{{{tag}:{key.topic_id.hex()}:{key.partition}}}:m"
             if len(self._ledgers) >= LEDGERS_MAX:
-                self._ledgers.clear()  # who asks may have it from a header that somebody made up
+                self._ledgers.clear()  # a forged header may name any number of records
             self._ledgers[key] = name
         return name
 
@@ -43,7 +43,7 @@ class Keys:
 
     @property
     def pattern(self) -> str:
-        """What a walk through all keys looks for: a glob."""
+        """The glob that matches all keys below the prefix."""
         return "".join(f"\\{sign}" if sign in "*?[]\\" else sign for sign in self.base) + "*"
 
     def boots(self, subscription: str) -> str:
@@ -67,7 +67,7 @@ class Keys:
         return f"{self.base}{{seen:{escape(subscription)}}}:m"
 
     def places(self, subscription: str, topic_id: bytes) -> str:
-        """What the places of a topic's messages are kept below; these have a TTL."""
+        """The prefix of the keys with a topic's assigned places; these have a TTL."""
         return f"{self.base}{{places:{escape(subscription)}:{topic_id.hex()}}}:"
 
     def value(self, name: str) -> str:

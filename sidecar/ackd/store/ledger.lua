@@ -1,8 +1,8 @@
--- ledger, 8: read the call and the record's head, refuse what has no business here, decide the items
--- in order, then write.
+-- ledger, 8: read the call and the record's head, refuse calls of a wrong owner, term, run or layout, decide
+-- the items in order, then write.
 --
--- Everything is decided on copies in memory; writing starts when nothing can be refused any more
--- (R13), and what could make a write fail (memory, a slot on the move) fails at the first one.
+-- The script decides on copies in memory. It writes only when it can refuse nothing any more (R13); a server
+-- without memory, or a hash slot that moves, makes the first write fail.
 --
 -- Lua allows a function 60 locals of the functions around it, and `apply` has them: no `floor` here.
 
@@ -101,7 +101,7 @@ for c, page in pairs(filled) do
     if at == stop then full[#full + 1] = c end
   end
 end
--- Many at once are asked for in one go: sparse numbering fills chunks that never had a slot.
+-- One command asks for all of them: with sparse numbering most filled chunks never had a slot.
 if full[2] and not all_listed then ask_listed("s", full) end
 for _, c in ipairs(full) do
   if listed("s" .. c) then
@@ -223,7 +223,7 @@ return pack(REPLY, CallStatus.OK, now, version, h_rollback_epoch, epoch, h_term,
   count) .. table.concat(results) .. entries
 end
 
--- --- all calls of a flush, one after the other; one that fails leaves the others alone
+-- --- all calls of a flush in order; an error in one does not touch the others
 local replies, texts = {}, {}
 for at = #KEYS + 1, #ARGV do
   local number_, reported = unpack_(">I2c" .. #ARGV[at] - 2, ARGV[at])

@@ -158,7 +158,7 @@ class MemoryStore:
         return Members(now_us // 1000, seen, superseded, live)
 
     async def forget(self, subscription: str, name: str, boot: int) -> None:
-        """Remove an entry if it is still of that boot."""
+        """Remove a member's entry unless a newer boot has written it."""
         members = self.data.members.get(subscription, {})
         entry = members.get(name)
         if entry is not None and entry.boot == boot:
@@ -173,7 +173,7 @@ class MemoryStore:
     async def take(
         self, subscription: str, wanted: int, rate_per_s: float, burst: int
     ) -> TokensTaken:
-        """Decided by this process's clock."""
+        """Take by this process's clock."""
         now_us = self._now_us()
         bucket = self.data.buckets.get(subscription) or Bucket(burst, now_us)
         self.data.buckets[subscription], taken = bucket.take(wanted, rate_per_s, burst, now_us)
@@ -218,7 +218,7 @@ class MemoryStore:
         self.data.values.pop(name, None)
 
     def troubles(self) -> list[Condition]:
-        """A memory store can't keep the promise across a restart; say so."""
+        """Warn the operator: this store forgets everything at a restart."""
         return [Condition("store-memory", "the memory store keeps nothing across a restart")]
 
     async def close(self) -> None:

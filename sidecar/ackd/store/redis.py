@@ -203,7 +203,7 @@ class RedisStore(SmallValues):
         *,
         by_replica: bool,
     ) -> list[Answer | StoreError]:
-        """Send commands with the barrier behind them; scripts that are not known are sent again."""
+        """Send commands, then the barrier; load scripts that the server lacks, and repeat."""
         if link.server is None:
             raise StoreError("not connected")
         barrier = self._barrier.commands(link.server, by_replica=by_replica)
@@ -330,14 +330,14 @@ class RedisStore(SmallValues):
     # --- health
 
     def troubles(self) -> list[Condition]:
-        """What was seen last: the connection, the configuration, the embedded server."""
+        """Return what the last look found: connection, configuration, embedded server."""
         found = [] if self._away.trouble is None else [self._away.trouble]
         if self._supervisor is not None:
             found += self._supervisor.troubles()
         return found + self._troubles
 
     async def _look(self) -> None:
-        """Ask all servers for what they can't promise, and whether they are still the same run."""
+        """Ask each server which promises its configuration breaks, and whether it was restarted."""
         found: dict[str, Condition] = {}
         for node in self._topology.nodes():
             async with node.aux_link() as link:
@@ -356,7 +356,7 @@ class RedisStore(SmallValues):
             self._away.failed(error)
 
     async def _moved(self) -> bool:
-        """Learn the map again; whether there is anything to try again."""
+        """Read the cluster's map again; True if a repeat may succeed."""
         try:
             return await self._topology.moved()
         except StoreError as error:

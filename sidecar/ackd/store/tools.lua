@@ -3,14 +3,14 @@ local T = --[[TABLE]] nil
 local OP = ">BI8I8HHI8I4B"
 local REPLY = ">BI8I8HI4I8I8I8BI4"
 local RESULT = ">BBHI8I8I4B"
--- Stands where a verdict would: the call failed, the text says how (see redis.py).
+-- In the place of the verdict: the call failed, and the text after it is the error (see redis.py).
 local FAILED = "\255user_script: "
 
 local function refuse(verdict, h_term, h_version)
   return pack(REPLY, verdict, 0, h_version or 0, 0, 0, h_term or 0, 0, 0, 0, 0)
 end
 
--- A page's chunk will be written; if it is not there, it will be made.
+-- Marks the chunk of a page as one that this call creates, if the store has none.
 local function make(kind, made, lists, page)
   if not page.data and not made[page.c] then
     made[page.c] = true
@@ -29,7 +29,7 @@ local function touch(page, at, dirty)
   end
 end
 
--- A chunk goes, and its pages with it.
+-- Drops a chunk and its pages.
 local function forget(pages, made, per, c, lists, unlisted, field)
   for index = c * per, (c + 1) * per - 1 do
     if pages[index] then
@@ -42,7 +42,7 @@ local function forget(pages, made, per, c, lists, unlisted, field)
   unlisted[field] = true
 end
 
--- Dirty units of a page, as few SETRANGEs as are worth their overhead.
+-- Writes the changed units of a page. One SETRANGE covers a small gap, as a command costs more than bytes.
 local function save(key, page, unit, gap)
   local d, data = page.d, page.data
   if page.whole then

@@ -11,7 +11,7 @@ local function forget_chunk(kind, c)
   forget(pages, made, per, c, lists, unlisted, kind .. c)
 end
 
--- A repair (not counted) finishes [first, stop), and nobody knows how (core/record/doubt.py).
+-- A repair (not counted) finishes [first, stop) without knowing how these messages ended (core/record/doubt.py).
 local function doubt(counted, first, stop)
   if counted == 1 or first >= stop then return end
   if E.to == 0 then E.from, E.to = first, stop end

@@ -68,7 +68,7 @@ class SmallValues(ABC):
     async def take(
         self, subscription: str, wanted: int, rate_per_s: float, burst: int
     ) -> TokensTaken:
-        """Decided by the server's clock. Tokens of an answer that is lost are gone."""
+        """Take by the server's clock. If the answer is lost, so are the tokens."""
         key = self._keys.bucket(subscription)
         granted, wait_ms = await self._flow(key, "take", wanted, repr(rate_per_s), burst)
         return TokensTaken(int(granted), int(wait_ms))
@@ -96,7 +96,7 @@ class SmallValues(ABC):
         await self._value(name, "SET", value, *_ttl(ttl_ms))
 
     async def put_new(self, name: str, value: bytes, ttl_ms: int | None = None) -> bytes | None:
-        """Set a value unless there is one. It may run out between two looks, so look again."""
+        """Set a value unless there is one. It may expire between the two commands: try again."""
         for _ in range(TRIES):
             if await self._value(name, "SET", value, "NX", *_ttl(ttl_ms)) is not None:
                 return None
@@ -106,7 +106,7 @@ class SmallValues(ABC):
         raise StoreError(f"the value {name} comes and goes")
 
     async def swap(self, name: str, expected: bytes | None, value: bytes) -> bytes | None:
-        """Compare and set; what is there and empty counts as not there."""
+        """Compare and set; an empty value counts as none."""
         key = self._keys.value(name)
         answer = await self._flow(key, "live", expected or b"", value, ownership=True)
         if not isinstance(answer, bytes):
