@@ -1,6 +1,6 @@
 """CloudEvents 1.0.2: its HTTP binding (binary, structured, batch) and its JSON format, both ways.
 
-In the broker an event stands as the Kafka binding says, so that other readers of the topic know it:
+The broker stores an event as the Kafka binding says, so that other readers of the topic know it:
 binary mode as `ce_<attribute>` headers beside the value, structured mode as the JSON itself with
 the content type `application/cloudevents+json`. A message that is no event goes out as one of type
 `ackd.message`, whose id is the message's.
@@ -187,7 +187,7 @@ _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def _from_structured(raw: bytes) -> EventForm | None:
-    """What somebody stored as structured JSON; None when it is none."""
+    """Read an event that a producer stored as structured JSON; None if the value is none."""
     if not is_json(raw):
         return None
     try:
@@ -199,7 +199,7 @@ def _from_structured(raw: bytes) -> EventForm | None:
 
 
 def _event(members: dict[str, msgspec.Raw]) -> EventForm:
-    """An event of its JSON members; what can't be an attribute is left out."""
+    """Make an event of its JSON members; skip members that can't be attributes."""
     attributes: dict[str, Scalar] = {}
     for name, raw in members.items():
         if name in {"data", "data_base64"} or not _NAME.fullmatch(name):
@@ -245,7 +245,7 @@ def binary_in(headers: Iterable[tuple[bytes, bytes]], faults: Faults) -> dict[st
 
 
 def _header_value(raw: bytes) -> str:
-    """Quotes and percent-encoding taken off (HTTP binding, section 3.1.3.2)."""
+    """Remove quotes and percent-encoding (HTTP binding, section 3.1.3.2)."""
     text = raw.decode("utf-8", "replace")
     if len(text) > 1 and text[0] == text[-1] == '"':
         text = re.sub(r"\\(.)", r"\1", text[1:-1])

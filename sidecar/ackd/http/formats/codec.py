@@ -30,7 +30,7 @@ Value = Callable[[bytes | None], bytes]
 
 
 def is_json(raw: bytes) -> bool:
-    """Whether the bytes are one JSON value in UTF-8 (RFC 8259), so that they can stand in one."""
+    """Whether the bytes are one JSON value in UTF-8 (RFC 8259), which can be a part of another."""
     try:
         _SKIP(raw)
         if not raw.isascii():
@@ -199,7 +199,7 @@ def result(of: SettleResult) -> bytes:
 
 
 def cancelled(of: Cancel) -> dict[str, str]:
-    """That an operator ended the message."""
+    """Say how an operator ended the message, and why."""
     return {"then": of.then, "reason": of.reason}
 
 

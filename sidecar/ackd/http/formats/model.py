@@ -81,7 +81,7 @@ class AckBody(_Settle, tag="ack", frozen=True, gc=False):
 
 
 class RetryBody(_Settle, tag="retry", frozen=True, gc=False):
-    """Hand the message out again after a delay. `count` false: this attempt does not count."""
+    """Deliver the message again after a delay. `count` false: this attempt does not count."""
 
     delay_ms: DelayMs | None = None
     reason: ReasonText | None = None
@@ -108,7 +108,7 @@ class ExtendBody(_Settle, tag="extend", frozen=True, gc=False):
 
 
 class DeadBody(_Settle, tag="dead", frozen=True, gc=False):
-    """Never hand this message out again."""
+    """Never deliver this message again: it becomes a dead letter."""
 
     reason: ReasonText | None = None
 
@@ -117,7 +117,7 @@ class DeadBody(_Settle, tag="dead", frozen=True, gc=False):
 
 
 class ReleaseBody(_Settle, tag="release", frozen=True, gc=False):
-    """Give the message back untouched; the attempt does not count."""
+    """Give the message back; the attempt does not count."""
 
     def item(self) -> SettleItem:
         return SettleItem(self.lease, SettleVerb.RELEASE)
@@ -259,14 +259,14 @@ class Now(Struct, frozen=True):
 
 
 class Cancelled(Struct, frozen=True):
-    """An operator ended the message: as `ack`ed or as `dead`."""
+    """An operator ended the message; `then`: as `ack`ed or as `dead`."""
 
     then: str
     reason: str
 
 
 class Result(Struct, frozen=True):
-    """What became of one item."""
+    """The result of one item."""
 
     status: Annotated[str, Meta(pattern=f"^({'|'.join(Status)})$")]
     late: bool | UnsetType = UNSET
