@@ -34,7 +34,7 @@ _REPLY = Struct(">BQQHIQQQBI")
 _RESULT = Struct(">BBHQQI?")
 _JOURNAL = Struct(">QBQQH")
 FAILED = 255
-"""Stands in the place of a verdict when a call failed; the error's text follows."""
+"""In the place of the verdict: the call failed, and the error's text follows."""
 _OPEN = Struct(">QQHqQBQ")
 _PEEK = 2
 """Stands where it says whether an absent record is made."""
@@ -62,7 +62,7 @@ _NO_SLOT = bytes(_SLOT.size)
 
 
 def encode_call(call: RecordCall, run: bytes) -> bytes:
-    """The one argument of the apply script. Raises StoreCallError before anything is sent."""
+    """Pack a call into its argument of the apply script. Raises StoreCallError."""
     try:
         head = _CALL.pack(call.term, call.seq, call.incarnation, call.journal_from, len(run))
         return b"".join((head, run, *starmap(_pack_op, call.ops)))
@@ -94,7 +94,7 @@ def decode_texts(data: bytes) -> MessageTexts:
 
 
 def decode_reply(data: bytes) -> RecordReply:
-    """What the apply script returned."""
+    """Unpack the apply script's answer to one call."""
     (
         verdict,
         now_ms,
@@ -152,7 +152,7 @@ def encode_open(request: Open, run: bytes) -> bytes:
 
 
 def decode_snapshot(answer: list[bytes]) -> Snapshot:
-    """What the open script returned."""
+    """Unpack the open script's answer."""
     snapshot, rest = decode_head(answer)
     for slots in rest:
         snapshot.slots += slots
@@ -256,13 +256,13 @@ def decode_cold(head: bytes) -> tuple[int, int, int]:
 
 
 def encode_member(run: str, owned: Sequence[str], note: str) -> bytes:
-    """The part of a member's entry that its sidecar says."""
+    """Pack the part of a member's entry that its sidecar writes."""
     parts = [text.encode() for text in (run, note, *owned)]
     return b"".join(_SIZE.pack(len(part)) + part for part in parts)
 
 
 def decode_members(answer: list[bytes]) -> Members:
-    """What the members script returned to a heartbeat."""
+    """Unpack the members script's answer to a heartbeat."""
     now_us = int(answer[0])
     members = []
     for name, entry in zip(answer[3::2], answer[4::2], strict=True):

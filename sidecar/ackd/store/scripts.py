@@ -1,6 +1,6 @@
 """The Lua scripts as they are sent: parts joined, names replaced by the core's own numbers.
 
-The transition table and all numbers come from `ackd.core`, so that the script can't drift from the
+The transition table and all numbers come from `ackd.core`, so no script can drift from the
 record that it implements.
 """
 
@@ -60,7 +60,7 @@ _OUTBOX = {
 
 
 def _places(names: Iterable[str]) -> dict[str, int]:
-    """Where each is in an array of Lua."""
+    """Number the fields of a Lua array, from 1 on."""
     return {name: place for place, name in enumerate(names, 1)}
 
 
@@ -121,7 +121,7 @@ class Script:
 
     @classmethod
     def of(cls, name: str, source: str) -> Script:
-        """Make one of its text."""
+        """Make a script of its text."""
         data = source.encode()
         return cls(name, data, sha1(data, usedforsecurity=False).hexdigest().encode())
 

@@ -25,7 +25,7 @@ from ackd.store.scripts import FORGET, MEMBERS
 SCAN_COUNT = 1_000
 BATCH = 200
 SAMPLES = 50
-"""MEMORY USAGE looks at so many elements of a hash, list or sorted set and reckons the rest."""
+"""MEMORY USAGE measures this many elements of a collection and estimates the rest."""
 
 HEAD, BITS, SLOTS, ODD, ORIGINS, JOURNAL, TEXTS, OTHER = (
     "head",
@@ -76,7 +76,7 @@ class FoundKeys:
 
 
 class Survey:
-    """The keys of one store. Made of a store that is connected."""
+    """Lists and deletes the keys of one connected store."""
 
     def __init__(self, store: Store) -> None:
         if not isinstance(store, RedisStore):
