@@ -18,7 +18,7 @@ from ackd.core.ids import LedgerKey, TopicPartition
 from ackd.core.lease import LeaseKeys, Token
 from ackd.core.ledger.effects import Effect
 from ackd.core.ledger.grants import grants
-from ackd.core.record.protocol import CallStatus, Open, RecordCall, RecordReply
+from ackd.core.record.protocol import CallStatus, MessageTexts, Open, RecordCall, RecordReply
 from ackd.core.record.transitions import Outcome
 from ackd.engine.base.context import Context
 from ackd.engine.base.replay_log import ReplayLog
@@ -112,6 +112,10 @@ class TestStore(MemoryStore):
     ) -> Members:
         self._check()
         return await super().heartbeat(subscription, name, boot, owned, note)
+
+    async def texts(self, key: LedgerKey, offsets: Sequence[int]) -> list[MessageTexts | None]:
+        self._check()
+        return await super().texts(key, offsets)
 
     async def get(self, name: str) -> bytes | None:
         self._check()

@@ -48,13 +48,14 @@ async def test_a_message_under_lease_ends_at_once(scene: Scene, then: CancelTo, 
     assert scene.world.count("ackd_cancels_total", subscription=NAME, outcome=done) == 1
 
 
+@pytest.mark.parametrize("then", ["dead", "ack"])
 @pytest.mark.parametrize("message", ["orders/0/1", "orders/0/9", "orders/3/0", "others/0/0"])
 async def test_what_nobody_works_on_is_waited_for_and_then_refused(
-    scene: Scene, message: str
+    scene: Scene, message: str, then: CancelTo
 ) -> None:
     began_ms = scene.world.clock.monotonic_ms()
     with pytest.raises(NotInFlightError):
-        await scene.cancels.cancel(message, "dead", "")
+        await scene.cancels.cancel(message, then, "")
     assert 0 <= scene.world.clock.monotonic_ms() - began_ms - WAIT_MS < 50
     assert scene.world.state.live.cancels == []
     assert scene.partition.ledger.leased == 1
