@@ -112,25 +112,25 @@ class Nemesis:
         self._random.choice(self._run.apps).restart()
 
     def _change(self) -> None:
-        """Somebody pauses, bounds or lengthens something at one of the sidecars."""
+        """Somebody pauses, bounds or lengthens leases at one of the sidecars."""
         random, lease_ms = self._random, self._run.plan.lease_ms
         scope: Scope = random.choice(["pod", "group"])
         for_ms, pause = random.randint(50, 3_000), random.random() < 0.5
         rate, burst = random.randint(20, 200), random.randint(1, 20)
-        choices: list[tuple[dict[str, object], bool]] = [
-            ({"rate_per_s": rate, "rate_burst": burst}, False),
-            ({"rate_per_s": None, "in_flight_max": None}, False),
-            ({"in_flight_max": random.randint(10, 40)}, False),
-            ({"lease_ms": lease_ms * 2}, True),
+        choices: list[dict[str, object]] = [
+            {"rate_per_s": rate, "rate_burst": burst},
+            {"rate_per_s": None, "in_flight_max": None},
+            {"in_flight_max": random.randint(10, 40)},
+            {"lease_ms": lease_ms * 2},
         ]
-        changes, all_leases = random.choice(choices)
+        changes = random.choice(choices)
 
         async def change(runtime: Runtime) -> None:
             (name,) = runtime.settings.subscriptions
             if pause:
                 await runtime.pause(name, scope, "", for_ms)
             else:
-                await runtime.configure(name, changes, open_leases=all_leases, force=False)
+                await runtime.configure(name, changes)
 
         self._sidecar().request(change, lambda *_: None)
 

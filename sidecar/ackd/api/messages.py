@@ -346,9 +346,7 @@ class Engine(Protocol):
     async def resume(self, name: str, scope: Scope) -> SubscriptionView:
         """End a pause."""
 
-    async def configure(
-        self, name: str, changes: Mapping[str, object], *, open_leases: bool, force: bool
-    ) -> SubscriptionView:
+    async def configure(self, name: str, changes: Mapping[str, object]) -> SubscriptionView:
         """Change settings at every sidecar; the value None takes a change back. Raises
         MistakesError.
         """

@@ -58,7 +58,7 @@ def overlaid(
         spec, new = _SPECS.get(name), renamed.SUBSCRIPTION.get(name)
         if new is not None:
             reader.mistake((name,), renamed.problem(name, new))
-        elif (gone := renamed.gone(name)) is not None:
+        elif (gone := renamed.gone(name, live=True)) is not None:
             reader.mistake((name,), gone)
         elif spec is None:
             reader.mistake((name,), "unknown key", hint=nearest(name, LIVE))

@@ -34,6 +34,13 @@ REMOVED: Mapping[str, str] = {
 }
 """As `SUBSCRIPTION`, but there is no new name: what ackd does instead."""
 
+REMOVED_LIVE: Mapping[str, str] = {
+    "apply_to": "a change counts from the next grant or extend on; POST "
+    "/v1/leases/{lease}/extend moves the deadline of an open lease",
+    "force": "open leases keep their deadlines",
+}
+"""What stood beside the settings of a live change only."""
+
 _TABLES: Mapping[tuple[str, int], Mapping[str, str]] = {
     ("subscriptions", 3): SUBSCRIPTION,
     ("brokers", 4): OPTIONS,
@@ -58,7 +65,7 @@ def removal(path: Path) -> str | None:
     return gone(str(path[-1])) if section else None
 
 
-def gone(name: str) -> str | None:
-    """The same for a setting of a subscription."""
-    why = REMOVED.get(name)
+def gone(name: str, *, live: bool = False) -> str | None:
+    """The same for a setting of a subscription; `live`: in a live change."""
+    why = REMOVED.get(name) or (REMOVED_LIVE.get(name) if live else None)
     return why and f"`{name}` is gone, take it out: {why}"

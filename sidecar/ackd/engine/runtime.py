@@ -426,11 +426,9 @@ class Runtime:
         """End a message that is in flight."""
         return await self._of(name).cancels.cancel(message, then, reason)
 
-    async def configure(
-        self, name: str, changes: Mapping[str, object], *, open_leases: bool, force: bool
-    ) -> SubscriptionView:
+    async def configure(self, name: str, changes: Mapping[str, object]) -> SubscriptionView:
         """Change settings while the subscription runs."""
-        await self._of(name).control.configure(changes, open_leases=open_leases, force=force)
+        await self._of(name).control.configure(changes)
         return self.subscription(name)
 
     def subscriptions(self) -> list[SubscriptionView]:

@@ -30,7 +30,6 @@ from ackd.engine.cluster.members import MemberNote
 from ackd.engine.cluster.membership import Membership
 from ackd.engine.control.cancel import Cancels
 from ackd.engine.control.control import Control
-from ackd.engine.control.lease_change import LeaseTimeChange
 from ackd.engine.control.stable_offset_lag import StableOffsetLag
 from ackd.engine.delivery.circuit_breaker import CircuitBreaker
 from ackd.engine.delivery.deadline_timers import DeadlineTimers
@@ -126,9 +125,6 @@ class Subscription:
         self.copy_filter = OwnCopyFilter(
             self.name, state.configured.topics, (retry.name, dead.name), context.metrics
         )
-        self.lease_changes = LeaseTimeChange(
-            state, context, partitions, self.control.now_ms, self._claim
-        )
         self.lines = KeyQueues(state, context, partitions, self.topics, retry.name, self._claim)
         self.claims = CopyClaims(
             state,
@@ -137,7 +133,6 @@ class Subscription:
             self.topics,
             self.bodies,
             self.lines,
-            self.lease_changes,
             self._open_dead,
         )
 
@@ -246,14 +241,11 @@ class Subscription:
             ready=self.dispatcher.ready,
             due=self.timers.due,
             blocked=self.lines.behind,
-            on_taken=(*(() if spans is None else (spans.taken,)), self._leases_changed),
+            on_taken=() if spans is None else (spans.taken,),
             on_left=(handed.note,),
             on_dropped=(self.claims.forget,),
             unordered=self._own_acks,
         )
-
-    def _leases_changed(self, partition: Partition, _took_ms: int) -> None:
-        self.lease_changes.opened(partition)
 
     @property
     def _own_acks(self) -> bool:
@@ -311,7 +303,6 @@ class Subscription:
         signals.policies.connect(self.ownership.policies_changed)
         self.control.connect(
             self.ownership.live_changed,
-            self.lease_changes.changed,
             self.cancels.changed,
             self.breaker.changed,
         )

@@ -21,8 +21,6 @@ EXTEND_SHARE = 2
 """A lease is extended when one part in this many of it has passed."""
 AGAIN_SHARE = 8
 """While the store is away, extending is tried again after this part of the lease."""
-LOOK_S = 1.0
-"""How often to check whether the lease time was changed."""
 SETTLE_PAUSE_S = 0.2
 """Constant: the leases end meanwhile."""
 
@@ -116,7 +114,7 @@ class Courier:
         end_s = self._now() + self._push.auto_extend_max_ms / 1000
         share = EXTEND_SHARE
         while leases:
-            await self._pass(share)
+            await asyncio.sleep(self._lease_s / share)
             if self._now() >= end_s:
                 return
             share = EXTEND_SHARE
@@ -135,14 +133,6 @@ class Courier:
                 bound.reschedule(self._now())
                 return
             leases = kept
-
-    async def _pass(self, share: int) -> None:
-        """Wait for this part of a lease: of the shortest lease time in force meanwhile."""
-        start_s = self._now()
-        end_s = start_s + self._lease_s / share
-        while (left_s := end_s - self._now()) > 0:
-            await asyncio.sleep(min(left_s, LOOK_S))
-            end_s = min(end_s, start_s + self._lease_s / share)
 
     # --- settling
 

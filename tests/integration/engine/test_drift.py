@@ -51,7 +51,7 @@ async def test_who_differs_in_what_decides_about_messages_serves_too(together: T
 async def test_what_was_changed_live_is_agreed(together: Together) -> None:
     """Files may differ in it: the live value holds for all."""
     one = await together.start("one")
-    await one.runtime.configure(NAME, {"attempts_max": 5}, open_leases=False, force=False)
+    await one.runtime.configure(NAME, {"attempts_max": 5})
     other = await together.start("other", attempts_max=3)
 
     async def same() -> bool:
@@ -60,7 +60,7 @@ async def test_what_was_changed_live_is_agreed(together: Together) -> None:
 
     await wait_until_async(same, "the live value at both")
     assert (differing(one), differing(other)) == (0, 0)
-    await one.runtime.configure(NAME, {"attempts_max": None}, open_leases=False, force=False)
+    await one.runtime.configure(NAME, {"attempts_max": None})
     await other.says("warning: other sidecars", "one in attempts_max")
     await one.ready()
     await other.ready()

@@ -97,62 +97,51 @@ async def test_a_new_sidecar_is_paused_with_its_group(together: Together) -> Non
     assert (await two.receive()).messages
 
 
-async def test_settings_change_everywhere_and_open_leases_are_lengthened(
+async def test_r30_a_new_lease_time_counts_from_the_next_grant_or_extend_on(
     together: Together,
 ) -> None:
-    """R30: longer at once, shorter from the next grant on, and at once only by force."""
+    """At every sidecar, and open leases keep the deadlines that their holders were told."""
     one, two = await together.pair(lease_ms=60_000)
     await one.publish(8)
     for sidecar in (one, two):
         await sidecar.collect(4)
 
-    async def deadlines() -> list[int]:
+    async def deadlines() -> dict[str, int]:
         rows = [row for s in (one, two) for row in await s.runtime.in_flight(NAME, 0, 100)]
-        return [row.deadline_ms or 0 for row in rows]
+        return {row.id: row.deadline_ms or 0 for row in rows}
 
     before = await deadlines()
-    asked_ms = time.time_ns() // 1_000_000
-    view = await one.runtime.configure(NAME, {"lease_ms": 600_000}, open_leases=True, force=False)
-    assert (view.settings["lease_ms"], view.sources["lease_ms"]) == (600_000, "live")
-
-    async def extended() -> bool:
-        return min(await deadlines()) >= asked_ms + 600_000
-
-    await wait_until_async(extended, "all leases to be extended", timeout_s=60)
-    assert len(await deadlines()) == len(before) == 8
-
-    await two.runtime.configure(NAME, {"lease_ms": 30_000}, open_leases=True, force=False)
-    await knows(one, 2)
-    await one.publish(1)
-    [late] = [m for s in (one, two) for m in (await s.receive(wait_ms=500)).messages]
-    assert late.deadline_ms < time.time_ns() // 1_000_000 + 31_000
-    assert sorted(await deadlines())[1] >= asked_ms + 600_000
-
-    await two.runtime.configure(NAME, {"lease_ms": 20_000}, open_leases=True, force=True)
-
-    async def cut() -> bool:
-        return max(await deadlines()) < time.time_ns() // 1_000_000 + 21_000
-
-    await wait_until_async(cut, "all leases to be cut", timeout_s=60)
+    for version, lease_ms in enumerate((600_000, 20_000), 1):
+        view = await one.runtime.configure(NAME, {"lease_ms": lease_ms})
+        assert (view.settings["lease_ms"], view.sources["lease_ms"]) == (lease_ms, "live")
+        await knows(two, version)
+        asked_ms = time.time_ns() // 1_000_000
+        await one.publish(8)
+        late = await one.collect_all(8, two)
+        now_ms = time.time_ns() // 1_000_000
+        for message in late:
+            assert asked_ms + lease_ms - 1_000 < message.deadline_ms <= now_ms + lease_ms
+        [extended] = await one.runtime.settle([SettleItem(late[0].lease, SettleVerb.EXTEND)])
+        assert (extended.deadline_ms or 0) <= time.time_ns() // 1_000_000 + lease_ms
+    found = await deadlines()
+    assert {each: found[each] for each in before} == before
 
 
 async def test_live_settings_outlive_sidecars_and_null_takes_them_back(together: Together) -> None:
     """Live wins over the file at a restart; every wrong key of a change is named."""
     one = await together.start("one", lease_ms=40_000)
     with pytest.raises(MistakesError) as refused:
-        await one.runtime.configure(
-            NAME, {"lease_ms": 1, "leese_ms": 2, "topics": ["x"]}, open_leases=False, force=False
-        )
+        await one.runtime.configure(NAME, {"lease_ms": 1, "leese_ms": 2, "topics": ["x"]})
     assert {each.path for each in refused.value.mistakes} == {"lease_ms", "leese_ms", "topics"}
     changes = {"lease_ms": "50s", "attempts_max": 3, "stuck_after_ms": 700}
-    await one.runtime.configure(NAME, changes, open_leases=False, force=False)
+    await one.runtime.configure(NAME, changes)
     await one.runtime.stop()
     two = await together.start("two", lease_ms=40_000)
     await two.publish(1)
     [message] = (await two.receive()).messages
     assert message.attempts_max == 4
     assert message.deadline_ms > time.time_ns() // 1_000_000 + 41_000
-    view = await two.runtime.configure(NAME, {"lease_ms": None}, open_leases=False, force=False)
+    view = await two.runtime.configure(NAME, {"lease_ms": None})
     assert (view.settings["lease_ms"], view.settings["attempts_max"]) == (40_000, 3)
     assert view.sources.get("lease_ms") != "live"
 

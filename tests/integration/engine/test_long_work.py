@@ -99,7 +99,7 @@ async def test_i4_a_change_of_the_time_takes_effect_at_once(shop: Shop) -> None:
     await worker.settle(held[0], SettleVerb.RETRY, delay_ms=400_000)
     await worker.settle(held[1], SettleVerb.RELEASE)
     changes = {"message_ttl_ms": 1_000}
-    await worker.runtime.configure(NAME, changes, open_leases=False, force=False)
+    await worker.runtime.configure(NAME, changes)
     letters = await worker.dead(2)
     assert {each.message for each in letters} == {held[0].id, held[1].id}
     assert {each.reason for each in letters} == {
@@ -186,9 +186,7 @@ async def test_expired_leases_pull_the_breaker_and_a_setting_lets_it_go(shop: Sh
     assert worker.metric("ackd_circuit_breaker_open") == 0, "8 of 17 are less than a half"
     await worker.all(await worker.collect(1), SettleVerb.DEAD)
     assert (await worker.receive(wait_ms=0)).limited_by == "circuit-breaker"
-    await worker.runtime.configure(
-        NAME, {"circuit_breaker_share": 0}, open_leases=False, force=False
-    )
+    await worker.runtime.configure(NAME, {"circuit_breaker_share": 0})
     assert len(await worker.collect(20)) == 20
 
 
@@ -224,40 +222,6 @@ async def test_i8_what_is_left_of_a_full_window_gives_way_when_it_is_old_enough(
     await worker.publish(20, size=100_000)
     held += await worker.collect(20, lease_ms=60_000, wait_ms=15_000)
     assert set(await worker.all(held, SettleVerb.ACK)) == {"acked"}
-
-
-# --- forwarded leases
-
-
-async def test_r30_forwarded_leases_are_lengthened_too_and_cut_by_force(shop: Shop) -> None:
-    worker = await shop.start(**SOON)
-    await worker.publish(2)
-    stuck, other = await worker.collect(2, lease_ms=120_000)
-    await worker.settle(other, SettleVerb.ACK)
-    await worker.moved()
-
-    async def deadline() -> int:
-        view = await worker.runtime.lease(stuck.lease)
-        assert view.state == "leased"
-        return view.deadline_ms or 0
-
-    assert await deadline() == stuck.deadline_ms
-    asked_ms = wall_ms()
-    await worker.runtime.configure(NAME, {"lease_ms": 600_000}, open_leases=True, force=False)
-
-    async def longer() -> bool:
-        return await deadline() >= asked_ms + 600_000
-
-    await wait_until_async(longer, "the forwarded lease to be extended")
-    await worker.runtime.configure(NAME, {"lease_ms": 30_000}, open_leases=True, force=False)
-    assert await deadline() >= asked_ms + 600_000
-    await worker.runtime.configure(NAME, {"lease_ms": 10_000}, open_leases=True, force=True)
-
-    async def cut() -> bool:
-        return await deadline() <= wall_ms() + 10_000
-
-    await wait_until_async(cut, "the forwarded lease to be cut")
-    assert (await worker.settle(stuck, SettleVerb.ACK)).status == "acked"
 
 
 # --- streams and connections

@@ -114,7 +114,7 @@ async def test_receive_says_that_the_rate_holds_it_and_a_change_frees_it(
     empty = await one.receive(most=10, wait_ms=0)
     assert (empty.messages, empty.limited_by) == ([], "rate")
     assert "rate" in (await one.runtime.explain(NAME)).limits
-    await one.runtime.configure(NAME, {"rate_per_s": 0}, open_leases=False, force=False)
+    await one.runtime.configure(NAME, {"rate_per_s": 0})
     assert len(await one.collect(37)) == 37
 
 

@@ -62,20 +62,18 @@ async def test_the_data_port_changes_nothing(server: Running) -> None:
 async def test_patch_hands_the_changes_on(server: Running, calls: Calls) -> None:
     made = calls(server.engine, "configure")
     await patch(server, {"lease_ms": "45s", "span_max": None}, 200)
-    await patch(server, {"lease_ms": 1000, "apply_to": "all", "force": True}, 200)
     assert [(*each.args, each.named) for each in made] == [
-        ("orders", {"lease_ms": "45s", "span_max": None}, {"open_leases": False, "force": False}),
-        ("orders", {"lease_ms": 1000}, {"open_leases": True, "force": True}),
+        ("orders", {"lease_ms": "45s", "span_max": None}, {}),
     ]
 
 
 async def test_every_wrong_key_is_named(server: Running) -> None:
     found = await patch(server, {"lease_ms": 1, "leese_ms": 5, "group": "g"}, 422)
     assert {each["pointer"] for each in found["errors"]} == {"/lease_ms", "/leese_ms", "/group"}
-    found = await patch(server, {"apply_to": "some", "force": 1}, 422)
-    assert {each["pointer"] for each in found["errors"]} == {"/apply_to", "/force"}
-    found = await patch(server, {"force": True}, 422)
-    assert [each["pointer"] for each in found["errors"]] == ["/force"]
+    found = await patch(server, {"apply_to": "all", "force": True}, 422)
+    told = {each["pointer"]: each["detail"] for each in found["errors"]}
+    assert told.keys() == {"/apply_to", "/force"}
+    assert "/v1/leases/{lease}/extend" in told["/apply_to"]
     assert (await patch(server, [1], 400))["type"] == "/problems/bad-body"
     async with server.admin.patch("/v1/subscriptions/none", json={}) as answer:
         assert answer.status == 404

@@ -13,17 +13,6 @@ import msgspec
 from ackd.api.control import Cancel, Pause
 
 
-class OpenLeaseChange(msgspec.Struct, frozen=True):
-    """Leases that were open at this version, at `at_ms`, get its lease time; `force`: longer ones
-    too.
-    """
-
-    version: int
-    at_ms: int
-    lease_ms: int
-    force: bool = False
-
-
 class Halt(msgspec.Struct, frozen=True):
     """An operation during which no sidecar may own partitions, and since when it runs."""
 
@@ -37,7 +26,6 @@ class Live(msgspec.Struct, frozen=True, omit_defaults=True):
     version: int = 0
     settings: dict[str, object] = {}
     pause: Pause | None = None
-    open_leases: OpenLeaseChange | None = None
     halt: Halt | None = None
     cancels: list[Cancel] = []
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from ackd.api.control import Pause, Scope
 from ackd.config.live import overlaid, usable
 from ackd.engine.base.context import Context
-from ackd.engine.base.live import Halt, Live, OpenLeaseChange, read_live, write_live
+from ackd.engine.base.live import Halt, Live, read_live, write_live
 from ackd.engine.base.subscription_state import SubscriptionState
 from ackd.errors import StoreError
 
@@ -196,26 +196,18 @@ class Control:
 
     # --- settings
 
-    async def configure(
-        self, changes: Mapping[str, object], *, open_leases: bool, force: bool
-    ) -> None:
-        """Change settings; None takes a change back. `open_leases`: open leases get the new lease
-        time, counted from now, unless that would shorten them; `force`: even then.
+    async def configure(self, changes: Mapping[str, object]) -> None:
+        """Change settings; None takes a change back. An open lease keeps its deadline (R30).
 
         Raises MistakesError, StoreError.
         """
 
         def edit(live: Live) -> Live:
             known = usable(self._state.configured, live.settings)
-            effective = overlaid(self._state.configured, {**known, **changes})
+            overlaid(self._state.configured, {**known, **changes})
             merged = {**live.settings, **changes}
             settings = {name: value for name, value in merged.items() if value is not None}
-            lease_change = live.open_leases
-            if open_leases:
-                lease_change = OpenLeaseChange(
-                    live.version + 1, self.now_ms(), effective.lease_ms, force
-                )
-            return replace(live, settings=settings, open_leases=lease_change)
+            return replace(live, settings=settings)
 
         await self.change(edit)
 

@@ -12,7 +12,6 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from ackd.core.dead_letter_key import dead_key
 from ackd.core.ids import LedgerKey, message_id
@@ -97,14 +96,7 @@ class _Ask:
         )
 
 
-class LeaseMover(Protocol):
-    """Moves the deadlines of open leases after an operator changed the lease time."""
-
-    def wanted(self, deadline_ms: int) -> bool: ...
-    async def forwarded(self, handle: LedgerHandle, offsets: Sequence[int]) -> None: ...
-
-
-# tidy: long-class -- eight collaborators, and what is under way
+# tidy: long-class -- seven collaborators, and what is under way
 class CopyClaims:
     """Sends the claims of one subscription's retry copies, in batches by origin partition.
 
@@ -121,7 +113,6 @@ class CopyClaims:
         topics: Topics,
         bodies: BodySpill,
         lines: KeyQueues,
-        leases: LeaseMover,
         open_dead: Callable[[LedgerKey], Awaitable[None]],
     ) -> None:
         self._state = state
@@ -130,7 +121,6 @@ class CopyClaims:
         self._topics = topics
         self._bodies = bodies
         self._lines = lines
-        self._leases = leases
         self._open_dead = open_dead
         self._wanted: dict[tuple[Partition, int], None] = {}
         self._closing: dict[tuple[Partition, int], _Ask | None] = {}
@@ -300,7 +290,6 @@ class CopyClaims:
             return
         self._answered(asks, reply, results, texts)
         self._remember(handle, asks, results)
-        await self._extend_leases(handle, asks, results)
 
     async def _texts(
         self, key: LedgerKey, asks: Sequence[_Ask], results: Sequence[OpResult]
@@ -336,22 +325,6 @@ class CopyClaims:
         ]
         if ops:
             self._context.memory.confirmed(handle.key, handle.incarnation, ops)
-
-    async def _extend_leases(
-        self, handle: LedgerHandle, asks: Sequence[_Ask], results: Sequence[OpResult]
-    ) -> None:
-        """Extend the leases that block these copies if an operator asked for it
-        (`LeaseTimeChange`).
-        """
-        offsets = [
-            ask.retry_copy.origin_record.offset
-            for ask, result in zip(asks, results, strict=True)
-            if result.outcome is Outcome.HELD
-            and result.state is State.LEASED
-            and self._leases.wanted(result.when_ms)
-        ]
-        if offsets:
-            await self._leases.forwarded(handle, offsets)
 
     async def _is_gone(self, key: LedgerKey, asks: Sequence[_Ask]) -> bool:
         """True if no sidecar will ever open this record again. A record of dead letters has no

@@ -53,7 +53,7 @@ class SettingsPatch(Struct, forbid_unknown_fields=True, frozen=True):
     """Settings to change at every sidecar; null takes a change back. Kinds and bounds are those of
     the file (`docs/reference/configuration.md`).
 
-    `apply_to` all: open leases are extended, too, and with `force` even shortened.
+    Open leases keep their deadlines: a new `lease_ms` counts from the next grant or extend on.
     """
 
     lease_ms: Duration = UNSET
@@ -76,8 +76,6 @@ class SettingsPatch(Struct, forbid_unknown_fields=True, frozen=True):
     window_bytes_max: Duration = UNSET
     buffer_max: Number = UNSET
     notes_bytes_max: Duration = UNSET
-    apply_to: Annotated[str, Meta(pattern="^(new|all)$")] = "new"
-    force: bool = False
 
 
 class CancelBody(Struct, forbid_unknown_fields=True, frozen=True):
@@ -152,22 +150,9 @@ async def configure(call: HandlerCall) -> Reply:
     """PATCH /v1/subscriptions/{subscription}."""
     json_only(call)
     changes = _changes(call.body)
-    faults = []
-    apply_to, force = changes.pop("apply_to", "new"), changes.pop("force", False)
-    if apply_to not in ("new", "all"):
-        faults.append(("/apply_to", "Expected new or all."))
-    if not isinstance(force, bool):
-        faults.append(("/force", "Expected true or false."))
-    elif force and apply_to != "all":
-        faults.append(("/force", "Has an effect with apply_to all only."))
-    if faults:
-        raise field_errors(faults)
-    engine = call.service.engine
     try:
         with calling(call.request.headers):
-            view = await engine.configure(
-                call.params[0], changes, open_leases=apply_to == "all", force=bool(force)
-            )
+            view = await call.service.engine.configure(call.params[0], changes)
     except MistakesError as error:
         wrong = [(pointer(each), each.reason) for each in error.mistakes]
         raise field_errors(wrong) from error

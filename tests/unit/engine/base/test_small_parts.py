@@ -10,7 +10,7 @@ import pytest
 from ackd.api.control import Cancel, Pause
 from ackd.core.backoff import Backoff
 from ackd.engine.base.lease_events import LeaseEvents
-from ackd.engine.base.live import Halt, Live, OpenLeaseChange, read_live, write_live
+from ackd.engine.base.live import Halt, Live, read_live, write_live
 from ackd.engine.base.retry_timer import RetryTimer
 from ackd.engine.base.subscription_state import Signal
 from tests.unit.engine.world import World
@@ -72,7 +72,6 @@ LIVE = Live(
     version=7,
     settings={"lease_ms": 5, "push": {"url": "x"}},
     pause=Pause("group", "deploy", 3, None),
-    open_leases=OpenLeaseChange(7, 4, 5, force=True),
     halt=Halt("operation", 9),
     cancels=[Cancel("orders/0/7", "ack", "wrong", 1, "acked")],
 )

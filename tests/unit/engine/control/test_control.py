@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from ackd.api.control import Pause
-from ackd.engine.base.live import Halt, Live, OpenLeaseChange, read_live, write_live
+from ackd.engine.base.live import Halt, Live, read_live, write_live
 from ackd.engine.control.control import Control
 from ackd.errors import StoreError
 from tests.unit.engine.world import NAME, World
@@ -103,7 +103,7 @@ async def test_a_setting_that_this_sidecar_cannot_have_is_left_out(
 async def test_a_store_that_forgot_gets_the_newest_back(
     world: World, control: Control, caplog: pytest.LogCaptureFixture
 ) -> None:
-    await control.configure({"lease_ms": "7s"}, open_leases=False, force=False)
+    await control.configure({"lease_ms": "7s"})
     written = world.data.live[NAME]
     control.received(b"", world.clock.wall_ms())
     world.data.live[NAME] = b""
@@ -116,11 +116,11 @@ async def test_a_store_that_forgot_gets_the_newest_back(
 async def test_two_who_change_at_once_both_count(world: World, control: Control) -> None:
     """Another sidecar has written since; its change is read and built upon."""
     world.data.live[NAME] = write_live(Live(4, {"attempts_max": 3}))
-    await control.configure({"lease_ms": "7s"}, open_leases=False, force=False)
+    await control.configure({"lease_ms": "7s"})
     assert world.state.live.version == 5
     assert world.state.settings.attempts_max == 3
     assert world.state.settings.lease_ms == 7_000
-    await control.configure({"attempts_max": None}, open_leases=False, force=False)
+    await control.configure({"attempts_max": None})
     assert world.state.settings.attempts_max == world.state.configured.attempts_max
     assert world.state.live.settings == {"lease_ms": "7s"}
 
@@ -135,14 +135,6 @@ async def test_who_never_gets_a_turn_says_so(world: World, control: Control) -> 
 
     with pytest.raises(StoreError, match="by others all the time"):
         await control.change(edit)
-
-
-async def test_open_leases_change_only_if_asked_for(world: World, control: Control) -> None:
-    await control.configure({"lease_ms": "6s"}, open_leases=False, force=True)
-    assert world.state.live.open_leases is None
-    await control.configure({"lease_ms": "7s"}, open_leases=True, force=True)
-    change = world.state.live.open_leases
-    assert change == OpenLeaseChange(2, world.clock.wall_ms(), 7_000, force=True)
 
 
 async def test_observers_hear_of_each_version_and_writers_of_their_own(
