@@ -112,7 +112,7 @@ class Nemesis:
         self._random.choice(self._run.apps).restart()
 
     def _change(self) -> None:
-        """Somebody pauses, bounds or lengthens leases at one of the sidecars."""
+        """Somebody pauses, bounds or changes the lease time at one of the sidecars."""
         random, lease_ms = self._random, self._run.plan.lease_ms
         scope: Scope = random.choice(["pod", "group"])
         for_ms, pause = random.randint(50, 3_000), random.random() < 0.5

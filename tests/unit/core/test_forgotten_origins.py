@@ -155,6 +155,27 @@ def test_i8_acks_leave_nothing_once_the_repair_is_over() -> None:
     assert not store.record.origins
 
 
+@pytest.mark.parametrize("claimed", [False, True])
+def test_i2_an_ack_of_a_forgotten_lease_waits_for_who_may_have_claimed_its_copy(
+    *, claimed: bool
+) -> None:
+    """The rollback forgot grant, move and claim; the origin record is made again before the claim
+    is, and what is acked in between must not be the copy's, too.
+    """
+    store = _Store()
+    store.one(Settle(Verb.RELEASE, 1, store.lease.fence, 1, 1))
+    store.lease = store.lease._replace(fence=store.lease.fence + 1)
+    store.restore(stored=True, released=False)
+    assert store.ack().outcome is Outcome.UNREPAIRED
+    if claimed:
+        store.one(RestoreClaimed(1, store.generation, 1, 1, CopyRef(2, 70)))
+        assert store.ack().outcome is Outcome.LOST
+        return
+    store.one(EndRepair())
+    assert store.ack().outcome is Outcome.ACKED
+    assert store.claim() is Outcome.FINISHED
+
+
 @pytest.mark.parametrize("passed", [Advance(5, repair=True), REPLAYED])
 def test_i7_nobody_is_told_already_acked_of_what_a_repair_has_passed(passed: Op) -> None:
     """The message was sent back under a lease that the rollback forgot, too."""
