@@ -16,7 +16,7 @@ OLD_WORDS = {
     r"hand_out|handout": "deliver, `dispatcher`",
     r"hearsay": "`finished_by_commit`",
     r"homes?|homed|homeless": "origin record, `origin`",
-    r"lengthen\w*": "extend open leases, `lease_change`",
+    r"lengthen\w*": "extend",
     r"nominat\w*": "`assigned`",
     r"(?:un)?park(?:s|ed|ing)?": "blocked key, forwarded lease",
     r"put_off": "foreign delay",
