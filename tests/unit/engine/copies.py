@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from ackd.core.ids import LedgerKey
 from ackd.engine.base.spill_file import Stub
-from ackd.engine.control.lease_change import LeaseTimeChange
 from ackd.engine.retry.body_spill import BodySpill
 from ackd.engine.retry.claims import CopyClaims
 from ackd.engine.retry.key_queues import KeyQueues
@@ -42,8 +41,5 @@ def copies(world: World) -> tuple[BodySpill, CopyClaims]:
     state, context, partitions = world.state, world.context, world.partitions
     bodies = BodySpill(state, context, partitions, NoSpill())
     queues = KeyQueues(state, context, partitions, world.topics, "retry", lambda *_: None)
-    moved = LeaseTimeChange(state, context, partitions, world.clock.wall_ms, lambda *_: None)
-    claims = CopyClaims(
-        state, context, partitions, world.topics, bodies, queues, moved, _no_dead_letters
-    )
+    claims = CopyClaims(state, context, partitions, world.topics, bodies, queues, _no_dead_letters)
     return bodies, claims
