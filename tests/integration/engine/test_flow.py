@@ -100,7 +100,7 @@ async def test_a_new_sidecar_is_paused_with_its_group(together: Together) -> Non
 async def test_r30_a_new_lease_time_counts_from_the_next_grant_or_extend_on(
     together: Together,
 ) -> None:
-    """At every sidecar, and open leases keep the deadlines that their holders were told."""
+    """R30: at every sidecar; open leases keep the deadlines that their holders were told."""
     one, two = await together.pair(lease_ms=60_000)
     await one.publish(8)
     for sidecar in (one, two):

@@ -241,7 +241,7 @@ async def test_drain_waits_for_the_running_call(start: StartWorld) -> None:
 async def test_r30_a_lease_time_that_is_changed_during_a_call_leaves_its_lease_alone(
     start: StartWorld,
 ) -> None:
-    """The lease is extended at half of the time that it has, not of the new one."""
+    """R30: the lease is extended at half of the time that it has, not of the new one."""
 
     async def answer(_seen: Seen) -> web.Response:
         await asyncio.sleep(7)
