@@ -8,9 +8,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ackd.ports import ConsumerEvent, EndReached, Fetched, OutOfRange
-
-Sessional = Fetched | EndReached | OutOfRange
+from ackd.ports import ConsumerEvent, Fetched
 
 
 @dataclass(slots=True)

@@ -24,7 +24,6 @@ from ackd_adapters.rocketmq.protocol.definition_pb2 import (
     Code,
     FilterExpression,
     Language,
-    Publishing,
     Resource,
     Settings,
     Subscription,
@@ -172,13 +171,6 @@ def consumer_settings(
     made.subscription.CopyFrom(
         Subscription(group=group, subscriptions=entries, long_polling_timeout=duration(poll_ms))
     )
-    return made
-
-
-def producer_settings(topics: list[Resource]) -> Settings:
-    """Settings of a client that only sends."""
-    made = _settings(ClientType.PRODUCER)
-    made.publishing.CopyFrom(Publishing(topics=topics))
     return made
 
 

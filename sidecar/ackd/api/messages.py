@@ -272,8 +272,7 @@ class Explanation:
 class Unsettled(Protocol):
     """The leases of one consumer that nobody has settled yet (AMQP's word)."""
 
-    def add(self, messages: Sequence[Delivery]) -> None:
-        """Add deliveries."""
+    def add(self, messages: Sequence[Delivery]) -> None: ...
 
     def count(self) -> int:
         """Count the leases that nobody has settled and that have not run out."""
@@ -284,27 +283,23 @@ class Unsettled(Protocol):
     async def wait(self, timeout_s: float) -> None:
         """Wait until leases may have ended, a drain begins, or the time is over."""
 
-    def close(self) -> None:
-        """Stop counting."""
+    def close(self) -> None: ...
 
 
 class Engine(Protocol):
     """Everything that a front end can ask for. Every method may raise `AckdError`."""
 
     @property
-    def progress(self) -> ProgressApi:
-        """The group's progress."""
+    def progress(self) -> ProgressApi: ...
 
     @property
-    def dead(self) -> DeadLetterApi:
-        """Dead letters."""
+    def dead(self) -> DeadLetterApi: ...
 
     @property
     def outbox(self) -> OutboxApi:
         """Accepted messages that a sidecar sends later."""
 
-    def subscriptions(self) -> list[SubscriptionView]:
-        """List all configured subscriptions."""
+    def subscriptions(self) -> list[SubscriptionView]: ...
 
     def subscription(self, name: str) -> SubscriptionView:
         """Return one subscription. Raises UnknownSubscriptionError."""
@@ -343,8 +338,7 @@ class Engine(Protocol):
     ) -> SubscriptionView:
         """Stop deliveries at this sidecar (`pod`) or at all (`group`). Settles go on."""
 
-    async def resume(self, name: str, scope: Scope) -> SubscriptionView:
-        """End a pause."""
+    async def resume(self, name: str, scope: Scope) -> SubscriptionView: ...
 
     async def configure(self, name: str, changes: Mapping[str, object]) -> SubscriptionView:
         """Change settings at every sidecar; the value None takes a change back. Raises

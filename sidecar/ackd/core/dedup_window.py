@@ -18,7 +18,6 @@ GENERATIONS = 8
 """The window has eight parts; all entries of one part are forgotten together."""
 KEY_BYTES = 16
 ORIGIN_BYTES = 8
-LEDGER_BYTES = 20
 
 
 class Ask(NamedTuple):

@@ -16,7 +16,7 @@ or method), 500 (a bug), 503 (starting). [Receive and settle](../guides/consume.
 
 
 def page() -> str:
-    """The page as Markdown."""
+    """Render the Markdown page of all routes."""
     lines = ["# Routes", "", _PREFACE]
     for tag in dict.fromkeys(route.tag for route in ROUTES):
         lines += ["", f"## {tag.capitalize()}"]

@@ -88,8 +88,7 @@ class Consumer(Protocol):
     def pause(self, partition: TopicPartition) -> None:
         """Hold back further records of this partition until `resume`. The session stays."""
 
-    def resume(self, partition: TopicPartition) -> None:
-        """End `pause`."""
+    def resume(self, partition: TopicPartition) -> None: ...
 
     async def topics(self) -> list[TopicInfo]:
         """List the topics that the subscription matches now. Raises BrokerError."""

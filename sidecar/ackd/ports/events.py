@@ -61,8 +61,7 @@ class Revoked:
 class Done(Protocol):
     """The adapter's side of `Revoked.done`. The event loop's thread calls it."""
 
-    def set(self) -> None:
-        """Mark as done."""
+    def set(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

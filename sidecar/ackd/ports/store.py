@@ -97,8 +97,7 @@ class Store(Protocol):
     async def get(self, name: str) -> bytes | None:
         """Read a small value. `name` is relative to the prefix."""
 
-    async def put(self, name: str, value: bytes, ttl_ms: int | None = None) -> None:
-        """Set a value."""
+    async def put(self, name: str, value: bytes, ttl_ms: int | None = None) -> None: ...
 
     async def put_new(self, name: str, value: bytes, ttl_ms: int | None = None) -> bytes | None:
         """Set a value unless there is one. Returns the existing one, None if it was set."""
@@ -109,8 +108,7 @@ class Store(Protocol):
         The value keeps its time to live.
         """
 
-    async def delete(self, name: str) -> None:
-        """Remove a value."""
+    async def delete(self, name: str) -> None: ...
 
     @property
     def outboxes(self) -> Outboxes:

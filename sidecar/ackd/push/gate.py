@@ -36,7 +36,6 @@ class Gate:
         return max(self.paused_until_s - now_s, 0.0)
 
     def worked(self) -> None:
-        """A call succeeded."""
         self._failures = 0
         self.limit = min(self.limit + 1, self._concurrency)
 

@@ -58,7 +58,6 @@ _OUTCOMES = tuple(
 _STATES = tuple(State(n) if n in set(State) else State.READY for n in range(max(State) + 1))
 _SLOTS_PER_BITS = CHUNK_SHIFT - SLOT_CHUNK_SHIFT
 _KEY_BYTES = 6
-_NO_SLOT = bytes(_SLOT.size)
 
 
 def encode_call(call: RecordCall, run: bytes) -> bytes:

@@ -90,7 +90,6 @@ class Embedded:
             return partial(self._access.unix, self.socket_path)
 
     def troubles(self) -> list[Condition]:
-        """Whether the server runs."""
         return [Condition("store-embedded", self._end_reason)] if self._end_reason else []
 
     async def stop(self) -> None:

@@ -140,8 +140,7 @@ class Exchange(asyncio.Protocol):
     def pause_writing(self) -> None:
         """Nothing to hold back: the next call waits for this call's answers anyway."""
 
-    def resume_writing(self) -> None:
-        """See `pause_writing`."""
+    def resume_writing(self) -> None: ...
 
 
 def pack(commands: Sequence[Command]) -> bytes:

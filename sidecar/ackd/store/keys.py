@@ -71,7 +71,6 @@ class Keys:
         return f"{self.base}{{places:{escape(subscription)}:{topic_id.hex()}}}:"
 
     def value(self, name: str) -> str:
-        """A small value."""
         return f"{self.base}value:{escape(name)}"
 
 

@@ -33,11 +33,9 @@ class MeasuredStore:
 
     @property
     def run(self) -> str:
-        """As the store says."""
         return self._store.run
 
     async def start(self) -> None:
-        """Connect."""
         with self._watch("start"):
             await self._store.start()
 
@@ -65,7 +63,6 @@ class MeasuredStore:
             return await self._store.open(request)
 
     async def register(self, subscription: str, name: str) -> int:
-        """A new boot number."""
         with self._watch("register"):
             return await self._store.register(subscription, name)
 
@@ -86,7 +83,6 @@ class MeasuredStore:
             self._last_run = run
 
     async def forget(self, subscription: str, name: str, boot: int) -> None:
-        """Remove a member."""
         with self._watch("forget"):
             await self._store.forget(subscription, name, boot)
 
@@ -98,27 +94,22 @@ class MeasuredStore:
     async def take(
         self, subscription: str, wanted: int, rate_per_s: float, burst: int
     ) -> TokensTaken:
-        """Take tokens."""
         with self._watch("take"):
             return await self._store.take(subscription, wanted, rate_per_s, burst)
 
     async def texts(self, key: LedgerKey, offsets: Sequence[int]) -> list[MessageTexts | None]:
-        """Read texts."""
         with self._watch("texts"):
             return await self._store.texts(key, offsets)
 
     async def get(self, name: str) -> bytes | None:
-        """Read a value."""
         with self._watch("get"):
             return await self._store.get(name)
 
     async def put(self, name: str, value: bytes, ttl_ms: int | None = None) -> None:
-        """Set a value."""
         with self._watch("put"):
             await self._store.put(name, value, ttl_ms)
 
     async def swap(self, name: str, expected: bytes | None, value: bytes) -> bytes | None:
-        """Compare and set."""
         with self._watch("swap"):
             return await self._store.swap(name, expected, value)
 
@@ -128,31 +119,25 @@ class MeasuredStore:
             return await self._store.put_new(name, value, ttl_ms)
 
     async def delete(self, name: str) -> None:
-        """Remove a value."""
         with self._watch("delete"):
             await self._store.delete(name)
 
     @property
     def outboxes(self) -> Outboxes:
-        """As the store's."""
         return self._store.outboxes
 
     @property
     def seen_keys(self) -> SeenKeys:
-        """As the store's."""
         return self._store.seen_keys
 
     @property
     def places(self) -> Places:
-        """As the store's."""
         return self._store.places
 
     def troubles(self) -> list[Condition]:
-        """As the store says."""
         return self._store.troubles()
 
     async def close(self) -> None:
-        """Disconnect."""
         self._answers = False
         await self._store.close()
 

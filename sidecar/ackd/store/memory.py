@@ -165,7 +165,6 @@ class MemoryStore:
             del members[name]
 
     async def set_live(self, subscription: str, expected: bytes, value: bytes) -> bytes:
-        """Compare and set."""
         if self.data.live.get(subscription, b"") == expected:
             self.data.live[subscription] = value
         return self.data.live.get(subscription, b"")
@@ -193,7 +192,6 @@ class MemoryStore:
         return value
 
     async def put(self, name: str, value: bytes, ttl_ms: int | None = None) -> None:
-        """Set a value."""
         until_ms = None if ttl_ms is None else self._now_us() // 1000 + ttl_ms
         self.data.values[name] = (value, until_ms)
 
@@ -205,7 +203,6 @@ class MemoryStore:
         return there
 
     async def swap(self, name: str, expected: bytes | None, value: bytes) -> bytes | None:
-        """Compare and set."""
         there = await self.get(name)
         if there == expected:
             _, until_ms = self.data.values.get(name, (None, None))
@@ -214,7 +211,6 @@ class MemoryStore:
         return there
 
     async def delete(self, name: str) -> None:
-        """Remove a value."""
         self.data.values.pop(name, None)
 
     def troubles(self) -> list[Condition]:

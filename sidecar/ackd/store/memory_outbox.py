@@ -32,7 +32,6 @@ class MemoryOutboxes:
         return outbox, self._now_us() // 1000
 
     async def post(self, name: str, posts: Sequence[Post], bounds: Bounds) -> list[Posted]:
-        """Accept."""
         outbox, now_ms = self._of(name)
         return outbox.put(posts, bounds, now_ms)
 
@@ -44,7 +43,6 @@ class MemoryOutboxes:
         bytes_max: int,
         have: Sequence[int] | None = None,
     ) -> TakeResult:
-        """Take."""
         outbox, now_ms = self._of(name)
         return outbox.take(asking, most, bytes_max, now_ms, have)
 
@@ -57,20 +55,16 @@ class MemoryOutboxes:
         sent: Sequence[SendResult],
         keep: Keep,
     ) -> bool:
-        """Confirm."""
         outbox, now_ms = self._of(name)
         return outbox.done(owner, term, lease_ms, sent, keep, now_ms)
 
     async def release(self, name: str, owner: str, term: int, unsent: Sequence[int]) -> bool:
-        """Give back."""
         return self._of(name)[0].release(owner, term, unsent)
 
     async def look(self, name: str, number: int) -> Look:
-        """Look."""
         return self._of(name)[0].look(number)
 
     async def again(self, name: str, number: int) -> bool:
-        """Send again."""
         outbox, now_ms = self._of(name)
         return outbox.again(number, now_ms)
 
@@ -92,13 +86,11 @@ class MemorySeenKeys:
         ledgers: Sequence[tuple[bytes, int]],
         asks: Sequence[Ask],
     ) -> list[bool]:
-        """Look."""
         seen, now_ms = self._of(subscription)
         return seen.look(window_ms, ledgers, asks, now_ms)
 
     async def remember(
         self, subscription: str, window_ms: int, most: int, entries: Sequence[SeenEntry]
     ) -> int:
-        """Keep."""
         seen, now_ms = self._of(subscription)
         return seen.remember(window_ms, most, entries, now_ms)

@@ -84,7 +84,6 @@ class Node:
         return await self._dial()
 
     async def close(self) -> None:
-        """Drop both connections."""
         await self._flush.close()
         await self._aux.close()
 
@@ -121,11 +120,9 @@ class Single:
         self._node = Node(access, find, greet)
 
     def node(self, key: str) -> Node:
-        """The node."""
         return self._node
 
     def nodes(self) -> list[Node]:
-        """The node."""
         return [self._node]
 
     async def start(self) -> None:
@@ -232,7 +229,6 @@ class Cluster:
         return [self._nodes[address] for address in dict.fromkeys(a for _, _, a in self._slots)]
 
     async def start(self) -> None:
-        """Read the map."""
         await self.moved()
 
     async def moved(self) -> bool:

@@ -60,7 +60,6 @@ class RedisOutboxes:
         bytes_max: int,
         have: Sequence[int] | None = None,
     ) -> TakeResult:
-        """Take."""
         more: Sequence[Word] = () if have is None else ("have", *have)
         answer = await self._ask(name, "take", *asking, most, bytes_max, *more)
         term, holder, *numbers = answer[:_LOAD_WORDS]
@@ -85,21 +84,17 @@ class RedisOutboxes:
         sent: Sequence[SendResult],
         keep: Keep,
     ) -> bool:
-        """Confirm."""
         words = [word for n, result, failed in sent for word in (n, int(failed), result)]
         return bool(await self._ask(name, "done", owner, term, lease_ms, *keep, *words) == b"1")
 
     async def release(self, name: str, owner: str, term: int, unsent: Sequence[int]) -> bool:
-        """Give back."""
         return bool(await self._ask(name, "release", owner, term, *unsent) == b"1")
 
     async def look(self, name: str, number: int) -> Look:
-        """Look."""
         state, due, in_doubt, result = await self._ask(name, "look", number)
         return Look(state.decode(), _whole(due), in_doubt == b"1", result)
 
     async def again(self, name: str, number: int) -> bool:
-        """Send again."""
         return bool(await self._ask(name, "again", number) == b"1")
 
 

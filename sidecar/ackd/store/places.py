@@ -61,7 +61,6 @@ class MemoryPlaces:
         keep_ms: int,
         arrivals: Sequence[tuple[bytes, AssignedPlace]],
     ) -> list[AssignedPlace]:
-        """As the script."""
         index = self._now_us() // 1000 // keep_ms
         known = self._known.setdefault((subscription, topic_id), {})
         for old in [each for each in known if each < index - 1]:

@@ -313,7 +313,6 @@ class RedisStore(SmallValues):
         return codec.decode_members(answer)
 
     async def forget(self, subscription: str, name: str, boot: int) -> None:
-        """Remove a member."""
         await self._members(subscription, "forget", name, boot)
 
     async def _members(

@@ -71,7 +71,6 @@ class FoundKeys:
 
     @property
     def size(self) -> int:
-        """All bytes."""
         return sum(self.sizes.values())
 
 

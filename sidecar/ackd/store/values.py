@@ -52,13 +52,11 @@ class SmallValues(ABC):
         script: Script,
         *,
         ownership: bool = False,
-    ) -> Answer:
-        """One command."""
+    ) -> Answer: ...
 
     # --- live settings and the rate
 
     async def set_live(self, subscription: str, expected: bytes, value: bytes) -> bytes:
-        """Compare and set."""
         key = self._keys.live(subscription)
         answer = await self._flow(key, "live", expected, value, ownership=True)
         if not isinstance(answer, bytes):
@@ -85,14 +83,12 @@ class SmallValues(ABC):
     # --- small values
 
     async def get(self, name: str) -> bytes | None:
-        """Read a value."""
         answer = await self._value(name, "GET")
         if answer is None or isinstance(answer, bytes):
             return answer
         raise StoreDataError(f"the value {name} is not a string")
 
     async def put(self, name: str, value: bytes, ttl_ms: int | None = None) -> None:
-        """Set a value."""
         await self._value(name, "SET", value, *_ttl(ttl_ms))
 
     async def put_new(self, name: str, value: bytes, ttl_ms: int | None = None) -> bytes | None:
@@ -114,7 +110,6 @@ class SmallValues(ABC):
         return answer or None
 
     async def delete(self, name: str) -> None:
-        """Remove a value."""
         await self._value(name, "DEL")
 
     async def _value(self, name: str, verb: str, *words: str | bytes | int) -> Answer:

@@ -34,7 +34,6 @@ class Counter(Collector):
         del self._series[values]
 
     def inc(self, times: float = 1) -> None:
-        """Count `times` more."""
         self._value += times
 
     def collect(self) -> Iterator[CounterMetricFamily]:
@@ -46,5 +45,4 @@ class Counter(Collector):
 
     @property
     def value(self) -> float:
-        """How much was counted."""
         return self._value

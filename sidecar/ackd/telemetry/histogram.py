@@ -43,7 +43,6 @@ class Histogram(Collector):
         del self._series[values]
 
     def observe(self, value: float, times: int = 1) -> None:
-        """Count `value`, `times` times."""
         self._counts[bisect_left(self._bounds, value)] += times
         self._sum += value * times
 
@@ -70,5 +69,4 @@ class Histogram(Collector):
 
     @property
     def sum(self) -> float:
-        """All observed values together."""
         return self._sum

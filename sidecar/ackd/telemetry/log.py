@@ -69,7 +69,6 @@ class Redactor:
         self._hidden.add(secret)
 
     def text(self, text: str) -> str:
-        """The text without secrets."""
         for secret in self._hidden.values():
             if secret in text:
                 text = text.replace(secret, STARS)

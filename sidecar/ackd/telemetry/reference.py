@@ -18,7 +18,7 @@ beside them. A metric has at most {SERIES_MAX} label sets; further ones are coun
 
 
 def page() -> str:
-    """The whole page."""
+    """Render the Markdown page of all metrics."""
     rows = [
         f"| `{family.name}` | {family.kind} | {', '.join(f'`{each}`' for each in family.labels)} "
         f"| {family.text} |"

@@ -249,7 +249,6 @@ class MessageSpans:
         links: str = "",
         ordinal: int = 0,
     ) -> str:
-        """Make a finished span."""
         # `[event]` would ask the enumeration for its number.
         number = event._value_
         a, b, c, d, e, f, g, h, i, j, k = self._templates[number]

@@ -63,7 +63,6 @@ class TraceBatch:
         return len(self.spans) + len(self.acks)
 
     def member(self) -> bytes:
-        """One line, compressed."""
         return compressed(line_parts(self.resource, self.spans, self.scope, self.acks))
 
 

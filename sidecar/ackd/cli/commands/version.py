@@ -16,7 +16,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print it."""
+    """Print the version of ackd."""
     print(f"ackd {__version__}")
     if arguments.all:
         print(f"python {platform.python_version()} ({platform.python_implementation()})")

@@ -50,7 +50,6 @@ class Parts:
 
     @property
     def group(self) -> str:
-        """The broker's group."""
         return self.settings.group or self.name
 
     @property

@@ -42,7 +42,6 @@ class ChunkedBitmap:
         return bool(chunk[low >> 3] & (0x80 >> (low & 7)))
 
     def add(self, offset: int) -> None:
-        """Mark one offset."""
         chunk = self.chunks.get(offset >> CHUNK_SHIFT)
         if chunk is None:
             chunk = self.chunks[offset >> CHUNK_SHIFT] = bytearray(CHUNK_BYTES)
@@ -192,7 +191,6 @@ class ChunkedBitmap:
         return marked
 
     def highest(self) -> int | None:
-        """The largest marked offset."""
         for index in sorted(self.chunks, reverse=True):
             stripped = self.chunks[index].rstrip(b"\0")
             if stripped:

@@ -118,12 +118,10 @@ class Ledger(Generic[B]):
 
     @property
     def leased(self) -> int:
-        """Number of open leases."""
         return self._entries.leased
 
     @property
     def waiting(self) -> int:
-        """Number of delayed messages."""
         return self._entries.waiting
 
     @property

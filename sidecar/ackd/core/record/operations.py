@@ -48,7 +48,6 @@ class Grant(NamedTuple):
 
     @classmethod
     def of(cls, offset: int, lease_ms: int, receive: int) -> Grant:
-        """Make one."""
         return cls(Verb.GRANT, offset, 0, 0, 0, lease_ms, receive, counted=True)
 
 

@@ -26,7 +26,6 @@ class LeaseEvents:
         return event
 
     def forget(self, subscription: str, event: asyncio.Event) -> None:
-        """End `listen`."""
         self._listening.get(subscription, set()).discard(event)
 
     def hold_back(self, subscription: str, source: str, why: str | None) -> None:

@@ -57,8 +57,7 @@ class Spill(Protocol):
     """Keeps bodies outside memory."""
 
     @property
-    def taken(self) -> int:
-        """Bytes in use now."""
+    def taken(self) -> int: ...
 
     async def write(self, records: Sequence[Record]) -> list[Stub] | None:
         """Store bodies; None when there is no room for them. Raises OSError."""

@@ -86,7 +86,6 @@ class Control:
             await self._write(self._state.live)
 
     def _adopt(self, live: Live) -> None:
-        """Apply the newest version."""
         state, before = self._state, self._state.live
         kept = usable(state.configured, live.settings)
         if left_out := sorted(live.settings.keys() - kept.keys()):

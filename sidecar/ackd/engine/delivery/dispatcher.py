@@ -90,7 +90,6 @@ class Waiter:
             self.future.set_result(self.deliveries)
 
     def fail(self, error: Exception) -> None:
-        """Answer with an error."""
         if self.timer is not None:
             self.timer.cancel()
         if not self.future.done():
@@ -133,7 +132,6 @@ class WaiterQueue:
         return None
 
     def served(self) -> None:
-        """Remove the first waiter."""
         self._line.popleft()
 
     def answer_impatient(self, now_s: float) -> None:

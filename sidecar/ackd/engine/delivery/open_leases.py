@@ -52,7 +52,6 @@ class OpenLeases:
         self._looked_ms = 0
 
     def add(self, messages: Sequence[Delivery]) -> None:
-        """Count these delivered messages."""
         for message in messages:
             # A retry copy's token names its offset in the retry topic, the message its origin's.
             token = self._context.keys.open(message.lease)

@@ -97,7 +97,6 @@ class BodySpill:
             self.spill.free(entry.body)
 
     async def close(self) -> None:
-        """Delete everything on disk."""
         await self.spill.close()
 
     # --- the task

@@ -79,7 +79,6 @@ class KeyQueues:
     # --- events
 
     def over(self, partition: Partition, offset: int, origin_record: OriginRecordRef) -> None:
-        """A copy is finished."""
         self._over[partition.tp.partition, offset] = origin_record
         if len(self._over) > OVER_MAX:
             self._over.pop(next(iter(self._over)))

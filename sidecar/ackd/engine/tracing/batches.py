@@ -48,7 +48,6 @@ class SpanBatches:
             self.flush(lives)
 
     def acked(self, lives: MessageSpans, offsets: Sequence[int], now_ms: int) -> None:
-        """Acks of one reply."""
         self._traces.expect(SpanEvent.SETTLE, len(offsets))
         self._acked_ms = self._acked_ms[0] if self._acked else now_ms, now_ms
         before = len(self._acked)
@@ -60,7 +59,6 @@ class SpanBatches:
             self.flush(lives)
 
     def flush(self, lives: MessageSpans) -> None:
-        """Write what was collected."""
         if self._granted:
             more = f",{number('ackd.again', self._again)}" if self._again else ""
             self._write(lives, SpanEvent.RECEIVE, self._granted_us, self._granted, more)

@@ -47,7 +47,7 @@ class _Unplaced(NamedTuple):
 
 
 class SubscriptionSpans:
-    """Spans of one subscription."""
+    """Makes the spans of one subscription's messages, and names the places that they belong to."""
 
     def __init__(
         self,
@@ -120,7 +120,6 @@ class SubscriptionSpans:
         return known
 
     def now_ms(self) -> int:
-        """Monotonic."""
         return self._clock.monotonic_ms()
 
     def taken(self, partition: Partition, took_ms: int) -> None:

@@ -9,7 +9,6 @@ from ackd.errors import NotAcceptableError
 
 JSON = "application/json"
 OCTETS = "application/octet-stream"
-PROBLEM = "application/problem+json"
 TEXT = "text/plain"
 NDJSON = "application/x-ndjson"
 SSE = "text/event-stream"

@@ -64,7 +64,6 @@ class Budget:
 
     @property
     def full(self) -> bool:
-        """Whether nothing more fits."""
         return self.held >= self.limit
 
     async def room(self, timeout_s: float) -> bool:

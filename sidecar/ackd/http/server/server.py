@@ -472,7 +472,6 @@ class Server:
         return True
 
     def left(self, connection: Connection) -> None:
-        """Count a connection out."""
         self._open.discard(connection)
 
     async def shutdown(self, timeout_s: float) -> None:
