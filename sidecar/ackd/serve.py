@@ -21,7 +21,7 @@ from ackd.config.schema import ServerSettings, Settings
 from ackd.engine.base.tasks import Tasks
 from ackd.engine.runtime import Runtime
 from ackd.errors import AckdError, BugError
-from ackd.http.server.listen import Listener
+from ackd.http.listen import Listener
 from ackd.push.app_health import WAITING, AppHealth
 from ackd.push.pushes import Pushes
 

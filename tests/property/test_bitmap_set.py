@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from ackd.core.ledger.bitmap import CHUNK_BYTES, CHUNK_OFFSETS, ChunkedBitmap
+from ackd.core.bitmap import CHUNK_BYTES, CHUNK_OFFSETS, ChunkedBitmap
 
 # Offsets near the borders of bytes and chunks, where mistakes live.
 NEAR = st.builds(

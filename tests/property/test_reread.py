@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ackd.core.bitmap import CHUNK_BYTES, ChunkedBitmap
 from ackd.core.ledger import lifecycle as window
-from ackd.core.ledger.bitmap import CHUNK_BYTES, ChunkedBitmap
 from ackd.core.ledger.ledger import Ledger
 from ackd.core.record.protocol import CallStatus, SlotView, Snapshot
 from ackd.core.record.transitions import Outcome, State

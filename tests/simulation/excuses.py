@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ackd.core.ledger.bitmap import CHUNK_SHIFT
+from ackd.core.bitmap import CHUNK_SHIFT
 from tests.simulation.book import Ack, Book, Coordinate, Holding, Message
 from tests.simulation.origin_records import without_origin
 from tests.simulation.process import Process

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from ackd.core.bitmap import CHUNK_OFFSETS
 from ackd.core.ids import LedgerKey
-from ackd.core.ledger.bitmap import CHUNK_OFFSETS
 from ackd.core.outbox import Post, Posted
 from ackd.core.record.protocol import Open, RecordCall, RecordReply, Snapshot
 from ackd.store.memory import Data, MemoryStore

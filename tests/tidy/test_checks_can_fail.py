@@ -8,7 +8,7 @@ import pytest
 
 from tests.tidy import checks, docs
 from tests.tidy.closed_core import ledger_is_closed
-from tests.tidy.dependence import circles, dependence
+from tests.tidy.dependence import circles, dependence, package_circles
 from tests.tidy.feeding import unfed_metrics
 from tests.tidy.lua import lua_bare_index, lua_function_size
 from tests.tidy.old_words import lua_old_words, old_words
@@ -20,6 +20,7 @@ Check = Callable[[Iterable[Source]], Iterator[str]]
 SOURCE_CHECKS: list[Check] = [
     dependence,
     circles,
+    package_circles,
     checks.file_size,
     checks.function_size,
     checks.annotated,
@@ -45,8 +46,8 @@ CLEAN = {
     "sidecar/ackd/__init__.py": '"""Root."""\n__version__ = "1"\n',
     "sidecar/ackd/core/ids.py": '"""Ids."""\nimport enum\nfrom dataclasses import dataclass\n',
     "sidecar/ackd/ports/__init__.py": '"""Ports."""\nfrom ackd.core import ids\n',
-    "sidecar/ackd/engine/base/run.py": '"""Run."""\nfrom ackd.ports import ids\n' + FEEDS,
-    "sidecar/ackd/http/app.py": '"""App."""\nimport orjson\nfrom ackd.engine.base import run\n',
+    "sidecar/ackd/engine/base/tasks.py": '"""Tasks."""\nfrom ackd.ports import ids\n' + FEEDS,
+    "sidecar/ackd/http/app.py": '"""App."""\nimport orjson\nfrom ackd.engine.base import tasks\n',
     "sidecar/ackd/cli/main.py": '"""Cli."""\nfrom ackd.http import app\n',
     "sidecar/ackd/telemetry/metrics.py": METRICS,
     "adapters/ackd_adapters/kafka/part.py": '"""Part."""\nimport confluent_kafka\n',
@@ -76,11 +77,20 @@ PLANTED: list[tuple[Check, str, str]] = [
     (dependence, "sidecar/ackd/core/bad.py", '"""."""\nfrom ackd import ports\n'),
     (dependence, "sidecar/ackd/core/bad.py", '"""."""\nfrom .. import ports\n'),
     (dependence, "sidecar/ackd/core/bad.py", '"""."""\ndef f() -> None:\n    import random\n'),
-    (dependence, "sidecar/ackd/ports/__init__.py", '"""."""\nfrom ackd.engine.base.run import x\n'),
-    (dependence, "sidecar/ackd/store/bad.py", '"""."""\nimport ackd.engine.base.run\n'),
+    (
+        dependence,
+        "sidecar/ackd/ports/__init__.py",
+        '"""."""\nfrom ackd.engine.base.tasks import x\n',
+    ),
+    (dependence, "sidecar/ackd/store/bad.py", '"""."""\nimport ackd.engine.base.tasks\n'),
     (dependence, "sidecar/ackd/engine/base/bad.py", '"""."""\nfrom ackd.http import app\n'),
     (dependence, "sidecar/ackd/engine/base/bad.py", '"""."""\nimport redis.asyncio\n'),
     (dependence, "sidecar/ackd/http/bad.py", '"""."""\nfrom ackd.cli.main import main\n'),
+    (
+        dependence,
+        "sidecar/ackd/http/bad.py",
+        '"""."""\nfrom ackd.engine.delivery import dispatcher\n',
+    ),
     (dependence, "sidecar/ackd/new/bad.py", '"""."""\n'),
     (dependence, "sidecar/ackd/engine/base/bad.py", '"""."""\nimport pytest\n'),
     (dependence, "sidecar/ackd/engine/base/bad.py", '"""."""\nimport ackd_testing.lab\n'),
@@ -129,32 +139,36 @@ PLANTED: list[tuple[Check, str, str]] = [
             "match x:\n case Outcome.ACKED: 1\n case Outcome.DEAD: 1\n case Outcome.RETRYING: 1",
         )
     ),
-    (ledger_is_closed, "sidecar/ackd/engine/base/run.py", written("part.ledger.dirty = True")),
+    (ledger_is_closed, "sidecar/ackd/engine/base/tasks.py", written("part.ledger.dirty = True")),
     (
         ledger_is_closed,
-        "sidecar/ackd/engine/base/run.py",
+        "sidecar/ackd/engine/base/tasks.py",
         written("part.ledger.order.blocked[1] = 2"),
     ),
-    (ledger_is_closed, "sidecar/ackd/engine/base/run.py", written("part.ledger.limits.most += 1")),
-    (ledger_is_closed, "sidecar/ackd/engine/base/run.py", written("part.ledger.waits.clear()")),
     (
         ledger_is_closed,
-        "sidecar/ackd/engine/base/run.py",
+        "sidecar/ackd/engine/base/tasks.py",
+        written("part.ledger.limits.most += 1"),
+    ),
+    (ledger_is_closed, "sidecar/ackd/engine/base/tasks.py", written("part.ledger.waits.clear()")),
+    (
+        ledger_is_closed,
+        "sidecar/ackd/engine/base/tasks.py",
         written("all_of = [each.ledger for each in part]", "all_of[0].excess = 1"),
     ),
     (
         ledger_is_closed,
-        "sidecar/ackd/engine/base/run.py",
+        "sidecar/ackd/engine/base/tasks.py",
         written("entry = part.ledger.entry(1) if part else None", "entry.holder = 'a'"),
     ),
     (
         ledger_is_closed,
-        "sidecar/ackd/engine/base/run.py",
+        "sidecar/ackd/engine/base/tasks.py",
         written("for offset, each in part.ledger.entries.items():", "    each.gone = True"),
     ),
     (
         ledger_is_closed,
-        "sidecar/ackd/engine/base/run.py",
+        "sidecar/ackd/engine/base/tasks.py",
         '"""."""\nfrom ackd.core.ledger.entry import Entry\n'
         "def f(a: int, given: Entry[int]) -> None:\n    given.due_ms, a = 1, 2\n" + FEEDS,
     ),
@@ -163,8 +177,8 @@ PLANTED: list[tuple[Check, str, str]] = [
     (checks.class_names, "sidecar/tools/ackd_top/a.py", '"""."""\nclass Metrics:\n    x = 1\n'),
     (checks.module_docstring, "sidecar/ackd/core/ids.py", "x = 1\n"),
     (unfed_metrics, "sidecar/ackd/telemetry/metrics.py", METRICS.replace("things", "others")),
-    (unfed_metrics, "sidecar/ackd/engine/base/run.py", '"""."""\nmetrics.things.drop("a")\n'),
-    (unfed_metrics, "sidecar/ackd/engine/base/run.py", '"""."""\nengine.things.at("a")\n'),
+    (unfed_metrics, "sidecar/ackd/engine/base/tasks.py", '"""."""\nmetrics.things.drop("a")\n'),
+    (unfed_metrics, "sidecar/ackd/engine/base/tasks.py", '"""."""\nengine.things.at("a")\n'),
     (old_words, "sidecar/ackd/core/a.py", '"""."""\nnew_homes = 1\n'),
     (old_words, "sidecar/ackd/core/a.py", '"""."""\nclass CloseHome:\n    """."""\n'),
     (old_words, "sidecar/ackd/core/a.py", '"""."""\nhe_said = 1  # tidy: word\n'),
@@ -263,6 +277,24 @@ def test_a_circle_names_every_file_of_it_and_no_other(tmp_path: Path) -> None:
     )
     (found,) = circles(read_sources(house))
     assert found.endswith("ackd.core.ledger.one <-> ackd.core.ledger.two")
+
+
+def test_a_circle_of_packages_is_found_at_any_depth(tmp_path: Path) -> None:
+    """No two of the files import each other."""
+    folder = "sidecar/ackd/core"
+    house = build(
+        tmp_path,
+        (f"{folder}/ledger/one.py", '"""."""\nfrom ackd.core.record.deep.two import x\n'),
+        (f"{folder}/record/deep/two.py", '"""."""\nfrom ackd.core import pure\n'),
+        (f"{folder}/record/three.py", '"""."""\nfrom ackd.core.table import x\n'),
+        (f"{folder}/table.py", '"""."""\nfrom ackd.core.ledger.four import x\n'),
+        (f"{folder}/ledger/four.py", '"""."""\nfrom ackd.core import pure\n'),
+        (f"{folder}/pure.py", '"""."""\n'),
+    )
+    sources = read_sources(house)
+    assert list(circles(sources)) == []
+    names = "ackd.core.ledger <-> ackd.core.record <-> ackd.core.table"
+    assert list(package_circles(sources)) == [f"a circle of packages in ackd.core: {names}"]
 
 
 def test_forbidden_words_are_found(tmp_path: Path) -> None:

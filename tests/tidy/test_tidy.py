@@ -13,7 +13,7 @@ from ackd.cli.main import ENTRY_POINTS
 from tests.support.paths import REPO
 from tests.tidy import checks
 from tests.tidy.closed_core import ledger_is_closed
-from tests.tidy.dependence import circles, dependence
+from tests.tidy.dependence import circles, dependence, package_circles
 from tests.tidy.feeding import unfed_metrics
 from tests.tidy.lua import lua_bare_index, lua_function_size
 from tests.tidy.old_words import lua_old_words
@@ -38,6 +38,7 @@ def sources() -> list[Source]:
     [
         dependence,
         circles,
+        package_circles,
         checks.file_size,
         checks.function_size,
         checks.annotated,

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import starmap
 from struct import Struct
 
-from ackd.core.ledger.bitmap import CHUNK_BYTES, CHUNK_SHIFT, ChunkedBitmap
+from ackd.core.bitmap import CHUNK_BYTES, CHUNK_SHIFT, ChunkedBitmap
 from ackd.core.record.protocol import (
     CallStatus,
     CallTexts,

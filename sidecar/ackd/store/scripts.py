@@ -13,7 +13,7 @@ from enum import IntEnum
 from hashlib import sha1
 from importlib.resources import files
 
-from ackd.core.ledger.bitmap import CHUNK_BYTES
+from ackd.core.bitmap import CHUNK_BYTES
 from ackd.core.record import copies, maintenance, protocol, slot, state, texts, transitions
 from ackd.core.record import decide as record
 from ackd.core.record.settles import OF_VERB, Count, Due

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
+from ackd.core.bitmap import CHUNK_BYTES, ChunkedBitmap
 from ackd.core.ids import LedgerKey
-from ackd.core.ledger.bitmap import CHUNK_BYTES, ChunkedBitmap
 from ackd.errors import StoreError, StoreSetupError
 from ackd.ports import Member, Store
 from ackd.store import codec

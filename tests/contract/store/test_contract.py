@@ -5,7 +5,7 @@ from operator import attrgetter
 
 import pytest
 
-from ackd.core.ledger.bitmap import CHUNK_OFFSETS
+from ackd.core.bitmap import CHUNK_OFFSETS
 from ackd.core.record.operations import Advance, Drop, FinishOrigin, Gap, Grant, LookUp
 from ackd.core.record.protocol import CallStatus, Finish, Open, OpResult, RecordCall
 from ackd.core.record.transitions import Outcome, State, Verb

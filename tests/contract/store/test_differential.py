@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ackd.core.bitmap import CHUNK_BYTES
 from ackd.core.ids import LedgerKey
-from ackd.core.ledger.bitmap import CHUNK_BYTES
 from ackd.core.record import decide
 from ackd.core.record.operations import (
     Advance,

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from ackd.core.ledger.bitmap import ChunkedBitmap
+from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.record.copies import ORIGIN_KEEP_MS
 from ackd.core.record.operations import (
     Advance,

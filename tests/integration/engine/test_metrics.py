@@ -16,7 +16,7 @@ from ackd.config.schema import BrokerSettings, ServerSettings, Settings, StoreSe
 from ackd.config.subscription import SubscriptionSettings
 from ackd.engine.control import gauges
 from ackd.engine.runtime import Runtime
-from ackd.http.server.listen import Listener
+from ackd.http.listen import Listener
 from ackd.telemetry import log
 from ackd_adapters.kafka import KafkaOptions, adapter
 from tests.conftest import RedisFactory

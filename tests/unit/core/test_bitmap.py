@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ackd.core.ledger.bitmap import CHUNK_BYTES, CHUNK_OFFSETS, ChunkedBitmap
+from ackd.core.bitmap import CHUNK_BYTES, CHUNK_OFFSETS, ChunkedBitmap
 
 
 def bitmap(*offsets: int) -> ChunkedBitmap:

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ackd.core.ledger.bitmap import CHUNK_OFFSETS
+from ackd.core.bitmap import CHUNK_OFFSETS
 from ackd.core.ledger.effects import Effect, FetchFrom
 from ackd.core.ledger.ledger import Ledger
 from ackd.core.record.protocol import CallStatus, SlotView, Snapshot

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ackd.core.ledger.bitmap import CHUNK_OFFSETS
+from ackd.core.bitmap import CHUNK_OFFSETS
 from ackd.core.ledger.repair import Repair
 from ackd.core.record import decide
 from ackd.core.record.maintenance import EXCEPTIONS_KEEP_MS

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.ids import LedgerKey
-from ackd.core.ledger.bitmap import ChunkedBitmap
 from ackd.core.ledger.sent_back import Lease, LeftOpen, SentBack
 from ackd.core.record.operations import Op, Reset
 from ackd.core.record.protocol import CallStatus, Open, RecordCall, RecordReply

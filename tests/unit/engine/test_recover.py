@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.commit_metadata import CommittedProgress
-from ackd.core.ledger.bitmap import ChunkedBitmap
 from ackd.core.record.operations import Gap, ReplayFinished
 from ackd.core.record.protocol import CallStatus, SlotView, Snapshot
 from ackd.core.record.transitions import State

@@ -17,7 +17,7 @@ from ackd.config.address import TcpAddress
 from ackd.config.schema import ServerSettings
 from ackd.config.subscription import Payload, SubscriptionSettings
 from ackd.engine.runtime import Runtime
-from ackd.http.server.listen import Listener
+from ackd.http.listen import Listener
 from ackd.telemetry.caller import CALLER
 from tests.support.sidecar import BROKER, MEMORY, Sidecar, make_queue
 from tests.unit.http.wire import Wire

@@ -19,9 +19,9 @@ from ackd.cli.client.admin import RefusedError
 from ackd.cli.offline.group_drain import drain
 from ackd.cli.offline.parts import Parts, answer, opened
 from ackd.config.schema import Settings
+from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.commit_metadata import encode
 from ackd.core.ids import LedgerKey, TopicPartition
-from ackd.core.ledger.bitmap import ChunkedBitmap
 from ackd.engine.partition.copy_headers import own_headers
 from ackd.engine.retry.dead_letter_reader import DeadLetterLog, Letter
 from ackd.engine.retry.own_topic import retry_topic

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Generic
 
-from ackd.core.ledger.bitmap import ChunkedBitmap
+from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.ledger.effects import Effect, FinishRange, Mistaken
 from ackd.core.ledger.entry import B, Entry, EntryStatus
 from ackd.core.ledger.offset_set import Offsets

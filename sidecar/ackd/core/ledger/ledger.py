@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic
 
-from ackd.core.ledger.bitmap import ChunkedBitmap
+from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.ledger.bodies import Bodies
 from ackd.core.ledger.claims import ClaimTracker
 from ackd.core.ledger.deadlines import Deadlines

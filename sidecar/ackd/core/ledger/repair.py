@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Generic, NamedTuple
 
-from ackd.core.ledger.bitmap import ChunkedBitmap
+from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.ledger.entry import UNKNOWN_ROLLBACK_EPOCH, B, Entry, EntryStatus
 from ackd.core.ledger.sent_back import Lease, MovedMessages
 from ackd.core.record.protocol import SlotView

@@ -9,7 +9,7 @@ or waiting requests; the owner's `Ledger` handles those. It asks `copies` about 
 
 from __future__ import annotations
 
-from ackd.core.ledger.bitmap import CHUNK_SHIFT
+from ackd.core.bitmap import CHUNK_SHIFT
 from ackd.core.record import copies, doubt, maintenance
 from ackd.core.record.operations import (
     AskBlocker,

@@ -6,7 +6,7 @@ none).
 
 from __future__ import annotations
 
-from ackd.core.ledger.bitmap import CHUNK_BYTES, CHUNK_SHIFT
+from ackd.core.bitmap import CHUNK_BYTES, CHUNK_SHIFT
 from ackd.core.record import copies, doubt
 from ackd.core.record.operations import (
     Advance,

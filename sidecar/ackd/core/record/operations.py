@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypeAlias
 
-from ackd.core.ledger.bitmap import CHUNK_SHIFT
+from ackd.core.bitmap import CHUNK_SHIFT
 from ackd.core.record.transitions import Verb
 
 Item: TypeAlias = tuple[int, int, int, int, int, int, int, bool]

@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from ackd.core.ledger.bitmap import CHUNK_SHIFT, ChunkedBitmap
+from ackd.core.bitmap import CHUNK_SHIFT, ChunkedBitmap
 from ackd.core.record.operations import CopyRef, Settle
 from ackd.core.record.protocol import Finish, JournalEntry
 from ackd.core.record.settles import OF_VERB, Count, Due

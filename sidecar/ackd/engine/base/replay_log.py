@@ -11,8 +11,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.ids import LedgerKey
-from ackd.core.ledger.bitmap import ChunkedBitmap
 from ackd.core.ledger.sent_back import Lease, LeftOpen
 from ackd.core.record.maintenance import epoch_mark
 from ackd.core.record.operations import Op, ReplayAck, ReplayFinished, Settle

@@ -16,8 +16,8 @@ from ackd.api.progress import (
     SeekRequest,
     SeekTo,
 )
+from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.ids import TopicPartition
-from ackd.core.ledger.bitmap import ChunkedBitmap
 from ackd.core.record.protocol import Snapshot
 from ackd.core.record.transitions import State
 from ackd.engine.operations.operated import Operated

@@ -12,8 +12,8 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 from ackd.api.dead_letters import Progress
+from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.ids import LedgerKey
-from ackd.core.ledger.bitmap import ChunkedBitmap
 from ackd.core.record.operations import Advance, Gap, Op, Reset
 from ackd.core.record.protocol import Finish, Snapshot
 from ackd.core.record.transitions import State

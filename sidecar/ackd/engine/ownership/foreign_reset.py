@@ -15,8 +15,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.ids import LedgerKey
-from ackd.core.ledger.bitmap import ChunkedBitmap
 from ackd.core.record.operations import Gap, Op
 from ackd.core.record.protocol import CallStatus, Finish, Snapshot
 from ackd.core.record.transitions import State

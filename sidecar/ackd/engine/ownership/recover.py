@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.commit_metadata import CommittedProgress, decode
 from ackd.core.ids import (
     INCARNATION_BITS,
@@ -23,7 +24,6 @@ from ackd.core.ids import (
     SidecarId,
     TopicPartition,
 )
-from ackd.core.ledger.bitmap import ChunkedBitmap
 from ackd.core.ledger.entry import B
 from ackd.core.ledger.ledger import Ledger
 from ackd.core.record.operations import (

@@ -6,8 +6,8 @@ from itertools import islice
 
 import msgspec
 
+from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.ids import LedgerKey
-from ackd.core.ledger.bitmap import ChunkedBitmap
 from ackd.core.record.protocol import Snapshot
 from ackd.ports import Store
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ackd.core.bitmap import ChunkedBitmap
 from ackd.core.ids import LedgerKey
-from ackd.core.ledger.bitmap import ChunkedBitmap
 from ackd.core.record.protocol import CallStatus, Snapshot
 from ackd.engine.ownership import undo
 from tests.unit.engine.world import NAME, TOPIC_ID, World
