@@ -145,7 +145,7 @@ def _times(plan: Plan, chance: random.Random) -> list[int]:
     return sorted(plan.start_us + hour * HOUR_US + chance.randrange(HOUR_US) for hour in hours)
 
 
-def trouble(plan: Plan) -> tuple[int, int]:
+def bad_hour(plan: Plan) -> tuple[int, int]:
     """The hour of trouble, [from, to) in microseconds."""
     since = plan.start_us + (plan.hours * 2 // 3) * HOUR_US
     return since, since + HOUR_US
@@ -169,8 +169,8 @@ class _Life:
         self._published = published
         self.plain = True
         self.counts: Counter[str] = Counter()
-        since, until = trouble(plan)
-        self._trouble = since <= published < until
+        since, until = bad_hour(plan)
+        self._bad_hour = since <= published < until
 
     def spans(self, *, again: bool) -> Iterator[Span]:
         """Attempts until an end; `again` leases it once more after its ack."""
@@ -178,11 +178,11 @@ class _Life:
         fate = chance.random()
         poison = fate < plan.poison
         stuck = not again and plan.poison <= fate < plan.poison + plan.stuck
-        fails = plan.fails * (8 if self._trouble else 1)
-        wait = chance.lognormvariate(math.log(0.02), 1.2) * MICRO * (200 if self._trouble else 1)
+        fails = plan.fails * (8 if self._bad_hour else 1)
+        wait = chance.lognormvariate(math.log(0.02), 1.2) * MICRO * (200 if self._bad_hour else 1)
         now = self._published + max(1, int(wait))
         for attempt in range(1, ATTEMPTS_MAX + 1):
-            slow = chance.random() < plan.slow * (5 if self._trouble else 1)
+            slow = chance.random() < plan.slow * (5 if self._bad_hour else 1)
             work = chance.lognormvariate(math.log(self._stream.work_us), 0.6) * (40 if slow else 1)
             end = now + max(1, int(work))
             extensions = min(3, int(work) // LEASE_US) if chance.random() < EXTENDS else 0
@@ -264,7 +264,7 @@ def _batch_span(batch: Batch) -> Span:
 
 def _process(plan: Plan, streams: Iterable[_Stream]) -> Iterator[tuple[Span, int, int]]:
     """What sidecars tell of themselves, and commits with their lag."""
-    since, until = trouble(plan)
+    since, until = bad_hour(plan)
     end = plan.start_us + plan.hours * HOUR_US
     for sidecar in range(plan.sidecars):
         # Sidecar 0 crashes in the hour of trouble: a second start without a stop.
@@ -336,7 +336,7 @@ class _Writer:
             path = self._folder / f"ackd-sidecar-{sidecar}-h{hour:04d}-000000.jsonl.gz"
             path.unlink(missing_ok=True)
             self._paths[file] = path
-        since, _ = trouble(self._plan)
+        since, _ = bad_hour(self._plan)
         crashed = sidecar == 0 and hour * HOUR_US + self._plan.start_us >= since
         resource = attributes_json(
             {

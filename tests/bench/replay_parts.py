@@ -166,7 +166,7 @@ class Log:
         """A name."""
         return f"retry-{group}"
 
-    def troubles(self) -> list[Condition]:
+    def conditions(self) -> list[Condition]:
         """None."""
         return []
 

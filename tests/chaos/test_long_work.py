@@ -70,9 +70,9 @@ def test_i7_notes_and_the_time_of_a_message_survive_kill_9(folder: Path) -> None
             assert (message["note"], message["attempt"]) == (note, round_ + 2)
         client.settle([message["lease"]], "retry", delay_ms=3_600_000)
         # Said while it waits, with some seconds left: the next process has to do it.
-        give_up_ms = time.time_ns() // 1_000_000 - first_ms + SOON_MS
+        message_ttl_ms = time.time_ns() // 1_000_000 - first_ms + SOON_MS
         path = "/v1/subscriptions/orders"
-        assert admin(sidecar, "PATCH", path, {"message_ttl_ms": give_up_ms}) == 200
+        assert admin(sidecar, "PATCH", path, {"message_ttl_ms": message_ttl_ms}) == 200
         sidecar.kill()
         sidecar.start()
         client = Http(sidecar)
@@ -80,7 +80,7 @@ def test_i7_notes_and_the_time_of_a_message_survive_kill_9(folder: Path) -> None
         [letter] = dead(client)
         assert letter["reason"].startswith("older than message_ttl_ms: ")
         assert letter["first_seen_ms"] // 1_000 == first_ms // 1_000
-        assert letter["dead_ms"] - first_ms >= give_up_ms
+        assert letter["dead_ms"] - first_ms >= message_ttl_ms
 
 
 def test_a_cancel_that_was_answered_survives_kill_9(folder: Path) -> None:

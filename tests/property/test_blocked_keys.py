@@ -285,7 +285,7 @@ class Story:
             return
         del side.copies[at]
         entry = side.ledger.entry(body.origin)
-        if entry is None or entry.hold is not EntryStatus.SENDING:
+        if entry is None or entry.status is not EntryStatus.SENDING:
             return
         op = FinishOrigin(body.origin, body.generation, entry.rollback_epoch, Finish.SENT)
         side.call(self.now_ms, op)
@@ -298,7 +298,7 @@ class Story:
         side = self.retry
         offset = side.claims.pop(at)
         entry = side.ledger.entry(offset)
-        if entry is None or entry.hold is not EntryStatus.CLAIMING:
+        if entry is None or entry.status is not EntryStatus.CLAIMING:
             return
         body = side.log[offset]
         rollback_epoch = self.origin.record.rollback_epoch

@@ -72,7 +72,7 @@ class OrderedMachine(OwnerMachine):
         free = [
             offset
             for offset, entry in ledger.entries.items()
-            if entry.hold is EntryStatus.READY and entry.body is not None and order.first(offset)
+            if entry.status is EntryStatus.READY and entry.body is not None and order.first(offset)
         ]
         assert ledger.ready >= len(free)
 

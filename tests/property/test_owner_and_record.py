@@ -33,7 +33,7 @@ from tests.unit.core.playbook import (
 END = 24
 LEASE_MS = 100
 SETTLES = st.sampled_from([Verb.ACK, Verb.ACK, Verb.RETRY, Verb.EXTEND, Verb.DEAD, Verb.RELEASE])
-HOLDS = {
+STATUSES = {
     Phase.READY: EntryStatus.READY,
     Phase.RELEASED: EntryStatus.READY,
     Phase.LEASED: EntryStatus.LEASED,
@@ -153,23 +153,23 @@ class OwnerMachine(RuleBasedStateMachine):
             assert record.over(offset) == (offset in self.finished), offset
         for offset, entry in ledger.entries.items():
             phase = record.phase(offset, play.now_ms)
-            hold = HOLDS.get(phase, EntryStatus.READY)
+            status = STATUSES.get(phase, EntryStatus.READY)
             if phase is Phase.WAITING and record.slots[offset].when_ms <= play.now_ms:
-                hold = EntryStatus.READY
-            assert entry.hold is hold, (offset, phase)
+                status = EntryStatus.READY
+            assert entry.status is status, (offset, phase)
 
     @invariant()
     def the_books_are_right(self) -> None:
         """I8: what bounds are counted in is never off."""
         ledger = self.play.owner.ledger
-        holds = [entry.hold for entry in ledger.entries.values()]
-        assert ledger.leased == holds.count(EntryStatus.LEASED)
-        assert ledger.waiting == holds.count(EntryStatus.WAITING)
+        statuses = [entry.status for entry in ledger.entries.values()]
+        assert ledger.leased == statuses.count(EntryStatus.LEASED)
+        assert ledger.waiting == statuses.count(EntryStatus.WAITING)
         assert ledger.bytes == sum(entry.size for entry in ledger.entries.values())
         timed = [
             entry.due_ms
             for entry in ledger.entries.values()
-            if entry.hold in (EntryStatus.LEASED, EntryStatus.WAITING)
+            if entry.status in (EntryStatus.LEASED, EntryStatus.WAITING)
         ]
         assert ledger.deadlines.next_due_ms() == min(timed, default=None)
 

@@ -183,7 +183,7 @@ class SimBroker:
         """Any group's name can stand in a topic's here."""
         return f"{DEAD_PREFIX}{group}"
 
-    def troubles(self) -> list[Condition]:
+    def conditions(self) -> list[Condition]:
         """That it is away, where clients notice it."""
         away = self.cluster.at_once and not self.cluster.up
         return [Condition("broker-away", "no answer", away=True)] if away else []

@@ -252,7 +252,7 @@ class SimStore:
         """Remove a value."""
         await self._call(lambda store: store.delete(name))
 
-    def troubles(self) -> list[Condition]:
+    def conditions(self) -> list[Condition]:
         """None."""
         return []
 

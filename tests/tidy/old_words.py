@@ -13,6 +13,7 @@ OLD_WORDS = {
     r"carriers?": "`retry_copy`",
     r"dead_topic": "`dead_letter_topic`",
     r"doubtful": "`in_doubt`",
+    r"give_up_ms": "`message_ttl_ms`",
     r"hand_out|handout": "deliver, `dispatcher`",
     r"hearsay": "`finished_by_commit`",
     r"homes?|homed|homeless": "origin record, `origin`",
@@ -23,6 +24,7 @@ OLD_WORDS = {
     r"rterm": "`rollback_epoch`",
     r"scattered": "`unordered`",
     r"sieve": "`copy_filter`",
+    r"troubles?": "condition",
 }
 """Word, as a part of a name -> what it is now."""
 VAGUE_WORDS = {

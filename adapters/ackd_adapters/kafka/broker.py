@@ -22,7 +22,7 @@ from ackd_adapters.kafka import operator
 from ackd_adapters.kafka.admin import AdminQuestions
 from ackd_adapters.kafka.config import KafkaOptions, check_spec
 from ackd_adapters.kafka.consumer import KafkaConsumer
-from ackd_adapters.kafka.health import Troubles
+from ackd_adapters.kafka.health import Conditions
 from ackd_adapters.kafka.publish import Publisher
 
 LOG = logging.getLogger("ackd.kafka")
@@ -65,9 +65,9 @@ class KafkaBroker:
         )
         self._options = options
         self._timeout_s = options.request_timeout_ms / 1000
-        self._troubles = Troubles(self._log_trouble)
+        self._conditions = Conditions(self._log_condition)
         self._admin = AdminQuestions(options)
-        self._publisher = Publisher(options, self._troubles, self._admin)
+        self._publisher = Publisher(options, self._conditions, self._admin)
         self._cluster_id: str | None = None
         self._made = False
 
@@ -85,7 +85,7 @@ class KafkaBroker:
             self._cluster_id = await self._admin.cluster_id()
         except BrokerError as error:
             # The producer's error callback gets the reason (a wrong password, say).
-            reasons = "; ".join(trouble.detail for trouble in self.troubles())
+            reasons = "; ".join(condition.detail for condition in self.conditions())
             if not reasons:
                 raise
             raise BrokerError(f"{error.detail} ({reasons})", **error.facts) from error
@@ -127,13 +127,13 @@ class KafkaBroker:
     def retry_topic(self, group: str) -> str:
         return own_topics.retry_topic(group)
 
-    def troubles(self) -> list[Condition]:
-        return self._troubles.now()
+    def conditions(self) -> list[Condition]:
+        return self._conditions.now()
 
     async def close(self) -> None:
         await self._publisher.close()
         self._admin.close()
 
-    def _log_trouble(self, trouble: Condition) -> None:
-        state = "over" if trouble.cleared else "began"
-        LOG.warning("broker %s: %s %s: %s", self.name, trouble.code, state, trouble.detail)
+    def _log_condition(self, condition: Condition) -> None:
+        state = "over" if condition.cleared else "began"
+        LOG.warning("broker %s: %s %s: %s", self.name, condition.code, state, condition.detail)

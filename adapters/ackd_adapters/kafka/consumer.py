@@ -40,7 +40,7 @@ from ackd_adapters.kafka.config import (
     position_properties,
 )
 from ackd_adapters.kafka.fetcher import Fetcher
-from ackd_adapters.kafka.health import Troubles
+from ackd_adapters.kafka.health import Conditions
 from ackd_adapters.kafka.log_check import LogCheck, Tail
 from ackd_adapters.kafka.mailbox import Item, Mailbox, call_loop
 from ackd_adapters.kafka.member import Member
@@ -91,14 +91,14 @@ class KafkaConsumer:
         self._positions: PositionReader | None = None
         self._opening = asyncio.Lock()
         self._check_timer: asyncio.TimerHandle | None = None
-        self._troubles = Troubles(self._post)
+        self._conditions = Conditions(self._post)
         self._loop = asyncio.get_running_loop()
         self._mailbox = Mailbox(self._loop, options.fetch_records_max, options.fetch_bytes_max)
         self._fetcher = Fetcher(
             spec.group,
             lambda: fetch_properties(options, spec),
             self._mailbox,
-            self._troubles,
+            self._conditions,
             lambda *facts: call_loop(self._loop, self._ask_range, *facts),
             lambda *facts: call_loop(self._loop, self._on_identity, *facts),
         )
@@ -107,7 +107,7 @@ class KafkaConsumer:
             lambda: member_properties(options, spec),
             spec.topics,
             options.topics_refresh_ms,
-            self._troubles,
+            self._conditions,
             self._post,
         )
 
@@ -122,9 +122,9 @@ class KafkaConsumer:
             self._topics = (*self._topics, topic)
             self._member.also(topic)
 
-    def troubles(self) -> list[Condition]:
+    def conditions(self) -> list[Condition]:
         """What is wrong with this consumer now."""
-        return self._troubles.now()
+        return self._conditions.now()
 
     def room(self) -> tuple[int, int]:
         """Records and bytes that still fit into the buffer; 0 or less when it is full."""
@@ -287,7 +287,7 @@ class KafkaConsumer:
         if truncated:
             match = CUT.search(detail)
             cut = max(int(match[1]), first) if match else first
-            self._troubles.report(
+            self._conditions.report(
                 f"fetch/truncated/{partition.topic}/{partition.partition}", detail
             )
         if first <= position <= end and not truncated:
@@ -357,13 +357,13 @@ class KafkaConsumer:
             f"topics/not-authorized/{name}": errors.TOPIC_REFUSED,
         }
         if error is None:
-            self._troubles.clear(*codes)
+            self._conditions.clear(*codes)
             self._identify(answer.result())
             return
         # The fetching client says nothing about a topic that it can't see.
         for code, meant in codes.items():
             if errors.is_code(error, meant):
-                self._troubles.report(code, errors.broker_error(name, error).detail)
+                self._conditions.report(code, errors.broker_error(name, error).detail)
 
     def _identify(self, found: TopicInfo) -> None:
         known = self._topic_ids.get(found.topic)

@@ -27,7 +27,7 @@ from ackd.ports import EndReached, Fetched, Headers, Record
 from ackd_adapters.kafka.client_log import NO_IDENTITY, ClientLog
 from ackd_adapters.kafka.config import Properties
 from ackd_adapters.kafka.errors import END_OF_PARTITION, OUT_OF_RANGE, code_name
-from ackd_adapters.kafka.health import ClientHealth, Troubles
+from ackd_adapters.kafka.health import ClientHealth, Conditions
 from ackd_adapters.kafka.mailbox import Item, Mailbox
 from ackd_adapters.kafka.worker import Worker
 
@@ -73,7 +73,7 @@ class Fetcher(Worker):
         name: str,
         properties: Callable[[], Properties],
         mailbox: Mailbox,
-        troubles: Troubles,
+        conditions: Conditions,
         on_out_of_range: OutOfRangeHandler,
         on_identity: IdentityHandler,
     ) -> None:
@@ -81,8 +81,8 @@ class Fetcher(Worker):
         self._properties = properties
         self._mailbox = mailbox
         self._timestamp_ms = -1
-        self._health = ClientHealth(troubles, "fetch")
-        self._troubles = troubles
+        self._health = ClientHealth(conditions, "fetch")
+        self._conditions = conditions
         self._on_out_of_range = on_out_of_range
         self._on_identity = on_identity
         # Which topic the client reads under a name. A broker without identities reports none.
@@ -146,7 +146,7 @@ class Fetcher(Worker):
     def on_crash(self, error: BaseException) -> None:
         """Report the crash; a new consumer has to be made."""
         if not self.closing or self._stretches:
-            self._troubles.report("fetch/crash", repr(error), fatal=True)
+            self._conditions.report("fetch/crash", repr(error), fatal=True)
 
     def step(self) -> None:
         """Apply commands, consume what has come, pass it on."""
@@ -250,7 +250,7 @@ class Fetcher(Worker):
 
     def _put(self, items: list[Item]) -> None:
         self._mailbox.put(items)
-        if self._health.topics_in_trouble:
+        if self._health.unhealthy_topics:
             for item in items:
                 if isinstance(item.event, Fetched | EndReached):
                     self._health.topic_works(item.event.partition.topic)
@@ -331,7 +331,7 @@ class Fetcher(Worker):
         elif partition.topic:
             self._health.on_topic_error(partition.topic, error)
         else:
-            self._troubles.report(f"fetch/client/{code_name(error)}", error.str())
+            self._conditions.report(f"fetch/client/{code_name(error)}", error.str())
 
 
 def _int(value: int | None) -> int:

@@ -20,7 +20,7 @@ PROBE_INTERVAL_S = 1.0
 PROBE_TIMEOUT_S = 1.0
 
 
-class Troubles:
+class Conditions:
     """What is wrong now, by code. `tell` gets every beginning and end, from any thread."""
 
     def __init__(self, tell: Callable[[Condition], None]) -> None:
@@ -30,28 +30,30 @@ class Troubles:
 
     def report(self, code: str, detail: str, *, fatal: bool = False) -> None:
         """Open a condition; reported only when this code is not open yet."""
-        trouble = Condition(code, detail, fatal=fatal, away="/connection/" in code)
+        condition = Condition(code, detail, fatal=fatal, away="/connection/" in code)
         with self._lock:
             known = self._open.get(code)
             if known is not None and known.fatal >= fatal:
                 return
-            self._open[code] = trouble
-        self._tell(trouble)
+            self._open[code] = condition
+        self._tell(condition)
 
     def clear(self, *codes: str) -> None:
         """End these conditions, where they were open."""
         with self._lock:
             ended = [self._open.pop(code) for code in codes if code in self._open]
-        for trouble in ended:
-            self._tell(Condition(trouble.code, trouble.detail, fatal=trouble.fatal, cleared=True))
+        for condition in ended:
+            self._tell(
+                Condition(condition.code, condition.detail, fatal=condition.fatal, cleared=True)
+            )
 
     def clear_all(self, prefix: str) -> None:
         """End every condition whose code starts so, except fatal ones."""
         with self._lock:
             codes = [
                 code
-                for code, trouble in self._open.items()
-                if code.startswith(prefix) and not trouble.fatal
+                for code, condition in self._open.items()
+                if code.startswith(prefix) and not condition.fatal
             ]
         self.clear(*codes)
 
@@ -64,8 +66,8 @@ class Troubles:
         """Whether a non-fatal condition is open whose code starts so."""
         with self._lock:
             return any(
-                code.startswith(prefix) and not trouble.fatal
-                for code, trouble in self._open.items()
+                code.startswith(prefix) and not condition.fatal
+                for code, condition in self._open.items()
             )
 
 
@@ -75,8 +77,8 @@ class ClientHealth:
     Codes are `<role>/<broker's name of the error>`, then `/<topic>` where it concerns one.
     """
 
-    def __init__(self, troubles: Troubles, role: str) -> None:
-        self.troubles = troubles
+    def __init__(self, conditions: Conditions, role: str) -> None:
+        self.conditions = conditions
         self.role = role
         self.fatal = False
         self._connection = f"{role}/connection/"
@@ -85,14 +87,14 @@ class ClientHealth:
         self._suspicion: tuple[str, str] | None = None
         self._probed_at = 0.0
         # Read for every batch of records, so a plain attribute without the lock.
-        self.topics_in_trouble: set[str] = set()
+        self.unhealthy_topics: set[str] = set()
 
     def on_error(self, error: KafkaError) -> None:
         """The client's `error_cb`: connections, credentials, fatal errors."""
         code = error.code()
         if errors.is_fatal(error):
             self.fatal = True
-            self.troubles.report(self._code("fatal", error), error.str(), fatal=True)
+            self.conditions.report(self._code("fatal", error), error.str(), fatal=True)
         elif code in errors.PASSING:
             self._last_detail = error.str()
         elif code == errors.ALL_BROKERS_DOWN:
@@ -101,29 +103,29 @@ class ClientHealth:
             detail = f"{error.str()}: {self._last_detail}" if self._last_detail else error.str()
             self._suspicion = (self._code("connection", error), detail)
         elif code in errors.CONNECTION:
-            self.troubles.report(self._code("connection", error), error.str())
+            self.conditions.report(self._code("connection", error), error.str())
         else:
-            self.troubles.report(self._code("client", error), error.str())
+            self.conditions.report(self._code("client", error), error.str())
 
     def on_topic_error(self, topic: str, error: KafkaError) -> None:
         """Report a message that carries an error about a topic."""
-        self.topics_in_trouble.add(topic)
-        self.troubles.report(self._code("topic", error, topic), error.str())
+        self.unhealthy_topics.add(topic)
+        self.conditions.report(self._code("topic", error, topic), error.str())
 
     def topic_works(self, topic: str) -> None:
         """This topic delivered something: end its conditions."""
-        if topic in self.topics_in_trouble:
-            self.topics_in_trouble.discard(topic)
+        if topic in self.unhealthy_topics:
+            self.unhealthy_topics.discard(topic)
             ended = [
-                trouble.code
-                for trouble in self.troubles.now()
-                if trouble.code.startswith(self._topic) and trouble.code.endswith(f"/{topic}")
+                condition.code
+                for condition in self.conditions.now()
+                if condition.code.startswith(self._topic) and condition.code.endswith(f"/{topic}")
             ]
-            self.troubles.clear(*ended)
+            self.conditions.clear(*ended)
 
     def probe(self, client: Any, topic: str | None) -> None:
         """While a condition is open, ask something once a second (blocks <= 1 s)."""
-        if self._suspicion is None and not self.troubles.any(self._connection):
+        if self._suspicion is None and not self.conditions.any(self._connection):
             return
         if time.monotonic() < self._probed_at + PROBE_INTERVAL_S:
             return
@@ -135,13 +137,13 @@ class ClientHealth:
                 client.list_topics(topic, timeout=PROBE_TIMEOUT_S)
         except KafkaException:
             if suspicion is not None:
-                self.troubles.report(*suspicion)
+                self.conditions.report(*suspicion)
             return
         finally:
             self._probed_at = time.monotonic()
         self._last_detail = ""
-        self.troubles.clear_all(self._connection)
-        self.troubles.clear_all(f"{self.role}/client/")
+        self.conditions.clear_all(self._connection)
+        self.conditions.clear_all(f"{self.role}/client/")
 
     def _code(self, kind: str, error: KafkaError, topic: str = "") -> str:
         name = errors.code_name(error).lower().replace("_", "-")

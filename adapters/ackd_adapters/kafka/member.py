@@ -20,7 +20,7 @@ from ackd.errors import BrokerError
 from ackd.ports import Assigned, ConsumerEvent, Lost, Revoked
 from ackd_adapters.kafka import errors
 from ackd_adapters.kafka.config import Properties
-from ackd_adapters.kafka.health import ClientHealth, Troubles
+from ackd_adapters.kafka.health import ClientHealth, Conditions
 from ackd_adapters.kafka.names import is_pattern, matching
 from ackd_adapters.kafka.worker import Command, Worker
 
@@ -56,7 +56,7 @@ class Member(Worker):
         properties: Callable[[], Properties],
         topics: tuple[str, ...],
         refresh_ms: int,
-        troubles: Troubles,
+        conditions: Conditions,
         post: Callable[[ConsumerEvent], None],
     ) -> None:
         super().__init__(f"ackd-member-{name}")
@@ -64,8 +64,8 @@ class Member(Worker):
         self._topics = topics
         self._patterns = any(is_pattern(topic) for topic in topics)
         self._refresh_s = refresh_ms / 1000
-        self._troubles = troubles
-        self._health = ClientHealth(troubles, "member")
+        self._conditions = conditions
+        self._health = ClientHealth(conditions, "member")
         self._post = post
         self._client: Client
         self._subscribed: list[str] = []
@@ -115,7 +115,7 @@ class Member(Worker):
 
     def on_crash(self, error: BaseException) -> None:
         """Report the crash; a new consumer has to be made."""
-        self._troubles.report("member/crash", repr(error), fatal=True)
+        self._conditions.report("member/crash", repr(error), fatal=True)
 
     def _read_more(self) -> None:
         """The names have changed; resolve the patterns again in this turn."""
@@ -154,7 +154,7 @@ class Member(Worker):
             self._health.on_topic_error(topic or ",".join(self._subscribed), error)
         else:
             name = errors.code_name(error).lower().replace("_", "-")
-            self._troubles.report(f"member/group/{name}", error.str())
+            self._conditions.report(f"member/group/{name}", error.str())
 
     # --- rebalances, called inside `poll` -----------------------------------------------------
 
@@ -164,7 +164,7 @@ class Member(Worker):
         """
         client.incremental_assign([ClientPartition(p.topic, p.partition, 0) for p in partitions])
         client.pause(partitions)
-        self._troubles.clear_all("member/group/")
+        self._conditions.clear_all("member/group/")
         for topic in {partition.topic for partition in partitions}:
             self._health.topic_works(topic)
         if partitions:

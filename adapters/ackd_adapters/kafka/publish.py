@@ -17,7 +17,7 @@ from ackd.ports import Condition, Failure, NotStored, Outgoing, PublishResult, S
 from ackd_adapters.kafka import errors
 from ackd_adapters.kafka.admin import AdminQuestions
 from ackd_adapters.kafka.config import KafkaOptions, producer_properties
-from ackd_adapters.kafka.health import ClientHealth, Troubles
+from ackd_adapters.kafka.health import ClientHealth, Conditions
 from ackd_adapters.kafka.mailbox import call_loop
 from ackd_adapters.kafka.worker import Worker
 
@@ -70,7 +70,7 @@ class _Producer(Worker):
     def __init__(
         self,
         options: KafkaOptions,
-        troubles: Troubles,
+        conditions: Conditions,
         admin: AdminQuestions,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
@@ -78,8 +78,8 @@ class _Producer(Worker):
         self._options = options
         self._admin = admin
         self._loop = loop
-        self._troubles = troubles
-        self.health = ClientHealth(troubles, "publish")
+        self._conditions = conditions
+        self.health = ClientHealth(conditions, "publish")
         self.client: Client
         self.answers: list[_Answer] = []
 
@@ -107,7 +107,7 @@ class _Producer(Worker):
     def on_crash(self, error: BaseException) -> None:
         """Nothing is answered any more: the next publish makes a new producer."""
         self.health.fatal = True
-        self._troubles.report("publish/crash", repr(error), fatal=True)
+        self._conditions.report("publish/crash", repr(error), fatal=True)
 
     def _hand_over(self) -> None:
         if self.answers:
@@ -118,10 +118,12 @@ class _Producer(Worker):
 class Publisher:
     """Holds the producer, and replaces it after a fatal error."""
 
-    def __init__(self, options: KafkaOptions, troubles: Troubles, admin: AdminQuestions) -> None:
+    def __init__(
+        self, options: KafkaOptions, conditions: Conditions, admin: AdminQuestions
+    ) -> None:
         self._options = options
         self._admin = admin
-        self._troubles = troubles
+        self._conditions = conditions
         self._producer: _Producer | None = None
         self._making = asyncio.Lock()
 
@@ -131,7 +133,7 @@ class Publisher:
 
     async def _make(self) -> _Producer:
         loop = asyncio.get_running_loop()
-        made = _Producer(self._options, self._troubles, self._admin, loop)
+        made = _Producer(self._options, self._conditions, self._admin, loop)
         await made.start()
         return made
 
@@ -161,8 +163,8 @@ class Publisher:
             await broken.close(_PURGED_S)
             made = await self._make()
             self._producer = made
-        ended = [each.code for each in self._troubles.now() if each.code.startswith("publish/")]
-        self._troubles.clear(*ended)
+        ended = [each.code for each in self._conditions.now() if each.code.startswith("publish/")]
+        self._conditions.clear(*ended)
         return made
 
     async def close(self) -> None:
@@ -171,9 +173,9 @@ class Publisher:
         if producer is not None:
             await producer.close(FLUSH_BOUND_S + _PURGED_S)
 
-    def troubles(self) -> list[Condition]:
+    def conditions(self) -> list[Condition]:
         """What is wrong with the connection now."""
-        return self._troubles.now()
+        return self._conditions.now()
 
 
 def _produce(producer: _Producer, message: Outgoing, delivery: _Delivery) -> NotStored | None:

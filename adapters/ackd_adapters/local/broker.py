@@ -61,7 +61,7 @@ class LocalBroker:
         self._cluster = ""
         self._pending_bytes = 0
         self._consumers: set[LocalConsumer] = set()
-        self._troubles: dict[str, Condition] = {}
+        self._conditions: dict[str, Condition] = {}
         self._running = False
         self._calls: deque[Callable[[], None]] = deque()
         self._calls_due = False
@@ -175,9 +175,9 @@ class LocalBroker:
 
         await self.call(remove)
 
-    def troubles(self) -> list[Condition]:
+    def conditions(self) -> list[Condition]:
         """What is wrong with the file now."""
-        return list(self._troubles.values())
+        return list(self._conditions.values())
 
     async def close(self) -> None:
         """Leave all groups, write what was accepted, end the threads."""
@@ -248,15 +248,15 @@ class LocalBroker:
     def _broke(self, error: BrokerError | None) -> None:
         def note() -> None:
             if error is None:
-                self._troubles.pop("queue", None)
+                self._conditions.pop("queue", None)
             else:
-                self._troubles["queue"] = Condition("queue", error.detail, away=True)
+                self._conditions["queue"] = Condition("queue", error.detail, away=True)
 
         self.call_loop(note)
 
     def _reader_broke(self, detail: str) -> None:
         def note() -> None:
-            self._troubles["queue-reader"] = Condition("queue-reader", detail, fatal=True)
+            self._conditions["queue-reader"] = Condition("queue-reader", detail, fatal=True)
 
         self.call_loop(note)
 

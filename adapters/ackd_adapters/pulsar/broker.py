@@ -65,7 +65,7 @@ class PulsarBroker:
         self._publisher = Publisher(self._connection, self._logs)
         self._consumers: list[PulsarConsumer] = []
         self._cluster = ""
-        self._trouble: Condition | None = None
+        self._condition: Condition | None = None
 
     async def start(self) -> None:
         await asyncio.to_thread(self._connection.open)
@@ -113,8 +113,8 @@ class PulsarBroker:
     def retry_topic(self, group: str) -> str:
         return own_topics.retry_topic(group)
 
-    def troubles(self) -> list[Condition]:
-        return [] if self._trouble is None else [self._trouble]
+    def conditions(self) -> list[Condition]:
+        return [] if self._condition is None else [self._condition]
 
     async def close(self) -> None:
         for consumer in self._consumers:

@@ -100,9 +100,9 @@ class Reading:
             except _GapError:
                 continue
             except (BrokerError, pulsar.PulsarException) as error:
-                self._trouble(errors.broker_error("reading", error).detail, away=True)
+                self._condition(errors.broker_error("reading", error).detail, away=True)
             except Exception as error:  # noqa: BLE001 -- a thread's last words must be heard
-                self._trouble(f"the reader ended: {error!r}", away=False)
+                self._condition(f"the reader ended: {error!r}", away=False)
                 return
             self._stopped.wait(RETRY_S)
 
@@ -262,7 +262,7 @@ class Reading:
             self._reported_end = self._next
             self._box.put(EndReached(self.partition, self.session, self._next))
 
-    def _trouble(self, detail: str, *, away: bool) -> None:
+    def _condition(self, detail: str, *, away: bool) -> None:
         if self._stopped.is_set():
             return
         self._away = True

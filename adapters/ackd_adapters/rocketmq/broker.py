@@ -89,7 +89,7 @@ class RocketMQBroker:
         self._host = os.uname().nodename
         self._routes: dict[str, tuple[float, list[MessageQueue]]] = {}
         self._sends = asyncio.Semaphore(SENDS_MAX)
-        self._trouble: Condition | None = None
+        self._condition: Condition | None = None
         self._started = False
 
     async def start(self) -> None:
@@ -146,7 +146,7 @@ class RocketMQBroker:
             return NotStored(Failure.REFUSED, "ILLEGAL_MESSAGE", str(error))
         except BrokerError as error:
             return self._not_stored(error)
-        self._trouble = None
+        self._condition = None
         return Stored(message.topic, 0, sent.offset)
 
     def _refusal(self, message: Outgoing, kinds: set[MessageType], *, known: bool) -> str:
@@ -169,7 +169,7 @@ class RocketMQBroker:
         elif code in _PRESSURE:
             kind = Failure.PRESSURE
         elif code == UNREACHABLE:
-            self._trouble = Condition("rocketmq/connection", error.detail, away=True)
+            self._condition = Condition("rocketmq/connection", error.detail, away=True)
         return NotStored(kind, code, error.detail)
 
     async def _route(self, topic: str) -> list[MessageQueue]:
@@ -200,8 +200,8 @@ class RocketMQBroker:
     def retry_topic(self, group: str) -> str:
         return _own(RETRY_PREFIX, group)
 
-    def troubles(self) -> list[Condition]:
-        return [] if self._trouble is None else [self._trouble]
+    def conditions(self) -> list[Condition]:
+        return [] if self._condition is None else [self._condition]
 
     async def close(self) -> None:
         await self._rpc.close()

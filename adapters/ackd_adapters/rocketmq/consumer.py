@@ -74,7 +74,7 @@ class RocketMQConsumer:
         self._changed = asyncio.Event()
         self._sessions = 0
         self._tasks: list[asyncio.Task[None]] = []
-        self._trouble = ""
+        self._condition = ""
         self._filter = expression(spec.filter)
         self._closed = False
 
@@ -224,16 +224,16 @@ class RocketMQConsumer:
         return all(tp in self._fetching and tp not in self._paused for tp in mine)
 
     async def _failed(self, error: BrokerError) -> None:
-        if error.detail != self._trouble:
-            self._trouble = error.detail
+        if error.detail != self._condition:
+            self._condition = error.detail
             away = Condition("rocketmq/receive", f"{code_of(error)}: {error.detail}", away=True)
             await self._events.put(away)
         await asyncio.sleep(PAUSE_S)
 
     async def _works(self) -> None:
-        if self._trouble:
-            over = Condition("rocketmq/receive", self._trouble, cleared=True)
-            self._trouble = ""
+        if self._condition:
+            over = Condition("rocketmq/receive", self._condition, cleared=True)
+            self._condition = ""
             await self._events.put(over)
 
     async def events(self) -> list[ConsumerEvent]:

@@ -167,7 +167,7 @@ class Runtime:
             identity=self.settings.identity,
             keys=keys,
             metrics=self.metrics,
-            memory=ReplayLog(self._flusher, self._clock, lambda: self._store.run),
+            replay_log=ReplayLog(self._flusher, self._clock, lambda: self._store.run),
             grace_ms=self.settings.store.grace_ms,
             spill=self._spill,
             traces=self.traces,
@@ -371,7 +371,7 @@ class Runtime:
 
     def hold_back(self, name: str, source: str, why: str | None) -> None:
         """Note why `source` delivers nothing now; None when it delivers."""
-        self._of(name).context.moves.hold_back(name, source, why)
+        self._of(name).context.lease_events.hold_back(name, source, why)
 
     # --- stopping
 

@@ -125,14 +125,16 @@ class Subscription:
         self.copy_filter = OwnCopyFilter(
             self.name, state.configured.topics, (retry.name, dead.name), context.metrics
         )
-        self.lines = KeyQueues(state, context, partitions, self.topics, retry.name, self._claim)
+        self.key_queues = KeyQueues(
+            state, context, partitions, self.topics, retry.name, self._claim
+        )
         self.claims = CopyClaims(
             state,
             context,
             partitions,
             self.topics,
             self.bodies,
-            self.lines,
+            self.key_queues,
             self._open_dead,
         )
 
@@ -240,7 +242,7 @@ class Subscription:
             performed=(self._finished_at_broker,) if self._own_acks else (),
             ready=self.dispatcher.ready,
             due=self.timers.due,
-            blocked=self.lines.behind,
+            blocked=self.key_queues.behind,
             on_taken=() if spans is None else (spans.taken,),
             on_left=(handed.note,),
             on_dropped=(self.claims.forget,),
@@ -262,7 +264,7 @@ class Subscription:
 
         def leave_key_queue(partition: Partition, effect: LeaveKeyQueue) -> None:
             if isinstance(effect.origin_record, OriginRecordRef):
-                self.lines.over(partition, effect.offset, effect.origin_record)
+                self.key_queues.over(partition, effect.offset, effect.origin_record)
 
         return {
             SendBack: self.send_back.send,
@@ -338,7 +340,7 @@ class Subscription:
             self.timers.run,
             self.committer.run,
             self.claims.run,
-            self.lines.run,
+            self.key_queues.run,
             self.send_back.run,
             self.dead_letters.run,
             self.operations.run,

@@ -22,6 +22,7 @@ from ackd.ports.broker import (
     Stored,
 )
 from ackd.ports.clock import Clock
+from ackd.ports.condition import Condition
 from ackd.ports.consumer import Committed, Consumer, ConsumerSpec, StartPolicy, TopicInfo
 from ackd.ports.events import (
     Arrival,
@@ -47,7 +48,6 @@ from ackd.ports.outbox import Outboxes, SeenKeys
 from ackd.ports.own_acks import OwnAcks, Places
 from ackd.ports.store import Member, Members, Store
 from ackd.ports.transactions import SeesTransactions
-from ackd.ports.trouble import Condition
 from ackd.ports.truncation import SeesTruncation
 
 __all__ = [

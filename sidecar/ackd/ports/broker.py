@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol, runtime_checkable
 
+from ackd.ports.condition import Condition
 from ackd.ports.consumer import Consumer, ConsumerSpec, StartPolicy
 from ackd.ports.events import Headers
 from ackd.ports.own_topics import RESERVED
-from ackd.ports.trouble import Condition
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class Broker(Protocol):
     def retry_topic(self, group: str) -> str:
         """Name a group's retry topic, by the same rules as `dead_letter_topic`."""
 
-    def troubles(self) -> list[Condition]:
+    def conditions(self) -> list[Condition]:
         """Report what is wrong with the connection now, for readiness."""
 
     async def close(self) -> None:

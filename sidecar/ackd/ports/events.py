@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 from msgspec import Struct
 
 from ackd.core.ids import TopicPartition
-from ackd.ports.trouble import Condition
+from ackd.ports.condition import Condition
 
 Headers = tuple[tuple[str, bytes | None], ...]
 

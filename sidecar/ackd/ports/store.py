@@ -9,9 +9,9 @@ from typing import Protocol
 from ackd.core.ids import LedgerKey
 from ackd.core.rate_bucket import TokensTaken
 from ackd.core.record.protocol import MessageTexts, Open, RecordCall, RecordReply, Snapshot
+from ackd.ports.condition import Condition
 from ackd.ports.outbox import Outboxes, SeenKeys
 from ackd.ports.own_acks import Places
-from ackd.ports.trouble import Condition
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Store(Protocol):
     def places(self) -> Places:
         """The places of messages whose broker names them in several ways."""
 
-    def troubles(self) -> list[Condition]:
+    def conditions(self) -> list[Condition]:
         """Report what an operator should know, for readiness."""
 
     async def close(self) -> None:

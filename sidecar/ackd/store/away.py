@@ -19,14 +19,14 @@ REFUSALS = ("MISCONF", "NOREPLICAS", "READONLY", "OOM")
 
 
 class Away:
-    """`trouble`: what to show; None while all is well."""
+    """`condition`: what to show; None while all is well."""
 
     def __init__(self) -> None:
-        self.trouble: Condition | None = None
+        self.condition: Condition | None = None
         self._state = ""
 
     def __bool__(self) -> bool:
-        return self.trouble is not None
+        return self.condition is not None
 
     def failed(self, error: StoreError) -> None:
         """A call was not answered well."""
@@ -35,10 +35,10 @@ class Away:
         if state != self._state:
             LOG.warning("the store failed: %s", error.detail)
         self._state = state
-        self.trouble = Condition(error.type, error.detail, away=bool(code))
+        self.condition = Condition(error.type, error.detail, away=bool(code))
 
     def answered(self, *, wrote: bool) -> None:
         """A call succeeded; `wrote`: it has written."""
-        if self.trouble is not None and (wrote or not self.trouble.away):
+        if self.condition is not None and (wrote or not self.condition.away):
             LOG.info("the store answers again")
-            self._state, self.trouble = "", None
+            self._state, self.condition = "", None

@@ -89,7 +89,7 @@ class Embedded:
                 await self._start()
             return partial(self._access.unix, self.socket_path)
 
-    def troubles(self) -> list[Condition]:
+    def conditions(self) -> list[Condition]:
         return [Condition("store-embedded", self._end_reason)] if self._end_reason else []
 
     async def stop(self) -> None:

@@ -134,8 +134,8 @@ class MeasuredStore:
     def places(self) -> Places:
         return self._store.places
 
-    def troubles(self) -> list[Condition]:
-        return self._store.troubles()
+    def conditions(self) -> list[Condition]:
+        return self._store.conditions()
 
     async def close(self) -> None:
         self._answers = False

@@ -213,7 +213,7 @@ class MemoryStore:
     async def delete(self, name: str) -> None:
         self.data.values.pop(name, None)
 
-    def troubles(self) -> list[Condition]:
+    def conditions(self) -> list[Condition]:
         """Warn the operator: this store forgets everything at a restart."""
         return [Condition("store-memory", "the memory store keeps nothing across a restart")]
 

@@ -45,7 +45,7 @@ CALLS_MAX = 100
 class Supervisor(Protocol):
     """Who runs an embedded server."""
 
-    def troubles(self) -> list[Condition]:
+    def conditions(self) -> list[Condition]:
         """What is wrong with it."""
 
     async def stop(self) -> None:
@@ -67,7 +67,7 @@ class RedisStore(SmallValues):
         super().__init__(keys)
         self._barrier = barrier
         self._supervisor = supervisor
-        self._troubles: list[Condition] = []
+        self._conditions: list[Condition] = []
         self._away = Away()
         self._looked_s = 0.0
 
@@ -328,12 +328,12 @@ class RedisStore(SmallValues):
 
     # --- health
 
-    def troubles(self) -> list[Condition]:
+    def conditions(self) -> list[Condition]:
         """Return what the last look found: connection, configuration, embedded server."""
-        found = [] if self._away.trouble is None else [self._away.trouble]
+        found = [] if self._away.condition is None else [self._away.condition]
         if self._supervisor is not None:
-            found += self._supervisor.troubles()
-        return found + self._troubles
+            found += self._supervisor.conditions()
+        return found + self._conditions
 
     async def _look(self) -> None:
         """Ask each server which promises its configuration breaks, and whether it was restarted."""
@@ -341,11 +341,11 @@ class RedisStore(SmallValues):
         for node in self._topology.nodes():
             async with node.aux_link() as link:
                 run = node.run
-                for trouble in await look(link, self._barrier):
-                    found.setdefault(trouble.code, trouble)
+                for condition in await look(link, self._barrier):
+                    found.setdefault(condition.code, condition)
                 if await link.identify() != run:
                     await link.close()
-        self._troubles = list(found.values())
+        self._conditions = list(found.values())
         self._looked_s = asyncio.get_running_loop().time()
 
     def _note(self, error: StoreError | None, *, wrote: bool = False) -> None:

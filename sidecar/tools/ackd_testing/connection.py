@@ -187,7 +187,7 @@ class ConnectionContract:
             broker = await bench.broker()
             (part,) = await bench.topic()
             await fill(broker, part, [b"x"])
-            assert broker.troubles() == []
+            assert broker.conditions() == []
 
     async def test_start_without_a_broker_is_an_error(self, lab: Lab) -> None:
         """`start` raises BrokerError, and what was begun can be closed."""

@@ -92,8 +92,8 @@ class Reader:
             for end in self.of(EndReached)
         )
 
-    def trouble(self, code: str, *, cleared: bool = False) -> Condition | None:
-        """The last trouble whose code contains this, if it began or is over as asked."""
+    def condition(self, code: str, *, cleared: bool = False) -> Condition | None:
+        """The last condition whose code contains this, if it began or is over as asked."""
         found = [each for each in self.of(Condition) if code in each.code]
         return found[-1] if found and found[-1].cleared is cleared else None
 

@@ -68,10 +68,10 @@ class BoardScreen(Screen[None]):
         found = rows(before, {each.name: each.seen for each in sidecars})
         self._rows = {row.name: row for row in found if self._only in row.name}
         self.query_one("#head", Static).update(columns.headline(seen, now_ms()))
-        trouble = columns.troubles(seen, time.monotonic())
+        warnings = columns.warnings(seen, time.monotonic())
         widget = self.query_one("#trouble", Static)
-        widget.display = bool(trouble)
-        widget.update("\n".join(trouble))
+        widget.display = bool(warnings)
+        widget.update("\n".join(warnings))
         self._draw()
 
     def _draw(self) -> None:

@@ -91,7 +91,7 @@ def headline(sidecars: Sequence[SeenBefore], at_ms: int) -> str:
     return f"ackd top  {clock}Z  {there} of {len(sidecars)} sidecars answer"
 
 
-def troubles(sidecars: Iterable[SeenBefore], now_s: float) -> list[str]:
+def warnings(sidecars: Iterable[SeenBefore], now_s: float) -> list[str]:
     """A line for each sidecar that does not answer, or is not ready."""
     lines = []
     for each in sidecars:

@@ -50,7 +50,7 @@ class Plain:
         """The look as a table, what is stuck by name, and what is wrong."""
         now_ms, seen = time.time_ns() // 1_000_000, [each.seen for each in self._sidecars]
         found, table = self.board(only), columns.table(self._width)
-        lines = [columns.headline(seen, now_ms), *columns.troubles(seen, time.monotonic())]
+        lines = [columns.headline(seen, now_ms), *columns.warnings(seen, time.monotonic())]
         lines.append("".join(table.titles))
         for row in found:
             lines.append("".join(table.cells(row)))

@@ -251,7 +251,7 @@ class Client:
             await asyncio.sleep(0.1 * self._rng.uniform(0.5, 1.5))
         self._history.note(Kind.ANSWERED, sub=self._sub, call=call, count=-1, http=status)
         self._history.flush()
-        await self._trouble(status)
+        await self._note_refusal(status)
         return [], None
 
     async def settle(self, items: Sequence[Item]) -> list[Result] | None:
@@ -266,7 +266,7 @@ class Client:
             return results
         self._note_unknown(call, items, status)
         self._history.flush()
-        await self._trouble(status)
+        await self._note_refusal(status)
         return None
 
     async def settle_one(self, item: Item) -> Result | None:
@@ -289,7 +289,7 @@ class Client:
             self._note_results(call, [item], [result])
         else:
             self._note_unknown(call, [item], status)
-            await self._trouble(status)
+            await self._note_refusal(status)
         self._history.flush()
         return result
 
@@ -315,7 +315,7 @@ class Client:
             self._tally.unanswered += 1
             return 0, b""
 
-    async def _trouble(self, status: int) -> None:
+    async def _note_refusal(self, status: int) -> None:
         """After an answer that helped nothing: somewhere else, a little later."""
         self.elsewhere()
         await asyncio.sleep(self._rng.uniform(0.02, 0.2) if status != 0 else 0.05)

@@ -55,7 +55,7 @@ async def test_refused_writes_are_told_once(
                         await write()
                     assert await store.get("value") is None
                     assert not ok(store)
-                    assert [trouble.away for trouble in store.troubles()] == [True]
+                    assert [condition.away for condition in store.conditions()] == [True]
             client.execute_command(*end)
 
         async def again() -> bool:

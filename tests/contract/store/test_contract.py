@@ -261,6 +261,6 @@ async def test_small_values(store: Store) -> None:
 
 
 async def test_the_store_says_what_an_operator_must_know(store: Store) -> None:
-    codes = {trouble.code for trouble in store.troubles()}
+    codes = {condition.code for condition in store.conditions()}
     expected = {"store-memory"} if store.run == "memory" else set()
     assert codes == expected

@@ -106,7 +106,7 @@ async def test_data_and_leases_survive_a_clean_restart(tmp_path: Path) -> None:
 
 async def test_the_server_listens_on_its_socket_only_and_keeps_its_promise(tmp_path: Path) -> None:
     async with started(embedded(tmp_path)) as store:
-        assert store.troubles() == []
+        assert store.conditions() == []
         server = psutil.Process(server_pid(tmp_path))
         assert server.net_connections("inet") == []
         folder = tmp_path / "store"
@@ -147,7 +147,7 @@ async def test_i2_a_killed_server_is_started_again_with_its_data(tmp_path: Path)
         assert server_pid(tmp_path) != old
         outcomes = [r.outcome for r in (await owner.call(*acks)).results]
         assert outcomes == [Outcome.ALREADY_ACKED] * 10 + [Outcome.ACKED] * 10
-        assert store.troubles() == []
+        assert store.conditions() == []
 
 
 async def test_r24_killed_with_9_the_server_goes_too_and_nothing_confirmed_is_lost(
@@ -243,7 +243,7 @@ async def test_a_server_that_cannot_start_says_where_to_look(tmp_path: Path) -> 
     store = embedded(tmp_path)
     with pytest.raises(StoreError, match=r"server\.log"):
         await store.start()
-    assert "store-embedded" in {trouble.code for trouble in store.troubles()}
+    assert "store-embedded" in {condition.code for condition in store.conditions()}
     await store.close()
 
 

@@ -77,7 +77,7 @@ async def test_r11_an_old_primary_that_is_cut_off_confirms_no_term() -> None:
             url=f"sentinel://{hosts(sentinel.sentinel_addresses)}/{SERVICE}", timeout_ms=2_000
         )
         async with started(open_store(settings, REPO)) as store:
-            assert [trouble.code for trouble in store.troubles()] == ["store-split-brain"]
+            assert [condition.code for condition in store.conditions()] == ["store-split-brain"]
             owner = Owner(store)
             await owner.open()
             primary = sentinel.primary()

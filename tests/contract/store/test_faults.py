@@ -64,7 +64,7 @@ async def test_r12_a_frozen_server_is_unknown_within_the_time_out(own_redis: Red
         with pytest.raises(StoreUnknownError):
             await owner.call(acks[0])
         assert loop.time() - began < 10 * TIMEOUT_MS / 1000
-        assert "store-outcome-unknown" in {trouble.code for trouble in store.troubles()}
+        assert "store-outcome-unknown" in {condition.code for condition in store.conditions()}
         with pytest.raises(StoreError) as caught:  # no connection: surely not decided
             await owner.call(acks[1])
         assert not isinstance(caught.value, StoreUnknownError)
@@ -76,7 +76,7 @@ async def test_r12_a_frozen_server_is_unknown_within_the_time_out(own_redis: Red
 
         await wait_until_async(applied, "the store answers again", ignoring=(StoreError,))
         assert store.run == run
-        assert store.troubles() == []
+        assert store.conditions() == []
 
 
 async def test_r12_an_answer_that_is_cut_off_was_applied_once(own_redis: RedisFactory) -> None:
@@ -287,7 +287,7 @@ async def test_what_the_server_cannot_promise_is_a_trouble(
     server = own_redis(options)
     codes = {"policy": "store-eviction", "no aof": "store-no-aof", "memory": "store-memory"}
     async with started(connect(server.port)) as store:
-        assert [trouble.code for trouble in store.troubles()] == [codes[kind]]
+        assert [condition.code for condition in store.conditions()] == [codes[kind]]
 
 
 async def _replica(own_redis: RedisFactory, primary: RedisServer) -> RedisServer:
@@ -323,7 +323,7 @@ async def test_r11_replicated_waits_for_its_replicas_every_time(own_redis: Redis
 async def test_r11_replicated_without_a_replica_confirms_nothing(own_redis: RedisFactory) -> None:
     server = own_redis(redis7())
     async with started(connect(server.port, "replicated")) as store:
-        assert [trouble.code for trouble in store.troubles()] == ["store-replicas"]
+        assert [condition.code for condition in store.conditions()] == ["store-replicas"]
         with pytest.raises(StoreUnknownError):
             await Owner(store).open()
 

@@ -102,7 +102,7 @@ async def test_a_call_that_cannot_be_packed_costs_nobody_else(store: Store) -> N
             assert reply.results[0].outcome is Outcome.GRANTED
         answers = await asyncio.gather(*wrong, return_exceptions=True)
         assert [type(each) for each in answers] == [StoreCallError] * 4
-        assert not store.troubles()
+        assert not store.conditions()
         look = await flusher.submit(stranger, [LookUp(1)])
         assert look.verdict is CallStatus.OK
         running.cancel()

@@ -294,7 +294,7 @@ async def test_a_broker_that_is_away_is_an_outage(shop: Shop) -> None:
     broker = worker.runtime._brokers["b"]
     assert isinstance(broker, LocalBroker)
     broker._broke(BrokerError("no space left"))
-    await until(lambda: bool(broker.troubles()), "the trouble")
+    await until(lambda: bool(broker.conditions()), "the trouble")
     outages = worker.runtime._outages
     assert outages is not None
     await until(lambda: bool(outages._away), "it to be noticed")

@@ -117,7 +117,7 @@ async def run_through(broker: Broker, join: Join, fragile: Kafka, name: str, fau
         }[fault]
         await asyncio.to_thread(begin)
         await reader.until(
-            lambda: reader.trouble("fetch/connection") and reader.trouble("member/connection"),
+            lambda: reader.condition("fetch/connection") and reader.condition("member/connection"),
             "trouble",
         )
         with pytest.raises(BrokerError):
@@ -129,8 +129,8 @@ async def run_through(broker: Broker, join: Join, fragile: Kafka, name: str, fau
         )
         await reader.until(
             lambda: (
-                reader.trouble("fetch/connection", cleared=True)
-                and reader.trouble("member/connection", cleared=True)
+                reader.condition("fetch/connection", cleared=True)
+                and reader.condition("member/connection", cleared=True)
             ),
             "trouble is over",
         )
@@ -144,9 +144,9 @@ async def run_through(broker: Broker, join: Join, fragile: Kafka, name: str, fau
     return stream
 
 
-async def no_trouble(broker: Broker) -> bool:
+async def no_condition(broker: Broker) -> bool:
     """Whether the connection itself is well."""
-    return not broker.troubles()
+    return not broker.conditions()
 
 
 @pytest.mark.parametrize("fault", ["kill", "freeze", "cut", "silence"])
@@ -154,7 +154,7 @@ async def test_nothing_is_lost_or_twice_and_trouble_is_told(
     proxied: Broker, join: Join, fragile: Kafka, fault: str
 ) -> None:
     stream = await run_through(proxied, join, fragile, f"fault.{fault}", fault)
-    await wait_until_async(lambda: no_trouble(proxied), "the producer's trouble is over")
+    await wait_until_async(lambda: no_condition(proxied), "the producer's trouble is over")
     assert len(stream.stored) > 100
 
 

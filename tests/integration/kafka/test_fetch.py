@@ -232,7 +232,7 @@ async def test_r1_topic_made_again_ends_its_sessions(
     reader.fetch_from(where, 0)
     await reader.until(lambda: reader.ended(where, 10), "the end of the old one")
     kafka.delete_topics([name])
-    await reader.until(lambda: reader.trouble(f"topics/unknown/{name}"), "its absence is told")
+    await reader.until(lambda: reader.condition(f"topics/unknown/{name}"), "its absence is told")
     # More records than the position that the client still has.
     wait_until(lambda: _made_again(kafka, name), "made again")
     fill(kafka.bootstrap, name, 0, [b"new"] * 30)
@@ -240,7 +240,7 @@ async def test_r1_topic_made_again_ends_its_sessions(
     (after,) = await reader.consumer.topics()
     assert after.topic_id != before.topic_id
     assert reader.of(TopicReplaced) == [TopicReplaced(name, after.topic_id)]
-    await reader.until(lambda: reader.trouble("topics/unknown", cleared=True), "and is over")
+    await reader.until(lambda: reader.condition("topics/unknown", cleared=True), "and is over")
     reader.stop_fetch(where)
     fill(kafka.bootstrap, name, 0, [b"new"] * 5)
     await reader.during(0.5)

@@ -166,10 +166,10 @@ async def test_r24_fenced_static_member_is_fatal(
     await first.until(lambda: first.assigned, "assigned")
     second = await join(broker, [name], name, static_id="same")
     await second.until(lambda: second.assigned, "the newer one has it")
-    await first.until(lambda: first.trouble("fenced"), "the older one is told")
-    trouble = first.trouble("fenced")
-    assert trouble is not None
-    assert trouble.fatal
+    await first.until(lambda: first.condition("fenced"), "the older one is told")
+    condition = first.condition("fenced")
+    assert condition is not None
+    assert condition.fatal
     with pytest.raises(BrokerError):
         await first.consumer.commit({TopicPartition(name, 0): Committed(1, "")})
 

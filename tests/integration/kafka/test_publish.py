@@ -18,9 +18,9 @@ from tests.support.wait import wait_until_async
 pytestmark = pytest.mark.kafka
 
 
-async def has_trouble(broker: Broker, kind: str | None) -> bool:
-    """Whether there is a trouble of publishing of this kind; None = whether there is none."""
-    codes = [trouble.code for trouble in broker.troubles()]
+async def has_condition(broker: Broker, kind: str | None) -> bool:
+    """Whether there is a condition of publishing of this kind; None = whether there is none."""
+    codes = [condition.code for condition in broker.conditions()]
     return not codes if kind is None else any(f"publish/{kind}/" in code for code in codes)
 
 
@@ -84,10 +84,10 @@ async def test_producer_with_a_fatal_error_is_replaced(
     assert producer is not None
     fatal = KafkaError(KafkaError._FATAL, "planted", fatal=True)
     producer.commands.put(lambda: producer.health.on_error(fatal))
-    await wait_until_async(lambda: has_trouble(broker, "fatal"), "the error is told")
+    await wait_until_async(lambda: has_condition(broker, "fatal"), "the error is told")
     await store(broker, Outgoing(name, None, b"after", (), 0))
     assert broker._publisher._producer is not producer
-    assert not broker.troubles()
+    assert not broker.conditions()
     reader = await join(broker, [name], name)
     reader.fetch_from(where, 0)
     await reader.until(lambda: reader.ended(where, 2), "both")
@@ -125,11 +125,11 @@ async def test_i8_frozen_broker_gives_pressure_then_unknown(own_kafka: KafkaFact
         results = await broker.publish([Outgoing(name, None, b"%d" % n, (), 0) for n in range(15)])
         failures = [each.failure for each in results if isinstance(each, NotStored)]
         assert failures == [Failure.UNKNOWN] * 10 + [Failure.PRESSURE] * 5
-        await wait_until_async(lambda: has_trouble(broker, "connection"), "trouble is told")
+        await wait_until_async(lambda: has_condition(broker, "connection"), "trouble is told")
         own.node.thaw()
         # The broker may have got some of them: that is what UNKNOWN says. New ones are stored.
         await store(broker, Outgoing(name, None, b"after", (), 0))
-        await wait_until_async(lambda: has_trouble(broker, None), "trouble is over")
+        await wait_until_async(lambda: has_condition(broker, None), "trouble is over")
     finally:
         own.node.thaw()
         await broker.close()

@@ -102,12 +102,12 @@ async def test_mutual_tls_works(secured: Kafka, connect: Connect, join: Join) ->
 
 
 async def refused(options: KafkaOptions) -> tuple[str, set[str]]:
-    """Start against a broker that won't have us: what the error says, and the open troubles."""
+    """Start against a broker that won't have us: what the error says, and the open conditions."""
     broker = adapter.open("refused", options)
     try:
         with pytest.raises(BrokerError) as caught:
             await broker.start()
-        return caught.value.detail, {trouble.code for trouble in broker.troubles()}
+        return caught.value.detail, {condition.code for condition in broker.conditions()}
     finally:
         await broker.close()
 
@@ -170,8 +170,8 @@ async def test_lost_password_of_a_running_consumer_is_trouble_and_its_return_cle
     reader = await join(good, ["ours"], "ours")
     await reader.until(
         lambda: (
-            reader.trouble("member/connection/authentication")
-            and reader.trouble("fetch/connection/authentication")
+            reader.condition("member/connection/authentication")
+            and reader.condition("fetch/connection/authentication")
         ),
         "both clients say so",
     )
@@ -192,25 +192,26 @@ async def test_missing_rights_are_told(
     reader.fetch_from(where, 0)
     await reader.until(
         lambda: (
-            reader.trouble("topics/not-authorized/theirs")
-            and reader.trouble("member/topic/topic-authorization-failed/theirs")
+            reader.condition("topics/not-authorized/theirs")
+            and reader.condition("member/topic/topic-authorization-failed/theirs")
         ),
         "both clients say so",
     )
     stranger = await join(broker, ["ours"], "their-group")
     await stranger.until(
-        lambda: stranger.trouble("member/group/group-authorization-failed"), "the group is refused"
+        lambda: stranger.condition("member/group/group-authorization-failed"),
+        "the group is refused",
     )
     # Given later, they count without a restart.
     await store_as_admin(secured)
     secured.allow(USER, topics="theirs", groups="their-group")
     await reader.until(lambda: reader.records[where], "fetched")
     await reader.until(
-        lambda: reader.trouble("topics/not-authorized/theirs", cleared=True),
+        lambda: reader.condition("topics/not-authorized/theirs", cleared=True),
         "and it is over",
     )
     await stranger.until(lambda: stranger.assigned, "assigned")
-    assert stranger.trouble("member/group/group-authorization-failed", cleared=True)
+    assert stranger.condition("member/group/group-authorization-failed", cleared=True)
 
 
 async def test_topic_that_may_be_seen_but_not_read_is_told(
@@ -233,9 +234,9 @@ async def test_topic_that_may_be_seen_but_not_read_is_told(
     reader = await join(broker, ["ours"], "ours")
     reader.fetch_from(where, 0)
     code = f"fetch/topic/topic-authorization-failed/{name}"
-    await reader.until(lambda: reader.trouble(code), "reading is refused")
+    await reader.until(lambda: reader.condition(code), "reading is refused")
     secured.allow(USER, topics=name)
-    await reader.until(lambda: reader.trouble(code, cleared=True), "and over")
+    await reader.until(lambda: reader.condition(code, cleared=True), "and over")
     await reader.until(lambda: reader.ended(where, 0), "read")
 
 

@@ -151,13 +151,13 @@ async def test_full_disk(opened: Open) -> None:
     assert {(each.failure, each.code) for each in results if isinstance(each, NotStored)} == {
         (Failure.NOT_STORED, "disk-full")
     }
-    assert [trouble.code for trouble in broker.troubles()] == ["queue"]
+    assert [condition.code for condition in broker.conditions()] == ["queue"]
     await asyncio.sleep(1.2)  # Two probes later it is still full.
-    assert [trouble.code for trouble in broker.troubles()] == ["queue"]
+    assert [condition.code for condition in broker.conditions()] == ["queue"]
     await broker.call(_limit(1_000_000))
 
     async def well() -> bool:
-        return broker.troubles() == []
+        return broker.conditions() == []
 
     await wait_until_async(well, "readiness comes back by itself")
     await fill(broker, 10)

@@ -123,14 +123,14 @@ async def test_i5_without_an_answer_messages_come_without_their_delay(pulsar: Pu
         await comes(2)
         assert delays(reader).keys() == {0}
         assert Front.asked > 2
-        assert reader.trouble(code) is not None
+        assert reader.condition(code) is not None
         Front.asked = 0
         await comes(3)
         assert Front.asked == 1, "it is not waited for again"
         Front.broken = False
         await comes(4)
         assert delays(reader).keys() == {0, 3}
-        assert reader.trouble(code, cleared=True) is not None
+        assert reader.condition(code, cleared=True) is not None
         # Another session asks again.
         before = len(reader.of(Fetched))
         reader.fetch_from(part, 0)

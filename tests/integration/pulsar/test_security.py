@@ -84,7 +84,7 @@ async def works(found: Mapping[str, OptionValue]) -> None:
         reader = Reader(consumer)
         reader.fetch_from(part, 0)
         await reader.until(lambda: reader.records[part], "a record", 40)
-        assert reader.trouble("delays of") is None
+        assert reader.condition("delays of") is None
         await reader.until(lambda: reader.assigned, "assigned", 40)
         await consumer.commit({part: Committed(1, "first")})
         assert (await consumer.committed([part]))[part] == Committed(1, "first")

@@ -65,13 +65,13 @@ async def test_a_group_that_gives_up_too_early_is_told(shop: Shop) -> None:
     await shop.open(1)
     await asyncio.to_thread(lambda: shop.rocketmq.admin.group(shop.topic, retries=16))
     one = await shop.start()
-    troubles = one.runtime._subscriptions["work"].state.troubles
+    conditions = one.runtime._subscriptions["work"].state.conditions
 
     async def told() -> bool:
-        return "rocketmq/retry-max-times" in troubles
+        return "rocketmq/retry-max-times" in conditions
 
     await wait_until_async(told, "the warning")
-    assert "after 17 times" in troubles["rocketmq/retry-max-times"].detail
-    assert "retryMaxTimes to 100" in troubles["rocketmq/retry-max-times"].detail
+    assert "after 17 times" in conditions["rocketmq/retry-max-times"].detail
+    assert "retryMaxTimes to 100" in conditions["rocketmq/retry-max-times"].detail
     with pytest.raises(NotSupportedError, match="RocketMQ"):
         await one.runtime.dead.page("work", None, 10)

@@ -13,7 +13,7 @@ from ackd.errors import ConfigError
 from ackd.telemetry.metrics import Metrics
 from ackd_top import scrape
 from ackd_top.board import BoardRow, SeenBefore, SubscriptionReport, rows
-from ackd_top.columns import COLUMNS, table, troubles
+from ackd_top.columns import COLUMNS, table, warnings
 from ackd_top.words import HISTORY_MAX, History, detail, message_lines, place_of
 
 Answer = tuple[dict[str, Any], list[dict[str, Any]], list[dict[str, Any]]]
@@ -113,7 +113,7 @@ def test_sidecars_are_added_up_and_the_lost_left_out() -> None:
     now["a"] = seen("a", 2, 120, error="no answer in 5 s")
     (row,) = rows(before, now)
     assert (row.state, row.of("lag"), row.out_s) == ("lost", None, None)
-    assert troubles(now.values(), 62.0)[0].startswith("NO ANSWER from a for 1m2s: no answer in 5 s")
+    assert warnings(now.values(), 62.0)[0].startswith("NO ANSWER from a for 1m2s: no answer in 5 s")
 
 
 def test_counters_that_fell_give_no_rate() -> None:

@@ -422,5 +422,5 @@ def waits_ready() -> Event:
     return lambda play: sorted(
         offset
         for offset, entry in play.owner.ledger.entries.items()
-        if entry.hold.name == "READY" and entry.body is not None
+        if entry.status.name == "READY" and entry.body is not None
     )

@@ -169,7 +169,7 @@ def test_i5_a_long_delay_leaves_the_window_and_a_short_one_holds_it_up_until_it_
 
 def test_given_up_by_age_only_after_it_was_due() -> None:
     told = Play()
-    told.owner.ledger.limits.give_up_ms = 1_000
+    told.owner.ledger.limits.message_ttl_ms = 1_000
     assert told >> tells((0, DUE_MS, 0)) >> brings(0) >> writes_down() << ["done"]
     assert told >> passes(5_000) >> leases() << [0]
 

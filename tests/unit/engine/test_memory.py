@@ -44,14 +44,14 @@ class _World:
         self.clock, self.data = _Clock(), Data()
         self.store = MemoryStore(self.data)
         self.flusher = Flusher(self.store)
-        self.memory = ReplayLog(self.flusher, self.clock, lambda: self.run)
+        self.replay_log = ReplayLog(self.flusher, self.clock, lambda: self.run)
         self.run = "run-1"
 
     def lets_go(self, *ranges: tuple[int, int], epoch: int = 0, key: LedgerKey = KEY) -> None:
         finished = ChunkedBitmap()
         for start, end in ranges:
             finished.add_range(start, end)
-        self.memory.let_go(LedgerHandle(key), epoch, finished, LeftOpen(SentBack(), []))
+        self.replay_log.let_go(LedgerHandle(key), epoch, finished, LeftOpen(SentBack(), []))
 
     def replays(self, *before: Op) -> list[tuple[int, int]]:
         """The ranges that the record has finished after it."""
@@ -60,11 +60,11 @@ class _World:
     async def _replay(self, before: tuple[Op, ...]) -> list[tuple[int, int]]:
         await self.store.open(Open(KEY, "b#1", 1, 2, 0, create_at=10))
         await self.store.apply([RecordCall(KEY, list(before))])
-        self.flusher = self.memory._flusher = Flusher(self.store)  # queues belong to one loop
+        self.flusher = self.replay_log._flusher = Flusher(self.store)  # queues belong to one loop
         async with asyncio.TaskGroup() as group:
             running = group.create_task(self.flusher.run())
-            await self.memory.replay("another")
-            await self.memory.replay(KEY.subscription)
+            await self.replay_log.replay("another")
+            await self.replay_log.replay(KEY.subscription)
             running.cancel()
         return list(self.data.records[KEY].finished.ranges(0))
 
@@ -72,7 +72,7 @@ class _World:
 def test_a_fenced_owner_repeats_what_it_knew() -> None:
     world = _World()
     world.lets_go((4, 12), (20, 5_000))
-    world.memory.acked(KEY, 0, [13, 15])
+    world.replay_log.acked(KEY, 0, [13, 15])
     assert world.replays() == [(10, 12), (13, 14), (15, 16), (20, 5_000)]
 
 
@@ -81,8 +81,8 @@ def test_an_epoch_of_before_is_not_repeated() -> None:
     world = _World()
     world.lets_go((11, 14))
     world.lets_go((20, 21), epoch=1)
-    world.memory.acked(KEY, 0, [16])
-    world.memory.acked(KEY, 1, [23])
+    world.replay_log.acked(KEY, 0, [16])
+    world.replay_log.acked(KEY, 1, [23])
     assert world.replays(Reset(10)) == [(20, 21), (23, 24)]
 
 
@@ -91,7 +91,7 @@ def test_what_is_remembered_is_bounded_in_time() -> None:
     world = _World()
     world.lets_go((11, 14))
     world.clock.now_ms += KEEP_MS + 1
-    world.memory.purge()
+    world.replay_log.purge()
     assert world.replays() == []
 
 
@@ -119,8 +119,8 @@ def test_it_is_repeated_once_for_each_run_of_the_server() -> None:
 def test_origin_records_are_repeated_only_to_the_record_that_had_them() -> None:
     """R2: no copy belongs to a record that was made anew."""
     world = _World()
-    world.memory.acked_in_origin(KEY, 2, 0, [(11, 7)])
-    world.memory.acked_in_origin(KEY, 3, 0, [(12, 7)])
+    world.replay_log.acked_in_origin(KEY, 2, 0, [(11, 7)])
+    world.replay_log.acked_in_origin(KEY, 3, 0, [(12, 7)])
     assert world.replays() == [(11, 12)]
     assert list(world.data.records[KEY].origins) == [11]
 
@@ -130,8 +130,8 @@ def test_i3_an_extension_that_was_forgotten_is_repeated_as_it_was_last() -> None
     world = _World()
     now_ms = world.clock.now_ms
     early, late = (Lease(11, 7, 3, 2, now_ms + more_ms) for more_ms in (5_000, 60_000))
-    world.memory.extended(KEY, [early, Lease(12, 7, 3, 2, now_ms - 1)])
-    world.memory.extended(KEY, [late])
+    world.replay_log.extended(KEY, [early, Lease(12, 7, 3, 2, now_ms - 1)])
+    world.replay_log.extended(KEY, [late])
     assert world.replays() == []
     slots, record = world.data.records[KEY].slots, world.data.records[KEY]
     assert list(slots) == [11]
@@ -142,7 +142,7 @@ def test_i3_an_extension_that_was_forgotten_is_repeated_as_it_was_last() -> None
 def test_extensions_are_remembered_for_a_while() -> None:
     """I8."""
     world = _World()
-    world.memory.extended(KEY, [Lease(11, 7, 3, 2, world.clock.now_ms + 600_000)])
+    world.replay_log.extended(KEY, [Lease(11, 7, 3, 2, world.clock.now_ms + 600_000)])
     world.clock.now_ms += KEEP_MS + 1
     assert world.replays() == []
     assert not world.data.records[KEY].slots
@@ -152,8 +152,8 @@ def test_i2_a_record_may_have_no_owner_for_long() -> None:
     """R10: its repair begins when it is re-opened, and leases end when they were told to."""
     world = _World()
     now_ms = world.clock.now_ms
-    world.memory.acked(KEY, 0, [13])
-    world.memory.extended(
+    world.replay_log.acked(KEY, 0, [13])
+    world.replay_log.extended(
         KEY, [Lease(11, 7, 3, 2, now_ms + 5_000), Lease(12, 7, 3, 2, now_ms + 90_000)]
     )
     store = _Refusing(world.data, run="run-2")
@@ -166,7 +166,7 @@ def test_i2_a_record_may_have_no_owner_for_long() -> None:
 
 def test_i8_a_record_that_nobody_opens_again_is_given_up() -> None:
     world = _World()
-    world.memory.acked(KEY, 0, [13])
+    world.replay_log.acked(KEY, 0, [13])
     store = _Refusing(world.data, run="run-2")
     asyncio.run(_reopened_after(world, store, UNOPENED_WAIT_MS + 1))
     assert not list(world.data.records[KEY].finished.ranges(0))
@@ -175,7 +175,7 @@ def test_i8_a_record_that_nobody_opens_again_is_given_up() -> None:
 def test_i8_a_replay_ends_when_the_server_changes_again() -> None:
     """The next one repeats all of it: there are never many side by side."""
     world = _World()
-    world.memory.acked(KEY, 0, [13])
+    world.replay_log.acked(KEY, 0, [13])
     asyncio.run(_changes_again(world, _Refusing(world.data, run="run-2")))
     assert not list(world.data.records[KEY].finished.ranges(0))
 
@@ -211,10 +211,10 @@ async def _reopened_after(world: _World, store: _Refusing, wait_ms: int) -> None
 async def _replaying(world: _World, store: _Refusing) -> AsyncIterator[asyncio.Task[None]]:
     """A replay whose first calls were refused; its end is waited for on the way out."""
     await world.store.open(Open(KEY, "b#1", 1, 2, 0, create_at=10))
-    flusher = world.memory._flusher = Flusher(store)
+    flusher = world.replay_log._flusher = Flusher(store)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(flusher.run())
-        replay = group.create_task(world.memory.replay(KEY.subscription))
+        replay = group.create_task(world.replay_log.replay(KEY.subscription))
         await _more(store, replay)
         yield replay
         await replay

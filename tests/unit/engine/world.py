@@ -90,7 +90,7 @@ class TestStore(MemoryStore):
         self.full = False
         self.runs_as = "run-1"
         self.asked: list[RecordCall] = []
-        self.conditions: list[Condition] = []
+        self.open_conditions: list[Condition] = []
 
     @property
     def run(self) -> str:
@@ -127,8 +127,8 @@ class TestStore(MemoryStore):
             raise StoreError(f"no room for {name}")
         await super().put(name, value, ttl_ms)
 
-    def troubles(self) -> list[Condition]:
-        return self.conditions
+    def conditions(self) -> list[Condition]:
+        return self.open_conditions
 
 
 class TestConsumer:
@@ -204,7 +204,7 @@ class TestBroker:
     def __init__(self, consumer: Consumer, capabilities: Capabilities = CAPABILITIES) -> None:
         self.capabilities = capabilities
         self.made: list[tuple[str, dict[str, str]]] = []
-        self.conditions: list[Condition] = []
+        self.open_conditions: list[Condition] = []
         self._consumer = consumer
 
     async def start(self) -> None:
@@ -232,8 +232,8 @@ class TestBroker:
     def retry_topic(self, group: str) -> str:
         return f"ackd.retry.{group}"
 
-    def troubles(self) -> list[Condition]:
-        return self.conditions
+    def conditions(self) -> list[Condition]:
+        return self.open_conditions
 
     async def close(self) -> None:
         """Nothing to close."""

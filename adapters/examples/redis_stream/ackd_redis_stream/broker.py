@@ -129,7 +129,7 @@ class RedisStreamBroker:
         """See the port."""
         return own_topics.retry_topic(group)
 
-    def troubles(self) -> list[Condition]:
+    def conditions(self) -> list[Condition]:
         """Those of the consumers come as their events."""
         return []
 

@@ -48,15 +48,15 @@ async def _store(settings: Settings) -> list[ProbeResult]:
         return [ProbeResult(part, FAILED, str(error))]
     try:
         await _bounded(store.start())
-        troubles = [each for each in store.troubles() if not each.cleared]
+        conditions = [each for each in store.conditions() if not each.cleared]
     except (AckdError, TimeoutError) as error:
         return [ProbeResult(part, FAILED, _reason(error))]
     finally:
         await store.close()
-    # As in readiness: troubles that the store reports concern the operator; the store still serves.
+    # As in readiness: the conditions that the store reports concern the operator; it still serves.
     return [
         ProbeResult(part, OK, "answers"),
-        *(ProbeResult(part, WARN, each.detail) for each in troubles),
+        *(ProbeResult(part, WARN, each.detail) for each in conditions),
     ]
 
 
@@ -76,9 +76,9 @@ async def _broker(settings: Settings, name: str, broker: BrokerSettings) -> list
         await _bounded(opened.start())
         results = [ProbeResult(part, OK, f"cluster {await _bounded(opened.cluster_id())}")]
         results += [
-            ProbeResult(part, FAILED, trouble.detail)
-            for trouble in opened.troubles()
-            if not trouble.cleared
+            ProbeResult(part, FAILED, condition.detail)
+            for condition in opened.conditions()
+            if not condition.cleared
         ]
         topics = [
             (subscription, topic)

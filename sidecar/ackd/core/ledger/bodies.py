@@ -43,7 +43,7 @@ class Bodies(Generic[B]):
         entry = self._entries.by_offset.get(offset)
         if entry is not None and entry.spilled:
             self._entries.replace_body(offset, body, spilled=False)
-            if entry.hold is EntryStatus.READY:
+            if entry.status is EntryStatus.READY:
                 self._life.make_ready(offset, entry)
 
     def lost(self, offsets: Iterable[int]) -> None:

@@ -50,7 +50,7 @@ class ClaimTracker(Generic[B]):
 
     def arrived(self, offset: int) -> None:
         """A copy without a slot was fetched. One that is not the first of its key claims later."""
-        self._entries.by_offset[offset].hold = EntryStatus.CLAIMING
+        self._entries.by_offset[offset].status = EntryStatus.CLAIMING
         order = self._life.order
         if order is None or order.first(offset):
             self._entries.effects.append(Claim(offset))
@@ -85,7 +85,7 @@ class ClaimTracker(Generic[B]):
         ready as it is.
         """
         entry = self._entries.by_offset.get(offset)
-        if entry is None or entry.hold is not EntryStatus.CLAIMING:
+        if entry is None or entry.status is not EntryStatus.CLAIMING:
             return
         match result.outcome:
             case Outcome.HELD:
@@ -113,7 +113,7 @@ class ClaimTracker(Generic[B]):
         """The store did not answer: claim again in `again_ms`."""
         for offset in offsets:
             entry = self._entries.by_offset.get(offset)
-            if entry is not None and entry.hold is EntryStatus.CLAIMING:
+            if entry is not None and entry.status is EntryStatus.CLAIMING:
                 self._claim_at(offset, now_ms + again_ms)
 
     def _claim_at(self, offset: int, due_ms: int) -> None:
@@ -128,8 +128,8 @@ class ClaimTracker(Generic[B]):
         seen = self.finished_by_commit
         for offset in offsets:
             entry = self._entries.by_offset.get(offset)
-            if entry is not None and entry.hold is EntryStatus.CLAIMING:
-                entry.hold = EntryStatus.READY
+            if entry is not None and entry.status is EntryStatus.CLAIMING:
+                entry.status = EntryStatus.READY
             elif entry is None and offset >= self._entries.position:
                 first = min(seen.start, offset) if seen else offset
                 seen = range(first, max(seen.stop, offset + 1))

@@ -41,15 +41,15 @@ class Deadlines(Generic[B]):
             entry = entries.by_offset.get(offset)
             if not self._waits(entry, due_ms):
                 continue
-            if entry.hold is EntryStatus.READY:
+            if entry.status is EntryStatus.READY:
                 woken += self._end(offset, entry, now_ms)
                 continue
-            if entry.hold is EntryStatus.CLAIMING:
+            if entry.status is EntryStatus.CLAIMING:
                 entry.due_ms = 0
                 entries.effects.append(Claim(offset))
                 woken += 1
                 continue
-            if entry.hold is EntryStatus.LEASED:
+            if entry.status is EntryStatus.LEASED:
                 if now_ms < self._grace_until_ms:
                     entry.due_ms = self._grace_until_ms
                     life.timers.add(entry.due_ms, offset)
@@ -103,8 +103,8 @@ class Deadlines(Generic[B]):
         """
         if entry is None or entry.due_ms != due_ms:
             return False
-        return entry.hold in TIMED or (
-            self._life.limits.give_up_ms > 0 and entry.hold is EntryStatus.READY
+        return entry.status in TIMED or (
+            self._life.limits.message_ttl_ms > 0 and entry.status is EntryStatus.READY
         )
 
     def _check(self) -> None:

@@ -93,9 +93,9 @@ class Entries(Generic[B]):
 
     def uncount(self, entry: Entry[B]) -> None:
         """Take the entry out of the counts; call this before its status changes."""
-        if entry.hold is EntryStatus.LEASED:
+        if entry.status is EntryStatus.LEASED:
             self.leased -= 1
-        elif entry.hold is EntryStatus.WAITING:
+        elif entry.status is EntryStatus.WAITING:
             self.waiting -= 1
 
     def renew(self, entry: Entry[B], fence: int, rollback_epoch: int, attempt: int) -> None:
@@ -113,7 +113,7 @@ class Entries(Generic[B]):
         if entry is not None:
             if entry.body is None:
                 self.bodiless.discard(offset)
-            if entry.hold is EntryStatus.LEASED:  # as nearly always
+            if entry.status is EntryStatus.LEASED:  # as nearly always
                 self.leased -= 1
             else:
                 self.uncount(entry)
@@ -154,9 +154,9 @@ class Entries(Generic[B]):
         watermark, held, due = self.watermark, EntryStatus.LEASED, EntryStatus.WAITING
         for offset, entry in self.by_offset.items():
             size += entry.size
-            if entry.hold is held:
+            if entry.status is held:
                 leased += 1
-            elif entry.hold is due:
+            elif entry.status is due:
                 waiting += 1
             if entry.body is None:
                 bodiless += 1

@@ -31,7 +31,7 @@ class EntryStatus(IntEnum):
 TIMED = frozenset({EntryStatus.LEASED, EntryStatus.WAITING, EntryStatus.CLAIMING})
 """An entry with one of these statuses ends, or is checked again, at `Entry.due_ms`."""
 
-HOLD_OF = {
+STATUS_OF = {
     State.LEASED: EntryStatus.LEASED,
     State.WAITING: EntryStatus.WAITING,
     State.DEAD: EntryStatus.DEAD,
@@ -78,18 +78,18 @@ class Entry(Generic[B]):
         "fence",
         "first_s",
         "gone",
-        "hold",
         "holder",
         "rollback_epoch",
         "size",
         "spilled",
+        "status",
         "when_ms",
     )
 
-    def __init__(self, body: B | None, hold: EntryStatus = EntryStatus.READY) -> None:
+    def __init__(self, body: B | None, status: EntryStatus = EntryStatus.READY) -> None:
         self.body = body
         self.size = 0 if body is None else body.size()
-        self.hold = hold
+        self.status = status
         self.attempt = 0
         self.fence = 0
         self.rollback_epoch = 0

@@ -53,9 +53,9 @@ class ForeignDelays(Generic[B]):
         """
         entries, again = self._entries, []
         for offset, old in before.items():
-            written = old.first_s > 0 and not old.fence and old.hold in _NOT_HAD
+            written = old.first_s > 0 and not old.fence and old.status in _NOT_HAD
             if (
-                (written or old.hold is EntryStatus.PLACING)
+                (written or old.status is EntryStatus.PLACING)
                 and not entries.over(offset)
                 and offset not in entries.by_offset
             ):

@@ -7,7 +7,7 @@ from heapq import heappop
 from typing import Generic, NamedTuple
 
 from ackd.core.ledger.entries import Entries
-from ackd.core.ledger.entry import HOLD_OF, B, Entry, EntryStatus
+from ackd.core.ledger.entry import STATUS_OF, B, Entry, EntryStatus
 from ackd.core.ledger.lifecycle import Lifecycle
 from ackd.core.record.operations import Grant
 from ackd.core.record.protocol import OpResult
@@ -45,13 +45,13 @@ class Grants(Generic[B]):
             entry = by_offset.get(offset)
             if (
                 entry is None
-                or entry.hold is not EntryStatus.READY
+                or entry.status is not EntryStatus.READY
                 or entry.body is None
                 or entry.spilled
             ):
                 heappop(ready)
                 continue
-            if limits.give_up_ms and limits.out_of_time(entry):
+            if limits.message_ttl_ms and limits.out_of_time(entry):
                 self._life.exhaust(heappop(ready), entry)
                 continue
             if order is not None:
@@ -63,7 +63,7 @@ class Grants(Generic[B]):
             total += entry.size
             if taken and total > bytes_max:
                 break
-            entry.hold = EntryStatus.GRANTING
+            entry.status = EntryStatus.GRANTING
             taken.append(heappop(ready))
         return taken
 
@@ -77,12 +77,12 @@ class Grants(Generic[B]):
         entries = self._entries
         entry = entries.by_offset.get(offset)
         granted = result.outcome is Outcome.GRANTED
-        if entry is None or (entry.hold is not EntryStatus.GRANTING and not granted):
+        if entry is None or (entry.status is not EntryStatus.GRANTING and not granted):
             return None
         if granted:
-            if entry.hold is not EntryStatus.GRANTING:
+            if entry.status is not EntryStatus.GRANTING:
                 entries.uncount(entry)
-            entry.hold = EntryStatus.LEASED
+            entry.status = EntryStatus.LEASED
             entries.leased += 1
             if result.fence != self._shared[0] or result.when_ms != self._shared[1]:
                 due_ms = now_ms + result.when_ms - store_ms
@@ -101,7 +101,7 @@ class Grants(Generic[B]):
             return None
         self._life.seen(entry, result.fence, result.attempt)
         state = result.state
-        if result.outcome is Outcome.HELD and state not in HOLD_OF:
+        if result.outcome is Outcome.HELD and state not in STATUS_OF:
             state = State.WAITING
         self._life.hold(offset, entry, state, result.when_ms, store_ms, now_ms)
         return None
@@ -117,7 +117,7 @@ class Grants(Generic[B]):
         """The store decided nothing: make them ready again."""
         for offset in offsets:
             entry = self._entries.by_offset.get(offset)
-            if entry is not None and entry.hold is EntryStatus.GRANTING:
+            if entry is not None and entry.status is EntryStatus.GRANTING:
                 self._life.make_ready(offset, entry)
 
 

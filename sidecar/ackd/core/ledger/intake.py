@@ -135,16 +135,16 @@ class Intake(Generic[B]):
         elif entry.body is None:
             spilled = before is not None and before.spilled
             entries.fill(offset, entry, record, spilled=spilled)
-            if entry.hold is EntryStatus.READY:
+            if entry.status is EntryStatus.READY:
                 life.make_ready(offset, entry)
-            elif entry.hold is EntryStatus.DEAD or entry.hold is EntryStatus.SENDING:
+            elif entry.status is EntryStatus.DEAD or entry.status is EntryStatus.SENDING:
                 life.copy(offset, entry)
-            elif entry.hold is EntryStatus.WAITING:
+            elif entry.status is EntryStatus.WAITING:
                 self._bodies.waits(offset)
             if (
                 self._claims is not None
                 and before is None
-                and entry.hold is not EntryStatus.CLAIMING
+                and entry.status is not EntryStatus.CLAIMING
             ):
                 self._claims.close_origin_record(offset)
 
@@ -162,9 +162,9 @@ class Intake(Generic[B]):
             entry.gone = True
             if life.order is not None:
                 life.order.gone(offset, None)
-            if entry.hold is EntryStatus.READY:
+            if entry.status is EntryStatus.READY:
                 life.vanish(offset)
-            elif entry.hold is EntryStatus.DEAD or entry.hold is EntryStatus.SENDING:
+            elif entry.status is EntryStatus.DEAD or entry.status is EntryStatus.SENDING:
                 life.copy(offset, entry)
         entries.finish_range(start, end, reason)
         entries.advance()

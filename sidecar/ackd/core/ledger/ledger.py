@@ -55,11 +55,11 @@ class Ledger(Generic[B]):
         deliveries_max: int = 0,
         *,
         copies: bool = False,
-        give_up_ms: int = 0,
+        message_ttl_ms: int = 0,
         place_of: Callable[[B], OrderPosition | None] | None = None,
     ) -> None:
         entries = self._entries = Entries[B]()
-        limits = LedgerLimits[B](entries.clock, deliveries_max, give_up_ms)
+        limits = LedgerLimits[B](entries.clock, deliveries_max, message_ttl_ms)
         self.order = None if place_of is None else KeyOrder(place_of)
         life = self._life = Lifecycle(entries, limits, self.order, self._began_waiting)
         self.bodies = Bodies(entries, life)
@@ -75,12 +75,14 @@ class Ledger(Generic[B]):
         self.bodies.waits(offset)
         self.send_back.began_waiting(offset)
 
-    def go_by(self, rules: Rules | None, deliveries_max: int, give_up_ms: int, now_ms: int) -> None:
+    def go_by(
+        self, rules: Rules | None, deliveries_max: int, message_ttl_ms: int, now_ms: int
+    ) -> None:
         """Apply changed settings while the partition is owned."""
         self.send_back.rules, limits = rules, self._life.limits
         limits.deliveries_max = deliveries_max
-        if limits.give_up_ms != give_up_ms:
-            self._life.give_up_after(give_up_ms, now_ms)
+        if limits.message_ttl_ms != message_ttl_ms:
+            self._life.set_message_ttl(message_ttl_ms, now_ms)
 
     # --- to read
 
@@ -281,11 +283,11 @@ class Ledger(Generic[B]):
         state = STATE_AFTER.get(outcome)
         if entry is None or state is None or fence < entry.fence:
             return
-        if entry.hold is EntryStatus.GRANTING or (
-            entry.hold is EntryStatus.DEAD and fence == entry.fence
+        if entry.status is EntryStatus.GRANTING or (
+            entry.status is EntryStatus.DEAD and fence == entry.fence
         ):
             return  # the grant's own answer decides; a repeated `dead` stores no second copy
-        if entry.hold is EntryStatus.SENDING:
+        if entry.status is EntryStatus.SENDING:
             return  # settled in its origin record, where its retry copy will find that
         self._life.seen(entry, fence, entry.attempt if attempt is None else attempt)
         if rollback_epoch is not None:
@@ -334,7 +336,7 @@ class Ledger(Generic[B]):
         (`ClaimTracker.claimed`).
         """
         entry = self._entries.by_offset.get(offset)
-        if entry is not None and entry.hold is EntryStatus.PLACING:
+        if entry is not None and entry.status is EntryStatus.PLACING:
             self.intake.delays.placed(offset, result, rollback_epoch, store_ms, now_ms)
         elif self.claims is not None:
             self.claims.claimed(offset, result, rollback_epoch, store_ms, now_ms)

@@ -16,7 +16,7 @@ from ackd.core.ledger.effects import (
     SendDead,
 )
 from ackd.core.ledger.entries import Entries
-from ackd.core.ledger.entry import HOLD_OF, UNKNOWN_ROLLBACK_EPOCH, B, Entry, EntryStatus
+from ackd.core.ledger.entry import STATUS_OF, UNKNOWN_ROLLBACK_EPOCH, B, Entry, EntryStatus
 from ackd.core.ledger.limits import LedgerLimits
 from ackd.core.ledger.order import KeyOrder
 from ackd.core.ledger.repair import unchanged
@@ -89,7 +89,7 @@ class Lifecycle(Generic[B]):
             entry = Entry(None)
             entries.add(offset, entry)
         entries.uncount(entry)
-        entry.hold = EntryStatus.LEASED
+        entry.status = EntryStatus.LEASED
         entries.leased += 1
         entries.renew(entry, fence, rollback_epoch, attempt)
         entry.due_ms = due_ms
@@ -126,17 +126,17 @@ class Lifecycle(Generic[B]):
         """Set the status that follows from the store's state of a message."""
         entries, limits = self.entries, self.limits
         entries.uncount(entry)
-        entry.hold = HOLD_OF.get(state, EntryStatus.READY)
+        entry.status = STATUS_OF.get(state, EntryStatus.READY)
         entry.when_ms = when_ms
         entries.clock.saw(store_ms)
-        if entry.hold is EntryStatus.READY:
+        if entry.status is EntryStatus.READY:
             self.make_ready(offset, entry)
-        elif entry.hold is EntryStatus.DEAD or entry.hold is EntryStatus.SENDING:
+        elif entry.status is EntryStatus.DEAD or entry.status is EntryStatus.SENDING:
             self.copy(offset, entry)
-        elif entry.hold is EntryStatus.WAITING and limits.used_up(entry):
+        elif entry.status is EntryStatus.WAITING and limits.used_up(entry):
             self.exhaust(offset, entry)
         else:
-            if limits.give_up_ms and entry.first_s and entry.hold is EntryStatus.WAITING:
+            if limits.message_ttl_ms and entry.first_s and entry.status is EntryStatus.WAITING:
                 # Check it when its time is up, if that is sooner.
                 when_ms = min(when_ms, limits.end_ms(entry))
             self.time(offset, entry, now_ms + when_ms - store_ms)
@@ -144,23 +144,23 @@ class Lifecycle(Generic[B]):
     def time(self, offset: int, entry: Entry[B], due_ms: int) -> None:
         """Count a message that is leased or waits, and set its timer to `due_ms`."""
         entries = self.entries
-        entries.leased += entry.hold is EntryStatus.LEASED
-        entries.waiting += entry.hold is EntryStatus.WAITING
+        entries.leased += entry.status is EntryStatus.LEASED
+        entries.waiting += entry.status is EntryStatus.WAITING
         entry.due_ms = due_ms
         self.timers.add(due_ms, offset)
-        if entry.hold is EntryStatus.WAITING:
+        if entry.status is EntryStatus.WAITING:
             self._began_waiting(offset)
 
     def copy(self, offset: int, entry: Entry[B]) -> None:
         """Ask for the copy once there is a body, or none can come any more."""
         if entry.body is not None or entry.gone:
-            kind = SendDead if entry.hold is EntryStatus.DEAD else SendBack
+            kind = SendDead if entry.status is EntryStatus.DEAD else SendBack
             self.entries.effects.append(kind(offset, entry.fence, entry.attempt))
 
     def make_ready(self, offset: int, entry: Entry[B]) -> None:
         """Nobody holds the message: make it grantable, unless a limit or the order prevents it."""
         entries, order, limits = self.entries, self.order, self.limits
-        entry.hold = EntryStatus.READY
+        entry.status = EntryStatus.READY
         if entry.gone:
             self.vanish(offset)
         elif limits.used_up(entry):
@@ -171,7 +171,7 @@ class Lifecycle(Generic[B]):
             entries.effects.append(Restore(offset))
         elif entry.body is not None:
             heappush(entries.ready, offset)
-        if limits.give_up_ms and entry.first_s and entry.hold is EntryStatus.READY:
+        if limits.message_ttl_ms and entry.first_s and entry.status is EntryStatus.READY:
             # Perhaps no application asks for it again.
             entry.due_ms = limits.end_ms(entry) - entries.clock.skew_ms
             self.timers.add(entry.due_ms, offset)
@@ -180,7 +180,7 @@ class Lifecycle(Generic[B]):
         """Its attempts or its time are used up: ask the store to dead-letter it. The store decides,
         because a late ack may have come first.
         """
-        entry.hold = EntryStatus.EXHAUSTED
+        entry.status = EntryStatus.EXHAUSTED
         out_of_time = self.limits.out_of_time(entry)
         self.entries.effects.append(Exhausted(offset, entry.fence, out_of_time))
 
@@ -204,7 +204,7 @@ class Lifecycle(Generic[B]):
             return True
         # Not now: ask again when the store says so. `hold` would ask at once.
         entries.uncount(entry)
-        entry.hold = HOLD_OF.get(result.state, EntryStatus.WAITING)
+        entry.status = STATUS_OF.get(result.state, EntryStatus.WAITING)
         entry.when_ms = result.when_ms
         self.time(offset, entry, now_ms + result.when_ms - store_ms)
         return True
@@ -214,17 +214,17 @@ class Lifecycle(Generic[B]):
 
         It is finished here once the store has confirmed that nobody holds it (`Ledger.finish`).
         """
-        self.entries.by_offset[offset].hold = EntryStatus.GRANTING
+        self.entries.by_offset[offset].status = EntryStatus.GRANTING
         self.entries.effects.append(FinishRange(offset, offset + 1, Finish.VANISHED))
 
-    def give_up_after(self, give_up_ms: int, now_ms: int) -> None:
+    def set_message_ttl(self, message_ttl_ms: int, now_ms: int) -> None:
         """Change the limit while messages wait. A message that is out of time by it ends now."""
         limits, skew_ms = self.limits, self.entries.clock.skew_ms
-        limits.give_up_ms = give_up_ms
-        for offset, entry in self.entries.by_offset.items() if give_up_ms else ():
-            if entry.first_s and entry.hold in (EntryStatus.READY, EntryStatus.WAITING):
+        limits.message_ttl_ms = message_ttl_ms
+        for offset, entry in self.entries.by_offset.items() if message_ttl_ms else ():
+            if entry.first_s and entry.status in (EntryStatus.READY, EntryStatus.WAITING):
                 due_ms = max(limits.end_ms(entry) - skew_ms, now_ms)
-                if entry.hold is EntryStatus.READY or due_ms < entry.due_ms:
+                if entry.status is EntryStatus.READY or due_ms < entry.due_ms:
                     entry.due_ms = due_ms
                     self.timers.add(due_ms, offset)
 
@@ -243,7 +243,7 @@ class Lifecycle(Generic[B]):
         record out of the key queue, unless the copy never claimed it.
         """
         place = order.place(offset)
-        placed = entry is not None and entry.hold is not EntryStatus.CLAIMING
+        placed = entry is not None and entry.status is not EntryStatus.CLAIMING
         if placed and place is not None and place.origin_record is not None:
             self.entries.effects.append(LeaveKeyQueue(offset, place.origin_record))
         self.next_turn(order.finished(offset))
@@ -253,8 +253,8 @@ class Lifecycle(Generic[B]):
         entry = None if offset is None else self.entries.by_offset.get(offset)
         if offset is None or entry is None:
             return
-        if entry.hold is EntryStatus.READY:
+        if entry.status is EntryStatus.READY:
             self.make_ready(offset, entry)
-        elif entry.hold is EntryStatus.CLAIMING:
+        elif entry.status is EntryStatus.CLAIMING:
             entry.due_ms = 0
             self.entries.effects.append(Claim(offset))

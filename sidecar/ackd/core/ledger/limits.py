@@ -9,15 +9,15 @@ from ackd.core.ledger.timers import TwoClocks
 
 
 class LedgerLimits(Generic[B]):
-    """`deliveries_max`: the deliveries after which a message is dead-lettered. `give_up_ms`: the ms
-    since its first delivery after which it is, as soon as nobody works on it. 0 = never.
+    """`deliveries_max`: the deliveries after which a message is dead-lettered. `message_ttl_ms`:
+    the ms since its first delivery after which it is, as soon as nobody works on it. 0 = never.
     """
 
-    __slots__ = ("_clock", "deliveries_max", "give_up_ms")
+    __slots__ = ("_clock", "deliveries_max", "message_ttl_ms")
 
-    def __init__(self, clock: TwoClocks, deliveries_max: int, give_up_ms: int) -> None:
+    def __init__(self, clock: TwoClocks, deliveries_max: int, message_ttl_ms: int) -> None:
         self.deliveries_max = deliveries_max
-        self.give_up_ms = give_up_ms
+        self.message_ttl_ms = message_ttl_ms
         self._clock = clock
 
     def used_up(self, entry: Entry[B]) -> bool:
@@ -25,13 +25,15 @@ class LedgerLimits(Generic[B]):
         return 0 < self.deliveries_max <= entry.attempt or self.out_of_time(entry)
 
     def out_of_time(self, entry: Entry[B]) -> bool:
-        """Whether its first delivery was more than `give_up_ms` ago."""
+        """Whether its first delivery was more than `message_ttl_ms` ago."""
         return (
-            self.give_up_ms > 0 and entry.first_s > 0 and self.end_ms(entry) <= self._clock.seen_ms
+            self.message_ttl_ms > 0
+            and entry.first_s > 0
+            and self.end_ms(entry) <= self._clock.seen_ms
         )
 
     def end_ms(self, entry: Entry[B]) -> int:
         """When its time is up (store's clock). `first_s` is rounded down, so this adds 999 ms:
         never too early.
         """
-        return entry.first_s * 1000 + 999 + self.give_up_ms
+        return entry.first_s * 1000 + 999 + self.message_ttl_ms

@@ -57,10 +57,10 @@ def compare(
         if offset < watermark or offset in finished:
             continue
         now = entries.get(offset)
-        if old.hold is EntryStatus.GRANTING and now is not None and now.fence > old.fence:
+        if old.status is EntryStatus.GRANTING and now is not None and now.fence > old.fence:
             orphans.append((offset, now.fence, now.rollback_epoch, now.attempt))
         elif (
-            old.hold is EntryStatus.LEASED
+            old.status is EntryStatus.LEASED
             and old.rollback_epoch != UNKNOWN_ROLLBACK_EPOCH
             and (now is None or _forgot(old, now))
         ):
@@ -78,7 +78,7 @@ def held(entries: Mapping[int, Entry[B]]) -> list[Lease]:
     return [
         Lease(o, e.fence, e.rollback_epoch, e.attempt, e.due_ms)
         for o, e in entries.items()
-        if e.hold is EntryStatus.LEASED and e.rollback_epoch != UNKNOWN_ROLLBACK_EPOCH
+        if e.status is EntryStatus.LEASED and e.rollback_epoch != UNKNOWN_ROLLBACK_EPOCH
     ]
 
 
@@ -94,7 +94,7 @@ def unchanged(old: Entry[B], slot: SlotView) -> bool:
     """
     _, state, attempt, _, fence, rollback_epoch, when_ms, first_s = slot
     return (
-        old.hold is EntryStatus.LEASED
+        old.status is EntryStatus.LEASED
         and state is State.LEASED
         and old.fence == fence
         and old.when_ms == when_ms

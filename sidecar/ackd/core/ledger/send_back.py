@@ -108,7 +108,7 @@ class SendBackTracker(Generic[B]):
             entry = entries.by_offset.get(offset)
             if entry is None:
                 break
-            if offset not in self._asked and entry.hold not in _ON_ITS_WAY:
+            if offset not in self._asked and entry.status not in _ON_ITS_WAY:
                 why = self._why(entry, self.rules, now_ms)
                 if why is None:
                     break
@@ -135,9 +135,11 @@ class SendBackTracker(Generic[B]):
             del order.following[chain]
             for offset in order.chain(chain):
                 entry = self._entries.by_offset.get(offset)
-                if entry is not None and entry.hold in _LEFT:
+                if entry is not None and entry.status in _LEFT:
                     continue
-                ready = entry is not None and entry.hold is EntryStatus.READY and offset < known_to
+                ready = (
+                    entry is not None and entry.status is EntryStatus.READY and offset < known_to
+                )
                 if not ready or offset in self._asked or len(found) >= FOLLOWERS_MAX:
                     break
                 found.append(Stuck(offset, Why.KEY, self.key(offset)))
@@ -171,7 +173,7 @@ class SendBackTracker(Generic[B]):
                 self._long[offset] = None
             elif (
                 entry is not None
-                and entry.hold is EntryStatus.WAITING
+                and entry.status is EntryStatus.WAITING
                 and entry.first_s
                 and entry.due_ms - now_ms >= rules.stuck_after_ms
                 and offset not in self._asked
@@ -203,10 +205,10 @@ class SendBackTracker(Generic[B]):
         if not entry.first_s:
             return None
         entries = self._entries
-        if entry.hold is EntryStatus.READY:
+        if entry.status is EntryStatus.READY:
             if len(entries.by_offset) >= entries.position - entries.watermark:
                 return None
-        elif entry.hold is not EntryStatus.LEASED and entry.hold is not EntryStatus.WAITING:
+        elif entry.status is not EntryStatus.LEASED and entry.status is not EntryStatus.WAITING:
             return None
         # `first_s` is rounded down to seconds: no message may move too early.
         return now_ms + entries.clock.skew_ms - entry.first_s * 1000 - 999
@@ -229,7 +231,7 @@ class SendBackTracker(Generic[B]):
         offset = self._entries.watermark
         for _ in range(STEPS_MAX):
             entry = self._entries.by_offset.get(offset)
-            if entry is None or entry.hold not in _ON_ITS_WAY:
+            if entry is None or entry.status not in _ON_ITS_WAY:
                 return entry if entry is not None and entry.first_s else None
             offset = self._entries.finished.first_clear(offset + 1)
         return None
@@ -258,10 +260,10 @@ class SendBackTracker(Generic[B]):
                 key = self.key(offset)
                 if life.order is not None and key:  # stays blocked when the message has left
                     life.order.block(key)
-                if entry.hold is EntryStatus.SENDING and entry.fence == result.fence:
+                if entry.status is EntryStatus.SENDING and entry.fence == result.fence:
                     return  # asked twice; its retry copy is being stored
                 known = (
-                    entry.hold is EntryStatus.LEASED
+                    entry.status is EntryStatus.LEASED
                     and entry.rollback_epoch != UNKNOWN_ROLLBACK_EPOCH
                 )
                 lease = entry.fence, entry.rollback_epoch, entry.attempt, entry.due_ms
@@ -341,10 +343,10 @@ class SendBackTracker(Generic[B]):
             if sent.stored:
                 if entry is not None:
                     entries.uncount(entry)
-                    entry.hold = EntryStatus.SENDING
+                    entry.status = EntryStatus.SENDING
                 self._life.finish(offset)
             elif not entries.over(offset) and (
-                entry is None or entry.hold is not EntryStatus.SENDING
+                entry is None or entry.status is not EntryStatus.SENDING
             ):
                 if entry is None:
                     entry = Entry(None)

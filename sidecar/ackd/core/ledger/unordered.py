@@ -29,11 +29,11 @@ class UnorderedLedger(Ledger[B]):
         deliveries_max: int = 0,
         *,
         copies: bool = False,
-        give_up_ms: int = 0,
+        message_ttl_ms: int = 0,
         place_of: Callable[[B], OrderPosition | None] | None = None,
     ) -> None:
         super().__init__(
-            rules, deliveries_max, copies=copies, give_up_ms=give_up_ms, place_of=place_of
+            rules, deliveries_max, copies=copies, message_ttl_ms=message_ttl_ms, place_of=place_of
         )
         self._life.ended = []
         self._marks: deque[tuple[int, int]] = deque()

@@ -43,10 +43,10 @@ class Context:
     identity: str
     keys: LeaseKeys
     metrics: Metrics
-    memory: ReplayLog
+    replay_log: ReplayLog
     grace_ms: int
     spill: Callable[[str, int], Spill]
     random_bits: Callable[[int], int] = secrets.randbits
-    moves: LeaseEvents = field(default_factory=LeaseEvents)
+    lease_events: LeaseEvents = field(default_factory=LeaseEvents)
     traces: Traces | None = None
     vitals: Vitals = field(default_factory=Vitals)

@@ -66,7 +66,7 @@ class SubscriptionState:
 
     `configured`: the settings of the file; `settings`: those in force, with what operators changed.
     `cluster`: of the broker, empty until it is known; `scope`: names the subscription in the store.
-    `live`: what operators have changed. `paused`: a pause holds deliveries back. `troubles`:
+    `live`: what operators have changed. `paused`: a pause holds deliveries back. `conditions`:
     conditions by code.
     """
 
@@ -79,7 +79,7 @@ class SubscriptionState:
     live: Live = field(default_factory=Live)
     paused: bool = False
     health: Health = field(default_factory=Health)
-    troubles: dict[str, Condition] = field(default_factory=dict)
+    conditions: dict[str, Condition] = field(default_factory=dict)
     signals: Signals = field(default_factory=Signals)
     settings: SubscriptionSettings = field(init=False)
 

@@ -137,7 +137,7 @@ class Heartbeat:
         health.store_ok = True
 
     async def _beat(self) -> None:
-        self._context.memory.purge()
+        self._context.replay_log.purge()
         state, membership, partitions = self._state, self._membership, self._partitions
         note = membership.note
         if note.left:
@@ -200,11 +200,11 @@ class Heartbeat:
         """Replay confirmed acks, wait for the own records, then report that this sidecar has
         replayed.
         """
-        memory, name = self._context.memory, self._state.name
-        await memory.replay(name)
+        replay_log, name = self._context.replay_log, self._state.name
+        await replay_log.replay(name)
         while any(p.behind for p in self._partitions.owned.values()):  # noqa: ASYNC110 - many ends
             await asyncio.sleep(POLL_MS / 1000)
-        await memory.replay_let_go(name)  # others may have taken records before we read them
+        await replay_log.replay_let_go(name)  # others may have taken records before we read them
         if run == self._rejoining:
             self._membership.replayed_run = run
             self._owner.settle_repairs()

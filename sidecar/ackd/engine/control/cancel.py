@@ -169,7 +169,7 @@ class Cancels:
         topic, number, place = message.rsplit("/", 2)
         partition = owned.get(TopicPartition(topic, int(number)))
         entry = None if partition is None else partition.ledger.entry(int(place))
-        if partition is not None and entry is not None and entry.hold is not EntryStatus.SENDING:
+        if partition is not None and entry is not None and entry.status is not EntryStatus.SENDING:
             # A message that was never delivered has no worker yet.
             return (partition, int(place), entry) if entry.first_s else None
         for copies in owned.values():
@@ -194,12 +194,12 @@ class Cancels:
         wish: Cancel,
     ) -> str | None:
         """Returns the outcome; None when it has to be tried again. Raises StoreError."""
-        if entry.hold is EntryStatus.DEAD:
+        if entry.status is EntryStatus.DEAD:
             return "dead"
         reason = f"cancelled: {wish.reason}".rstrip(": ")
         if wish.then == "dead":
             partition.copies.failed_with(offset, reason)
-        if entry.hold is EntryStatus.CLAIMING:
+        if entry.status is EntryStatus.CLAIMING:
             if retry_copy is None:
                 return None
             return await self._forwarded(partition, offset, retry_copy, wish.then, reason)
@@ -207,7 +207,7 @@ class Cancels:
             # A moving message may have a copy already, which the next attempt finds.
             going = partition.ledger.send_back.may_go(offset)
             return None if going else await self._ack(partition, offset)
-        if entry.hold is EntryStatus.LEASED:
+        if entry.status is EntryStatus.LEASED:
             if entry.rollback_epoch == UNKNOWN_ROLLBACK_EPOCH:
                 partition.reload()
                 return None
@@ -223,7 +223,7 @@ class Cancels:
         reply = await self._ask(partition.handle, op)
         if reply.verdict is not CallStatus.OK:
             return None
-        self._context.memory.acked(partition.key, partition.epoch, [offset])
+        self._context.replay_log.acked(partition.key, partition.epoch, [offset])
         now_ms = self._context.clock.monotonic_ms()
         if not partition.closed:
             partition.ledger.settled(offset, Outcome.ACKED, 0, 0, reply.now_ms, now_ms)
@@ -259,7 +259,7 @@ class Cancels:
         if reply.verdict is not CallStatus.OK or reply.results[1].outcome is not Outcome.FINISHED:
             return False
         acked_there = [(origin_record.offset, retry_copy.generation)]
-        self._context.memory.acked_in_origin(
+        self._context.replay_log.acked_in_origin(
             handle.key, handle.incarnation, reply.epoch, acked_there
         )
         return True

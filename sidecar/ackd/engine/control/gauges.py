@@ -120,7 +120,7 @@ class Gauges:
         for subscription in self._subscriptions.values():
             self._metrics.clock_skew.at().set(subscription.control.skew_ms() / 1000)
         for name, broker in self._brokers.items():
-            up = self._connected[name].is_set() and not broker.troubles()
+            up = self._connected[name].is_set() and not broker.conditions()
             self._metrics.broker_up.at(name).set(up)
         self._tell_readiness()
         shown: set[Series] = set()

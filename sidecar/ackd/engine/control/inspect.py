@@ -25,7 +25,7 @@ from ackd.engine.retry.copier import Copier
 from ackd.errors import BrokerError
 from ackd.ports import Record
 
-_HOLD_NAMES = {
+_STATUS_NAMES = {
     EntryStatus.READY: "ready",
     EntryStatus.GRANTING: "ready",
     EntryStatus.LEASED: "leased",
@@ -39,7 +39,7 @@ _HOLD_NAMES = {
 KEYS_MAX = 20
 """Most keys to name."""
 _LEASED = (EntryStatus.LEASED, EntryStatus.CLAIMING)
-_IN_FLIGHT = frozenset(_HOLD_NAMES) - {EntryStatus.READY, EntryStatus.GRANTING}
+_IN_FLIGHT = frozenset(_STATUS_NAMES) - {EntryStatus.READY, EntryStatus.GRANTING}
 
 
 class Inspected(Protocol):
@@ -82,7 +82,7 @@ class Inspector:
 
     def _row(self, partition: Partition) -> PartitionLag:
         ledger = partition.ledger
-        holds = [entry.hold for entry in ledger.entries.values()]
+        statuses = [entry.status for entry in ledger.entries.values()]
         return PartitionLag(
             topic=partition.tp.topic,
             partition=partition.tp.partition,
@@ -91,9 +91,9 @@ class Inspector:
             committed=partition.committed,
             watermark=ledger.watermark,
             done_above=sum(end - start for start, end in ledger.finished.ranges(ledger.watermark)),
-            ready=sum(hold in (EntryStatus.READY, EntryStatus.GRANTING) for hold in holds),
+            ready=sum(status in (EntryStatus.READY, EntryStatus.GRANTING) for status in statuses),
             leased=ledger.leased,
-            retrying=sum(hold is EntryStatus.WAITING for hold in holds),
+            retrying=sum(status is EntryStatus.WAITING for status in statuses),
             oldest_age_ms=self._oldest_age_ms(partition),
         )
 
@@ -126,7 +126,7 @@ class Inspector:
             (entry.first_s, offset, partition, entry)
             for partition in self._partitions.owned.values()
             for offset, entry in partition.ledger.entries.items()
-            if entry.hold in _IN_FLIGHT and min(entry.first_s * 1000, now_ms) <= before_ms
+            if entry.status in _IN_FLIGHT and min(entry.first_s * 1000, now_ms) <= before_ms
         ]
         oldest = nsmallest(limit, found, key=lambda item: (item[0], item[2].tp, item[1]))
         return [self._view(partition, offset, entry) for _, offset, partition, entry in oldest]
@@ -136,12 +136,12 @@ class Inspector:
         failed = subscription.send_back.error_of(partition, offset)
         return InFlight(
             id=partition.copies.name_of(offset),
-            state=_HOLD_NAMES[entry.hold],
+            state=_STATUS_NAMES[entry.status],
             attempt=entry.attempt,
             holder=entry.holder,
             since_ms=entry.first_s * 1000,
-            deadline_ms=(entry.when_ms or None) if entry.hold in _LEASED else None,
-            due_ms=entry.when_ms if entry.hold is EntryStatus.WAITING else None,
+            deadline_ms=(entry.when_ms or None) if entry.status in _LEASED else None,
+            due_ms=entry.when_ms if entry.status is EntryStatus.WAITING else None,
             error=failed or subscription.dead_letters.error_of(partition, offset) or None,
         )
 
@@ -198,7 +198,7 @@ class Inspector:
         """When the message that holds the watermark moves to the retry topic, whatever happens to
         its lease.
         """
-        if entry.hold is not EntryStatus.LEASED and entry.hold is not EntryStatus.WAITING:
+        if entry.status is not EntryStatus.LEASED and entry.status is not EntryStatus.WAITING:
             return ""
         in_ms = partition.ledger.send_back.head_left_ms(self._context.clock.monotonic_ms())
         if in_ms is not None:
@@ -218,7 +218,7 @@ class Inspector:
             limits.append("another process runs under this sidecar's name")
         if not health.store_ok:
             limits.append(f"store away: {health.detail}")
-        limits += [f"{t.code}: {t.detail}" for t in state.troubles.values()]
+        limits += [f"{t.code}: {t.detail}" for t in state.conditions.values()]
         for pause in subscription.control.pauses():
             until = f"until {pause.until_ms} (Unix ms)" if pause.until_ms else "until resumed"
             limits.append(f"paused ({pause.scope}) {until}: {pause.reason or 'no reason given'}")
@@ -228,12 +228,12 @@ class Inspector:
         word = subscription.dispatcher.limit()
         if word is not None:
             limits.append(word)
-        return limits + self._context.moves.reasons(state.name)
+        return limits + self._context.lease_events.reasons(state.name)
 
 
 def _how(entry: Entry[Held]) -> str:
     """What will move a message on, in words."""
-    match entry.hold:
+    match entry.status:
         case EntryStatus.LEASED:
             return "an ack, or the end of its lease"
         case EntryStatus.WAITING | EntryStatus.PLACING:

@@ -41,11 +41,11 @@ def readiness(
     reasons = [Reason("draining", ok=False, detail="stopping")] if draining else []
     if failure:
         reasons.append(Reason("tasks", ok=False, detail=failure))
-    troubles = store.troubles()
-    up = bool(store.run) and not any(trouble.away for trouble in troubles)
-    reasons.append(Reason("store", ok=up, detail="; ".join(t.detail for t in troubles)))
+    conditions = store.conditions()
+    up = bool(store.run) and not any(condition.away for condition in conditions)
+    reasons.append(Reason("store", ok=up, detail="; ".join(t.detail for t in conditions)))
     for name, broker in brokers.items():
-        wrong = [f"{t.code}: {t.detail}" for t in broker.troubles()]
+        wrong = [f"{t.code}: {t.detail}" for t in broker.conditions()]
         if name in broker_errors:
             wrong.append(broker_errors[name])
         reasons.append(Reason(f"broker:{name}", ok=not wrong, detail="; ".join(wrong)))
@@ -57,8 +57,8 @@ def _subscription(name: str, subscription: ReadinessParts) -> Reason:
     state, partitions = subscription.state, subscription.partitions
     health, growth = state.health, subscription.ownership.growth
     assigned, waiting = partitions.assigned, growth.waiting
-    troubles = state.troubles.values()
-    wrong = [f"{t.code}: {t.detail}" for t in troubles if not t.warning]
+    conditions = state.conditions.values()
+    wrong = [f"{t.code}: {t.detail}" for t in conditions if not t.warning]
     if health.superseded:
         wrong.append("another process runs under this sidecar's name")
     if not health.joined:
@@ -74,7 +74,7 @@ def _subscription(name: str, subscription: ReadinessParts) -> Reason:
     if wrong and health.detail:
         wrong.append(health.detail)
     membership = subscription.membership
-    warnings = [t.detail for t in troubles if t.warning]
+    warnings = [t.detail for t in conditions if t.warning]
     details = [*wrong, *warnings, membership.drift.warning(), subscription.retry_topic.warning]
     details.append(growth.words(list(assigned)))
     if membership.replaying():

@@ -84,7 +84,7 @@ class CircuitBreaker:
             LOG.info("%s: the circuit breaker closed", name)
             self.stop()
             self._state.signals.deliver()
-        self._context.moves.hold_back(name, SOURCE, breaker.why or None)
+        self._context.lease_events.hold_back(name, SOURCE, breaker.why or None)
 
     # --- trials
 

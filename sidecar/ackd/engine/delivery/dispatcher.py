@@ -525,4 +525,4 @@ class Dispatcher:
         """Deliver nothing new, and answer every waiting receive."""
         self.stopped = True
         self.line.end_all()
-        self._context.moves.tell(self._state.name)
+        self._context.lease_events.tell(self._state.name)

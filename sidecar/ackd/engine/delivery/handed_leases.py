@@ -19,7 +19,7 @@ def held_leases(partition: Partition) -> Iterator[str]:
     Leases from before the term have no holder here: applications of other sidecars hold them.
     """
     for offset, entry in partition.ledger.entries.items():
-        if entry.hold is EntryStatus.LEASED and entry.holder:
+        if entry.status is EntryStatus.LEASED and entry.holder:
             yield partition.signer.token(offset, entry.fence, entry.rollback_epoch, entry.attempt)
 
 

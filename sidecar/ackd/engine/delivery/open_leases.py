@@ -48,7 +48,7 @@ class OpenLeases:
         self._settler = settler
         self._context = subscriptions[name].context
         self._open: dict[str, _OpenLease] = {}
-        self._moved = self._context.moves.listen(name)
+        self._moved = self._context.lease_events.listen(name)
         self._looked_ms = 0
 
     def add(self, messages: Sequence[Delivery]) -> None:
@@ -74,7 +74,7 @@ class OpenLeases:
         if partition is None or partition.ledger.dirty:
             return False
         entry = partition.ledger.entry(lease.offset)
-        return entry is None or entry.hold is not EntryStatus.LEASED or entry.fence != lease.fence
+        return entry is None or entry.status is not EntryStatus.LEASED or entry.fence != lease.fence
 
     async def wait(self, timeout_s: float) -> None:
         """Wait until a lease of the subscription begins or ends, or the time is over."""
@@ -109,4 +109,4 @@ class OpenLeases:
 
     def close(self) -> None:
         """Stop listening for lease events."""
-        self._context.moves.forget(self._name, self._moved)
+        self._context.lease_events.forget(self._name, self._moved)

@@ -42,7 +42,7 @@ LOG = logging.getLogger("ackd.engine")
 REFRESH_MS = 1_000
 """How often the consumer looks for new topics and partitions."""
 RETRY_MS = 500
-TROUBLE = "topics"
+CONDITION = "topics"
 NOWHERE = Committed(-1, "")
 
 
@@ -127,12 +127,12 @@ class BroadcastConsumer:
             if self._away:
                 return []
             self._away = True
-            return [Condition(TROUBLE, error.detail)]
+            return [Condition(CONDITION, error.detail)]
         self._look_ms = now_ms + REFRESH_MS
         found: list[ConsumerEvent] = []
         if self._away:
             self._away = False
-            found.append(Condition(TROUBLE, "", cleared=True))
+            found.append(Condition(CONDITION, "", cleared=True))
         for info in infos:
             before = self._ids.get(info.topic)
             self._ids[info.topic] = info.topic_id
@@ -260,8 +260,8 @@ class ScopedStore:
     async def delete(self, name: str) -> None:
         await self._store.delete(name)
 
-    def troubles(self) -> list[Condition]:
-        return self._store.troubles()
+    def conditions(self) -> list[Condition]:
+        return self._store.conditions()
 
     async def close(self) -> None:
         """Do nothing: all subscriptions share the store, and the part that opened it closes it."""

@@ -174,8 +174,8 @@ class BrokerAckFlow:
                 await self._remind(topic, info.topic_id, held if remind else [])
 
     def _lapse(self, now_ms: int) -> None:
-        troubles = self._state.troubles.values()
-        steady = not any(each.away for each in troubles)
+        conditions = self._state.conditions.values()
+        steady = not any(each.away for each in conditions)
         for partition in list(self._partitions.owned.values()):
             ledger = partition.ledger
             if isinstance(ledger, UnorderedLedger) and ledger.lapse(

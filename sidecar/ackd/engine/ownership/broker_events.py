@@ -35,7 +35,7 @@ from ackd.ports import (
 LOG = logging.getLogger("ackd.engine")
 
 HANDOVER_MS = 2_000
-TROUBLE = "consumer"
+CONDITION = "consumer"
 
 
 class BrokerEvents:
@@ -75,10 +75,10 @@ class BrokerEvents:
             try:
                 events = await consumer.events()
             except BrokerError as error:
-                self._state.troubles[TROUBLE] = Condition(TROUBLE, error.detail)
+                self._state.conditions[CONDITION] = Condition(CONDITION, error.detail)
                 await asyncio.sleep(AGAIN.base_ms / 1000)
                 continue
-            self._state.troubles.pop(TROUBLE, None)
+            self._state.conditions.pop(CONDITION, None)
             for event in events:
                 if self.own_acks is not None and isinstance(event, Arrived | Assigned):
                     await self.own_acks.on(event)
@@ -110,7 +110,7 @@ class BrokerEvents:
                 LOG.warning("topic %s was deleted and created again", topic)
                 self._ownership.replaced(topic, topic_id)
             case Condition():
-                self._trouble(event)
+                self._condition(event)
 
     async def _fetched(self, event: Fetched) -> None:
         partition = self._partitions.owned.get(event.partition)
@@ -140,14 +140,14 @@ class BrokerEvents:
             return False
         return sound and not partition.closed
 
-    def _trouble(self, event: Condition) -> None:
-        troubles = self._state.troubles
+    def _condition(self, event: Condition) -> None:
+        conditions = self._state.conditions
         if event.cleared:
-            troubles.pop(event.code, None)
+            conditions.pop(event.code, None)
             return
-        if event.code not in troubles:
+        if event.code not in conditions:
             LOG.warning("%s: broker trouble %s: %s", self._state.name, event.code, event.detail)
-        troubles[event.code] = event
+        conditions[event.code] = event
         if event.fatal:
             raise BrokerFatalError(f"{event.code}: {event.detail}")
 

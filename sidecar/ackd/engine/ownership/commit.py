@@ -18,7 +18,7 @@ from ackd.errors import BrokerError
 from ackd.ports import Committed, Condition
 
 LOG = logging.getLogger("ackd.engine")
-TROUBLE = "commit"
+CONDITION = "commit"
 
 
 class Committer:
@@ -89,7 +89,7 @@ class Committer:
                 self._state.broker.capabilities.commit_metadata_chars,
             )
         except ValueError as error:
-            self._state.troubles[TROUBLE] = Condition(TROUBLE, str(error))
+            self._state.conditions[CONDITION] = Condition(CONDITION, str(error))
             raise BrokerError(str(error)) from error
         return Committed(ledger.confirmed, metadata)
 

@@ -257,10 +257,10 @@ class Ownership:
     def _policy(self, tp: TopicPartition) -> Policy:
         retry, settings = self._retry_topic, self._state.settings
         retry_copies = tp.topic == retry.topic.name
-        most, give_up_ms = settings.attempts_max + 1, settings.message_ttl_ms
+        most, message_ttl_ms = settings.attempts_max + 1, settings.message_ttl_ms
         placed = place_of(settings.ordering, self._state.name, retry_copies=retry_copies)
         unordered = self._parts.unordered and not retry_copies
-        return Policy(retry.rules(tp.topic), most, retry_copies, give_up_ms, placed, unordered)
+        return Policy(retry.rules(tp.topic), most, retry_copies, message_ttl_ms, placed, unordered)
 
     def _wiring(self) -> Wiring:
         parts = self._parts
@@ -299,11 +299,11 @@ class Ownership:
         if not (partition.closed or over):
             for notify in self._parts.on_left:
                 notify(partition)
-            memory, finished = self._context.memory, partition.ledger.finished
+            replay_log, finished = self._context.replay_log, partition.ledger.finished
             left = partition.ledger.send_back.left_open()
-            memory.let_go(partition.handle, partition.epoch, finished, left)
+            replay_log.let_go(partition.handle, partition.epoch, finished, left)
             if partition.behind:
-                again = memory.replay_let_go(self._state.name)
+                again = replay_log.replay_let_go(self._state.name)
                 self._tasks.start(again, f"replay.{partition.tp.topic}")
         partition.closed = True
         for notify in self._parts.on_dropped:

@@ -175,7 +175,7 @@ class Recovery:
         if snapshot.lost_origins:  # alone: it must precede operations about origin records
             await self._write([self._no_origins()])
         if snapshot.lost_chunks or snapshot.created:
-            ops += self._context.memory.known(key, snapshot.incarnation)
+            ops += self._context.replay_log.known(key, snapshot.incarnation)
         if snapshot.created:
             if found.ours is not None:
                 self._data_lost("the record is gone; starting from the committed position")

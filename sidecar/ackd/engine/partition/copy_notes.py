@@ -121,13 +121,13 @@ class Copies:
         _note(self._out_of_time, offset, self._too_long())
 
     def _too_long(self) -> str:
-        seconds = self._ledger.limits.give_up_ms / 1000
+        seconds = self._ledger.limits.message_ttl_ms / 1000
         return f"older than message_ttl_ms: {seconds:g} s after its first delivery"
 
     def reason(self, offset: int) -> str:
         """Return why a message leaves the window, for the copy's header."""
         entry = self._ledger.entry(offset)
-        if entry is None or entry.hold is not EntryStatus.DEAD:
+        if entry is None or entry.status is not EntryStatus.DEAD:
             return self.why(offset)
         if offset in self._out_of_time:
             return self._out_of_time[offset]

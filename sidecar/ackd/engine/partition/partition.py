@@ -111,7 +111,7 @@ class Policy(NamedTuple):
     rules: Rules | None
     deliveries_max: int
     retry_copies: bool
-    give_up_ms: int = 0
+    message_ttl_ms: int = 0
     place_of: PlaceOf | None = None
     unordered: bool = False
 
@@ -136,7 +136,7 @@ class Partition:
             policy.rules,
             policy.deliveries_max,
             copies=policy.retry_copies,
-            give_up_ms=policy.give_up_ms,
+            message_ttl_ms=policy.message_ttl_ms,
             place_of=policy.place_of,
         )
         self.handle = LedgerHandle(key, listener=self)
@@ -167,7 +167,7 @@ class Partition:
         made.
         """
         now_ms = self._context.clock.monotonic_ms()
-        self.ledger.go_by(policy.rules, policy.deliveries_max, policy.give_up_ms, now_ms)
+        self.ledger.go_by(policy.rules, policy.deliveries_max, policy.message_ttl_ms, now_ms)
 
     # --- opening
 
@@ -486,7 +486,7 @@ class Partition:
             self.tell(*exhausted)
         for notify in self._wiring.performed:
             notify(self)
-        self._context.moves.tell(self.key.subscription)
+        self._context.lease_events.tell(self.key.subscription)
         if self.ledger.ready and not self.queued:
             self._wiring.ready(self)
         due_ms = self.ledger.deadlines.newly_due_ms()

@@ -59,7 +59,7 @@ class Publishing:
         """Whether the broker can't be reached, as far as is known."""
         if not self._up[name].is_set():
             return True
-        return any(trouble.away for trouble in self._brokers[name].troubles())
+        return any(condition.away for condition in self._brokers[name].conditions())
 
     async def publish(self, broker: str | None, request: PublishRequest) -> Published:
         """Publish to the named broker, to the only one, or to the one whose subscription has the

@@ -222,7 +222,7 @@ class BodySpill:
 
 
 def _waits(entry: Entry[Held]) -> bool:
-    return entry.hold in (EntryStatus.WAITING, EntryStatus.CLAIMING)
+    return entry.status in (EntryStatus.WAITING, EntryStatus.CLAIMING)
 
 
 def _waits_long(entry: Entry[Held] | None, now_ms: int) -> TypeGuard[Entry[Held]]:

@@ -112,7 +112,7 @@ class CopyClaims:
         partitions: OwnedPartitions,
         topics: Topics,
         bodies: BodySpill,
-        lines: KeyQueues,
+        key_queues: KeyQueues,
         open_dead: Callable[[LedgerKey], Awaitable[None]],
     ) -> None:
         self._state = state
@@ -120,7 +120,7 @@ class CopyClaims:
         self._partitions = partitions
         self._topics = topics
         self._bodies = bodies
-        self._lines = lines
+        self._key_queues = key_queues
         self._open_dead = open_dead
         self._wanted: dict[tuple[Partition, int], None] = {}
         self._closing: dict[tuple[Partition, int], _Ask | None] = {}
@@ -218,7 +218,7 @@ class CopyClaims:
     # --- claiming
 
     async def _claim_some(self) -> None:
-        await self._lines.tell()
+        await self._key_queues.tell()
         asks: list[_Ask] = []
         for key in list(self._wanted)[:BATCH_MAX]:
             del self._wanted[key]
@@ -232,7 +232,7 @@ class CopyClaims:
     async def _read(self, partition: Partition, offset: int) -> _Ask | None:
         """Read the copy's headers; None when there is nothing to claim."""
         entry = partition.ledger.entry(offset)
-        if partition.closed or entry is None or entry.hold is not EntryStatus.CLAIMING:
+        if partition.closed or entry is None or entry.status is not EntryStatus.CLAIMING:
             return None
         body = await self._bodies.body(partition, offset)
         if body is None:
@@ -324,7 +324,7 @@ class CopyClaims:
             if result.outcome is Outcome.CLAIMED and ask.retry_copy.redriven is None
         ]
         if ops:
-            self._context.memory.confirmed(handle.key, handle.incarnation, ops)
+            self._context.replay_log.confirmed(handle.key, handle.incarnation, ops)
 
     async def _is_gone(self, key: LedgerKey, asks: Sequence[_Ask]) -> bool:
         """True if no sidecar will ever open this record again. A record of dead letters has no
@@ -369,7 +369,7 @@ class CopyClaims:
                 self._tell(ask.partition, ask.offset, result, reply)
                 place = None if ask.partition.closed else ask.line
                 if result.outcome is Outcome.BEHIND and place is not None:
-                    self._lines.waits(ask.partition, ask.offset, place, result)
+                    self._key_queues.waits(ask.partition, ask.offset, place, result)
         for partition, ops in places.items():
             if not partition.closed:
                 bytes_max = self._state.settings.notes_bytes_max
@@ -422,7 +422,7 @@ class CopyClaims:
                 ops = [ask.close for ask in some]
                 reply = await self._context.flusher.submit(handle, ops)
                 if reply.verdict is CallStatus.OK:
-                    self._context.memory.confirmed(handle.key, handle.incarnation, ops)
+                    self._context.replay_log.confirmed(handle.key, handle.incarnation, ops)
             except StoreError:
                 await asyncio.sleep(CLAIM_AGAIN_MS / 1000)
                 for ask in some:

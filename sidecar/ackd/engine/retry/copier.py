@@ -142,7 +142,7 @@ class Copier:
     def _drop(self, job: CopyJob) -> None:
         self._jobs.pop((job.partition, job.offset), None)
         if self._errors.pop((job.partition, job.offset), None) is not None:
-            self._tell_trouble()
+            self._report_condition()
 
     async def _sleep(self, now_ms: int) -> None:
         self._wake.clear()
@@ -154,13 +154,13 @@ class Copier:
         except TimeoutError:
             pass
 
-    def _tell_trouble(self) -> None:
-        name, troubles = self._way.name, self._state.troubles
+    def _report_condition(self) -> None:
+        name, conditions = self._way.name, self._state.conditions
         if self._errors:
             first = next(iter(self._errors.values()))
-            troubles[name] = Condition(name, f"{len(self._errors)} copies not stored: {first}")
+            conditions[name] = Condition(name, f"{len(self._errors)} copies not stored: {first}")
         else:
-            troubles.pop(name, None)
+            conditions.pop(name, None)
 
     # --- one batch
 
@@ -279,4 +279,4 @@ class Copier:
         name = self._state.name
         LOG.warning("%s: %d copies to %s failed: %s", name, len(jobs), self._topic.name, detail)
         self._context.metrics.copies.at(name, self._way.name, "failed").inc(len(jobs))
-        self._tell_trouble()
+        self._report_condition()

@@ -168,7 +168,7 @@ class KeyQueues:
             LOG.info("%s: blocked keys not read from the store: %s", self._state.name, error.detail)
             return False
         if reply.verdict is CallStatus.OK:
-            self._context.memory.confirmed(key, incarnation, ops)
+            self._context.replay_log.confirmed(key, incarnation, ops)
             soon_ms = self._context.clock.monotonic_ms() + SOON_MS
             self._sweep_ms = min(self._sweep_ms, soon_ms)
         return reply.verdict in (CallStatus.OK, CallStatus.ABSENT)

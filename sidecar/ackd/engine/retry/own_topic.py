@@ -20,7 +20,7 @@ from ackd.ports import Broker, Condition, TopicLook
 LOG = logging.getLogger("ackd.engine")
 
 DEAD_RETENTION_MS = 14 * 86_400_000
-TROUBLE = "retry-topic"
+CONDITION = "retry-topic"
 LOOK_EVERY_MS = 60_000
 PREPARE_EVERY_MS = 5_000
 """Constant: readiness waits for the topic, and one request in this time hurts no broker."""
@@ -188,9 +188,9 @@ class RetryTopic:
             self._may_send(may=False)
             LOG.warning("%s: no retry topic: %s", state.name, error.detail)
             detail = f"stuck messages can't move to the retry topic: {error.detail}"
-            state.troubles[TROUBLE] = Condition(TROUBLE, detail)
+            state.conditions[CONDITION] = Condition(CONDITION, detail)
             return False
-        if state.troubles.pop(TROUBLE, None) is None and self.warning:
+        if state.conditions.pop(CONDITION, None) is None and self.warning:
             LOG.warning("%s: %s", state.name, self.warning)
         self._may_send(may=True)
         return True

@@ -413,11 +413,11 @@ class Settler:
             acked = [(token, result) for token, result in acked if result[0] in _ACKED]
         if not acked:
             return
-        handle, memory = self._handle(group), self._context.memory
-        memory.acked(handle.key, reply.epoch, [token.offset for token, _ in acked])
+        handle, replay_log = self._handle(group), self._context.replay_log
+        replay_log.acked(handle.key, reply.epoch, [token.offset for token, _ in acked])
         moved = [(t.offset, r.fence) for t, r in acked if r.fence > t.fence]
         if moved:
-            memory.acked_in_origin(handle.key, handle.incarnation, reply.epoch, moved)
+            replay_log.acked_in_origin(handle.key, handle.incarnation, reply.epoch, moved)
 
     def _remember_extended(self, group: _Group, reply: RecordReply) -> None:
         """Keep extensions that the record's owner may not learn of before the store forgets them:
@@ -431,7 +431,7 @@ class Settler:
             if r.outcome is Outcome.EXTENDED and not (known and r.state is State.LEASED)
         ]
         if leases:
-            self._context.memory.extended(self._handle(group).key, leases)
+            self._context.replay_log.extended(self._handle(group).key, leases)
 
 
 def _split(group: _Group, results: Sequence[OpResult]) -> tuple[_Group, _Group, list[OpResult]]:

@@ -44,9 +44,9 @@ class Outages:
         if missed and not known and ("store", "") not in self._away:
             self._tell(("store", ""), _now_us(), "store-unavailable")
         for name, broker in self._brokers.items():
-            troubles = broker.troubles()
-            why = troubles[0].code if troubles else "broker-unavailable"
-            up = self._connected[name].is_set() and not troubles
+            conditions = broker.conditions()
+            why = conditions[0].code if conditions else "broker-unavailable"
+            up = self._connected[name].is_set() and not conditions
             self._note(("broker", name), why, up=up)
 
     def end(self) -> None:

@@ -93,13 +93,13 @@ async def test_a_sidecar_that_stops_or_lacks_a_task_says_so(world: World, parts:
 )
 async def test_the_store(world: World, parts: Parts, *, run: str, away: bool, ok: bool) -> None:
     world.store.runs_as = run
-    world.store.conditions = [Condition("x", "evicts keys", away=away)]
+    world.store.open_conditions = [Condition("x", "evicts keys", away=away)]
     found = reasons(world, parts)["store"]
     assert (found.ok, found.detail) == (ok, "evicts keys")
 
 
 async def test_a_broker(world: World, parts: Parts) -> None:
-    world.broker.conditions = [Condition("down", "no leader")]
+    world.broker.open_conditions = [Condition("down", "no leader")]
     found = reasons(world, parts, broker_errors={"main": "no name"})["broker:main"]
     assert (found.ok, found.detail) == (False, "down: no leader; no name")
 
@@ -163,4 +163,4 @@ async def test_warnings_do_not_make_it_not_ready(world: World, parts: Parts) -> 
 
 
 def state_conditions(world: World) -> dict[str, Condition]:
-    return world.state.troubles
+    return world.state.conditions

@@ -62,7 +62,7 @@ async def test_open_it_lets_one_message_out_after_the_trials_wait(
     deliver = world.listens("deliver")
     breaker.expired(3)
     assert breaker.room(50) == 0
-    assert "circuit-breaker: 3 failures in a row" in world.context.moves.reasons(NAME)
+    assert "circuit-breaker: 3 failures in a row" in world.context.lease_events.reasons(NAME)
     await asyncio.sleep((TRIAL_MS - 1) / 1000)
     assert (deliver, breaker.room(50)) == ([], 0)
     await asyncio.sleep(0.001)
@@ -87,7 +87,7 @@ async def test_the_first_ack_closes_it_and_delivery_goes_on_at_once(
     deliver = world.listens("deliver")
     breaker.settled(*ACK, 1)
     assert (breaker.on, breaker.room(7), deliver) == (False, 7, ["deliver"])
-    assert world.context.moves.reasons(NAME) == []
+    assert world.context.lease_events.reasons(NAME) == []
     await asyncio.sleep(TRIAL_MS)
     assert deliver == ["deliver"]  # the timer of the trial is gone
 

@@ -65,7 +65,7 @@ async def scene(world: World) -> AsyncIterator[Scene]:
 def status(partition: Partition, offset: int = 0) -> EntryStatus:
     entry = partition.ledger.entry(offset)
     assert entry is not None
-    return entry.hold
+    return entry.status
 
 
 async def test_i4_a_lease_ends_with_its_deadline_not_before(scene: Scene) -> None:

@@ -265,7 +265,7 @@ async def test_r21_who_hangs_up_takes_nothing_and_no_attempt_is_used(
         await asyncio.sleep(0)
     entry = partition.ledger.entry(0)
     assert entry is not None
-    assert entry.hold is EntryStatus.READY
+    assert entry.status is EntryStatus.READY
     received = await dispatcher.receive(ReceiveRequest())
     assert (offsets(received), received.messages[0].attempt) == ([0], 1)
 

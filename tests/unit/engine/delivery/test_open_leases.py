@@ -159,7 +159,7 @@ async def test_i8_a_round_looks_some_up_and_the_next_one_the_others(
 
 async def test_closed_it_is_told_nothing_more(world: World, leases: OpenLeases) -> None:
     leases.close()
-    world.context.moves.tell(NAME)
+    world.context.lease_events.tell(NAME)
     began_ms = world.clock.monotonic_ms()
     await leases.wait(0.5)
     assert world.clock.monotonic_ms() - began_ms == 500

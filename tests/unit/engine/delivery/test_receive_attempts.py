@@ -112,7 +112,7 @@ async def test_i7_what_could_not_be_remembered_is_not_delivered(
     for _ in range(20):
         await asyncio.sleep(0)
     entries = world.partitions.owned[TopicPartition(TOPIC, 0)].ledger.entries
-    assert [entries[each].hold for each in (0, 1)] == [EntryStatus.READY] * 2
+    assert [entries[each].status for each in (0, 1)] == [EntryStatus.READY] * 2
 
 
 async def test_after_a_restart_the_body_is_waited_for(world: World) -> None:

@@ -267,7 +267,7 @@ async def test_a_gap_ends_when_the_broker_would_have_sent_it_long_ago(
     partition = await running.owns()
     await running.arrives(5)
     if not steady:
-        running.world.state.troubles["away"] = Condition("away", "no answer", away=True)
+        running.world.state.conditions["away"] = Condition("away", "no answer", away=True)
     await asyncio.sleep(LAPSE_MS / 1000 - 60)
     assert partition.ledger.watermark == 0
     await asyncio.sleep(180)

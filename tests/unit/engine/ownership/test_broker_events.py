@@ -11,7 +11,7 @@ import pytest
 
 from ackd.core.ids import TopicPartition
 from ackd.engine.base.tasks import Tasks, Vitals
-from ackd.engine.ownership.broker_events import HANDOVER_MS, TROUBLE, BrokerEvents
+from ackd.engine.ownership.broker_events import CONDITION, HANDOVER_MS, BrokerEvents
 from ackd.engine.ownership.ownership import AGAIN, Ownership
 from ackd.engine.partition.partition import Partition
 from ackd.engine.retry.copy_filter import OwnCopyFilter
@@ -256,9 +256,9 @@ async def test_records_of_a_new_leader_wait_for_the_check(flow: Flow) -> None:
 async def test_troubles_come_and_go(flow: Flow) -> None:
     away = Condition("broker-away", "no answer", away=True)
     await flow.gives(away)
-    assert flow.world.state.troubles == {"broker-away": away}
+    assert flow.world.state.conditions == {"broker-away": away}
     await flow.gives(Condition("broker-away", "", cleared=True), TopicReplaced(TOPIC, bytes(16)))
-    assert flow.world.state.troubles == {}
+    assert flow.world.state.conditions == {}
     assert flow.owners.seen == [("replaced", TOPIC, bytes(16))]
     assert not flow.vitals.failure
 
@@ -272,8 +272,8 @@ async def test_a_fatal_trouble_ends_the_loop(flow: Flow) -> None:
 async def test_a_consumer_that_failed_is_asked_again_and_its_trouble_ends(flow: Flow) -> None:
     partition = await flow.world.owns(0)
     await flow.gives(BrokerError("no answer"), messages(partition, 0))
-    assert flow.world.state.troubles[TROUBLE].detail == "no answer"
+    assert flow.world.state.conditions[CONDITION].detail == "no answer"
     assert partition.ledger.ready == 0
     await asyncio.sleep(AGAIN.base_ms / 1000)
     assert partition.ledger.ready == 1
-    assert TROUBLE not in flow.world.state.troubles
+    assert CONDITION not in flow.world.state.conditions

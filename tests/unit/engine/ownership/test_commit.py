@@ -9,7 +9,7 @@ import pytest
 from ackd.core.commit_metadata import decode
 from ackd.core.record.operations import Drop, Settle
 from ackd.core.record.transitions import Verb
-from ackd.engine.ownership.commit import TROUBLE, Committer
+from ackd.engine.ownership.commit import CONDITION, Committer
 from ackd.engine.partition.partition import Partition
 from ackd.errors import BrokerError
 from tests.unit.engine.world import World
@@ -106,4 +106,4 @@ async def test_a_broker_with_little_room_gets_what_fits(world: World) -> None:
     found = world.consumer.positions[partition.tp]
     assert found.offset == 1
     assert len(found.metadata) < len(whole.metadata)
-    assert TROUBLE not in world.state.troubles
+    assert CONDITION not in world.state.conditions

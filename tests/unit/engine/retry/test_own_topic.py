@@ -10,8 +10,8 @@ import pytest
 from ackd.config.subscription import SubscriptionSettings
 from ackd.engine.retry.own_settings import ADDED_BYTES
 from ackd.engine.retry.own_topic import (
+    CONDITION,
     ORIGINS_MAX,
-    TROUBLE,
     OwnTopic,
     RetryTopic,
     dead_letter_topic,
@@ -155,11 +155,11 @@ async def test_without_it_all_else_goes_on_and_readiness_says_why(
     retry = RetryTopic(world.state, world.context)
     broker.away = True
     assert not await retry._prepare()
-    assert "no rights" in world.state.troubles[TROUBLE].detail
+    assert "no rights" in world.state.conditions[CONDITION].detail
     assert retry.rules(TOPIC) is None
     broker.away = False
     assert await retry._prepare()
-    assert TROUBLE not in world.state.troubles
+    assert CONDITION not in world.state.conditions
     assert retry.rules(TOPIC) is not None
     broker.away = True
     retry.topic.doubt()

@@ -77,10 +77,10 @@ async def watched(world: World) -> Watched:
 
 
 async def test_an_outage_is_told_when_it_is_over(watched: Watched, world: World) -> None:
-    world.broker.conditions = [AWAY]
+    world.broker.open_conditions = [AWAY]
     assert watched.look() == []
     assert watched.look() == []
-    world.broker.conditions = []
+    world.broker.open_conditions = []
     assert watched.look() == [Told("broker", "main", "broker-away")]
     assert watched.look() == []
 
@@ -106,11 +106,11 @@ async def test_an_outage_between_two_looks_is_told_too(watched: Watched, world: 
 async def test_what_still_lasts_is_told_at_the_stop_and_nothing_after_it(
     watched: Watched, world: World
 ) -> None:
-    world.broker.conditions = [AWAY]
+    world.broker.open_conditions = [AWAY]
     watched.look()
     watched.outages.end()
     assert watched.spans.told == [Told("broker", "main", "broker-away")]
-    world.broker.conditions = []
+    world.broker.open_conditions = []
     assert watched.look() == []
 
 
